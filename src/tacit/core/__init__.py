@@ -1,0 +1,1 @@
+"""The language every room speaks. Imports nothing else of Tacit."""

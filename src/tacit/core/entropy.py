@@ -1,0 +1,89 @@
+"""The only source of randomness: the operating system in real runs, a seed in simulation, symbols in audits.
+
+Protocol code draws through `Entropy` and nothing else, so that a run can be repeated byte for byte and replayed after a
+restart. Key material, by contrast, is drawn by the `Suite`, from the entropy that it was given.
+"""
+
+import hashlib
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.core.forms import unknowns
+
+T = TypeVar("T")
+
+
+class Entropy(ABC):
+    """Draws bytes, subsets and vectors."""
+
+    @abstractmethod
+    def bytes(self, count: int) -> bytes:
+        """Returns that many uniform bytes."""
+
+    def below(self, bound: int) -> int:
+        """Returns a uniform integer in [0, bound), without the bias of a plain remainder."""
+        size = (bound.bit_length() + 7) // 8
+        limit = 256**size - 256**size % bound
+        while (value := int.from_bytes(self.bytes(size))) >= limit:
+            pass
+        return value % bound
+
+    def sample(self, items: Sequence[T], count: int) -> list[T]:
+        """Returns `count` of the items, drawn without replacement, in the order they were given."""
+        places = list(range(len(items)))
+        for i in range(count):
+            j = i + self.below(len(places) - i)
+            places[i], places[j] = places[j], places[i]
+        return [items[place] for place in sorted(places[:count])]
+
+    def uniform(self, name: str, length: int) -> NDArray[Any]:
+        """Returns a vector uniform in [0, 1). The name says what it is for and shows up in audits."""
+        del name
+        words = np.frombuffer(self.bytes(8 * length), dtype="<u8")
+        return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+class SystemEntropy(Entropy):
+    """Randomness of the operating system."""
+
+    def bytes(self, count: int) -> bytes:
+        """Returns that many uniform bytes."""
+        return os.urandom(count)
+
+
+class SeededEntropy(Entropy):
+    """A repeatable stream for simulation: SHAKE-256 of the seed and a path of names, one stream a path."""
+
+    def __init__(self, *path: int | str | bytes) -> None:
+        # Each part is hashed on its own so that ("a", "bc") and ("ab", "c") are different streams.
+        parts = (part if isinstance(part, bytes) else str(part).encode() for part in path)
+        self._seed = b"".join(hashlib.sha256(part).digest() for part in parts)
+        self._block = 0
+        self._left = b""
+
+    def bytes(self, count: int) -> bytes:
+        """Returns that many bytes of the stream."""
+        while len(self._left) < count:
+            size = max(1024, count)
+            block = hashlib.shake_256(self._seed + self._block.to_bytes(8)).digest(size)
+            self._left, self._block = self._left + block, self._block + 1
+        drawn, self._left = self._left[:count], self._left[count:]
+        return drawn
+
+
+class SymbolicEntropy(SeededEntropy):
+    """For audits: public choices (who is sampled) stay concrete, secret vectors become unknowns."""
+
+    def __init__(self, owner: str, *path: int | str | bytes) -> None:
+        super().__init__(*path)
+        self._owner, self._drawn = owner, 0
+
+    def uniform(self, name: str, length: int) -> NDArray[Any]:
+        """Returns a vector of fresh unknowns."""
+        self._drawn += 1
+        return unknowns(name, (self._owner, self._drawn), length)

@@ -1,0 +1,81 @@
+"""What can go wrong, each kind with a stable code."""
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import ClassVar
+
+
+class Drop(StrEnum):
+    """Why a party is no longer counted on."""
+
+    SILENT = "silent"  # it had not answered when the phase ended
+    MALFORMED = "malformed"  # it sent bytes that are not the message they claim to be
+    BAD_SIGNATURE = "bad signature"
+    BAD_SHARE = "bad share"
+    BROKE_RULES = "broke the rules"  # well-formed, but not what the protocol allows at this point
+    ABORTED = "aborted"  # it gave up and said so
+    CRASHED = "crashed"
+
+
+class TacitError(Exception):
+    """The base of everything Tacit raises on purpose."""
+
+    code: ClassVar[str] = "tacit"
+
+
+class ConfigError(TacitError):
+    """The settings cannot work. Lists every problem at once, before anything is sent."""
+
+    code = "config"
+
+    def __init__(self, problems: str | Iterable[str]) -> None:
+        self.problems = (problems,) if isinstance(problems, str) else tuple(problems)
+        super().__init__("; ".join(self.problems))
+
+
+class WireError(TacitError):
+    """Bytes that are not what they claim to be: malformed, too long, not authentic."""
+
+    code = "wire"
+
+
+class PeerFault(TacitError):
+    """One named party broke the protocol or gave up, and we cannot go on without it."""
+
+    code = "peer"
+
+    def __init__(self, peer: str, reason: Drop, detail: str = "") -> None:
+        self.peer, self.reason = peer, reason
+        super().__init__(f"{peer}: {reason}{f' ({detail})' if detail else ''}")
+
+
+class NotEnough(TacitError):
+    """Too few parties are left to go on; names those that are missing."""
+
+    code = "not-enough"
+
+    def __init__(self, what: str, have: int, need: int, missing: Mapping[str, Drop] | None = None) -> None:
+        self.have, self.need, self.missing = have, need, dict(missing or {})
+        who = ", ".join(f"{party} ({reason})" for party, reason in self.missing.items())
+        super().__init__(f"{what}: {have} of at least {need}{f'; missing: {who}' if who else ''}")
+
+
+class LeakRefused(TacitError):
+    """The settings would let somebody learn a single party's vector, and nobody said `allow_leaks=True`."""
+
+    code = "leak"
+
+
+class TransportError(TacitError):
+    """What carries the messages failed."""
+
+    code = "transport"
+
+
+class MissingExtra(TacitError):
+    """An optional part of Tacit is not installed."""
+
+    code = "extra"
+
+    def __init__(self, module: str, extra: str) -> None:
+        super().__init__(f"this needs {module}, which is not installed; run: pip install 'tacit[{extra}]'")

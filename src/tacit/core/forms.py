@@ -1,0 +1,71 @@
+"""Linear forms over named unknowns: what a number becomes when the audit runs a protocol on symbols.
+
+A symbolic vector is a NumPy array of dtype object whose entries are `Form`s, so that protocol code adds, scales and
+indexes it exactly as it does a vector of numbers.
+"""
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Unknown: TypeAlias = tuple[Any, ...]
+"""A basis element: a kind ("input", "mask", …), whose it is, and which entry of the vector."""
+
+
+class Form:
+    """A linear combination of unknowns. Supports exactly what stays linear; anything else is a TypeError."""
+
+    __slots__ = ("terms",)
+
+    def __init__(self, terms: Mapping[Unknown, Any] | None = None) -> None:
+        self.terms = {unknown: factor for unknown, factor in (terms or {}).items() if factor != 0}
+
+    def _plus(self, other: "Form", factor: int) -> "Form":
+        terms = dict(self.terms)
+        for unknown, value in other.terms.items():
+            terms[unknown] = terms.get(unknown, 0) + factor * value
+        return Form(terms)
+
+    def __add__(self, other: Any) -> "Form":
+        if isinstance(other, Form):
+            return self._plus(other, 1)
+        return self if isinstance(other, int | float) and other == 0 else NotImplemented
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> "Form":
+        return self._plus(other, -1) if isinstance(other, Form) else NotImplemented
+
+    def __neg__(self) -> "Form":
+        return self * -1
+
+    def __mul__(self, factor: Any) -> "Form":
+        if isinstance(factor, Form):
+            return NotImplemented
+        return Form({unknown: factor * value for unknown, value in self.terms.items()})
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, divisor: Any) -> "Form":
+        if isinstance(divisor, Form):
+            return NotImplemented
+        return Form({unknown: value / divisor for unknown, value in self.terms.items()})
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Form) and self.terms == other.terms
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self.terms.items()))
+
+    def __repr__(self) -> str:
+        return " + ".join(f"{factor}·{':'.join(map(str, unknown))}" for unknown, factor in self.terms.items()) or "0"
+
+
+def unknowns(kind: str, owner: Any, length: int) -> NDArray[Any]:
+    """Returns a symbolic vector of `length` fresh unknowns, one an entry."""
+    vector = np.empty(length, dtype=object)
+    for entry in range(length):
+        vector[entry] = Form({(kind, owner, entry): 1})
+    return vector

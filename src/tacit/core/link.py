@@ -1,0 +1,107 @@
+"""What a protocol coroutine may do: send, receive, gather. Everything else is the driver's business.
+
+A coroutine awaits effects; a driver serves them. So the same coroutine runs in a deterministic simulator, between real
+processes, or inside somebody else's framework, and it contains no sockets, clocks, threads or global randomness.
+"""
+
+from collections.abc import Collection, Generator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, TypeVar, cast
+
+from tacit.core.errors import Drop, NotEnough, PeerFault
+from tacit.core.messages import Message
+from tacit.core.suite import Party
+
+M = TypeVar("M", bound=Message)
+
+
+@dataclass(frozen=True)
+class Send:
+    """Effect: hand a message to the courier."""
+
+    to: Party
+    message: Message
+    step: int = 0
+
+    def __await__(self) -> Generator["Send", None, None]:
+        yield self
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """What a wait ended with: the messages that came, and why each of the others did not."""
+
+    messages: dict[Party, Message]
+    missing: dict[Party, Drop]
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Effect: wait for one message of a kind from each sender, until all are there or given up, or the deadline."""
+
+    kind: type[Message]
+    senders: tuple[Party, ...]
+    step: int
+    patience: int  # phases; a driver says how long a phase is
+
+    def __await__(self) -> Generator["Wait", Arrived, Arrived]:
+        return (yield self)
+
+
+Effect: TypeAlias = Send | Wait
+
+
+@dataclass
+class Link:
+    """One party's side of one round."""
+
+    me: Party
+    parties: tuple[Party, ...]
+    """Everyone on the roster but the server, in the roster's order. Positions in it serve as short names."""
+    session: bytes
+    round: int
+    dropped: dict[Party, Drop] = field(default_factory=dict)
+    """Whom we no longer count on, and why."""
+
+    async def send(self, to: Party, message: Message, *, step: int = 0) -> None:
+        """Sends a message. `step` tells apart several messages of one kind in one round."""
+        await Send(to, message, step)
+
+    async def receive(self, sender: Party, kind: type[M], *, step: int = 0, patience: int = 2) -> M:
+        """Returns the message, or raises PeerFault if it does not come within `patience` phases."""
+        arrived = await Wait(kind, (sender,), step, patience)
+        if sender not in arrived.messages:
+            raise PeerFault(sender, arrived.missing[sender], f"no {kind.__name__} from it")
+        return cast(M, arrived.messages[sender])
+
+    async def gather(
+        self, kind: type[M], senders: Collection[Party], at_least: int | None = None, *, step: int = 0
+    ) -> dict[Party, M]:
+        """Returns what came from the senders when all have answered or the phase ends, in the senders' order.
+
+        Raises NotEnough, naming the missing, if that is fewer than `at_least` (default: all of them).
+        """
+        arrived = await Wait(kind, tuple(senders), step, 1)
+        self.dropped.update(arrived.missing)
+        need = len(senders) if at_least is None else at_least
+        if len(arrived.messages) < need:
+            raise NotEnough(kind.__name__, len(arrived.messages), need, arrived.missing)
+        return {party: cast(M, arrived.messages[party]) for party in senders if party in arrived.messages}
+
+    def exclude(self, peer: Party, reason: Drop) -> None:
+        """Notes that a peer is no longer counted on."""
+        self.dropped[peer] = reason
+
+    def statement(self, what: str, *parts: bytes) -> bytes:
+        """Returns bytes that say `what` about `parts` in this session and round, and can mean nothing else."""
+        return framed(b"tacit/v1", what.encode(), self.session, self.round.to_bytes(8), *parts)
+
+
+def framed(*parts: bytes) -> bytes:
+    """Joins byte strings so that no two different lists join to the same bytes."""
+    return b"".join(len(part).to_bytes(8) + part for part in parts)
+
+
+def missing(link: Link, what: str, have: Sequence[Any], need: int) -> NotEnough:
+    """Returns the error for too few parties, naming whom this link has lost."""
+    return NotEnough(what, len(have), need, link.dropped)

@@ -1,0 +1,120 @@
+"""Messages, and the envelopes they travel in.
+
+A message is a frozen msgspec struct, tagged with its name, that refuses unknown fields. An envelope addresses it. The
+address (session, round, step, kind, sender, receiver) is authenticated with the sealed message, and names at most one
+message: a second one with the same address is a replay and is thrown away.
+"""
+
+from typing import Any, ClassVar
+
+import msgspec
+
+from tacit.core.errors import WireError
+from tacit.core.suite import Party, Secret, Suite
+
+SESSION_BYTES = 16
+MAX_NAME = 64
+"""Longest name of a party, in bytes."""
+
+
+class Message(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
+    """What parties say to each other. Subclasses declare their fields, their size and what they carry."""
+
+    per_party: ClassVar[int] = 0
+    """Bytes a well-formed message may take for each party of the federation …"""
+    per_entry: ClassVar[int] = 0
+    """… and for each entry of the vector, beyond a fixed allowance."""
+    parameters: ClassVar[tuple[str, ...]] = ()
+    """Fields that carry model parameters,"""
+    metadata: ClassVar[tuple[str, ...]] = ()
+    """and fields that say which parameters those are. Everything else is the protocol's own cost."""
+
+    @classmethod
+    def limit(cls, parties: int, entries: int) -> int:
+        """Returns the size, in bytes, above which a message of this kind is refused unread."""
+        return 1024 + cls.per_party * parties + cls.per_entry * entries
+
+
+class Abort(Message, frozen=True):
+    """The sender gave up. Carries only the stable code of the error, never its text."""
+
+    code: str
+
+
+class Address(msgspec.Struct, frozen=True, array_like=True):
+    """Where an envelope belongs. No two messages share one."""
+
+    session: bytes
+    round: int
+    step: int
+    kind: str
+    sender: Party
+    to: Party
+
+
+class Envelope(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """An address anyone may read and a message only its receiver can."""
+
+    address: Address
+    sealed: bytes
+
+
+_pack = msgspec.msgpack.Encoder().encode
+_unpack_envelope = msgspec.msgpack.Decoder(Envelope).decode
+
+
+class Codec:
+    """Turns the messages of one protocol into sealed envelopes and back, with every length checked first."""
+
+    def __init__(self, kinds: tuple[type[Message], ...], parties: int, entries: int) -> None:
+        self._decoders = {kind.__name__: msgspec.msgpack.Decoder(kind) for kind in (*kinds, Abort)}
+        self._limits = {kind.__name__: kind.limit(parties, entries) for kind in (*kinds, Abort)}
+        self._longest = max(self._limits.values()) + 1024 + 2 * MAX_NAME
+
+    def encode(self, message: Message) -> bytes:
+        """Returns the bytes of a message."""
+        return _pack(message)
+
+    def decode(self, kind: str, payload: bytes) -> Message:
+        """Returns the message that `kind` claims the bytes to be, or raises WireError."""
+        if kind not in self._decoders:
+            raise WireError(f"there is no message {kind!r} in this protocol")
+        if len(payload) > self._limits[kind]:
+            raise WireError(f"{kind}: {len(payload)} bytes, more than the {self._limits[kind]} it may have")
+        try:
+            message: Message = self._decoders[kind].decode(payload)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise WireError(f"{kind}: {error}") from None
+        return message
+
+    def seal(self, suite: Suite, key: Secret, address: Address, payload: bytes) -> bytes:
+        """Returns the bytes of an envelope around an encoded message."""
+        return _pack(Envelope(address, suite.seal(key, payload, _pack(address))))
+
+    def read(self, data: bytes) -> Envelope:
+        """Returns the envelope, still sealed; raises WireError if it is none or too long."""
+        if len(data) > self._longest:
+            raise WireError(f"envelope of {len(data)} bytes, more than any message of this protocol takes")
+        try:
+            return _unpack_envelope(data)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise WireError(f"envelope: {error}") from None
+
+    def open(self, suite: Suite, key: Secret, envelope: Envelope) -> bytes:
+        """Returns the encoded message inside; raises WireError unless sender, address and content are authentic."""
+        return suite.open(key, envelope.sealed, _pack(envelope.address))
+
+
+def size_by_class(message: Message, envelope_bytes: int) -> dict[str, int]:
+    """Splits the bytes of one envelope into protocol, parameters and metadata."""
+    parameters = sum(_length(getattr(message, name)) for name in message.parameters)
+    metadata = sum(_length(getattr(message, name)) for name in message.metadata)
+    return {
+        "protocol": envelope_bytes - parameters - metadata,
+        "parameters": parameters,
+        "metadata": metadata,
+    }
+
+
+def _length(field: Any) -> int:
+    return field.nbytes if isinstance(field, memoryview) else len(field)

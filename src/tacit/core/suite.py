@@ -1,0 +1,146 @@
+"""What a party can do with numbers and keys, as protocol code sees it.
+
+There are two implementations of each: one with real numbers and real cryptography, and a symbolic one for audits, in
+which keys are tokens and masks are unknowns. Both deal in bytes of the same lengths, so the same coroutines, messages and
+drivers serve both and no protocol can tell which one it runs on.
+"""
+
+import hmac
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, NoReturn, TypeAlias
+
+from numpy.typing import NDArray
+
+from tacit.core.entropy import Entropy
+
+Party: TypeAlias = str
+Vector: TypeAlias = NDArray[Any]
+
+SERVER: Party = "server"
+
+
+class Secret:
+    """Bytes that never print, never pickle, and compare in constant time."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: bytes) -> None:
+        self._value = value
+
+    def reveal(self) -> bytes:
+        """Returns the bytes. The name is meant to be noticed in review."""
+        return self._value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and hmac.compare_digest(self._value, other._value)
+
+    def __hash__(self) -> NoReturn:
+        raise TypeError("a Secret cannot be hashed: dictionaries compare in variable time")
+
+    def __repr__(self) -> str:
+        return "Secret(…)"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Secret cannot be pickled")
+
+
+class KeyPair(NamedTuple):
+    """A key-agreement key: the secret half and the half to show."""
+
+    secret: Secret
+    public: bytes
+
+
+class Update(NamedTuple):
+    """What a party brings to a round: its vector and how much it counts."""
+
+    vector: Vector
+    weight: float = 1.0
+
+
+class Ring(ABC):
+    """Numbers that add up exactly: how vectors are encoded, added, sent and turned back into an average."""
+
+    length: int
+    """Entries of an encoded vector, those of the weight included."""
+
+    @abstractmethod
+    def encode(self, update: Update) -> Vector:
+        """Returns the weighted vector and, behind it, the weight, as one vector of ring elements."""
+
+    @abstractmethod
+    def zeros(self) -> Vector:
+        """Returns an encoded vector of zeros, to sum into."""
+
+    @abstractmethod
+    def mean(self, total: Vector) -> Vector:
+        """Returns the weighted average that a sum of encoded vectors stands for."""
+
+    @abstractmethod
+    def pack(self, vector: Vector) -> bytes | memoryview:
+        """Returns an encoded vector as the bytes to send."""
+
+    @abstractmethod
+    def unpack(self, data: bytes | memoryview) -> Vector:
+        """Returns the encoded vector that was sent; raises WireError unless it has our own length."""
+
+
+class Suite(ABC):
+    """A party's hands: its identity, its randomness, its numbers, and the cryptography it may use."""
+
+    me: Party
+    entropy: Entropy
+    ring: Ring
+
+    @abstractmethod
+    def key_pair(self) -> KeyPair:
+        """Makes a fresh key-agreement key."""
+
+    @abstractmethod
+    def public(self, secret: Secret) -> bytes:
+        """Returns the public half of a secret key."""
+
+    @abstractmethod
+    def agree(self, secret: Secret, public: bytes, label: str, context: bytes) -> Secret:
+        """Returns the key that our secret and their public half agree on, for one purpose and context only."""
+
+    @abstractmethod
+    def channel(self, peer: Party, session: bytes) -> Secret:
+        """Returns the key that seals envelopes between us and `peer`, from the identities of the roster."""
+
+    @abstractmethod
+    def seed(self) -> Secret:
+        """Draws a fresh mask seed."""
+
+    @abstractmethod
+    def commit(self, secret: Secret, context: bytes) -> bytes:
+        """Returns a commitment that hides a seed and can be opened to nothing else."""
+
+    @abstractmethod
+    def seal(self, key: Secret, plaintext: bytes, context: bytes) -> bytes:
+        """Encrypts and authenticates the plaintext, and authenticates the context beside it."""
+
+    @abstractmethod
+    def open(self, key: Secret, sealed: bytes, context: bytes) -> bytes:
+        """Returns the plaintext, or raises WireError if anything was changed."""
+
+    @abstractmethod
+    def sign(self, statement: bytes) -> bytes:
+        """Signs with our identity."""
+
+    @abstractmethod
+    def verify(self, signer: Party, statement: bytes, signature: bytes) -> None:
+        """Raises PeerFault unless `signer` signed the statement."""
+
+    @abstractmethod
+    def mask(self, vector: Vector, plus: Sequence[Secret] = (), minus: Sequence[Secret] = ()) -> None:
+        """Adds the mask streams of some seeds to the encoded vector, and subtracts those of others, in place."""
+
+    @abstractmethod
+    def share(self, secret: Secret, threshold: int, holders: Sequence[int]) -> dict[int, bytes]:
+        """Splits the secret into one share for each holder (numbers ≥ 1), any `threshold` of which recover it."""
+
+    @abstractmethod
+    def recover(self, shares: Mapping[int, bytes], threshold: int) -> Secret:
+        """Returns the secret from at least `threshold` shares; raises WireError if they cannot be shares of one."""
