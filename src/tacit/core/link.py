@@ -4,15 +4,16 @@ A coroutine awaits effects; a driver serves them. So the same coroutine runs in 
 processes, or inside somebody else's framework, and it contains no sockets, clocks, threads or global randomness.
 """
 
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Collection, Generator
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import TypeAlias, TypeVar, cast, overload
 
 from tacit.core.errors import Drop, NotEnough, PeerFault
 from tacit.core.messages import Message
 from tacit.core.suite import Party
 
 M = TypeVar("M", bound=Message)
+N = TypeVar("N", bound=Message)
 
 
 @dataclass(frozen=True)
@@ -37,9 +38,9 @@ class Arrived:
 
 @dataclass(frozen=True)
 class Wait:
-    """Effect: wait for one message of a kind from each sender, until all are there or given up, or the deadline."""
+    """Effect: wait for a message of one of the kinds from each sender, until all came, are gone, or time is up."""
 
-    kind: type[Message]
+    kinds: tuple[type[Message], ...]
     senders: tuple[Party, ...]
     step: int
     patience: int  # phases; a driver says how long a phase is
@@ -67,12 +68,20 @@ class Link:
         """Sends a message. `step` tells apart several messages of one kind in one round."""
         await Send(to, message, step)
 
-    async def receive(self, sender: Party, kind: type[M], *, step: int = 0, patience: int = 2) -> M:
-        """Returns the message, or raises PeerFault if it does not come within `patience` phases."""
-        arrived = await Wait(kind, (sender,), step, patience)
+    @overload
+    async def receive(self, sender: Party, kind: type[M], *, step: int = 0, patience: int = 2) -> M: ...
+    @overload
+    async def receive(
+        self, sender: Party, kind: type[M], instead: type[N], *, step: int = 0, patience: int = 2
+    ) -> M | N: ...
+    async def receive(
+        self, sender: Party, kind: type[M], instead: type[N] | None = None, *, step: int = 0, patience: int = 2
+    ) -> M | N:
+        """Returns the message, or one of kind `instead`; raises PeerFault if none comes within `patience` phases."""
+        arrived = await Wait((kind, instead) if instead else (kind,), (sender,), step, patience)
         if sender not in arrived.messages:
             raise PeerFault(sender, arrived.missing[sender], f"no {kind.__name__} from it")
-        return cast(M, arrived.messages[sender])
+        return cast(M | N, arrived.messages[sender])
 
     async def gather(
         self, kind: type[M], senders: Collection[Party], at_least: int | None = None, *, step: int = 0
@@ -81,7 +90,7 @@ class Link:
 
         Raises NotEnough, naming the missing, if that is fewer than `at_least` (default: all of them).
         """
-        arrived = await Wait(kind, tuple(senders), step, 1)
+        arrived = await Wait((kind,), tuple(senders), step, 1)
         self.dropped.update(arrived.missing)
         need = len(senders) if at_least is None else at_least
         if len(arrived.messages) < need:
@@ -92,6 +101,11 @@ class Link:
         """Notes that a peer is no longer counted on."""
         self.dropped[peer] = reason
 
+    def require(self, what: str, have: Collection[object], need: int) -> None:
+        """Raises NotEnough, naming whom we have lost, if there are fewer than `need`."""
+        if len(have) < need:
+            raise NotEnough(what, len(have), need, self.dropped)
+
     def statement(self, what: str, *parts: bytes) -> bytes:
         """Returns bytes that say `what` about `parts` in this session and round, and can mean nothing else."""
         return framed(b"tacit/v1", what.encode(), self.session, self.round.to_bytes(8), *parts)
@@ -100,8 +114,3 @@ class Link:
 def framed(*parts: bytes) -> bytes:
     """Joins byte strings so that no two different lists join to the same bytes."""
     return b"".join(len(part).to_bytes(8) + part for part in parts)
-
-
-def missing(link: Link, what: str, have: Sequence[Any], need: int) -> NotEnough:
-    """Returns the error for too few parties, naming whom this link has lost."""
-    return NotEnough(what, len(have), need, link.dropped)

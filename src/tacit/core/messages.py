@@ -5,6 +5,7 @@ address (session, round, step, kind, sender, receiver) is authenticated with the
 message: a second one with the same address is a replay and is thrown away.
 """
 
+from collections.abc import Sized
 from typing import Any, ClassVar
 
 import msgspec
@@ -28,6 +29,11 @@ class Message(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True)
     """Fields that carry model parameters,"""
     metadata: ClassVar[tuple[str, ...]] = ()
     """and fields that say which parameters those are. Everything else is the protocol's own cost."""
+
+    def __repr__(self) -> str:
+        # Fields may be shares of secrets or somebody's vector, so only their sizes are shown.
+        sizes = (f"{name}: {_length(getattr(self, name))}" for name in self.__struct_fields__)
+        return f"{type(self).__name__}({', '.join(sizes)})"
 
     @classmethod
     def limit(cls, parties: int, entries: int) -> int:
@@ -67,8 +73,9 @@ class Codec:
     """Turns the messages of one protocol into sealed envelopes and back, with every length checked first."""
 
     def __init__(self, kinds: tuple[type[Message], ...], parties: int, entries: int) -> None:
-        self._decoders = {kind.__name__: msgspec.msgpack.Decoder(kind) for kind in (*kinds, Abort)}
-        self._limits = {kind.__name__: kind.limit(parties, entries) for kind in (*kinds, Abort)}
+        everything: tuple[type[Message], ...] = (*kinds, Abort)
+        self._decoders = {kind.__name__: msgspec.msgpack.Decoder(kind) for kind in everything}
+        self._limits = {kind.__name__: kind.limit(parties, entries) for kind in everything}
         self._longest = max(self._limits.values()) + 1024 + 2 * MAX_NAME
 
     def encode(self, message: Message) -> bytes:
@@ -117,4 +124,4 @@ def size_by_class(message: Message, envelope_bytes: int) -> dict[str, int]:
 
 
 def _length(field: Any) -> int:
-    return field.nbytes if isinstance(field, memoryview) else len(field)
+    return field.nbytes if isinstance(field, memoryview) else len(field) if isinstance(field, Sized) else 1

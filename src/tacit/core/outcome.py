@@ -29,7 +29,7 @@ class Traffic:
 
     def count(self, table: dict[Party, Counter[str]], party: Party, sizes: Mapping[str, int]) -> None:
         """Adds one message's sizes to a party's row of `sent` or `received`."""
-        table.setdefault(party, Counter({name: 0 for name in CLASSES})).update(sizes)
+        table.setdefault(party, Counter(dict.fromkeys(CLASSES, 0))).update(sizes)
 
     @property
     def total(self) -> int:

@@ -1,7 +1,7 @@
 """What a party can do with numbers and keys, as protocol code sees it.
 
 There are two implementations of each: one with real numbers and real cryptography, and a symbolic one for audits, in
-which keys are tokens and masks are unknowns. Both deal in bytes of the same lengths, so the same coroutines, messages and
+which keys are tokens and masks are unknowns. Both deal in bytes, so the same coroutines, messages and
 drivers serve both and no protocol can tell which one it runs on.
 """
 
@@ -92,6 +92,10 @@ class Suite(ABC):
     me: Party
     entropy: Entropy
     ring: Ring
+
+    @abstractmethod
+    def forget(self) -> None:
+        """Drops the keys of past rounds."""
 
     @abstractmethod
     def key_pair(self) -> KeyPair:

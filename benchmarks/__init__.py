@@ -1,0 +1,1 @@
+"""Measurements of Tacit against its peers, side by side in one run."""

@@ -1,0 +1,29 @@
+"""Tacit: average models with people you don't fully trust, and know exactly what still leaks."""
+
+from tacit.core.errors import (
+    ConfigError,
+    LeakRefused,
+    NotEnough,
+    PeerFault,
+    TacitError,
+    TransportError,
+    WireError,
+)
+from tacit.drivers.aggregate import aggregate
+from tacit.drivers.faults import Fault
+from tacit.drivers.federation import ClippedWarning, Federation
+
+__all__ = [
+    "ClippedWarning",
+    "ConfigError",
+    "Fault",
+    "Federation",
+    "LeakRefused",
+    "NotEnough",
+    "PeerFault",
+    "TacitError",
+    "TransportError",
+    "WireError",
+    "aggregate",
+]
+__version__ = "0.1.0"

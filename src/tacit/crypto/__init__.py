@@ -1,0 +1,1 @@
+"""Keys, sealing, masks and shares: thin over pyca/cryptography, with a symbolic twin for audits."""

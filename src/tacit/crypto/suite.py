@@ -1,0 +1,114 @@
+"""The real `Suite`: X25519, HKDF-SHA-256, AES-256-GCM, Ed25519, AES-256-CTR masks and Shamir shares."""
+
+from collections.abc import Mapping, Sequence
+
+from cryptography.exceptions import InvalidSignature, InvalidTag
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256, Hash
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from tacit.core.entropy import Entropy
+from tacit.core.errors import Drop, PeerFault, WireError
+from tacit.core.link import framed
+from tacit.core.suite import KeyPair, Party, Ring, Secret, Suite, Vector
+from tacit.crypto import masks, shares
+from tacit.crypto.keys import Identity, Member
+
+NONCE_BYTES = 12
+
+
+class RealSuite(Suite):
+    """One party's cryptography, over its own identity and the roster."""
+
+    def __init__(self, identity: Identity, roster: Mapping[Party, Member], entropy: Entropy, ring: Ring) -> None:
+        self.me, self.entropy, self.ring = identity.name, entropy, ring
+        self._signing = Ed25519PrivateKey.from_private_bytes(identity.signing.reveal())
+        self._identity = identity
+        self._roster = roster
+        self._loaded: dict[bytes, tuple[X25519PrivateKey, bytes]] = {}
+        self._channels: dict[tuple[Party, bytes], Secret] = {}
+
+    def _load(self, secret: Secret) -> tuple[X25519PrivateKey, bytes]:
+        # Loading a private key recomputes its public half, which costs as much as an agreement; one key serves many.
+        raw = secret.reveal()
+        if raw not in self._loaded:
+            private = X25519PrivateKey.from_private_bytes(raw)
+            self._loaded[raw] = private, private.public_key().public_bytes_raw()
+        return self._loaded[raw]
+
+    def forget(self) -> None:
+        """Drops the keys of past rounds."""
+        self._loaded.clear()
+
+    def key_pair(self) -> KeyPair:
+        """Makes a fresh X25519 key."""
+        secret = Secret(self.entropy.bytes(32))
+        return KeyPair(secret, self.public(secret))
+
+    def public(self, secret: Secret) -> bytes:
+        """Returns the public half of an X25519 secret."""
+        return self._load(secret)[1]
+
+    def agree(self, secret: Secret, public: bytes, label: str, context: bytes) -> Secret:
+        """Returns HKDF of the X25519 shared secret, bound to the label, the context and both public halves."""
+        private, own = self._load(secret)
+        try:
+            shared = private.exchange(X25519PublicKey.from_public_bytes(public))
+        except ValueError as error:  # wrong length, or a point of small order
+            raise WireError(f"not a usable public key: {error}") from None
+        info = framed(label.encode(), context, *sorted((own, public)))
+        return Secret(HKDF(algorithm=SHA256(), length=32, salt=None, info=info).derive(shared))
+
+    def channel(self, peer: Party, session: bytes) -> Secret:
+        """Returns the key that seals envelopes between us and `peer` in one session."""
+        if (peer, session) not in self._channels:
+            public = self._roster[peer].channel_key
+            self._channels[peer, session] = self.agree(self._identity.channel, public, "tacit/v1/channel", session)
+        return self._channels[peer, session]
+
+    def seed(self) -> Secret:
+        """Draws a fresh 256-bit mask seed."""
+        return Secret(self.entropy.bytes(32))
+
+    def commit(self, secret: Secret, context: bytes) -> bytes:
+        """Returns SHA-256 of a seed in its context; hiding because seeds are uniform 256-bit strings."""
+        digest = Hash(SHA256())
+        digest.update(framed(b"tacit/v1/commit", context, secret.reveal()))
+        return digest.finalize()
+
+    def seal(self, key: Secret, plaintext: bytes, context: bytes) -> bytes:
+        """Returns nonce, ciphertext and tag of AES-256-GCM."""
+        nonce = self.entropy.bytes(NONCE_BYTES)
+        return nonce + AESGCM(key.reveal()).encrypt(nonce, plaintext, context)
+
+    def open(self, key: Secret, sealed: bytes, context: bytes) -> bytes:
+        """Returns the plaintext, or raises WireError if key, context or a single bit is not the sender's."""
+        try:
+            return AESGCM(key.reveal()).decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], context)
+        except (InvalidTag, ValueError):  # ValueError: too short for a nonce
+            raise WireError("sealed bytes are not authentic") from None
+
+    def sign(self, statement: bytes) -> bytes:
+        """Returns our Ed25519 signature."""
+        return self._signing.sign(statement)
+
+    def verify(self, signer: Party, statement: bytes, signature: bytes) -> None:
+        """Raises PeerFault unless `signer` signed the statement."""
+        try:
+            Ed25519PublicKey.from_public_bytes(self._roster[signer].verify_key).verify(signature, statement)
+        except InvalidSignature:
+            raise PeerFault(signer, Drop.BAD_SIGNATURE) from None
+
+    def mask(self, vector: Vector, plus: Sequence[Secret] = (), minus: Sequence[Secret] = ()) -> None:
+        """Adds and subtracts mask streams in place, chunk by chunk."""
+        masks.add_masks(vector, [seed.reveal() for seed in plus], [seed.reveal() for seed in minus])
+
+    def share(self, secret: Secret, threshold: int, holders: Sequence[int]) -> dict[int, bytes]:
+        """Returns Shamir shares of a 32-byte secret."""
+        return shares.split(secret.reveal(), threshold, holders, self.entropy.bytes)
+
+    def recover(self, shares_: Mapping[int, bytes], threshold: int) -> Secret:
+        """Returns the secret that the shares belong to."""
+        return Secret(shares.combine(shares_, threshold))

@@ -1,0 +1,313 @@
+"""The symbolic `Suite`: keys are tokens, masks are unknowns, and who knows what follows from rules.
+
+Every token is a byte string as long as the real thing (packed vectors apart), so messages are encoded, limited, sealed
+and scheduled by the very code that a real run uses. A `World` remembers what each byte string stands for. After the
+run, `World.knowledge` takes what a coalition made and saw and closes it under the rules: it knows a token if a member
+made it, if it can open a message that carries it, derive it from a private key it holds, or holds enough of its shares.
+"""
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import msgspec
+
+from tacit.core.entropy import Entropy
+from tacit.core.errors import Drop, PeerFault, WireError
+from tacit.core.forms import Form, unknowns
+from tacit.core.messages import Envelope
+from tacit.core.suite import KeyPair, Party, Ring, Secret, Suite, Vector
+
+
+@dataclass(frozen=True)
+class Made:
+    """A secret drawn by a party: a private key or a seed."""
+
+    by: Party
+    number: int
+
+
+@dataclass(frozen=True)
+class Public:
+    """The public half of a private key."""
+
+    of: bytes
+
+
+@dataclass(frozen=True)
+class Agreed:
+    """The key that two private keys agree on for one purpose."""
+
+    between: frozenset[bytes]  # the public halves
+    label: str
+    context: bytes
+
+
+@dataclass(frozen=True)
+class Sealed:
+    """A plaintext under a key."""
+
+    key: bytes
+    plaintext: bytes
+    context: bytes
+    number: int
+
+
+@dataclass(frozen=True)
+class Signature:
+    """A party's word for a statement."""
+
+    signer: Party
+    statement: bytes
+
+
+@dataclass(frozen=True)
+class Share:
+    """One holder's share of a secret."""
+
+    secret: bytes
+    holder: int
+    threshold: int
+
+
+@dataclass(frozen=True)
+class Commitment:
+    """Binds its maker to a secret and says nothing about it."""
+
+    secret: bytes
+    context: bytes
+
+
+Meaning: TypeAlias = Made | Public | Agreed | Sealed | Signature | Share | Commitment
+
+
+@dataclass
+class Knowledge:
+    """What a coalition knows: tokens, and linear forms in the unknowns."""
+
+    tokens: set[bytes] = field(default_factory=set)
+    vectors: list[Vector] = field(default_factory=list)
+
+    def rows(self, entry: int) -> list[Form]:
+        """Returns the known forms at one entry of the vector."""
+        return [vector[entry] for vector in self.vectors if entry < len(vector)]
+
+
+class World:
+    """Remembers what every token of a symbolic run stands for."""
+
+    def __init__(self, vector_of: Callable[[bytes], Vector | None]) -> None:
+        self.vector_of = vector_of
+        """What a packed vector stands for, None for bytes that are none; the symbolic ring knows."""
+        self._meanings: dict[bytes, Meaning] = {}
+        self._tokens: dict[Meaning, bytes] = {}
+        self._count = 0
+        self.masked: dict[bytes, int] = {}
+        """How many entries each seed was expanded to."""
+        self._identities: dict[Party, bytes] = {}
+
+    def count(self) -> int:
+        """Returns a number not given before."""
+        self._count += 1
+        return self._count
+
+    def token(self, meaning: Meaning, length: int) -> bytes:
+        """Returns the byte string that stands for a meaning."""
+        if meaning not in self._tokens:
+            token = hashlib.shake_256(f"token {len(self._tokens)}".encode()).digest(length)
+            self._tokens[meaning], self._meanings[token] = token, meaning
+        return self._tokens[meaning]
+
+    def meaning(self, token: bytes) -> Meaning | None:
+        """Returns what a byte string stands for, None if it is plain data."""
+        return self._meanings.get(token)
+
+    def identity(self, party: Party) -> bytes:
+        """Returns the party's long-lived channel secret."""
+        if party not in self._identities:
+            self._identities[party] = self.token(Made(party, self.count()), 32)
+        return self._identities[party]
+
+    def public(self, secret: bytes) -> bytes:
+        """Returns the public half of a private key."""
+        return self.token(Public(secret), 32)
+
+    def secrets(self, coalition: Collection[Party]) -> Iterator[bytes]:
+        """Yields the tokens that members of a coalition made."""
+        for token, meaning in self._meanings.items():
+            if isinstance(meaning, Made) and meaning.by in coalition:
+                yield token
+
+    def agreements(self) -> dict[bytes, list[bytes]]:
+        """Returns, for each private key, the keys that were agreed with it."""
+        found: dict[bytes, list[bytes]] = defaultdict(list)
+        for meaning, token in self._tokens.items():
+            if isinstance(meaning, Agreed):
+                for public in meaning.between:
+                    private = self._meanings[public]
+                    if isinstance(private, Public):
+                        found[private.of].append(token)
+        return found
+
+    def knowledge(self, coalition: Collection[Party], seen: Iterable[Envelope]) -> Knowledge:
+        """Returns everything that follows from the coalition's own secrets and the envelopes it saw."""
+        return _Closure(self, coalition, seen).run()
+
+
+class _Closure:
+    """Applies the rules until nothing new follows."""
+
+    def __init__(self, world: World, coalition: Collection[Party], seen: Iterable[Envelope]) -> None:
+        self.world = world
+        self.known = Knowledge()
+        self.visible: set[bytes] = set()
+        self.shares: dict[bytes, dict[int, int]] = defaultdict(dict)  # secret -> holder -> threshold
+        self.waiting: dict[bytes, list[bytes]] = defaultdict(list)  # key -> sealed plaintexts
+        self.fresh: list[bytes] = []
+        self.agreements = world.agreements()
+        for token in world.secrets(coalition):
+            self.learn(token)
+        for envelope in seen:
+            self.see(envelope.sealed)
+
+    def run(self) -> Knowledge:
+        """Returns the closure."""
+        while self.fresh:
+            token = self.fresh.pop()
+            if token in self.world.masked:
+                self.known.vectors.append(unknowns("mask", token, self.world.masked[token]))
+            # One private half is enough: public halves are shown around, so the other one counts as seen.
+            for agreed in self.agreements[token]:
+                self.learn(agreed)
+            for plaintext in self.waiting.pop(token, ()):
+                self.read(plaintext)
+        return self.known
+
+    def learn(self, token: bytes) -> None:
+        """Adds a token to what is known."""
+        if token not in self.known.tokens:
+            self.known.tokens.add(token)
+            self.fresh.append(token)
+
+    def see(self, data: bytes) -> None:
+        """Takes in one byte string."""
+        if data in self.visible:
+            return
+        self.visible.add(data)
+        vector = self.world.vector_of(data)
+        if vector is not None:
+            self.known.vectors.append(vector)
+        meaning = self.world.meaning(data)
+        if isinstance(meaning, Sealed):
+            if meaning.key in self.known.tokens:
+                self.read(meaning.plaintext)
+            else:
+                self.waiting[meaning.key].append(meaning.plaintext)
+        elif isinstance(meaning, Share):
+            holders = self.shares[meaning.secret]
+            holders[meaning.holder] = meaning.threshold
+            if len(holders) >= meaning.threshold:
+                self.learn(meaning.secret)
+        elif isinstance(meaning, Made | Agreed):  # a secret sent in clear
+            self.learn(data)
+
+    def read(self, plaintext: bytes) -> None:
+        """Takes in every byte string inside an encoded message."""
+        for data in _byte_strings(msgspec.msgpack.decode(plaintext)):
+            self.see(data)
+
+
+def _byte_strings(value: Any) -> Iterator[bytes]:
+    if isinstance(value, bytes):
+        yield value
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _byte_strings(key)
+            yield from _byte_strings(item)
+    elif isinstance(value, Sequence) and not isinstance(value, str):
+        for item in value:
+            yield from _byte_strings(item)
+
+
+class SymbolicSuite(Suite):
+    """One party's hands in a symbolic run."""
+
+    def __init__(self, me: Party, world: World, entropy: Entropy, ring: Ring) -> None:
+        self.me, self.entropy, self.ring, self._world = me, entropy, ring, world
+
+    def forget(self) -> None:
+        """Keeps everything: the audit asks what a coalition that never forgets would know."""
+
+    def key_pair(self) -> KeyPair:
+        """Makes a fresh token and its public half."""
+        secret = self.seed()
+        return KeyPair(secret, self.public(secret))
+
+    def public(self, secret: Secret) -> bytes:
+        """Returns the public half of a token."""
+        return self._world.public(secret.reveal())
+
+    def agree(self, secret: Secret, public: bytes, label: str, context: bytes) -> Secret:
+        """Returns the token that both sides derive."""
+        if not isinstance(self._world.meaning(public), Public):
+            raise WireError("not a usable public key")
+        between = frozenset((self.public(secret), public))
+        return Secret(self._world.token(Agreed(between, label, context), 32))
+
+    def channel(self, peer: Party, session: bytes) -> Secret:
+        """Returns the token that seals envelopes between us and `peer`."""
+        theirs = self._world.public(self._world.identity(peer))
+        return self.agree(Secret(self._world.identity(self.me)), theirs, "tacit/v1/channel", session)
+
+    def seed(self) -> Secret:
+        """Draws a fresh token."""
+        return Secret(self._world.token(Made(self.me, self._world.count()), 32))
+
+    def commit(self, secret: Secret, context: bytes) -> bytes:
+        """Returns a token bound to a secret."""
+        return self._world.token(Commitment(secret.reveal(), context), 32)
+
+    def seal(self, key: Secret, plaintext: bytes, context: bytes) -> bytes:
+        """Returns a token that only the key opens."""
+        meaning = Sealed(key.reveal(), plaintext, context, self._world.count())
+        return self._world.token(meaning, len(plaintext) + 28)
+
+    def open(self, key: Secret, sealed: bytes, context: bytes) -> bytes:
+        """Returns what was sealed, or raises WireError."""
+        meaning = self._world.meaning(sealed)
+        if not isinstance(meaning, Sealed) or meaning.key != key.reveal() or meaning.context != context:
+            raise WireError("sealed bytes are not authentic")
+        return meaning.plaintext
+
+    def sign(self, statement: bytes) -> bytes:
+        """Returns our word for a statement."""
+        return self._world.token(Signature(self.me, statement), 64)
+
+    def verify(self, signer: Party, statement: bytes, signature: bytes) -> None:
+        """Raises PeerFault unless `signer` signed the statement."""
+        if self._world.meaning(signature) != Signature(signer, statement):
+            raise PeerFault(signer, Drop.BAD_SIGNATURE)
+
+    def mask(self, vector: Vector, plus: Sequence[Secret] = (), minus: Sequence[Secret] = ()) -> None:
+        """Adds and subtracts the unknowns that seeds expand to."""
+        for seeds, sign in ((plus, 1), (minus, -1)):
+            for seed in seeds:
+                token = seed.reveal()
+                self._world.masked[token] = max(len(vector), self._world.masked.get(token, 0))
+                vector += unknowns("mask", token, len(vector)) * sign
+
+    def share(self, secret: Secret, threshold: int, holders: Sequence[int]) -> dict[int, bytes]:
+        """Returns a token a holder."""
+        token = secret.reveal()
+        return {holder: self._world.token(Share(token, holder, threshold), 33) for holder in holders}
+
+    def recover(self, shares: Mapping[int, bytes], threshold: int) -> Secret:
+        """Returns the secret, if these are enough shares of one."""
+        meanings = {self._world.meaning(data) for data in shares.values()}
+        secrets = {meaning.secret for meaning in meanings if isinstance(meaning, Share)}
+        held = {meaning.holder for meaning in meanings if isinstance(meaning, Share)}
+        if len(secrets) != 1 or len(held) < threshold or held != set(shares):
+            raise WireError("not enough shares of one secret")
+        return Secret(secrets.pop())

@@ -1,0 +1,29 @@
+"""Who meets whom: participation over rounds, and the graphs that parties share masks on."""
+
+from tacit.designs.circle import Circle, secure_degree
+from tacit.designs.history import History, cardinality, fairness_gap, multi_round_privacy
+from tacit.designs.participation import (
+    Batches,
+    Everyone,
+    Participation,
+    Partition,
+    Random,
+    Sampled,
+    participation_from,
+)
+
+__all__ = [
+    "Batches",
+    "Circle",
+    "Everyone",
+    "History",
+    "Participation",
+    "Partition",
+    "Random",
+    "Sampled",
+    "cardinality",
+    "fairness_gap",
+    "multi_round_privacy",
+    "participation_from",
+    "secure_degree",
+]

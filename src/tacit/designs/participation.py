@@ -1,0 +1,309 @@
+"""Who takes part in which round, and what that gives away over many rounds (paper 002, Multi-RoundSecAgg).
+
+Secure aggregation hides who contributed what to one sum. Over rounds, sums of different sets can be subtracted, and if
+models change slowly the difference of two sets that differ in one user is that user's model. A policy says whom the
+server may ask (U2), whose vectors it may sum (U5), and what a client accepts before it helps to unmask.
+
+Users are roster positions 0 … N−1. Letters are the paper's: N users, K asked in a round, T the multi-round privacy.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from itertools import combinations
+from typing import Any, Self
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import binom
+
+from tacit.core.entropy import Entropy
+from tacit.core.errors import ConfigError
+
+MOST_ROWS = 100_000
+"""Rows above which the matrix B is not written out. Selection never needs it."""
+
+
+class Participation(msgspec.Struct, frozen=True, tag=str.lower, tag_field="kind", forbid_unknown_fields=True):
+    """A policy of participation. Subclasses say whom to ask, what to sum, and what a client accepts."""
+
+    def problems(self, users: int) -> list[str]:
+        """Returns every reason why the policy cannot work for that many users, each with what would."""
+        raise NotImplementedError
+
+    def bind(self, users: int) -> Self:
+        """Returns the same policy for that many users."""
+        del users
+        return self
+
+    def most(self, users: int) -> int:
+        """Returns the largest number of users asked in a round."""
+        return users
+
+    @property
+    def least(self) -> int:
+        """The smallest number of delivered vectors with which a round can still end."""
+        return 2
+
+    @property
+    def promise(self) -> int:
+        """The multi-round privacy T that it promises, whatever drops out; 1 promises nothing."""
+        return 1
+
+    def select(self, present: Sequence[int], counts: NDArray[np.int64], entropy: Entropy) -> list[int]:
+        """Returns whom to ask of those present, sorted; nobody if the policy cannot be met.
+
+        `counts[i]` is how often user i took part so far.
+        """
+        raise NotImplementedError
+
+    def settle(self, delivered: Sequence[int], entropy: Entropy) -> list[int]:
+        """Returns whose vectors are summed of those that delivered, sorted; nobody if the policy allows no sum."""
+        del entropy
+        return self._if_allowed(sorted(delivered))
+
+    def allows(self, chosen: Collection[int]) -> bool:
+        """Returns whether a client may help to unmask the sum of exactly these users."""
+        # A user named twice would make a set look larger than it is.
+        return len(chosen) >= 2 and len(set(chosen)) == len(chosen) and min(chosen) >= 0
+
+    def _if_allowed(self, chosen: list[int]) -> list[int]:
+        return chosen if self.allows(chosen) else []
+
+
+class Everyone(Participation, frozen=True):
+    """Asks all who are present and sums all who delivered."""
+
+    def problems(self, users: int) -> list[str]:
+        """Returns a complaint if there is nobody to hide among."""
+        return [] if users >= 2 else [f"there must be at least 2 users to hide among, not {users}"]
+
+    def select(self, present: Sequence[int], counts: NDArray[np.int64], entropy: Entropy) -> list[int]:
+        """Returns all who are present, if they are at least two."""
+        del counts, entropy
+        return self._if_allowed(sorted(set(present)))
+
+
+class Sampled(Participation, frozen=True):
+    """Asks `of` users at random and sums exactly `exactly` of those that delivered (E₀ and E of paper 003)."""
+
+    exactly: int
+    of: int | None = None
+
+    def problems(self, users: int) -> list[str]:
+        """Returns what is wrong with E and E₀."""
+        found = _size_problems("exactly", self.exactly, users)
+        if self.of is not None and self.of < self.exactly:
+            found.append(f"of={self.of} is too few to sum exactly={self.exactly}; use of={self.exactly} or more")
+        if self.of is not None and self.of > users:
+            found.append(f"of={self.of} is more than the {users} users there are; use at most {users}, or none for all")
+        return found
+
+    def most(self, users: int) -> int:
+        """Returns E₀."""
+        return users if self.of is None else self.of
+
+    @property
+    def least(self) -> int:
+        """E: a round with fewer ends without a sum."""
+        return self.exactly
+
+    def select(self, present: Sequence[int], counts: NDArray[np.int64], entropy: Entropy) -> list[int]:
+        """Returns E₀ of those present at random, or all if they are fewer but enough."""
+        here = sorted(set(present))
+        return entropy.sample(here, min(self.most(len(counts)), len(here))) if len(here) >= self.exactly else []
+
+    def settle(self, delivered: Sequence[int], entropy: Entropy) -> list[int]:
+        """Returns a random set of exactly E."""
+        enough = len(delivered) >= self.exactly
+        return self._if_allowed(entropy.sample(sorted(delivered), self.exactly)) if enough else []
+
+    def allows(self, chosen: Collection[int]) -> bool:
+        """Returns whether there are exactly E."""
+        return super().allows(chosen) and len(chosen) == self.exactly
+
+
+class Random(Participation, frozen=True):
+    """Asks K users at random and sums those that delivered. The baseline that leaks: after about N rounds T is 1."""
+
+    per_round: int
+
+    def problems(self, users: int) -> list[str]:
+        """Returns what is wrong with K."""
+        return _size_problems("per_round", self.per_round, users)
+
+    def most(self, users: int) -> int:
+        """Returns K."""
+        del users
+        return self.per_round
+
+    def select(self, present: Sequence[int], counts: NDArray[np.int64], entropy: Entropy) -> list[int]:
+        """Returns K of those present at random."""
+        del counts
+        here = sorted(set(present))
+        return entropy.sample(here, self.per_round) if len(here) >= self.per_round else []
+
+    def allows(self, chosen: Collection[int]) -> bool:
+        """Returns whether there are at most K."""
+        return super().allows(chosen) and len(chosen) <= self.per_round
+
+
+class _Whole(Participation, frozen=True):
+    """Batches of T users, i // T for user i, that are asked and summed whole or not at all."""
+
+    @property
+    def _shape(self) -> tuple[int, int, int | None]:
+        """K, T and, once bound, N."""
+        raise NotImplementedError
+
+    def bind(self, users: int) -> Self:
+        """Returns the same policy for that many users; raises ConfigError if it was made for another number."""
+        if self._shape[2] not in (None, users):
+            raise ConfigError(self.problems(users))
+        return msgspec.structs.replace(self, users=users)
+
+    def problems(self, users: int) -> list[str]:
+        """Returns what is wrong with K, T and N."""
+        k, t, n = self._shape
+        found = _size_problems("per_round", k, users)
+        if n not in (None, users):
+            found.append(f"the policy was made for {n} users, not {users}; leave users out or set users={users}")
+        if t < 1:
+            found.append(f"privacy={t} must be at least 1, or 2 to protect anybody")
+        for name, number in (("per_round", k), ("users", users)) if t >= 1 else ():
+            if number % t:
+                # A group is as large as a round, so if the one changes the other does, and only N has to fit.
+                sizes = _divisors(users if k == t else math.gcd(k, users))
+                near = " or ".join(f"{name}={size}" for size in (number // t * t, number // t * t + t) if size)
+                found.append(f"{name}={number} is no multiple of the batch size {t}; use batches of {sizes}, or {near}")
+        return found
+
+    def most(self, users: int) -> int:
+        """Returns K."""
+        del users
+        return self._shape[0]
+
+    @property
+    def least(self) -> int:
+        """One whole batch, but never a single user."""
+        return max(self._shape[1], 2)
+
+    @property
+    def promise(self) -> int:
+        """T: members of a batch are never seen apart."""
+        return self._shape[1]
+
+    def select(self, present: Sequence[int], counts: NDArray[np.int64], entropy: Entropy) -> list[int]:
+        """Returns the K/T batches that took part least of those present as a whole; ties are broken at random."""
+        k, t, _ = self._shape
+        # Any K/T batches are a row of the paper's matrix B, so there is no need to write B out and search it.
+        here = np.zeros(len(counts), dtype=bool)
+        here[list(present)] = True
+        end = len(counts) // t * t
+        ready = np.flatnonzero(here[:end].reshape(-1, t).all(axis=1))
+        if len(ready) < k // t:
+            return []
+        frequency = counts[:end].reshape(-1, t).sum(axis=1)[ready]
+        limit = np.partition(frequency, k // t - 1)[k // t - 1]
+        rarest, tied = ready[frequency < limit].tolist(), ready[frequency == limit].tolist()
+        batches = sorted(rarest + entropy.sample(tied, k // t - len(rarest)))
+        return [batch * t + i for batch in batches for i in range(t)]
+
+    def settle(self, delivered: Sequence[int], entropy: Entropy) -> list[int]:
+        """Returns the members of the batches that delivered as a whole.
+
+        The rest of a batch with a missing member is left out too: this sum minus one of the full batch is the missing
+        member's vector.
+        """
+        del entropy
+        _, t, _ = self._shape
+        sizes = Counter(user // t for user in delivered)
+        return self._if_allowed([user for user in sorted(delivered) if sizes[user // t] == t])
+
+    def allows(self, chosen: Collection[int]) -> bool:
+        """Returns whether they are whole batches, K users at most."""
+        k, t, n = self._shape
+        if not super().allows(chosen) or len(chosen) > k or (n is not None and max(chosen) >= n):
+            return False
+        return len({user // t for user in chosen}) * t == len(chosen)
+
+    def family_size(self) -> int:
+        """Returns how many sets of K users can be asked: C(N/T, K/T)."""
+        k, t, n = self._bound()
+        return math.comb(n // t, k // t)
+
+    def family(self) -> NDArray[np.uint8]:
+        """Returns the paper's matrix B, a row for each set that can be asked; raises ConfigError if it is too large."""
+        k, t, n = self._bound()
+        if self.family_size() > MOST_ROWS:
+            raise ConfigError(f"the family has {self.family_size()} sets, more than {MOST_ROWS}; use family_size()")
+        rows = np.array(list(combinations(range(n // t), k // t)))
+        batches = np.zeros((len(rows), n // t), dtype=np.uint8)
+        np.put_along_axis(batches, rows, 1, axis=1)
+        return np.repeat(batches, t, axis=1)
+
+    def expected_cardinality(self, dropout: float) -> float:
+        """Returns C(T), how many users take part on average if each is absent with this probability (closed form).
+
+        As in the paper, users are absent before the selection; who leaves in mid-round takes its batch along besides.
+        """
+        k, t, n = self._bound()
+        if not 0 <= dropout <= 1:
+            raise ConfigError(f"dropout={dropout} is no probability; use a number from 0 to 1")
+        return k * float(binom.sf(k // t - 1, n // t, (1 - dropout) ** t))
+
+    def _bound(self) -> tuple[int, int, int]:
+        k, t, n = self._shape
+        if n is None:
+            raise ConfigError("this depends on how many users there are; say users=, or bind(users) the policy")
+        if found := self.problems(n):
+            raise ConfigError(found)
+        return k, t, n
+
+
+class Batches(_Whole, frozen=True):
+    """Asks K/T batches of T users, the rarest first: members of a batch can never be told apart, in any round."""
+
+    per_round: int
+    privacy: int
+    users: int | None = None
+
+    @property
+    def _shape(self) -> tuple[int, int, int | None]:
+        return self.per_round, self.privacy, self.users
+
+
+class Partition(_Whole, frozen=True):
+    """Asks one of N/K fixed groups of K users: the most private, and seldom available. Batches with T = K."""
+
+    per_round: int
+    users: int | None = None
+
+    @property
+    def _shape(self) -> tuple[int, int, int | None]:
+        return self.per_round, self.per_round, self.users
+
+
+def participation_from(value: Participation | str | Mapping[str, Any]) -> Participation:
+    """Returns the policy that a scenario file or an option names; raises ConfigError with the valid kinds."""
+    if isinstance(value, Participation):
+        return value
+    kinds = (Everyone, Sampled, Random, Partition, Batches)
+    data = {"kind": value} if isinstance(value, str) else value
+    try:
+        policy: Participation = msgspec.convert(data, Everyone | Sampled | Random | Partition | Batches)
+    except msgspec.ValidationError as error:
+        valid = ", ".join(f"{kind.__name__.lower()}({', '.join(kind.__struct_fields__)})" for kind in kinds)
+        raise ConfigError(f"participation {value!r}: {error}; valid kinds are {valid}") from None
+    return policy
+
+
+def _size_problems(name: str, size: int, users: int) -> list[str]:
+    if size < 2:
+        return [f"{name}={size} leaves nobody to hide among; use 2 or more"]
+    return [f"{name}={size} is more than the {users} users there are; use at most {users}"] if size > users else []
+
+
+def _divisors(number: int) -> str:
+    return ", ".join(str(size) for size in range(2, number + 1) if number % size == 0) or "1"

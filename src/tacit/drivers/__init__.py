@@ -1,0 +1,1 @@
+"""What runs protocol coroutines. The only room that does input and output."""

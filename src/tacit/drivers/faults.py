@@ -1,0 +1,101 @@
+"""A plan of what goes wrong in a simulated run: message by message, and party by party."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+from tacit.core.entropy import Entropy
+from tacit.core.errors import ConfigError
+from tacit.core.suite import Party
+
+PHASE = 10.0
+"""Virtual seconds a phase lasts; a message takes one."""
+LATENCY = 1.0
+
+Action = Literal["drop", "delay", "duplicate", "reorder", "corrupt", "crash", "silence"]
+MESSAGE_ACTIONS: tuple[Action, ...] = ("drop", "delay", "duplicate", "reorder", "corrupt")
+
+
+class Fault(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that goes wrong. What is None matches everything.
+
+    The first five actions befall messages; "crash" ends a party before its `step`-th effect (a send or a wait, counted
+    from 0), and "silence" lets it listen but never answer.
+    """
+
+    action: Action
+    party: Party | None = None
+    """The sender, or the party that crashes or falls silent."""
+    to: Party | None = None
+    message: str | None = None
+    """The kind of message, such as "MaskedInput"."""
+    number: int | None = None
+    """The number of the message in its round, counted from 0."""
+    round: int | None = None
+    step: int = 0
+    seconds: float = 1.5 * PHASE
+    """How long a delay is. The default is longer than anybody waits."""
+    position: float = 0.5
+    """Where a corruption hits: 0 is the first byte, 1 the last."""
+
+    def hits(self, round_: int, number: int, sender: Party, to: Party, kind: str) -> bool:
+        """Says whether a message is befallen."""
+        return (
+            self.round in (None, round_)
+            and self.number in (None, number)
+            and self.party in (None, sender)
+            and self.to in (None, to)
+            and self.message in (None, kind)
+        )
+
+    def stops(self, round_: int, step: int) -> bool:
+        """Says whether its party crashes now."""
+        return self.action == "crash" and self.round in (None, round_) and step >= self.step
+
+    def mutes(self, round_: int) -> bool:
+        """Says whether its party sends nothing in this round."""
+        return self.action == "silence" and self.round in (None, round_)
+
+
+def deliveries(faults: Sequence[Fault], data: bytes) -> list[tuple[float, bytes]]:
+    """Returns what becomes of a message under the faults that hit it: what arrives, and how late."""
+    arriving = [(LATENCY, data)]
+    for fault in faults:
+        if fault.action == "drop":
+            arriving = []
+        elif fault.action == "delay":
+            arriving = [(late + fault.seconds, data) for late, data in arriving]
+        elif fault.action == "duplicate":
+            arriving = [copy for late, data in arriving for copy in ((late, data), (late + LATENCY / 2, data))]
+        elif fault.action == "reorder":
+            # Half a latency later is after everything that was sent in the same moment.
+            arriving = [(late + LATENCY / 2, data) for late, data in arriving]
+        elif fault.action == "corrupt":
+            arriving = [(late, _flipped(data, fault.position)) for late, data in arriving]
+    return arriving
+
+
+def _flipped(data: bytes, position: float) -> bytes:
+    place = min(int(position * len(data)), len(data) - 1)
+    return data[:place] + bytes([data[place] ^ 0x55]) + data[place + 1 :]
+
+
+def dropouts(parties: Sequence[Party], fraction: float, steps: int, entropy: Entropy) -> list[Fault]:
+    """Returns crashes of that fraction of the parties, each before one of its first `steps` effects, at random."""
+    crashing = entropy.sample(parties, int(fraction * len(parties)))
+    return [Fault(action="crash", party=party, step=entropy.below(steps)) for party in crashing]
+
+
+def problems(faults: Sequence[Fault], everyone: Sequence[Party]) -> list[str]:
+    """Returns what is wrong with a plan: faults of parties that are not there."""
+    named = {party for fault in faults for party in (fault.party, fault.to) if party is not None}
+    return [f"a fault names {party!r}, who is not in the federation" for party in sorted(named - set(everyone))]
+
+
+def plan(faults: object) -> tuple[Fault, ...]:
+    """Returns the faults in a list of faults or of plain dictionaries (from a scenario file)."""
+    try:
+        return tuple(msgspec.convert(fault, Fault) if isinstance(fault, dict) else fault for fault in faults or ())  # type: ignore[attr-defined]
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"not a fault: {error}") from None

@@ -1,0 +1,187 @@
+"""A federation in one process: round after round of one protocol over the simulator."""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tacit.core.entropy import Entropy, SeededEntropy, SymbolicEntropy, SystemEntropy
+from tacit.core.errors import ConfigError, Drop, NotEnough
+from tacit.core.forms import unknowns
+from tacit.core.link import Link
+from tacit.core.messages import MAX_NAME, SESSION_BYTES, Codec
+from tacit.core.outcome import Outcome
+from tacit.core.protocol import Protocol
+from tacit.core.suite import SERVER, Party, Suite, Update
+from tacit.crypto.keys import Identity, roster
+from tacit.crypto.suite import RealSuite
+from tacit.crypto.symbolic import SymbolicSuite, World
+from tacit.drivers import faults as fault_plans
+from tacit.drivers.faults import Fault
+from tacit.drivers.inbox import Inbox
+from tacit.drivers.simulator import Simulation, Task
+from tacit.protocols import find
+from tacit.vectors.fixedpoint import FixedPoint
+from tacit.vectors.symbolic import FormTable, SymbolicRing
+
+
+class ClippedWarning(UserWarning):
+    """Entries were cut off at the clip, so the average is not that of the vectors as given."""
+
+
+class Federation:
+    """Parties that average vectors by one protocol. Keeps what must outlive a round."""
+
+    def __init__(
+        self,
+        protocol: str,
+        parties: Sequence[Party],
+        entries: int,
+        *,
+        seed: int | None = 0,
+        faults: Sequence[Fault | Mapping[str, Any]] = (),
+        record: bool = False,
+        symbolic: bool = False,
+        stand_ins: Mapping[Party, Any] | None = None,
+        **options: Any,
+    ) -> None:
+        """Sets up identities and settings; raises ConfigError with every problem.
+
+        `seed=None` takes randomness from the operating system. `symbolic` runs the protocol on unknowns instead of
+        numbers, for audits. `stand_ins` puts other coroutines in the place of some parties', for attacks and tests.
+        """
+        self.protocol: Protocol = find(protocol)
+        self.parties = tuple(parties)
+        self.everyone = self.protocol.everyone(self.parties)
+        self.faults = fault_plans.plan(faults)
+        self.round = 0
+        self._record, self._seed, self._stand_ins = record, seed, dict(stand_ins or {})
+        problems = name_problems(self.parties) + fault_plans.problems(self.faults, self.everyone)
+        try:
+            self.config = self.protocol.configure(options, len(self.parties))
+            problems += FixedPoint.problems(
+                self.config.bits, self.config.clip, max(1, len(self.parties)), self.config.max_weight
+            )
+        except ConfigError as error:
+            problems += error.problems
+        if problems:
+            raise ConfigError(problems)
+        self.states = {party: self.protocol.state() for party in self.everyone}
+        self._session = self._entropy("session").bytes(SESSION_BYTES)
+        self.world: World | None = None
+        self.suites = self._symbolic_suites(entries) if symbolic else self._real_suites(entries)
+        self._codec = Codec(self.protocol.messages, len(self.parties), self._any_suite.ring.length)
+
+    @property
+    def _any_suite(self) -> Suite:
+        return self.suites[self.parties[0]]
+
+    def _entropy(self, name: str) -> Entropy:
+        return SystemEntropy() if self._seed is None else SeededEntropy(self._seed, name)
+
+    def _real_suites(self, entries: int) -> dict[Party, Suite]:
+        config = self.config
+        identities = [Identity.generate(party, self._entropy(f"identity {party}")) for party in self.everyone]
+        public = roster(identities)
+        return {
+            identity.name: RealSuite(
+                identity,
+                public,
+                self._entropy(f"party {identity.name}"),
+                FixedPoint(config.bits, config.clip, len(self.parties), entries, config.max_weight),
+            )
+            for identity in identities
+        }
+
+    def _symbolic_suites(self, entries: int) -> dict[Party, Suite]:
+        table = FormTable()
+        world = self.world = World(table.meaning)
+        return {
+            party: SymbolicSuite(
+                party, world, SymbolicEntropy(party, self._seed or 0, f"party {party}"), SymbolicRing(entries, table)
+            )
+            for party in self.everyone
+        }
+
+    def average_unknowns(self) -> Outcome:
+        """Runs one round on unknowns: ("input", party, entry) for vectors, ("input", party, "weight") for weights."""
+        entries = self._any_suite.ring.length - 1
+        updates = {}
+        for party in self.parties:
+            vector = unknowns("input", party, entries + 1)
+            updates[party] = Update(vector[:entries], vector[entries])
+        return self.average(updates)
+
+    def average(self, updates: Mapping[Party, Update]) -> Outcome:
+        """Runs one round and returns its outcome; raises the server's error, or the first one if nobody finished."""
+        self.round += 1
+        simulation = Simulation(
+            [self._task(party, updates) for party in self.everyone], self._codec, self.faults, record=self._record
+        )
+        before = self._clip_counts()
+        simulation.run()
+        tasks = simulation.tasks
+        finished = {party: tasks[party].average for party in self.parties if tasks[party].average is not None}
+        failed = {party: task.error for party, task in tasks.items() if task.error is not None}
+        dropped: dict[Party, Drop] = {}
+        for task in tasks.values():
+            dropped |= {peer: reason for peer, reason in task.link.dropped.items() if peer not in finished}
+        dropped |= dict.fromkeys(failed, Drop.ABORTED)
+        dropped |= {party: Drop.CRASHED for party, task in tasks.items() if task.crashed}
+        if SERVER in failed:
+            raise failed[SERVER]
+        if not finished:
+            raise next(iter(failed.values()), NotEnough("parties that finished", 0, 1, dropped))
+        clipped, notes = self._clipping(before)
+        for suite in self.suites.values():
+            suite.forget()
+        contributors = (tasks[SERVER] if SERVER in tasks else tasks[next(iter(finished))]).average
+        return Outcome(
+            average={party: average.vector for party, average in finished.items() if average is not None},
+            contributors=contributors.contributors if contributors else (),
+            traffic=simulation.traffic,
+            clipped=clipped,
+            dropped=dropped,
+            warnings=notes,
+            seconds=simulation.clock,
+            transcript=simulation.transcript,
+        )
+
+    def _task(self, party: Party, updates: Mapping[Party, Update]) -> Task:
+        suite, state = self.suites[party], self.states[party]
+        link = Link(party, self.parties, self._session, self.round)
+        inbox = Inbox(link, suite, self._codec, self.everyone)
+        honest: Any = self.protocol.server if party == SERVER else self.protocol.party
+        role = self._stand_ins.get(party, honest)
+        brings = () if party == SERVER else (updates[party],)
+        return Task(link, role(link, *brings, self.config, suite, state), suite, inbox)
+
+    def _clip_counts(self) -> dict[Party, int]:
+        return {party: getattr(self.suites[party].ring, "clipped", 0) for party in self.parties}
+
+    def _clipping(self, before: Mapping[Party, int]) -> tuple[dict[Party, int], tuple[str, ...]]:
+        clipped, notes = {}, []
+        for party, count in self._clip_counts().items():
+            ring = self.suites[party].ring
+            if count > before[party] and isinstance(ring, FixedPoint):
+                clipped[party] = count - before[party]
+                notes.append(
+                    f"{party}: {clipped[party]} of {ring.entries} entries were cut off at ±{ring.clip:g}; "
+                    f"the largest is {ring.largest:.4g}, so pass clip={2 ** int(np.ceil(np.log2(ring.largest))):g}"
+                )
+                warnings.warn(notes[-1], ClippedWarning, stacklevel=4)
+        return clipped, tuple(notes)
+
+
+def name_problems(parties: Sequence[Party]) -> list[str]:
+    """Returns what is wrong with the names of parties."""
+    problems = []
+    for party in dict.fromkeys(parties):
+        if not isinstance(party, str) or not party or len(party.encode()) > MAX_NAME:
+            problems.append(f"{party!r} is no name: a name is text of 1 to {MAX_NAME} bytes")
+        elif party == SERVER:
+            problems.append(f"{SERVER!r} is the name of the server; call the party something else")
+        if parties.count(party) > 1:
+            problems.append(f"{parties.count(party)} parties are called {party!r}; names must differ")
+    return problems

@@ -1,0 +1,21 @@
+"""The protocols, one file each, and the registry: one line each."""
+
+from tacit.core.errors import ConfigError
+from tacit.core.protocol import Protocol
+from tacit.protocols.fedavg import FEDAVG
+from tacit.protocols.secagg import SECAGG
+
+REGISTRY: dict[str, Protocol] = {
+    protocol.name: protocol
+    for protocol in (
+        FEDAVG,
+        SECAGG,
+    )
+}
+
+
+def find(name: str) -> Protocol:
+    """Returns the protocol of that name, or raises ConfigError listing those there are."""
+    if name not in REGISTRY:
+        raise ConfigError(f"there is no protocol {name!r}; there are {', '.join(REGISTRY)}")
+    return REGISTRY[name]

@@ -1,0 +1,1 @@
+"""Models as vectors, and vectors as numbers that add up exactly."""

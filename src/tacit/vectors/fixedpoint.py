@@ -1,0 +1,191 @@
+"""Real vectors as integers modulo 2^b, so that sums are exact and masks cancel without a trace.
+
+An entry x of a party with relative weight r (0 < r ≤ 1) becomes the integer nearest to x·r·scale, where the scale is
+the largest for which the agreed number of parties cannot overflow the ring. Behind the entries travels the weight
+itself, cut into limbs that cannot overflow either. Both are masked alike, so nobody sees a weight in clear.
+"""
+
+from collections.abc import Mapping
+from math import nextafter
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.core.errors import ConfigError, WireError
+from tacit.core.suite import Party, Ring, Update, Vector
+
+BITS = (16, 32, 64)
+CHUNK = 1 << 16  # entries encoded at a time: their scratch of 512 KiB stays in cache through all passes over it
+
+WEIGHT_BITS = 32
+HEAVIEST = (1 << WEIGHT_BITS) - 1
+"""The integer that stands for `max_weight`."""
+
+# Far outside what any model holds, and far inside what a float64 can divide by without losing digits.
+SMALLEST, LARGEST = 1e-100, 1e100
+
+
+class FixedPoint(Ring):
+    """Vectors over Z_2^bits for up to `parties` contributions with entries in [-clip, clip].
+
+    Entries beyond the clip are cut off and counted in `clipped`, over the life of the ring; `largest` is the largest
+    magnitude among them, so that one look tells what clip would have been enough.
+    """
+
+    def __init__(self, bits: int, clip: float, parties: int, entries: int, max_weight: float = 1.0) -> None:
+        wrong = self.problems(bits, clip, parties, max_weight)
+        if entries < 1:
+            wrong.append(f"a vector needs at least one entry, not {entries}")
+        if wrong:
+            raise ConfigError(wrong)
+        self.bits, self.clip, self.parties = int(bits), float(clip), int(parties)
+        self.entries, self.max_weight = entries, float(max_weight)
+        self.clipped, self.largest = 0, 0.0
+
+        # Beyond 2^53 a float64 no longer tells neighbouring integers apart, so a larger scale would add no precision.
+        self.limit = min(_capacity(self.bits) // self.parties, 1 << 53)
+        # The division may round up. Floating-point products are monotonic, so once clip·scale is within the limit,
+        # every smaller entry and every smaller weight is too, and no integer has to be clamped after the fact.
+        self.scale = self.limit / self.clip
+        while self.clip * self.scale > self.limit:
+            self.scale = nextafter(self.scale, 0)
+
+        # n limbs of bits - ceil(log2 n) bits each sum to less than 2^bits.
+        self.limb_bits = self.bits - (self.parties - 1).bit_length()
+        self.limbs = -(-WEIGHT_BITS // self.limb_bits)
+        self.length = self.entries + self.limbs
+
+        self.dtype = np.dtype(f"u{self.bits // 8}")
+        self._signed = np.dtype(f"i{self.bits // 8}")
+        self._wire = self.dtype.newbyteorder("<")
+
+    @property
+    def resolution(self) -> float:
+        """The step between neighbouring values; an entry of full weight is off by at most half of it."""
+        return self.clip / self.limit
+
+    @staticmethod
+    def problems(
+        bits: Any, clip: Any, parties: Any, max_weight: Any = 1.0, weights: Mapping[Party, Any] | None = None
+    ) -> list[str]:
+        """Returns everything that is wrong with the settings, each as a sentence that says what would work."""
+        wrong = []
+        if bits not in BITS:
+            wrong.append(f"bits must be 16, 32 or 64, not {bits!r}")
+        if not _between(clip):
+            wrong.append(f"clip must be a positive number between {SMALLEST:g} and {LARGEST:g}, not {clip!r}")
+        if not isinstance(parties, int | np.integer) or parties < 1:
+            wrong.append(f"parties must be a whole number of at least 1, not {parties!r}")
+        elif bits in BITS and parties > (most := _capacity(bits)):
+            remedy = f"use {2 * bits} bits" if bits < BITS[-1] else "use fewer parties"
+            wrong.append(f"{bits} bits hold the sum of at most {most} parties, not {parties}; {remedy}")
+        if not _between(max_weight):
+            wrong.append(f"max_weight must be a positive number from {SMALLEST:g} to {LARGEST:g}, not {max_weight!r}")
+        else:
+            for party, weight in (weights or {}).items():
+                wrong += _weight_problems(f"the weight of {party}", weight, max_weight)
+        return wrong
+
+    def encode(self, update: Update) -> Vector:
+        """Returns the weighted vector and, behind it, the limbs of its weight.
+
+        A weight is rounded to one of 2^32 - 1 steps up to `max_weight`, and never to zero. The entries are scaled by
+        the rounded weight, so that the average is consistent with the weights that were summed.
+        """
+        vector = np.asarray(update.vector)
+        wrong = _weight_problems("the weight", update.weight, self.max_weight)
+        if vector.shape != (self.entries,) or vector.dtype.kind not in "fiu":
+            expected = f"a vector of {self.entries} real numbers"
+            wrong.append(f"expected {expected}, not one of shape {vector.shape} and type {vector.dtype}")
+        if wrong:
+            raise ConfigError(wrong)
+        weight = max(1, round(update.weight / self.max_weight * HEAVIEST))
+        factor = self.scale * (weight / HEAVIEST)
+
+        encoded = np.empty(self.length, self.dtype)
+        signed = encoded.view(self._signed)
+        scratch = np.empty(min(CHUNK, self.entries))
+        clipped, largest = 0, self.largest
+        for start in range(0, self.entries, CHUNK):
+            part = slice(start, min(start + CHUNK, self.entries))
+            values = scratch[: part.stop - start]
+            np.copyto(values, vector[part], casting="same_kind")
+            # Looking for the extremes costs less than cutting every chunk. The comparison is false for NaN as well.
+            if not (values.min() >= -self.clip and values.max() <= self.clip):
+                magnitude = np.abs(values)
+                if not np.isfinite(magnitude).all():
+                    raise ConfigError(_not_finite(vector))
+                clipped += int(np.count_nonzero(magnitude > self.clip))
+                largest = max(largest, float(magnitude.max()))
+                np.clip(values, -self.clip, self.clip, out=values)
+            np.multiply(values, factor, out=values)
+            np.rint(values, out=values)
+            np.copyto(signed[part], values, casting="unsafe")
+        self.clipped, self.largest = self.clipped + clipped, largest
+
+        lowest = (1 << self.limb_bits) - 1
+        for place in range(self.limbs):
+            encoded[self.entries + place] = weight >> place * self.limb_bits & lowest
+        return encoded
+
+    def zeros(self) -> Vector:
+        """Returns an encoded vector of zeros, to sum into."""
+        return np.zeros(self.length, self.dtype)
+
+    def mean(self, total: Vector) -> NDArray[np.float64]:
+        """Returns the weighted average that a sum of encoded vectors stands for; WireError if it cannot be a sum."""
+        weight = self._weight(total) / HEAVIEST
+        signed = total[: self.entries].view(self._signed)
+        average: NDArray[np.float64] = np.divide(signed, self.scale * weight, dtype=np.float64)
+        return average
+
+    def weight_of(self, total: Vector) -> float:
+        """Returns the sum of the weights in a sum of encoded vectors, in the units of the caller."""
+        return self._weight(total) / HEAVIEST * self.max_weight
+
+    def _weight(self, total: Vector) -> int:
+        if total.shape != (self.length,) or total.dtype != self.dtype:
+            raise WireError(f"expected {self.length} entries of {self.dtype}, not {total.shape} of {total.dtype}")
+        limbs = total[self.entries :].tolist()
+        weight = sum(int(limb) << place * self.limb_bits for place, limb in enumerate(limbs))
+        # Every encoding weighs something, so a sum of none, or one whose masks did not cancel, is nearly always caught
+        # here. It is what peers sent that does not add up, hence a WireError and not a ConfigError.
+        if not 1 <= weight <= self.parties * HEAVIEST:
+            found = "nothing" if weight == 0 else "more than all parties together"
+            raise WireError(f"this is not a sum of encoded vectors: it weighs {found}")
+        return weight
+
+    def pack(self, vector: Vector) -> memoryview:
+        """Returns the little-endian bytes of an encoded vector: its own memory, so leave it alone until it was sent."""
+        wire = vector.astype(self._wire, casting="equiv", copy=False)
+        return np.ascontiguousarray(wire).view(np.uint8).data.toreadonly()
+
+    def unpack(self, data: bytes | memoryview) -> Vector:
+        """Returns the encoded vector that was sent, read-only, over the bytes themselves."""
+        size, expected = memoryview(data).nbytes, self.length * self.dtype.itemsize
+        if size != expected:
+            raise WireError(f"an encoded vector takes {expected} bytes, not {size}")
+        vector = np.frombuffer(data, dtype=self._wire).astype(self.dtype, copy=False)
+        vector.flags.writeable = False
+        return vector
+
+
+def _capacity(bits: int) -> int:
+    return int((1 << int(bits) - 1) - 1)
+
+
+def _between(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool) and SMALLEST <= float(value) <= LARGEST
+
+
+def _weight_problems(what: str, weight: Any, max_weight: float) -> list[str]:
+    if isinstance(weight, Real) and not isinstance(weight, bool) and 0 < float(weight) <= max_weight:
+        return []
+    return [f"{what} is {weight!r}; it must be above 0 and at most max_weight, which is {max_weight:g}"]
+
+
+def _not_finite(vector: Vector) -> str:
+    nans, infinite = np.count_nonzero(np.isnan(vector)), np.count_nonzero(np.isinf(vector))
+    return f"the vector has {nans} NaN and {infinite} infinite entries; an average of them would mean nothing"

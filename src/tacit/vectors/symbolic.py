@@ -1,0 +1,76 @@
+"""The twin of `FixedPoint` for audits: vectors of linear forms instead of numbers."""
+
+import numpy as np
+
+from tacit.core.errors import ConfigError, WireError
+from tacit.core.forms import Form
+from tacit.core.suite import Ring, Update, Vector
+
+SIZE = 8  # bytes an entry
+
+
+class FormTable:
+    """What the bytes of packed symbolic vectors mean. All parties of an audit share one, and the auditor reads it."""
+
+    def __init__(self) -> None:
+        self._vectors: dict[bytes, Vector] = {}
+        self._next = 1  # so that bytes of zeros never mean anything
+
+    def intern(self, vector: Vector) -> bytes:
+        """Returns bytes that stand for the vector as it is now. They are new every time, and the same in every run."""
+        numbers = range(self._next, self._next + len(vector))
+        self._next = numbers.stop
+        data = b"".join(number.to_bytes(SIZE) for number in numbers)
+        kept = vector.copy()  # the sender may go on adding to its own
+        kept.flags.writeable = False
+        self._vectors[data] = kept
+        return data
+
+    def meaning(self, data: bytes | memoryview) -> Vector | None:
+        """Returns the vector that the bytes stand for, read-only, or None if they stand for none."""
+        return self._vectors.get(bytes(data))
+
+
+class SymbolicRing(Ring):
+    """Vectors of `Form`s, one an entry and one for the weight."""
+
+    def __init__(self, entries: int, table: FormTable) -> None:
+        self.entries, self.table = entries, table
+        self.length = entries + 1
+
+    def encode(self, update: Update) -> Vector:
+        """Returns the symbolic vector and, behind it, its weight.
+
+        The product of an unknown vector and an unknown weight is not linear, so the vector given stands for the
+        weighted one. A weight that is a number is public: that many times the constant `("one",)`.
+        """
+        if update.vector.shape != (self.entries,):
+            raise ConfigError(f"expected {self.entries} symbolic entries, not {update.vector.shape}")
+        weight: object = update.weight
+        encoded = np.empty(self.length, dtype=object)
+        encoded[:-1] = update.vector
+        encoded[-1] = weight if isinstance(weight, Form) else Form({("one",): weight})
+        return encoded
+
+    def zeros(self) -> Vector:
+        """Returns a vector of empty forms, to sum into."""
+        vector = np.empty(self.length, dtype=object)
+        vector[:] = [Form() for _ in range(self.length)]
+        return vector
+
+    def mean(self, total: Vector) -> Vector:
+        """Returns the sum itself: dividing by its weight is not linear, and whoever knows the weight can undo it."""
+        return total[: self.entries]
+
+    def pack(self, vector: Vector) -> bytes:
+        """Returns bytes that stand for the vector, 8 an entry."""
+        return self.table.intern(vector)
+
+    def unpack(self, data: bytes | memoryview) -> Vector:
+        """Returns the vector that was packed, read-only."""
+        size, expected = memoryview(data).nbytes, self.length * SIZE
+        if size != expected:
+            raise WireError(f"a symbolic vector takes {expected} bytes, not {size}")
+        if (vector := self.table.meaning(data)) is None:
+            raise WireError("these bytes were never packed")
+        return vector

@@ -1,0 +1,134 @@
+"""What fixed point promises, for whatever settings and numbers come up."""
+
+from fractions import Fraction
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tacit.core.suite import Update
+from tacit.vectors.fixedpoint import BITS, HEAVIEST, FixedPoint
+
+SLACK = 2.0**-50  # relative: a float64 product and quotient or two
+
+bits = st.sampled_from(BITS)
+clips = st.one_of(st.floats(1e-3, 1e3), st.floats(1e-100, 1e100))
+relative = st.floats(2.0**-20, 1.0)
+
+
+@st.composite
+def rounds(draw):
+    """A ring, and the vector (within the clip) and weight of each party."""
+    n, entries, clip = draw(st.integers(1, 12)), draw(st.integers(1, 5)), draw(clips)
+    ring = FixedPoint(draw(bits), clip, n, entries, draw(st.sampled_from([1.0, 0.3, 5000.0])))
+    numbers = st.floats(-1.0, 1.0).map(lambda x: x * clip)
+    vectors = [np.array(draw(st.lists(numbers, min_size=entries, max_size=entries))) for _ in range(n)]
+    weights = [ring.max_weight * draw(relative) for _ in range(n)]
+    return ring, [Update(*pair) for pair in zip(vectors, weights, strict=True)]
+
+
+def total_of(ring, updates):
+    total = ring.zeros()
+    for update in updates:
+        total += ring.encode(update)
+    return total
+
+
+@given(rounds())
+def test_the_mean_is_within_half_a_step_for_each_party(drawn):
+    ring, updates = drawn
+    plain = [Update(update.vector, ring.max_weight) for update in updates]
+    error = np.abs(ring.mean(total_of(ring, plain)) - np.mean([update.vector for update in plain], axis=0))
+    assert (error <= ring.resolution / 2 + SLACK * ring.clip).all()
+    assert ring.clipped == 0
+
+
+@given(rounds())
+def test_the_weighted_mean_is_within_half_a_step_for_each_party(drawn):
+    ring, updates = drawn
+    total = total_of(ring, updates)
+    shares = np.array([update.weight for update in updates]) / ring.max_weight
+    expected = shares @ np.array([update.vector for update in updates]) / shares.sum()
+    # A weight is off by at most half a step of 1 / HEAVIEST, which moves the mean by at most twice that over the sum.
+    rounding = len(updates) * (ring.resolution / 2 + ring.clip / HEAVIEST) / shares.sum()
+    assert (np.abs(ring.mean(total) - expected) <= rounding + len(updates) * SLACK * ring.clip).all()
+    assert abs(ring.weight_of(total) / ring.max_weight - shares.sum()) <= len(updates) * (0.5 / HEAVIEST + SLACK)
+
+
+@given(rounds())
+def test_each_entry_is_the_nearest_integer(drawn):
+    ring, updates = drawn
+    for vector, weight in updates:
+        stood_for = Fraction(round(weight / ring.max_weight * HEAVIEST), HEAVIEST)
+        signed = ring.encode(Update(vector, weight)).view(f"i{ring.bits // 8}")
+        for x, integer in zip(vector.tolist(), signed.tolist(), strict=False):
+            exact = Fraction(x) * stood_for * ring.limit / Fraction(ring.clip)
+            assert abs(integer - exact) <= Fraction(1, 2) + abs(exact) * Fraction(SLACK)
+
+
+@given(bits, clips, st.integers(1, 2**63), st.booleans())
+def test_nothing_wraps_when_everybody_is_at_the_clip(bits, clip, parties, negative):
+    parties = min(parties, 2 ** (bits - 1) - 1)
+    ring = FixedPoint(bits, clip, parties, entries=1)
+    vector = ring.encode(Update(np.array([-clip if negative else clip])))
+    entry, *limbs = vector.tolist()
+    signed = entry - 2**bits if entry >= 2 ** (bits - 1) else entry
+    assert abs(signed) in (ring.limit, ring.limit - 1)  # at 2^53 the scale itself may be rounded down
+    assert abs(signed) * parties <= 2 ** (bits - 1) - 1
+    assert all(limb * parties < 2**bits for limb in limbs)
+    # As many equal vectors as there are parties: multiplying wraps exactly where adding would.
+    total = vector * ring.dtype.type(parties)
+    np.testing.assert_allclose(ring.mean(total), [-clip if negative else clip], rtol=1e-12)
+
+
+@given(bits, clips, st.integers(1, 40), st.data())
+def test_sums_of_many_at_the_clip_are_exact(bits, clip, n, data):
+    ring = FixedPoint(bits, clip, n, entries=2)
+    signs = data.draw(st.lists(st.sampled_from([-1.0, 1.0]), min_size=n, max_size=n))
+    total = total_of(ring, [Update(np.array([clip, sign * clip * 2])) for sign in signs])
+    np.testing.assert_allclose(ring.mean(total), [clip, clip * sum(signs) / n], rtol=1e-12, atol=1e-12 * clip)
+    assert (ring.clipped, ring.largest) == (n, 2 * clip)
+
+
+@given(rounds(), st.randoms(use_true_random=False))
+def test_any_order_of_adding_gives_the_same_bits(drawn, random):
+    ring, updates = drawn
+    forward = total_of(ring, updates)
+    parts = [ring.encode(update) for update in updates]
+    while len(parts) > 1:  # any tree of additions
+        random.shuffle(parts)
+        parts.append(parts.pop() + parts.pop())
+    assert parts[0].tobytes() == forward.tobytes()
+    assert ring.mean(parts[0]).tobytes() == ring.mean(forward).tobytes()
+
+
+@given(rounds(), st.integers(0, 2**32))
+def test_masks_that_cancel_leave_no_trace(drawn, seed):
+    ring, updates = drawn
+    size = ring.length * ring.dtype.itemsize
+    mask = np.frombuffer(np.random.default_rng(seed).bytes(size), ring.dtype)
+    plain, masked = total_of(ring, updates), ring.encode(updates[0])
+    masked += mask
+    for update in updates[1:]:
+        masked += ring.unpack(ring.pack(ring.encode(update)))
+    masked -= mask
+    assert ring.mean(masked).tobytes() == ring.mean(plain).tobytes()
+
+
+@given(st.sampled_from(["f4", "f8"]), st.lists(st.floats(-4, 4, width=32), min_size=1, max_size=50), bits)
+@settings(max_examples=200)
+def test_clipped_entries_are_counted_exactly(dtype, numbers, bits):
+    ring = FixedPoint(bits, 1.0, 3, entries=len(numbers))
+    ring.encode(Update(np.array(numbers, dtype)))
+    beyond = [abs(x) for x in numbers if abs(x) > 1.0]
+    assert (ring.clipped, ring.largest) == (len(beyond), max(beyond, default=0.0))
+
+
+@given(rounds())
+def test_bytes_come_back_as_they_went(drawn):
+    ring, updates = drawn
+    for update in updates:
+        vector = ring.encode(update)
+        data = bytes(ring.pack(vector))
+        assert len(data) == ring.length * ring.bits // 8
+        assert ring.unpack(data).tobytes() == vector.tobytes()

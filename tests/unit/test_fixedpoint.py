@@ -1,0 +1,294 @@
+import sys
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from tacit.core.errors import ConfigError, WireError
+from tacit.core.forms import Form, unknowns
+from tacit.core.suite import Ring, Update
+from tacit.vectors.fixedpoint import BITS, CHUNK, FixedPoint
+from tacit.vectors.symbolic import FormTable, SymbolicRing
+
+NAN, INF = float("nan"), float("inf")
+
+
+def encoded(ring, *updates):
+    total = ring.zeros()
+    for vector, weight in updates:
+        total += ring.encode(Update(np.array(vector), weight))
+    return total
+
+
+def test_two_vectors_average_to_their_mean():
+    ring = FixedPoint(32, clip=4.0, parties=2, entries=3)
+    total = encoded(ring, ([1.0, -2.0, 4.0], 1.0), ([3.0, -4.0, -4.0], 1.0))
+    np.testing.assert_allclose(ring.mean(total), [2.0, -3.0, 0.0], atol=ring.resolution / 2)
+    assert ring.mean(total).dtype == np.float64
+
+
+def test_the_encoding_is_what_the_docstring_says():
+    """Written out by hand: limit 32767 // 5 = 6553, three limbs of 16 - 3 bits, the weight 2^32 - 1."""
+    ring = FixedPoint(16, clip=1.0, parties=5, entries=4)
+    assert (ring.limit, ring.limbs, ring.length) == (6553, 3, 7)
+    vector = ring.encode(Update(np.array([1.0, -1.0, 0.5, 0.0])))
+    assert vector.dtype == np.uint16
+    assert vector.tolist() == [6553, 65536 - 6553, 3276, 0, 0x1FFF, 0x1FFF, 0x3F]
+
+
+@pytest.mark.parametrize(
+    ("bits", "parties", "limbs"), [(16, 1, 2), (16, 32767, 32), (32, 1, 1), (32, 9, 2), (64, 9, 1)]
+)
+def test_weights_take_as_many_limbs_as_they_need(bits, parties, limbs):
+    assert FixedPoint(bits, 1.0, parties, entries=10).length == 10 + limbs
+
+
+def test_resolution_is_the_step_between_values():
+    ring = FixedPoint(16, clip=2.0, parties=3, entries=1)
+    one = np.zeros(ring.length, ring.dtype)
+    one[0] = 1
+    step = ring.mean(one + ring.encode(Update(np.zeros(1))))
+    assert step[0] == pytest.approx(ring.resolution)
+    assert ring.resolution == 2.0 / 10922
+
+
+@pytest.mark.parametrize("bits", BITS)
+def test_weighted_average_and_total_weight(bits):
+    ring = FixedPoint(bits, clip=1.0, parties=3, entries=2, max_weight=1000)
+    total = encoded(ring, ([0.5, -1.0], 1000), ([-0.5, 0.25], 250), ([1.0, 1.0], 750))
+    assert ring.weight_of(total) == pytest.approx(2000, rel=1e-8)
+    expected = [(500 - 125 + 750) / 2000, (-1000 + 62.5 + 750) / 2000]
+    np.testing.assert_allclose(ring.mean(total), expected, atol=1.5 * ring.resolution / 2 + 1e-9)
+
+
+def test_the_average_agrees_with_the_rounded_weights_not_the_given_ones():
+    """A weight far below one step counts as one step; its vector must shrink no further than that."""
+    ring = FixedPoint(64, clip=1.0, parties=1, entries=1)
+    total = encoded(ring, ([0.75], 1e-15))
+    assert ring.mean(total)[0] == pytest.approx(0.75, abs=1e-6)
+    assert ring.weight_of(total) == pytest.approx(1 / (2**32 - 1))
+
+
+@pytest.mark.parametrize("entries", [1, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK + 3])
+def test_chunks_leave_no_seams(entries):
+    ring = FixedPoint(32, clip=1.0, parties=2, entries=entries)
+    vector = np.random.default_rng(entries).uniform(-1.2, 1.2, entries)
+    whole = ring.encode(Update(vector))[:entries].view(np.int32)
+    assert np.array_equal(whole, np.rint(np.clip(vector, -1, 1) * ring.scale).astype(np.int32))
+    assert ring.clipped == np.count_nonzero(np.abs(vector) > 1)
+    assert ring.largest == (np.abs(vector).max() if ring.clipped else 0.0)
+
+
+def test_clipped_entries_are_counted_over_all_vectors():
+    ring = FixedPoint(32, clip=1.0, parties=2, entries=4)
+    ring.encode(Update(np.array([1.0, -1.0, 0.0, 0.5])))
+    assert (ring.clipped, ring.largest) == (0, 0.0)
+    ring.encode(Update(np.array([np.nextafter(1.0, 2.0), -3.0, 0.0, 1.0])))
+    assert (ring.clipped, ring.largest) == (2, 3.0)
+    ring.encode(Update(np.array([-2.0, 0.0, 0.0, 0.0])))
+    assert (ring.clipped, ring.largest) == (3, 3.0)
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", ">f4", "i4", "u1"])
+def test_any_real_type_encodes_as_its_float64(dtype):
+    vector = np.array([0, 1, 2, 3, 100]).astype(dtype)
+    ring = FixedPoint(32, clip=50.0, parties=3, entries=5)
+    assert np.array_equal(ring.encode(Update(vector)), ring.encode(Update(vector.astype(np.float64))))
+    assert ring.clipped == 2
+
+
+def test_strided_vectors_encode_like_contiguous_ones_and_stay_as_they_were():
+    base = np.linspace(-2, 2, 20)
+    before, ring = base.copy(), FixedPoint(32, clip=1.0, parties=3, entries=10)
+    assert np.array_equal(ring.encode(Update(base[::2])), ring.encode(Update(base[::2].copy())))
+    assert np.array_equal(base, before)
+
+
+def test_encoding_needs_a_few_chunks_beside_the_result():
+    ring = FixedPoint(32, clip=1.0, parties=3, entries=2_000_000)
+    vector = np.full(ring.entries, 2.0)  # all beyond the clip, which is the path that needs most
+    tracemalloc.start()
+    try:
+        ring.encode(Update(vector))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak - ring.length * 4 < 4 * CHUNK * 8
+
+
+@pytest.mark.parametrize("bits", BITS)
+def test_bytes_are_little_endian_and_come_back(bits):
+    ring = FixedPoint(bits, clip=1.0, parties=3, entries=5)
+    vector = ring.encode(Update(np.linspace(-1, 1, 5)))
+    data = ring.pack(vector)
+    assert bytes(data) == b"".join(int(x).to_bytes(bits // 8, "little") for x in vector)
+    for sent in (data, bytes(data), bytearray(data)):
+        received = ring.unpack(sent)
+        assert np.array_equal(received, vector)
+        assert received.dtype == ring.dtype
+        assert not received.flags.writeable
+        assert np.array_equal(ring.zeros() + received, vector)
+
+
+@pytest.mark.skipif(sys.byteorder != "little", reason="elsewhere the bytes have to be swapped")
+def test_packing_does_not_copy():
+    ring = FixedPoint(32, clip=1.0, parties=3, entries=5)
+    vector = ring.encode(Update(np.zeros(5)))
+    data = ring.pack(vector)
+    assert np.shares_memory(np.frombuffer(data, np.uint8), vector)
+    assert data.readonly
+    assert np.shares_memory(ring.unpack(data), vector)
+
+
+def test_a_strided_vector_packs_as_its_entries():
+    ring = FixedPoint(32, clip=1.0, parties=3, entries=2)
+    wide = np.arange(2 * ring.length, dtype=np.uint32)
+    assert np.array_equal(ring.unpack(ring.pack(wide[::2])), wide[::2])
+
+
+def test_packing_real_numbers_is_a_mistake():
+    ring = FixedPoint(32, clip=1.0, parties=3, entries=2)
+    with pytest.raises(TypeError):
+        ring.pack(np.zeros(ring.length))
+
+
+@pytest.mark.parametrize("size", [0, 1, 27, 29, 32, 1000])
+def test_bytes_of_another_length_are_refused(size):
+    ring = FixedPoint(32, clip=1.0, parties=3, entries=5)
+    assert ring.length * 4 == 28
+    with pytest.raises(WireError, match=f"28 bytes, not {size}"):
+        ring.unpack(bytes(size))
+    with pytest.raises(WireError):
+        ring.unpack(memoryview(np.zeros(28, np.uint32)))  # 28 items, but 112 bytes
+
+
+@pytest.mark.parametrize("bits", BITS)
+def test_a_sum_of_nothing_has_no_mean(bits):
+    ring = FixedPoint(bits, clip=1.0, parties=3, entries=2)
+    with pytest.raises(WireError, match="weighs nothing"):
+        ring.mean(ring.zeros())
+    with pytest.raises(WireError, match="weighs nothing"):
+        ring.weight_of(ring.zeros())
+
+
+@pytest.mark.parametrize("bits", BITS)
+def test_more_weight_than_all_parties_have_is_noticed(bits):
+    ring = FixedPoint(bits, clip=1.0, parties=3, entries=2)
+    ones = ring.encode(Update(np.zeros(2)))
+    assert ring.mean(ones + ones + ones).tolist() == [0.0, 0.0]
+    with pytest.raises(WireError, match="more than all parties"):
+        ring.mean(ones + ones + ones + ones)
+
+
+@pytest.mark.parametrize("total", [np.zeros(3, np.uint32), np.zeros(7, np.float64), np.zeros(7, np.uint64)])
+def test_a_sum_of_another_shape_or_type_is_refused(total):
+    ring = FixedPoint(32, clip=1.0, parties=3, entries=5)
+    with pytest.raises(WireError, match="expected 7 entries of uint32"):
+        ring.mean(total)
+
+
+@pytest.mark.parametrize("bad", [0, 8, 31, 128, "32", None])
+def test_bad_bits(bad):
+    assert FixedPoint.problems(bad, 1.0, 3) == [f"bits must be 16, 32 or 64, not {bad!r}"]
+
+
+@pytest.mark.parametrize("bad", [0, 0.0, -1.0, NAN, INF, -INF, 1e-320, 1e300, "1", None, True])
+def test_bad_clip_and_max_weight(bad):
+    (clip,) = FixedPoint.problems(32, bad, 3)
+    assert clip.startswith("clip must be a positive number")
+    (weight,) = FixedPoint.problems(32, 1.0, 3, bad, {"p0": 0.5})
+    assert weight.startswith("max_weight must be a positive number")
+
+
+@pytest.mark.parametrize("bad", [0, -3, 2.5, "3", None])
+def test_bad_parties(bad):
+    assert FixedPoint.problems(32, 1.0, bad) == [f"parties must be a whole number of at least 1, not {bad!r}"]
+
+
+def test_too_many_parties_for_the_ring():
+    assert FixedPoint.problems(16, 1.0, 32767) == []
+    (problem,) = FixedPoint.problems(16, 1.0, 32768)
+    assert problem == "16 bits hold the sum of at most 32767 parties, not 32768; use 32 bits"
+    assert FixedPoint.problems(32, 1.0, 2**31 - 1) == []
+    assert "use 64 bits" in FixedPoint.problems(32, 1.0, 2**31)[0]
+    assert "use fewer parties" in FixedPoint.problems(64, 1.0, 2**63)[0]
+
+
+@pytest.mark.parametrize("bad", [0, 0.0, -1, NAN, INF, 10.5, "1", None, True])
+def test_bad_weights(bad):
+    (problem,) = FixedPoint.problems(32, 1.0, 3, 10.0, {"p0": 10, "p1": bad, "p2": 0.1})
+    assert problem == f"the weight of p1 is {bad!r}; it must be above 0 and at most max_weight, which is 10"
+    ring = FixedPoint(32, 1.0, 3, entries=2, max_weight=10.0)
+    with pytest.raises(ConfigError, match="the weight is"):
+        ring.encode(Update(np.zeros(2), bad))
+
+
+def test_every_problem_is_told_at_once():
+    assert len(FixedPoint.problems(8, -1.0, 0, 2.0, {"p0": 3.0, "p1": NAN})) == 5
+    with pytest.raises(ConfigError) as caught:
+        FixedPoint(8, -1.0, 0, entries=0, max_weight=NAN)
+    assert len(caught.value.problems) == 5
+
+
+@pytest.mark.parametrize(
+    "vector",
+    [np.zeros(3), np.zeros((2, 1)), np.zeros(()), np.zeros(2, complex), np.zeros(2, bool), np.array(["1", "2"])],
+)
+def test_vectors_that_do_not_belong_are_refused(vector):
+    with pytest.raises(ConfigError, match="expected a vector of 2 real numbers"):
+        FixedPoint(32, 1.0, 3, entries=2).encode(Update(vector))
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_nan_and_infinity_are_refused_and_counted(dtype):
+    ring = FixedPoint(32, 1.0, 3, entries=2 * CHUNK)
+    vector = np.zeros(ring.entries, dtype)
+    vector[[0, CHUNK, -1]] = [5.0, NAN, INF]
+    with pytest.raises(ConfigError, match="1 NaN and 1 infinite entries"):
+        ring.encode(Update(vector))
+    assert (ring.clipped, ring.largest) == (0, 0.0)  # nothing was encoded, so nothing was cut off
+
+
+def test_symbolic_vectors_add_up_and_travel():
+    table = FormTable()
+    ring: Ring = SymbolicRing(2, table)
+    ours = ring.encode(Update(unknowns("input", "p0", 2), Form({("weight", "p0"): 1})))
+    theirs = ring.encode(Update(unknowns("input", "p1", 2)))
+    total = ring.zeros()
+    total += ring.unpack(ring.pack(ours))
+    total += ring.unpack(memoryview(ring.pack(theirs)))
+    assert total[0] == Form({("input", "p0", 0): 1, ("input", "p1", 0): 1})
+    assert total[2] == Form({("weight", "p0"): 1, ("one",): 1})
+    assert ring.mean(total).tolist() == total[:2].tolist()
+    assert len(total) == ring.length == 3
+
+
+def test_symbolic_bytes_are_fresh_opaque_and_repeatable():
+    ring, again = SymbolicRing(2, FormTable()), SymbolicRing(2, FormTable())
+    first, second = ring.pack(ring.zeros()), ring.pack(ring.zeros())
+    assert len(first) == len(second) == 24
+    assert first != second
+    assert [first, second] == [again.pack(again.zeros()), again.pack(again.zeros())]
+
+
+def test_the_table_keeps_a_vector_as_it_was_when_packed():
+    table = FormTable()
+    ring = SymbolicRing(1, table)
+    vector = ring.encode(Update(unknowns("input", "p0", 1)))
+    before, data = vector.copy(), ring.pack(vector)
+    vector += vector
+    meaning = table.meaning(memoryview(data))
+    assert meaning.tolist() == before.tolist()
+    assert not meaning.flags.writeable
+    assert table.meaning(b"something else") is None
+
+
+def test_symbolic_bytes_that_were_never_packed_are_refused():
+    table = FormTable()
+    ring, longer = SymbolicRing(2, table), SymbolicRing(3, table)
+    with pytest.raises(WireError, match="never packed"):
+        ring.unpack(bytes(24))
+    with pytest.raises(WireError, match="24 bytes, not 32"):
+        ring.unpack(longer.pack(longer.zeros()))
+    with pytest.raises(ConfigError):
+        ring.encode(Update(unknowns("input", "p0", 3)))
