@@ -1,6 +1,7 @@
 """Masking against Flower's SecAgg+ and against the fastest keystream that can be had."""
 
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from itertools import product
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +14,7 @@ from cryptography.hazmat.primitives.ciphers.modes import CTR, GCM
 from benchmarks.measure import Row, Work, alone, compared, cpu_seconds, peak_bytes, side_by_side, timed
 from tacit.core.errors import MissingExtra
 from tacit.core.suite import Update
+from tacit.crypto import masks
 from tacit.crypto.masks import add_masks
 from tacit.vectors.fixedpoint import FixedPoint
 
@@ -46,7 +48,7 @@ def _against_flower(flower: Any, sizes: tuple[int, ...], clients: int, repeats: 
     ours, theirs = _ours(sizes, clients), _theirs(flower, sizes, clients)
     targets: list[float | None] = [None, 10, 8] if full else [None] * 3
     for name, target in zip(ours, targets, strict=True):
-        yield timed(name, side_by_side(ours[name], theirs[name], repeats), target)
+        yield timed(name, side_by_side(ours[name], theirs[name], repeats), target, f"AES by {_mode()}")
     entries = sizes[-1]
     sent = sum(len(flower.ndarray_to_bytes(array)) for array in flower.client(_vector(entries), _keys_of(2)))
     yield compared("bytes a parameter on the wire", _wire_bytes(entries), sent / entries, "B")
@@ -70,6 +72,11 @@ def _theirs(flower: Any, sizes: tuple[int, ...], clients: int) -> dict[str, Work
     works = {_mask_name(entries): flower.one(entries) for entries in sizes}
     vector, keys = _vector(sizes[-1]), _keys_of(clients)
     return works | {_client_name(sizes, clients): lambda: flower.client(vector, keys)}
+
+
+def _mode() -> str:
+    """The mode that masks.py found to be the faster on this machine."""
+    return masks._fastest().name
 
 
 def _mask_name(entries: int) -> str:
@@ -146,19 +153,18 @@ def _floor(entries: int, count: int) -> tuple[Work, str]:
 
 def _flower() -> SimpleNamespace:
     """Returns what Flower's client does between its fit and its reply, by the functions its `secaggplus_mod` calls."""
-    try:
-        from flwr.common import ndarray_to_bytes
-        from flwr.common.secure_aggregation.ndarrays_arithmetic import (
-            factor_combine,
-            parameters_addition,
-            parameters_mod,
-            parameters_multiply,
-            parameters_subtraction,
-        )
-        from flwr.common.secure_aggregation.quantization import quantize
-        from flwr.common.secure_aggregation.secaggplus_utils import pseudo_rand_gen
-    except ImportError:
-        raise MissingExtra("flwr", "flower") from None
+    if find_spec("flwr") is None:
+        raise MissingExtra("flwr", "flower")
+    from flwr.common import ndarray_to_bytes
+    from flwr.common.secure_aggregation.ndarrays_arithmetic import (
+        factor_combine,
+        parameters_addition,
+        parameters_mod,
+        parameters_multiply,
+        parameters_subtraction,
+    )
+    from flwr.common.secure_aggregation.quantization import quantize
+    from flwr.common.secure_aggregation.secaggplus_utils import pseudo_rand_gen
 
     def one(entries: int) -> Callable[[], Any]:
         shapes = [(1,), (entries,)]

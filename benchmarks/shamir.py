@@ -1,6 +1,7 @@
 """Secret sharing against Flower's, which shares 16 bytes at a time over GF(2^128) in Python."""
 
 from collections.abc import Iterator
+from importlib.util import find_spec
 from types import SimpleNamespace
 
 from benchmarks.measure import Row, Work, alone, cpu_seconds, side_by_side, timed
@@ -53,11 +54,11 @@ def _ours(holders: int, threshold: int) -> dict[str, Work]:
 
 
 def _flower() -> SimpleNamespace:
-    try:
-        from flwr.common.secure_aggregation.crypto.shamir import combine_shares, create_shares
-        from flwr.supercore.primitives.asymmetric import generate_key_pairs, private_key_to_bytes
-    except ImportError:
-        raise MissingExtra("flwr", "flower") from None
+    if find_spec("flwr") is None:
+        raise MissingExtra("flwr", "flower")
+    from flwr.common.secure_aggregation.crypto.shamir import combine_shares, create_shares
+    from flwr.supercore.primitives.asymmetric import generate_key_pairs, private_key_to_bytes
+
     return SimpleNamespace(
         create_shares=create_shares,
         combine_shares=combine_shares,

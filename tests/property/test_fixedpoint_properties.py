@@ -3,7 +3,7 @@
 from fractions import Fraction
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tacit.core.suite import Update
@@ -66,7 +66,11 @@ def test_each_entry_is_the_nearest_integer(drawn):
             assert abs(integer - exact) <= Fraction(1, 2) + abs(exact) * Fraction(SLACK)
 
 
-@given(bits, clips, st.integers(1, 2**63), st.booleans())
+# From 1024 to 4096 parties, 64 bits leave a limit that is no power of two and near 2^53, where a product that is rounded
+# up by its last digit is already too large.
+@given(bits, clips, st.integers(1, 2**63) | st.integers(1024, 4096), st.booleans())
+@example(64, 3.7, 1027, False)
+@settings(max_examples=300)
 def test_nothing_wraps_when_everybody_is_at_the_clip(bits, clip, parties, negative):
     parties = min(parties, 2 ** (bits - 1) - 1)
     ring = FixedPoint(bits, clip, parties, entries=1)

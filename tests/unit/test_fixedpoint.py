@@ -271,6 +271,12 @@ def test_symbolic_bytes_are_fresh_opaque_and_repeatable():
     assert [first, second] == [again.pack(again.zeros()), again.pack(again.zeros())]
 
 
+def test_bytes_of_zeros_mean_nothing():
+    table = FormTable()
+    table.intern(unknowns("input", "p0", 1))
+    assert table.meaning(bytes(8)) is None
+
+
 def test_the_table_keeps_a_vector_as_it_was_when_packed():
     table = FormTable()
     ring = SymbolicRing(1, table)

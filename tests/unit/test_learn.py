@@ -40,6 +40,12 @@ def test_as_many_parties_as_samples_get_one_each():
     assert [len(part) for part in parts] == [1] * 20
 
 
+def test_samples_of_a_label_are_shuffled_before_they_are_dealt_out():
+    first, second = by_label(np.zeros(100, np.int64), 2, 1e6, np.random.default_rng(0))
+    assert first.min() < second.max()
+    assert second.min() < first.max()
+
+
 def test_a_small_alpha_means_few_labels_and_a_large_one_all():
     _, y = digits()
 

@@ -113,4 +113,4 @@ class Link:
 
 def framed(*parts: bytes) -> bytes:
     """Joins byte strings so that no two different lists join to the same bytes."""
-    return b"".join(len(part).to_bytes(8) + part for part in parts)
+    return b"".join([len(part).to_bytes(8) + part for part in parts])

@@ -76,11 +76,14 @@ class Codec:
         everything: tuple[type[Message], ...] = (*kinds, Abort)
         self._decoders = {kind.__name__: msgspec.msgpack.Decoder(kind) for kind in everything}
         self._limits = {kind.__name__: kind.limit(parties, entries) for kind in everything}
+        self._last: tuple[Message | None, bytes] = None, b""
         self._longest = max(self._limits.values()) + 1024 + 2 * MAX_NAME
 
     def encode(self, message: Message) -> bytes:
-        """Returns the bytes of a message."""
-        return _pack(message)
+        """Returns the bytes of a message. The last one is kept, for a broadcast sends the same message many times."""
+        if message is not self._last[0]:
+            self._last = message, _pack(message)
+        return self._last[1]
 
     def decode(self, kind: str, payload: bytes) -> Message:
         """Returns the message that `kind` claims the bytes to be, or raises WireError."""

@@ -11,7 +11,6 @@ from bisect import bisect_left
 from collections.abc import Collection, Sequence
 
 import numpy as np
-from scipy.stats import hypergeom
 
 from tacit.core.errors import ConfigError
 
@@ -117,6 +116,8 @@ def secure_degree(
 
 def _threshold(n: int, k: int, c: int, d: int, exposed: float, stuck: float) -> int | None:
     """Returns the smallest safe threshold for degree k, or None if too few would survive to reach it."""
+    from scipy.stats import hypergeom  # takes a second to import, and parties that only join a circle never need it
+
     holders, run = k + 1, k // 2
 
     def exposure(t: int) -> float:

@@ -16,7 +16,6 @@ from typing import Any, Self
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import binom
 
 from tacit.core.entropy import Entropy
 from tacit.core.errors import ConfigError
@@ -248,6 +247,8 @@ class _Whole(Participation, frozen=True):
 
         As in the paper, users are absent before the selection; who leaves in mid-round takes its batch along besides.
         """
+        from scipy.stats import binom  # takes a second to import, and nobody needs it in a round
+
         k, t, n = self._bound()
         if not 0 <= dropout <= 1:
             raise ConfigError(f"dropout={dropout} is no probability; use a number from 0 to 1")

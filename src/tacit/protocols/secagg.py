@@ -114,7 +114,7 @@ class Consent(Message, frozen=True):
 
 
 class Consents(Message, frozen=True):
-    """The signatures of U6, as far as they are holders of this user's shares."""
+    """The signatures of `threshold` users of U6 who hold this user's shares."""
 
     signatures: dict[int, SignatureBytes]
     per_party: ClassVar[int] = 80
@@ -222,8 +222,8 @@ class Terms:
 
     def agree(self, label: str, u: int, secret: Secret, v: int, public: bytes) -> Secret:
         """Returns the key of u and v for one purpose, computed on u's side."""
-        pair = (self.link.parties[place].encode() for place in sorted((u, v)))
-        return self.suite.agree(secret, public, label, self.link.statement("secagg pair", *pair))
+        pair = b"%d %d" % (min(u, v), max(u, v))
+        return self.suite.agree(secret, public, label, self.link.statement("secagg pair", pair))
 
     def pairwise(self, u: int, s: Secret, others: Mapping[int, bytes]) -> tuple[list[Secret], list[Secret]]:
         """Returns the seeds of u's masks p_{u,v}, by sign: Δ_{u,v} = 1 when u > v and −1 when u < v."""
@@ -258,7 +258,8 @@ async def client(link: Link, update: Update, config: SecAggConfig, suite: Suite,
     circle = terms.graph(u2)
     check_keys(terms, circle, u, (c.public, s.public), listed.keys)
     b = suite.seed()
-    own, sealed = share_secrets(terms, circle, u, c, s, b, listed.keys)
+    seals = {v: terms.agree(SEAL, u, c.secret, v, public) for v, (public, _, _) in listed.keys.items()}
+    own, sealed = share_secrets(terms, circle, u, s, b, seals)
     await link.send(SERVER, ShareKeys(sealed, terms.commitment(u, b)))
 
     # MaskedInputCollection
@@ -280,7 +281,7 @@ async def client(link: Link, update: Update, config: SecAggConfig, suite: Suite,
     chosen = await link.receive(SERVER, Chosen, Sum, patience=PATIENCE)
     if isinstance(chosen, Sum):
         return star.averaged(link, ring, chosen)
-    u5 = terms.users(chosen.members)
+    u5 = set(terms.users(chosen.members))
     check_chosen(terms, state, circle, u3, u5)
     await link.send(SERVER, Consent(suite.sign(terms.consent(chosen.members))))
 
@@ -289,9 +290,9 @@ async def client(link: Link, update: Update, config: SecAggConfig, suite: Suite,
     if isinstance(consents, Sum):
         return star.averaged(link, ring, consents)
     check_consents(terms, others | {u}, chosen.members, consents)
-    held = {u: own} | open_shares(terms, u, c, listed.keys, inbox.sealed)
+    held = {u: own} | open_shares(terms, u, seals, inbox.sealed)
     # Remembered before anything is released, so that a crash in between cannot make us forget.
-    state.history.record(names(link, u5))
+    state.history.record(names(link, sorted(u5)))
     seeds = {v: pair.seed for v, pair in held.items() if v in u5}
     keys = {v: pair.key for v, pair in held.items() if v not in u5}
     await link.send(SERVER, Unmask(seeds, keys))
@@ -309,28 +310,25 @@ def check_keys(terms: Terms, circle: Circle, u: int, own: tuple[bytes, bytes], k
 
 
 def share_secrets(
-    terms: Terms, circle: Circle, u: int, c: KeyPair, s: KeyPair, b: Secret, keys: Mapping[int, SignedKeys]
+    terms: Terms, circle: Circle, u: int, s: KeyPair, b: Secret, seals: Mapping[int, Secret]
 ) -> tuple[SharePair, dict[int, bytes]]:
     """Returns our own shares of s_u^SK and b_u, and e_{u,v} for each neighbour v."""
     numbers = [v + 1 for v in circle.holders(u)]  # never 0, where the polynomial takes the secret itself
     of_s = terms.suite.share(s.secret, terms.threshold, numbers)
     of_b = terms.suite.share(b, terms.threshold, numbers)
     pairs = {v: SharePair(u, v, of_s[v + 1], of_b[v + 1]) for v in circle.holders(u)}
-    sealed = {}
-    for v, (public, _, _) in keys.items():
-        key = terms.agree(SEAL, u, c.secret, v, public)
-        sealed[v] = terms.suite.seal(key, msgspec.msgpack.encode(pairs[v]), b"")
+    sealed = {v: terms.suite.seal(key, msgspec.msgpack.encode(pairs[v]), b"") for v, key in seals.items()}
     return pairs[u], sealed
 
 
-def check_chosen(terms: Terms, state: StarState, circle: Circle, u3: set[int], u5: list[int]) -> None:
+def check_chosen(terms: Terms, state: StarState, circle: Circle, u3: set[int], u5: set[int]) -> None:
     """Raises PeerFault unless U5 is a set that we may help to unmask."""
     policy = terms.config.policy()
-    if not u3.issuperset(u5):
+    if not u5.issubset(u3):
         raise broke_rules("it chose users that it did not list before")
     if not policy.allows(u5):
         raise broke_rules(f"our policy does not allow a sum over these {len(u5)} users")
-    if state.history.would_keep(names(terms.link, u5)) < policy.promise:
+    if policy.promise > 1 and state.history.would_keep(names(terms.link, sorted(u5))) < policy.promise:
         raise broke_rules(f"with what was summed before, this sum would single out fewer than {policy.promise} users")
     corrupted = 2 * terms.threshold - (circle.degree + 1) - 1
     if not circle.complete and circle.weakest(u5) <= corrupted // 2:
@@ -342,19 +340,17 @@ def check_consents(terms: Terms, holders: set[int], members: bytes, consents: Co
     signed = consents.signatures
     if not holders.issuperset(signed) or len(signed) < terms.threshold:
         raise broke_rules(f"{len(signed)} holders agree on the chosen set, fewer than {terms.threshold}")
+    statement = terms.consent(members)
     for v, signature in signed.items():
-        terms.suite.verify(terms.link.parties[v], terms.consent(members), signature)
+        terms.suite.verify(terms.link.parties[v], statement, signature)
 
 
-def open_shares(
-    terms: Terms, u: int, c: KeyPair, keys: Mapping[int, SignedKeys], sealed: Mapping[int, bytes]
-) -> dict[int, SharePair]:
+def open_shares(terms: Terms, u: int, seals: Mapping[int, Secret], sealed: Mapping[int, bytes]) -> dict[int, SharePair]:
     """Returns the shares that our neighbours sealed for us; the paper asks to abort if one does not open."""
     held = {}
     for v, ciphertext in sealed.items():
         try:
-            plaintext = terms.suite.open(terms.agree(SEAL, u, c.secret, v, keys[v][0]), ciphertext, b"")
-            held[v] = msgspec.msgpack.decode(plaintext, type=SharePair)
+            held[v] = msgspec.msgpack.decode(terms.suite.open(seals[v], ciphertext, b""), type=SharePair)
         except (WireError, msgspec.DecodeError):
             raise PeerFault(terms.link.parties[v], Drop.BAD_SHARE) from None
         if (held[v].u, held[v].v) != (v, u):
@@ -406,20 +402,22 @@ async def server(link: Link, config: SecAggConfig, suite: Suite, state: StarStat
     # ConsistencyCheck
     consents = by_place(link, await link.gather(Consent, names(link, u4), terms.threshold))
     statement = terms.consent(terms.members(u5))
-    u6 = [u for u, consent in consents.items() if vouched(terms, u, statement, consent.signature)]
+    u6 = {u: consent for u, consent in consents.items() if vouched(terms, u, statement, consent.signature)}
     for u in u6:
-        signatures = {v: consents[v].signature for v in circle.holders(u) if v in set(u6)}
-        await link.send(link.parties[u], Consents(signatures))
+        # As many as the user needs to see; more would only cost it time.
+        agreeing = [v for v in circle.holders(u) if v in u6][: terms.threshold]
+        await link.send(link.parties[u], Consents({v: u6[v].signature for v in agreeing}))
 
     # Unmasking
-    opened = by_place(link, await link.gather(Unmask, names(link, u6), terms.threshold))
+    opened = by_place(link, await link.gather(Unmask, names(link, list(u6)), terms.threshold))
     total = suite.ring.zeros()
     for u in u5:
         total += y[u]
     secrets = Recovery(terms, circle, opened)
     suite.mask(total, minus=[secrets.seed(u, shared[u].commitment) for u in u5])
-    for v in sorted(u3.difference(u5)):
-        others = {u: u1[u][1] for u in circle.neighbours(v) if u in u5}
+    chosen = set(u5)
+    for v in sorted(u3 - chosen):
+        others = {u: u1[u][1] for u in circle.neighbours(v) if u in chosen}
         if others:
             # p_{v,u} = −p_{u,v}: adding v's side of the masks takes the side of U5 off.
             suite.mask(total, *terms.pairwise(v, secrets.key(v, u1[v][1]), others))

@@ -6,7 +6,7 @@ itself, cut into limbs that cannot overflow either. Both are masked alike, so no
 """
 
 from collections.abc import Mapping
-from math import nextafter
+from math import isfinite, nextafter
 from numbers import Real
 from typing import Any
 
@@ -112,13 +112,13 @@ class FixedPoint(Ring):
             part = slice(start, min(start + CHUNK, self.entries))
             values = scratch[: part.stop - start]
             np.copyto(values, vector[part], casting="same_kind")
-            # Looking for the extremes costs less than cutting every chunk. The comparison is false for NaN as well.
-            if not (values.min() >= -self.clip and values.max() <= self.clip):
-                magnitude = np.abs(values)
-                if not np.isfinite(magnitude).all():
-                    raise ConfigError(_not_finite(vector))
-                clipped += int(np.count_nonzero(magnitude > self.clip))
-                largest = max(largest, float(magnitude.max()))
+            # The extremes tell whether there is anything to cut off, and one NaN among the values makes both NaN.
+            low, high = float(values.min()), float(values.max())
+            if not (isfinite(low) and isfinite(high)):
+                raise ConfigError(_not_finite(vector))
+            if low < -self.clip or high > self.clip:
+                clipped += int(np.count_nonzero(values > self.clip) + np.count_nonzero(values < -self.clip))
+                largest = max(largest, -low, high)
                 np.clip(values, -self.clip, self.clip, out=values)
             np.multiply(values, factor, out=values)
             np.rint(values, out=values)
