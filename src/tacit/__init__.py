@@ -9,6 +9,7 @@ from tacit.core.errors import (
     TransportError,
     WireError,
 )
+from tacit.core.suite import Update
 from tacit.drivers.aggregate import aggregate
 from tacit.drivers.faults import Fault
 from tacit.drivers.federation import ClippedWarning, Federation
@@ -23,6 +24,7 @@ __all__ = [
     "PeerFault",
     "TacitError",
     "TransportError",
+    "Update",
     "WireError",
     "aggregate",
 ]

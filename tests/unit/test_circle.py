@@ -92,6 +92,17 @@ def test_weakest_counts_as_a_slow_loop_does() -> None:
             assert circle.weakest(chosen) == min(len(run & chosen) for run in runs)
 
 
+def test_a_missing_run_is_seen_wherever_it_lies() -> None:
+    members = list(range(30))
+    order = around(Circle(members, 2, b"x"), members, 0)
+    circle = Circle(members, 10, b"x")
+    for start in range(30):
+        run = {order[(start + j) % 30] for j in range(5)}
+        assert circle.weakest(set(members) - run) == 0
+        assert circle.weakest(run) == 0
+        assert circle.weakest(set(members) - run | {order[start]}) == 1
+
+
 def test_strangers_do_not_make_a_run_look_stronger() -> None:
     circle = Circle(range(20), 4, b"x")
     assert circle.weakest([*range(20), 100, 101]) == 2
@@ -143,6 +154,7 @@ def meets(n: int, k: int, t: int, c: int, d: int, security: int, failure: int) -
         (160, 0.05, 0.2, 30, 10),
         (80, 0.0, 0.1, 40, 20),
         (50, 0.3, 0.2, 20, 8),
+        (108, 13 / 108, 12 / 108, 10, 8),  # 36 works, 38 does not and 40 does
     ],
 )
 def test_the_degree_is_the_smallest_that_exact_arithmetic_allows(

@@ -43,6 +43,11 @@ def test_weights_take_as_many_limbs_as_they_need(bits, parties, limbs):
     assert FixedPoint(bits, 1.0, parties, entries=10).length == 10 + limbs
 
 
+@pytest.mark.parametrize(("parties", "limit"), [(3, 2**53), (1023, 2**53), (1025, (2**63 - 1) // 1025)])
+def test_the_limit_is_an_integer_that_floats_can_count_to(parties, limit):
+    assert FixedPoint(64, clip=1.0, parties=parties, entries=1).limit == limit
+
+
 def test_resolution_is_the_step_between_values():
     ring = FixedPoint(16, clip=2.0, parties=3, entries=1)
     one = np.zeros(ring.length, ring.dtype)
@@ -83,7 +88,7 @@ def test_clipped_entries_are_counted_over_all_vectors():
     ring = FixedPoint(32, clip=1.0, parties=2, entries=4)
     ring.encode(Update(np.array([1.0, -1.0, 0.0, 0.5])))
     assert (ring.clipped, ring.largest) == (0, 0.0)
-    ring.encode(Update(np.array([np.nextafter(1.0, 2.0), -3.0, 0.0, 1.0])))
+    ring.encode(Update(np.array([np.nextafter(1.0, 2.0), -3.0, -1.0, 1.0])))
     assert (ring.clipped, ring.largest) == (2, 3.0)
     ring.encode(Update(np.array([-2.0, 0.0, 0.0, 0.0])))
     assert (ring.clipped, ring.largest) == (3, 3.0)
@@ -240,11 +245,15 @@ def test_vectors_that_do_not_belong_are_refused(vector):
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
-def test_nan_and_infinity_are_refused_and_counted(dtype):
+@pytest.mark.parametrize(
+    ("bad", "found"),
+    [((NAN, 0), "1 NaN and 0"), ((INF, 0), "0 NaN and 1"), ((-INF, INF), "0 NaN and 2"), ((NAN, INF), "1 NaN and 1")],
+)
+def test_nan_and_infinity_are_refused_and_counted(dtype, bad, found):
     ring = FixedPoint(32, 1.0, 3, entries=2 * CHUNK)
     vector = np.zeros(ring.entries, dtype)
-    vector[[0, CHUNK, -1]] = [5.0, NAN, INF]
-    with pytest.raises(ConfigError, match="1 NaN and 1 infinite entries"):
+    vector[[0, CHUNK, -1]] = [5.0, *bad]
+    with pytest.raises(ConfigError, match=f"{found} infinite entries"):
         ring.encode(Update(vector))
     assert (ring.clipped, ring.largest) == (0, 0.0)  # nothing was encoded, so nothing was cut off
 

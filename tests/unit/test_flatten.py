@@ -3,7 +3,7 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.core.errors import ConfigError
@@ -39,6 +39,7 @@ def nested(inside):
 
 
 @given(st.recursive(arrays(), nested, max_leaves=6))
+@settings(derandomize=True, deadline=None)
 def test_restoring_a_flat_model_gives_the_model(model):
     if problems(model):
         assert problems(model) == ["the model is empty"]

@@ -1,7 +1,7 @@
 """A federation in one process: round after round of one protocol over the simulator."""
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,8 +10,8 @@ from tacit.core.entropy import Entropy, SeededEntropy, SymbolicEntropy, SystemEn
 from tacit.core.errors import ConfigError, Drop, NotEnough
 from tacit.core.forms import unknowns
 from tacit.core.link import Link
-from tacit.core.messages import MAX_NAME, SESSION_BYTES, Codec
-from tacit.core.outcome import Outcome
+from tacit.core.messages import MAX_NAME, SESSION_BYTES, Address, Codec, Message
+from tacit.core.outcome import Outcome, Transcript
 from tacit.core.protocol import Protocol
 from tacit.core.suite import SERVER, Party, Suite, Update
 from tacit.crypto.keys import Identity, roster
@@ -56,6 +56,8 @@ class Federation:
         self.everyone = self.protocol.everyone(self.parties)
         self.faults = fault_plans.plan(faults)
         self.round = 0
+        self.last: Simulation | None = None
+        """The last round as it was run, to look into after an abort."""
         self._record, self._seed, self._stand_ins = record, seed, dict(stand_ins or {})
         problems = name_problems(self.parties) + fault_plans.problems(self.faults, self.everyone)
         try:
@@ -116,7 +118,7 @@ class Federation:
     def average(self, updates: Mapping[Party, Update]) -> Outcome:
         """Runs one round and returns its outcome; raises the server's error, or the first one if nobody finished."""
         self.round += 1
-        simulation = Simulation(
+        self.last = simulation = Simulation(
             [self._task(party, updates) for party in self.everyone], self._codec, self.faults, record=self._record
         )
         before = self._clip_counts()
@@ -156,6 +158,16 @@ class Federation:
         role = self._stand_ins.get(party, honest)
         brings = () if party == SERVER else (updates[party],)
         return Task(link, role(link, *brings, self.config, suite, state), suite, inbox)
+
+    def opened(self, transcript: Transcript, party: Party) -> Iterator[tuple[Address, Message]]:
+        """Yields what a party sent or received in a recorded round, opened with its own keys."""
+        suite = self.suites[party]
+        for passed in transcript:
+            address = passed.envelope.address
+            if party in (address.sender, address.to):
+                peer = address.to if party == address.sender else address.sender
+                payload = self._codec.open(suite, suite.channel(peer, address.session), passed.envelope)
+                yield address, self._codec.decode(address.kind, payload)
 
     def _clip_counts(self) -> dict[Party, int]:
         return {party: getattr(self.suites[party].ring, "clipped", 0) for party in self.parties}

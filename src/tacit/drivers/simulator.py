@@ -47,7 +47,8 @@ class Simulation:
             party: [fault for fault in faults if fault.party == party and fault.action not in MESSAGE_ACTIONS]
             for party in self.tasks
         }
-        self._running = set(self.tasks)
+        self.waiting = set(self.tasks)
+        """Those who have neither finished nor given up nor crashed."""
         self._sent = 0
         self._scheduled = 0
         self._events: list[tuple[float, int, Party, bytes | int]] = []  # bytes: a delivery; int: the end of that wait
@@ -56,7 +57,7 @@ class Simulation:
         """Runs until every party has finished, given up or crashed. Ends because every wait has a deadline."""
         for task in self.tasks.values():
             self._advance(task, None)
-        while self._events and self._running:
+        while self._events and self.waiting:
             self.clock, _, party, event = heapq.heappop(self._events)
             task = self.tasks[party]
             if isinstance(event, bytes):
@@ -88,11 +89,11 @@ class Simulation:
                     return
         except StopIteration as stop:
             task.average = stop.value
-            self._running.discard(task.link.me)
+            self.waiting.discard(task.link.me)
         except TacitError as error:
             # A party that gives up says so, so that nobody has to wait for it until a deadline.
             task.error = error
-            self._running.discard(task.link.me)
+            self.waiting.discard(task.link.me)
             for peer in self.tasks:
                 if peer != task.link.me:
                     self._send(task, peer, Abort(error.code), 0)
@@ -104,7 +105,7 @@ class Simulation:
         if any(fault.stops(task.link.round, task.steps) for fault in self._party_faults[task.link.me]):
             task.run.close()
             task.crashed = True
-            self._running.discard(task.link.me)
+            self.waiting.discard(task.link.me)
         return task.crashed
 
     def _send(self, task: Task, to: Party, message: Message, step: int) -> None:

@@ -1,0 +1,337 @@
+"""A whole round of secure aggregation with dropouts: what it costs each side, on the wire and in memory.
+
+The server's last step is also measured against Flower's; the client's masking is compared in masks.py and the secret
+sharing in shamir.py.
+"""
+
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from statistics import mean, median
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+
+from benchmarks.masks import BITS, CLIP, MOD_RANGE, TARGET_RANGE
+from benchmarks.measure import Row, Work, alone, cpu_seconds, side_by_side, timed
+from tacit.core.entropy import SeededEntropy
+from tacit.core.errors import MissingExtra
+from tacit.core.outcome import Outcome
+from tacit.core.suite import SERVER, Party, Update
+from tacit.crypto.masks import add_masks
+from tacit.designs import secure_degree
+from tacit.drivers import federation
+from tacit.drivers.faults import dropouts
+from tacit.drivers.simulator import Simulation, Task
+from tacit.vectors.fixedpoint import FixedPoint
+
+DROPOUTS, CORRUPTED = 0.1, 0.05
+STEPS = 8  # the effects of a client up to the one with which it releases its shares
+# With this seed a hundred and a thousand users drop out at each step in about the same proportion. So the growth from
+# one to the other is that of the protocol, not of the luck of the draw.
+FAULT_SEED = 5
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Case:
+    """The setting of one round."""
+
+    users: int
+    entries: int
+    neighbours: int | str
+    threshold: int | None = None
+    why: str = ""
+
+    def __str__(self) -> str:
+        graph = "complete" if self.neighbours == "all" else f"degree {self.neighbours}{self.why}"
+        return f"N = {self.users:,}, {graph}, d = {self.entries:,}"
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one round took, in seconds of CPU time, and what came of it."""
+
+    whole: float
+    client: float
+    server: float
+    sent: float
+    """Bytes, all classes, by the mean client that went through to the end; the fixed ones below likewise."""
+    fixed_sent: float
+    fixed_received: float
+    contributors: int
+    threshold: int
+
+
+class Metered(Simulation):
+    """Charges CPU time to the party whose mail is opened or whose coroutine runs, its sealing and sending included."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.spent = dict.fromkeys(self.tasks, 0.0)
+        self._turn: tuple[Party, float] = SERVER, time.process_time()
+
+    def run(self) -> None:
+        """Runs the round, with a watch on whose turn it is."""
+        self._next(SERVER)
+        self.spent = dict.fromkeys(self.tasks, 0.0)
+        super().run()
+        self._next(SERVER)
+
+    def _deliver(self, task: Task, data: bytes) -> None:
+        self._next(task.link.me)
+        super()._deliver(task, data)
+
+    def _advance(self, task: Task, finished: Any) -> None:
+        self._next(task.link.me)
+        super()._advance(task, finished)
+
+    def _next(self, party: Party) -> None:
+        """Charges everything since the last turn, so that nothing is lost or counted twice."""
+        now, (before, since) = time.process_time(), self._turn
+        self.spent[before] += now - since
+        self._turn = party, now
+
+
+def rows(quick: bool = False, say: Say = lambda what: None) -> Iterator[Row]:
+    """Yields the costs of rounds and the server's work against Flower's; targets are for the full sizes only.
+
+    `say` is told what is being measured.
+    """
+    small, large, entries, degree, repeats = (10, 30, 1_000, 8, 1) if quick else (100, 1_000, 100_000, 32, 3)
+    cases = _cases(small, large, entries, degree)
+    run(Case(5, 10, "all"))  # a warm-up, for imports and caches
+    costs: dict[Case, list[Cost]] = {case: [] for case in cases}
+    for number in range(repeats):
+        for case in cases:
+            say(f"round {number + 1} of {repeats} with {case}")
+            costs[case].append(run(case)[0])
+    for case in cases:
+        yield from _rows_of(case, costs[case])
+    complete, sparse, wide, *_ = cases
+    yield _growth(sparse, wide, costs, None if quick else 1.25)
+
+    say(f"memory of a round with {wide}")
+    note = f"tracemalloc, {large:,} clients and the server in one process, with all the averages; the vectors not"
+    yield alone(f"peak memory of the round, {wide}", _peak_bytes(wide) / 1e6, "MB", note)
+
+    for length in (entries,) if quick else (entries, 10 * entries):
+        say(f"the server's sum and unmask, d = {length:,}")
+        # A sum over a million entries takes Flower many seconds.
+        yield _unmasking(complete.users, length, 3 if length > entries else 5, None if quick else 8)
+
+
+def _cases(small: int, large: int, entries: int, degree: int) -> list[Case]:
+    """Returns the settings: complete, then the same degree at both sizes, then the degree that is proven safe."""
+    cases = [Case(small, entries, "all"), Case(small, entries, degree), Case(large, entries, degree)]
+    for users in (small, large):
+        safe, threshold = secure_degree(users, CORRUPTED, DROPOUTS)
+        cases.append(Case(users, entries, safe, threshold, " (secure_degree)"))
+    return cases
+
+
+def run(case: Case) -> tuple[Cost, Outcome]:
+    """Runs the first round of a federation, and raises AssertionError unless the average is exactly right."""
+    parties, updates = _parties(case.users), _updates(case)
+    faults = dropouts(parties, DROPOUTS, STEPS, SeededEntropy(FAULT_SEED, "dropouts"))
+    chosen = {"neighbours": case.neighbours, "threshold": case.threshold, "bits": BITS, "clip": CLIP}
+    group = federation.Federation("secagg", parties, case.entries, faults=faults, **chosen)
+    watches: list[Metered] = []
+
+    def metered(*args: Any, **options: Any) -> Metered:
+        watches.append(Metered(*args, **options))
+        return watches[-1]
+
+    with patch.object(federation, "Simulation", metered):
+        start = time.process_time()
+        outcome = group.average(updates)
+        whole = time.process_time() - start
+    _check(case, outcome, updates)
+    spent, traffic, finished = watches[-1].spent, outcome.traffic, list(outcome.average)
+    cost = Cost(
+        whole=whole,
+        client=mean(spent[party] for party in finished),
+        server=spent[SERVER],
+        sent=mean(traffic.sent[party].total() for party in finished),
+        fixed_sent=mean(traffic.sent[party]["protocol"] for party in finished),
+        fixed_received=mean(traffic.received[party]["protocol"] for party in finished),
+        contributors=len(outcome.contributors),
+        threshold=group.config.threshold,
+    )
+    return cost, outcome
+
+
+def _parties(users: int) -> list[Party]:
+    return [f"p{place}" for place in range(users)]
+
+
+def _updates(case: Case) -> dict[Party, Update]:
+    """Returns different vectors that take next to no memory: windows on one long one."""
+    noise = np.random.default_rng(0).normal(0, 0.1, case.entries + case.users).astype(np.float32)
+    return {
+        party: Update(noise[place : place + case.entries], 1.0) for place, party in enumerate(_parties(case.users))
+    }
+
+
+def _check(case: Case, outcome: Outcome, updates: dict[Party, Update]) -> None:
+    """Compares, bit for bit, with the mean of the contributors' vectors that were never masked."""
+    ring = FixedPoint(BITS, CLIP, case.users, case.entries)
+    total = ring.zeros()
+    for party in outcome.contributors:
+        total += ring.encode(updates[party])
+    expected = ring.mean(total)
+    wrong = [party for party, average in outcome.average.items() if not np.array_equal(average, expected)]
+    assert not wrong, f"{case}: the average of {wrong[0]} is not that of the {len(outcome.contributors)} contributors"
+    staying = case.users - int(DROPOUTS * case.users)
+    assert len(outcome.average) == staying, f"{case}: {len(outcome.average)} clients finished instead of {staying}"
+
+
+def _rows_of(case: Case, costs: Sequence[Cost]) -> Iterator[Row]:
+    one = costs[0]  # sizes are the same in every run, for the seed is
+    rounds = "one round" if len(costs) == 1 else f"median of {len(costs)} rounds"
+    note = f"{rounds}; threshold {one.threshold}; {one.contributors:,} of {case.users:,} summed, all in one process"
+    who = "mean of the clients that did not drop out"
+    yield alone(f"whole round, {case}", median(cost.whole for cost in costs), "s", note)
+    yield alone(f"one client, {case}", median(cost.client for cost in costs) * 1e3, "ms", who)
+    yield alone(f"the server, {case}", median(cost.server for cost in costs), "s", note)
+    yield alone(f"bytes a client sends, {case}", one.sent / case.entries, "B/param", who)
+    fixed = f"{one.fixed_sent:,.0f} sent, {one.fixed_received:,.0f} received; {who}"
+    yield alone(f"bytes beside the vectors, {case}", (one.fixed_sent + one.fixed_received) / 1e3, "kB", fixed)
+
+
+def _growth(sparse: Case, wide: Case, costs: dict[Case, list[Cost]], at_most: float | None) -> Row:
+    """Returns how much more the larger round takes than its number of users says: 1 is linear."""
+    before, after = (median(cost.whole for cost in costs[case]) for case in (sparse, wide))
+    growth = after / before / (wide.users / sparse.users)
+    name = f"growth over linear, N = {sparse.users:,} to {wide.users:,}, degree {sparse.neighbours}"
+    target, met = (None, None) if at_most is None else (f"at most {at_most:g}x", growth <= at_most)
+    return Row(name, growth, None, "x", None, target, met, f"whole rounds, {after / before:.3g} times the CPU time")
+
+
+def _peak_bytes(case: Case) -> int:
+    """Returns the most memory in use during a round beyond what was before, its check and its outcome counted in."""
+    tracemalloc.start()
+    try:
+        run(case)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+# --- the server's last step, against Flower's ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Masked:
+    """The vectors that a server has, and the seeds that it recovers, when some users have dropped out."""
+
+    vectors: list[np.ndarray]
+    own: list[bytes]
+    pairwise: list[tuple[list[bytes], list[bytes]]]
+    """For each user that dropped out, the seeds to add and those to subtract."""
+
+    @classmethod
+    def by(cls, users: int, entries: int) -> "Masked":
+        """Returns the case of a complete graph."""
+        gone = int(DROPOUTS * users)
+        stay, half = users - gone, (users - gone) // 2
+        noise = np.random.default_rng(0).normal(0, 0.1, entries + stay).astype(np.float32)
+        seeds = [[(place * users + peer + 1).to_bytes(32) for peer in range(stay)] for place in range(gone + 1)]
+        pairwise = [(some[:half], some[half:]) for some in seeds[1:]]
+        return cls([noise[place : place + entries] for place in range(stay)], seeds[0], pairwise)
+
+
+def _unmasking(users: int, entries: int, repeats: int, at_least: float | None) -> Row:
+    masked, name = Masked.by(users, entries), f"the server's sum and unmask, N = {users} complete, d = {entries:,}"
+    ours = _ours(masked)
+    try:
+        theirs = _theirs(masked)
+    except MissingExtra as missing:
+        return alone(name, cpu_seconds(ours, repeats) * 1e3, "ms", str(missing))
+    note = (
+        f"{len(masked.pairwise)} dropped out; seeds known beforehand; Flower's server would also expand "
+        "the masks between those who dropped out"
+    )
+    return timed(name, side_by_side(ours, theirs, repeats), at_least, note)
+
+
+def _ours(masked: Masked) -> Work:
+    """Returns what our server does from the bytes of the vectors to their sum."""
+    ring = FixedPoint(BITS, CLIP, len(masked.own) + len(masked.pairwise), len(masked.vectors[0]))
+    plain = [ring.encode(Update(vector, 1.0)) for vector in masked.vectors]
+    expected = np.add.reduce(plain, dtype=ring.dtype)
+    # All masks are put on one vector, instead of some on each: they come off the sum all the same.
+    add_masks(plain[0], masked.own)
+    for plus, minus in masked.pairwise:
+        add_masks(plain[0], minus, plus)
+    received = [bytes(ring.pack(vector)) for vector in plain]
+
+    def work() -> np.ndarray:
+        total = ring.zeros()
+        for data in received:
+            total += ring.unpack(data)
+        add_masks(total, (), masked.own)
+        for plus, minus in masked.pairwise:
+            add_masks(total, plus, minus)
+        return total
+
+    assert np.array_equal(work(), expected), "our masks did not come off"
+    return work
+
+
+def _theirs(masked: Masked) -> Work:
+    """Returns what Flower's `SecAggPlusWorkflow` does between the same points, by the functions that it calls."""
+    flower = _flower()
+    plain = [
+        flower.factor_combine(TARGET_RANGE, flower.quantize([vector], CLIP, TARGET_RANGE)) for vector in masked.vectors
+    ]
+    shapes = flower.get_parameters_shape(plain[0])
+    expected = [np.add.reduce(arrays, dtype=np.int64) for arrays in zip(*plain, strict=True)]
+
+    def expand(vector: list[np.ndarray], plus: Sequence[bytes], minus: Sequence[bytes]) -> list[np.ndarray]:
+        for combine, seeds in ((flower.parameters_addition, plus), (flower.parameters_subtraction, minus)):
+            for seed in seeds:
+                vector = combine(vector, flower.pseudo_rand_gen(seed, MOD_RANGE, shapes))
+        return vector
+
+    first = expand(plain[0], masked.own, ())
+    for plus, minus in masked.pairwise:
+        first = expand(first, minus, plus)
+    # In their clients the sum with the first mask widens every vector to 64 bits.
+    wide = [flower.parameters_mod(first, MOD_RANGE), *([part.astype(np.int64) for part in vec] for vec in plain[1:])]
+    received = [[flower.ndarray_to_bytes(array) for array in vector] for vector in wide]
+
+    def work() -> list[np.ndarray]:
+        total = None
+        for parts in received:
+            vector = [flower.bytes_to_ndarray(part) for part in parts]
+            total = vector if total is None else flower.parameters_addition(total, vector)
+        total = expand(flower.parameters_mod(total, MOD_RANGE), (), masked.own)
+        for plus, minus in masked.pairwise:
+            total = expand(total, plus, minus)
+        return flower.parameters_mod(total, MOD_RANGE)
+
+    assert all(map(np.array_equal, work(), expected)), "Flower's masks did not come off"
+    return work
+
+
+def _flower() -> SimpleNamespace:
+    if find_spec("flwr") is None:
+        raise MissingExtra("flwr", "flower")
+    from flwr.common import bytes_to_ndarray, ndarray_to_bytes
+    from flwr.common.secure_aggregation import ndarrays_arithmetic
+    from flwr.common.secure_aggregation.quantization import quantize
+    from flwr.common.secure_aggregation.secaggplus_utils import pseudo_rand_gen
+
+    return SimpleNamespace(
+        **vars(ndarrays_arithmetic),
+        quantize=quantize,
+        pseudo_rand_gen=pseudo_rand_gen,
+        ndarray_to_bytes=ndarray_to_bytes,
+        bytes_to_ndarray=bytes_to_ndarray,
+    )
