@@ -7,7 +7,7 @@ restart. Key material, by contrast, is drawn by the `Suite`, from the entropy th
 import hashlib
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -41,8 +41,17 @@ class Entropy(ABC):
             places[i], places[j] = places[j], places[i]
         return [items[place] for place in sorted(places[:count])]
 
+    def number(self) -> float:
+        """Returns a number uniform in [0, 1), known to its owner and no secret in audits."""
+        return (int.from_bytes(self.bytes(8)) >> 11) * 2.0**-53
+
+    def drawn(self, name: str, sampler: Callable[["Entropy"], float]) -> Any:
+        """Returns a secret number drawn by a sampler. The name says what it is for and shows up in audits."""
+        del name
+        return sampler(self)
+
     def uniform(self, name: str, length: int) -> NDArray[Any]:
-        """Returns a vector uniform in [0, 1). The name says what it is for and shows up in audits."""
+        """Returns a secret vector uniform in [0, 1)."""
         del name
         words = np.frombuffer(self.bytes(8 * length), dtype="<u8")
         return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
@@ -82,6 +91,11 @@ class SymbolicEntropy(SeededEntropy):
     def __init__(self, owner: str, *path: int | str | bytes) -> None:
         super().__init__(*path)
         self._owner, self._drawn = owner, 0
+
+    def drawn(self, name: str, sampler: Callable[[Entropy], float]) -> Any:
+        """Returns a fresh unknown."""
+        del sampler
+        return self.uniform(name, 1)[0]
 
     def uniform(self, name: str, length: int) -> NDArray[Any]:
         """Returns a vector of fresh unknowns."""

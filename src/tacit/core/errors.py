@@ -61,7 +61,7 @@ class NotEnough(TacitError):
 
 
 class LeakRefused(TacitError):
-    """The settings would let somebody learn a single party's vector, and nobody said `allow_leaks=True`."""
+    """The settings would let somebody learn a single party's vector, and nobody passed `allow_leaks=True`."""
 
     code = "leak"
 

@@ -84,13 +84,19 @@ class Link:
         return cast(M | N, arrived.messages[sender])
 
     async def gather(
-        self, kind: type[M], senders: Collection[Party], at_least: int | None = None, *, step: int = 0
+        self,
+        kind: type[M],
+        senders: Collection[Party],
+        at_least: int | None = None,
+        *,
+        step: int = 0,
+        patience: int = 1,
     ) -> dict[Party, M]:
-        """Returns what came from the senders when all have answered or the phase ends, in the senders' order.
+        """Returns what came from the senders when all have answered or time is up, in the senders' order.
 
         Raises NotEnough, naming the missing, if that is fewer than `at_least` (default: all of them).
         """
-        arrived = await Wait((kind,), tuple(senders), step, 1)
+        arrived = await Wait((kind,), tuple(senders), step, patience)
         self.dropped.update(arrived.missing)
         need = len(senders) if at_least is None else at_least
         if len(arrived.messages) < need:

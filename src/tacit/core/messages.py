@@ -5,7 +5,6 @@ address (session, round, step, kind, sender, receiver) is authenticated with the
 message: a second one with the same address is a replay and is thrown away.
 """
 
-from collections.abc import Sized
 from typing import Any, ClassVar
 
 import msgspec
@@ -127,4 +126,10 @@ def size_by_class(message: Message, envelope_bytes: int) -> dict[str, int]:
 
 
 def _length(field: Any) -> int:
-    return field.nbytes if isinstance(field, memoryview) else len(field) if isinstance(field, Sized) else 1
+    if isinstance(field, bytes | str):
+        return len(field)
+    if isinstance(field, memoryview):
+        return field.nbytes
+    if isinstance(field, dict):
+        return sum(_length(value) for value in field.values())
+    return sum(map(_length, field)) if isinstance(field, tuple) else 1

@@ -29,7 +29,9 @@ class Traffic:
 
     def count(self, table: dict[Party, Counter[str]], party: Party, sizes: Mapping[str, int]) -> None:
         """Adds one message's sizes to a party's row of `sent` or `received`."""
-        table.setdefault(party, Counter(dict.fromkeys(CLASSES, 0))).update(sizes)
+        row = table.setdefault(party, Counter(dict.fromkeys(CLASSES, 0)))
+        for name, size in sizes.items():
+            row[name] += size
 
     @property
     def total(self) -> int:

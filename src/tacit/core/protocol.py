@@ -1,13 +1,13 @@
 """What makes a protocol: its coroutines, its settings, its messages, and what its paper claims for it."""
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Self, TypeAlias
 
 import msgspec
 
-from tacit.core.errors import ConfigError
+from tacit.core.errors import ConfigError, LeakRefused
 from tacit.core.link import Effect, Link
 from tacit.core.messages import Message
 from tacit.core.outcome import Average
@@ -25,17 +25,28 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """Entries beyond ±clip are cut off there, counted, and warned about."""
     max_weight: float = 1.0
     """The largest weight a party may have."""
+    weighted: bool = False
+    """Whether parties have different weights. They always may with a server, whose ring carries them anyway."""
     allow_leaks: bool = False
     """Go on knowingly with settings that let somebody learn a single vector."""
 
-    def problems(self, parties: int) -> list[str]:
-        """Returns every reason why these settings cannot work for that many parties."""
-        return [] if parties >= 2 else [f"an average needs at least 2 parties, not {parties}"]
+    def problems(self, parties: Sequence[Party]) -> list[str]:
+        """Returns every reason why these settings cannot work for these parties."""
+        return [] if len(parties) >= 2 else [f"an average needs at least 2 parties, not {len(parties)}"]
 
-    def bound(self, parties: int) -> Self:
-        """Returns the settings with everything filled in that depends on the number of parties."""
+    def leaks(self, parties: Sequence[Party]) -> list[str]:
+        """Returns why these settings would let somebody learn a single vector, as far as can be said beforehand."""
+        del parties
+        return []
+
+    def bound(self, parties: Sequence[Party]) -> Self:
+        """Returns the settings with everything filled in that depends on the parties."""
         del parties
         return self
+
+    def summands(self, parties: int) -> int:
+        """Returns how many vectors are added up at most, for which the ring leaves room."""
+        return parties
 
 
 class State(msgspec.Struct):
@@ -66,13 +77,15 @@ class Protocol:
     state: type[State] = State
     claims: tuple[Claim, ...] = ()
     leaks_by_design: bool = False
+    weighted: bool = True
+    """Whether parties may have different weights."""
 
     def everyone(self, parties: tuple[Party, ...]) -> tuple[Party, ...]:
         """Returns the parties and, if there is one, the server."""
         return (*parties, SERVER) if self.server else parties
 
-    def configure(self, options: Mapping[str, Any], parties: int) -> Config:
-        """Returns the settings for some options, or raises ConfigError with every problem."""
+    def configure(self, options: Mapping[str, Any], parties: Sequence[Party]) -> Config:
+        """Returns the settings for some options; raises ConfigError with every problem, or LeakRefused."""
         known = self.config.__struct_fields__
         problems = []
         for name in options.keys() - set(known):
@@ -84,8 +97,13 @@ class Protocol:
         try:
             config = self.config(**{name: value for name, value in options.items() if name in known})
             problems += config.problems(parties)
+            if config.weighted and not self.weighted:
+                problems.append(f"{self.name} gives every party the same weight; leave the weights out")
         except ConfigError as error:
             problems += error.problems
         if problems:
             raise ConfigError(sorted(problems))
+        leaks = config.leaks(parties)
+        if leaks and not config.allow_leaks:
+            raise LeakRefused(f"{'; '.join(leaks)}; or pass allow_leaks=True to go on knowingly")
         return config.bound(parties)

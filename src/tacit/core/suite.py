@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
+import numpy as np
 from numpy.typing import NDArray
 
 from tacit.core.entropy import Entropy
@@ -70,20 +71,44 @@ class Ring(ABC):
         """Returns the weighted vector and, behind it, the weight, as one vector of ring elements."""
 
     @abstractmethod
-    def zeros(self) -> Vector:
-        """Returns an encoded vector of zeros, to sum into."""
-
-    @abstractmethod
     def mean(self, total: Vector) -> Vector:
         """Returns the weighted average that a sum of encoded vectors stands for."""
+
+    @abstractmethod
+    def values(self, vector: Vector, part: float = 1.0) -> Vector:
+        """Returns that part (above 0, up to 1) of a vector of any length as ring elements, without a weight."""
+
+    @abstractmethod
+    def floats(self, total: Vector) -> Vector:
+        """Returns the numbers that a sum of `values` stands for."""
+
+    @abstractmethod
+    def zeros(self, length: int | None = None) -> Vector:
+        """Returns ring elements of zero, to sum into: as many as an encoded vector has, or as asked."""
+
+    @abstractmethod
+    def portion(self, vector: Vector, part: float) -> Vector:
+        """Returns that part of each ring element, so that the vector minus it is exactly what is left."""
+
+    @abstractmethod
+    def within(self, vector: Vector) -> Vector:
+        """Returns the vector; raises ConfigError if a sum of as many such as there are parties could overflow."""
+
+    @abstractmethod
+    def ratio(self, total: Vector) -> Vector:
+        """Returns the numbers of all entries but the last, divided by the last."""
+
+    @abstractmethod
+    def magnitudes(self, vector: Vector) -> Vector:
+        """Returns how large each entry of a plain vector is."""
 
     @abstractmethod
     def pack(self, vector: Vector) -> bytes | memoryview:
         """Returns an encoded vector as the bytes to send."""
 
     @abstractmethod
-    def unpack(self, data: bytes | memoryview) -> Vector:
-        """Returns the encoded vector that was sent; raises WireError unless it has our own length."""
+    def unpack(self, data: bytes | memoryview, length: int | None = None) -> Vector:
+        """Returns the ring elements that were sent; WireError unless as many as an encoding has, or as asked."""
 
 
 class Suite(ABC):
@@ -110,8 +135,17 @@ class Suite(ABC):
         """Returns the key that our secret and their public half agree on, for one purpose and context only."""
 
     @abstractmethod
+    def pairwise(self, peer: Party, label: str, context: bytes) -> Secret:
+        """Returns the key that our identity and that of `peer` agree on, for one purpose and context only."""
+
     def channel(self, peer: Party, session: bytes) -> Secret:
-        """Returns the key that seals envelopes between us and `peer`, from the identities of the roster."""
+        """Returns the key that seals envelopes between us and `peer` in one session."""
+        return self.pairwise(peer, "tacit/v1/channel", session)
+
+    @staticmethod
+    @abstractmethod
+    def words(seed: bytes, count: int) -> NDArray[np.uint32]:
+        """Returns uniform words that follow from a seed anybody may know."""
 
     @abstractmethod
     def seed(self) -> Secret:
@@ -139,7 +173,11 @@ class Suite(ABC):
 
     @abstractmethod
     def mask(self, vector: Vector, plus: Sequence[Secret] = (), minus: Sequence[Secret] = ()) -> None:
-        """Adds the mask streams of some seeds to the encoded vector, and subtracts those of others, in place."""
+        """Adds the mask streams of some seeds to ring elements, and subtracts those of others, in place."""
+
+    @abstractmethod
+    def stream(self, seed: Secret, like: Vector, length: int) -> Vector:
+        """Returns the first elements of the mask stream of a seed, of the same kind as those of a vector."""
 
     @abstractmethod
     def share(self, secret: Secret, threshold: int, holders: Sequence[int]) -> dict[int, bytes]:

@@ -14,6 +14,7 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import CTR, GCM
+from numpy.typing import NDArray
 
 from tacit.core.suite import Vector
 
@@ -53,6 +54,23 @@ def add_masks(vector: Vector, plus: Sequence[bytes], minus: Sequence[bytes] = ()
             for update_into, combine in streams:
                 update_into(zeros, room)
                 combine(chunk, mask, out=chunk)
+
+
+def stream(key: bytes, length: int, size: int) -> NDArray[np.unsignedinteger]:
+    """Returns the first elements of the stream of a key, of `size` bytes each, read-only."""
+    if len(key) != KEY_BYTES or length * size > STREAM_BYTES:
+        raise ValueError(f"a stream is of a key of {KEY_BYTES} bytes and has at most {STREAM_BYTES} bytes itself")
+    count = length * size
+    zeros = _ZEROS[:count] if count <= _CHUNK_BYTES else bytes(count)
+    drawn: NDArray[np.unsignedinteger] = np.frombuffer(
+        Cipher(AES(key), _fastest()).encryptor().update(zeros), dtype=f"<u{size}"
+    )
+    return drawn
+
+
+def words(seed: bytes, count: int) -> NDArray[np.uint32]:
+    """Returns the first uint32 elements of the stream of a seed."""
+    return stream(seed, count, 4).view(np.uint32)
 
 
 def _check(vector: Vector, plus: Sequence[bytes], minus: Sequence[bytes]) -> None:

@@ -28,6 +28,7 @@ class RealSuite(Suite):
         self._identity = identity
         self._roster = roster
         self._loaded: dict[bytes, tuple[X25519PrivateKey, bytes]] = {}
+        self._shared: dict[Party, bytes] = {}
         self._channels: dict[tuple[Party, bytes], Secret] = {}
 
     def _load(self, secret: Secret) -> tuple[X25519PrivateKey, bytes]:
@@ -54,19 +55,24 @@ class RealSuite(Suite):
     def agree(self, secret: Secret, public: bytes, label: str, context: bytes) -> Secret:
         """Returns HKDF of the X25519 shared secret, bound to the label, the context and both public halves."""
         private, own = self._load(secret)
-        try:
-            shared = private.exchange(X25519PublicKey.from_public_bytes(public))
-        except ValueError as error:  # wrong length, or a point of small order
-            raise WireError(f"not a usable public key: {error}") from None
-        info = framed(label.encode(), context, *sorted((own, public)))
-        return Secret(HKDF(algorithm=SHA256(), length=32, salt=None, info=info).derive(shared))
+        return _derived(_exchanged(private, public), label, context, own, public)
+
+    def pairwise(self, peer: Party, label: str, context: bytes) -> Secret:
+        """Returns HKDF of the X25519 secret that our identity shares with the peer's."""
+        own, public = self._roster[self.me].channel_key, self._roster[peer].channel_key
+        if peer not in self._shared:
+            private = X25519PrivateKey.from_private_bytes(self._identity.channel.reveal())
+            self._shared[peer] = _exchanged(private, public)
+        return _derived(self._shared[peer], label, context, own, public)
 
     def channel(self, peer: Party, session: bytes) -> Secret:
         """Returns the key that seals envelopes between us and `peer` in one session."""
+        # Asked for with every envelope, so it is kept.
         if (peer, session) not in self._channels:
-            public = self._roster[peer].channel_key
-            self._channels[peer, session] = self.agree(self._identity.channel, public, "tacit/v1/channel", session)
+            self._channels[peer, session] = super().channel(peer, session)
         return self._channels[peer, session]
+
+    words = staticmethod(masks.words)
 
     def seed(self) -> Secret:
         """Draws a fresh 256-bit mask seed."""
@@ -105,6 +111,10 @@ class RealSuite(Suite):
         """Adds and subtracts mask streams in place, chunk by chunk."""
         masks.add_masks(vector, [seed.reveal() for seed in plus], [seed.reveal() for seed in minus])
 
+    def stream(self, seed: Secret, like: Vector, length: int) -> Vector:
+        """Returns the first elements of the mask stream of a seed."""
+        return masks.stream(seed.reveal(), length, like.dtype.itemsize)
+
     def share(self, secret: Secret, threshold: int, holders: Sequence[int]) -> dict[int, bytes]:
         """Returns Shamir shares of a 32-byte secret."""
         return shares.split(secret.reveal(), threshold, holders, self.entropy.bytes)
@@ -112,3 +122,15 @@ class RealSuite(Suite):
     def recover(self, shares_: Mapping[int, bytes], threshold: int) -> Secret:
         """Returns the secret that the shares belong to."""
         return Secret(shares.combine(shares_, threshold))
+
+
+def _exchanged(private: X25519PrivateKey, public: bytes) -> bytes:
+    try:
+        return private.exchange(X25519PublicKey.from_public_bytes(public))
+    except ValueError as error:  # wrong length, or a point of small order
+        raise WireError(f"not a usable public key: {error}") from None
+
+
+def _derived(shared: bytes, label: str, context: bytes, own: bytes, public: bytes) -> Secret:
+    info = framed(label.encode(), context, *sorted((own, public)))
+    return Secret(HKDF(algorithm=SHA256(), length=32, salt=None, info=info).derive(shared))

@@ -19,6 +19,7 @@ from tacit.core.errors import Drop, PeerFault, WireError
 from tacit.core.forms import Form, unknowns
 from tacit.core.messages import Envelope
 from tacit.core.suite import KeyPair, Party, Ring, Secret, Suite, Vector
+from tacit.crypto import masks
 
 
 @dataclass(frozen=True)
@@ -256,10 +257,12 @@ class SymbolicSuite(Suite):
         between = frozenset((self.public(secret), public))
         return Secret(self._world.token(Agreed(between, label, context), 32))
 
-    def channel(self, peer: Party, session: bytes) -> Secret:
-        """Returns the token that seals envelopes between us and `peer`."""
+    def pairwise(self, peer: Party, label: str, context: bytes) -> Secret:
+        """Returns the token that both identities derive."""
         theirs = self._world.public(self._world.identity(peer))
-        return self.agree(Secret(self._world.identity(self.me)), theirs, "tacit/v1/channel", session)
+        return self.agree(Secret(self._world.identity(self.me)), theirs, label, context)
+
+    words = staticmethod(masks.words)
 
     def seed(self) -> Secret:
         """Draws a fresh token."""
@@ -292,11 +295,17 @@ class SymbolicSuite(Suite):
 
     def mask(self, vector: Vector, plus: Sequence[Secret] = (), minus: Sequence[Secret] = ()) -> None:
         """Adds and subtracts the unknowns that seeds expand to."""
-        for seeds, sign in ((plus, 1), (minus, -1)):
-            for seed in seeds:
-                token = seed.reveal()
-                self._world.masked[token] = max(len(vector), self._world.masked.get(token, 0))
-                vector += unknowns("mask", token, len(vector)) * sign
+        for seed in plus:
+            vector += self.stream(seed, vector, len(vector))
+        for seed in minus:
+            vector -= self.stream(seed, vector, len(vector))
+
+    def stream(self, seed: Secret, like: Vector, length: int) -> Vector:
+        """Returns the unknowns that a seed expands to."""
+        del like
+        token = seed.reveal()
+        self._world.masked[token] = max(length, self._world.masked.get(token, 0))
+        return unknowns("mask", token, length)
 
     def share(self, secret: Secret, threshold: int, holders: Sequence[int]) -> dict[int, bytes]:
         """Returns a token a holder."""

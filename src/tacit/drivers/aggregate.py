@@ -40,6 +40,7 @@ def aggregate(
     if shares.keys() != models.keys():
         found.append("weights must name exactly the parties that bring vectors")
     heaviest = options.setdefault("max_weight", _heaviest(shares))
+    options.setdefault("weighted", len(set(shares.values())) > 1)
     found += FixedPoint.problems(32, 1.0, 1, heaviest, shares)
     try:
         entries = 1 if found else Layout.of(next(iter(models.values()))).size

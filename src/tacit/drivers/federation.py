@@ -61,9 +61,9 @@ class Federation:
         self._record, self._seed, self._stand_ins = record, seed, dict(stand_ins or {})
         problems = name_problems(self.parties) + fault_plans.problems(self.faults, self.everyone)
         try:
-            self.config = self.protocol.configure(options, len(self.parties))
+            self.config = self.protocol.configure(options, self.parties)
             problems += FixedPoint.problems(
-                self.config.bits, self.config.clip, max(1, len(self.parties)), self.config.max_weight
+                self.config.bits, self.config.clip, self.config.summands(len(self.parties)), self.config.max_weight
             )
         except ConfigError as error:
             problems += error.problems
@@ -91,7 +91,7 @@ class Federation:
                 identity,
                 public,
                 self._entropy(f"party {identity.name}"),
-                FixedPoint(config.bits, config.clip, len(self.parties), entries, config.max_weight),
+                FixedPoint(config.bits, config.clip, config.summands(len(self.parties)), entries, config.max_weight),
             )
             for identity in identities
         }
@@ -138,10 +138,11 @@ class Federation:
         clipped, notes = self._clipping(before)
         for suite in self.suites.values():
             suite.forget()
-        contributors = (tasks[SERVER] if SERVER in tasks else tasks[next(iter(finished))]).average
+        ended = [tasks[SERVER].average] if SERVER in tasks else list(finished.values())
+        contributors = {party for average in ended if average is not None for party in average.contributors}
         return Outcome(
             average={party: average.vector for party, average in finished.items() if average is not None},
-            contributors=contributors.contributors if contributors else (),
+            contributors=tuple(party for party in self.parties if party in contributors),
             traffic=simulation.traffic,
             clipped=clipped,
             dropped=dropped,

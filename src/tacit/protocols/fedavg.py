@@ -16,13 +16,14 @@ onlookers learn who took part, when, and how much was sent.
 ring is that of `secagg`, so that both give the same average bit for bit.
 """
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from tacit.core.link import Link
 from tacit.core.messages import Message
 from tacit.core.outcome import Average
 from tacit.core.protocol import Protocol
-from tacit.core.suite import SERVER, Suite, Update
+from tacit.core.suite import SERVER, Party, Suite, Update
 from tacit.protocols.star import (
     PATIENCE,
     StarConfig,
@@ -56,11 +57,11 @@ class Plain(Message, frozen=True):
 class FedAvgConfig(StarConfig, frozen=True, kw_only=True):
     """Settings of `fedavg`."""
 
-    def problems(self, parties: int) -> list[str]:
-        """Returns every reason why these settings cannot work for that many parties."""
+    def problems(self, parties: Sequence[Party]) -> list[str]:
+        """Returns every reason why these settings cannot work for these parties."""
         problems = super().problems(parties)
-        if not problems and not 1 <= self.least() <= self.policy().most(parties):
-            problems.append(f"threshold={self.threshold} cannot be reached; at most {parties} take part")
+        if not problems and not 1 <= self.least() <= self.policy().most(len(parties)):
+            problems.append(f"threshold={self.threshold} cannot be reached; at most {len(parties)} take part")
         return problems
 
     def least(self) -> int:

@@ -35,7 +35,7 @@ everybody's shares stay to the end; otherwise it is aborted and nothing is unmas
 """
 
 import hashlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Self
 
@@ -155,14 +155,14 @@ class SecAggConfig(StarConfig, frozen=True, kw_only=True):
         most, degree = self.policy().most(parties), self.degree()
         return most if degree is None else min(most, degree + degree % 2 + 1)
 
-    def problems(self, parties: int) -> list[str]:
-        """Returns every reason why these settings cannot work for that many parties."""
+    def problems(self, parties: Sequence[Party]) -> list[str]:
+        """Returns every reason why these settings cannot work for these parties."""
         problems = super().problems(parties)
         if not (self.neighbours == "all" or (isinstance(self.neighbours, int) and self.neighbours >= 2)):
             problems.append(f'neighbours={self.neighbours!r} must be "all" or a number of at least 2')
         if problems or self.threshold is None:
             return problems
-        holders = self.holders(parties)
+        holders = self.holders(len(parties))
         if not 2 <= self.threshold <= holders:
             problems.append(
                 f"threshold={self.threshold} cannot hold: each secret has {holders} holders, so 2 to {holders}"
@@ -174,9 +174,9 @@ class SecAggConfig(StarConfig, frozen=True, kw_only=True):
             )
         return problems
 
-    def bound(self, parties: int) -> Self:
+    def bound(self, parties: Sequence[Party]) -> Self:
         """Returns the settings with policy and threshold filled in; two thirds of the holders unless set."""
-        threshold = self.threshold or 2 * self.holders(parties) // 3 + 1
+        threshold = self.threshold or 2 * self.holders(len(parties)) // 3 + 1
         return msgspec.structs.replace(super().bound(parties), threshold=threshold)
 
 

@@ -48,18 +48,18 @@ class StarConfig(Config, frozen=True, kw_only=True):
             return Sampled(self.sampled, self.oversampled)
         return participation_from(self.participation)
 
-    def problems(self, parties: int) -> list[str]:
-        """Returns every reason why these settings cannot work for that many parties."""
+    def problems(self, parties: Sequence[Party]) -> list[str]:
+        """Returns every reason why these settings cannot work for these parties."""
         problems = super().problems(parties)
         if self.sampled is None and self.oversampled is not None:
             problems.append("oversampled=E0 goes with sampled=E; set both or neither")
         if self.sampled is not None and not isinstance(participation_from(self.participation), Everyone):
             problems.append("sampled= and participation= both say who takes part; set one of them")
-        return problems + self.policy().problems(parties)
+        return problems + self.policy().problems(len(parties))
 
-    def bound(self, parties: int) -> Self:
-        """Returns the settings with the policy filled in for that many parties."""
-        policy = self.policy().bind(parties)
+    def bound(self, parties: Sequence[Party]) -> Self:
+        """Returns the settings with the policy filled in for these parties."""
+        policy = self.policy().bind(len(parties))
         return msgspec.structs.replace(self, participation=policy, sampled=None, oversampled=None)
 
 

@@ -102,14 +102,31 @@ class FixedPoint(Ring):
         if wrong:
             raise ConfigError(wrong)
         weight = max(1, round(update.weight / self.max_weight * HEAVIEST))
-        factor = self.scale * (weight / HEAVIEST)
-
         encoded = np.empty(self.length, self.dtype)
+        self._fill(encoded[: self.entries], vector, weight / HEAVIEST)
+        lowest = (1 << self.limb_bits) - 1
+        for place in range(self.limbs):
+            encoded[self.entries + place] = weight >> place * self.limb_bits & lowest
+        return encoded
+
+    def values(self, vector: Vector, part: float = 1.0) -> Vector:
+        """Returns that part (above 0, up to 1) of a vector of any length as ring elements, without a weight."""
+        encoded = np.empty(len(vector), self.dtype)
+        self._fill(encoded, vector, part)
+        return encoded
+
+    def floats(self, total: Vector) -> NDArray[np.float64]:
+        """Returns the numbers that a sum of `values` stands for."""
+        numbers: NDArray[np.float64] = np.divide(total.view(self._signed), self.scale, dtype=np.float64)
+        return numbers
+
+    def _fill(self, encoded: Vector, vector: Vector, part_of: float) -> None:
+        factor = self.scale * part_of
         signed = encoded.view(self._signed)
-        scratch = np.empty(min(CHUNK, self.entries))
+        scratch = np.empty(min(CHUNK, len(vector)))
         clipped, largest = 0, self.largest
-        for start in range(0, self.entries, CHUNK):
-            part = slice(start, min(start + CHUNK, self.entries))
+        for start in range(0, len(vector), CHUNK):
+            part = slice(start, min(start + CHUNK, len(vector)))
             values = scratch[: part.stop - start]
             np.copyto(values, vector[part], casting="same_kind")
             # The extremes tell whether there is anything to cut off, and one NaN among the values makes both NaN.
@@ -125,14 +142,13 @@ class FixedPoint(Ring):
             np.copyto(signed[part], values, casting="unsafe")
         self.clipped, self.largest = self.clipped + clipped, largest
 
-        lowest = (1 << self.limb_bits) - 1
-        for place in range(self.limbs):
-            encoded[self.entries + place] = weight >> place * self.limb_bits & lowest
-        return encoded
+    def zeros(self, length: int | None = None) -> Vector:
+        """Returns ring elements of zero, to sum into: as many as an encoded vector has, or as asked."""
+        return np.zeros(self.length if length is None else length, self.dtype)
 
-    def zeros(self) -> Vector:
-        """Returns an encoded vector of zeros, to sum into."""
-        return np.zeros(self.length, self.dtype)
+    def portion(self, vector: Vector, part: float) -> Vector:
+        """Returns that part of each ring element, rounded; what is left is the vector minus it, to the last unit."""
+        return np.rint(vector.view(self._signed) * part).astype(self._signed).view(self.dtype)
 
     def mean(self, total: Vector) -> NDArray[np.float64]:
         """Returns the weighted average that a sum of encoded vectors stands for; WireError if it cannot be a sum."""
@@ -157,14 +173,37 @@ class FixedPoint(Ring):
             raise WireError(f"this is not a sum of encoded vectors: it weighs {found}")
         return weight
 
+    def within(self, vector: Vector) -> Vector:
+        """Returns the vector; raises ConfigError if a sum of as many such as there are parties could overflow."""
+        signed = vector.view(self._signed)
+        largest = max(int(signed.max()), -int(signed.min())) if len(signed) else 0
+        if largest > self.limit:
+            raise ConfigError(
+                f"a value of {largest / self.scale:.4g} is beyond ±{self.clip:g}, where sums could overflow; "
+                f"pass a larger clip"
+            )
+        return vector
+
+    def ratio(self, total: Vector) -> NDArray[np.float64]:
+        """Returns the numbers of all entries but the last, divided by the last, which must be positive."""
+        signed = total.view(self._signed)
+        if signed[-1] <= 0:
+            raise WireError("the masses received do not add up to anything positive")
+        ratio: NDArray[np.float64] = np.divide(signed[:-1], signed[-1], dtype=np.float64)
+        return ratio
+
+    def magnitudes(self, vector: Vector) -> Vector:
+        """Returns the absolute values."""
+        return np.abs(vector)
+
     def pack(self, vector: Vector) -> memoryview:
         """Returns the little-endian bytes of an encoded vector: its own memory, so leave it alone until it was sent."""
         wire = vector.astype(self._wire, casting="equiv", copy=False)
         return np.ascontiguousarray(wire).view(np.uint8).data.toreadonly()
 
-    def unpack(self, data: bytes | memoryview) -> Vector:
-        """Returns the encoded vector that was sent, read-only, over the bytes themselves."""
-        size, expected = memoryview(data).nbytes, self.length * self.dtype.itemsize
+    def unpack(self, data: bytes | memoryview, length: int | None = None) -> Vector:
+        """Returns the ring elements that were sent, read-only, over the bytes themselves."""
+        size, expected = memoryview(data).nbytes, (self.length if length is None else length) * self.dtype.itemsize
         if size != expected:
             raise WireError(f"an encoded vector takes {expected} bytes, not {size}")
         vector = np.frombuffer(data, dtype=self._wire).astype(self.dtype, copy=False)

@@ -1,10 +1,41 @@
-"""Sets of positions as bytes."""
+"""Sets of positions as bytes.
+
+`encode` writes a set of positions below a universe that both sides know, as the smallest of three codings. The first
+byte says which one:
+
+| first byte | what follows |
+| --- | --- |
+| 0 | bitmap: one bit a position, the first position in the highest bit of the first byte |
+| 1 | Elias gamma: the number of positions, then 2⌊log2 gap⌋ + 1 bits for each gap |
+| 2 + k | Rice: the number of positions, then k + 1 + ⌊(gap - 1) / 2^k⌋ bits for each gap |
+| 128 + any but 0 | the same, of the positions that are not in the set; used if those are fewer |
+
+A gap is the distance from the position before, and the first one is counted from -1, so that a gap is at least 1. The
+number of positions takes as many bytes as half the universe needs, big endian. Unused bits at the end are zero.
+
+Both gap codings are written across, not one gap after the other, so that a few operations on whole arrays read and
+write them. Rice: the lowest bit of gap - 1 for all gaps, the next bit for all, up to k bits, then all quotients in
+unary, as zeros and a one. Gamma: for each gap a one if it is above 1; for those that are, the lowest bit; then the same
+again for these, halved, until none is left. The bits are those of the textbook codes in another order.
+
+A set has exactly one encoding: reading refuses bytes that `encode` would not have written.
+"""
 
 from collections.abc import Iterable
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tacit.core.errors import WireError
+
+MAX_UNIVERSE = 2**32 - 1
+"""The largest universe: with it, no sum of gaps that bytes can claim overflows 64 bits."""
+
+Mask: TypeAlias = NDArray[np.bool_]
+Positions: TypeAlias = NDArray[np.int64]
+
+_BITMAP, _GAMMA, _RICE, _COMPLEMENT = 0, 1, 2, 128
 
 
 def to_bitmap(positions: Iterable[int], universe: int) -> bytes:
@@ -21,3 +52,280 @@ def from_bitmap(data: bytes, universe: int) -> list[int]:
         raise WireError(f"not a set of positions below {universe}")
     places: list[int] = np.flatnonzero(bits).tolist()
     return places
+
+
+def encode(positions: NDArray[Any], universe: int) -> bytes:
+    """Returns the bytes of a set of ascending positions below `universe`."""
+    _check_universe(universe)
+    if positions.ndim != 1 or positions.dtype.kind not in "iu":
+        raise ValueError(f"positions are a vector of integers, not {positions.dtype} of shape {positions.shape}")
+    places = positions.astype(np.int64, copy=False)
+    if len(places) and not (places[0] >= 0 and places[-1] < universe and (places[1:] > places[:-1]).all()):
+        raise ValueError(f"positions must ascend from at least 0 to less than {universe}")
+    if 2 * len(places) > universe:
+        return encode_mask(_mask(places, universe))
+    return _write(places, universe, of_complement=False)
+
+
+def decode(data: bytes | memoryview, universe: int) -> Positions:
+    """Returns the positions, ascending; raises WireError unless the bytes are the only ones that mean this set."""
+    first, payload = _opened(data, universe)
+    if first == _BITMAP:
+        return np.flatnonzero(_read_bitmap(payload, universe))
+    rare = _read_gaps(first, payload, universe)
+    return np.flatnonzero(_mask(rare, universe, of_complement=True)) if first & _COMPLEMENT else rare
+
+
+def encode_mask(mask: Mask) -> bytes:
+    """Returns the same bytes as `encode` for the positions at which the mask is true."""
+    if mask.ndim != 1 or mask.dtype != np.bool_:
+        raise ValueError(f"a mask is a vector of booleans, not {mask.dtype} of shape {mask.shape}")
+    universe = len(mask)
+    _check_universe(universe)
+    of_complement = bool(2 * np.count_nonzero(mask) > universe)
+    rare = ~mask if of_complement else mask
+    if _bitmap_is_smallest(rare):
+        return _bitmap(mask)
+    return _write(_places(rare), universe, of_complement)
+
+
+def decode_mask(data: bytes | memoryview, universe: int) -> Mask:
+    """Returns the set that `decode` returns as a mask over the universe."""
+    first, payload = _opened(data, universe)
+    if first == _BITMAP:
+        return _read_bitmap(payload, universe)
+    return _mask(_read_gaps(first, payload, universe), universe, of_complement=bool(first & _COMPLEMENT))
+
+
+def _write(rare: Positions, universe: int, of_complement: bool) -> bytes:
+    """Encodes a set of at most half the positions, or the complement of such a set."""
+    zeros = _zeros_before(rare)
+    code = _smallest(zeros, universe)
+    if code == _BITMAP:
+        return _bitmap(_mask(rare, universe, of_complement))
+    bits = _gamma_bits(zeros) if code == _GAMMA else _rice_bits(zeros, code - _RICE)
+    first = code | _COMPLEMENT if of_complement else code
+    return bytes([first]) + len(rare).to_bytes(_count_bytes(universe)) + np.packbits(bits).tobytes()
+
+
+def _read_bitmap(payload: NDArray[np.uint8], universe: int) -> Mask:
+    bits = np.unpackbits(payload).view(np.bool_)
+    if len(payload) != _bytes_for(universe) or bits[universe:].any():
+        raise _refused(universe, "not one bit for each position")
+    mask = bits[:universe]
+    rare = ~mask if 2 * np.count_nonzero(mask) > universe else mask
+    if not _bitmap_is_smallest(rare) and _smallest(_zeros_before(_places(rare)), universe) != _BITMAP:
+        raise _refused(universe, "a bitmap, where something else is smaller")
+    return mask
+
+
+def _read_gaps(first: int, payload: NDArray[np.uint8], universe: int) -> Positions:
+    """Reads one of the gap codings: the positions, or those that are missing if the first byte says so."""
+    code, size = first & ~_COMPLEMENT, _count_bytes(universe)
+    if code == _BITMAP or code - _RICE >= universe.bit_length():
+        raise _refused(universe, f"no coding has the number {first}")
+    count = int.from_bytes(payload[:size].tobytes())
+    most = (universe - 1) // 2 if first & _COMPLEMENT else universe // 2
+    if len(payload) < size or count > most:
+        raise _refused(universe, "the number of positions is missing or too large")
+    bits = np.unpackbits(payload[size:]).view(np.bool_)
+    if code == _GAMMA:
+        rare = _gamma_positions(bits, count, universe)
+    else:
+        rare = _rice_positions(bits, count, code - _RICE, universe)
+    if count and rare[-1] >= universe:
+        raise _refused(universe, "a position beyond the last")
+    if _smallest(_zeros_before(rare), universe) != code:
+        raise _refused(universe, "something else is smaller than the coding used")
+    return rare
+
+
+# -- which coding is the smallest ------------------------------------------------------------------------------------
+
+
+def _smallest(zeros: NDArray[Any], universe: int) -> int:
+    """Returns the coding of fewest bits: a bitmap if it is no worse, else Rice with the lowest k, else gamma."""
+    count, head = len(zeros), 8 * _count_bytes(universe)
+    k, quotients = 0, int(zeros.sum(dtype=np.int64))
+    # The size falls with k and then rises, because what a step saves, half of the quotients, rounded up, only shrinks.
+    # So the first k that is no worse than the next one is the best.
+    while quotients:
+        odd = int(np.count_nonzero(zeros & zeros.dtype.type(1 << k)))
+        if (quotients + odd) // 2 <= count:
+            break
+        quotients, k = (quotients - odd) // 2, k + 1
+    best, code = min((universe, _BITMAP), (head + count * (k + 1) + quotients, _RICE + k))
+    gamma, threshold, longer = head + count, 1, count
+    while longer and gamma < best:
+        longer = int(np.count_nonzero(zeros >= threshold))
+        gamma, threshold = gamma + 2 * longer, 2 * threshold + 1
+    return _GAMMA if gamma < best else code
+
+
+def _bitmap_is_smallest(rare: Mask) -> bool:
+    """Whether a bitmap is certain to be the smallest coding; False if only the gaps can tell.
+
+    Sets that are best written as bitmaps are dense, and their gaps are what takes long to find. On packed bits it takes
+    little to count the gaps longer than 1, 2, …, 8, and these counts bound the size of the other codings from below.
+    """
+    universe, count = len(rare), np.count_nonzero(rare)
+    if 6 * count < universe:  # no counts would do
+        return False
+    packed = np.zeros(-(-universe // 64), dtype="<u8")
+    packed.view(np.uint8)[: _bytes_for(universe)] = np.packbits(rare, bitorder="little")
+    # Rice with k = 0 takes all positions up to the last one and the head.
+    if not rare[max(0, universe - 8 * _count_bytes(universe)) :].any():
+        return False
+    # Rice with k = 1 takes a bit for each gap longer than 2, for each longer than 4, and so on. If that alone is no
+    # less than the universe, k = 0 is no worse than k = 1, and so no higher k is better than either.
+    rice, gamma = 2 * count, count
+    near = _moved(packed)
+    near[0] |= np.uint64(1)  # the position before the first counts as one of the set
+    for length in range(1, 9):  # near: up to that many positions after one of the set
+        longer = int(np.bitwise_count(packed & ~near).sum(dtype=np.int64))
+        rice += longer if length % 2 == 0 else 0
+        gamma += 2 * longer if length in (1, 3, 7) else 0
+        if rice >= universe and gamma >= universe:
+            return True
+        near |= _moved(near)
+    return False
+
+
+def _moved(packed: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Returns the set with every position increased by one."""
+    moved = packed << np.uint64(1)
+    moved[1:] |= packed[:-1] >> np.uint64(63)
+    return moved
+
+
+# -- gaps ------------------------------------------------------------------------------------------------------------
+
+
+def _zeros_before(positions: Positions) -> NDArray[Any]:
+    """Returns each gap less one, in the smallest type that holds them all."""
+    if not len(positions):
+        return np.empty(0, np.uint8)
+    zeros = np.empty(len(positions), np.int64)
+    zeros[0] = positions[0]
+    np.subtract(positions[1:], positions[:-1], out=zeros[1:])
+    zeros[1:] -= 1
+    return zeros.astype(np.min_scalar_type(int(zeros.max())))
+
+
+def _places(mask: Mask) -> Positions:
+    """Returns where the mask is true; the same as np.flatnonzero, but about twice as fast on a mask of 2 to 10 %.
+
+    Up to 10 %, np.flatnonzero branches at every hit, and no processor guesses those well. Above, it does not branch.
+    So we let it find the groups of eight with a hit first, and then the hits in these: both are above 10 %.
+    """
+    if not len(mask) <= 64 * np.count_nonzero(mask) <= 6.4 * len(mask):
+        return np.flatnonzero(mask)
+    groups = np.zeros(-(-len(mask) // 8), np.uint64)
+    groups.view(np.bool_)[: len(mask)] = mask
+    hits = np.flatnonzero(groups != 0)
+    inside = np.flatnonzero(groups[hits].view(np.bool_))
+    places: Positions = hits[inside >> 3]
+    places <<= 3
+    inside &= 7
+    places |= inside
+    return places
+
+
+def _rice_bits(zeros: NDArray[Any], k: int) -> Mask:
+    count = len(zeros)
+    ends = np.cumsum(zeros >> k, dtype=np.int64)
+    ends += np.arange(k * count, (k + 1) * count)
+    bits = np.zeros(int(ends[-1]) + 1 if count else 0, np.bool_)
+    weights = np.left_shift(1, np.arange(k)).astype(zeros.dtype)
+    np.not_equal(zeros & weights[:, None], 0, out=bits[: k * count].reshape(k, count))
+    bits[ends] = True
+    return bits
+
+
+def _rice_positions(bits: Mask, count: int, k: int, universe: int) -> Positions:
+    places = np.flatnonzero(bits[k * count :])
+    # The last quotient ends in the last byte, or there would be bytes to spare.
+    used = k * count + int(places[-1]) + 1 if len(places) else 0
+    if len(places) != count or _bytes_for(used) != len(bits) // 8 or used - (k + 1) * count << k >= universe:
+        raise _refused(universe, "quotients that do not add up")
+    ramp = np.arange(count)
+    places -= ramp
+    places <<= k
+    places += ramp
+    remainders = np.zeros(count, np.min_scalar_type((1 << k) - 1))
+    for plane in bits[: k * count].view(np.uint8).reshape(k, count)[::-1]:
+        remainders <<= 1
+        remainders |= plane
+    places += np.cumsum(remainders, dtype=np.int64)
+    return places
+
+
+def _gamma_bits(zeros: NDArray[Any]) -> Mask:
+    gaps = zeros.astype(np.int64) + 1
+    parts = [np.empty(0, np.bool_)]
+    while len(gaps):
+        longer = gaps > 1
+        gaps = gaps[longer]
+        parts += [longer, (gaps & 1).astype(np.bool_)]
+        gaps >>= 1
+    return np.concatenate(parts)
+
+
+def _gamma_positions(bits: Mask, count: int, universe: int) -> Positions:
+    levels: list[tuple[Mask, Mask]] = []
+    used, size = 0, count
+    while size:
+        longer = bits[used : used + size]
+        more = int(np.count_nonzero(longer))
+        lowest = bits[used + size : used + size + more]
+        used += size + more
+        if len(levels) > universe.bit_length():
+            raise _refused(universe, "gaps that do not end")
+        levels.append((longer, lowest))
+        size = more
+    if _bytes_for(used) != len(bits) // 8 or bits[used:].any():
+        raise _refused(universe, "bits to spare")
+    gaps = np.empty(0, np.int64)
+    for longer, lowest in reversed(levels):
+        halves, gaps = gaps, np.ones(len(longer), np.int64)
+        gaps[longer] = 2 * halves + lowest
+    return np.cumsum(gaps) - 1
+
+
+# -- the rest --------------------------------------------------------------------------------------------------------
+
+
+def _opened(data: bytes | memoryview, universe: int) -> tuple[int, NDArray[np.uint8]]:
+    """Returns the first byte and the others."""
+    _check_universe(universe)
+    everything = np.frombuffer(data, np.uint8)
+    if not 1 <= len(everything) <= 1 + _bytes_for(universe):  # a bitmap is the longest there is
+        raise _refused(universe, f"{len(everything)} bytes are too few or too many")
+    return int(everything[0]), everything[1:]
+
+
+def _mask(positions: Positions, universe: int, of_complement: bool = False) -> Mask:
+    mask = np.full(universe, of_complement)
+    mask[positions] = not of_complement
+    return mask
+
+
+def _bitmap(mask: Mask) -> bytes:
+    return bytes([_BITMAP]) + np.packbits(mask).tobytes()
+
+
+def _count_bytes(universe: int) -> int:
+    return _bytes_for((universe // 2).bit_length())
+
+
+def _bytes_for(bits: int) -> int:
+    return -(-bits // 8)
+
+
+def _check_universe(universe: int) -> None:
+    if not 0 <= universe <= MAX_UNIVERSE:
+        raise ValueError(f"a universe has from 0 to {MAX_UNIVERSE} positions, not {universe}")
+
+
+def _refused(universe: int, why: str) -> WireError:
+    return WireError(f"not a set of positions below {universe}: {why}")

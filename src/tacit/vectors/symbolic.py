@@ -1,9 +1,11 @@
 """The twin of `FixedPoint` for audits: vectors of linear forms instead of numbers."""
 
+import hashlib
+
 import numpy as np
 
 from tacit.core.errors import ConfigError, WireError
-from tacit.core.forms import Form
+from tacit.core.forms import Form, unknowns
 from tacit.core.suite import Ring, Update, Vector
 
 SIZE = 8  # bytes an entry
@@ -52,23 +54,50 @@ class SymbolicRing(Ring):
         encoded[-1] = weight if isinstance(weight, Form) else Form({("one",): weight})
         return encoded
 
-    def zeros(self) -> Vector:
+    def values(self, vector: Vector, part: float = 1.0) -> Vector:
+        """Returns that part of a symbolic vector. Numbers in it are public: so many times the constant `("one",)`."""
+        forms = np.empty(len(vector), dtype=object)
+        forms[:] = [entry if isinstance(entry, Form) else Form({("one",): entry}) for entry in vector]
+        return forms * part if part != 1.0 else forms
+
+    def floats(self, total: Vector) -> Vector:
+        """Returns the sum itself."""
+        return total
+
+    def zeros(self, length: int | None = None) -> Vector:
         """Returns a vector of empty forms, to sum into."""
-        vector = np.empty(self.length, dtype=object)
-        vector[:] = [Form() for _ in range(self.length)]
+        vector = np.empty(self.length if length is None else length, dtype=object)
+        vector[:] = [Form() for _ in vector]
         return vector
+
+    def portion(self, vector: Vector, part: float) -> Vector:
+        """Returns that part of each form."""
+        return vector * part
 
     def mean(self, total: Vector) -> Vector:
         """Returns the sum itself: dividing by its weight is not linear, and whoever knows the weight can undo it."""
         return total[: self.entries]
 
+    def within(self, vector: Vector) -> Vector:
+        """Returns the vector: unknowns do not overflow."""
+        return vector
+
+    def ratio(self, total: Vector) -> Vector:
+        """Returns fresh unknowns: a ratio of unknowns is not linear in them."""
+        return unknowns("ratio", self.table.intern(total), len(total) - 1)
+
+    def magnitudes(self, vector: Vector) -> Vector:
+        """Returns numbers in an order that has nothing to do with the unknowns, but is the same in every run."""
+        hashes = [hashlib.sha256(repr(entry).encode()).digest()[:8] for entry in vector]
+        return np.array([int.from_bytes(each) for each in hashes], dtype=np.float64)
+
     def pack(self, vector: Vector) -> bytes:
         """Returns bytes that stand for the vector, 8 an entry."""
         return self.table.intern(vector)
 
-    def unpack(self, data: bytes | memoryview) -> Vector:
+    def unpack(self, data: bytes | memoryview, length: int | None = None) -> Vector:
         """Returns the vector that was packed, read-only."""
-        size, expected = memoryview(data).nbytes, self.length * SIZE
+        size, expected = memoryview(data).nbytes, (self.length if length is None else length) * SIZE
         if size != expected:
             raise WireError(f"a symbolic vector takes {expected} bytes, not {size}")
         if (vector := self.table.meaning(data)) is None:

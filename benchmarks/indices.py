@@ -1,0 +1,77 @@
+"""Sets of positions as bytes: how fast each way, and how far from the entropy of the set."""
+
+from collections.abc import Iterator
+from functools import partial
+from math import log2
+
+import numpy as np
+
+from benchmarks.measure import Row, Work, cpu_seconds
+from tacit.vectors import indices
+
+SHARES = (0.01, 0.05, 0.1, 0.3, 0.5, 0.6)
+# A processor learns the branches of one small set by heart, and figures for it would flatter. So sets take turns.
+SETS = 16
+FASTEST, CLOSEST = 50, 1.05
+CODINGS = {0: "bitmap", 1: "Elias gamma"}
+
+
+def rows(quick: bool = False) -> Iterator[Row]:
+    """Yields positions a second each way and bytes against entropy; targets are for the full sizes only."""
+    sizes, repeats = ((2_000,), 3) if quick else ((89_834, 1_000_000), 9)
+    for entries in sizes:
+        for share in SHARES:
+            yield from _one_share(entries, share, repeats, full=not quick)
+
+
+def _one_share(entries: int, share: float, repeats: int, full: bool) -> Iterator[Row]:
+    rng = np.random.default_rng(0)
+    masks = [rng.random(entries) < share for _ in range(SETS)]
+    places = [np.flatnonzero(mask) for mask in masks]
+    coded = [indices.encode_mask(mask) for mask in masks]
+    for mask, positions, data in zip(masks, places, coded, strict=True):
+        assert (indices.decode_mask(data, entries) == mask).all()
+        assert (indices.decode(data, entries) == positions).all()
+
+    ways: dict[str, tuple[Work, Work]] = {
+        "write": (
+            lambda: [indices.encode_mask(mask) for mask in masks],
+            lambda: [indices.encode(positions, entries) for positions in places],
+        ),
+        "read": (
+            lambda: [indices.decode_mask(data, entries) for data in coded],
+            lambda: [indices.decode(data, entries) for data in coded],
+        ),
+    }
+    what, selected = f"share {share:g}, d = {entries:,}", sum(map(len, places))
+    for name, (of_masks, of_positions) in ways.items():
+        mask_seconds, position_seconds = (cpu_seconds(work, repeats) for work in (of_masks, of_positions))
+        rate = partial(_millions, SETS * entries)
+        note = (
+            f"{_millions(selected, mask_seconds):.0f}M selected positions/s as a mask, "
+            f"{_millions(selected, position_seconds):.0f}M as an array of positions; {_coding(coded[0])}"
+        )
+        target = f"at least {FASTEST}M positions/s" if full else None
+        met = rate(mask_seconds) >= FASTEST and rate(position_seconds) >= FASTEST if full else None
+        yield Row(f"{name} a set, {what}", rate(mask_seconds), None, "M positions/s", None, target, met, note)
+
+    size, least = sum(map(len, coded)) / SETS, sum(_entropy(mask) for mask in masks) / SETS
+    target, met = (f"at most {CLOSEST} of entropy", size <= CLOSEST * least) if full else (None, None)
+    note = f"{size / least:.4f} of the entropy; {_coding(coded[0])}"
+    yield Row(f"bytes of a set against entropy, {what}", size, least, "B", least / size, target, met, note)
+
+
+def _millions(count: int, seconds: float) -> float:
+    return count / seconds / 1e6
+
+
+def _entropy(mask: np.ndarray) -> float:
+    """Returns the bytes that a random set of that density takes at least."""
+    share = np.count_nonzero(mask) / len(mask)
+    return -len(mask) * (share * log2(share) + (1 - share) * log2(1 - share)) / 8
+
+
+def _coding(data: bytes) -> str:
+    """Says which coding was the smallest."""
+    code = data[0] % 128
+    return CODINGS.get(code, f"Rice, k = {code - 2}")

@@ -1,0 +1,190 @@
+"""Who is whose neighbour: graphs for gossip, push-sum and masked exchange, and the weights they mix with.
+
+Nodes are places on the roster, 0 … n−1. A setting may be a networkx graph or an edge list (over places or names), the
+name of a family ("complete", "ring", "exponential"), or a table such as {"kind": "regular", "degree": 6, "girth": 5}.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import networkx as nx
+
+from tacit.core.entropy import Entropy, SeededEntropy
+from tacit.core.errors import ConfigError
+
+TRIES = 6
+"""How often a random graph is drawn anew before giving up."""
+
+
+def complete(n: int) -> nx.Graph:
+    """Returns the graph in which everybody is everybody's neighbour."""
+    return nx.complete_graph(n)
+
+
+def ring(n: int) -> nx.Graph:
+    """Returns the cycle."""
+    return nx.cycle_graph(n)
+
+
+def exponential(n: int) -> nx.DiGraph:
+    """Returns the directed graph in which i sends to i + 1, i + 2, i + 4, …: log n neighbours, fast mixing."""
+    graph = nx.DiGraph()
+    graph.add_nodes_from(range(n))
+    hops = [2**power for power in range((n - 1).bit_length())]
+    graph.add_edges_from((i, (i + hop) % n) for i in range(n) for hop in hops if hop % n)
+    return graph
+
+
+def directed(n: int, degree: int, seed: int = 0) -> nx.DiGraph:
+    """Returns a random strongly connected directed graph in which everybody sends to `degree` others."""
+    if not 1 <= degree < n:
+        raise ConfigError(f"everybody can send to 1 to {n - 1} others, not {degree}")
+    entropy = SeededEntropy(seed, "directed graph")
+    order = _shuffled(range(n), entropy)
+    graph = nx.DiGraph()
+    for place, i in enumerate(order):
+        # A cycle through everybody makes it strongly connected whatever the rest is.
+        following = order[(place + 1) % n]
+        others = [j for j in range(n) if j not in (i, following)]
+        graph.add_edges_from((i, j) for j in [following, *entropy.sample(others, degree - 1)])
+    return graph
+
+
+def regular(n: int, degree: int, girth: int = 3, seed: int = 0) -> nx.Graph:
+    """Returns a random connected graph of that degree without cycles shorter than `girth`.
+
+    With girth 5 or more, two nodes share at most one neighbour, so two colluding receivers cannot compare sums.
+    """
+    least = _moore_bound(degree, girth)
+    if not 2 <= degree < n or n * degree % 2 or n < least:
+        even = " and an even number" if degree % 2 else ""
+        raise ConfigError(
+            f"there is no {degree}-regular graph of girth {girth} on {n} nodes; it takes a degree of 2 or more and at "
+            f"least {least} nodes{even}"
+        )
+    entropy = SeededEntropy(seed, "regular graph")
+    for _ in range(TRIES):
+        graph = _grown(n, degree, girth, entropy)
+        if graph is not None and nx.is_connected(graph):
+            return graph
+    raise ConfigError(
+        f"found no {degree}-regular graph of girth {girth} on {n} nodes in {TRIES} tries; use more nodes or fewer edges"
+    )
+
+
+def _moore_bound(degree: int, girth: int) -> int:
+    """Returns the number of nodes that a graph of this degree and girth has at least."""
+    reach = range((girth - 1) // 2 if girth % 2 else girth // 2)
+    branches: int = sum((degree - 1) ** i for i in reach)
+    return 1 + degree * branches if girth % 2 else 2 * branches
+
+
+def _grown(n: int, degree: int, girth: int, entropy: Entropy) -> nx.Graph | None:
+    """Adds edges between nodes that are far apart; where none fits, takes one out again. None if that leads nowhere."""
+    graph = nx.empty_graph(n)
+    for _ in range(20 * n * degree):
+        open_nodes = [i for i in range(n) if graph.degree(i) < degree]
+        if not open_nodes:
+            return graph
+        # Those with most edges missing first, or the last nodes are left with nobody to join.
+        fewest = min(graph.degree(i) for i in open_nodes)
+        i = entropy.sample([i for i in open_nodes if graph.degree(i) == fewest], 1)[0]
+        near = nx.single_source_shortest_path_length(graph, i, cutoff=girth - 2)
+        partners = [j for j in open_nodes if j not in near]
+        if partners:
+            graph.add_edge(i, entropy.sample(partners, 1)[0])
+            continue
+        far = [j for j in range(n) if j not in near]
+        j = entropy.sample(far or sorted(graph[i]), 1)[0]
+        graph.remove_edge(j, entropy.sample(sorted(graph[j]), 1)[0])
+        if far:
+            graph.add_edge(i, j)
+    return None
+
+
+def _shuffled(items: Iterable[int], entropy: Entropy) -> list[int]:
+    left = list(items)
+    return [left.pop(entropy.below(len(left))) for _ in range(len(left))]
+
+
+FAMILIES: dict[str, Callable[..., nx.Graph]] = {
+    "complete": complete,
+    "ring": ring,
+    "exponential": exponential,
+    "directed": directed,
+    "regular": regular,
+}
+
+
+def graph_from(value: Any, parties: Sequence[str]) -> nx.Graph:
+    """Returns the graph that a setting stands for, over places on the roster; ConfigError with what would work."""
+    n = len(parties)
+    if isinstance(value, str):
+        value = {"kind": value}
+    if isinstance(value, Mapping):
+        options = {name: option for name, option in value.items() if name != "kind"}
+        try:
+            return FAMILIES[value.get("kind", "")](n, **options)
+        except (KeyError, TypeError) as error:
+            raise ConfigError(f"no such graph: {dict(value)} ({error}); kinds are {', '.join(FAMILIES)}") from None
+    graph = value if isinstance(value, nx.Graph) else _from_edges(value)
+    places = {party: place for place, party in enumerate(parties)}
+    known = {node: places.get(node, node) for node in graph.nodes}
+    strangers = sorted(str(node) for node, place in known.items() if place not in range(n))
+    if strangers:
+        raise ConfigError(f"the graph has nodes that are no parties: {', '.join(strangers)}")
+    graph = nx.relabel_nodes(graph, known)
+    graph.add_nodes_from(range(n))
+    graph.remove_edges_from(list(nx.selfloop_edges(graph)))
+    return graph
+
+
+def _from_edges(value: Any) -> nx.Graph:
+    try:
+        return nx.Graph([(a, b) for a, b in value])
+    except (TypeError, ValueError):
+        raise ConfigError("a graph is a networkx graph, a list of pairs, a name or a table") from None
+
+
+def connection_problems(graph: nx.Graph) -> list[str]:
+    """Returns why not everybody can reach everybody."""
+    if graph.is_directed():
+        what, components = "strongly connected", nx.strongly_connected_components(graph)
+    else:
+        what, components = "connected", nx.connected_components(graph)
+    parts = sorted(map(sorted, components), key=len)
+    if len(parts) <= 1:
+        return []
+    smallest = parts[0]
+    return [
+        f"the graph is not {what}: it falls into {len(parts)} parts, one of them {smallest}; add edges between them"
+    ]
+
+
+def views(graph: nx.Graph) -> tuple[tuple[int, ...], ...]:
+    """Returns the neighbours of each node (of a directed graph: those it sends to), ascending."""
+    return tuple(tuple(sorted(graph[i])) for i in range(len(graph)))
+
+
+def metropolis(graph: nx.Graph) -> dict[tuple[int, int], float]:
+    """Returns Metropolis-Hastings weights: symmetric, and with each node's rest on itself doubly stochastic.
+
+    In a regular graph of degree δ they are all 1/(δ + 1).
+    """
+    return {
+        edge: 1.0 / (1 + max(graph.degree(i), graph.degree(j))) for i, j in graph.edges for edge in ((i, j), (j, i))
+    }
+
+
+def column_stochastic(graph: nx.DiGraph, self_weights: Sequence[float] | None = None) -> dict[tuple[int, int], float]:
+    """Returns p[j, i], the part of its mass that i sends to j; each node's parts and its own add up to 1.
+
+    Without `self_weights` a node keeps as much as it sends to each; with them, what it does not keep is split evenly.
+    """
+    weights = {}
+    for i in graph.nodes:
+        out = list(graph.successors(i)) if graph.is_directed() else list(graph[i])
+        kept = 1.0 / (len(out) + 1) if self_weights is None else self_weights[i]
+        weights[i, i] = kept if out else 1.0
+        weights.update({(j, i): (1.0 - kept) / len(out) for j in out})
+    return weights

@@ -1,0 +1,103 @@
+"""What tests of whole rounds share: vectors to bring, the average to expect, and a way to bend what a party sends."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+from tacit.core.errors import TacitError
+from tacit.core.link import Send
+from tacit.core.suite import SERVER, Update
+from tacit.drivers.federation import Federation
+from tacit.vectors.fixedpoint import FixedPoint
+
+
+@dataclass
+class Round:
+    """How a round ended: with an outcome or an error, and the simulation as it was left."""
+
+    outcome: object
+    error: TacitError | None
+    simulation: object
+
+    def errors(self):
+        """Returns the error of each party that gave up."""
+        return {party: task.error for party, task in self.simulation.tasks.items() if task.error is not None}
+
+
+def _updates_for(parties, entries, weights=None, seed=0):
+    rng = np.random.default_rng(seed)
+    weights = dict.fromkeys(parties, 1.0) if weights is None else dict(zip(parties, weights, strict=True))
+    return {party: Update(rng.normal(size=entries), weights[party]) for party in parties}
+
+
+def _ring_mean(federation, updates, contributors):
+    used = federation.suites[federation.parties[0]].ring
+    ring = FixedPoint(used.bits, used.clip, used.parties, used.entries, used.max_weight)
+    encoded = np.array([ring.encode(updates[party]) for party in contributors])
+    return ring.mean(encoded.sum(axis=0, dtype=ring.dtype))
+
+
+def _play(federation, updates):
+    # Only what Tacit raises on purpose counts as an end; anything else goes through and fails the test.
+    outcome = error = None
+    try:
+        outcome = federation.average(updates)
+    except TacitError as caught:
+        error = caught
+    return Round(outcome, error, federation.last)
+
+
+def _bent(protocol, party, change):
+    honest = protocol.server if party == SERVER else protocol.party
+
+    def role(link, *rest):
+        run, suite = honest(link, *rest), rest[-2]
+
+        def drive():
+            answer = None
+            while True:
+                try:
+                    effect = run.send(answer)
+                except StopIteration as stop:
+                    return stop.value
+                if isinstance(effect, Send):
+                    effect = replace(effect, message=change(effect.message, effect.to, link, suite))
+                answer = yield effect
+
+        return drive()
+
+    return role
+
+
+def _bent_federation(protocol, parties, entries, party, change, **options):
+    federation = Federation(protocol, parties, entries, **options)
+    federation._stand_ins[party] = _bent(federation.protocol, party, change)
+    return federation
+
+
+@pytest.fixture(scope="session")
+def updates_for():
+    """Returns the function that makes a vector for each party: `updates_for(parties, entries, weights, seed)`."""
+    return _updates_for
+
+
+@pytest.fixture(scope="session")
+def ring_mean():
+    """Returns the function that computes, without any protocol, the average that some contributors must get."""
+    return _ring_mean
+
+
+@pytest.fixture(scope="session")
+def play():
+    """Returns the function that runs one round and catches what Tacit raises on purpose, and nothing else."""
+    return _play
+
+
+@pytest.fixture(scope="session")
+def bent_federation():
+    """Returns the function that makes a federation with one party whose messages are changed before they are sent.
+
+    The party is honest but for `change(message, to, link, suite)`, which returns what is sent instead.
+    """
+    return _bent_federation

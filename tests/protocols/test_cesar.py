@@ -1,0 +1,219 @@
+"""CESAR: the same average as D-PSGD on the same index sets, and nothing unmasked whatever goes wrong."""
+
+import networkx as nx
+import numpy as np
+import pytest
+
+import tacit
+from tacit.core.suite import Update
+from tacit.designs import graphs
+from tacit.drivers.faults import Fault
+from tacit.protocols import cesar
+from tacit.protocols.gossip import drawn, mixed
+from tacit.vectors import indices
+from tacit.vectors.fixedpoint import FixedPoint
+from tacit.vectors.sparsify import beta, topk_mask
+
+N, D = 12, 400
+PARTIES = tuple(f"p{i}" for i in range(N))
+RNG = np.random.default_rng(7)
+VECTORS = {party: RNG.normal(size=D) for party in PARTIES}
+UPDATES = {party: Update(vector) for party, vector in VECTORS.items()}
+GRAPH = graphs.regular(N, 4, seed=3)
+IRREGULAR = nx.Graph([(i, (i + 1) % N) for i in range(N)] + [(0, 3), (0, 5), (0, 7), (3, 9), (5, 9)])
+
+
+def run(graph=GRAPH, faults=(), updates=UPDATES, **options):
+    federation = tacit.Federation(
+        "cesar", PARTIES, len(next(iter(updates.values())).vector), graph=graph, faults=faults, record=True, **options
+    )
+    return federation, federation.average(updates)
+
+
+def selections(federation, outcome, sparsifier, share):
+    """Returns everybody's I_i, from what was sent."""
+    found = {}
+    for party in PARTIES:
+        for address, message in federation.opened(outcome.transcript, party):
+            if isinstance(message, cesar.Selection):
+                i = PARTIES.index(address.sender)
+                if sparsifier == "topk":
+                    found[i] = indices.decode_mask(message.indices, D)
+                else:
+                    found[i] = drawn(federation.suites["p0"].words, message.indices, D, share)
+    return found
+
+
+def d_psgd(graph, masks, s, heard=None):
+    """Returns the D-PSGD average over the entries that s + 1 neighbours share, in the ring, written out plainly."""
+    ring = FixedPoint(32, 32.0, 1, D)
+    averages = {}
+    for k, party in enumerate(PARTIES):
+        view = [i for i in sorted(graph[k]) if heard is None or PARTIES[i] in heard[party]]
+        shared = np.sum([masks[i] for i in view], axis=0) if view else np.zeros(D, dtype=int)
+        total, weights = ring.zeros(D), np.zeros(D)
+        for i in view:
+            kept = masks[i] & (shared >= s + 1)
+            weight = 1.0 / (1 + max(graph.degree(i), graph.degree(k)))
+            total[kept] += ring.values(VECTORS[PARTIES[i]], weight)[kept]
+            weights[kept] += weight
+        averages[party] = mixed(VECTORS[party], ring.floats(total), weights)
+    return averages
+
+
+@pytest.mark.parametrize("graph", [GRAPH, graphs.complete(N)], ids=["regular", "complete"])
+@pytest.mark.parametrize("sparsifier", ["random", "topk"])
+@pytest.mark.parametrize("s", [1, 2, 3])
+def test_equals_d_psgd_on_the_same_sets_bit_for_bit(graph, sparsifier, s):
+    federation, outcome = run(graph, share=0.4, sparsifier=sparsifier, masking=s)
+    masks = selections(federation, outcome, sparsifier, 0.4)
+    expected = d_psgd(graph, masks, s)
+    for party in PARTIES:
+        np.testing.assert_array_equal(outcome.average[party], expected[party])
+    assert any(not np.array_equal(expected[party], VECTORS[party]) for party in PARTIES)
+
+
+def test_irregular_graphs_mix_by_metropolis_weights():
+    federation, outcome = run(IRREGULAR, share=0.5)
+    expected = d_psgd(IRREGULAR, selections(federation, outcome, "random", 0.5), 1)
+    for party in PARTIES:
+        np.testing.assert_array_equal(outcome.average[party], expected[party])
+
+
+def test_repeated_rounds_reach_the_average():
+    federation = tacit.Federation("cesar", PARTIES, D, graph=IRREGULAR, share=0.7, bits=64)
+    vectors = dict(VECTORS)
+    for _ in range(150):
+        vectors = federation.average({party: Update(vector) for party, vector in vectors.items()}).average
+    spread = np.ptp(list(vectors.values()), axis=0).max()
+    assert spread < 1e-3
+
+
+def test_topk_selects_the_largest_and_random_the_share():
+    federation, outcome = run(share=0.25, sparsifier="topk")
+    masks = selections(federation, outcome, "topk", 0.25)
+    for i, party in enumerate(PARTIES):
+        np.testing.assert_array_equal(masks[i], topk_mask(np.abs(VECTORS[party]), 0.25))
+
+
+def test_shared_fraction_is_that_of_theorem_6():
+    d, share = 20_000, 0.4383
+    graph = graphs.regular(N, 3, seed=1)
+    updates = {party: Update(np.zeros(d)) for party in PARTIES}
+    _, outcome = run(graph, updates=updates, share=share)
+    sent = outcome.traffic.by_class()["parameters"] / 4 / (N * 3) / d
+    assert sent == pytest.approx(beta(share, 3), rel=0.02)
+
+
+def test_no_index_metadata_with_random_subsampling():
+    _, outcome = run(share=0.4)
+    # A seed from each node to each neighbour, and back the seeds of all of that neighbour's neighbours.
+    assert outcome.traffic.by_class()["metadata"] == N * 4 * 32 + N * 4 * 4 * 32
+
+
+def test_every_masked_model_is_uniform_whatever_is_in_it():
+    """All vectors are zero, so what arrives is the masks: no entry is sent bare, and none twice the same."""
+    updates = {party: Update(np.zeros(D)) for party in PARTIES}
+    federation, outcome = run(updates=updates, share=0.5)
+    seen = []
+    for party in PARTIES:
+        for address, message in federation.opened(outcome.transcript, party):
+            if isinstance(message, cesar.Masked) and address.to == party:
+                seen.append(np.frombuffer(message.vector, dtype="<u4"))
+    entries = np.concatenate(seen)
+    assert len(seen) == N * 4
+    assert np.count_nonzero(entries == 0) < 3
+    assert len(np.unique(entries)) > 0.999 * len(entries)
+    assert abs(entries.astype(float).mean() / 2**32 - 0.5) < 0.02
+
+
+def test_masks_are_fresh_for_each_receiver():
+    """p0 sends zeros to all its neighbours; no two of the masked models share an entry."""
+    updates = {party: Update(np.zeros(D)) for party in PARTIES}
+    federation, outcome = run(graphs.complete(N), updates=updates)
+    sent = [
+        np.frombuffer(message.vector, dtype="<u4")
+        for address, message in federation.opened(outcome.transcript, "p0")
+        if isinstance(message, cesar.Masked) and address.sender == "p0"
+    ]
+    assert len(sent) == N - 1
+    assert len(np.unique(np.concatenate(sent))) > 0.999 * D * (N - 1)
+
+
+@pytest.mark.parametrize("kind", ["Selection", "Turn", "Masked", "Release"])
+def test_a_lost_message_costs_one_edge_or_one_receiver_and_nothing_else(kind):
+    sender, receiver = 0, sorted(GRAPH[0])[0]
+    fault = Fault(action="drop", party=PARTIES[sender], to=PARTIES[receiver], message=kind)
+    federation, outcome = run(faults=[fault], share=0.5)
+    heard = {party: set(federation.last.tasks[party].average.contributors) - {party} for party in PARTIES}
+    expected = d_psgd(GRAPH, selections(federation, outcome, "random", 0.5), 1, heard)
+    for party in PARTIES:
+        np.testing.assert_array_equal(outcome.average[party], expected[party])
+    untouched = [i for i in range(N) if i not in (sender, receiver)]
+    assert all(heard[PARTIES[i]] == {PARTIES[j] for j in GRAPH[i]} for i in untouched)
+
+
+def test_a_dropped_neighbour_is_left_out_and_the_round_redone():
+    victim = 0
+    fault = Fault(action="crash", party="p0", step=4 + 1)  # after its selections, before it asks or sends
+    federation, outcome = run(faults=[fault], share=0.5)
+    assert "p0" not in outcome.average
+    for k in sorted(GRAPH[victim]):
+        contributors = federation.last.tasks[PARTIES[k]].average.contributors
+        assert set(contributors) == {PARTIES[k]} | {PARTIES[i] for i in GRAPH[k] if i != victim}
+    redone = [
+        address
+        for k in GRAPH[victim]
+        for address, message in federation.opened(outcome.transcript, PARTIES[k])
+        if isinstance(message, cesar.Masked) and address.step == 2 and address.to == PARTIES[k]
+    ]
+    assert len(redone) == sum(GRAPH.degree(k) - 1 for k in GRAPH[victim])
+
+
+def test_nobody_releases_twice_to_the_same_receiver():
+    """Whatever a receiver asks, a sender's self mask comes off for one attempt only."""
+    k = sorted(GRAPH[0])[0]
+    late = Fault(action="delay", party="p0", to=PARTIES[k], message="Masked", seconds=25)
+    federation, outcome = run(faults=[late], share=0.5)
+    for party in PARTIES:
+        released = [
+            address.to
+            for address, message in federation.opened(outcome.transcript, party)
+            if isinstance(message, cesar.Release) and address.sender == party
+        ]
+        assert len(released) == len(set(released))
+    assert PARTIES[k] not in [
+        address.to
+        for address, message in federation.opened(outcome.transcript, "p0")
+        if isinstance(message, cesar.Release) and address.sender == "p0"
+    ]
+
+
+def test_never_fewer_than_the_masking_requirement():
+    """With three of four neighbours gone the last one sends nothing more, and the receiver keeps its own model."""
+    k = 0
+    gone = sorted(GRAPH[k])[:3]
+    faults = [Fault(action="crash", party=PARTIES[i], step=4 + 1) for i in gone]
+    federation, outcome = run(faults=faults, share=0.5)
+    np.testing.assert_array_equal(outcome.average["p0"], VECTORS["p0"])
+    assert federation.last.tasks["p0"].average.contributors == ("p0",)
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"graph": "ring", "masking": 2}, "use masking=1 or less"),
+        ({"graph": nx.path_graph(N)}, "fewer than 2 neighbours"),
+        ({"graph": nx.Graph([(0, 1), (1, 2), (2, 0)])}, "not connected"),
+        ({"masking": 0}, "unmasked"),
+        ({"share": 0.0}, "share must be"),
+        ({"share": 1.5}, "share must be"),
+        ({"sparsifier": "best"}, "sparsifier must be"),
+        ({"graph": [(0, 99)]}, "no parties"),
+        ({"graph": "exponential"}, "undirected"),
+        ({"weighted": True}, "same weight"),
+    ],
+)
+def test_bad_settings_are_refused_with_what_would_work(options, complaint):
+    with pytest.raises(tacit.ConfigError, match=complaint):
+        tacit.Federation("cesar", PARTIES, D, **{"graph": GRAPH, **options})

@@ -1,0 +1,373 @@
+"""What people touch: the command line, the demo, and the code in README.md and docs/."""
+
+import contextlib
+import io
+import json
+import re
+import subprocess
+import sys
+import warnings
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+
+import click
+import click.testing
+import numpy as np
+import pytest
+
+import tacit
+import tacit.protocols
+from tacit.app import demo
+from tacit.core.errors import ConfigError, Drop, LeakRefused, NotEnough, PeerFault
+from tacit.core.protocol import Config
+from tacit.core.suite import SERVER
+
+with warnings.catch_warnings():
+    # Typer imports names that the newest click says will go. It is nothing that we could change.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from typer.main import get_command
+    from typer.testing import CliRunner
+
+    from tacit.app import cli
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+SMALL = ("--rounds", "3", "--parties", "5")
+
+
+def run(*arguments: str) -> click.testing.Result:
+    return CliRunner().invoke(cli.app, arguments)
+
+
+def error_lines(result: click.testing.Result) -> list[str]:
+    assert result.stdout == ""
+    return result.stderr.splitlines()
+
+
+@pytest.fixture(scope="module")
+def report() -> demo.Report:
+    return demo.run(demo.Settings(parties=5, rounds=3))
+
+
+# --- the demo ------------------------------------------------------------------------------------------------------
+
+
+def test_both_runs_end_in_the_same_model_bit_for_bit(report: demo.Report) -> None:
+    assert report.identical
+    assert report.largest_difference == 0.0
+    assert report.runs["fedavg"].accuracies == report.runs["secagg"].accuracies
+
+
+def test_the_server_reads_every_model_or_none(report: demo.Report) -> None:
+    plain, blind = report.runs["fedavg"], report.runs["secagg"]
+    assert plain.models_sent == blind.models_sent == 5 * 3 - 1
+    assert (plain.models_read, plain.server_saw) == (plain.models_sent, "every party's model")
+    assert (blind.models_read, blind.server_saw) == (0, "only the sum")
+    assert plain.correlation > 0.999
+    assert abs(blind.correlation) < 0.1
+
+
+def test_what_is_shown_of_a_model_is_what_the_server_decodes(report: demo.Report) -> None:
+    glimpse = report.glimpse
+    assert np.allclose(glimpse.seen["fedavg"], glimpse.true, atol=1e-5)
+    assert not np.isclose(glimpse.seen["secagg"], glimpse.true, atol=0.1).any()
+
+
+def test_a_party_crashes_before_its_vector_and_is_back_in_the_next_round(report: demo.Report) -> None:
+    assert report.dropouts == [demo.Dropout(round=2, dropped={"p1": "crashed"}, averaged=4, back=3)]
+    assert {run.rounds_with_dropout for run in report.runs.values()} == {1}
+    assert {run.rounds for run in report.runs.values()} == {3}
+
+
+@pytest.mark.parametrize(("protocol", "kind"), [("fedavg", "Plain"), ("secagg", "MaskedInput")])
+def test_the_crash_hits_just_before_the_vector(protocol: str, kind: str) -> None:
+    """The demo counts sends and waits; should a protocol gain one, this says so."""
+    step, names = demo.BEFORE_THE_VECTOR[protocol], ("p0", "p1", "p2", "p3")
+    updates = {name: tacit.Update(np.zeros(2)) for name in names}
+    sent = []
+    for at in (step, step + 1):
+        crash = tacit.Fault(action="crash", party="p3", step=at)
+        federation = tacit.Federation(protocol, names, 2, record=True, faults=[crash])
+        transcript = federation.average(updates).transcript
+        assert transcript is not None
+        opened = federation.opened(transcript, SERVER)
+        sent.append([address.kind for address, _ in opened if address.sender == "p3"])
+    assert kind not in sent[0]
+    assert sent[1] == [*sent[0], kind]
+
+
+def test_averaging_beats_every_party_alone() -> None:
+    report = demo.run(demo.Settings(parties=5, rounds=8))
+    assert report.runs["secagg"].accuracy > max(report.alone.values())
+
+
+def test_the_same_seed_is_the_same_demo(report: demo.Report) -> None:
+    assert demo.run(demo.Settings(parties=5, rounds=3)) == report
+    assert demo.run(demo.Settings(parties=5, rounds=3, seed=1)) != report
+
+
+def test_so_few_that_nobody_can_be_spared_do_without_a_crash() -> None:
+    assert demo.Settings(parties=3).crashing() == ()
+    assert demo.run(demo.Settings(parties=2, rounds=1)).dropouts == []
+
+
+# --- the commands --------------------------------------------------------------------------------------------------
+
+
+def test_demo_prints_its_table() -> None:
+    result = run("demo", *SMALL)
+    assert result.exit_code == 0
+    assert result.stderr == ""
+    for said in ("fedavg", "secagg", "every party's model", "only the sum", "the same bit for bit", "p1 (crashed)"):
+        assert said in result.stdout
+    assert max(map(len, result.stdout.splitlines())) <= 80
+
+
+def test_demo_as_json_has_the_figures_of_the_table(report: demo.Report) -> None:
+    result = run("demo", *SMALL, "--json")
+    assert result.exit_code == 0
+    found = json.loads(result.stdout)
+    for name, figures in report.runs.items():
+        assert found["runs"][name]["accuracy"] == figures.accuracy
+        assert found["runs"][name]["server_saw"] == figures.server_saw
+        assert found["runs"][name]["bytes_per_party_per_round"] == figures.bytes_per_party_per_round
+        row = next(line for line in run("demo", *SMALL).stdout.splitlines() if line.startswith(name)).split()
+        assert row[1:5] == [f"{figures.accuracy:.1%}", "3", "1", f"{figures.bytes_per_party_per_round:,}"]
+    assert found["alone"] == report.alone
+    assert found["largest_difference"] == 0.0
+    assert found["identical"] is True
+    assert found["glimpse"]["seen"]["secagg"] == report.glimpse.seen["secagg"]
+
+
+def test_demo_crashes_whom_it_is_told_to() -> None:
+    found = json.loads(
+        run("demo", "--parties", "9", "--rounds", "1", "--crash", "p0", "--crash", "p8", "--json").stdout
+    )
+    assert found["dropouts"] == [
+        {"round": 1, "dropped": {"p0": "crashed", "p8": "crashed"}, "averaged": 7, "back": None}
+    ]
+    assert found["glimpse"]["party"] == "p1"
+
+
+def test_protocols_lists_the_registry() -> None:
+    found = json.loads(run("protocols", "--json").stdout)
+    assert [entry["name"] for entry in found] == list(tacit.protocols.REGISTRY)
+    by_name = {entry["name"]: entry for entry in found}
+    assert by_name["fedavg"]["leaks_by_design"] is True
+    assert by_name["secagg"]["leaks_by_design"] is False
+    assert by_name["secagg"]["server"] is True
+    assert by_name["secagg"]["options"]["neighbours"] == "all"
+    assert by_name["secagg"]["options"]["participation"] == {"kind": "everyone"}
+    table = run("protocols")
+    assert table.exit_code == 0
+    for entry in found:
+        assert entry["name"] in table.stdout
+        assert all(f"{option}=" in table.stdout for option in entry["options"])
+
+
+def test_version_and_bare_call() -> None:
+    assert run("--version").stdout == f"tacit {tacit.__version__}\n"
+    assert run().exit_code == 0
+    assert "Usage: tacit" in run().stdout
+
+
+def commands() -> dict[str, click.Command]:
+    group = get_command(cli.app)
+    assert isinstance(group, click.Group)
+    return dict(group.commands)
+
+
+@pytest.mark.parametrize("name", [None, *commands()])
+def test_help_has_an_example_that_is_a_command(name: str | None) -> None:
+    result = run(*([name] if name else []), "--help")
+    assert result.exit_code == 0
+    example = re.search(r"Example: tacit (\S+)", result.stdout)
+    assert example
+    assert example[1] == name if name else example[1] in commands()
+
+
+@pytest.mark.parametrize("name", commands())
+def test_every_command_has_json_and_debug(name: str) -> None:
+    options = {option for parameter in commands()[name].params for option in parameter.opts}
+    assert {"--json", "--debug"} <= options
+
+
+# --- what goes wrong -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["demo", "--parties", "1"], "error[config]: an average needs at least 2 parties"),
+        (["demo", "--rounds", "0"], "error[config]: there must be at least 1 round"),
+        (["demo", "--parties", "many"], "error[usage]: Invalid value for '--parties'"),
+        (["demo", "--parties", "100000"], "error[config]: "),
+        (["demo", "--crash", "p9"], "error[config]: there is no 'p9' to crash; the parties are p0 to p8"),
+        (["demo", "--crash", "p0", "--crash", "p1", "--crash", "p2"], "error[config]: 3 of 9 parties cannot crash"),
+        (["demo", "--nonsense"], "error[usage]: No such option"),
+        (["dmo"], "error[usage]: No such command 'dmo'."),
+        (["demo", "extra"], "error[usage]: Got unexpected extra argument"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(arguments: list[str], said: str) -> None:
+    result = run(*arguments)
+    assert result.exit_code == 2
+    (line,) = error_lines(result)
+    assert line.startswith(said)
+
+
+def test_several_problems_are_one_line_each() -> None:
+    result = run("demo", "--parties", "1", "--rounds", "0")
+    assert result.exit_code == 2
+    assert [line.partition(":")[0] for line in error_lines(result)] == ["error[config]"] * 2
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_traceback_is_shown_with_debug_only(place: int) -> None:
+    arguments = ["demo", "--parties", "1"]
+    assert "Traceback" not in run(*arguments).stderr
+    arguments.insert(place, "--debug")
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert error_lines(result)[0] == "Traceback (most recent call last):"
+    assert error_lines(result)[-1].startswith("error[config]: ")
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "lines"),
+    [
+        (ConfigError(["a", "b"]), 2, ["error[config]: a", "error[config]: b"]),
+        (LeakRefused("p1 would be exposed"), 1, ["error[leak]: p1 would be exposed"]),
+        (PeerFault("p1", Drop.SILENT), 1, ["error[peer]: p1: silent"]),
+        (NotEnough("vectors", 1, 2), 1, ["error[not-enough]: vectors: 1 of at least 2"]),
+        (click.Abort(), 1, ["error[stopped]: stopped before the end"]),
+        (
+            ValueError("two\nlines"),
+            1,
+            ["error[internal]: ValueError: two lines; run it again with --debug to see where"],
+        ),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_every_error_has_its_code_and_its_lines(error: Exception, code: int, lines: list[str]) -> None:
+    assert cli.verdict(error) == (code, lines)
+
+
+def test_a_failure_in_a_command_ends_it_with_exit_code_1(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise LeakRefused("p1 would be exposed")
+
+    monkeypatch.setattr(demo, "run", refuse)
+    result = run("demo")
+    assert result.exit_code == 1
+    assert error_lines(result) == ["error[leak]: p1 would be exposed"]
+
+
+def finished(command: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)  # noqa: S603 (our own command)
+
+
+def test_the_real_command() -> None:
+    """One run as a process of its own, with streams and exit codes as a shell sees them."""
+    command = [str(Path(sys.executable).with_name("tacit")), "demo"]
+    done = finished([*command, *SMALL, "--json"])
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["identical"] is True
+    failed = finished([*command, "--parties", "0"])
+    assert (failed.returncode, failed.stdout) == (2, "")
+    assert failed.stderr.count("\n") == 1
+
+
+# --- the pages -----------------------------------------------------------------------------------------------------
+
+BLOCK = re.compile(r"^```python\n(?P<code>.*?)^```\n(?:\n^```text\n(?P<output>.*?)^```\n)?", re.DOTALL | re.MULTILINE)
+
+
+def shown(page: Path) -> list[tuple[str, str | None]]:
+    """Returns the Python blocks of a page, each with the output shown right below it."""
+    return [(found["code"], found["output"]) for found in BLOCK.finditer(page.read_text(encoding="utf-8"))]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if shown(page)], ids=lambda page: page.stem)
+def test_the_code_of_a_page_runs_as_printed(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A page may register a protocol of its own; the next test shall not find it there.
+    monkeypatch.setattr(tacit.protocols, "REGISTRY", dict(tacit.protocols.REGISTRY))
+    names: dict[str, object] = {"__name__": page.stem}
+    for code, output in shown(page):
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile(code, str(page), "exec"), names)  # noqa: S102 (our own pages)
+        assert printed.getvalue() == (output or "")
+
+
+def test_every_page_that_promises_code_has_some() -> None:
+    with_code = {page.name for page in PAGES if shown(page)}
+    assert {"README.md", "tutorial.md", "secagg.md", "fedavg.md", "adding-a-protocol.md"} <= with_code
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        path, _, anchor = target.partition("#")
+        if "://" in path:
+            continue
+        there = (page.parent / path) if path else page
+        assert there.exists(), f"{page.name} links to {target}"
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", there.read_text(encoding="utf-8"), re.MULTILINE)
+            assert anchor in {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_every_protocol_has_a_page_that_names_its_messages_and_its_own_options() -> None:
+    for protocol in tacit.protocols.REGISTRY.values():
+        page = ROOT / "docs" / "protocols" / f"{protocol.name}.md"
+        assert page.exists(), f"{protocol.name} has no page; docs/adding-a-protocol.md says what belongs on it"
+        text = page.read_text(encoding="utf-8")
+        options = set(protocol.config.__struct_fields__) - set(Config.__struct_fields__)
+        for name in (*(kind.__name__ for kind in protocol.messages), *sorted(options)):
+            assert f"`{name}`" in text, f"{protocol.name}.md does not mention {name}"
+
+
+# --- the figures in README.md --------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def figures() -> ModuleType:
+    spec = spec_from_file_location("figures", ROOT / "docs" / "figures.py")
+    assert spec
+    assert spec.loader
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_figures_become_a_table(figures: ModuleType, tmp_path: Path) -> None:
+    rows = [
+        ["one mask", 0.5, 7.25, "ms", 14.5, "at least 10x", True, "a note"],
+        ["a | round", 12345.6, 23456.7, "ms", 1.9, None, None, ""],
+        ["a client", 12.0, None, "ms", None, None, None, ""],
+        ["memory", 4.0, 2.0, "B", 0.5, "at least 1x", False, ""],
+    ]
+    names = ("name", "ours", "theirs", "unit", "ratio", "target", "met", "note")
+    latest = tmp_path / "latest.json"
+    latest.write_text(json.dumps({"rows": [dict(zip(names, row, strict=True)) for row in rows]}))
+    lines = figures.figures(latest).splitlines()
+    assert "| one mask | 0.5 ms | 7.25 ms | 14.5× | at least 10x, met |" in lines
+    assert "| a / round | 12,346 ms | 23,457 ms | 1.9× |  |" in lines
+    assert "| memory | 4 B | 2 B | 0.5× | at least 1x, **missed** |" in lines
+    assert not any(line.startswith("| a client") for line in lines)
+    assert lines[-1].endswith("Figures of Tacit alone are in the JSON: 1 of them.")
+
+
+def test_figures_that_are_not_there_are_no_error(figures: ModuleType, tmp_path: Path) -> None:
+    assert "`make bench`" in figures.figures(tmp_path / "latest.json")
+
+
+def test_readme_has_the_places_that_are_written_by_commands(figures: ModuleType) -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    for name in ("demo", "figures"):
+        assert "new part\n" in figures.replaced(text, name, "new part")
+    with pytest.raises(SystemExit):
+        figures.replaced("nothing", "demo", "new part")

@@ -1,0 +1,315 @@
+"""The rules of the house, read off the source: who may import whom, and what every file must and must not have.
+
+A rule is a function from a parsed file to complaints. Each is tried on source that breaks it before it is trusted on
+the tree, so that a rule that has gone blind is noticed.
+"""
+
+import ast
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[2] / "src" / "tacit"
+
+# Rooms by level. A room imports only itself and rooms of the levels before its own.
+LEVELS = (
+    {"core"},
+    {"vectors", "crypto", "designs"},
+    {"protocols"},
+    {"privacy", "audit", "learn"},
+    {"drivers"},
+    {"tacit"},  # the package itself: the public API
+    {"app"},
+)
+LEVEL = {room: level for level, rooms in enumerate(LEVELS) for room in rooms}
+ALSO = {("audit", "drivers"), ("learn", "drivers")}
+
+# Packages from elsewhere that may be imported at the top of a file, and the places (files or rooms) that may.
+EVERYWHERE = ("",)
+PACKAGES = {
+    "numpy": EVERYWHERE,
+    "scipy": EVERYWHERE,
+    "networkx": EVERYWHERE,
+    "msgspec": EVERYWHERE,
+    "cryptography": ("crypto/",),
+    "typer": ("app/",),
+    "click": ("app/cli.py",),  # comes with typer
+    "rich": ("app/",),
+    "dp_accounting": ("privacy/",),
+    "grpc": ("drivers/network",),
+    "flwr": ("drivers/flower",),
+    "starlette": ("app/ui/",),
+    "uvicorn": ("app/ui/",),
+    "jinja2": ("app/ui/",),
+    "plotly": ("app/ui/",),
+}
+# What takes a second to import or may not be installed is imported by the function that needs it, or not at all.
+ONLY_WITHIN_FUNCTIONS = {"torch"}
+
+# Chance, clocks and the outside world, and the only places that may touch them. A module stands for everything in it
+# that has no line of its own.
+RESTRICTED: dict[str, tuple[str, ...]] = {
+    "random": (),
+    "secrets": (),
+    "uuid": (),
+    "os.urandom": ("core/entropy.py",),
+    "numpy.random": (),
+    "numpy.random.Generator": ("learn/", "app/demo.py"),  # learn takes generators, and only its callers make them
+    "numpy.random.default_rng": ("app/demo.py",),
+    "time": (),
+    "time.perf_counter": ("crypto/masks.py",),  # picks the faster of two ciphers that give the same bytes
+    "datetime": (),
+    **dict.fromkeys(("asyncio", "socket", "ssl", "subprocess", "threading", "multiprocessing"), ("drivers/", "app/")),
+}
+
+VAGUE = {"utils", "util", "common", "helpers", "helper", "manager", "misc", "base2"}
+MOST_LINES = 520
+MOST_LINES_OF_A_FUNCTION = 80
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file of the house: where it is, seen from src/tacit, and what it says."""
+
+    path: str
+    text: str
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.text)
+
+    @property
+    def room(self) -> str:
+        return self.path.split("/")[0] if "/" in self.path else "tacit"
+
+    def within(self, places: tuple[str, ...]) -> bool:
+        return any(self.path.startswith(place) for place in places)
+
+
+@dataclass(frozen=True)
+class Import:
+    """One imported name in full, such as tacit.core.link.Link, and how the file calls it."""
+
+    name: str
+    local: bool  # inside a function
+    called: str
+    relative: bool = False
+
+    @property
+    def package(self) -> str:
+        return self.name.split(".")[0]
+
+    @property
+    def room(self) -> str:
+        parts = self.name.split(".")
+        return parts[1] if len(parts) > 1 and parts[1] in LEVEL else "tacit"
+
+
+def imports(source: Source) -> Iterator[Import]:
+    tree = source.tree
+    within = {id(inner) for function in functions(tree) for inner in ast.walk(function)}
+    for node in ast.walk(tree):
+        local = id(node) in within
+        if isinstance(node, ast.Import):
+            yield from (Import(alias.name, local, alias.asname or alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                name = f"{node.module or ''}.{alias.name}"
+                yield Import(name, local, alias.asname or alias.name, relative=node.level > 0)
+
+
+def attributes(source: Source) -> set[str]:
+    """Returns what the file takes out of modules, in full: np.random.rand is numpy.random.rand."""
+    tree = source.tree
+    full = {found.called: found.name for found in imports(source)}
+    inner = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and id(node) not in inner:
+            first, _, rest = ast.unparse(node).partition(".")
+            if first in full:
+                names.add(f"{full[first]}.{rest}")
+    return names
+
+
+def functions(tree: ast.AST) -> Iterator[Function]:
+    return (node for node in ast.walk(tree) if isinstance(node, Function))
+
+
+# --- the rules -----------------------------------------------------------------------------------------------------
+
+
+def import_order(source: Source) -> Iterator[str]:
+    for found in imports(source):
+        if found.relative:
+            yield f"imports {found.name} by a relative path, which hides the room it is in"
+        elif found.package == "tacit" and found.room != source.room:
+            below = LEVEL[found.room] < LEVEL[source.room]
+            if not below and (source.room, found.room) not in ALSO:
+                yield f"{source.room} imports {found.name}, of a room that is not above it"
+
+
+def packages(source: Source) -> Iterator[str]:
+    for found in imports(source):
+        if found.relative or found.package == "tacit" or found.package in sys.stdlib_module_names:
+            continue
+        if found.package in ONLY_WITHIN_FUNCTIONS:
+            if not found.local:
+                yield f"imports {found.package} at the top of the file"
+        elif not source.within(PACKAGES.get(found.package, ())):
+            yield f"imports {found.package}, which has no place here"
+
+
+def outside_world(source: Source) -> Iterator[str]:
+    for name in sorted({found.name for found in imports(source)} | attributes(source)):
+        # The longest entry that fits decides: numpy.random.Generator before numpy.random.
+        fitting = [entry for entry in RESTRICTED if f"{name}.".startswith(f"{entry}.")]
+        if fitting and not source.within(RESTRICTED[max(fitting, key=len)]):
+            yield f"uses {name}"
+
+
+def file_names(source: Source) -> Iterator[str]:
+    for part in source.path.removesuffix(".py").split("/"):
+        if part in VAGUE:
+            yield f"is called {part}, which says nothing"
+
+
+def docstrings(source: Source) -> Iterator[str]:
+    tree = source.tree
+    if not ast.get_docstring(tree):
+        yield "has no docstring"
+    yield from _undocumented(tree.body, "")
+
+
+def _undocumented(body: list[ast.stmt], prefix: str) -> Iterator[str]:
+    for node in body:
+        if not isinstance(node, ast.ClassDef | Function) or node.name.startswith("_"):
+            continue
+        overload = any(ast.unparse(decorator) == "overload" for decorator in node.decorator_list)
+        if not ast.get_docstring(node) and not overload:
+            yield f"{prefix}{node.name} has no docstring"
+        if isinstance(node, ast.ClassDef):
+            yield from _undocumented(node.body, f"{node.name}.")
+
+
+def lengths(source: Source) -> Iterator[str]:
+    lines = len(source.text.splitlines())
+    if lines > MOST_LINES:
+        yield f"has {lines} lines, more than {MOST_LINES}"
+    for function in functions(source.tree):
+        lines = (function.end_lineno or 0) - function.lineno + 1
+        if lines > MOST_LINES_OF_A_FUNCTION:
+            yield f"{function.name} has {lines} lines, more than {MOST_LINES_OF_A_FUNCTION}"
+
+
+def no_print(source: Source) -> Iterator[str]:
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print":
+            yield f"prints in line {node.lineno}"
+
+
+Rule = Callable[[Source], Iterator[str]]
+RULES: tuple[Rule, ...] = (
+    import_order,
+    packages,
+    outside_world,
+    file_names,
+    docstrings,
+    lengths,
+    no_print,
+)
+
+FILES = [
+    Source(path.relative_to(SOURCE).as_posix(), path.read_text(encoding="utf-8"))
+    for path in sorted(SOURCE.rglob("*.py"))
+]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_the_house_keeps_the_rule(rule: Rule) -> None:
+    assert FILES
+    assert [f"{source.path} {complaint}" for source in FILES for complaint in rule(source)] == []
+
+
+def test_every_room_has_a_level() -> None:
+    assert {source.room for source in FILES} <= LEVEL.keys()
+
+
+# --- the rules themselves, tried on what breaks them and on what does not ------------------------------------------
+
+BREAKS: list[tuple[Rule, str, str, str]] = [
+    (import_order, "core/link.py", "from tacit.crypto.keys import Identity", "crypto"),
+    (import_order, "core/link.py", "import tacit.vectors", "vectors"),
+    (import_order, "core/link.py", "from tacit import vectors", "vectors"),
+    (import_order, "crypto/suite.py", "from tacit.vectors.fixedpoint import FixedPoint", "vectors"),
+    (import_order, "protocols/secagg.py", "def f():\n    from tacit.drivers.inbox import Inbox", "drivers"),
+    (import_order, "drivers/simulator.py", "from tacit.app import cli", "app"),
+    (import_order, "drivers/simulator.py", "import tacit", "tacit"),
+    (import_order, "privacy/noise.py", "from tacit.drivers.simulator import Task", "drivers"),
+    (import_order, "core/link.py", "from .messages import Message", "relative"),
+    (packages, "learn/models.py", "import torch", "torch"),
+    (packages, "learn/models.py", "if True:\n    from torch import nn", "torch"),
+    (packages, "drivers/simulator.py", "import grpc", "grpc"),
+    (packages, "protocols/secagg.py", "from cryptography.hazmat.primitives.hashes import SHA256", "cryptography"),
+    (packages, "core/link.py", "import typer", "typer"),
+    (packages, "app/cli.py", "import pandas", "pandas"),
+    (packages, "app/cli.py", "def f():\n    import pandas", "pandas"),
+    (outside_world, "protocols/secagg.py", "import random", "random"),
+    (outside_world, "protocols/secagg.py", "from random import sample", "random.sample"),
+    (outside_world, "protocols/secagg.py", "import secrets", "secrets"),
+    (outside_world, "crypto/keys.py", "import os\nos.urandom(8)", "os.urandom"),
+    (outside_world, "crypto/keys.py", "from os import urandom", "os.urandom"),
+    (outside_world, "learn/models.py", "import numpy as np\nnp.random.default_rng(0)", "default_rng"),
+    (outside_world, "learn/models.py", "import numpy as np\nnp.random.rand(3)", "rand"),
+    (outside_world, "vectors/fixedpoint.py", "from numpy.random import Generator", "Generator"),
+    (outside_world, "app/demo.py", "import numpy as np\nnp.random.seed(0)", "seed"),
+    (outside_world, "app/demo.py", "from numpy import random", "numpy.random"),
+    (outside_world, "core/link.py", "import numpy as n\nn.random.default_rng(0).bytes(3)", "default_rng"),
+    (outside_world, "drivers/simulator.py", "import time", "time"),
+    (outside_world, "crypto/masks.py", "from time import sleep", "time.sleep"),
+    (outside_world, "crypto/masks.py", "import time\ntime.sleep(1)", "time.sleep"),
+    (outside_world, "protocols/secagg.py", "import asyncio", "asyncio"),
+    (file_names, "core/utils.py", "", "utils"),
+    (file_names, "helpers/link.py", "", "helpers"),
+    (docstrings, "core/link.py", "x = 1", "no docstring"),
+    (docstrings, "core/link.py", '"""Doc."""\n\n\nclass Link:\n    pass', "Link has"),
+    (docstrings, "core/link.py", '"""Doc."""\n\n\nasync def send():\n    pass', "send has"),
+    (docstrings, "core/link.py", '"""Doc."""\n\n\nclass Link:\n    """Doc."""\n\n    def f(self): ...', "Link.f has"),
+    (lengths, "core/link.py", "\n" * (MOST_LINES + 1), "more than"),
+    (lengths, "core/link.py", "def f():\n" + "    pass\n" * MOST_LINES_OF_A_FUNCTION, "f has"),
+    (no_print, "core/link.py", "print(1)", "line 1"),
+]
+
+KEEPS: list[tuple[Rule, str, str]] = [
+    (import_order, "audit/views.py", "from tacit.drivers.federation import Federation"),
+    (import_order, "app/cli.py", "from tacit import __version__\nfrom tacit.drivers.federation import Federation"),
+    (import_order, "crypto/suite.py", "from tacit.crypto import masks\nfrom tacit.core.link import framed"),
+    (packages, "learn/models.py", "def f():\n    import torch"),
+    (packages, "drivers/network.py", "import grpc"),
+    (packages, "crypto/keys.py", "import hashlib\nfrom cryptography.exceptions import InvalidTag\nimport numpy as np"),
+    (outside_world, "core/entropy.py", "import os\nos.urandom(8)"),
+    (outside_world, "learn/splits.py", "import numpy as np\n\ndef f(rng: np.random.Generator): ..."),
+    (outside_world, "app/demo.py", "import numpy as np\nnp.random.default_rng(0)"),
+    (outside_world, "crypto/masks.py", "from time import perf_counter"),
+    (outside_world, "core/outcome.py", "passed.time\ntimes = secrets.pop()"),
+    (docstrings, "core/link.py", '"""Doc."""\n\n\nclass _Own: ...\n\n\ndef f():\n    """Doc."""\n\n    def g(): ...'),
+    (lengths, "core/link.py", "x = 1\n" * MOST_LINES),
+    (no_print, "core/link.py", 'console.print(1)\n"print(1)"'),
+]
+
+
+@pytest.mark.parametrize(("rule", "path", "text", "named"), BREAKS)
+def test_a_rule_catches_what_breaks_it(rule: Rule, path: str, text: str, named: str) -> None:
+    complaints = list(rule(Source(path, text)))
+    assert any(named in complaint for complaint in complaints)
+
+
+@pytest.mark.parametrize(("rule", "path", "text"), KEEPS)
+def test_a_rule_leaves_the_rest_alone(rule: Rule, path: str, text: str) -> None:
+    assert list(rule(Source(path, text))) == []
