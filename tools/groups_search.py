@@ -28,9 +28,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit import designs
 from tacit.core.entropy import SeededEntropy
-from tacit.designs import groups as library
-from tacit.designs.groups import Groups, Starter, group_sizes, randomized_groups
+from tacit.designs.groups import LETTERS, Groups, Starter, group_sizes, groups, randomized_groups, starters
 
 try:
     from numba import njit
@@ -41,7 +41,7 @@ except ImportError:  # the same search, only slower
         return lambda function: function
 
 
-DATA = Path(library.__file__).parent / "data"
+DATA = Path(designs.__file__).parent / "data"
 log = logging.getLogger("groups_search")
 Ints = NDArray[np.int64]
 
@@ -58,6 +58,21 @@ class Shape(NamedTuple):
     def total(self) -> int:
         """The number of partitions that it leads to."""
         return self.bases * math.prod(self.moduli) + self.still
+
+
+@njit(cache=True)
+def count(row: Ints, first: int, last: int, at: int, user: int, kinds: Ints, counts: Ints, sign: int) -> int:
+    """Counts the pairs that a user makes at a place of a group, in or out; returns by how much the cost changes."""
+    change = 0
+    for r in range(first, last):
+        if r != at:
+            kind = kinds[user, row[r]]
+            if sign < 0:
+                counts[kind] -= 1
+            change += sign * (counts[kind] > 0)
+            if sign > 0:
+                counts[kind] += 1
+    return change
 
 
 @njit(cache=True)
@@ -79,79 +94,40 @@ def anneal(
         for p in range(start[g], start[g + 1]):
             of[p] = g
             for b in range(bases):
-                for q in range(p + 1, start[g + 1]):
-                    kind = kinds[members[b, p], members[b, q]]
-                    cost += counts[kind] > 0
-                    counts[kind] += 1
+                cost += count(members[b], p + 1, start[g + 1], p, members[b, p], kinds, counts, 1)
     for u in range(still):
         for p in range(orbits):
-            for q in range(p + 1, (p // size + 1) * size):
-                kind = kinds[fixed[u, p], fixed[u, q]]
-                cost += counts[kind] > 0
-                counts[kind] += 1
-    hot, cold = 0.6, 0.12
-    heat, cooling = hot, (cold / hot) ** (1.0 / steps)
-    places = bases * n + still * orbits
+            cost += count(fixed[u], p + 1, (p // size + 1) * size, p, fixed[u, p], kinds, counts, 1)
+    heat, cooling = 0.6, (0.12 / 0.6) ** (1.0 / steps)
     for _ in range(steps):
         if cost == 0:
             break
         heat *= cooling
-        place = np.random.randint(places)
+        place = np.random.randint(bases * n + still * orbits)
         if place < bases * n:
             row = members[place // n]
             p, q = place % n, np.random.randint(n)
-            first, last = start[of[p]], start[of[p] + 1]
-            first2, last2 = start[of[q]], start[of[q] + 1]
-            new_p, new_q = row[q], row[p]
+            a, b, c, d = start[of[p]], start[of[p] + 1], start[of[q]], start[of[q] + 1]
         else:
             row = fixed[(place - bases * n) // orbits]
             p, q = (place - bases * n) % orbits, np.random.randint(orbits)
-            first, last = p // size * size, (p // size + 1) * size
-            first2, last2 = q // size * size, (q // size + 1) * size
-            new_p, new_q = row[q], row[p]
-            if first == first2:  # in one group there is nothing to swap: move along the orbit instead
-                q = p
-                new_p = row[p] // order * order + np.random.randint(order)
-        if (first == first2 and q != p) or new_p == row[p]:
-            continue
-        delta = 0
-        for r in range(first, last):
-            if r != p:
-                kind = kinds[row[p], row[r]]
-                counts[kind] -= 1
-                delta -= counts[kind] > 0
-        if q != p:
-            for r in range(first2, last2):
-                if r != q:
-                    kind = kinds[row[q], row[r]]
-                    counts[kind] -= 1
-                    delta -= counts[kind] > 0
-        for r in range(first, last):
-            if r != p:
-                kind = kinds[new_p, row[r]]
-                delta += counts[kind] > 0
-                counts[kind] += 1
-        if q != p:
-            for r in range(first2, last2):
-                if r != q:
-                    kind = kinds[new_q, row[r]]
-                    delta += counts[kind] > 0
-                    counts[kind] += 1
+            a, c = p // size * size, q // size * size
+            b, d = a + size, c + size
+        x, y = row[p], row[q]
+        if a == c:  # in one group there is nothing to swap, but a user can make way for another of its orbit
+            if place < bases * n:
+                continue
+            q, c, d, y = p, 0, 0, x // order * order + np.random.randint(order)
+        delta = count(row, a, b, p, x, kinds, counts, -1) + count(row, c, d, q, y, kinds, counts, -1)
+        delta += count(row, a, b, p, y, kinds, counts, 1) + count(row, c, d, q, x, kinds, counts, 1)
         if delta <= 0 or np.random.random() < math.exp(-delta / heat):
-            if q != p:
-                row[q] = new_q
-            row[p] = new_p
+            row[q], row[p] = x, y
             cost += delta
-            continue
-        for r in range(first, last):
-            if r != p:
-                counts[kinds[new_p, row[r]]] -= 1
-                counts[kinds[row[p], row[r]]] += 1
-        if q != p:
-            for r in range(first2, last2):
-                if r != q:
-                    counts[kinds[new_q, row[r]]] -= 1
-                    counts[kinds[row[q], row[r]]] += 1
+        else:
+            count(row, a, b, p, y, kinds, counts, -1)
+            count(row, c, d, q, x, kinds, counts, -1)
+            count(row, a, b, p, x, kinds, counts, 1)
+            count(row, c, d, q, y, kinds, counts, 1)
     return cost
 
 
@@ -347,7 +323,7 @@ ROTATIONAL = {
 
 def load() -> dict[tuple[int, int], Starter]:
     """Returns what has been found so far."""
-    return dict(library.starters()) if (DATA / "starters.txt").exists() else {}
+    return dict(starters()) if (DATA / "starters.txt").exists() else {}
 
 
 def save(found: dict[tuple[int, int], Starter]) -> None:
@@ -363,7 +339,7 @@ def encode(n: int, starter: Starter) -> str:
     def letters(partitions: tuple[Any, ...]) -> str:
         found = []
         for partition in partitions:
-            of = {user: letter for letter, group in zip(library.LETTERS, partition, strict=False) for user in group}
+            of = {user: letter for letter, group in zip(LETTERS, partition, strict=False) for user in group}
             found.append("".join(of[user] for user in range(n)))
         return ",".join(found) or "-"
 
@@ -374,7 +350,7 @@ def encode(n: int, starter: Starter) -> str:
 def improve(n: int, size: int, have: int, seconds: float, rng: np.random.Generator) -> Starter | None:
     """Returns a starter for more partitions than there are so far, or None if none was found."""
     # Far more than for slightly fewer users is not to be expected, and to look for it takes most of the time.
-    near = max((library.groups(m, size).gap for m in range(max(n - 4, size), n)), default=n) + 2
+    near = max((groups(m, size).gap for m in range(max(n - 4, size), n)), default=n) + 2
     limit = most(n, size) if n < size**2 + 2 * size else min(most(n, size), near)
     for moduli in ROTATIONAL.get((n, size), []):
         if starter := rotational(size, moduli, 10 * seconds, rng):
@@ -395,14 +371,15 @@ def search_all(arguments: argparse.Namespace) -> None:
     rng = np.random.default_rng(arguments.seed)
     low, high = arguments.users
     for n, size in product(range(low, high + 1), arguments.sizes):
-        if n < size or (have := library.groups(n, size).gap) >= most(n, size):
+        if n < size or (have := groups(n, size).gap) >= most(n, size):
             continue
         found = load()
         starter = improve(n, size, have, arguments.seconds, rng)
         if starter:
             Groups.of(n, size, starter.develop(n))
             save({**found, (n, size): starter})
-            library.starters.cache_clear()
+            starters.cache_clear()
+            groups.cache_clear()
 
 
 def measure_randomized(arguments: argparse.Namespace) -> None:

@@ -393,9 +393,6 @@ def test_a_silent_party_listens():
     assert all(each.envelope.address.sender != "p2" for each in simulation.transcript)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="a crash or silence of party None befalls nobody, though None matches everything"
-)
 @pytest.mark.parametrize("action", ["crash", "silence"])
 def test_a_fault_of_nobody_in_particular_is_one_of_everybody(action):
     """Or is refused: what it must not do is nothing."""

@@ -327,6 +327,14 @@ def test_after_an_aborted_round_the_next_one_is_right(title, check):
         assert ended.outcome.average.keys() == updates(variant.parties).keys()
 
 
+@pytest.mark.xfail(strict=True, reason="suites forget only when a round ends in an average")
+def test_an_aborted_round_leaves_no_keys_in_memory(play):
+    variant = VARIANTS["secagg-complete"]
+    federation = variant.federation([Fault(action="drop", message="Unmask")])
+    assert play(federation, updates(variant.parties)).error is not None
+    assert {party: len(suite._loaded) for party, suite in federation.suites.items() if suite._loaded} == {}
+
+
 @st.composite
 def plans(draw):
     """Draws a protocol, settings that are legal for it, and up to four faults."""

@@ -173,7 +173,7 @@ def test_a_dropped_neighbour_is_left_out_and_the_round_redone():
 def test_nobody_releases_twice_to_the_same_receiver():
     """Whatever a receiver asks, a sender's self mask comes off for one attempt only."""
     k = sorted(GRAPH[0])[0]
-    late = Fault(action="delay", party="p0", to=PARTIES[k], message="Masked", seconds=25)
+    late = Fault(action="delay", party="p0", to=PARTIES[k], message="Masked", seconds=45)
     federation, outcome = run(faults=[late], share=0.5)
     for party in PARTIES:
         released = [

@@ -53,6 +53,9 @@ class Form:
             return NotImplemented
         return Form({unknown: value / divisor for unknown, value in self.terms.items()})
 
+    def __bool__(self) -> bool:
+        raise TypeError("a protocol may not branch on the value of an unknown")
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Form) and self.terms == other.terms
 

@@ -13,6 +13,8 @@ from tacit.core.errors import WireError
 from tacit.core.suite import Party, Secret, Suite
 
 SESSION_BYTES = 16
+MAX_MESSAGE = 2**31 - 2**16
+"""Longest message, in bytes: what AES-GCM seals in one piece, less some room for fields around a vector."""
 MAX_NAME = 64
 """Longest name of a party, in bytes."""
 
@@ -46,7 +48,7 @@ class Abort(Message, frozen=True):
     code: str
 
 
-class Address(msgspec.Struct, frozen=True, array_like=True):
+class Address(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """Where an envelope belongs. No two messages share one."""
 
     session: bytes

@@ -6,6 +6,7 @@ from difflib import get_close_matches
 from typing import Any, Self, TypeAlias
 
 import msgspec
+import numpy as np
 
 from tacit.core.errors import ConfigError, LeakRefused
 from tacit.core.link import Effect, Link
@@ -94,8 +95,10 @@ class Protocol:
                 f"{self.name} has no option {name!r}"
                 + (f"; did you mean {near[0]!r}?" if near else f"; it has {known}")
             )
+        given, wrong = self._checked({name: value for name, value in options.items() if name in known})
+        problems += wrong
         try:
-            config = self.config(**{name: value for name, value in options.items() if name in known})
+            config = self.config(**given)
             problems += config.problems(parties)
             if config.weighted and not self.weighted:
                 problems.append(f"{self.name} gives every party the same weight; leave the weights out")
@@ -107,3 +110,17 @@ class Protocol:
         if leaks and not config.allow_leaks:
             raise LeakRefused(f"{'; '.join(leaks)}; or pass allow_leaks=True to go on knowingly")
         return config.bound(parties)
+
+    def _checked(self, options: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+        """Returns the options as the types they should have, and what is wrong with those that cannot be."""
+        types = {field.name: field.type for field in msgspec.structs.fields(self.config)}
+        # The ring says itself what is wrong with its settings.
+        types |= dict.fromkeys(("bits", "clip", "max_weight"), Any)
+        checked, problems = {}, []
+        for name, value in options.items():
+            plain = value.item() if isinstance(value, np.generic) else value
+            try:
+                checked[name] = msgspec.convert(plain, types[name], strict=True)
+            except msgspec.ValidationError as error:
+                problems.append(f"{name}={value!r}: {str(error)[:1].lower()}{str(error)[1:]}")
+        return checked, problems

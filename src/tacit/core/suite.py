@@ -75,6 +75,10 @@ class Ring(ABC):
         """Returns the weighted average that a sum of encoded vectors stands for."""
 
     @abstractmethod
+    def limited(self, vector: Vector) -> Vector:
+        """Returns a plain vector cut off at the clip, and counts what was cut off."""
+
+    @abstractmethod
     def values(self, vector: Vector, part: float = 1.0) -> Vector:
         """Returns that part (above 0, up to 1) of a vector of any length as ring elements, without a weight."""
 

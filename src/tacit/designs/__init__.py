@@ -1,6 +1,7 @@
 """Who meets whom: participation over rounds, and the graphs that parties share masks on."""
 
 from tacit.designs.circle import Circle, secure_degree
+from tacit.designs.groups import Groups, groups, randomized_groups
 from tacit.designs.history import History, cardinality, fairness_gap, multi_round_privacy
 from tacit.designs.participation import (
     Batches,
@@ -16,6 +17,7 @@ __all__ = [
     "Batches",
     "Circle",
     "Everyone",
+    "Groups",
     "History",
     "Participation",
     "Partition",
@@ -23,7 +25,9 @@ __all__ = [
     "Sampled",
     "cardinality",
     "fairness_gap",
+    "groups",
     "multi_round_privacy",
     "participation_from",
+    "randomized_groups",
     "secure_degree",
 ]

@@ -144,20 +144,14 @@ def _partitions(letters: str) -> tuple[Partition, ...]:
     )
 
 
+@lru_cache(maxsize=64)
 def groups(n: int, size: int) -> Groups:
     """Returns partitions of n users into groups of `size`, or slightly more where it does not divide n.
 
     As many as there can be where a construction is known; otherwise as many as were found. The same call always gives
     the same partitions, and they have been verified.
     """
-    group_sizes(n, size)  # says what is wrong with n and size
-    found = max(_ways(n, size), key=len)
-    return Groups.of(n, size, found)
-
-
-def constructed(n: int, size: int) -> int:
-    """Returns how many partitions there are without any search or stored result."""
-    return max(len(list(way)) for way in _constructions(n, size))
+    return Groups.of(n, size, max(_ways(n, size), key=len))
 
 
 def _ways(n: int, size: int) -> Iterator[Sequence[Sequence[Sequence[int]]]]:
@@ -180,10 +174,9 @@ def _constructions(n: int, size: int) -> Iterator[Iterable[list[list[int]]]]:
         return  # those of the largest group cannot be spread over so few: there is no second partition
     if size == 2 and not over:
         yield _round_robin(n)
-    if fields.is_prime_power(size) and fields.factors(n)[0][0] == fields.factors(size)[0][0]:
-        dimension = round(math.log(n, size))
-        if size**dimension == n:
-            yield fields.affine_lines(size, dimension)
+    dimension = round(math.log(n, size))
+    if size**dimension == n and fields.is_prime_power(size):
+        yield fields.affine_lines(size, dimension)
     if size == 3 and n % 6 == 3:
         for q, kirkman in ((n // 2, fields.kirkman_double), (n // 3, fields.kirkman_triple)):
             if q % 6 == 1 and fields.is_prime_power(q):
@@ -255,7 +248,7 @@ def _cyclic_starter(n: int, size: int, order: int) -> Starter | None:
             cost += counts[kinds[x][y]] > 0
             counts[kinds[x][y]] += 1
     of = [(g, i) for g, row in enumerate(rows) for i in range(len(row))]
-    steps = 400_000 // size
+    steps = 300_000 // size
     words = np.frombuffer(SeededEntropy("groups", n, size, order).bytes(12 * steps), dtype="<u4").astype(np.int64)
     for step, (a, b, luck) in enumerate((words.reshape(-1, 3) % (n, n, 1000)).tolist()):
         if cost == 0:

@@ -1,6 +1,8 @@
 """One call that averages models by any protocol, in process."""
 
+import contextlib
 from collections.abc import Mapping, Sequence
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -40,10 +42,11 @@ def aggregate(
     if shares.keys() != models.keys():
         found.append("weights must name exactly the parties that bring vectors")
     heaviest = options.setdefault("max_weight", _heaviest(shares))
-    options.setdefault("weighted", len(set(shares.values())) > 1)
+    numbers = {float(weight) for weight in shares.values() if isinstance(weight, Real)}
+    options.setdefault("weighted", len(numbers) > 1)
     found += FixedPoint.problems(32, 1.0, 1, heaviest, shares)
     try:
-        entries = 1 if found else Layout.of(next(iter(models.values()))).size
+        entries = 1 if found or not models else Layout.of(next(iter(models.values()))).size
         federation = Federation(
             find(protocol).name, tuple(models), entries, seed=seed, faults=faults, record=record, **options
         )
@@ -76,22 +79,19 @@ def _array(model: Any) -> Any:
 
 def _model_problems(models: Mapping[Party, Any]) -> list[str]:
     found = [f"{party}: {problem}" for party, model in models.items() for problem in problems(model)]
-    if found or not models:
-        return found
-    layouts = {party: Layout.of(model) for party, model in models.items()}
-    first, expected = next(iter(layouts.items()))
+    layouts: dict[Party, Layout] = {}
+    for party, model in models.items():
+        with contextlib.suppress(ConfigError):  # reported above
+            layouts[party] = Layout.of(model)
+    first = next(iter(layouts), None)
     for party, layout in layouts.items():
-        if layout != expected:
-            found.append(
-                f"{party}'s model ({_shape(layout)}) is laid out differently from {first}'s ({_shape(expected)})"
-            )
+        if first is not None and layout != layouts[first]:
+            theirs, ours = (", ".join(map(str, each.entries)) for each in (layouts[first], layout))
+            found.append(f"{party}'s model ({ours}) is laid out differently from {first}'s ({theirs})")
     return found
 
 
-def _shape(layout: Layout) -> str:
-    return ", ".join(map(str, layout.entries))
-
-
 def _heaviest(weights: Mapping[Party, Any]) -> float:
-    numbers = [weight for weight in weights.values() if isinstance(weight, int | float) and np.isfinite(weight)]
-    return float(max([weight for weight in numbers if weight > 0], default=1.0))
+    """Returns a bound on the weights, up to the next power of two, for the bound is public and a weight is not."""
+    numbers = [float(weight) for weight in weights.values() if isinstance(weight, Real)]
+    return float(2.0 ** np.ceil(np.log2(max([weight for weight in numbers if 0 < weight < np.inf], default=1.0))))

@@ -1,12 +1,11 @@
 """A plan of what goes wrong in a simulated run: message by message, and party by party."""
 
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Collection, Sequence
+from typing import Any, Literal
 
 import msgspec
 
 from tacit.core.entropy import Entropy
-from tacit.core.errors import ConfigError
 from tacit.core.suite import Party
 
 PHASE = 10.0
@@ -20,8 +19,8 @@ MESSAGE_ACTIONS: tuple[Action, ...] = ("drop", "delay", "duplicate", "reorder", 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that goes wrong. What is None matches everything.
 
-    The first five actions befall messages; "crash" ends a party before its `step`-th effect (a send or a wait, counted
-    from 0), and "silence" lets it listen but never answer.
+    The first five actions befall messages. "crash" ends a party before its `step`-th effect (a send or a wait, counted
+    from 0) or, with `message`, before it sends one of that kind; "silence" lets it listen but never answer.
     """
 
     action: Action
@@ -50,8 +49,13 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def stops(self, round_: int, step: int) -> bool:
-        """Says whether its party crashes now."""
-        return self.action == "crash" and self.round in (None, round_) and step >= self.step
+        """Says whether its party crashes before its next effect."""
+        return self.action == "crash" and self.message is None and self.round in (None, round_) and step >= self.step
+
+    def stops_sending(self, round_: int, to: Party, kind: str) -> bool:
+        """Says whether its party crashes instead of sending a message."""
+        named = self.message == kind and self.to in (None, to)
+        return self.action == "crash" and named and self.round in (None, round_)
 
     def mutes(self, round_: int) -> bool:
         """Says whether its party sends nothing in this round."""
@@ -87,15 +91,19 @@ def dropouts(parties: Sequence[Party], fraction: float, steps: int, entropy: Ent
     return [Fault(action="crash", party=party, step=entropy.below(steps)) for party in crashing]
 
 
-def problems(faults: Sequence[Fault], everyone: Sequence[Party]) -> list[str]:
-    """Returns what is wrong with a plan: faults of parties that are not there."""
+def plan(given: Any, everyone: Collection[Party], kinds: Collection[str]) -> tuple[tuple[Fault, ...], list[str]]:
+    """Returns the faults in a list of faults or plain dictionaries, and everything that is wrong with the list."""
+    if not isinstance(given, Sequence):
+        return (), [f"faults are a list of faults, not {given!r}"]
+    faults, wrong = [], []
+    for each in given:
+        try:
+            # A fault made in Python has not been checked yet, so it goes the same way as one from a file.
+            faults.append(msgspec.convert(msgspec.structs.asdict(each) if isinstance(each, Fault) else each, Fault))
+        except msgspec.ValidationError as error:
+            wrong.append(f"not a fault: {error}")
     named = {party for fault in faults for party in (fault.party, fault.to) if party is not None}
-    return [f"a fault names {party!r}, who is not in the federation" for party in sorted(named - set(everyone))]
-
-
-def plan(faults: object) -> tuple[Fault, ...]:
-    """Returns the faults in a list of faults or of plain dictionaries (from a scenario file)."""
-    try:
-        return tuple(msgspec.convert(fault, Fault) if isinstance(fault, dict) else fault for fault in faults or ())  # type: ignore[attr-defined]
-    except msgspec.ValidationError as error:
-        raise ConfigError(f"not a fault: {error}") from None
+    wrong += [f"a fault names {party!r}, who is not in the federation" for party in sorted(named - set(everyone))]
+    unknown = {fault.message for fault in faults if fault.message is not None} - set(kinds)
+    wrong += [f"a fault names {kind!r}, but the messages are {', '.join(kinds)}" for kind in sorted(unknown)]
+    return tuple(faults), wrong

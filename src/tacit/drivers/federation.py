@@ -1,28 +1,27 @@
 """A federation in one process: round after round of one protocol over the simulator."""
 
+import math
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
-
-import numpy as np
 
 from tacit.core.entropy import Entropy, SeededEntropy, SymbolicEntropy, SystemEntropy
 from tacit.core.errors import ConfigError, Drop, NotEnough
 from tacit.core.forms import unknowns
 from tacit.core.link import Link
-from tacit.core.messages import MAX_NAME, SESSION_BYTES, Address, Codec, Message
+from tacit.core.messages import MAX_MESSAGE, MAX_NAME, SESSION_BYTES, Address, Codec, Message
 from tacit.core.outcome import Outcome, Transcript
-from tacit.core.protocol import Protocol
+from tacit.core.protocol import Config, Protocol
 from tacit.core.suite import SERVER, Party, Suite, Update
 from tacit.crypto.keys import Identity, roster
 from tacit.crypto.suite import RealSuite
 from tacit.crypto.symbolic import SymbolicSuite, World
-from tacit.drivers import faults as fault_plans
-from tacit.drivers.faults import Fault
+from tacit.drivers.faults import Fault, plan
 from tacit.drivers.inbox import Inbox
 from tacit.drivers.simulator import Simulation, Task
 from tacit.protocols import find
-from tacit.vectors.fixedpoint import FixedPoint
+from tacit.vectors.fixedpoint import LARGEST, FixedPoint
 from tacit.vectors.symbolic import FormTable, SymbolicRing
 
 
@@ -54,19 +53,24 @@ class Federation:
         self.protocol: Protocol = find(protocol)
         self.parties = tuple(parties)
         self.everyone = self.protocol.everyone(self.parties)
-        self.faults = fault_plans.plan(faults)
+        kinds = [kind.__name__ for kind in self.protocol.messages]
+        self.faults, problems = plan(faults, self.everyone, kinds)
         self.round = 0
         self.last: Simulation | None = None
         """The last round as it was run, to look into after an abort."""
         self._record, self._seed, self._stand_ins = record, seed, dict(stand_ins or {})
-        problems = name_problems(self.parties) + fault_plans.problems(self.faults, self.everyone)
+        problems += name_problems(self.parties)
+        # The ring's own settings are looked at as given, so that they are reported beside the protocol's problems.
+        ring = {name: options.get(name, getattr(Config(), name)) for name in ("bits", "clip", "max_weight")}
+        problems += FixedPoint.problems(ring["bits"], ring["clip"], 1, ring["max_weight"])
         try:
             self.config = self.protocol.configure(options, self.parties)
-            problems += FixedPoint.problems(
-                self.config.bits, self.config.clip, self.config.summands(len(self.parties)), self.config.max_weight
-            )
+            summands = self.config.summands(len(self.parties))
+            problems += [] if problems else FixedPoint.problems(ring["bits"], ring["clip"], summands)
         except ConfigError as error:
             problems += error.problems
+        if not problems and entries * self.config.bits // 8 > MAX_MESSAGE:
+            problems.append(f"{entries} entries of {self.config.bits} bits do not fit a message of {MAX_MESSAGE} bytes")
         if problems:
             raise ConfigError(problems)
         self.states = {party: self.protocol.state() for party in self.everyone}
@@ -138,7 +142,9 @@ class Federation:
         clipped, notes = self._clipping(before)
         for suite in self.suites.values():
             suite.forget()
-        ended = [tasks[SERVER].average] if SERVER in tasks else list(finished.values())
+        # A server that crashed while it announced the sum has nothing to say; those who heard it have.
+        leading = tasks[SERVER].average if SERVER in tasks else None
+        ended = [leading] if leading is not None else list(finished.values())
         contributors = {party for average in ended if average is not None for party in average.contributors}
         return Outcome(
             average={party: average.vector for party, average in finished.items() if average is not None},
@@ -181,20 +187,37 @@ class Federation:
                 clipped[party] = count - before[party]
                 notes.append(
                     f"{party}: {clipped[party]} of {ring.entries} entries were cut off at ±{ring.clip:g}; "
-                    f"the largest is {ring.largest:.4g}, so pass clip={2 ** int(np.ceil(np.log2(ring.largest))):g}"
+                    f"the largest is {ring.largest:.4g}, {_cure(ring.largest)}"
                 )
                 warnings.warn(notes[-1], ClippedWarning, stacklevel=4)
         return clipped, tuple(notes)
 
 
+def _is_text(name: str) -> bool:
+    return name.encode(errors="ignore").decode() == name  # lone surrogates have no bytes
+
+
+def _cure(largest: float) -> str:
+    """Returns what to do about values that large: a clip of the next power of two, where there is one."""
+    if largest > LARGEST:
+        return "so look for what went wrong: no model has such values"
+    power = 2.0 ** math.ceil(math.log2(largest))
+    return f"so pass clip={power if power <= LARGEST else largest!r}".removesuffix(".0")
+
+
 def name_problems(parties: Sequence[Party]) -> list[str]:
     """Returns what is wrong with the names of parties."""
     problems = []
-    for party in dict.fromkeys(parties):
-        if not isinstance(party, str) or not party or len(party.encode()) > MAX_NAME:
+    times = Counter(parties)
+    for party in times:
+        if (
+            not isinstance(party, str)
+            or not 1 <= len(party.encode(errors="replace")) <= MAX_NAME
+            or not _is_text(party)
+        ):
             problems.append(f"{party!r} is no name: a name is text of 1 to {MAX_NAME} bytes")
         elif party == SERVER:
             problems.append(f"{SERVER!r} is the name of the server; call the party something else")
-        if parties.count(party) > 1:
-            problems.append(f"{parties.count(party)} parties are called {party!r}; names must differ")
+        if times[party] > 1:
+            problems.append(f"{times[party]} parties are called {party!r}; names must differ")
     return problems

@@ -44,7 +44,7 @@ class Simulation:
         self._codec = codec
         self._message_faults = [fault for fault in faults if fault.action in MESSAGE_ACTIONS]
         self._party_faults = {
-            party: [fault for fault in faults if fault.party == party and fault.action not in MESSAGE_ACTIONS]
+            party: [fault for fault in faults if fault.party in (None, party) and fault.action not in MESSAGE_ACTIONS]
             for party in self.tasks
         }
         self.waiting = set(self.tasks)
@@ -55,15 +55,19 @@ class Simulation:
 
     def run(self) -> None:
         """Runs until every party has finished, given up or crashed. Ends because every wait has a deadline."""
-        for task in self.tasks.values():
-            self._advance(task, None)
-        while self._events and self.waiting:
-            self.clock, _, party, event = heapq.heappop(self._events)
-            task = self.tasks[party]
-            if isinstance(event, bytes):
-                self._deliver(task, event)
-            if task.wait and (event == task.waits or task.inbox.ready(task.wait)):
-                self._advance(task, task.wait)
+        try:
+            for task in self.tasks.values():
+                self._advance(task, None)
+            while self._events and self.waiting:
+                self.clock, _, party, event = heapq.heappop(self._events)
+                task = self.tasks[party]
+                if isinstance(event, bytes):
+                    self._deliver(task, event)
+                if task.wait and (event == task.waits or task.inbox.ready(task.wait)):
+                    self._advance(task, task.wait)
+        finally:
+            for task in self.tasks.values():
+                task.run.close()
 
     def _deliver(self, task: Task, data: bytes) -> None:
         message = task.inbox.deliver(data)
@@ -80,6 +84,8 @@ class Simulation:
                 answer = None
                 task.steps += 1
                 if isinstance(effect, Send):
+                    if self._crashed(task, effect):
+                        return
                     self._send(task, effect.to, effect.message, effect.step)
                 elif task.inbox.ready(effect):
                     answer = task.inbox.collect(effect)
@@ -101,11 +107,17 @@ class Simulation:
             error.add_note(f"in party {task.link.me!r}, round {task.link.round}, after {task.steps} effects")
             raise
 
-    def _crashed(self, task: Task) -> bool:
-        if any(fault.stops(task.link.round, task.steps) for fault in self._party_faults[task.link.me]):
+    def _crashed(self, task: Task, sending: Send | None = None) -> bool:
+        link = task.link
+        for fault in self._party_faults[link.me]:
+            if sending is None:
+                task.crashed = task.crashed or fault.stops(link.round, task.steps)
+            else:
+                kind = type(sending.message).__name__
+                task.crashed = task.crashed or fault.stops_sending(link.round, sending.to, kind)
+        if task.crashed:
             task.run.close()
-            task.crashed = True
-            self.waiting.discard(task.link.me)
+            self.waiting.discard(link.me)
         return task.crashed
 
     def _send(self, task: Task, to: Party, message: Message, step: int) -> None:

@@ -150,7 +150,7 @@ class Sending:
     def __init__(self, link: Link, suite: Suite, config: CesarConfig, at: Neighbourhood, vector: Vector, mask: Mask):
         self.link, self.suite, self.config, self.at = link, suite, config, at
         self.entries, self.own = len(vector), np.flatnonzero(mask)
-        self.values = vector[self.own]
+        self.values = suite.ring.limited(vector)[self.own]
         self.receivers = list(at.view)
         self.seeds: dict[int, Secret] = {}
 
@@ -199,6 +199,7 @@ class Receiving:
         self.masks: dict[int, Mask] = {}
         self.kept: dict[int, Positions] = {}
         self.delivered: dict[int, Vector] = {}
+        self.listening = list(at.view)
         self.complete = self.done = False
         self.heard: tuple[int, ...] = ()
         self.total, self.weights = suite.ring.zeros(entries), np.zeros(entries)
@@ -213,26 +214,27 @@ class Receiving:
                 self.link.exclude(party, Drop.MALFORMED)
 
     async def ask(self, attempt: int) -> None:
-        """Sends each member its turn: to send, to release, or, if too few are left, to wait for us no longer."""
-        enough = len(self.selections) > self.config.masking
-        for i in self.selections:
-            asking = enough and not self.complete and attempt <= ATTEMPTS
-            turn = Turn(told(self.config, self, i) if asking else {}, complete=self.complete)
+        """Sends each neighbour its turn: to send, to release, or, if it is left out, to wait for us no longer."""
+        asking = not self.complete and len(self.selections) > self.config.masking and attempt <= ATTEMPTS
+        for i in self.listening:
+            member = i in self.selections
+            turn = Turn(told(self.config, self, i) if member and asking else {}, member and self.complete)
             await self.link.send(self.link.parties[i], turn, step=attempt)
-        self.done = not self.complete and not (enough and attempt <= ATTEMPTS)
+        self.listening = list(self.selections)
+        self.done = not asking and not self.complete
 
     async def collect(self, attempt: int) -> None:
         """Gathers masked models, and thereafter the releases."""
         members = [self.link.parties[i] for i in self.selections]
         if self.complete:
-            released = await self.link.gather(Release, members, 0, step=attempt, patience=2**attempt)
+            released = await self.link.gather(Release, members, 0, step=attempt, patience=4**attempt)
             if len(released) == len(members):
                 self.unmask({self.at.place(party): Secret(message.seed) for party, message in released.items()})
             self.done = True
             return
         enough = counts(self.masks) > self.config.masking
         kept = {i: np.flatnonzero(mask & enough) for i, mask in self.masks.items()}
-        received = await self.link.gather(Masked, members, 0, step=attempt, patience=2**attempt)
+        received = await self.link.gather(Masked, members, 0, step=attempt, patience=4**attempt)
         self.delivered = {}
         for party, message in received.items():
             i = self.at.place(party)
@@ -270,9 +272,10 @@ async def node(link: Link, update: Update, config: CesarConfig, suite: Suite, st
     for attempt in range(1, ATTEMPTS + 2):
         if not receiving.done:
             await receiving.ask(attempt)
-        # Neighbours of a node that dropped out are late by the time they waited for it, hence the growing patience.
+        # Whoever waits for a node that is gone keeps others waiting, hence patience that doubles from wait to wait.
         asking = [link.parties[k] for k in sending.receivers]
-        await sending.answer(await link.gather(Turn, asking, 0, step=attempt, patience=2**attempt), attempt)
+        turns = await link.gather(Turn, asking, 0, step=attempt, patience=2 * 4 ** (attempt - 1))
+        await sending.answer(turns, attempt)
         if not receiving.done:
             await receiving.collect(attempt)
 

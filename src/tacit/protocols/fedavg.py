@@ -97,7 +97,7 @@ async def server(link: Link, config: FedAvgConfig, suite: Suite, state: StarStat
     total = ring.zeros()
     for place in chosen:
         total += delivered[place]
-    return await announce(link, ring, state, chosen, total)
+    return await announce(link, ring, chosen, total)
 
 
 FEDAVG = Protocol(

@@ -34,10 +34,11 @@ everybody's shares stay to the end; otherwise it is aborted and nothing is unmas
 - The paper hides names behind pseudonyms so that the server must sample at random. It could still grind; use a policy.
 """
 
+import contextlib
 import hashlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import msgspec
 
@@ -143,12 +144,12 @@ class SharePair(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fie
 class SecAggConfig(StarConfig, frozen=True, kw_only=True):
     """Settings of `secagg`."""
 
-    neighbours: int | str = "all"
+    neighbours: Any = "all"
     """With how many others a user shares masks and keys: a number, or "all"."""
 
     def degree(self) -> int | None:
         """Returns the number of neighbours, None for all."""
-        return None if isinstance(self.neighbours, str) else self.neighbours
+        return self.neighbours if isinstance(self.neighbours, int) else None
 
     def holders(self, parties: int) -> int:
         """Returns how many users, at most, hold the shares of one."""
@@ -158,11 +159,12 @@ class SecAggConfig(StarConfig, frozen=True, kw_only=True):
     def problems(self, parties: Sequence[Party]) -> list[str]:
         """Returns every reason why these settings cannot work for these parties."""
         problems = super().problems(parties)
+        known = not problems  # how many take part
         if not (self.neighbours == "all" or (isinstance(self.neighbours, int) and self.neighbours >= 2)):
             problems.append(f'neighbours={self.neighbours!r} must be "all" or a number of at least 2')
-        if problems or self.threshold is None:
+        if self.threshold is None:
             return problems
-        holders = self.holders(len(parties))
+        holders = self.holders(len(parties)) if known else len(parties)
         if not 2 <= self.threshold <= holders:
             problems.append(
                 f"threshold={self.threshold} cannot hold: each secret has {holders} holders, so 2 to {holders}"
@@ -371,7 +373,7 @@ async def server(link: Link, config: SecAggConfig, suite: Suite, state: StarStat
     u1 = {
         u: (keys.c, keys.s, keys.signature)
         for u, keys in by_place(link, advertised).items()
-        if vouched(terms, u, terms.advertisement(u, keys.c, keys.s), keys.signature)
+        if vouched(terms, u, terms.advertisement(u, keys.c, keys.s), keys.signature) and usable(terms, u, keys)
     }
     u2 = star.select(link, policy, state, names(link, list(u1)), suite.entropy)
     link.require("users to sample from", u2, least)
@@ -421,7 +423,7 @@ async def server(link: Link, config: SecAggConfig, suite: Suite, state: StarStat
         if others:
             # p_{v,u} = −p_{u,v}: adding v's side of the masks takes the side of U5 off.
             suite.mask(total, *terms.pairwise(v, secrets.key(v, u1[v][1]), others))
-    return await star.announce(link, suite.ring, state, u5, total)
+    return await star.announce(link, suite.ring, u5, total)
 
 
 def by_place(link: Link, messages: Mapping[Party, M]) -> dict[int, M]:
@@ -439,6 +441,20 @@ def vouched(terms: Terms, u: int, statement: bytes, signature: bytes) -> bool:
     return True
 
 
+def usable(terms: Terms, u: int, keys: AdvertiseKeys) -> bool:
+    """Says whether others can agree on keys with a user's; whoever would make them abort is excluded instead."""
+    try:
+        probe = terms.suite.key_pair().secret
+        for public in (keys.c, keys.s):
+            terms.suite.agree(probe, public, "tacit/secagg/v1/probe", b"")
+    except WireError:
+        terms.link.exclude(terms.link.parties[u], Drop.MALFORMED)
+        return False
+    if keys.c == keys.s:
+        terms.link.exclude(terms.link.parties[u], Drop.BROKE_RULES)
+    return keys.c != keys.s
+
+
 @dataclass(frozen=True)
 class Recovery:
     """The shares that U7 gave, and the secrets they add up to."""
@@ -450,31 +466,32 @@ class Recovery:
     def seed(self, u: int, commitment: bytes) -> Secret:
         """Returns b_u of a user in U5."""
         shares = {w: self.opened[w].seeds[u] for w in self.holders(u) if u in self.opened[w].seeds}
-        b = self.secret(u, shares)
-        if self.terms.commitment(u, b) != commitment:
-            raise PeerFault(self.terms.link.parties[u], Drop.BAD_SHARE, "its seed does not fit its commitment")
-        return b
+        return self.secret(u, shares, lambda b: self.terms.commitment(u, b) == commitment)
 
     def key(self, v: int, public: bytes) -> Secret:
         """Returns s_v^SK of a user that shared its keys but is not in U5."""
         shares = {w: self.opened[w].keys[v] for w in self.holders(v) if v in self.opened[w].keys}
-        s = self.secret(v, shares)
-        if self.terms.suite.public(s) != public:
-            raise PeerFault(self.terms.link.parties[v], Drop.BAD_SHARE, "its key does not fit its public half")
-        return s
+        return self.secret(v, shares, lambda s: self.terms.suite.public(s) == public)
 
     def holders(self, u: int) -> list[int]:
         """Returns those in U7 who hold shares of a user's secrets."""
         return [w for w in self.circle.holders(u) if w in self.opened]
 
-    def secret(self, owner: int, shares: Mapping[int, bytes]) -> Secret:
-        """Returns a secret from shares of it."""
+    def secret(self, owner: int, shares: Mapping[int, bytes], fits: Callable[[Secret], bool]) -> Secret:
+        """Returns a secret from shares of it. If they do not fit, tries without each holder in turn."""
         link, threshold = self.terms.link, self.terms.threshold
         link.require(f"shares of a secret of {link.parties[owner]}", shares, threshold)
-        try:
-            return self.terms.suite.recover({w + 1: share for w, share in shares.items()}, threshold)
-        except WireError as error:
-            raise PeerFault(link.parties[owner], Drop.BAD_SHARE, str(error)) from None
+        for suspect in (None, *shares):
+            rest = {w + 1: share for w, share in shares.items() if w != suspect}
+            with contextlib.suppress(WireError):
+                secret = self.terms.suite.recover(rest, threshold)
+                if fits(secret):
+                    if suspect is not None:
+                        link.exclude(link.parties[suspect], Drop.BAD_SHARE)
+                    return secret
+        raise WireError(
+            f"the shares of a secret of {link.parties[owner]} do not fit together; a holder lied, or its owner"
+        )
 
 
 SECAGG = Protocol(

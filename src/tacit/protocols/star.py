@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 
 from tacit.core.entropy import Entropy
-from tacit.core.errors import Drop, WireError
+from tacit.core.errors import ConfigError, Drop, WireError
 from tacit.core.link import Link
 from tacit.core.messages import Message
 from tacit.core.outcome import Average
@@ -51,11 +51,16 @@ class StarConfig(Config, frozen=True, kw_only=True):
     def problems(self, parties: Sequence[Party]) -> list[str]:
         """Returns every reason why these settings cannot work for these parties."""
         problems = super().problems(parties)
+        try:
+            policy = self.policy()
+            everyone = isinstance(participation_from(self.participation), Everyone)
+        except ConfigError as error:
+            return [*problems, *error.problems]
         if self.sampled is None and self.oversampled is not None:
             problems.append("oversampled=E0 goes with sampled=E; set both or neither")
-        if self.sampled is not None and not isinstance(participation_from(self.participation), Everyone):
+        if self.sampled is not None and not everyone:
             problems.append("sampled= and participation= both say who takes part; set one of them")
-        return problems + self.policy().problems(len(parties))
+        return problems + policy.problems(len(parties))
 
     def bound(self, parties: Sequence[Party]) -> Self:
         """Returns the settings with the policy filled in for these parties."""
@@ -85,7 +90,11 @@ def select(
 ) -> list[int]:
     """Returns the places of those to ask this round."""
     counts = np.array([state.counts.get(party, 0) for party in link.parties])
-    return policy.select(positions(link, present), counts, entropy)
+    asked = policy.select(positions(link, present), counts, entropy)
+    # Being asked counts, not being summed: a batch that keeps losing a member would else be asked for ever.
+    for party in names(link, asked):
+        state.counts[party] = state.counts.get(party, 0) + 1
+    return asked
 
 
 def unpacked(link: Link, ring: Ring, received: Mapping[Party, memoryview]) -> dict[int, Vector]:
@@ -100,13 +109,11 @@ def unpacked(link: Link, ring: Ring, received: Mapping[Party, memoryview]) -> di
     return vectors
 
 
-async def announce(link: Link, ring: Ring, state: StarState, chosen: Sequence[int], total: Vector) -> Average:
+async def announce(link: Link, ring: Ring, chosen: Sequence[int], total: Vector) -> Average:
     """Sends the sum to everyone on the roster and returns the average."""
     result = Sum(to_bitmap(chosen, len(link.parties)), memoryview(ring.pack(total)))
     for party in link.parties:
         await link.send(party, result)
-    for party in names(link, chosen):
-        state.counts[party] = state.counts.get(party, 0) + 1
     return Average(ring.mean(total), names(link, chosen))
 
 

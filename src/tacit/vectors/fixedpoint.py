@@ -109,6 +109,15 @@ class FixedPoint(Ring):
             encoded[self.entries + place] = weight >> place * self.limb_bits & lowest
         return encoded
 
+    def limited(self, vector: Vector) -> Vector:
+        """Returns a vector cut off at the clip, and counts what was cut off; for those that encode it several times."""
+        magnitudes = np.abs(vector)
+        beyond = int(np.count_nonzero(magnitudes > self.clip))
+        if not beyond:
+            return vector
+        self.clipped, self.largest = self.clipped + beyond, max(self.largest, float(magnitudes.max()))
+        return np.clip(vector, -self.clip, self.clip)
+
     def values(self, vector: Vector, part: float = 1.0) -> Vector:
         """Returns that part (above 0, up to 1) of a vector of any length as ring elements, without a weight."""
         encoded = np.empty(len(vector), self.dtype)

@@ -54,6 +54,10 @@ class SymbolicRing(Ring):
         encoded[-1] = weight if isinstance(weight, Form) else Form({("one",): weight})
         return encoded
 
+    def limited(self, vector: Vector) -> Vector:
+        """Returns the vector: unknowns have no size."""
+        return vector
+
     def values(self, vector: Vector, part: float = 1.0) -> Vector:
         """Returns that part of a symbolic vector. Numbers in it are public: so many times the constant `("one",)`."""
         forms = np.empty(len(vector), dtype=object)
