@@ -5,6 +5,7 @@ indexes it exactly as it does a vector of numbers.
 """
 
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -12,6 +13,17 @@ from numpy.typing import NDArray
 
 Unknown: TypeAlias = tuple[Any, ...]
 """A basis element: a kind ("input", "mask", …), whose it is, and which entry of the vector."""
+
+
+def _exact(number: Any) -> Any:
+    """Returns a float as the simple fraction that it is closest to, if there is one; 1/9 is then a ninth.
+
+    Protocols are run on floats, but whether two sums tell a vector apart depends on exact coefficients.
+    """
+    if not isinstance(number, float | np.floating):
+        return number if isinstance(number, Fraction) else int(number)
+    simple = Fraction(float(number)).limit_denominator(10**6)
+    return simple if float(simple) == number else Fraction(float(number))
 
 
 class Form:
@@ -44,14 +56,13 @@ class Form:
     def __mul__(self, factor: Any) -> "Form":
         if isinstance(factor, Form):
             return NotImplemented
-        return Form({unknown: factor * value for unknown, value in self.terms.items()})
+        exact = _exact(factor)
+        return Form({unknown: exact * value for unknown, value in self.terms.items()})
 
     __rmul__ = __mul__
 
     def __truediv__(self, divisor: Any) -> "Form":
-        if isinstance(divisor, Form):
-            return NotImplemented
-        return Form({unknown: value / divisor for unknown, value in self.terms.items()})
+        return NotImplemented if isinstance(divisor, Form) else self * (1 / _exact(divisor))
 
     def __bool__(self) -> bool:
         raise TypeError("a protocol may not branch on the value of an unknown")

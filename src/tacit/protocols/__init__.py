@@ -2,7 +2,11 @@
 
 from tacit.core.errors import ConfigError
 from tacit.core.protocol import Protocol
+from tacit.protocols.admm import ADMM
+from tacit.protocols.cesar import CESAR
 from tacit.protocols.fedavg import FEDAVG
+from tacit.protocols.gossip import GOSSIP
+from tacit.protocols.pushsum import PUSHSUM
 from tacit.protocols.secagg import SECAGG
 
 REGISTRY: dict[str, Protocol] = {
@@ -10,6 +14,10 @@ REGISTRY: dict[str, Protocol] = {
     for protocol in (
         FEDAVG,
         SECAGG,
+        GOSSIP,
+        ADMM,
+        PUSHSUM,
+        CESAR,
     )
 }
 

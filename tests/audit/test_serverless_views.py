@@ -1,0 +1,97 @@
+"""What neighbours can work out from the serverless protocols, computed from the coroutines that run."""
+
+import networkx as nx
+import pytest
+
+import tacit
+from tacit.audit.linear import RowSpace
+from tacit.core.forms import Form
+from tacit.designs import graphs
+from tacit.drivers.faults import Fault
+
+# The counterexample to Theorem 5 of paper 004: View(k) = {i, j, q}, View(l) = {i, j, q, m}.
+I, J, Q, M, K, L = range(6)  # noqa: E741
+NESTED = nx.Graph([(K, I), (K, J), (K, Q), (L, I), (L, J), (L, Q), (L, M), (M, I), (M, J)])
+
+
+def exposed(protocol, parties, coalition, rounds=1, **options):
+    """Returns whose vectors a coalition can work out."""
+    names = tuple(f"p{i}" for i in range(parties))
+    members = {f"p{i}" for i in coalition}
+    federation = tacit.Federation(protocol, names, 1, symbolic=True, record=True, allow_leaks=True, **options)
+    seen = []
+    for _ in range(rounds):
+        transcript = federation.average_unknowns().transcript
+        for passed in transcript:
+            if {passed.envelope.address.sender, passed.envelope.address.to} & members:
+                seen.append(passed.envelope)
+    rows = federation.world.knowledge(members, seen).rows(0)
+    drawn = {unknown for row in rows for unknown in row.terms if unknown[0] in ("lambda0", "y0")}
+    own = [("input", name, 0) for name in members] + [unknown for unknown in drawn if unknown[1][0] in members]
+    space = RowSpace([*rows, *(Form({unknown: 1}) for unknown in own)], [("input", name, 0) for name in names])
+    return sorted(
+        int(unknown[1][1:]) for unknown in space.exposed() if unknown[0] == "input" and unknown[1] not in members
+    )
+
+
+@pytest.mark.parametrize("s", [1, 2])
+def test_two_colluding_receivers_with_nested_views_expose_the_difference(s):
+    """With s = 2 Theorem 5 promises protection against two colluders; the sums at l and k differ by v_m."""
+    # Everybody needs three neighbours for s = 2; the views of k and l stay as they are.
+    graph = NESTED if s == 1 else nx.Graph([*NESTED.edges, (M, Q), (I, J), (I, Q)])
+    assert exposed("cesar", 6, [K, L], graph=graph, masking=s) == [M]
+
+
+def test_one_receiver_alone_learns_nobody():
+    for k in range(6):
+        assert exposed("cesar", 6, [k], graph=NESTED) == []
+
+
+def test_girth_5_protects_against_two_receivers():
+    petersen = graphs.regular(10, 3, 5)
+    for k in range(10):
+        for other in range(k):
+            assert exposed("cesar", 10, [k, other], graph=petersen) == []
+
+
+def test_a_late_model_does_not_single_its_sender_out():
+    """p3's masked model reaches p0 after the round was redone without it. Both sums together would give p3 away."""
+    graph = graphs.complete(5)
+    late = Fault(action="delay", party="p3", to="p0", message="Masked", seconds=45)
+    names = tuple(f"p{i}" for i in range(5))
+    federation = tacit.Federation("cesar", names, 1, symbolic=True, record=True, graph=graph, faults=[late])
+    outcome = federation.average_unknowns()
+    seen = [p.envelope for p in outcome.transcript if "p0" in (p.envelope.address.to, p.envelope.address.sender)]
+    kinds = [envelope.address.kind for envelope in seen if envelope.address.sender == "p3"]
+    assert "Masked" in kinds, "the late model must be part of what p0 saw"
+    assert federation.last.tasks["p0"].average.contributors == ("p0", "p1", "p2", "p4")
+    rows = federation.world.knowledge({"p0"}, seen).rows(0)
+    space = RowSpace([*rows, Form({("input", "p0", 0): 1})], [("input", name, 0) for name in names])
+    assert [unknown for unknown in space.exposed() if unknown[0] == "input"] == [("input", "p0", 0)]
+    assert space.determines(Form({("input", name, 0): 1 for name in ("p1", "p2", "p4")}))
+
+
+def test_gossip_shows_neighbours_everything():
+    assert exposed("gossip", 6, [0], graph="ring") == [1, 5]
+
+
+@pytest.mark.parametrize(("iterations", "count"), list(enumerate([0, 0, 0, 0, 2, 8, 8, 8], start=1)))
+def test_admm_in_nine_peers_one_curious(iterations, count):
+    """Theorem III.2 promises 7 safe iterations; the fifth exposes two peers, the sixth everybody."""
+    assert len(exposed("admm", 9, [0], group_size=3, iterations=iterations)) == count
+
+
+@pytest.mark.parametrize(("iterations", "count"), [(5, 0), (6, 14)])
+def test_admm_in_fifteen_peers_one_curious(iterations, count):
+    assert len(exposed("admm", 15, [0], group_size=3, iterations=iterations)) == count
+
+
+def test_masked_admm_holds_up_to_the_gap():
+    for coalition in ([0], [0, 1], [0, 4], [0, 1, 2], [0, 4, 8]):
+        assert exposed("admm", 9, coalition, group_size=3, iterations=4, masked=True) == []
+
+
+def test_masked_pushsum_shows_only_sums():
+    graph = nx.DiGraph([(i, (i + hop) % 6) for i in range(6) for hop in (1, 2, 3)])
+    assert exposed("pushsum", 6, [0], graph=graph) == [3, 4, 5]
+    assert exposed("pushsum", 6, [0], graph=graph, masked=True) == []
