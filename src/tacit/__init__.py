@@ -1,5 +1,6 @@
 """Tacit: average models with people you don't fully trust, and know exactly what still leaks."""
 
+from tacit.audit.report import Report, audit
 from tacit.core.errors import (
     ConfigError,
     LeakRefused,
@@ -22,10 +23,12 @@ __all__ = [
     "LeakRefused",
     "NotEnough",
     "PeerFault",
+    "Report",
     "TacitError",
     "TransportError",
     "Update",
     "WireError",
     "aggregate",
+    "audit",
 ]
 __version__ = "0.1.0"

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import tacit
+from tacit.audit.views import View
 from tacit.core.forms import Form
 from tacit.core.suite import SERVER
 from tacit.drivers.faults import Fault
@@ -47,9 +48,9 @@ def view(coalition, *, onlooker=False, **options):
         for passed in outcome.transcript
         if onlooker or passed.envelope.address.to in coalition or passed.envelope.address.sender in coalition
     ]
-    known = federation.world.knowledge(coalition, seen)
+    known = View(federation.world, coalition, dict(enumerate(seen)))
     own = [sum_of([party]) for party in coalition if party != SERVER]
-    return outcome, known.rows(0) + own
+    return outcome, [each.vector[0] for each in known.vectors] + own
 
 
 def exposed(rows):
@@ -139,7 +140,9 @@ def test_fedavg_shows_the_server_everything():
     federation = tacit.Federation("fedavg", PARTIES, 1, symbolic=True, record=True)
     outcome = federation.average_unknowns()
     seen = [passed.envelope for passed in outcome.transcript if passed.envelope.address.to == SERVER]
-    assert exposed(federation.world.knowledge([SERVER], seen).rows(0)) == list(PARTIES)
+    assert exposed(
+        [known.vector[0] for known in View(federation.world, [SERVER], dict(enumerate(seen))).vectors]
+    ) == list(PARTIES)
 
 
 def test_symbolic_and_real_runs_exchange_the_same_messages():

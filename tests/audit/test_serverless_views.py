@@ -5,6 +5,7 @@ import pytest
 
 import tacit
 from tacit.audit.linear import RowSpace
+from tacit.audit.views import View
 from tacit.core.forms import Form
 from tacit.designs import graphs
 from tacit.drivers.faults import Fault
@@ -25,7 +26,7 @@ def exposed(protocol, parties, coalition, rounds=1, **options):
         for passed in transcript:
             if {passed.envelope.address.sender, passed.envelope.address.to} & members:
                 seen.append(passed.envelope)
-    rows = federation.world.knowledge(members, seen).rows(0)
+    rows = [known.vector[0] for known in View(federation.world, members, dict(enumerate(seen))).vectors]
     drawn = {unknown for row in rows for unknown in row.terms if unknown[0] in ("lambda0", "y0")}
     own = [("input", name, 0) for name in members] + [unknown for unknown in drawn if unknown[1][0] in members]
     space = RowSpace([*rows, *(Form({unknown: 1}) for unknown in own)], [("input", name, 0) for name in names])
@@ -65,7 +66,7 @@ def test_a_late_model_does_not_single_its_sender_out():
     kinds = [envelope.address.kind for envelope in seen if envelope.address.sender == "p3"]
     assert "Masked" in kinds, "the late model must be part of what p0 saw"
     assert federation.last.tasks["p0"].average.contributors == ("p0", "p1", "p2", "p4")
-    rows = federation.world.knowledge({"p0"}, seen).rows(0)
+    rows = [known.vector[0] for known in View(federation.world, {"p0"}, dict(enumerate(seen))).vectors]
     space = RowSpace([*rows, Form({("input", "p0", 0): 1})], [("input", name, 0) for name in names])
     assert [unknown for unknown in space.exposed() if unknown[0] == "input"] == [("input", "p0", 0)]
     assert space.determines(Form({("input", name, 0): 1 for name in ("p1", "p2", "p4")}))

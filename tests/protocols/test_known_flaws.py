@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import tacit
+from tacit.audit.views import View
 from tacit.core.forms import Form
 from tacit.core.suite import SERVER, Update
 from tacit.crypto.masks import add_masks
@@ -109,7 +110,8 @@ def test_weights_are_not_sent_in_clear():
     federation = tacit.Federation("secagg", PARTIES, 1, symbolic=True, record=True)
     outcome = federation.average_unknowns()
     seen = [passed.envelope for passed in outcome.transcript if passed.envelope.address.to == SERVER]
-    weights = [vector[-1] for vector in federation.world.knowledge([SERVER], seen).vectors]
+    view = View(federation.world, [SERVER], dict(enumerate(seen)))
+    weights = [known.vector[-1] for known in view.vectors]
     everything = Form({("input", party, 1): 1 for party in PARTIES})
     alone = [form for form in weights if form.terms.keys() <= everything.terms.keys()]
     assert alone == []

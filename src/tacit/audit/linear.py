@@ -1,8 +1,8 @@
 """The linear view: which unknowns follow from the forms that a coalition knows.
 
 Every form is a row over unknowns. An unknown is exposed exactly when its unit vector lies in the row space. Rows are
-eliminated modulo a prime of 61 bits, with coefficients taken as the exact rationals that their floats are, so there is
-no tolerance to choose: a wrong answer would need a determinant that happens to be divisible by that prime.
+eliminated modulo a prime of 521 bits, with coefficients taken as the exact rationals that their floats are, so there
+is no tolerance to choose: a wrong answer would need a determinant that happens to be divisible by that prime.
 """
 
 from collections import Counter, defaultdict
@@ -11,13 +11,15 @@ from fractions import Fraction
 
 from tacit.core.forms import Form, Unknown
 
-PRIME = 2**61 - 1
+PRIME = 2**521 - 1
+"""Large, so that the fractions of a recipe can be read back from their residues."""
 
 
-def residue(value: object) -> int:
+def residue(value: int | float | Fraction) -> int:
     """Returns a number as an element of the prime field."""
-    exact = Fraction(value)  # type: ignore[arg-type]
-    return exact.numerator * pow(exact.denominator, -1, PRIME) % PRIME
+    exact = Fraction(value)
+    inverse: int = pow(exact.denominator, -1, PRIME)
+    return exact.numerator * inverse % PRIME
 
 
 class RowSpace:

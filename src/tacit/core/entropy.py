@@ -85,6 +85,24 @@ class SeededEntropy(Entropy):
         return drawn
 
 
+class RecordingEntropy(SeededEntropy):
+    """Remembers the secret vectors it gave, so that an audit can show what their owner could have done with them."""
+
+    def __init__(self, *path: int | str | bytes) -> None:
+        super().__init__(*path)
+        self.drawn_vectors: list[NDArray[Any]] = []
+
+    def drawn(self, name: str, sampler: Callable[[Entropy], float]) -> Any:
+        """Returns a secret number drawn by a sampler."""
+        self.drawn_vectors.append(np.array([super().drawn(name, sampler)]))
+        return self.drawn_vectors[-1][0]
+
+    def uniform(self, name: str, length: int) -> NDArray[Any]:
+        """Returns a secret vector uniform in [0, 1)."""
+        self.drawn_vectors.append(super().uniform(name, length))
+        return self.drawn_vectors[-1]
+
+
 class SymbolicEntropy(SeededEntropy):
     """For audits: public choices (who is sampled) stay concrete, secret vectors become unknowns."""
 

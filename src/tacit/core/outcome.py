@@ -61,6 +61,8 @@ class Transcript:
     """Everything the courier carried in one round, sealed as it was. Opening it takes a party's own keys."""
 
     passed: list[Passed] = field(default_factory=list)
+    federation: Any = field(default=None, repr=False)
+    """Who exchanged it, for whoever holds their keys."""
 
     def __iter__(self) -> Iterator[Passed]:
         return iter(self.passed)

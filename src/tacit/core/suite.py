@@ -153,7 +153,7 @@ class Suite(ABC):
 
     @abstractmethod
     def seed(self) -> Secret:
-        """Draws a fresh mask seed."""
+        """Draws a fresh secret."""
 
     @abstractmethod
     def commit(self, secret: Secret, context: bytes) -> bytes:

@@ -25,8 +25,9 @@ class RealSuite(Suite):
     def __init__(self, identity: Identity, roster: Mapping[Party, Member], entropy: Entropy, ring: Ring) -> None:
         self.me, self.entropy, self.ring = identity.name, entropy, ring
         self._signing = Ed25519PrivateKey.from_private_bytes(identity.signing.reveal())
-        self._identity = identity
-        self._roster = roster
+        self.identity, self.roster = identity, roster
+        self.made: list[Secret] = []
+        """The secrets drawn since the last `forget`, in order."""
         self._loaded: dict[bytes, tuple[X25519PrivateKey, bytes]] = {}
         self._shared: dict[Party, bytes] = {}
         self._channels: dict[tuple[Party, bytes], Secret] = {}
@@ -42,10 +43,11 @@ class RealSuite(Suite):
     def forget(self) -> None:
         """Drops the keys of past rounds."""
         self._loaded.clear()
+        self.made.clear()
 
     def key_pair(self) -> KeyPair:
         """Makes a fresh X25519 key."""
-        secret = Secret(self.entropy.bytes(32))
+        secret = self.seed()
         return KeyPair(secret, self.public(secret))
 
     def public(self, secret: Secret) -> bytes:
@@ -59,9 +61,9 @@ class RealSuite(Suite):
 
     def pairwise(self, peer: Party, label: str, context: bytes) -> Secret:
         """Returns HKDF of the X25519 secret that our identity shares with the peer's."""
-        own, public = self._roster[self.me].channel_key, self._roster[peer].channel_key
+        own, public = self.roster[self.me].channel_key, self.roster[peer].channel_key
         if peer not in self._shared:
-            private = X25519PrivateKey.from_private_bytes(self._identity.channel.reveal())
+            private = X25519PrivateKey.from_private_bytes(self.identity.channel.reveal())
             self._shared[peer] = _exchanged(private, public)
         return _derived(self._shared[peer], label, context, own, public)
 
@@ -75,8 +77,9 @@ class RealSuite(Suite):
     words = staticmethod(masks.words)
 
     def seed(self) -> Secret:
-        """Draws a fresh 256-bit mask seed."""
-        return Secret(self.entropy.bytes(32))
+        """Draws a fresh 256-bit secret."""
+        self.made.append(Secret(self.entropy.bytes(32)))
+        return self.made[-1]
 
     def commit(self, secret: Secret, context: bytes) -> bytes:
         """Returns SHA-256 of a seed in its context; hiding because seeds are uniform 256-bit strings."""
@@ -103,7 +106,7 @@ class RealSuite(Suite):
     def verify(self, signer: Party, statement: bytes, signature: bytes) -> None:
         """Raises PeerFault unless `signer` signed the statement."""
         try:
-            Ed25519PublicKey.from_public_bytes(self._roster[signer].verify_key).verify(signature, statement)
+            Ed25519PublicKey.from_public_bytes(self.roster[signer].verify_key).verify(signature, statement)
         except InvalidSignature:
             raise PeerFault(signer, Drop.BAD_SIGNATURE) from None
 

@@ -1,23 +1,19 @@
 """The symbolic `Suite`: keys are tokens, masks are unknowns, and who knows what follows from rules.
 
 Every token is a byte string as long as the real thing (packed vectors apart), so messages are encoded, limited, sealed
-and scheduled by the very code that a real run uses. A `World` remembers what each byte string stands for. After the
-run, `World.knowledge` takes what a coalition made and saw and closes it under the rules: it knows a token if a member
-made it, if it can open a message that carries it, derive it from a private key it holds, or holds enough of its shares.
+and scheduled by the very code that a real run uses. A `World` remembers what each byte string stands for, so that an
+audit can say afterwards what a coalition knows (`tacit.audit.views`).
 """
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, TypeAlias
-
-import msgspec
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
 
 from tacit.core.entropy import Entropy
 from tacit.core.errors import Drop, PeerFault, WireError
-from tacit.core.forms import Form, unknowns
-from tacit.core.messages import Envelope
+from tacit.core.forms import unknowns
 from tacit.core.suite import KeyPair, Party, Ring, Secret, Suite, Vector
 from tacit.crypto import masks
 
@@ -84,18 +80,6 @@ class Commitment:
 Meaning: TypeAlias = Made | Public | Agreed | Sealed | Signature | Share | Commitment
 
 
-@dataclass
-class Knowledge:
-    """What a coalition knows: tokens, and linear forms in the unknowns."""
-
-    tokens: set[bytes] = field(default_factory=set)
-    vectors: list[Vector] = field(default_factory=list)
-
-    def rows(self, entry: int) -> list[Form]:
-        """Returns the known forms at one entry of the vector."""
-        return [vector[entry] for vector in self.vectors if entry < len(vector)]
-
-
 class World:
     """Remembers what every token of a symbolic run stands for."""
 
@@ -135,101 +119,24 @@ class World:
         """Returns the public half of a private key."""
         return self.token(Public(secret), 32)
 
-    def secrets(self, coalition: Collection[Party]) -> Iterator[bytes]:
-        """Yields the tokens that members of a coalition made."""
-        for token, meaning in self._meanings.items():
-            if isinstance(meaning, Made) and meaning.by in coalition:
-                yield token
+    def made_by(self, party: Party) -> list[bytes]:
+        """Returns the tokens that a party drew, in order, but for its identity."""
+        drawn = (
+            token for token, meaning in self._meanings.items() if isinstance(meaning, Made) and meaning.by == party
+        )
+        return [token for token in drawn if token != self._identities.get(party)]
 
-    def agreements(self) -> dict[bytes, list[bytes]]:
-        """Returns, for each private key, the keys that were agreed with it."""
-        found: dict[bytes, list[bytes]] = defaultdict(list)
+    def agreements(self) -> dict[bytes, list[tuple[bytes, bytes]]]:
+        """Returns, for each private key, the other side's public half and the key agreed with it."""
+        found: dict[bytes, list[tuple[bytes, bytes]]] = defaultdict(list)
         for meaning, token in self._tokens.items():
             if isinstance(meaning, Agreed):
                 for public in meaning.between:
                     private = self._meanings[public]
+                    other = next(iter(meaning.between - {public}), public)
                     if isinstance(private, Public):
-                        found[private.of].append(token)
+                        found[private.of].append((other, token))
         return found
-
-    def knowledge(self, coalition: Collection[Party], seen: Iterable[Envelope]) -> Knowledge:
-        """Returns everything that follows from the coalition's own secrets and the envelopes it saw."""
-        return _Closure(self, coalition, seen).run()
-
-
-class _Closure:
-    """Applies the rules until nothing new follows."""
-
-    def __init__(self, world: World, coalition: Collection[Party], seen: Iterable[Envelope]) -> None:
-        self.world = world
-        self.known = Knowledge()
-        self.visible: set[bytes] = set()
-        self.shares: dict[bytes, dict[int, int]] = defaultdict(dict)  # secret -> holder -> threshold
-        self.waiting: dict[bytes, list[bytes]] = defaultdict(list)  # key -> sealed plaintexts
-        self.fresh: list[bytes] = []
-        self.agreements = world.agreements()
-        for token in world.secrets(coalition):
-            self.learn(token)
-        for envelope in seen:
-            self.see(envelope.sealed)
-
-    def run(self) -> Knowledge:
-        """Returns the closure."""
-        while self.fresh:
-            token = self.fresh.pop()
-            if token in self.world.masked:
-                self.known.vectors.append(unknowns("mask", token, self.world.masked[token]))
-            # One private half is enough: public halves are shown around, so the other one counts as seen.
-            for agreed in self.agreements[token]:
-                self.learn(agreed)
-            for plaintext in self.waiting.pop(token, ()):
-                self.read(plaintext)
-        return self.known
-
-    def learn(self, token: bytes) -> None:
-        """Adds a token to what is known."""
-        if token not in self.known.tokens:
-            self.known.tokens.add(token)
-            self.fresh.append(token)
-
-    def see(self, data: bytes) -> None:
-        """Takes in one byte string."""
-        if data in self.visible:
-            return
-        self.visible.add(data)
-        vector = self.world.vector_of(data)
-        if vector is not None:
-            self.known.vectors.append(vector)
-        meaning = self.world.meaning(data)
-        if isinstance(meaning, Sealed):
-            if meaning.key in self.known.tokens:
-                self.read(meaning.plaintext)
-            else:
-                self.waiting[meaning.key].append(meaning.plaintext)
-        elif isinstance(meaning, Share):
-            holders = self.shares[meaning.secret]
-            holders[meaning.holder] = meaning.threshold
-            if len(holders) >= meaning.threshold:
-                self.learn(meaning.secret)
-        elif isinstance(meaning, Made | Agreed):  # a secret sent in clear
-            self.learn(data)
-
-    def read(self, plaintext: bytes) -> None:
-        """Takes in every byte string inside an encoded message."""
-        for data in _byte_strings(msgspec.msgpack.decode(plaintext)):
-            self.see(data)
-
-
-def _byte_strings(value: Any) -> Iterator[bytes]:
-    if isinstance(value, bytes):
-        yield value
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from _byte_strings(key)
-            yield from _byte_strings(item)
-    elif isinstance(value, Sequence) and not isinstance(value, str):
-        for item in value:
-            yield from _byte_strings(item)
 
 
 class SymbolicSuite(Suite):

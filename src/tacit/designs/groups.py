@@ -151,7 +151,8 @@ def groups(n: int, size: int) -> Groups:
     As many as there can be where a construction is known; otherwise as many as were found. The same call always gives
     the same partitions, and they have been verified.
     """
-    return Groups.of(n, size, max(_ways(n, size), key=len))
+    found = max(_ways(n, size), key=len)
+    return Groups.of(n, size, found)
 
 
 def _ways(n: int, size: int) -> Iterator[Sequence[Sequence[Sequence[int]]]]:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tacit.core.entropy import Entropy, SeededEntropy, SymbolicEntropy, SystemEntropy
+from tacit.core.entropy import Entropy, RecordingEntropy, SeededEntropy, SymbolicEntropy, SystemEntropy
 from tacit.core.errors import ConfigError, Drop, NotEnough
 from tacit.core.forms import unknowns
 from tacit.core.link import Link
@@ -56,6 +56,9 @@ class Federation:
         kinds = [kind.__name__ for kind in self.protocol.messages]
         self.faults, problems = plan(faults, self.everyone, kinds)
         self.round = 0
+        self.entries = entries
+        self.inputs: list[Mapping[Party, Update]] = []
+        """What parties brought, round by round, if it is recorded."""
         self.last: Simulation | None = None
         """The last round as it was run, to look into after an abort."""
         self._record, self._seed, self._stand_ins = record, seed, dict(stand_ins or {})
@@ -86,6 +89,9 @@ class Federation:
     def _entropy(self, name: str) -> Entropy:
         return SystemEntropy() if self._seed is None else SeededEntropy(self._seed, name)
 
+    def _recording(self, party: Party) -> Entropy:
+        return SystemEntropy() if self._seed is None else RecordingEntropy(self._seed, f"party {party}")
+
     def _real_suites(self, entries: int) -> dict[Party, Suite]:
         config = self.config
         identities = [Identity.generate(party, self._entropy(f"identity {party}")) for party in self.everyone]
@@ -94,7 +100,7 @@ class Federation:
             identity.name: RealSuite(
                 identity,
                 public,
-                self._entropy(f"party {identity.name}"),
+                self._entropy(f"party {identity.name}") if not self._record else self._recording(identity.name),
                 FixedPoint(config.bits, config.clip, config.summands(len(self.parties)), entries, config.max_weight),
             )
             for identity in identities
@@ -110,18 +116,23 @@ class Federation:
             for party in self.everyone
         }
 
-    def average_unknowns(self) -> Outcome:
-        """Runs one round on unknowns: ("input", party, entry) for vectors, ("input", party, "weight") for weights."""
-        entries = self._any_suite.ring.length - 1
+    def average_unknowns(self, drift: str = "static") -> Outcome:
+        """Runs one round on unknowns: ("input", party, entry), and one more entry for the weight.
+
+        With "static" drift they are the same in every round; with "free" the owner is (party, round).
+        """
         updates = {}
         for party in self.parties:
-            vector = unknowns("input", party, entries + 1)
-            updates[party] = Update(vector[:entries], vector[entries])
+            owner = party if drift == "static" else (party, self.round + 1)
+            vector = unknowns("input", owner, self.entries + 1)
+            updates[party] = Update(vector[:-1], vector[-1])
         return self.average(updates)
 
     def average(self, updates: Mapping[Party, Update]) -> Outcome:
         """Runs one round and returns its outcome; raises the server's error, or the first one if nobody finished."""
         self.round += 1
+        if self._record:
+            self.inputs.append(dict(updates))
         self.last = simulation = Simulation(
             [self._task(party, updates) for party in self.everyone], self._codec, self.faults, record=self._record
         )
@@ -140,8 +151,11 @@ class Federation:
         if not finished:
             raise next(iter(failed.values()), NotEnough("parties that finished", 0, 1, dropped))
         clipped, notes = self._clipping(before)
-        for suite in self.suites.values():
-            suite.forget()
+        if simulation.transcript is not None:
+            simulation.transcript.federation = self
+        else:
+            for suite in self.suites.values():
+                suite.forget()
         # A server that crashed while it announced the sum has nothing to say; those who heard it have.
         leading = tasks[SERVER].average if SERVER in tasks else None
         ended = [leading] if leading is not None else list(finished.values())

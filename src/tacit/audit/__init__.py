@@ -1,0 +1,1 @@
+"""What a coalition can learn, computed from the code that runs."""

@@ -1,0 +1,150 @@
+"""What a coalition knows after a symbolic run: the closure of what its members made and what they saw.
+
+It knows a token if a member made it, if it can open a message that carries it, derive it from a private key it holds,
+or holds enough of its shares. Nothing here knows any protocol: messages are walked for byte strings, and the `World`
+says what each one stands for. How each thing came to be known is kept, so that an attack can be replayed on a real
+transcript.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import msgspec
+
+from tacit.core.forms import Form, unknowns
+from tacit.core.messages import Envelope
+from tacit.core.suite import Party, Vector
+from tacit.crypto.symbolic import Agreed, Made, Sealed, Share, World
+
+Number: TypeAlias = tuple[int, int]
+"""Which envelope: the round (from 1), and its number in the round's transcript."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """Where a byte string was seen: an envelope's own seal, or inside a sealed box, under a path of keys."""
+
+    box: bytes | None
+    path: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class OwnSecret:
+    """A member drew it: the party, and the how-manieth of its draws; −1 is its identity."""
+
+    party: Party
+    place: int
+
+
+@dataclass(frozen=True)
+class FromKeys:
+    """It was agreed between a private key that is known and a public half."""
+
+    private: bytes
+    public: bytes
+
+
+@dataclass(frozen=True)
+class FromShares:
+    """It was put together from shares."""
+
+    shares: tuple[bytes, ...]
+
+
+@dataclass(frozen=True)
+class InClear:
+    """It was sent in clear, or readable after opening a box."""
+
+
+How: TypeAlias = OwnSecret | FromKeys | FromShares | InClear
+
+
+@dataclass(frozen=True)
+class Known:
+    """A vector of forms that is known, and the token that it is packed as, or that it is the mask of."""
+
+    vector: Vector
+    token: bytes
+    is_mask: bool
+
+
+class View:
+    """The knowledge of a coalition, and where each piece of it is from."""
+
+    def __init__(self, world: World, coalition: Collection[Party], seen: Mapping[Number, Envelope]) -> None:
+        self.world = world
+        self.how: dict[bytes, How] = {}
+        self.found: dict[bytes, Found] = {}
+        self.vectors: list[Known] = []
+        self._shares: dict[bytes, dict[int, bytes]] = defaultdict(dict)
+        self._locked: dict[bytes, list[bytes]] = defaultdict(list)
+        self._fresh: list[bytes] = []
+        for party in coalition:
+            self._learn(world.identity(party), OwnSecret(party, -1))
+            for place, token in enumerate(world.made_by(party)):
+                self._learn(token, OwnSecret(party, place))
+        for number, envelope in seen.items():
+            self._see(envelope.sealed, Found(None, number))
+        self._close()
+
+    def forms(self) -> list[Form]:
+        """Returns every form that is known, entry by entry of vector after vector."""
+        return [form for known in self.vectors for form in known.vector]
+
+    def _close(self) -> None:
+        agreements = self.world.agreements()
+        while self._fresh:
+            token = self._fresh.pop()
+            if token in self.world.masked:
+                self.vectors.append(Known(unknowns("mask", token, self.world.masked[token]), token, is_mask=True))
+            # One private half is enough: public halves are shown around, so the other one counts as seen.
+            for public, agreed in agreements.get(token, ()):
+                self._learn(agreed, FromKeys(token, public))
+            for box in self._locked.pop(token, ()):
+                self._read(box)
+
+    def _learn(self, token: bytes, how: How) -> None:
+        if token not in self.how:
+            self.how[token] = how
+            self._fresh.append(token)
+
+    def _see(self, data: bytes, found: Found) -> None:
+        if data in self.found:
+            return
+        self.found[data] = found
+        vector = self.world.vector_of(data)
+        if vector is not None:
+            self.vectors.append(Known(vector, data, is_mask=False))
+        meaning = self.world.meaning(data)
+        if isinstance(meaning, Sealed):
+            if meaning.key in self.how:
+                self._read(data)
+            else:
+                self._locked[meaning.key].append(data)
+        elif isinstance(meaning, Share):
+            held = self._shares[meaning.secret]
+            held[meaning.holder] = data
+            if len(held) >= meaning.threshold:
+                self._learn(meaning.secret, FromShares(tuple(held.values())))
+        elif isinstance(meaning, Made | Agreed):
+            self._learn(data, InClear())
+
+    def _read(self, box: bytes) -> None:
+        meaning = self.world.meaning(box)
+        if isinstance(meaning, Sealed):
+            for path, data in byte_strings(msgspec.msgpack.decode(meaning.plaintext)):
+                self._see(data, Found(box, path))
+
+
+def byte_strings(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], bytes]]:
+    """Yields every byte string inside a decoded message, with the path to it."""
+    if isinstance(value, bytes):
+        yield path, value
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from byte_strings(item, (*path, key))
+    elif isinstance(value, Sequence) and not isinstance(value, str):
+        for place, item in enumerate(value):
+            yield from byte_strings(item, (*path, place))
