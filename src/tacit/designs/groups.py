@@ -161,14 +161,14 @@ def _ways(n: int, size: int) -> Iterator[Sequence[Sequence[Sequence[int]]]]:
     if (n, size) in starters():
         ways.append(starters()[n, size].develop(n))
     yield from ways
-    if (n, size) not in starters():
+    if n > 100 or size not in range(3, 7):  # within these, the stored results come from a longer search
         yield from _searched(n, size, max(map(len, ways)))
 
 
 def _constructions(n: int, size: int) -> Iterator[Iterable[list[list[int]]]]:
     """Yields what algebra has to offer."""
-    count, over = divmod(n, size)
     sizes = group_sizes(n, size)
+    count, over = divmod(n, size)
     ends = np.cumsum(sizes).tolist()
     yield [[list(range(end - length, end)) for end, length in zip(ends, sizes, strict=True)]]
     if count < max(sizes):

@@ -1,0 +1,135 @@
+"""The audit as people call it: who is exposed, from when on, and the proof on a real transcript."""
+
+import json
+
+import networkx as nx
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import tacit
+from tacit.app.cli import app
+from tacit.audit.linear import PRIME, residue
+from tacit.audit.report import rational
+from tacit.core.suite import Update
+from tacit.designs import graphs
+from tacit.drivers.faults import Fault
+
+
+def test_fedavg_shows_the_server_everybody_and_the_recipe_is_exact():
+    report = tacit.audit("fedavg", parties=4, coalition=["server"])
+    assert sorted(report.exposed) == ["p0", "p1", "p2", "p3"]
+    assert max(report.errors.values()) < 1e-12
+    assert (report.safe_rounds, report.smallest_group) == (0, 1)
+
+
+def test_secagg_shows_the_server_nobody():
+    report = tacit.audit("secagg", parties=5, coalition=["server"], rounds=3)
+    assert report.exposed == {}
+    assert (report.safe_rounds, report.smallest_group) == (3, 5)
+
+
+def test_shares_of_a_threshold_of_clients_open_everything():
+    """The recipe recovers both secrets of each victim from real Shamir shares and takes its real masks off."""
+    report = tacit.audit("secagg", parties=4, coalition=["server", "p0", "p1"], threshold=2)
+    assert sorted(report.exposed) == ["p2", "p3"]
+    assert max(report.errors.values()) < 1e-12
+
+
+def test_rounds_that_differ_in_one_user_expose_it_if_models_stand_still():
+    dropped = [Fault(action="drop", party="p3", message="MaskedInput", round=2)]
+    report = tacit.audit("secagg", parties=4, coalition=["server"], rounds=4, faults=dropped)
+    assert list(report.exposed) == ["p3"]
+    assert report.safe_rounds == 1
+    assert report.errors["p3"] < 1e-12
+    free = tacit.audit("secagg", parties=4, coalition=["server"], rounds=4, faults=dropped, drift="free")
+    assert free.exposed == {}
+    assert free.safe_rounds == 4
+
+
+def test_batches_keep_rounds_from_being_subtracted():
+    dropped = [
+        Fault(action="drop", party=party, message="MaskedInput", round=round_)
+        for round_, party in ((1, "p1"), (3, "p4"), (4, "p0"))
+    ]
+    options = {"parties": 6, "coalition": ["server"], "rounds": 5, "faults": dropped, "threshold": 3}
+    whole = tacit.audit("secagg", participation=tacit.designs.Batches(6, 2), **options)
+    assert whole.exposed == {}
+    assert whole.smallest_group == 2
+    loose = tacit.audit("secagg", **options)
+    assert loose.smallest_group == 1
+    assert loose.exposed
+
+
+def test_a_recipe_works_on_somebody_elses_transcript():
+    report = tacit.audit("gossip", parties=5, coalition=["p0"], graph="ring", seed=4)
+    names = tuple(f"p{i}" for i in range(5))
+    vectors = {name: Update(np.arange(7.0) + i) for i, name in enumerate(names)}
+    real = tacit.Federation("gossip", names, 7, graph="ring", seed=4, record=True)
+    transcript = real.average(vectors).transcript
+    np.testing.assert_allclose(report.exposed["p1"].recover(transcript), vectors["p1"].vector, atol=1e-6)
+
+
+def test_admm_pairs_at_the_papers_own_setting():
+    """Two colluding peers, two iterations, nine peers: somebody is exposed in half of all coalitions."""
+    reports = tacit.audit("admm", parties=9, coalition_size=2, group_size=3, iterations=2)
+    assert len(reports) == 36
+    assert sum(1 for report in reports if report.exposed) == 18
+    assert max(error for report in reports for error in report.errors.values()) < 1e-9
+
+
+def test_admm_recipes_are_proved_to_the_last_victim():
+    report = tacit.audit("admm", parties=9, coalition=["p0"], group_size=3, iterations=6)
+    assert len(report.exposed) == 8
+    assert max(report.errors.values()) < 1e-9
+
+
+@pytest.mark.slow
+def test_masked_admm_protects_against_every_coalition_of_up_to_three():
+    for size in (1, 2, 3):
+        for report in tacit.audit("admm", parties=9, coalition_size=size, group_size=3, iterations=4, masked=True):
+            assert report.exposed == {}
+
+
+def test_cesar_counterexample_and_the_graph_that_holds():
+    i, j, q, m, k, l = range(6)  # noqa: E741
+    nested = nx.Graph([(k, i), (k, j), (k, q), (l, i), (l, j), (l, q), (l, m), (m, i), (m, j)])
+    report = tacit.audit("cesar", parties=6, coalition=["p4", "p5"], graph=nested)
+    assert list(report.exposed) == ["p3"]
+    assert report.errors["p3"] < 1e-9
+    petersen = graphs.regular(10, 3, 5)
+    assert not any(each.exposed for each in tacit.audit("cesar", parties=10, coalition_size=2, graph=petersen))
+
+
+@pytest.mark.parametrize(
+    ("question", "complaint"),
+    [
+        ({"coalition": ["p9"]}, "p9 is nobody here"),
+        ({"coalition": []}, "at least one member"),
+        ({"coalition": ["p0", "p1", "p2", "p3"]}, "everyone"),
+        ({"coalition": ["p0"], "rounds": 0}, "rounds must be at least 1"),
+        ({"coalition": ["p0"], "drift": "slow"}, "drift must be"),
+        ({"coalition_size": 4}, "coalition_size"),
+        ({"coalition_size": 1, "coalition": ["p0"]}, "coalition_size"),
+        ({"coalition": ["server"], "thresholt": 3}, "did you mean 'threshold'"),
+    ],
+)
+def test_bad_questions(question, complaint):
+    with pytest.raises(tacit.ConfigError, match=complaint):
+        tacit.audit("secagg", parties=4, **question)
+
+
+def test_fractions_are_read_back_from_residues():
+    for numerator, denominator in ((1, 3), (-7, 21**9), (12345678901234567890, 7), (0, 1), (-1, 1)):
+        fraction = rational(residue(numerator) * pow(denominator, -1, PRIME) % PRIME)
+        assert fraction == rational(residue(numerator)) / denominator
+
+
+def test_the_command_line_tells_the_same():
+    result = CliRunner().invoke(app, ["audit", "fedavg", "--parties", "3", "--json"])
+    found = {tuple(each["coalition"]): sorted(each["exposed"]) for each in json.loads(result.stdout)}
+    assert found == {("p0",): [], ("p1",): [], ("p2",): [], ("server",): ["p0", "p1", "p2"]}
+    table = CliRunner().invoke(app, ["audit", "secagg", "--parties", "3", "--coalition", "server"])
+    assert "nobody" in table.stdout
+    wrong = CliRunner().invoke(app, ["audit", "secagg", "--set", "threshold"])
+    assert wrong.exit_code == 2
