@@ -17,13 +17,20 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from benchmarks import masks, secagg, shamir
+from benchmarks import cesar, groups, indices, masks, secagg, shamir
 from benchmarks.measure import Row
 from tacit.core.errors import TacitError
 
 Results = dict[str, list[Row]]
 
-SUITES: dict[str, Callable[..., Iterable[Row]]] = {"masks": masks.rows, "shamir": shamir.rows, "secagg": secagg.rows}
+SUITES: dict[str, Callable[..., Iterable[Row]]] = {
+    "masks": masks.rows,
+    "shamir": shamir.rows,
+    "secagg": secagg.rows,
+    "indices": indices.rows,
+    "groups": groups.rows,
+    "cesar": cesar.rows,
+}
 LATEST = Path(__file__).parent / "results" / "latest.json"
 PACKAGES = ("numpy", "cryptography", "flwr")
 

@@ -22,7 +22,7 @@ from tacit.designs import graphs
 from tacit.drivers.federation import Federation
 from tacit.protocols import cesar, gossip
 from tacit.vectors import indices
-from tacit.vectors.sparsify import alpha_for
+from tacit.vectors.sparsify import alpha_for, topk_mask
 
 BITS, CLIP = 32, 8.0
 BETAS = (0.3, 0.5)
@@ -104,9 +104,7 @@ def _against_gossip(nodes: int, degree: int, entries: int, sparsifier: str, beta
         f"paper: {_paper(degree, beta, sparsifier)}"
     )
     name = f"bytes a node sends against gossip, {sparsifier}, β = {beta:.0%}, {_size(case)}"
-    return Row(
-        name, ours.total / nodes / 1e3, theirs.total / nodes / 1e3, "kB", 1 / (1 + overhead), target, met, note
-    )
+    return Row(name, ours.total / nodes / 1e3, theirs.total / nodes / 1e3, "kB", 1 / (1 + overhead), target, met, note)
 
 
 def _paper(degree: int, beta: float, sparsifier: str) -> str:
@@ -134,13 +132,15 @@ def _prestep(case: Case) -> Iterator[Row]:
     told = traffic.by_class()["metadata"] / case.nodes
     pairs = mean(sum(graph.degree(k) - 1 for k in graph[i]) for i in graph)
     second = mean(len({j for k in graph[i] for j in graph[k]} - {i}) for i in graph)
-    vector = next(iter(case.updates().values())).vector
-    whole = len(indices.encode_mask(gossip.sparsify.topk_mask(np.abs(vector), case.share)))
+    whole = mean(
+        len(indices.encode_mask(topk_mask(np.abs(update.vector), case.share))) for update in case.updates().values()
+    )
     where = f"topk, share {case.share:g}, {_size(case)}"
     note = (
-        f"{told / 1e3:,.1f} kB of metadata a node: {case.degree} sets of {whole / 1e3:.1f} kB to its neighbours, and "
-        f"what these tell each other of it, for {pairs:g} (receiver, co-sender) pairs; {second:.4g} nodes are "
-        f"second-degree neighbours, to each of whom the paper sends a set, {second * whole / 1e3:,.1f} kB"
+        f"{told / 1e3:,.1f} kB of metadata a node: sets of {whole / 1e3:.2f} kB to {case.degree} neighbours, and what "
+        f"it relays between them, {(told - case.degree * whole) / pairs / 1e3:.2f} kB for each of {pairs:g} (receiver, "
+        f"co-sender) pairs; of {second:.4g} second-degree neighbours, to each of whom the paper sends a set, that "
+        f"would be {second * whole / 1e3:,.1f} kB"
     )
     yield alone(f"prestep bytes a (receiver, co-sender) pair, {where}", told / pairs / 1e3, "kB", note)
     yield alone(f"prestep bytes a second-degree neighbour, {where}", told / second / 1e3, "kB", note)
@@ -159,9 +159,7 @@ def _cpu(case: Case, repeats: int, full: bool) -> Iterator[Row]:
     federation, updates = case.federation("cesar"), case.updates()
     models = [update.vector for update in updates.values()]
     _check_stand_in(case.graph, models, case.share)
-    pair = side_by_side(
-        lambda: federation.average(updates), lambda: exchange(case.graph, models, case.share), repeats
-    )
+    pair = side_by_side(lambda: federation.average(updates), lambda: exchange(case.graph, models, case.share), repeats)
     where = f"random, β = {BETAS[0]:.0%}, {_size(case)}"
     once = "all nodes in one process, after a round in which the keys of the channels were agreed"
     if full:
@@ -274,9 +272,7 @@ class StandIn:
                 values[common] += mask
                 masks[common] += 1
         kept = np.flatnonzero(masks)
-        return pickle.dumps(
-            {"sender": self.place, "indices": gamma(kept), "count": len(kept), "values": values[kept]}
-        )
+        return pickle.dumps({"sender": self.place, "indices": gamma(kept), "count": len(kept), "values": values[kept]})
 
     def average(self, mail: Sequence[bytes]) -> np.ndarray:
         """Returns the model mixed with what the neighbours sent."""
@@ -306,19 +302,23 @@ def gamma(places: np.ndarray) -> bytes:
 def places_of(data: bytes, count: int) -> np.ndarray:
     """Returns the places that were coded. Where a code starts is known from the one before only, hence the loop."""
     bits = np.unpackbits(np.frombuffer(data, dtype=np.uint8))
-    here = np.arange(len(bits))
-    following = np.minimum.accumulate(np.where(bits, here, len(bits))[::-1])[::-1]
-    after = (2 * following - here + 1).tolist()
-    starts, start = [], 0
-    for _ in range(count):
-        starts.append(start)
-        start = after[start]
-    first = following[starts]
-    extra = first - starts
-    gaps = np.zeros(count, dtype=np.int64)
-    for bit in range(int(extra.max()) + 1):
-        long = extra >= bit
-        gaps[long] += bits[(first + extra)[long] - bit].astype(np.int64) << bit
+    ones = np.flatnonzero(bits).astype(np.int32)
+    following = np.repeat(ones, np.diff(ones, prepend=-1))
+    after = (2 * following - np.arange(len(following), dtype=np.int32) + 1).tolist()
+
+    def jumps() -> Iterator[int]:
+        start = 0
+        for _ in range(count):
+            yield start
+            start = after[start]
+
+    starts = np.fromiter(jumps(), np.int32, count)
+    extra = following[starts] - starts
+    last = starts + 2 * extra
+    gaps = np.left_shift(1, extra, dtype=np.int32)
+    for bit in range(int(extra.max())):
+        long = np.flatnonzero(extra > bit)
+        gaps[long] += bits[last[long] - bit].astype(np.int32) << bit
     return np.cumsum(gaps) - 1
 
 

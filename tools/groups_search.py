@@ -1,7 +1,7 @@
 """Searches for starters of `tacit.designs.groups` and writes them to its data file.
 
     python tools/groups_search.py starters --sizes 3 4 5 6 --users 6 100 --seconds 1
-    python tools/groups_search.py randomized --sizes 3 4 5 6 --users 6 100 --seconds 2
+    python tools/groups_search.py randomized --sizes 3 4 5 6 --users 6 100 --seconds 1.5
 
 The first tries to beat what the data file has, with that many CPU seconds for each attempt, and keeps what is better.
 It can be stopped and started again. The second measures the paper's Algorithm 2, with that many CPU seconds for each
@@ -20,10 +20,10 @@ import argparse
 import logging
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise, product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,18 +32,19 @@ from tacit import designs
 from tacit.core.entropy import SeededEntropy
 from tacit.designs.groups import LETTERS, Groups, Starter, group_sizes, groups, randomized_groups, starters
 
-try:
-    from numba import njit
-except ImportError:  # the same search, only slower
-
-    def njit(**_: Any) -> Any:
-        """Returns the function as it is."""
-        return lambda function: function
-
-
 DATA = Path(designs.__file__).parent / "data"
 log = logging.getLogger("groups_search")
 Ints = NDArray[np.int64]
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def compiled(function: Function) -> Function:
+    """Returns the function compiled by Numba, or as it is where Numba is not installed: the same, only slower."""
+    try:
+        from numba import njit  # type: ignore[import-not-found, import-untyped, unused-ignore]
+    except ImportError:
+        return function
+    return cast(Function, njit(cache=True)(function))
 
 
 class Shape(NamedTuple):
@@ -60,7 +61,7 @@ class Shape(NamedTuple):
         return self.bases * math.prod(self.moduli) + self.still
 
 
-@njit(cache=True)
+@compiled
 def count(row: Ints, first: int, last: int, at: int, user: int, kinds: Ints, counts: Ints, sign: int) -> int:
     """Counts the pairs that a user makes at a place of a group, in or out; returns by how much the cost changes."""
     change = 0
@@ -75,7 +76,7 @@ def count(row: Ints, first: int, last: int, at: int, user: int, kinds: Ints, cou
     return change
 
 
-@njit(cache=True)
+@compiled
 def anneal(
     members: Ints, start: Ints, fixed: Ints, size: int, order: int, kinds: Ints, counts: Ints, steps: int, seed: int
 ) -> int:
@@ -277,7 +278,7 @@ def subgroups(moves: Ints, order: int) -> Iterator[list[int]]:
             yield sorted(found)
 
 
-@njit(cache=True)
+@compiled
 def anneal_lifts(block: Ints, size: int, cosets: Ints, difference: Ints, steps: int, seed: int) -> int:
     """Moves elements within cosets, and swaps them, until no difference occurs twice; returns how many are too many."""
     np.random.seed(seed)
@@ -308,7 +309,7 @@ def anneal_lifts(block: Ints, size: int, cosets: Ints, difference: Ints, steps: 
     return cost
 
 
-ROTATIONAL = {
+ROTATIONAL: dict[tuple[int, int], list[tuple[int, ...]]] = {
     (28, 4): [(3, 3, 3)],
     (40, 4): [(39,)],
     (52, 4): [(51,)],

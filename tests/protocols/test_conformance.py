@@ -16,6 +16,7 @@ from tacit.core.errors import TacitError, WireError
 from tacit.core.link import Link
 from tacit.core.messages import Abort, Codec
 from tacit.core.suite import SERVER, Update
+from tacit.crypto.keys import Identity
 from tacit.crypto.suite import RealSuite
 from tacit.designs import Batches
 from tacit.drivers.faults import Fault
@@ -138,14 +139,25 @@ def envelopes(outcome):
     return [(passed.envelope.address, passed.envelope.sealed) for passed in outcome.transcript]
 
 
+HONEST = {}
+
+
+@pytest.fixture
+def honest(protocol, setting, updates_for):
+    """Returns a federation after one honest round, what was brought to it and how it ended. Tests only look at it."""
+    if (protocol, id(setting)) not in HONEST:
+        federation = setting.federation(protocol, record=True)
+        updates = updates_for(federation.parties, setting.entries, setting.weights)
+        HONEST[protocol, id(setting)] = federation, updates, federation.average(updates)
+    return HONEST[protocol, id(setting)]
+
+
 # --- averages ------------------------------------------------------------------------------------------------------
 
 
 @every_case
-def test_an_honest_round_gives_everyone_the_plain_mean_bit_for_bit(protocol, setting, updates_for, ring_mean):
-    federation = setting.federation(protocol)
-    updates = updates_for(federation.parties, setting.entries, setting.weights)
-    out = federation.average(updates)
+def test_an_honest_round_gives_everyone_the_plain_mean_bit_for_bit(honest, setting, ring_mean):
+    federation, updates, out = honest
     assert out.average.keys() == set(federation.parties)
     setting.check(federation, updates, out, ring_mean)
     assert out.dropped == {}
@@ -154,11 +166,9 @@ def test_an_honest_round_gives_everyone_the_plain_mean_bit_for_bit(protocol, set
 
 
 @every_case
-def test_the_mean_is_that_of_the_real_numbers(protocol, setting, updates_for):
+def test_the_mean_is_that_of_the_real_numbers(honest, setting):
     """The ring's own arithmetic is not trusted here: compare with floating point, up to the ring's resolution."""
-    federation = setting.federation(protocol)
-    updates = updates_for(federation.parties, setting.entries, setting.weights)
-    out = federation.average(updates)
+    federation, updates, out = honest
     weights = [updates[party].weight for party in out.contributors]
     expected = np.average([updates[party].vector for party in out.contributors], axis=0, weights=weights)
     ring = federation.suites["p0"].ring
@@ -167,9 +177,8 @@ def test_the_mean_is_that_of_the_real_numbers(protocol, setting, updates_for):
 
 
 @every_case
-def test_the_contributors_are_those_that_the_settings_ask_for(protocol, setting, updates_for):
-    federation = setting.federation(protocol)
-    out = federation.average(updates_for(federation.parties, setting.entries, setting.weights))
+def test_the_contributors_are_those_that_the_settings_ask_for(honest, setting):
+    federation, _, out = honest
     assert len(set(out.contributors)) == len(out.contributors)
     if setting.chosen is None:
         assert set(out.contributors) == set(federation.parties)
@@ -260,9 +269,8 @@ def test_no_envelope_of_one_round_counts_in_another(protocol, updates_for):
 
 
 @every_case
-def test_what_is_sent_is_received(protocol, setting, updates_for):
-    federation = setting.federation(protocol, record=True)
-    traffic = federation.average(updates_for(federation.parties, setting.entries, setting.weights)).traffic
+def test_what_is_sent_is_received(honest):
+    traffic = honest[2].traffic
     sent, received = (sum(table.values(), Counter()) for table in (traffic.sent, traffic.received))
     assert sent == received
     assert traffic.total == sum(sent.values()) > 0
@@ -270,9 +278,8 @@ def test_what_is_sent_is_received(protocol, setting, updates_for):
 
 
 @every_case
-def test_every_byte_on_the_wire_is_accounted_for(protocol, setting, updates_for):
-    federation = setting.federation(protocol, record=True)
-    out = federation.average(updates_for(federation.parties, setting.entries, setting.weights))
+def test_every_byte_on_the_wire_is_accounted_for(honest):
+    federation, _, out = honest
     for party in federation.everyone:
         lengths = [
             len(msgspec.msgpack.encode(passed.envelope))
@@ -283,9 +290,8 @@ def test_every_byte_on_the_wire_is_accounted_for(protocol, setting, updates_for)
 
 
 @every_case
-def test_a_vector_takes_its_bits_on_the_wire_and_nothing_more(protocol, setting, updates_for):
-    federation = setting.federation(protocol, record=True)
-    out = federation.average(updates_for(federation.parties, setting.entries, setting.weights))
+def test_a_vector_takes_its_bits_on_the_wire_and_nothing_more(honest):
+    federation, _, out = honest
     ring = federation.suites["p0"].ring
     carrying = {kind.__name__ for kind in federation.protocol.messages if kind.parameters}
     for party in federation.parties:
@@ -352,6 +358,14 @@ def secrets(monkeypatch):
 
         monkeypatch.setattr(RealSuite, name, watched)
 
+    identify = Identity.generate
+
+    def identified(name, entropy):
+        identity = identify(name, entropy)
+        made.update((identity.signing.reveal(), identity.channel.reveal()))
+        return identity
+
+    monkeypatch.setattr(Identity, "generate", identified)
     watch("key_pair", lambda pair: [pair.secret.reveal()])
     watch("seed", lambda secret: [secret.reveal()])
     watch("agree", lambda secret: [secret.reveal()])
@@ -367,7 +381,7 @@ def everything(federation, messages, outcome=None, error=None):
     objects = [federation, federation.config, simulation, simulation.traffic, simulation.transcript, outcome]
     objects += [*messages, *federation.states.values(), *federation.suites.values()]
     for suite in federation.suites.values():
-        objects += [suite._identity, suite._roster, suite._signing, suite.ring, suite.entropy]
+        objects += [suite.ring, suite.entropy]
     errors = [error]
     for task in simulation.tasks.values():
         objects += [task, task.link, task.inbox, task.wait, task.inbox.gone, task.inbox.discarded, task.run]
@@ -407,7 +421,6 @@ def test_no_secret_is_ever_shown(protocol, trouble, secrets, updates_for, play, 
     updates = updates_for(federation.parties, 4)
     ended = play(federation, updates)
     for suite in federation.suites.values():
-        secrets.update((suite._identity.signing.reveal(), suite._identity.channel.reveal()))
         secrets.add(suite.entropy._seed)
     for party, update in updates.items():
         secrets.add(update.vector.tobytes())

@@ -11,7 +11,9 @@ from types import ModuleType
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SUITES = ("masks", "shamir", "secagg")
+SUITES = ("masks", "shamir", "secagg", "indices", "groups", "cesar")
+COUNTED = {"groups"}
+"""Suites that count instead of measuring, so that their targets hold at small sizes too."""
 
 # Flower's dependencies warn of each other when it is imported.
 pytestmark = pytest.mark.filterwarnings("ignore:'click:DeprecationWarning")
@@ -39,7 +41,7 @@ def test_a_suite_gives_positive_figures_and_valid_json(
     assert found["rows"]
     for row in found["rows"]:
         assert row["suite"] == suite
-        assert row["target"] is None, "small sizes have no targets"
+        assert row["target"] is None or suite in COUNTED, "small sizes have no targets"
         figures = [row[name] for name in ("ours", "theirs", "ratio") if row[name] is not None]
         assert all(math.isfinite(figure) and figure > 0 for figure in figures), row
     printed = capsys.readouterr()

@@ -2,12 +2,12 @@
 
 import math
 import string
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from importlib.resources import files
 from itertools import combinations, product
+from time import process_time
 from typing import NamedTuple, Self, TypeAlias
 
 import msgspec
@@ -319,7 +319,7 @@ def randomized_groups(
     if trials is None and seconds is None:
         trials = 1_000_000
     sizes = group_sizes(n, size)
-    until = math.inf if seconds is None else time.process_time() + seconds
+    until = math.inf if seconds is None else process_time() + seconds
     left = math.inf if trials is None else trials
     everybody = np.arange(n)
     graph = everybody[:, None] != everybody  # G
@@ -327,7 +327,7 @@ def randomized_groups(
     partition: list[Group] = []  # π
     partitions: list[Partition] = []  # Π
     failures, batch = 0, 64
-    while left > 0 and len(partitions) < (n - 1) // (size - 1) and time.process_time() < until:
+    while left > 0 and len(partitions) < (n - 1) // (size - 1) and process_time() < until:
         wanted = sizes[len(partition)]
         # Trials are independent until one succeeds, so they are made in batches, and those after a success not counted.
         rows = int(min(batch, left, math.inf if patience is None else patience - failures))
