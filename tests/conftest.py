@@ -70,10 +70,20 @@ def _bent(protocol, party, change):
     return role
 
 
+PROTECTED = {"admm": {"masked": True, "group_size": None}}
+"""Settings without which a protocol would refuse a handful of parties."""
+
+
 def _bent_federation(protocol, parties, entries, party, change, **options):
-    federation = Federation(protocol, parties, entries, **options)
+    federation = Federation(protocol, parties, entries, **PROTECTED.get(protocol, {}), **options)
     federation._stand_ins[party] = _bent(federation.protocol, party, change)
     return federation
+
+
+@pytest.fixture(scope="session")
+def protected():
+    """Returns, by protocol, the settings without which it would refuse a handful of parties."""
+    return PROTECTED
 
 
 @pytest.fixture(scope="session")

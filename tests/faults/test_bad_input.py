@@ -22,14 +22,6 @@ PARTIES = tuple(f"p{place}" for place in range(5))
 every_protocol = pytest.mark.parametrize("protocol", REGISTRY)
 
 
-def all_but(name, reason):
-    """Returns the mark that runs a test on every protocol, one of which is known to fail."""
-    known = pytest.mark.xfail(strict=True, reason=reason)
-    return pytest.mark.parametrize(
-        "protocol", [pytest.param(each, marks=[known] if each == name else []) for each in REGISTRY]
-    )
-
-
 with_weights = pytest.mark.parametrize("protocol", [name for name, protocol in REGISTRY.items() if protocol.weighted])
 
 
@@ -226,7 +218,7 @@ def test_bits_that_there_are_not(refused, protocol, bits):
     assert refused(VECTORS, protocol, bits=bits) == (f"bits must be 16, 32 or 64, not {bits!r}",)
 
 
-@all_but("admm", "it computes with the bits before they are checked")
+@every_protocol
 @pytest.mark.parametrize("bits", ["32", None, NAN])
 def test_bits_that_are_no_number(refused, protocol, bits):
     assert refused(VECTORS, protocol, bits=bits) == (f"bits must be 16, 32 or 64, not {bits!r}",)
@@ -435,8 +427,8 @@ def test_no_problem_hides_another(refused, what):
 # --- values beyond the clip ----------------------------------------------------------------------------------------
 
 
-@all_but("admm", "it clips vectors with multipliers on top, once an iteration")
-def test_values_beyond_the_clip_are_counted_exactly(protocol):
+@every_protocol
+def test_values_beyond_the_clip_are_counted_exactly(protocol, protected):
     models = [
         np.array([1.0, -1.0, 0.5, 0.0]),  # the clip itself is not beyond it
         np.array([1.0000001, -1.0000001, 0.0, 0.0]),
@@ -444,7 +436,7 @@ def test_values_beyond_the_clip_are_counted_exactly(protocol):
         np.array([5.0, 5.0, -5.0, 5.0]),
     ]
     with pytest.warns(tacit.ClippedWarning) as caught:
-        out = tacit.aggregate(models, protocol, clip=1.0)
+        out = tacit.aggregate(models, protocol, clip=1.0, **protected.get(protocol, {}))
     assert out.clipped == {"p1": 2, "p2": 1, "p3": 4}
     assert tuple(str(warning.message) for warning in caught) == out.warnings
     assert len(out.warnings) == 3
@@ -455,11 +447,12 @@ def test_values_beyond_the_clip_are_counted_exactly(protocol):
         np.testing.assert_allclose(out.average["p0"], expected, atol=1e-8)
 
 
-@all_but("admm", "it clips vectors with multipliers on top, once an iteration")
-def test_values_within_the_clip_are_not_warned_about(protocol):
+@every_protocol
+def test_values_within_the_clip_are_not_warned_about(protocol, protected):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        out = tacit.aggregate([np.array([32.0, -32.0]), *[np.zeros(2)] * 3], protocol)
+        models = [np.array([32.0, -32.0]), *[np.zeros(2)] * 3]
+        out = tacit.aggregate(models, protocol, **protected.get(protocol, {}))
     assert out.clipped == {}
     assert out.warnings == ()
 

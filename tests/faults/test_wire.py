@@ -605,7 +605,6 @@ class FirstTwo(Everyone, frozen=True):
         return delivered[:2]
 
 
-@pytest.mark.xfail(strict=True, reason="clients help to unmask any two users, however high the threshold")
 def test_a_server_and_one_client_cannot_single_out_another(updates_for, play):
     """With a threshold of 4 in 5, a sum is safe from a server and 2·4 − 5 − 1 clients only if it is over 4 or more."""
 
@@ -657,6 +656,7 @@ FIELDS = [
 ]
 
 
+@pytest.mark.filterwarnings("ignore::tacit.ClippedWarning")  # what ADMM makes of garbage does not fit the ring
 @pytest.mark.parametrize(("protocol", "kind", "field"), FIELDS)
 def test_a_garbled_field_ends_in_a_right_average_or_cleanly(
     protocol, kind, field, bent_federation, updates_for, play, ring_mean

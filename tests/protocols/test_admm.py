@@ -38,7 +38,7 @@ def test_error_shrinks_by_rho_over_rho_plus_two(rho, masked):
 def test_the_first_iterate_is_that_of_the_paper():
     """Written out from Equations 4 to 6 with the λ⁰ that the peers drew."""
     rho = 0.5
-    federation, outcome = run(rho=rho, iterations=1, bits=64)
+    _, outcome = run(rho=rho, iterations=1, bits=64)
     replay = tacit.Federation("admm", PARTIES, D, rho=rho, iterations=1, bits=64)
     lambdas = [replay.suites[party].entropy.uniform("lambda0", D) for party in PARTIES]
     x = [(2 * VECTORS[party] - lambda_) / (2 + rho) for party, lambda_ in zip(PARTIES, lambdas, strict=True)]
@@ -60,7 +60,7 @@ def test_everybody_ends_with_the_same():
 
 
 def test_peers_meet_only_in_their_groups():
-    federation, outcome = run(iterations=4)
+    _, outcome = run(iterations=4)
     pattern = groups(N, 3)
     for passed in outcome.transcript:
         address = passed.envelope.address
@@ -92,8 +92,24 @@ def test_masked_shares_are_uniform():
 def test_iterations_default_to_what_the_pattern_protects():
     federation, _ = run()
     assert federation.config.iterations == groups(N, 3).gap == 4
-    federation, outcome = run(group_size=None, masked=True)
-    np.testing.assert_allclose(outcome.average["p0"], MEAN, atol=1e-6)
+    _, outcome = run(group_size=None, masked=True)
+    np.testing.assert_allclose(outcome.average["p0"], MEAN, atol=1e-5)
+
+
+def test_so_few_parties_that_no_pattern_protects_them_are_refused():
+    with pytest.raises(tacit.LeakRefused, match="use masked=True and group_size=None"):
+        tacit.aggregate([np.ones(3)] * 5, "admm")
+    outcome = tacit.aggregate([np.ones(3)] * 5, "admm", masked=True, group_size=None)
+    np.testing.assert_allclose(outcome.average["p0"], np.ones(3), atol=1e-5)
+    assert outcome.warnings == ()
+
+
+def test_an_average_that_is_far_off_says_so():
+    _, outcome = run(iterations=2)
+    assert "may be off by" in outcome.warnings[0]
+    error = np.abs(outcome.average["p0"] - MEAN).max()
+    told = float(outcome.warnings[0].split("off by ")[1].split(",")[0])
+    assert error < told + 0.1 * np.abs(MEAN).max()
 
 
 @pytest.mark.parametrize("options", [{"iterations": 5}, {"group_size": None, "iterations": 2}])

@@ -141,7 +141,8 @@ def test_clipping_is_never_silent(protocol):
 def test_nobody_waits_without_end(protocol, missing):
     if missing not in REGISTRY[protocol].everyone(PARTIES):
         pytest.skip("there is no server in this protocol")
-    federation = tacit.Federation(protocol, PARTIES, 3, faults=[Fault(action="silence", party=missing)])
+    faults = [Fault(action="silence", party=missing)]
+    federation = tacit.Federation(protocol, PARTIES, 3, faults=faults, **SETTINGS.get(protocol, {}))
     with contextlib.suppress(tacit.TacitError):
         federation.average({party: Update(np.ones(3)) for party in PARTIES})
     for party, task in federation.last.tasks.items():

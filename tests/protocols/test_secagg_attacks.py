@@ -89,8 +89,15 @@ def test_more_or_fewer_than_exactly_e_is_refused(users):
     assert len(complaints) == N
 
 
+def test_a_set_smaller_than_the_threshold_is_refused():
+    """Of three users, two that collude with the server could take their own vectors off the sum."""
+    shares, complaints = released(with_chosen([0, 1, 2]), threshold=4)
+    assert shares == []
+    assert len(complaints) == N
+
+
 def test_exactly_e_is_accepted():
-    shares, complaints = released(with_chosen([0, 1, 2]), sampled=3, threshold=4)
+    shares, complaints = released(honest, sampled=3, threshold=4)
     assert len(shares) == N
     assert complaints == {}
 

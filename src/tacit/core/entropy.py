@@ -35,6 +35,8 @@ class Entropy(ABC):
 
     def sample(self, items: Sequence[T], count: int) -> list[T]:
         """Returns `count` of the items, drawn without replacement, in the order they were given."""
+        if not 0 <= count <= len(items):
+            raise ValueError(f"cannot draw {count} of {len(items)}")
         places = list(range(len(items)))
         for i in range(count):
             j = i + self.below(len(places) - i)
@@ -70,8 +72,7 @@ class SeededEntropy(Entropy):
 
     def __init__(self, *path: int | str | bytes) -> None:
         # Each part is hashed on its own so that ("a", "bc") and ("ab", "c") are different streams.
-        parts = (part if isinstance(part, bytes) else str(part).encode() for part in path)
-        self._seed = b"".join(hashlib.sha256(part).digest() for part in parts)
+        self._seed = b"".join(hashlib.sha256(repr(part).encode()).digest() for part in path)
         self._block = 0
         self._left = b""
 

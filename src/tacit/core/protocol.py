@@ -45,6 +45,15 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         del parties
         return self
 
+    def notes(self, parties: Sequence[Party]) -> list[str]:
+        """Returns what users should know of the result under these settings."""
+        del parties
+        return []
+
+    def span(self) -> float:
+        """Returns the largest magnitude that is ever encoded."""
+        return self.clip
+
     def summands(self, parties: int) -> int:
         """Returns how many vectors are added up at most, for which the ring leaves room."""
         return parties

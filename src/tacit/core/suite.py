@@ -75,7 +75,7 @@ class Ring(ABC):
         """Returns the weighted average that a sum of encoded vectors stands for."""
 
     @abstractmethod
-    def limited(self, vector: Vector) -> Vector:
+    def limited(self, vector: Vector, clip: float) -> Vector:
         """Returns a plain vector cut off at the clip, and counts what was cut off."""
 
     @abstractmethod

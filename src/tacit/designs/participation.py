@@ -50,6 +50,10 @@ class Participation(msgspec.Struct, frozen=True, tag=str.lower, tag_field="kind"
         """The multi-round privacy T that it promises, whatever drops out; 1 promises nothing."""
         return 1
 
+    def smallest(self, threshold: int) -> int:
+        """Returns how many users a sum must have: of few, colluding members could learn the rest."""
+        return max(self.least, threshold)
+
     def select(self, present: Sequence[int], counts: NDArray[np.int64], entropy: Entropy) -> list[int]:
         """Returns whom to ask of those present, sorted; nobody if the policy cannot be met.
 
@@ -106,6 +110,11 @@ class Sampled(Participation, frozen=True):
     @property
     def least(self) -> int:
         """E: a round with fewer ends without a sum."""
+        return self.exactly
+
+    def smallest(self, threshold: int) -> int:
+        """Returns E, which is agreed beforehand."""
+        del threshold
         return self.exactly
 
     def select(self, present: Sequence[int], counts: NDArray[np.int64], entropy: Entropy) -> list[int]:
@@ -187,6 +196,11 @@ class _Whole(Participation, frozen=True):
     def least(self) -> int:
         """One whole batch, but never a single user."""
         return max(self._shape[1], 2)
+
+    def smallest(self, threshold: int) -> int:
+        """Returns the size of one batch, which is all that is promised."""
+        del threshold
+        return self.least
 
     @property
     def promise(self) -> int:

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from tacit.core.errors import ConfigError
+from tacit.core.errors import ConfigError, LeakRefused
 from tacit.core.outcome import Outcome
 from tacit.core.suite import Party, Update
 from tacit.drivers.federation import Federation
 from tacit.protocols import find
-from tacit.vectors.fixedpoint import FixedPoint
+from tacit.vectors.fixedpoint import LARGEST, FixedPoint
 from tacit.vectors.flatten import Layout, problems
 
 
@@ -42,7 +42,7 @@ def aggregate(
     if shares.keys() != models.keys():
         found.append("weights must name exactly the parties that bring vectors")
     heaviest = options.setdefault("max_weight", _heaviest(shares))
-    numbers = {float(weight) for weight in shares.values() if isinstance(weight, Real)}
+    numbers = {weight for weight in shares.values() if isinstance(weight, Real)}
     options.setdefault("weighted", len(numbers) > 1)
     found += FixedPoint.problems(32, 1.0, 1, heaviest, shares)
     try:
@@ -52,6 +52,9 @@ def aggregate(
         )
     except ConfigError as error:
         found += [problem for problem in error.problems if problem not in found]
+    except LeakRefused:
+        if not found:
+            raise
     if found:
         raise ConfigError(found)
     layout = Layout.of(next(iter(models.values())))
@@ -71,10 +74,18 @@ def _named(given: Any) -> dict[Party, Any]:
 
 def _array(model: Any) -> Any:
     """Returns plain numbers and arrays of whole numbers as arrays of floats, so that their mean is not rounded."""
-    numbers = isinstance(model, list | tuple) and all(isinstance(entry, int | float) for entry in model)
-    if numbers or (isinstance(model, np.ndarray) and model.dtype.kind in "iu"):
-        return np.asarray(model, dtype=np.float64)
+    if isinstance(model, np.ndarray) and model.dtype.kind in "iu":
+        return model.astype(np.float64)
+    if isinstance(model, list | tuple) and _is_numbers(model):
+        with contextlib.suppress(ValueError):  # ragged: a list of lists of its own kind
+            return np.asarray(model, dtype=np.float64)
     return model
+
+
+def _is_numbers(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return all(map(_is_numbers, value))
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _model_problems(models: Mapping[Party, Any]) -> list[str]:
@@ -93,5 +104,7 @@ def _model_problems(models: Mapping[Party, Any]) -> list[str]:
 
 def _heaviest(weights: Mapping[Party, Any]) -> float:
     """Returns a bound on the weights, up to the next power of two, for the bound is public and a weight is not."""
-    numbers = [float(weight) for weight in weights.values() if isinstance(weight, Real)]
-    return float(2.0 ** np.ceil(np.log2(max([weight for weight in numbers if 0 < weight < np.inf], default=1.0))))
+    numbers: list[Any] = [weight for weight in weights.values() if isinstance(weight, Real)]
+    return float(
+        2.0 ** np.ceil(np.log2(max([float(each) for each in numbers if 0 < float(each) <= LARGEST], default=1.0)))
+    )

@@ -1,7 +1,7 @@
 """A plan of what goes wrong in a simulated run: message by message, and party by party."""
 
 from collections.abc import Collection, Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -32,10 +32,10 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     number: int | None = None
     """The number of the message in its round, counted from 0."""
     round: int | None = None
-    step: int = 0
-    seconds: float = 1.5 * PHASE
+    step: Annotated[int, msgspec.Meta(ge=0)] = 0
+    seconds: Annotated[float, msgspec.Meta(ge=0)] = 1.5 * PHASE
     """How long a delay is. The default is longer than anybody waits."""
-    position: float = 0.5
+    position: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.5
     """Where a corruption hits: 0 is the first byte, 1 the last."""
 
     def hits(self, round_: int, number: int, sender: Party, to: Party, kind: str) -> bool:

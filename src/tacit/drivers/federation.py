@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tacit.core.entropy import Entropy, RecordingEntropy, SeededEntropy, SymbolicEntropy, SystemEntropy
-from tacit.core.errors import ConfigError, Drop, NotEnough
+from tacit.core.errors import ConfigError, Drop, LeakRefused, NotEnough
 from tacit.core.forms import unknowns
 from tacit.core.link import Link
 from tacit.core.messages import MAX_MESSAGE, MAX_NAME, SESSION_BYTES, Address, Codec, Message
@@ -67,11 +67,15 @@ class Federation:
         ring = {name: options.get(name, getattr(Config(), name)) for name in ("bits", "clip", "max_weight")}
         problems += FixedPoint.problems(ring["bits"], ring["clip"], 1, ring["max_weight"])
         try:
-            self.config = self.protocol.configure(options, self.parties)
+            sound = options if not problems else {name: value for name, value in options.items() if name not in ring}
+            self.config = self.protocol.configure(sound, self.parties)
             summands = self.config.summands(len(self.parties))
-            problems += [] if problems else FixedPoint.problems(ring["bits"], ring["clip"], summands)
+            problems += [] if problems else FixedPoint.problems(ring["bits"], self.config.span(), summands)
         except ConfigError as error:
             problems += error.problems
+        except LeakRefused:
+            if not problems:
+                raise
         if not problems and entries * self.config.bits // 8 > MAX_MESSAGE:
             problems.append(f"{entries} entries of {self.config.bits} bits do not fit a message of {MAX_MESSAGE} bytes")
         if problems:
@@ -101,7 +105,7 @@ class Federation:
                 identity,
                 public,
                 self._entropy(f"party {identity.name}") if not self._record else self._recording(identity.name),
-                FixedPoint(config.bits, config.clip, config.summands(len(self.parties)), entries, config.max_weight),
+                FixedPoint(config.bits, config.span(), config.summands(len(self.parties)), entries, config.max_weight),
             )
             for identity in identities
         }
@@ -130,6 +134,14 @@ class Federation:
 
     def average(self, updates: Mapping[Party, Update]) -> Outcome:
         """Runs one round and returns its outcome; raises the server's error, or the first one if nobody finished."""
+        if (
+            not self.config.weighted
+            and self.protocol.server is None
+            and len({each.weight for each in updates.values()}) > 1
+        ):
+            raise ConfigError(
+                "parties have different weights; pass weighted=True, for everybody must know that they may"
+            )
         self.round += 1
         if self._record:
             self.inputs.append(dict(updates))
@@ -137,10 +149,19 @@ class Federation:
             [self._task(party, updates) for party in self.everyone], self._codec, self.faults, record=self._record
         )
         before = self._clip_counts()
-        simulation.run()
+        try:
+            simulation.run()
+        finally:
+            if not self._record:
+                for suite in self.suites.values():
+                    suite.forget()
         tasks = simulation.tasks
         finished = {party: tasks[party].average for party in self.parties if tasks[party].average is not None}
         failed = {party: task.error for party, task in tasks.items() if task.error is not None}
+        # A server that crashed while it announced the sum has nothing to say; those who heard it have.
+        leading = tasks[SERVER].average if SERVER in tasks else None
+        ended = [leading] if leading is not None else list(finished.values())
+        contributors = {party for average in ended if average is not None for party in average.contributors}
         dropped: dict[Party, Drop] = {}
         for task in tasks.values():
             dropped |= {peer: reason for peer, reason in task.link.dropped.items() if peer not in finished}
@@ -153,20 +174,13 @@ class Federation:
         clipped, notes = self._clipping(before)
         if simulation.transcript is not None:
             simulation.transcript.federation = self
-        else:
-            for suite in self.suites.values():
-                suite.forget()
-        # A server that crashed while it announced the sum has nothing to say; those who heard it have.
-        leading = tasks[SERVER].average if SERVER in tasks else None
-        ended = [leading] if leading is not None else list(finished.values())
-        contributors = {party for average in ended if average is not None for party in average.contributors}
         return Outcome(
             average={party: average.vector for party, average in finished.items() if average is not None},
             contributors=tuple(party for party in self.parties if party in contributors),
             traffic=simulation.traffic,
             clipped=clipped,
             dropped=dropped,
-            warnings=notes,
+            warnings=(*notes, *self.config.notes(self.parties)),
             seconds=simulation.clock,
             transcript=simulation.transcript,
         )
@@ -200,7 +214,7 @@ class Federation:
             if count > before[party] and isinstance(ring, FixedPoint):
                 clipped[party] = count - before[party]
                 notes.append(
-                    f"{party}: {clipped[party]} of {ring.entries} entries were cut off at ±{ring.clip:g}; "
+                    f"{party}: {clipped[party]} of {ring.entries} entries were cut off at ±{self.config.clip:g}; "
                     f"the largest is {ring.largest:.4g}, {_cure(ring.largest)}"
                 )
                 warnings.warn(notes[-1], ClippedWarning, stacklevel=4)

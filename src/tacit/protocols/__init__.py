@@ -24,6 +24,6 @@ REGISTRY: dict[str, Protocol] = {
 
 def find(name: str) -> Protocol:
     """Returns the protocol of that name, or raises ConfigError listing those there are."""
-    if name not in REGISTRY:
+    if not isinstance(name, str) or name not in REGISTRY:
         raise ConfigError(f"there is no protocol {name!r}; there are {', '.join(REGISTRY)}")
     return REGISTRY[name]

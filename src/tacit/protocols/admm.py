@@ -97,6 +97,11 @@ class AdmmConfig(Config, frozen=True, kw_only=True):
     def leaks(self, parties: Sequence[Party]) -> list[str]:
         """Returns why the settings would show somebody's vector."""
         pattern = self.partitions(len(parties))
+        if self.iterations is None and self.protected(pattern) < 2:
+            return [
+                f"with {len(parties)} parties this pattern protects a single iteration, which is no average yet; "
+                f"use masked=True and group_size=None"
+            ]
         if self.iterations is None or self.iterations <= self.protected(pattern):
             return []
         return [
@@ -108,8 +113,23 @@ class AdmmConfig(Config, frozen=True, kw_only=True):
         """Returns the settings with the pattern and the number of iterations filled in."""
         pattern = self.partitions(len(parties))
         enough = math.ceil(self.bits * math.log(2) / math.log1p(2 / self.rho)) + 1
-        iterations = self.iterations or int(min(enough, self.protected(pattern)))
+        iterations = self.iterations or int(max(2, min(enough, self.protected(pattern))))
         return msgspec.structs.replace(self, pattern=pattern, iterations=iterations)
+
+    def notes(self, parties: Sequence[Party]) -> list[str]:
+        """Returns how far from the average the result may be."""
+        del parties
+        rest = (self.rho / (self.rho + 2)) ** (self.iterations or 1)
+        drawn = 2 * max(map(abs, self.lambda0)) / self.rho**2 * rest
+        if max(rest, drawn) < 1e-2:
+            return []
+        return [
+            f"after {self.iterations} iterations the average may be off by {drawn:.1g}, and by {rest:.1g} of itself"
+        ]
+
+    def span(self) -> float:
+        """Returns a bound on y = x + λ/ρ: λ ends at 2 (w − z), within 4 times the clip of where it started."""
+        return self.clip + (4 * self.clip + max(map(abs, self.lambda0))) / self.rho
 
     def summands(self, parties: int) -> int:
         """Returns 2: what is summed is y/n, so the sum is within the clip; twice that leaves room for rounding."""
@@ -122,7 +142,8 @@ async def peer(link: Link, update: Update, config: AdmmConfig, suite: Suite, sta
     del state
     k, n, ring, rho = link.parties.index(link.me), len(link.parties), suite.ring, config.rho
     weight = update.weight / config.max_weight if config.weighted else 1.0
-    w = np.append(update.vector * weight, weight) if config.weighted else update.vector
+    vector = ring.limited(update.vector, config.clip)
+    w = np.append(vector * weight, weight) if config.weighted else vector
     low, high = config.lambda0
     lambda_ = suite.entropy.uniform("lambda0", len(w)) * (high - low) + low
     z = ring.floats(ring.zeros(len(w)))

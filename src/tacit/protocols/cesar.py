@@ -150,7 +150,7 @@ class Sending:
     def __init__(self, link: Link, suite: Suite, config: CesarConfig, at: Neighbourhood, vector: Vector, mask: Mask):
         self.link, self.suite, self.config, self.at = link, suite, config, at
         self.entries, self.own = len(vector), np.flatnonzero(mask)
-        self.values = suite.ring.limited(vector)[self.own]
+        self.values = suite.ring.limited(vector, config.clip)[self.own]
         self.receivers = list(at.view)
         self.seeds: dict[int, Secret] = {}
 

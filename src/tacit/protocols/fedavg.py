@@ -60,8 +60,10 @@ class FedAvgConfig(StarConfig, frozen=True, kw_only=True):
     def problems(self, parties: Sequence[Party]) -> list[str]:
         """Returns every reason why these settings cannot work for these parties."""
         problems = super().problems(parties)
-        if not problems and not 1 <= self.least() <= self.policy().most(len(parties)):
-            problems.append(f"threshold={self.threshold} cannot be reached; at most {len(parties)} take part")
+        if not problems and not 2 <= self.least() <= self.policy().most(len(parties)):
+            problems.append(
+                f"threshold={self.threshold} cannot be reached; it must be from 2 to the number of those who take part"
+            )
         return problems
 
     def least(self) -> int:

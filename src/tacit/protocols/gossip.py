@@ -143,7 +143,7 @@ async def node(link: Link, update: Update, config: GraphConfig, suite: Suite, st
     del state
     at, ring, entries = Neighbourhood(link, config.graph), suite.ring, len(update.vector)
     mask, selection = select(suite, config, update.vector)
-    shared = ring.limited(update.vector)[mask]
+    shared = ring.limited(update.vector, config.clip)[mask]
     for k, party in zip(at.view, at.names, strict=True):
         part = ring.values(shared, at.weight(at.me, k))
         await link.send(party, Model(selection, memoryview(ring.pack(part))))

@@ -139,7 +139,8 @@ async def client(link: Link, update: Update, config: PushSumConfig, suite: Suite
     if state.x is None:
         state.x = start(config, update, suite)
     else:
-        state.x = ring.within(state.x + ring.values(np.append(update.vector - state.w, 0.0)))
+        step = (update.vector - state.w) * weight_of(config, update)
+        state.x = ring.within(state.x + ring.values(np.append(step, 0.0)))
     p_ii = self_weight(config, suite.entropy, len(out))
     part = ring.within(ring.portion(state.x, (1.0 - p_ii) / max(1, len(out))))
     for party in out:
@@ -159,8 +160,13 @@ def start(config: PushSumConfig, update: Update, suite: Suite) -> Vector:
     """Returns x_i(0) = w_i(0) and y_i(0), both times the weight."""
     name, *parameters = config.y0 if isinstance(config.y0, list | tuple) else (config.y0, *STARTS[config.y0])
     y = suite.entropy.drawn("y0", lambda entropy: drawn_start(name, parameters, entropy)) if config.private else 1.0
-    weight = update.weight / config.max_weight if config.weighted else 1.0
+    weight = weight_of(config, update)
     return suite.ring.values(np.append(update.vector * weight, y * weight))
+
+
+def weight_of(config: PushSumConfig, update: Update) -> float:
+    """Returns what a client counts, as a part of the most anybody may."""
+    return update.weight / config.max_weight if config.weighted else 1.0
 
 
 def self_weight(config: PushSumConfig, entropy: Entropy, out: int) -> float:

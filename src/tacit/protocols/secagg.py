@@ -35,202 +35,39 @@ everybody's shares stay to the end; otherwise it is aborted and nothing is unmas
 """
 
 import contextlib
-import hashlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Self
 
 import msgspec
 
-from tacit.core.errors import ConfigError, Drop, PeerFault, WireError
+from tacit.core.errors import Drop, PeerFault, WireError
 from tacit.core.link import Link, M
-from tacit.core.messages import Message
 from tacit.core.outcome import Average
 from tacit.core.protocol import Claim, Protocol
 from tacit.core.suite import SERVER, KeyPair, Party, Secret, Suite, Update
 from tacit.designs.circle import Circle
 from tacit.protocols import star
-from tacit.protocols.star import PATIENCE, StarConfig, StarState, Sum, names, positions
-from tacit.vectors.indices import from_bitmap, to_bitmap
+from tacit.protocols.secagg_terms import (
+    SEAL,
+    AdvertiseKeys,
+    Chosen,
+    Consent,
+    Consents,
+    KeyList,
+    MaskedInput,
+    SealedShares,
+    SecAggConfig,
+    ShareKeys,
+    SharePair,
+    SignedKeys,
+    Terms,
+    Unmask,
+    too_thin,
+)
+from tacit.protocols.star import PATIENCE, StarState, Sum, names, positions
 
-SEAL, MASK = "tacit/secagg/v1/seal", "tacit/secagg/v1/mask"
-
-Key = Annotated[bytes, msgspec.Meta(min_length=32, max_length=32)]
-ShareBytes = Annotated[bytes, msgspec.Meta(min_length=33, max_length=33)]
-SignatureBytes = Annotated[bytes, msgspec.Meta(min_length=64, max_length=64)]
-SignedKeys = tuple[Key, Key, SignatureBytes]
-
-
-class AdvertiseKeys(Message, frozen=True):
-    """c_u^PK to seal shares, s_u^PK to agree on masks, and the signature over both."""
-
-    c: Key
-    s: Key
-    signature: SignatureBytes
-
-
-class KeyList(Message, frozen=True):
-    """U2, and the keys of this user's neighbours in it (everyone's, in a complete graph)."""
-
-    members: bytes
-    keys: dict[int, SignedKeys]
-    per_party: ClassVar[int] = 160
-
-
-class ShareKeys(Message, frozen=True):
-    """e_{u,v} for each neighbour v, and the commitment to b_u."""
-
-    sealed: dict[int, bytes]
-    commitment: Key
-    per_party: ClassVar[int] = 160
-
-
-class SealedShares(Message, frozen=True):
-    """U3, and e_{v,u} from each neighbour v in it."""
-
-    members: bytes
-    sealed: dict[int, bytes]
-    per_party: ClassVar[int] = 160
-
-
-class MaskedInput(Message, frozen=True):
-    """y_u, which is useless without b_u and the keys of those who drop out."""
-
-    vector: memoryview
-    per_entry: ClassVar[int] = 8
-    parameters: ClassVar[tuple[str, ...]] = ("vector",)
-
-
-class Chosen(Message, frozen=True):
-    """U5. There is no way to ask for shares but this: it settles for each user which of its two shares is given."""
-
-    members: bytes
-    per_party: ClassVar[int] = 1
-
-
-class Consent(Message, frozen=True):
-    """A user's signature over U5."""
-
-    signature: SignatureBytes
-
-
-class Consents(Message, frozen=True):
-    """The signatures of `threshold` users of U6 who hold this user's shares."""
-
-    signatures: dict[int, SignatureBytes]
-    per_party: ClassVar[int] = 80
-
-
-class Unmask(Message, frozen=True):
-    """Shares of b_v for v ∈ U5, and of s_v^SK for v ∈ U3 without U5."""
-
-    seeds: dict[int, ShareBytes]
-    keys: dict[int, ShareBytes]
-    per_party: ClassVar[int] = 48
-
-
-class SharePair(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """What is inside e_{u,v}: u ‖ v ‖ share of s_u^SK ‖ share of b_u."""
-
-    u: int
-    v: int
-    key: ShareBytes
-    seed: ShareBytes
-
-    def __repr__(self) -> str:
-        return f"SharePair({self.u} -> {self.v})"
-
-
-class SecAggConfig(StarConfig, frozen=True, kw_only=True):
-    """Settings of `secagg`."""
-
-    neighbours: Any = "all"
-    """With how many others a user shares masks and keys: a number, or "all"."""
-
-    def degree(self) -> int | None:
-        """Returns the number of neighbours, None for all."""
-        return self.neighbours if isinstance(self.neighbours, int) else None
-
-    def holders(self, parties: int) -> int:
-        """Returns how many users, at most, hold the shares of one."""
-        most, degree = self.policy().most(parties), self.degree()
-        return most if degree is None else min(most, degree + degree % 2 + 1)
-
-    def problems(self, parties: Sequence[Party]) -> list[str]:
-        """Returns every reason why these settings cannot work for these parties."""
-        problems = super().problems(parties)
-        known = not problems  # how many take part
-        if not (self.neighbours == "all" or (isinstance(self.neighbours, int) and self.neighbours >= 2)):
-            problems.append(f'neighbours={self.neighbours!r} must be "all" or a number of at least 2')
-        if self.threshold is None:
-            return problems
-        holders = self.holders(len(parties)) if known else len(parties)
-        if not 2 <= self.threshold <= holders:
-            problems.append(
-                f"threshold={self.threshold} cannot hold: each secret has {holders} holders, so 2 to {holders}"
-            )
-        elif 2 * self.threshold <= holders and not self.allow_leaks:
-            problems.append(
-                f"threshold={self.threshold} of {holders} holders lets the server show two halves of them different "
-                f"sets and unmask anybody; use at least {holders // 2 + 1}, or allow_leaks=True to go on knowingly"
-            )
-        return problems
-
-    def bound(self, parties: Sequence[Party]) -> Self:
-        """Returns the settings with policy and threshold filled in; two thirds of the holders unless set."""
-        threshold = self.threshold or 2 * self.holders(len(parties)) // 3 + 1
-        return msgspec.structs.replace(super().bound(parties), threshold=threshold)
-
-
-@dataclass(frozen=True)
-class Terms:
-    """What both sides of a round compute alike. Users are places on the roster."""
-
-    link: Link
-    suite: Suite
-    config: SecAggConfig
-
-    @property
-    def threshold(self) -> int:
-        """Th: how many shares recover a secret."""
-        if self.config.threshold is None:
-            raise ConfigError("the settings were not bound to a number of parties")
-        return self.config.threshold
-
-    def users(self, members: bytes) -> list[int]:
-        """Returns the users of a set as it is sent."""
-        return from_bitmap(members, len(self.link.parties))
-
-    def members(self, users: Collection[int]) -> bytes:
-        """Returns a set of users as it is sent."""
-        return to_bitmap(users, len(self.link.parties))
-
-    def graph(self, u2: Collection[int]) -> Circle:
-        """Returns who shares masks with whom. Everyone computes it, so the server cannot pick a victim's neighbours."""
-        seed = hashlib.sha256(self.link.statement("secagg graph", self.members(u2))).digest()
-        return Circle(sorted(u2), self.config.degree(), seed)
-
-    def advertisement(self, u: int, c: bytes, s: bytes) -> bytes:
-        """Returns what a user signs about its keys."""
-        return self.link.statement("secagg keys", self.link.parties[u].encode(), c, s)
-
-    def consent(self, members: bytes) -> bytes:
-        """Returns what a user signs about U5."""
-        return self.link.statement("secagg chosen", members)
-
-    def commitment(self, u: int, b: Secret) -> bytes:
-        """Returns what binds a user to b_u."""
-        return self.suite.commit(b, self.link.statement("secagg seed", self.link.parties[u].encode()))
-
-    def agree(self, label: str, u: int, secret: Secret, v: int, public: bytes) -> Secret:
-        """Returns the key of u and v for one purpose, computed on u's side."""
-        pair = b"%d %d" % (min(u, v), max(u, v))
-        return self.suite.agree(secret, public, label, self.link.statement("secagg pair", pair))
-
-    def pairwise(self, u: int, s: Secret, others: Mapping[int, bytes]) -> tuple[list[Secret], list[Secret]]:
-        """Returns the seeds of u's masks p_{u,v}, by sign: Δ_{u,v} = 1 when u > v and −1 when u < v."""
-        seeds = {v: self.agree(MASK, u, s, v, public) for v, public in others.items()}
-        return [seed for v, seed in seeds.items() if u > v], [seed for v, seed in seeds.items() if u < v]
+RESAMPLES = 20
+"""How often the server draws U5 anew if users would refuse it."""
 
 
 def broke_rules(detail: str) -> PeerFault:
@@ -328,12 +165,11 @@ def check_chosen(terms: Terms, state: StarState, circle: Circle, u3: set[int], u
     policy = terms.config.policy()
     if not u5.issubset(u3):
         raise broke_rules("it chose users that it did not list before")
-    if not policy.allows(u5):
+    if not policy.allows(u5) or len(u5) < policy.smallest(terms.threshold):
         raise broke_rules(f"our policy does not allow a sum over these {len(u5)} users")
     if policy.promise > 1 and state.history.would_keep(names(terms.link, sorted(u5))) < policy.promise:
         raise broke_rules(f"with what was summed before, this sum would single out fewer than {policy.promise} users")
-    corrupted = 2 * terms.threshold - (circle.degree + 1) - 1
-    if not circle.complete and circle.weakest(u5) <= corrupted // 2:
+    if too_thin(terms, circle, u5):
         raise broke_rules("the users it chose are too thinly spread to hide each other")
 
 
@@ -396,8 +232,8 @@ async def server(link: Link, config: SecAggConfig, suite: Suite, state: StarStat
     masked = await link.gather(MaskedInput, names(link, sorted(u3)), least)
     y = star.unpacked(link, suite.ring, {party: message.vector for party, message in masked.items()})
     u4 = list(y)
-    u5 = policy.settle(u4, suite.entropy)
-    link.require("masked vectors to sum", u5, policy.least)
+    u5 = settled(terms, circle, u4)
+    link.require("masked vectors to sum", u5, policy.smallest(terms.threshold))
     for u in u4:
         await link.send(link.parties[u], Chosen(terms.members(u5)))
 
@@ -405,6 +241,7 @@ async def server(link: Link, config: SecAggConfig, suite: Suite, state: StarStat
     consents = by_place(link, await link.gather(Consent, names(link, u4), terms.threshold))
     statement = terms.consent(terms.members(u5))
     u6 = {u: consent for u, consent in consents.items() if vouched(terms, u, statement, consent.signature)}
+    link.require("valid consents", u6, terms.threshold)
     for u in u6:
         # As many as the user needs to see; more would only cost it time.
         agreeing = [v for v in circle.holders(u) if v in u6][: terms.threshold]
@@ -424,6 +261,15 @@ async def server(link: Link, config: SecAggConfig, suite: Suite, state: StarStat
             # p_{v,u} = −p_{u,v}: adding v's side of the masks takes the side of U5 off.
             suite.mask(total, *terms.pairwise(v, secrets.key(v, u1[v][1]), others))
     return await star.announce(link, suite.ring, u5, total)
+
+
+def settled(terms: Terms, circle: Circle, u4: list[int]) -> list[int]:
+    """Returns U5. A random sample that users would refuse as too thin is drawn again; the last one stands."""
+    for _ in range(RESAMPLES):
+        u5 = terms.config.policy().settle(u4, terms.suite.entropy)
+        if not too_thin(terms, circle, u5):
+            break
+    return u5
 
 
 def by_place(link: Link, messages: Mapping[Party, M]) -> dict[int, M]:

@@ -109,14 +109,14 @@ class FixedPoint(Ring):
             encoded[self.entries + place] = weight >> place * self.limb_bits & lowest
         return encoded
 
-    def limited(self, vector: Vector) -> Vector:
+    def limited(self, vector: Vector, clip: float) -> Vector:
         """Returns a vector cut off at the clip, and counts what was cut off; for those that encode it several times."""
         magnitudes = np.abs(vector)
-        beyond = int(np.count_nonzero(magnitudes > self.clip))
+        beyond = int(np.count_nonzero(magnitudes > clip))
         if not beyond:
             return vector
         self.clipped, self.largest = self.clipped + beyond, max(self.largest, float(magnitudes.max()))
-        return np.clip(vector, -self.clip, self.clip)
+        return np.clip(vector, -clip, clip)
 
     def values(self, vector: Vector, part: float = 1.0) -> Vector:
         """Returns that part (above 0, up to 1) of a vector of any length as ring elements, without a weight."""
@@ -225,11 +225,16 @@ def _capacity(bits: int) -> int:
 
 
 def _between(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool) and SMALLEST <= float(value) <= LARGEST
+    return _is_number(value) and SMALLEST <= value <= LARGEST
+
+
+def _is_number(value: Any) -> bool:
+    # It is compared as it is, for a whole number may be too large to become a float at all.
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def _weight_problems(what: str, weight: Any, max_weight: float) -> list[str]:
-    if isinstance(weight, Real) and not isinstance(weight, bool) and 0 < float(weight) <= max_weight:
+    if _is_number(weight) and 0 < weight <= max_weight:
         return []
     return [f"{what} is {weight!r}; it must be above 0 and at most max_weight, which is {max_weight:g}"]
 

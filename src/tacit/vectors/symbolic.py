@@ -54,8 +54,9 @@ class SymbolicRing(Ring):
         encoded[-1] = weight if isinstance(weight, Form) else Form({("one",): weight})
         return encoded
 
-    def limited(self, vector: Vector) -> Vector:
+    def limited(self, vector: Vector, clip: float) -> Vector:
         """Returns the vector: unknowns have no size."""
+        del clip
         return vector
 
     def values(self, vector: Vector, part: float = 1.0) -> Vector:
