@@ -134,11 +134,8 @@ class Federation:
 
     def average(self, updates: Mapping[Party, Update]) -> Outcome:
         """Runs one round and returns its outcome; raises the server's error, or the first one if nobody finished."""
-        if (
-            not self.config.weighted
-            and self.protocol.server is None
-            and len({each.weight for each in updates.values()}) > 1
-        ):
+        unequal = self.world is None and len({update.weight for update in updates.values()}) > 1
+        if unequal and not self.config.weighted and self.protocol.server is None:
             raise ConfigError(
                 "parties have different weights; pass weighted=True, for everybody must know that they may"
             )
