@@ -151,6 +151,7 @@ class Sending:
         self.link, self.suite, self.config, self.at = link, suite, config, at
         self.entries, self.own = len(vector), np.flatnonzero(mask)
         self.values = suite.ring.limited(vector, config.clip)[self.own]
+        self.encoded: dict[float, Vector] = {}  # by weight, of which there is one in a regular graph
         self.receivers = list(at.view)
         self.seeds: dict[int, Secret] = {}
 
@@ -176,7 +177,10 @@ class Sending:
         i, ring = self.at.me, self.suite.ring
         covers = overlaps(self.suite, self.config, turn, i, self.own, self.entries)
         kept = counts(covers) >= self.config.masking
-        w = ring.values(self.values, self.at.weight(i, k))
+        weight = self.at.weight(i, k)
+        if weight not in self.encoded:
+            self.encoded[weight] = ring.values(self.values, weight)
+        w = self.encoded[weight].copy()
         members = b",".join(b"%d" % j for j in sorted(turn.selections))
         context = self.link.statement("cesar mask", b"%d" % k, b"%d" % attempt, members)
         for j, cover in covers.items():
@@ -233,17 +237,16 @@ class Receiving:
             self.done = True
             return
         enough = counts(self.masks) > self.config.masking
-        kept = {i: np.flatnonzero(mask & enough) for i, mask in self.masks.items()}
+        self.kept = {i: np.flatnonzero(mask & enough) for i, mask in self.masks.items()}
         received = await self.link.gather(Masked, members, 0, step=attempt, patience=4**attempt)
         self.delivered = {}
         for party, message in received.items():
             i = self.at.place(party)
             try:
-                self.delivered[i] = self.suite.ring.unpack(message.vector, len(kept[i]))
+                self.delivered[i] = self.suite.ring.unpack(message.vector, len(self.kept[i]))
             except WireError:
                 self.link.exclude(party, Drop.MALFORMED)
         self.complete = len(self.delivered) == len(members)
-        self.kept = kept
         if not self.complete:
             self.masks = {i: self.masks[i] for i in self.delivered}
             self.selections = {i: self.selections[i] for i in self.delivered}
