@@ -33,8 +33,6 @@ class Recipe:
     """The combination of known vectors that is the victim's."""
 
     victim: Party
-    round: int
-    """The first round after which it works."""
     view: View
     parts: tuple[tuple[Fraction, Ingredient], ...]
 

@@ -1,5 +1,6 @@
 """The audit: who can learn whose vector, computed from the code that runs, and proved on a real transcript."""
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -96,16 +97,13 @@ class _Run:
             raise ConfigError(f"{who}; there are {', '.join(self.federation.everyone)}")
         if set(coalition) >= set(self.names):
             raise ConfigError("a coalition of everyone has nobody left to learn from")
-        first: dict[Party, Recipe] = {}
-        low, high = 0, self.rounds
         recipes, group = self._exposed(coalition, self.rounds)
-        # Knowledge only grows, so the first round that exposes anybody can be searched for by halves.
-        while recipes and low < high:
-            middle = (low + high) // 2
-            found = self._exposed(coalition, middle)[0] if middle else {}
-            low, high = (low, middle) if found else (middle + 1, high)
-            first = found or first
-        safe = low - 1 if recipes else self.rounds
+        safe = self.rounds
+        if recipes:
+            # Knowledge only grows, so the first round that exposes anybody can be searched for by halves.
+            safe = bisect_left(
+                range(1, self.rounds), True, key=lambda rounds: bool(self._exposed(coalition, rounds)[0])
+            )
         report = Report(
             self.federation.protocol.name, self.names, coalition, self.rounds, self.drift, recipes, safe, group
         )
@@ -144,7 +142,7 @@ class _Run:
             victim = _owner(unknown)
             if unknown[0] == "input" and victim not in members and victim not in recipes:
                 parts = tuple((rational(value), sources[index]) for index, value in space.recipes[unknown].items())
-                recipes[victim] = Recipe(victim, rounds, view, parts)
+                recipes[victim] = Recipe(victim, view, parts)
         return recipes, self._smallest_group(space, members, inputs)
 
     def _owner(self, party: Party, round_: int) -> Any:

@@ -34,6 +34,7 @@ from tacit.core.outcome import Average
 from tacit.core.protocol import Claim, Config, Protocol, State
 from tacit.core.suite import Party, Suite, Update, Vector
 from tacit.designs.groups import Groups, groups
+from tacit.protocols.pairs import mask_among
 
 MASK = "tacit/admm/v1/mask"
 
@@ -164,13 +165,7 @@ async def group_sum(link: Link, suite: Suite, config: AdmmConfig, g: tuple[int, 
     """Sends our y to the group and returns the sum of all y in it."""
     others = [link.parties[u] for u in g if link.parties[u] != link.me]
     if config.masked:
-        context = link.statement("admm mask", b"%d" % i)
-        keys = {party: suite.pairwise(party, MASK, context) for party in others}
-        suite.mask(
-            y,
-            [key for party, key in keys.items() if link.me < party],
-            [key for party, key in keys.items() if link.me > party],
-        )
+        mask_among(link, suite, y, others, MASK, link.statement("admm mask", b"%d" % i))
     for party in others:
         await link.send(party, Share(memoryview(suite.ring.pack(y))), step=i)
     received = await link.gather(Share, others, step=i)

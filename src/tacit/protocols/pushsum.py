@@ -36,6 +36,7 @@ from tacit.core.outcome import Average
 from tacit.core.protocol import Claim, Config, Protocol, State
 from tacit.core.suite import Party, Suite, Update, Vector
 from tacit.designs import graphs
+from tacit.protocols.pairs import mask_among
 
 MASK = "tacit/pushsum/v1/mask"
 ALL = "*"
@@ -182,14 +183,8 @@ def self_weight(config: PushSumConfig, entropy: Entropy, out: int) -> float:
 def covered(link: Link, suite: Suite, graph: nx.DiGraph, party: Party, mass: Vector) -> Vector:
     """Returns what we push to a party, masked pairwise with the others that push to it."""
     others = [link.parties[j] for j in graph.predecessors(link.parties.index(party)) if link.parties[j] != link.me]
-    context = link.statement("pushsum mask", party.encode())
-    keys = {other: suite.pairwise(other, MASK, context) for other in others}
     masked = mass.copy()
-    suite.mask(
-        masked,
-        [key for other, key in keys.items() if link.me < other],
-        [key for other, key in keys.items() if link.me > other],
-    )
+    mask_among(link, suite, masked, others, MASK, link.statement("pushsum mask", party.encode()))
     return masked
 
 
