@@ -84,6 +84,23 @@ def test_admm_recipes_are_proved_to_the_last_victim():
     assert max(report.errors.values()) < 1e-9
 
 
+def test_masked_admm_of_many_groups_leaks_through_its_group_sums():
+    """Fifteen peers in fives of three: the broadcast sums alone complete the system, masks or not."""
+    report = tacit.audit("admm", parties=15, coalition=["p0"], group_size=3, iterations=7, masked=True)
+    assert len(report.exposed) == 14
+    assert max(report.errors.values()) < 1e-2, "the factors are large, and so is what they make of rounding"
+    assert tacit.audit("admm", parties=15, coalition=["p0"], group_size=3, masked=True).exposed == {}
+
+
+def test_pushsum_with_public_weights_is_linear_over_rounds():
+    """With y public the models are quotients by known numbers, so rounds of unchanged vectors can be solved."""
+    graph = nx.DiGraph([(i, (i + hop) % 7) for i in range(7) for hop in (1, 2, 3)] + [(0, 4)])
+    report = tacit.audit("pushsum", parties=7, coalition=["p0"], graph=graph, masked=True, rounds=8)
+    assert report.safe_rounds >= 2
+    assert len(report.exposed) == 6
+    assert max(report.errors.values()) < 1e-4
+
+
 @pytest.mark.slow
 def test_masked_admm_protects_against_every_coalition_of_up_to_three():
     for size in (1, 2, 3):

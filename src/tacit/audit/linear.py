@@ -1,7 +1,7 @@
 """The linear view: which unknowns follow from the forms that a coalition knows.
 
 Every form is a row over unknowns. An unknown is exposed exactly when its unit vector lies in the row space. Rows are
-eliminated modulo a prime of 521 bits, with coefficients taken as the exact rationals that their floats are, so there
+eliminated modulo a prime of 2203 bits, with coefficients taken as the exact rationals that their floats are, so there
 is no tolerance to choose: a wrong answer would need a determinant that happens to be divisible by that prime.
 """
 
@@ -11,7 +11,7 @@ from fractions import Fraction
 
 from tacit.core.forms import Form, Unknown
 
-PRIME = 2**521 - 1
+PRIME = 2**2203 - 1
 """Large, so that the fractions of a recipe can be read back from their residues."""
 
 

@@ -8,7 +8,6 @@ its members' own, those it can agree on, open, or put together from shares.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from math import lcm
 from typing import Any, TypeAlias
 
 import msgspec
@@ -55,29 +54,26 @@ class Replay:
         self._secrets: dict[bytes, Secret] = {}
 
     def combined(self, parts: Sequence[tuple[Fraction, Ingredient]]) -> NDArray[np.float64]:
-        """Returns a linear combination of real vectors, in the ring wherever there are masks to cancel."""
-        entries = self.federation.entries
+        """Returns a linear combination of real vectors.
+
+        A mask is in exactly two vectors, or in one and known; it cancels only if both have the same factor. So vectors
+        of one factor are added up in the ring, where their masks vanish exactly, and only then turned into numbers.
+        """
         ring: Any = self.suite.ring
-        if not any(isinstance(part, Known) and (part.is_mask or self._masked(part)) for _, part in parts):
-            total = np.zeros(entries)
-            for factor, part in parts:
-                total += float(factor) * self.numbers(part)
-            return total
-        common = lcm(*(factor.denominator for factor, _ in parts))
-        ring_total = ring.zeros(entries)
+        alike: dict[Fraction, Vector] = {}
+        total = np.zeros(self.federation.entries)
         for factor, part in parts:
-            # Factors are taken modulo the ring, where masks cancel exactly.
-            ring_total += self.elements(part) * ring.dtype.type(int(factor * common) % (1 << ring.bits))
-        return np.asarray(ring.floats(ring_total)) / common
-
-    def _masked(self, known: Known) -> bool:
-        return any(unknown[0] == "mask" for unknown in known.vector[0].terms)
-
-    def numbers(self, part: Ingredient) -> NDArray[np.float64]:
-        """Returns an ingredient as numbers."""
-        if not isinstance(part, Known) and part[0] != "input":
-            return self.own(part)
-        return np.asarray(self.suite.ring.floats(self.elements(part)))
+            if not isinstance(part, Known) and part[0] != "input":
+                total += float(factor) * self.own(part)
+                continue
+            summed = alike.setdefault(abs(factor), ring.zeros(self.federation.entries))
+            if factor > 0:
+                summed += self.elements(part)
+            else:
+                summed -= self.elements(part)
+        for factor, summed in alike.items():
+            total += float(factor) * ring.floats(summed)
+        return total
 
     def elements(self, part: Ingredient) -> Vector:
         """Returns an ingredient as ring elements."""

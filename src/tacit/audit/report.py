@@ -124,8 +124,9 @@ class _Run:
         forms: list[Form] = []
         sources: list[Ingredient] = []
         for known in view.vectors:
-            forms.append(known.vector[0])
-            sources.append(known)
+            if len(known.vector):  # a node may share no entry at all
+                forms.append(known.vector[0])
+                sources.append(known)
         owned = {unknown for form in forms for unknown in form.terms if _owner(unknown) in members}
         owned |= {
             ("input", self._owner(party, round_), 0) for party in members - {SERVER} for round_ in range(1, rounds + 1)

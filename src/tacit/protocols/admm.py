@@ -37,6 +37,8 @@ from tacit.designs.groups import Groups, groups
 from tacit.protocols.pairs import mask_among
 
 MASK = "tacit/admm/v1/mask"
+SAFE_ITERATIONS = 4
+"""Up to here the audit found nobody exposed to a single peer, in patterns of 9 to 30 peers in threes."""
 
 
 class Share(Message, frozen=True):
@@ -59,7 +61,7 @@ class AdmmConfig(Config, frozen=True, kw_only=True):
     """Settings of `admm`."""
 
     iterations: int | None = None
-    """I; by default as many as the pattern protects, but no more than the ring can tell apart."""
+    """I; by default as many as the pattern protects and an audit found safe, if the ring can tell so many apart."""
     rho: float = 0.1
     """ρ, the penalty: the error shrinks by ρ/(ρ + 2) in each iteration."""
     group_size: int | None = 3
@@ -79,6 +81,11 @@ class AdmmConfig(Config, frozen=True, kw_only=True):
         """Returns how many iterations the pattern protects: its gap, if anybody sees more than the sum of everybody."""
         alone = len(pattern.partitions[0]) == 1
         return math.inf if alone and self.masked else pattern.gap
+
+    def unharmed(self, pattern: Groups) -> float:
+        """Returns how many iterations to run by default: the sums of many groups leak long before the gap ends."""
+        cautious = math.inf if len(pattern.partitions[0]) == 1 else SAFE_ITERATIONS
+        return min(self.protected(pattern), cautious)
 
     def problems(self, parties: Sequence[Party]) -> list[str]:
         """Returns every reason why these settings cannot work for these parties."""
@@ -114,7 +121,7 @@ class AdmmConfig(Config, frozen=True, kw_only=True):
         """Returns the settings with the pattern and the number of iterations filled in."""
         pattern = self.partitions(len(parties))
         enough = math.ceil(self.bits * math.log(2) / math.log1p(2 / self.rho)) + 1
-        iterations = self.iterations or int(max(2, min(enough, self.protected(pattern))))
+        iterations = self.iterations or int(max(2, min(enough, self.unharmed(pattern))))
         return msgspec.structs.replace(self, pattern=pattern, iterations=iterations)
 
     def notes(self, parties: Sequence[Party]) -> list[str]:

@@ -62,7 +62,7 @@ class SymbolicRing(Ring):
     def values(self, vector: Vector, part: float = 1.0) -> Vector:
         """Returns that part of a symbolic vector. Numbers in it are public: so many times the constant `("one",)`."""
         forms = np.empty(len(vector), dtype=object)
-        forms[:] = [entry if isinstance(entry, Form) else Form({("one",): entry}) for entry in vector]
+        forms[:] = [entry if isinstance(entry, Form) else Form({("one",): 1}) * entry for entry in vector]
         return forms * part if part != 1.0 else forms
 
     def floats(self, total: Vector) -> Vector:
@@ -88,7 +88,9 @@ class SymbolicRing(Ring):
         return vector
 
     def ratio(self, total: Vector) -> Vector:
-        """Returns fresh unknowns: a ratio of unknowns is not linear in them."""
+        """Returns the quotient if the divisor is public, and else fresh unknowns: a ratio of unknowns is not linear."""
+        if total[-1].terms.keys() == {("one",)}:
+            return np.asarray(total[:-1] / total[-1].terms["one",])
         return unknowns("ratio", self.table.intern(total), len(total) - 1)
 
     def magnitudes(self, vector: Vector) -> Vector:
