@@ -53,9 +53,9 @@ def admm() -> list[Finding]:
         Finding(
             "000, Theorem III.2: with gap t_g, 2·t_g − 1 iterations show a curious peer nobody's vector",
             "refuted",
-            f"nine peers, t_g = 4, iterations 1 to 7: {', '.join(map(str, counts))} exposed, so iteration {first} is one "
-            f"too many; fifteen peers, t_g = 7, iteration 6: {many} of 14; two peers together, two iterations: somebody is "
-            f"exposed to {sum(bool(pair.exposed) for pair in pairs)} of {len(pairs)} pairs",
+            f"nine peers, t_g = 4, iterations 1 to 7: {', '.join(map(str, counts))} exposed, so iteration {first} is "
+            f"one too many; fifteen peers, t_g = 7, iteration 6: {many} of 14; two peers together, two iterations: "
+            f"somebody is exposed to {sum(bool(pair.exposed) for pair in pairs)} of {len(pairs)} pairs",
             f"`masked=True` and at most 4 iterations: {sum(bool(pair.exposed) for pair in masked)} of {len(masked)} "
             f"pairs of nine peers learn a vector",
         ),
