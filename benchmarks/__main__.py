@@ -122,7 +122,8 @@ def table(results: Results) -> Table:
 def report(results: Results, about: dict[str, Any]) -> str:
     """Returns the JSON: what was run, where, and the rows with their suites."""
     rows = [{"suite": suite, **asdict(row)} for suite, found in results.items() for row in found]
-    return json.dumps(about | {"rows": rows}, indent=2, allow_nan=False) + "\n"
+    # Rows may hold NumPy's own numbers and truth values, which JSON does not know.
+    return json.dumps(about | {"rows": rows}, indent=2, allow_nan=False, default=lambda value: value.item()) + "\n"
 
 
 def machine() -> dict[str, Any]:
