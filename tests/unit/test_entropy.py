@@ -29,7 +29,7 @@ def test_a_seed_gives_the_same_stream_every_time():
 
 def test_the_stream_is_shake_256_of_the_hashed_path_block_by_block():
     """Written out by hand, so that runs recorded by seed can be repeated by a later version."""
-    path = hashlib.sha256(b"0").digest() + hashlib.sha256(b"session").digest()
+    path = hashlib.sha256(b"0").digest() + hashlib.sha256(b"'session'").digest()
     blocks = [hashlib.shake_256(path + number.to_bytes(8)).digest(1024) for number in range(2)]
     entropy = SeededEntropy(0, "session")
     assert b"".join(entropy.bytes(100) for _ in range(20)) == b"".join(blocks)[:2000]
@@ -38,6 +38,7 @@ def test_the_stream_is_shake_256_of_the_hashed_path_block_by_block():
 def test_paths_are_independent_streams():
     paths = [
         (),
+        ("1",),
         (0,),
         (1,),
         ("",),
