@@ -40,7 +40,7 @@ def selections(federation, outcome, sparsifier, share):
                 if sparsifier == "topk":
                     found[i] = indices.decode_mask(message.indices, D)
                 else:
-                    found[i] = drawn(federation.suites["p0"].words, message.indices, D, share)
+                    found[i] = drawn(federation.suites["p0"].words, sparsifier, message.indices, D, share)
     return found
 
 

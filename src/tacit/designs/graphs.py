@@ -161,19 +161,14 @@ def connection_problems(graph: nx.Graph) -> list[str]:
     ]
 
 
-def views(graph: nx.Graph) -> tuple[tuple[int, ...], ...]:
-    """Returns the neighbours of each node (of a directed graph: those it sends to), ascending."""
-    return tuple(tuple(sorted(graph[i])) for i in range(len(graph)))
+def metropolis_weight(graph: nx.Graph, i: int, j: int) -> float:
+    """Returns the Metropolis-Hastings weight of two neighbours; 1/(δ + 1) in a regular graph of degree δ."""
+    return 1.0 / (1 + max(len(graph[i]), len(graph[j])))
 
 
 def metropolis(graph: nx.Graph) -> dict[tuple[int, int], float]:
-    """Returns Metropolis-Hastings weights: symmetric, and with each node's rest on itself doubly stochastic.
-
-    In a regular graph of degree δ they are all 1/(δ + 1).
-    """
-    return {
-        edge: 1.0 / (1 + max(graph.degree(i), graph.degree(j))) for i, j in graph.edges for edge in ((i, j), (j, i))
-    }
+    """Returns all Metropolis-Hastings weights: symmetric, and with each node's rest on itself doubly stochastic."""
+    return {edge: metropolis_weight(graph, i, j) for i, j in graph.edges for edge in ((i, j), (j, i))}
 
 
 def column_stochastic(graph: nx.DiGraph, self_weights: Sequence[float] | None = None) -> dict[tuple[int, int], float]:

@@ -93,8 +93,8 @@ class Neighbourhood:
         self.names: list[Party] = [link.parties[k] for k in self.view]
 
     def weight(self, i: int, k: int) -> float:
-        """Returns the Metropolis-Hastings weight p_ik = p_ki of two neighbours."""
-        return 1.0 / (1 + max(len(self.graph[i]), len(self.graph[k])))
+        """Returns the weight p_ik = p_ki of two neighbours."""
+        return graphs.metropolis_weight(self.graph, i, k)
 
     def place(self, party: Party) -> int:
         """Returns the node of that name."""
@@ -105,10 +105,11 @@ def select(suite: Suite, config: GraphConfig, vector: Vector) -> tuple[Mask, byt
     """Returns the entries to share, I_i, and how to tell others: the seed they follow from, or the set itself."""
     if config.share == 1.0:
         return np.ones(len(vector), dtype=bool), b""
-    if config.sparsifier == "random":
-        seed = suite.entropy.bytes(SEED_BYTES)
-        return drawn(suite.words, seed, len(vector), config.share), seed
-    mask = sparsify.topk_mask(suite.ring.magnitudes(vector), config.share)
+    seed = suite.entropy.bytes(SEED_BYTES)
+    if not config.shows_data:
+        return drawn(suite.words, config.sparsifier, seed, len(vector), config.share), seed
+    words = suite.words(seed, len(vector))
+    mask = sparsify.SPARSIFIERS[config.sparsifier].select(suite.ring.magnitudes(vector), config.share, words)
     return mask, indices.encode_mask(mask)
 
 
@@ -118,17 +119,19 @@ def selected(suite: Suite, config: GraphConfig, selection: bytes, entries: int) 
         if selection:
             raise WireError("a selection of entries, where all are shared")
         return np.ones(entries, dtype=bool)
-    if config.sparsifier == "random":
+    if not config.shows_data:
         if len(selection) != SEED_BYTES:
             raise WireError(f"a seed has {SEED_BYTES} bytes, not {len(selection)}")
-        return drawn(suite.words, selection, entries, config.share)
+        return drawn(suite.words, config.sparsifier, selection, entries, config.share)
     return indices.decode_mask(selection, entries)
 
 
 @lru_cache(maxsize=128)
-def drawn(words: Callable[[bytes, int], NDArray[np.uint32]], seed: bytes, entries: int, share: float) -> Mask:
+def drawn(
+    words: Callable[[bytes, int], NDArray[np.uint32]], sparsifier: str, seed: bytes, entries: int, share: float
+) -> Mask:
     """Returns the entries that a seed selects. Kept, because a node meets the same neighbour at many receivers."""
-    mask = sparsify.random_mask(words(seed, entries), share)
+    mask = sparsify.SPARSIFIERS[sparsifier].select(np.zeros(entries), share, words(seed, entries))
     mask.flags.writeable = False
     return mask
 
