@@ -58,8 +58,9 @@ RESTRICTED: dict[str, tuple[str, ...]] = {
     "uuid": (),
     "os.urandom": ("core/entropy.py",),
     "numpy.random": (),
-    "numpy.random.Generator": ("learn/", "app/demo.py"),  # learn takes generators, and only its callers make them
-    "numpy.random.default_rng": ("app/demo.py",),
+    # learn takes generators, and only its callers make them: the demo, and experiments that attack.
+    "numpy.random.Generator": ("learn/", "app/demo.py", "audit/attacks/"),
+    "numpy.random.default_rng": ("app/demo.py", "audit/attacks/"),
     "time": (),
     "time.process_time": ("designs/groups.py",),  # how long the paper's randomised search may go on
     "time.perf_counter": ("crypto/masks.py",),  # picks the faster of two ciphers that give the same bytes

@@ -1,0 +1,1 @@
+"""Attacks, each with a positive control that it must win against and a negative one that it must not."""

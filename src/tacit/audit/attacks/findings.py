@@ -1,0 +1,76 @@
+"""What an attack found: a measured value with its 95 % interval, and whether that breaks what was attacked.
+
+An attack that fails shows only that this attack fails, so the other verdict is "not broken by this", never "secure".
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+CONFIDENCE = 0.95
+
+Progress: TypeAlias = Callable[[str, float], None]
+"""Told what is being done, and which fraction of the whole is done."""
+
+
+def quietly(doing: str, done: float) -> None:
+    """Tells nobody of any progress."""
+    del doing, done
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One target, attacked some number of times."""
+
+    attack: str
+    target: str
+    """What was attacked: the protocol and the settings that matter."""
+    measure: str
+    """What the value is, with its unit."""
+    value: float
+    low: float
+    high: float
+    samples: int
+    broken: bool
+
+    @property
+    def verdict(self) -> str:
+        """What may be said of the target."""
+        return "broken" if self.broken else "not broken by this"
+
+
+def proportion(attack: str, target: str, measure: str, *, wins: int, tries: int, chance: float = 0.0) -> Finding:
+    """Returns how often an attack won, with the interval of Clopper and Pearson.
+
+    The target is broken if even the lower end of the interval is above what guessing would reach.
+    """
+    from scipy.stats import binomtest  # takes a second to import
+
+    interval = binomtest(wins, tries).proportion_ci(CONFIDENCE, "exact")
+    low, high = float(interval.low), float(interval.high)
+    return Finding(attack, target, measure, wins / tries, low, high, tries, low > chance)
+
+
+def average(attack: str, target: str, measure: str, samples: Sequence[float], *, broken: bool) -> Finding:
+    """Returns the mean of some measurements, with the interval of Student's t."""
+    from scipy.stats import t  # takes a second to import
+
+    values = np.asarray(samples, dtype=np.float64)
+    mean = float(values.mean())
+    error = float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else float("inf")
+    reach = float(t.ppf(0.5 + CONFIDENCE / 2, max(len(values) - 1, 1))) * error if error else 0.0
+    return Finding(attack, target, measure, mean, mean - reach, mean + reach, len(values), broken)
+
+
+@dataclass(frozen=True)
+class Attack:
+    """A registry entry: an attack that can be run by name."""
+
+    name: str
+    summary: str
+    paper: str
+    """Which paper's claim or experiment it tests."""
+    run: Callable[[bool, int, Progress], list[Finding]]
+    """Given (full, seed, progress): what it found, positive controls first. Not full is a matter of seconds."""
