@@ -134,9 +134,9 @@ def test_uniform_vectors_lie_in_the_unit_interval():
     np.testing.assert_array_equal(vector, SeededEntropy("vector").uniform("another name", 4000))
 
 
-def test_uniform_vectors_never_reach_one():
-    assert Scripted(b"\xff" * 8).uniform("most", 1)[0] == 1 - 2.0**-53
-    assert Scripted(bytes(8)).uniform("least", 1)[0] == 0
+def test_numbers_never_reach_one():
+    assert Scripted(b"\xff" * 8).number() == 1 - 2.0**-53
+    assert Scripted(bytes(8)).number() == 0
 
 
 def test_symbolic_entropy_keeps_public_choices_concrete():
@@ -157,7 +157,19 @@ def test_symbolic_entropy_makes_fresh_unknowns_of_secret_vectors():
     assert not set(unknowns) & {unknown for form in other for unknown in form.terms}
 
 
-def test_symbolic_vectors_take_nothing_from_the_stream():
-    one, two = SymbolicEntropy("p0", 3), SymbolicEntropy("p0", 3)
-    one.uniform("noise", 100)
+def test_symbolic_draws_leave_the_stream_where_real_ones_of_any_length_do():
+    symbolic, real = SymbolicEntropy("p0", 3), SeededEntropy(3)
+    symbolic.uniform("noise", 1)
+    real.uniform("noise", 100)
+    assert symbolic.bytes(8) == real.bytes(8)
+    symbolic.drawn("y0", lambda entropy: entropy.number() + entropy.number())
+    real.drawn("y0", lambda entropy: entropy.number() + entropy.number())
+    assert symbolic.bytes(8) == real.bytes(8)
+
+
+def test_a_stream_apart_is_another_and_leaves_this_one_as_it_is():
+    one, two = SeededEntropy(3, "p0"), SeededEntropy(3, "p0")
+    secrets = one.apart("secrets")
+    assert secrets.bytes(8) == two.apart("secrets").bytes(8)
+    assert secrets.bytes(8) != one.apart("other").bytes(8)
     assert one.bytes(8) == two.bytes(8)

@@ -1,7 +1,8 @@
 """The only source of randomness: the operating system in real runs, a seed in simulation, symbols in audits.
 
 Protocol code draws through `Entropy` and nothing else, so that a run can be repeated byte for byte and replayed after a
-restart. Key material, by contrast, is drawn by the `Suite`, from the entropy that it was given.
+restart. Key material, by contrast, is drawn by the `Suite`, from a stream apart: a symbolic run has no keys, and must
+make the same choices all the same.
 """
 
 import hashlib
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from tacit.core.forms import unknowns
 
 T = TypeVar("T")
+SEED_BYTES = 32
 
 
 class Entropy(ABC):
@@ -24,6 +26,11 @@ class Entropy(ABC):
     @abstractmethod
     def bytes(self, count: int) -> bytes:
         """Returns that many uniform bytes."""
+
+    def apart(self, name: str) -> "Entropy":
+        """Returns a stream of its own for one purpose, which leaves this one as it is."""
+        del name
+        return self
 
     def below(self, bound: int) -> int:
         """Returns a uniform integer in [0, bound), without the bias of a plain remainder."""
@@ -53,9 +60,9 @@ class Entropy(ABC):
         return sampler(self)
 
     def uniform(self, name: str, length: int) -> NDArray[Any]:
-        """Returns a secret vector uniform in [0, 1)."""
+        """Returns a secret vector uniform in [0, 1). However long it is, it takes the same number of bytes."""
         del name
-        words = np.frombuffer(self.bytes(8 * length), dtype="<u8")
+        words = np.frombuffer(hashlib.shake_256(self.bytes(SEED_BYTES)).digest(8 * length), dtype="<u8")
         return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
@@ -75,6 +82,12 @@ class SeededEntropy(Entropy):
         self._seed = b"".join(hashlib.sha256(repr(part).encode()).digest() for part in path)
         self._block = 0
         self._left = b""
+
+    def apart(self, name: str) -> "SeededEntropy":
+        """Returns a stream of its own for one purpose, which leaves this one as it is."""
+        child = SeededEntropy(name)
+        child._seed = self._seed + child._seed
+        return child
 
     def bytes(self, count: int) -> bytes:
         """Returns that many bytes of the stream."""
@@ -113,10 +126,14 @@ class SymbolicEntropy(SeededEntropy):
 
     def drawn(self, name: str, sampler: Callable[[Entropy], float]) -> Any:
         """Returns a fresh unknown."""
-        del sampler
-        return self.uniform(name, 1)[0]
+        sampler(self)  # so that what is drawn next is the same as in a real run
+        return self._fresh(name, 1)[0]
 
     def uniform(self, name: str, length: int) -> NDArray[Any]:
         """Returns a vector of fresh unknowns."""
+        self.bytes(SEED_BYTES)
+        return self._fresh(name, length)
+
+    def _fresh(self, name: str, length: int) -> NDArray[Any]:
         self._drawn += 1
         return unknowns(name, (self._owner, self._drawn), length)

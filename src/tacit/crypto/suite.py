@@ -24,6 +24,7 @@ class RealSuite(Suite):
 
     def __init__(self, identity: Identity, roster: Mapping[Party, Member], entropy: Entropy, ring: Ring) -> None:
         self.me, self.entropy, self.ring = identity.name, entropy, ring
+        self._secrets = entropy.apart("secrets")
         self._signing = Ed25519PrivateKey.from_private_bytes(identity.signing.reveal())
         self.identity, self.roster = identity, roster
         self.made: list[Secret] = []
@@ -78,7 +79,7 @@ class RealSuite(Suite):
 
     def seed(self) -> Secret:
         """Draws a fresh 256-bit secret."""
-        self.made.append(Secret(self.entropy.bytes(32)))
+        self.made.append(Secret(self._secrets.bytes(32)))
         return self.made[-1]
 
     def commit(self, secret: Secret, context: bytes) -> bytes:
@@ -89,7 +90,7 @@ class RealSuite(Suite):
 
     def seal(self, key: Secret, plaintext: bytes, context: bytes) -> bytes:
         """Returns nonce, ciphertext and tag of AES-256-GCM."""
-        nonce = self.entropy.bytes(NONCE_BYTES)
+        nonce = self._secrets.bytes(NONCE_BYTES)
         return nonce + AESGCM(key.reveal()).encrypt(nonce, plaintext, context)
 
     def open(self, key: Secret, sealed: bytes, context: bytes) -> bytes:
@@ -120,7 +121,7 @@ class RealSuite(Suite):
 
     def share(self, secret: Secret, threshold: int, holders: Sequence[int]) -> dict[int, bytes]:
         """Returns Shamir shares of a 32-byte secret."""
-        return shares.split(secret.reveal(), threshold, holders, self.entropy.bytes)
+        return shares.split(secret.reveal(), threshold, holders, self._secrets.bytes)
 
     def recover(self, shares_: Mapping[int, bytes], threshold: int) -> Secret:
         """Returns the secret that the shares belong to."""
