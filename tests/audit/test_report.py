@@ -9,8 +9,7 @@ from typer.testing import CliRunner
 
 import tacit
 from tacit.app.cli import app
-from tacit.audit.linear import PRIME, residue
-from tacit.audit.report import rational
+from tacit.audit.linear import PRIME, rational, residue
 from tacit.core.suite import Update
 from tacit.designs import graphs
 from tacit.drivers.faults import Fault

@@ -26,7 +26,8 @@ LEVELS = (
     {"app"},
 )
 LEVEL = {room: level for level, rooms in enumerate(LEVELS) for room in rooms}
-ALSO = {("audit", "drivers"), ("learn", "drivers")}
+# Attacks train models and look into the noise path, so audits may use both rooms beside them.
+ALSO = {("audit", "drivers"), ("audit", "learn"), ("audit", "privacy"), ("learn", "drivers")}
 
 # Packages from elsewhere that may be imported at the top of a file, and the places (files or rooms) that may.
 EVERYWHERE = ("",)

@@ -2,17 +2,26 @@
 
 Every form is a row over unknowns. An unknown is exposed exactly when its unit vector lies in the row space. Rows are
 eliminated modulo a prime of 2203 bits, with coefficients taken as the exact rationals that their floats are, so there
-is no tolerance to choose: a wrong answer would need a determinant that happens to be divisible by that prime.
+is no tolerance to choose: a wrong answer would need a determinant that happens to be divisible by that prime. Sums of
+many rounds, whose coefficients are 0 and 1, go the same way as arrays modulo a prime of 31 bits.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from fractions import Fraction
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tacit.core.forms import Form, Unknown
 
 PRIME = 2**2203 - 1
 """Large, so that the fractions of a recipe can be read back from their residues."""
+SMALL_PRIME = 2**31 - 1
+"""Small, so that a product of two residues fits a machine word."""
+MOST_SUPPORTS = 5_000
+"""Sets of unknowns that are tried out, at most, in search of the smallest support."""
 
 
 def residue(value: int | float | Fraction) -> int:
@@ -67,6 +76,15 @@ class RowSpace:
         return not row
 
 
+def rational(value: int) -> Fraction:
+    """Returns the fraction with small numerator and denominator that a residue stands for."""
+    (r0, r1), (t0, t1) = (PRIME, value), (0, 1)
+    while r1 * r1 * 2 > PRIME:
+        quotient = r0 // r1
+        r0, r1, t0, t1 = r1, r0 - quotient * r1, t1, t0 - quotient * t1
+    return Fraction(r1, t1) if t1 else Fraction(0)
+
+
 def _subtract(row: dict, other: dict, factor: int) -> None:  # type: ignore[type-arg]
     for key, value in other.items():
         rest = (row.get(key, 0) - factor * value) % PRIME
@@ -95,3 +113,84 @@ def _useful(forms: Sequence[Form], wanted: set[Unknown]) -> Iterable[tuple[int, 
                     if uses[other] == 1 and other not in wanted:
                         lonely.append(other)
     return ((index, form) for index, form in enumerate(forms) if index not in dropped)
+
+
+class Echelon:
+    """Rows of small integers in reduced row echelon form, one taken in after another."""
+
+    def __init__(self, columns: int) -> None:
+        self.rows = np.zeros((columns, columns), dtype=np.int64)
+        self.leads: list[int] = []
+        self.used: list[int] = []
+        """Which of the rows taken in said something new."""
+        self._taken = 0
+
+    def take(self, row: NDArray[np.integer]) -> bool:
+        """Takes in a row; says whether it was new."""
+        rank, number = len(self.leads), self._taken
+        self._taken += 1
+        rest = row.astype(np.int64) % SMALL_PRIME
+        # Every row is zero in the others' leading columns, so all of them can be taken off at once.
+        factors = rest[self.leads]
+        hit = np.flatnonzero(factors)
+        rest = (rest - (factors[hit, None] * self.rows[hit] % SMALL_PRIME).sum(axis=0)) % SMALL_PRIME
+        found = np.flatnonzero(rest)
+        if not len(found):
+            return False
+        lead = int(found[0])
+        rest = rest * pow(int(rest[lead]), -1, SMALL_PRIME) % SMALL_PRIME
+        factors = self.rows[:rank, lead].copy()
+        touched = np.flatnonzero(factors)
+        self.rows[touched] = (self.rows[touched] - factors[touched, None] * rest) % SMALL_PRIME
+        self.rows[rank] = rest
+        self.leads.append(lead)
+        self.used.append(number)
+        return True
+
+    @property
+    def matrix(self) -> NDArray[np.int64]:
+        """The rows that are not zero."""
+        return self.rows[: len(self.leads)]
+
+    def exposed(self) -> list[int]:
+        """Returns the columns that are determined, each alone."""
+        alone = np.count_nonzero(self.matrix, axis=1) == 1
+        return [lead for lead, single in zip(self.leads, alone, strict=True) if single]
+
+
+def smallest_class(rows: NDArray[np.integer]) -> int | None:
+    """Returns the strict T of paper 002: the size of the smallest class of columns that every row weighs alike.
+
+    Columns that no row speaks of do not count; None if there is no other.
+    """
+    spoken = rows[:, rows.any(axis=0)] if rows.size else rows
+    if not spoken.size:
+        return None
+    return int(np.unique(spoken, axis=1, return_counts=True)[1].min())
+
+
+def smallest_support(rows: NDArray[np.int64]) -> int | None:
+    """Returns the relaxed T of paper 002: of how many columns, at least, any combination of the rows speaks.
+
+    That is the least distance of a linear code, for which nothing much better is known than to try all sets of columns
+    by size. None if there are too many of them, or no rows.
+    """
+    rank = len(rows)
+    if not rank:
+        return None
+    spoken = [int(column) for column in np.flatnonzero(rows.any(axis=0))]
+    tried = 0
+    for size in range(1, len(spoken) + 1):
+        for columns in combinations(spoken, size):
+            tried += 1
+            if tried > MOST_SUPPORTS:
+                return None
+            # Some combination speaks of these columns alone exactly if the others no longer tell all rows apart.
+            if _rank(np.delete(rows, columns, axis=1)) < rank:
+                return size
+    return None
+
+
+def _rank(rows: NDArray[np.int64]) -> int:
+    echelon = Echelon(rows.shape[1])
+    return sum(echelon.take(row) for row in rows)

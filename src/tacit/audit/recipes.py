@@ -1,8 +1,8 @@
 """Recipes: how a coalition recovers a victim's vector, replayed on a real transcript with real cryptography.
 
-The symbolic and the real run of one seed exchange the same envelopes in the same order. So what the audit found in an
-envelope of the one is in the same place of the other, and is got at there with the keys that the coalition really has:
-its members' own, those it can agree on, open, or put together from shares.
+The symbolic and the real run of one seed make the same choices and exchange the same envelopes in the same order. So
+what the audit found in an envelope of the one is in the same place of the other, and is got at there with the keys that
+the coalition really has: its members' own, those it can agree on, open, or put together from shares.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.audit.views import Found, FromKeys, FromShares, InClear, Known, OwnSecret, View
+from tacit.audit.views import Found, FromKeys, FromShares, InClear, Known, OpenLink, OwnSecret, View
 from tacit.core.errors import ConfigError
 from tacit.core.forms import Unknown
 from tacit.core.outcome import Transcript
@@ -23,67 +23,129 @@ from tacit.crypto.masks import stream
 from tacit.crypto.symbolic import Agreed, Public, Sealed, Share
 from tacit.drivers.federation import Federation
 
-Ingredient: TypeAlias = Known | Unknown
+Source: TypeAlias = Known | Unknown
 """A vector that was seen or derived, or an unknown of a member's own."""
 
 
 @dataclass(frozen=True)
+class Part:
+    """So many times one entry of something that is known."""
+
+    factor: Fraction
+    source: Source
+    place: int
+
+
+@dataclass(frozen=True)
 class Recipe:
-    """The combination of known vectors that is the victim's."""
+    """The combinations of known vectors that are the victim's entries."""
 
     victim: Party
     view: View
-    parts: tuple[tuple[Fraction, Ingredient], ...]
+    parts: Mapping[int, tuple[Part, ...]]
+    """By entry, for those that are exposed."""
+    entries: int
+    """Of how many entries the audit knew. If of one, that stands for all, and the recipe for vectors of any length."""
+
+    def recover(self, transcript: Transcript | Sequence[Transcript]) -> NDArray[np.float64]:
+        """Returns the victim's vector, recovered from the recorded transcripts of a real run with the same settings.
+
+        Entries that are not exposed are NaN.
+        """
+        transcripts = [transcript] if isinstance(transcript, Transcript) else list(transcript)
+        replay = Replay(self.view, transcripts)
+        if self.entries == 1:
+            return replay.combined(self.parts[0])
+        if replay.federation.entries != self.entries:
+            raise ConfigError(f"the recipe is for vectors of {self.entries} entries, not {replay.federation.entries}")
+        recovered = np.full(self.entries, np.nan)
+        for entry, parts in self.parts.items():
+            recovered[entry] = replay.combined(parts, alone=True)[0]
+        return recovered
+
+
+@dataclass(frozen=True)
+class SumRecipe:
+    """A combination of the sums that were announced in some rounds."""
+
+    victim: Party
+    listener: Party
+    """Who heard them."""
+    factors: Mapping[int, float]
+    """By round."""
+    own: Mapping[tuple[Party, int], float]
+    """What is taken off of the members' own vectors, by member and round."""
 
     def recover(self, transcript: Transcript | Sequence[Transcript]) -> NDArray[np.float64]:
         """Returns the victim's vector, recovered from the recorded transcripts of a real run with the same settings."""
         transcripts = [transcript] if isinstance(transcript, Transcript) else list(transcript)
-        return Replay(self.view, transcripts).combined(self.parts)
+        federation = real_federation(transcripts)
+        ring: Any = federation.suites[self.listener].ring
+        total = np.zeros(federation.entries)
+        for round_, factor in self.factors.items():
+            total += factor * ring.floats(self._announced(federation, transcripts[round_ - 1]))[: federation.entries]
+        for (party, round_), factor in self.own.items():
+            total -= factor * np.asarray(federation.inputs[round_ - 1][party].vector)
+        return total
+
+    def _announced(self, federation: Federation, transcript: Transcript) -> Vector:
+        for _, message in federation.opened(transcript, self.listener):
+            if type(message).__name__ == "Sum":
+                return federation.suites[self.listener].ring.unpack(getattr(message, "vector", b""))
+        raise ConfigError("no sum was announced in a round that the recipe uses")
+
+
+def real_federation(transcripts: Sequence[Transcript]) -> Federation:
+    """Returns the federation that exchanged recorded transcripts with real vectors; raises ConfigError for others."""
+    federation = transcripts[0].federation if transcripts else None
+    if not isinstance(federation, Federation) or federation.world is not None:
+        raise ConfigError("a recipe needs transcripts recorded (record=True) in a run with real vectors")
+    return federation
 
 
 class Replay:
     """Looks up in real transcripts what a view found in symbolic ones."""
 
     def __init__(self, view: View, transcripts: Sequence[Transcript]) -> None:
-        federation = transcripts[0].federation
-        if not isinstance(federation, Federation) or federation.world is not None or len(transcripts) < 1:
-            raise ConfigError("a recipe needs transcripts recorded (record=True) in a run with real vectors")
-        self.view, self.federation, self.transcripts = view, federation, transcripts
-        self.suites: Mapping[Party, Any] = federation.suites
-        self.suite: Any = self.suites[federation.parties[0]]
+        self.federation = real_federation(transcripts)
+        self.view, self.transcripts = view, transcripts
+        self.suites: Mapping[Party, Any] = self.federation.suites
+        self.suite: Any = self.suites[self.federation.parties[0]]
         self._secrets: dict[bytes, Secret] = {}
 
-    def combined(self, parts: Sequence[tuple[Fraction, Ingredient]]) -> NDArray[np.float64]:
-        """Returns a linear combination of real vectors.
+    def combined(self, parts: Sequence[Part], *, alone: bool = False) -> NDArray[np.float64]:
+        """Returns a linear combination of real vectors, or of single entries of them.
 
         A mask is in exactly two vectors, or in one and known; it cancels only if both have the same factor. So vectors
         of one factor are added up in the ring, where their masks vanish exactly, and only then turned into numbers.
         """
         ring: Any = self.suite.ring
         alike: dict[Fraction, Vector] = {}
-        total = np.zeros(self.federation.entries)
-        for factor, part in parts:
-            if not isinstance(part, Known) and part[0] != "input":
-                total += float(factor) * self.own(part)
+        entries = 1 if alone else self.federation.entries
+        total = np.zeros(entries)
+        for part in parts:
+            which = slice(part.place, part.place + 1) if alone else slice(entries)
+            if not isinstance(part.source, Known) and part.source[0] != "input":
+                total += float(part.factor) * self.own(part.source)[which]
                 continue
-            summed = alike.setdefault(abs(factor), ring.zeros(self.federation.entries))
-            if factor > 0:
-                summed += self.elements(part)
+            summed = alike.setdefault(abs(part.factor), ring.zeros(entries))
+            if part.factor > 0:
+                summed += self.elements(part.source)[which]
             else:
-                summed -= self.elements(part)
+                summed -= self.elements(part.source)[which]
         for factor, summed in alike.items():
             total += float(factor) * ring.floats(summed)
         return total
 
-    def elements(self, part: Ingredient) -> Vector:
+    def elements(self, source: Source) -> Vector:
         """Returns an ingredient as ring elements."""
         ring: Any = self.suite.ring
-        if not isinstance(part, Known):
-            return np.asarray(ring.values(self.own(part)))
-        if part.is_mask:
-            return stream(self.secret(part.token).reveal(), self.federation.entries, ring.dtype.itemsize)
-        packed = np.frombuffer(self.data(part.token), dtype=ring.dtype)
-        return packed[: self.federation.entries]
+        if not isinstance(source, Known):
+            return np.asarray(ring.values(self.own(source)))
+        if source.is_mask:
+            length = max(self.federation.entries, len(source.vector))
+            return stream(self.secret(source.token).reveal(), length, ring.dtype.itemsize)
+        return np.frombuffer(self.data(source.token), dtype=ring.dtype)
 
     def own(self, unknown: Unknown) -> NDArray[np.float64]:
         """Returns what a member itself brought or drew."""
@@ -137,6 +199,9 @@ class Replay:
             return self.suite.recover(shares, threshold)
         if isinstance(how, InClear):
             return Secret(self.data(token))
+        if isinstance(how, OpenLink):
+            address = self.transcripts[how.round - 1].passed[how.number].envelope.address
+            return self.suites[address.sender].channel(address.to, address.session)
         raise ConfigError("the view does not say how a key came to be known")
 
     def public(self, token: bytes) -> bytes:

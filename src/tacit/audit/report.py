@@ -1,28 +1,27 @@
 """The audit: who can learn whose vector, computed from the code that runs, and proved on a real transcript."""
 
-from bisect import bisect_left
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from fractions import Fraction
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import combinations
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from tacit.audit.linear import PRIME, RowSpace
-from tacit.audit.recipes import Ingredient, Recipe
-from tacit.audit.views import Number, View
-from tacit.core.entropy import SeededEntropy
-from tacit.core.errors import ConfigError
-from tacit.core.forms import Form, Unknown
-from tacit.core.messages import Envelope
-from tacit.core.outcome import Transcript
-from tacit.core.suite import SERVER, Party, Update
-from tacit.drivers.federation import Federation
+from tacit.audit.linear import smallest_class, smallest_support
+from tacit.audit.recipes import Recipe, SumRecipe
+from tacit.audit.rounds import RehearsedRun
+from tacit.audit.runs import ONLOOKER, Drift, Question, SymbolicRun
+from tacit.core.errors import ConfigError, NotLinear
+from tacit.core.suite import Party
+from tacit.protocols import find
 
-Drift = Literal["static", "free"]
-PROOF_ENTRIES = 16
-"""Length of the vectors on which recipes are proved."""
+EXACT_ROUNDS = 16
+"""Rounds up to which every one is run; of more, only the sums are looked at, if that is all a round shows."""
+CHECKED_ROUNDS = 2
+"""Rounds that are run whole all the same, to see that it is."""
 
 
 @dataclass
@@ -34,14 +33,33 @@ class Report:
     coalition: tuple[Party, ...]
     rounds: int
     drift: Drift
-    exposed: dict[Party, Recipe]
+    exposed: dict[Party, Recipe | SumRecipe]
     """Whose vectors it can work out, and how."""
     safe_rounds: int
     """After how many rounds nobody is exposed yet."""
     smallest_group: int
     """T: how many parties there are, at least, behind any sum it can single out; the number of all if it can none."""
+    fractions: dict[Party, float] = field(default_factory=dict)
+    """Which part of each victim's entries is exposed, of the positions that were looked at."""
+    entries: int = 1
+    """How many positions were looked at. One stands for all, if all fare alike."""
     errors: dict[Party, float] = field(default_factory=dict)
     """How far the recipes were off, when replayed on a real transcript."""
+    heard: dict[tuple[Party, Party], tuple[int, int]] = field(default_factory=dict)
+    """What an onlooker learns even from sealed links: how many messages from whom to whom, and how many bytes."""
+    notes: tuple[str, ...] = ()
+    """What the reader should know of this report."""
+    _rows: Callable[[], NDArray[np.int64]] | None = field(default=None, repr=False)
+
+    @cached_property
+    def smallest_support(self) -> int | None:
+        """The relaxed T of paper 002: of how many vectors, at least, anything speaks that it knows.
+
+        None if there are too many sets of parties to try them all, or if positions fare differently.
+        """
+        if self.entries > 1 or self._rows is None:
+            return None
+        return smallest_support(self._rows())
 
 
 def audit(
@@ -53,142 +71,114 @@ def audit(
     rounds: int = 1,
     drift: Drift = "static",
     seed: int = 0,
+    entries: int | None = None,
+    vectors: Mapping[Party, Any] | Sequence[Any] | None = None,
+    links: Collection[tuple[Party, Party]] | None = None,
+    sealed: bool = True,
     **options: Any,
 ) -> Any:
     """Returns what a coalition can learn in some rounds of a protocol: a `Report`, or a list for `coalition_size`.
 
     `drift="static"` is the worst case, in which parties bring the same vector every round; "free" has new ones in each.
-    The server may be in a coalition. Settings are those of the protocol, and are audited whether they leak or not.
+    The server may be in a coalition, and so may an "onlooker", who hears all `links`, or those given as pairs of names;
+    `sealed=False` asks what it would learn if they were not sealed. If entries fare differently, as in sparsification,
+    `entries` says how many positions are looked at, and `vectors` gives the ones by whose size entries are selected.
+    Settings are those of the protocol, and are audited whether they leak or not.
     """
     names = tuple(f"p{i}" for i in range(parties)) if isinstance(parties, int) else tuple(parties)
-    run = _Run(protocol, names, rounds, drift, seed, options)
+    brought = vectors if vectors is None or isinstance(vectors, Mapping) else dict(zip(names, vectors, strict=False))
+    question = Question(protocol, names, rounds, drift, seed, options, entries, brought, links, sealed)
+    if coalition_size is not None and (coalition is not None or not 1 <= coalition_size < len(names)):
+        raise ConfigError(f"coalition_size must be from 1 to {len(names) - 1}, and goes without coalition")
+    auditor = Auditor(question)
     if coalition_size is not None:
-        if coalition is not None or not 1 <= coalition_size < len(names):
-            raise ConfigError(f"coalition_size must be from 1 to {len(names) - 1}, and goes without coalition")
-        return [run.report(members) for members in combinations(names, coalition_size)]
-    return run.report(tuple(coalition or ()))
+        return [auditor.report(members) for members in combinations(names, coalition_size)]
+    return auditor.report(tuple(coalition or ()))
 
 
-class _Run:
-    """A symbolic run, looked at by one coalition after another."""
+class Auditor:
+    """Reports on one coalition after another, from one symbolic run."""
 
-    def __init__(
-        self, protocol: str, names: tuple[Party, ...], rounds: int, drift: Drift, seed: int, options: dict[str, Any]
-    ) -> None:
-        problems = [] if rounds >= 1 else [f"rounds must be at least 1, not {rounds}"]
-        if drift not in ("static", "free"):
-            problems.append(f'drift must be "static" or "free", not {drift!r}')
-        if problems:
-            raise ConfigError(problems)
-        self.names, self.rounds, self.drift = names, rounds, drift
-        self.settings = {**options, "seed": seed, "record": True, "allow_leaks": True}
-        self.federation = Federation(protocol, names, 1, symbolic=True, **self.settings)
-        self.envelopes: dict[Number, Envelope] = {}
-        for round_ in range(1, rounds + 1):
-            transcript = self.federation.average_unknowns(drift).transcript
-            for number, passed in enumerate(transcript or ()):
-                self.envelopes[round_, number] = passed.envelope
+    def __init__(self, question: Question) -> None:
+        self.question = question
+        self.rehearsed: RehearsedRun | None = None
+        if question.rounds > EXACT_ROUNDS and find(question.protocol).rehearsal is not None:
+            first = replace(question, rounds=CHECKED_ROUNDS)
+            self.rehearsed = RehearsedRun(SymbolicRun(first), question.rounds)
+            self.run = self.rehearsed.run
+        else:
+            self.run = SymbolicRun(question)
 
-    def report(self, coalition: tuple[Party, ...]) -> Report:
+    def report(self, coalition: tuple[Party, ...], *, prove: bool = True) -> Report:
         """Returns what a coalition can learn."""
-        strangers = sorted(set(coalition) - set(self.federation.everyone))
-        if strangers or not coalition:
-            who = f"{', '.join(strangers)} is nobody here" if strangers else "a coalition has at least one member"
-            raise ConfigError(f"{who}; there are {', '.join(self.federation.everyone)}")
-        if set(coalition) >= set(self.names):
-            raise ConfigError("a coalition of everyone has nobody left to learn from")
-        recipes, group = self._exposed(coalition, self.rounds)
-        safe = self.rounds
-        if recipes:
-            # Knowledge only grows, so the first round that exposes anybody can be searched for by halves.
-            safe = bisect_left(
-                range(1, self.rounds), True, key=lambda rounds: bool(self._exposed(coalition, rounds)[0])
+        self.run.check(coalition)
+        if self.rehearsed is not None and ONLOOKER not in coalition and self.rehearsed.agrees(coalition):
+            return self._of_sums(self.rehearsed, coalition, prove)
+        return self._of_everything(coalition, prove)
+
+    def _of_everything(self, coalition: tuple[Party, ...], prove: bool) -> Report:
+        run, question = self.run, self.question
+        learnt = run.learnt(coalition, run.question.rounds)
+        recipes: dict[Party, Recipe | SumRecipe] = dict(learnt.recipes)
+        # Secret factors are taken as known, which is the worst case: only what nobody learns even so is certain.
+        if learnt.divided or (recipes and run.multiplies(coalition)):
+            raise NotLinear(
+                f"under these settings {question.protocol} multiplies or divides by numbers that are secret, so what "
+                f"{', '.join(coalition)} sees is not linear and the audit does not guess; try: tacit attack decode"
             )
-        report = Report(
-            self.federation.protocol.name, self.names, coalition, self.rounds, self.drift, recipes, safe, group
+        notes = []
+        if run.question.rounds < question.rounds:
+            notes.append(f"{coalition} learns more than sums, so only {run.question.rounds} rounds were looked at")
+        return Report(
+            question.protocol,
+            question.parties,
+            coalition,
+            question.rounds,
+            question.drift,
+            recipes,
+            run.safe_rounds(coalition) if recipes else question.rounds,
+            learnt.smallest_group() or len(question.parties),
+            {victim: len(recipe.parts) / run.entries for victim, recipe in learnt.recipes.items()},
+            run.entries,
+            {victim: run.error(recipe, victim) for victim, recipe in recipes.items()} if prove else {},
+            self._heard(coalition),
+            tuple(notes),
+            learnt.matrix,
         )
-        self._prove(report)
-        return report
 
-    def _exposed(self, coalition: tuple[Party, ...], rounds: int) -> tuple[dict[Party, Recipe], int]:
-        members = set(coalition)
-        seen = {
-            number: envelope
-            for number, envelope in self.envelopes.items()
-            if number[0] <= rounds and members & {envelope.address.sender, envelope.address.to}
-        }
-        world = self.federation.world
-        if world is None:
-            raise ConfigError("an audit needs a symbolic run")
-        view = View(world, coalition, seen)
-        forms: list[Form] = []
-        sources: list[Ingredient] = []
-        for known in view.vectors:
-            if len(known.vector):  # a node may share no entry at all
-                forms.append(known.vector[0])
-                sources.append(known)
-        owned = {unknown for form in forms for unknown in form.terms if _owner(unknown) in members}
-        owned |= {
-            ("input", self._owner(party, round_), 0) for party in members - {SERVER} for round_ in range(1, rounds + 1)
-        }
-        for unknown in sorted(owned, key=repr):
-            forms.append(Form({unknown: 1}))
-            sources.append(unknown)
-        inputs = {
-            ("input", self._owner(party, round_), 0) for party in self.names for round_ in range(1, self.rounds + 1)
-        }
-        space = RowSpace(forms, inputs)
-        recipes = {}
-        for unknown in space.exposed():
-            victim = _owner(unknown)
-            if unknown[0] == "input" and victim not in members and victim not in recipes:
-                parts = tuple((rational(value), sources[index]) for index, value in space.recipes[unknown].items())
-                recipes[victim] = Recipe(victim, view, parts)
-        return recipes, self._smallest_group(space, members, inputs)
+    def _of_sums(self, rehearsed: RehearsedRun, coalition: tuple[Party, ...], prove: bool) -> Report:
+        question = self.question
+        sums = rehearsed.sums(coalition) if question.drift == "static" else rehearsed.fresh_sums(coalition)
+        errors = rehearsed.errors(sums.recipes) if prove else {}
+        notes = [f"{self.run.question.rounds} rounds were run whole, and of all {question.rounds} the sums looked at"]
+        if prove and sums.recipes and not errors:
+            notes.append("to replay the recipes with real cryptography would take too long, so they are not proved")
+        return Report(
+            question.protocol,
+            question.parties,
+            coalition,
+            question.rounds,
+            question.drift,
+            dict(sums.recipes),
+            sums.safe_rounds,
+            smallest_class(sums.rows) or len(question.parties),
+            dict.fromkeys(sums.recipes, 1.0),
+            1,
+            errors,
+            {},
+            tuple(notes),
+            lambda: sums.rows,
+        )
 
-    def _owner(self, party: Party, round_: int) -> Any:
-        return party if self.drift == "static" else (party, round_)
-
-    def _smallest_group(self, space: RowSpace, members: set[Party], inputs: set[Unknown]) -> int:
-        """Returns the size of the smallest class of others' vectors that every known sum weighs alike."""
-        rows = [row for row in space.rows.values() if row.keys() <= inputs]
-        columns: dict[Unknown, tuple[int, ...]] = {
-            unknown: tuple(row.get(unknown, 0) for row in rows) for unknown in inputs if _owner(unknown) not in members
-        }
-        classes: dict[tuple[int, ...], int] = {}
-        for column in columns.values():
-            if any(column):
-                classes[column] = classes.get(column, 0) + 1
-        return min(classes.values(), default=len(self.names))
-
-    def _prove(self, report: Report) -> None:
-        """Replays every recipe on a real transcript and notes how far it is off."""
-        if not report.exposed:
-            return
-        # In 64 bits the ring's rounding is out of the way of recipes with large factors.
-        real = Federation(report.protocol, self.names, PROOF_ENTRIES, **{**self.settings, "bits": 64})
-        transcripts: list[Transcript | None] = []
-        updates: dict[Party, Update] = {}
-        for round_ in range(1, self.rounds + 1):
-            if self.drift == "free" or not updates:
-                draw = {party: SeededEntropy("proof", party, round_) for party in self.names}
-                updates = {party: Update(draw[party].uniform("proof", PROOF_ENTRIES) * 2 - 1) for party in self.names}
-            transcripts.append(real.average(updates).transcript)
-        for victim, recipe in report.exposed.items():
-            recovered = recipe.recover([each for each in transcripts if each is not None])
-            truth = [inputs[victim].vector for inputs in real.inputs]
-            report.errors[victim] = float(min(np.abs(recovered - vector).max() for vector in truth))
-
-
-def _owner(unknown: Unknown) -> Party:
-    owner = unknown[1]
-    return str(owner[0] if isinstance(owner, tuple) else owner)
-
-
-def rational(residue: int) -> Fraction:
-    """Returns the fraction with small numerator and denominator that a residue stands for."""
-    (r0, r1), (t0, t1) = (PRIME, residue), (0, 1)
-    while r1 * r1 * 2 > PRIME:
-        quotient = r0 // r1
-        r0, r1, t0, t1 = r1, r0 - quotient * r1, t1, t0 - quotient * t1
-    return Fraction(r1, t1) if t1 else Fraction(0)
+    def _heard(self, coalition: tuple[Party, ...]) -> dict[tuple[Party, Party], tuple[int, int]]:
+        if ONLOOKER not in coalition:
+            return {}
+        _, heard = self.run.seen([ONLOOKER], self.run.question.rounds)
+        messages: Counter[tuple[Party, Party]] = Counter()
+        volume: Counter[tuple[Party, Party]] = Counter()
+        for number in heard:
+            envelope = self.run.envelopes[number]
+            link = envelope.address.sender, envelope.address.to
+            messages[link] += 1
+            volume[link] += len(envelope.sealed)
+        return {link: (count, volume[link]) for link, count in sorted(messages.items())}

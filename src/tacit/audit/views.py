@@ -58,7 +58,15 @@ class InClear:
     """It was sent in clear, or readable after opening a box."""
 
 
-How: TypeAlias = OwnSecret | FromKeys | FromShares | InClear
+@dataclass(frozen=True)
+class OpenLink:
+    """An onlooker heard the link of an envelope, and it was not sealed."""
+
+    round: int
+    number: int
+
+
+How: TypeAlias = OwnSecret | FromKeys | FromShares | InClear | OpenLink
 
 
 @dataclass(frozen=True)
@@ -73,7 +81,14 @@ class Known:
 class View:
     """The knowledge of a coalition, and where each piece of it is from."""
 
-    def __init__(self, world: World, coalition: Collection[Party], seen: Mapping[Number, Envelope]) -> None:
+    def __init__(
+        self,
+        world: World,
+        coalition: Collection[Party],
+        seen: Mapping[Number, Envelope],
+        unsealed: Collection[Number] = (),
+    ) -> None:
+        """Takes in what its members made, the envelopes they saw, and which of those were not sealed for them."""
         self.world = world
         self.how: dict[bytes, How] = {}
         self.found: dict[bytes, Found] = {}
@@ -86,6 +101,9 @@ class View:
             for place, token in enumerate(world.made_by(party)):
                 self._learn(token, OwnSecret(party, place))
         for number, envelope in seen.items():
+            meaning = world.meaning(envelope.sealed)
+            if number in unsealed and isinstance(meaning, Sealed):
+                self._learn(meaning.key, OpenLink(*number))
             self._see(envelope.sealed, Found(None, number))
         self._close()
 

@@ -54,6 +54,10 @@ class Entropy(ABC):
         """Returns a number uniform in [0, 1), known to its owner and no secret in audits."""
         return (int.from_bytes(self.bytes(8)) >> 11) * 2.0**-53
 
+    def factor(self) -> float:
+        """Returns a secret number uniform in [0, 1), to multiply vectors by. Audits cannot treat it as an unknown."""
+        return self.number()
+
     def drawn(self, name: str, sampler: Callable[["Entropy"], float]) -> Any:
         """Returns a secret number drawn by a sampler. The name says what it is for and shows up in audits."""
         del name
@@ -123,6 +127,13 @@ class SymbolicEntropy(SeededEntropy):
     def __init__(self, owner: str, *path: int | str | bytes) -> None:
         super().__init__(*path)
         self._owner, self._drawn = owner, 0
+        self.factors = 0
+        """How many secret factors were drawn. An unknown times an unknown is not linear, so they are numbers here."""
+
+    def factor(self) -> float:
+        """Returns the very number that a real run draws."""
+        self.factors += 1
+        return self.number()
 
     def drawn(self, name: str, sampler: Callable[[Entropy], float]) -> Any:
         """Returns a fresh unknown."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class Drop(StrEnum):
@@ -64,6 +64,17 @@ class LeakRefused(TacitError):
     """The settings would let somebody learn a single party's vector, and nobody passed `allow_leaks=True`."""
 
     code = "leak"
+
+    def __init__(self, message: str, report: Any = None) -> None:
+        super().__init__(message)
+        self.report = report
+        """What the audit says of the settings, if it was asked."""
+
+
+class NotLinear(TacitError):
+    """A protocol computes something from vectors that is not linear, so that the audit cannot say what it shows."""
+
+    code = "not-linear"
 
 
 class TransportError(TacitError):

@@ -26,6 +26,17 @@ def _exact(number: Any) -> Any:
     return simple if float(simple) == number else Fraction(float(number))
 
 
+class NonlinearUse(TypeError):
+    """A protocol did something to an unknown that a linear form cannot express."""
+
+
+def _nonlinear(what: str) -> Any:
+    def refuse(*_: Any) -> Any:
+        raise NonlinearUse(f"a protocol may not {what} an unknown")
+
+    return refuse
+
+
 class Form:
     """A linear combination of unknowns. Supports exactly what stays linear; anything else is a TypeError."""
 
@@ -55,17 +66,20 @@ class Form:
 
     def __mul__(self, factor: Any) -> "Form":
         if isinstance(factor, Form):
-            return NotImplemented
+            raise NonlinearUse("a protocol may not multiply an unknown by another")
         exact = _exact(factor)
         return Form({unknown: exact * value for unknown, value in self.terms.items()})
 
     __rmul__ = __mul__
 
     def __truediv__(self, divisor: Any) -> "Form":
-        return NotImplemented if isinstance(divisor, Form) else self * (1 / _exact(divisor))
+        if isinstance(divisor, Form):
+            raise NonlinearUse("a protocol may not divide an unknown by another")
+        return self.__mul__(1 / _exact(divisor))
 
-    def __bool__(self) -> bool:
-        raise TypeError("a protocol may not branch on the value of an unknown")
+    __bool__ = __lt__ = __le__ = __gt__ = __ge__ = _nonlinear("branch on the value of")
+    __float__ = __int__ = __index__ = __round__ = _nonlinear("take the value of")
+    __pow__ = __rpow__ = __abs__ = __rtruediv__ = __mod__ = __floordiv__ = _nonlinear("take a power or a remainder of")
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Form) and self.terms == other.terms

@@ -8,6 +8,7 @@ from typing import Any, Self, TypeAlias
 import msgspec
 import numpy as np
 
+from tacit.core.entropy import Entropy
 from tacit.core.errors import ConfigError, LeakRefused
 from tacit.core.link import Effect, Link
 from tacit.core.messages import Message
@@ -50,6 +51,11 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         del parties
         return []
 
+    @property
+    def selective(self) -> bool:
+        """Whether entries of a vector fare differently, so that an audit must look at many of them."""
+        return False
+
     def span(self) -> float:
         """Returns the largest magnitude that is ever encoded."""
         return self.clip
@@ -73,6 +79,21 @@ class Claim:
 
 
 @dataclass(frozen=True)
+class Rehearsal:
+    """Whose vectors a round sums, without running it: for audits of more rounds than can be run one by one.
+
+    An audit checks it against rounds that it does run, and that a round shows nothing but this sum.
+    """
+
+    present: type[Message]
+    """Who does not send this is absent from the start."""
+    delivered: type[Message]
+    """Who sent the one but does not send this drops out in mid-round."""
+    sums: Callable[[Link, Any, Any, Entropy, Callable[[type[Message], Party], bool]], tuple[Party, ...]]
+    """Given link, settings, state, the server's entropy, and who sends which of the two: whose vectors are summed."""
+
+
+@dataclass(frozen=True)
 class Protocol:
     """A registry entry: all that drivers, audits, tests and the command line need to know of a protocol."""
 
@@ -86,6 +107,7 @@ class Protocol:
     """The coroutine of the server, if there is one."""
     state: type[State] = State
     claims: tuple[Claim, ...] = ()
+    rehearsal: Rehearsal | None = None
     leaks_by_design: bool = False
     weighted: bool = True
     """Whether parties may have different weights."""

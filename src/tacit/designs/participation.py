@@ -161,6 +161,11 @@ class _Whole(Participation, frozen=True):
     """Batches of T users, i // T for user i, that are asked and summed whole or not at all."""
 
     @property
+    def _loose(self) -> bool:
+        """Whether what is left of a batch may be summed after all."""
+        return False
+
+    @property
     def _shape(self) -> tuple[int, int, int | None]:
         """K, T and, once bound, N."""
         raise NotImplementedError
@@ -195,17 +200,16 @@ class _Whole(Participation, frozen=True):
     @property
     def least(self) -> int:
         """One whole batch, but never a single user."""
-        return max(self._shape[1], 2)
+        return 2 if self._loose else max(self._shape[1], 2)
 
     def smallest(self, threshold: int) -> int:
         """Returns the size of one batch, which is all that is promised."""
-        del threshold
-        return self.least
+        return max(self.least, threshold) if self._loose else self.least
 
     @property
     def promise(self) -> int:
         """T: members of a batch are never seen apart."""
-        return self._shape[1]
+        return 1 if self._loose else self._shape[1]
 
     def select(self, present: Sequence[int], counts: NDArray[np.int64], entropy: Entropy) -> list[int]:
         """Returns the K/T batches that took part least of those present as a whole; ties are broken at random."""
@@ -232,14 +236,14 @@ class _Whole(Participation, frozen=True):
         del entropy
         _, t, _ = self._shape
         sizes = Counter(user // t for user in delivered)
-        return self._if_allowed([user for user in sorted(delivered) if sizes[user // t] == t])
+        return self._if_allowed([user for user in sorted(delivered) if self._loose or sizes[user // t] == t])
 
     def allows(self, chosen: Collection[int]) -> bool:
         """Returns whether they are whole batches, K users at most."""
         k, t, n = self._shape
         if not super().allows(chosen) or len(chosen) > k or (n is not None and max(chosen) >= n):
             return False
-        return len({user // t for user in chosen}) * t == len(chosen)
+        return self._loose or len({user // t for user in chosen}) * t == len(chosen)
 
     def family_size(self) -> int:
         """Returns how many sets of K users can be asked: C(N/T, K/T)."""
@@ -283,6 +287,12 @@ class Batches(_Whole, frozen=True):
     per_round: int
     privacy: int
     users: int | None = None
+    partial: bool = False
+    """Sum whoever delivered, as paper 002 has it, even if a batch has lost a member: what it promises is then void."""
+
+    @property
+    def _loose(self) -> bool:
+        return self.partial
 
     @property
     def _shape(self) -> tuple[int, int, int | None]:

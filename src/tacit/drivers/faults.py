@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from tacit.core.entropy import Entropy
+from tacit.core.entropy import Entropy, SeededEntropy
 from tacit.core.suite import Party
 
 PHASE = 10.0
@@ -37,6 +37,10 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     """How long a delay is. The default is longer than anybody waits."""
     position: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.5
     """Where a corruption hits: 0 is the first byte, 1 the last."""
+    chance: Annotated[float, msgspec.Meta(ge=0, le=1)] = 1.0
+    """How likely it is that a message is hit, or that a party falls silent in a round. Crashes are certain."""
+    seed: int = 0
+    """Another seed, other luck."""
 
     def hits(self, round_: int, number: int, sender: Party, to: Party, kind: str) -> bool:
         """Says whether a message is befallen."""
@@ -46,7 +50,12 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
             and self.party in (None, sender)
             and self.to in (None, to)
             and self.message in (None, kind)
+            and self._strikes(round_, sender, to, kind)
         )
+
+    def _strikes(self, *what: int | Party) -> bool:
+        """Says whether chance has it that this happens: each time anew, but the same in every run."""
+        return self.chance == 1.0 or SeededEntropy("fault", self.seed, *what).number() < self.chance
 
     def stops(self, round_: int, step: int) -> bool:
         """Says whether its party crashes before its next effect."""
@@ -57,9 +66,10 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
         named = self.message == kind and self.to in (None, to)
         return self.action == "crash" and named and self.round in (None, round_)
 
-    def mutes(self, round_: int) -> bool:
-        """Says whether its party sends nothing in this round."""
-        return self.action == "silence" and self.round in (None, round_)
+    def mutes(self, round_: int, party: Party) -> bool:
+        """Says whether a party sends nothing in this round."""
+        named = self.action == "silence" and self.party in (None, party)
+        return named and self.round in (None, round_) and self._strikes(round_, party)
 
 
 def deliveries(faults: Sequence[Fault], data: bytes) -> list[tuple[float, bytes]]:

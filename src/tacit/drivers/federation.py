@@ -3,12 +3,13 @@
 import math
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from tacit.core.entropy import Entropy, RecordingEntropy, SeededEntropy, SymbolicEntropy, SystemEntropy
 from tacit.core.errors import ConfigError, Drop, LeakRefused, NotEnough
-from tacit.core.forms import unknowns
+from tacit.core.forms import Unknown, unknowns
 from tacit.core.link import Link
 from tacit.core.messages import MAX_MESSAGE, MAX_NAME, SESSION_BYTES, Address, Codec, Message
 from tacit.core.outcome import Outcome, Transcript
@@ -41,14 +42,15 @@ class Federation:
         seed: int | None = 0,
         faults: Sequence[Fault | Mapping[str, Any]] = (),
         record: bool = False,
-        symbolic: bool = False,
+        symbolic: bool | Callable[[Unknown], float] = False,
         stand_ins: Mapping[Party, Any] | None = None,
         **options: Any,
     ) -> None:
         """Sets up identities and settings; raises ConfigError with every problem.
 
         `seed=None` takes randomness from the operating system. `symbolic` runs the protocol on unknowns instead of
-        numbers, for audits. `stand_ins` puts other coroutines in the place of some parties', for attacks and tests.
+        numbers, for audits; it may be a function that says what an unknown stands for where a choice depends on it.
+        `stand_ins` puts other coroutines in the place of some parties', for attacks and tests.
         """
         self.protocol: Protocol = find(protocol)
         self.parties = tuple(parties)
@@ -83,7 +85,7 @@ class Federation:
         self.states = {party: self.protocol.state() for party in self.everyone}
         self._session = self._entropy("session").bytes(SESSION_BYTES)
         self.world: World | None = None
-        self.suites = self._symbolic_suites(entries) if symbolic else self._real_suites(entries)
+        self.suites = self._symbolic_suites(entries, symbolic) if symbolic else self._real_suites(entries)
         self._codec = Codec(self.protocol.messages, len(self.parties), self._any_suite.ring.length)
 
     @property
@@ -110,13 +112,12 @@ class Federation:
             for identity in identities
         }
 
-    def _symbolic_suites(self, entries: int) -> dict[Party, Suite]:
+    def _symbolic_suites(self, entries: int, symbolic: bool | Callable[[Unknown], float]) -> dict[Party, Suite]:
         table = FormTable()
         world = self.world = World(table.meaning)
+        ring = SymbolicRing(entries, table, symbolic if callable(symbolic) else None)
         return {
-            party: SymbolicSuite(
-                party, world, SymbolicEntropy(party, self._seed or 0, f"party {party}"), SymbolicRing(entries, table)
-            )
+            party: SymbolicSuite(party, world, SymbolicEntropy(party, self._seed or 0, f"party {party}"), ring)
             for party in self.everyone
         }
 
@@ -132,6 +133,26 @@ class Federation:
             updates[party] = Update(vector[:-1], vector[-1])
         return self.average(updates)
 
+    def rehearse(self, rounds: int) -> Iterator[tuple[Party, ...]]:
+        """Yields whose vectors the first rounds sum, without running them; nobody's if a round would be aborted."""
+        rehearsal = self.protocol.rehearsal
+        if rehearsal is None:
+            raise ConfigError(f"rounds of {self.protocol.name} cannot be rehearsed, only run")
+        kinds = {None, rehearsal.present.__name__, rehearsal.delivered.__name__}
+        for fault in self.faults:
+            simple = fault.action == "silence" or (fault.action == "drop" and fault.message in kinds - {None})
+            if not simple or fault.number is not None or fault.to not in (None, SERVER):
+                raise ConfigError(
+                    f"of so many rounds only those faults can be audited that drop a {rehearsal.present.__name__} or "
+                    f"{rehearsal.delivered.__name__}, or silence a party; not {fault.action}"
+                )
+        state, entropy = self.protocol.state(), self._entropy(f"party {SERVER}")
+        for round_ in range(1, rounds + 1):
+            faults = [fault for fault in self.faults if fault.round in (None, round_)]
+            link = Link(SERVER, self.parties, self._session, round_)
+            chosen = rehearsal.sums(link, self.config, state, entropy, partial(_sends, faults, round_))
+            yield () if any(fault.mutes(round_, SERVER) for fault in faults) else chosen
+
     def average(self, updates: Mapping[Party, Update]) -> Outcome:
         """Runs one round and returns its outcome; raises the server's error, or the first one if nobody finished."""
         unequal = self.world is None and len({update.weight for update in updates.values()}) > 1
@@ -142,9 +163,12 @@ class Federation:
         self.round += 1
         if self._record:
             self.inputs.append(dict(updates))
+        faults = [fault for fault in self.faults if fault.round in (None, self.round)]
         self.last = simulation = Simulation(
-            [self._task(party, updates) for party in self.everyone], self._codec, self.faults, record=self._record
+            [self._task(party, updates) for party in self.everyone], self._codec, faults, record=self._record
         )
+        if simulation.transcript is not None:
+            simulation.transcript.federation = self
         before = self._clip_counts()
         try:
             simulation.run()
@@ -169,8 +193,6 @@ class Federation:
         if not finished:
             raise next(iter(failed.values()), NotEnough("parties that finished", 0, 1, dropped))
         clipped, notes = self._clipping(before)
-        if simulation.transcript is not None:
-            simulation.transcript.federation = self
         return Outcome(
             average={party: average.vector for party, average in finished.items() if average is not None},
             contributors=tuple(party for party in self.parties if party in contributors),
@@ -216,6 +238,14 @@ class Federation:
                 )
                 warnings.warn(notes[-1], ClippedWarning, stacklevel=4)
         return clipped, tuple(notes)
+
+
+def _sends(faults: Sequence[Fault], round_: int, kind: type[Message], party: Party) -> bool:
+    """Says whether a party's message to the server gets through."""
+    return not any(
+        fault.mutes(round_, party) or (fault.action == "drop" and fault.hits(round_, 0, party, SERVER, kind.__name__))
+        for fault in faults
+    )
 
 
 def _is_text(name: str) -> bool:

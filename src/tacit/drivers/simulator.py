@@ -127,7 +127,7 @@ class Simulation:
         data = self._codec.seal(task.suite, task.suite.channel(to, link.session), address, payload)
         number, self._sent = self._sent, self._sent + 1
         hit = [fault for fault in self._message_faults if fault.hits(link.round, number, link.me, to, address.kind)]
-        mute = any(fault.mutes(link.round) for fault in self._party_faults[link.me])
+        mute = any(fault.mutes(link.round, link.me) for fault in self._party_faults[link.me])
         arriving = [] if mute else deliveries(hit, data)
         if not mute:
             self.traffic.count(self.traffic.sent, link.me, size_by_class(message, len(data)))

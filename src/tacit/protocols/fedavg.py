@@ -16,13 +16,14 @@ onlookers learn who took part, when, and how much was sent.
 ring is that of `secagg`, so that both give the same average bit for bit.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
+from tacit.core.entropy import Entropy
 from tacit.core.link import Link
 from tacit.core.messages import Message
 from tacit.core.outcome import Average
-from tacit.core.protocol import Protocol
+from tacit.core.protocol import Protocol, Rehearsal
 from tacit.core.suite import SERVER, Party, Suite, Update
 from tacit.protocols.star import (
     PATIENCE,
@@ -32,6 +33,7 @@ from tacit.protocols.star import (
     announce,
     averaged,
     names,
+    rehearsed,
     result,
     select,
     unpacked,
@@ -102,6 +104,16 @@ async def server(link: Link, config: FedAvgConfig, suite: Suite, state: StarStat
     return await announce(link, ring, chosen, total)
 
 
+def sums(
+    link: Link, config: FedAvgConfig, state: StarState, entropy: Entropy, sends: Callable[[type[Message], Party], bool]
+) -> tuple[Party, ...]:
+    """Returns whose vectors a round sums, as `server` chooses them."""
+    policy = config.policy()
+    least = max(policy.least, config.least())
+    present = [party for party in link.parties if sends(Here, party)]
+    return rehearsed(link, policy, state, entropy, present, lambda party: sends(Plain, party), least, least)
+
+
 FEDAVG = Protocol(
     name="fedavg",
     summary="plain averaging with a server, which sees every vector",
@@ -110,5 +122,6 @@ FEDAVG = Protocol(
     party=client,
     server=server,
     state=StarState,
+    rehearsal=Rehearsal(Here, Plain, sums),
     leaks_by_design=True,
 )

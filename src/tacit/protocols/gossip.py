@@ -58,6 +58,11 @@ class GraphConfig(Config, frozen=True, kw_only=True):
     """How it selects them: "random", or "topk" by magnitude."""
 
     @property
+    def selective(self) -> bool:
+        """Whether nodes share some entries and not others."""
+        return self.share < 1.0
+
+    @property
     def shows_data(self) -> bool:
         """Whether a selection of entries tells something about the model."""
         return self.share < 1.0 and sparsify.SPARSIFIERS[self.sparsifier].data_dependent

@@ -177,7 +177,7 @@ def self_weight(config: PushSumConfig, entropy: Entropy, out: int) -> float:
     if not config.private:
         return 1.0 / (out + 1)
     low, high = config.self_weight
-    return low + (high - low) * entropy.number()
+    return low + (high - low) * entropy.factor()
 
 
 def covered(link: Link, suite: Suite, graph: nx.DiGraph, party: Party, mass: Vector) -> Vector:

@@ -40,10 +40,12 @@ from dataclasses import dataclass
 
 import msgspec
 
-from tacit.core.errors import Drop, PeerFault, WireError
+from tacit.core.entropy import Entropy
+from tacit.core.errors import ConfigError, Drop, PeerFault, WireError
 from tacit.core.link import Link, M
+from tacit.core.messages import Message
 from tacit.core.outcome import Average
-from tacit.core.protocol import Claim, Protocol
+from tacit.core.protocol import Claim, Protocol, Rehearsal
 from tacit.core.suite import SERVER, KeyPair, Party, Secret, Suite, Update
 from tacit.designs.circle import Circle
 from tacit.protocols import star
@@ -340,6 +342,18 @@ class Recovery:
         )
 
 
+def sums(
+    link: Link, config: SecAggConfig, state: StarState, entropy: Entropy, sends: Callable[[type[Message], Party], bool]
+) -> tuple[Party, ...]:
+    """Returns U5 of a round, as `server` chooses it."""
+    if config.degree() is not None or config.threshold is None:
+        raise ConfigError('with a sparse graph U5 depends on keys; audit fewer rounds, or neighbours="all"')
+    policy = config.policy()
+    u1 = [party for party in link.parties if sends(AdvertiseKeys, party)]
+    least, smallest = max(policy.least, config.threshold), policy.smallest(config.threshold)
+    return star.rehearsed(link, policy, state, entropy, u1, lambda user: sends(MaskedInput, user), least, smallest)
+
+
 SECAGG = Protocol(
     name="secagg",
     summary="secure aggregation: the server learns the sum and nothing else",
@@ -348,6 +362,7 @@ SECAGG = Protocol(
     party=client,
     server=server,
     state=StarState,
+    rehearsal=Rehearsal(AdvertiseKeys, MaskedInput, sums),
     claims=(
         Claim("003", "Section 3", "the server learns the sum over the chosen users and nothing else"),
         Claim(

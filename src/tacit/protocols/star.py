@@ -1,6 +1,6 @@
 """What protocols with a server in the middle share: who takes part, and how the sum is announced."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import msgspec
@@ -95,6 +95,25 @@ def select(
     for party in names(link, asked):
         state.counts[party] = state.counts.get(party, 0) + 1
     return asked
+
+
+def rehearsed(
+    link: Link,
+    policy: Participation,
+    state: StarState,
+    entropy: Entropy,
+    present: Collection[Party],
+    delivers: Callable[[Party], bool],
+    least: int,
+    smallest: int,
+) -> tuple[Party, ...]:
+    """Returns whose vectors a round sums, chosen as a server chooses them; nobody if it would give up."""
+    asked = select(link, policy, state, present, entropy) if len(present) >= least else []
+    delivered = [place for place in asked if delivers(link.parties[place])]
+    if min(len(asked), len(delivered)) < least:
+        return ()
+    chosen = policy.settle(delivered, entropy)
+    return names(link, chosen) if len(chosen) >= smallest else ()
 
 
 def unpacked(link: Link, ring: Ring, received: Mapping[Party, memoryview]) -> dict[int, Vector]:

@@ -1,11 +1,12 @@
 """The twin of `FixedPoint` for audits: vectors of linear forms instead of numbers."""
 
 import hashlib
+from collections.abc import Callable
 
 import numpy as np
 
 from tacit.core.errors import ConfigError, WireError
-from tacit.core.forms import Form, unknowns
+from tacit.core.forms import Form, Unknown, unknowns
 from tacit.core.suite import Ring, Update, Vector
 
 SIZE = 8  # bytes an entry
@@ -36,8 +37,9 @@ class FormTable:
 class SymbolicRing(Ring):
     """Vectors of `Form`s, one an entry and one for the weight."""
 
-    def __init__(self, entries: int, table: FormTable) -> None:
-        self.entries, self.table = entries, table
+    def __init__(self, entries: int, table: FormTable, value: Callable[[Unknown], float] | None = None) -> None:
+        """Takes the number of entries and, for choices that depend on data, what the unknowns of inputs stand for."""
+        self.entries, self.table, self._value = entries, table, value
         self.length = entries + 1
 
     def encode(self, update: Update) -> Vector:
@@ -94,7 +96,14 @@ class SymbolicRing(Ring):
         return unknowns("ratio", self.table.intern(total), len(total) - 1)
 
     def magnitudes(self, vector: Vector) -> Vector:
-        """Returns numbers in an order that has nothing to do with the unknowns, but is the same in every run."""
+        """Returns how large the entries are for the vectors at hand, so that the same ones are chosen as in a real run.
+
+        Without any, numbers in an order that has nothing to do with the unknowns, but is the same in every run.
+        """
+        if self._value is not None:
+            value = self._value
+            sums = [sum(float(factor) * value(unknown) for unknown, factor in form.terms.items()) for form in vector]
+            return np.abs(np.array(sums, dtype=np.float64))
         hashes = [hashlib.sha256(repr(entry).encode()).digest()[:8] for entry in vector]
         return np.array([int.from_bytes(each) for each in hashes], dtype=np.float64)
 
