@@ -70,7 +70,7 @@ def _bent(protocol, party, change):
     return role
 
 
-PROTECTED = {"admm": {"masked": True, "group_size": None}}
+PROTECTED = {"admm": {"masked": True, "group_size": None}, "pushsum": {"masked": True}}
 """Settings without which a protocol would refuse a handful of parties."""
 
 

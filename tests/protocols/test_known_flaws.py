@@ -14,7 +14,7 @@ from tacit.drivers.faults import PHASE, Fault
 from tacit.protocols import REGISTRY, secagg
 
 PARTIES = ("p0", "p1", "p2", "p3", "p4")
-SETTINGS = {"admm": {"masked": True, "group_size": None, "lambda0": (0.0, 0.0)}}
+SETTINGS = {"admm": {"masked": True, "group_size": None, "lambda0": (0.0, 0.0)}, "pushsum": {"masked": True}}
 
 
 def run(values=0.0, length=1000, **options):

@@ -2,8 +2,8 @@
 
 Every form is a row over unknowns. An unknown is exposed exactly when its unit vector lies in the row space. Rows are
 eliminated modulo a prime of 2203 bits, with coefficients taken as the exact rationals that their floats are, so there
-is no tolerance to choose: a wrong answer would need a determinant that happens to be divisible by that prime. Sums of
-many rounds, whose coefficients are 0 and 1, go the same way as arrays modulo a prime of 31 bits.
+is no tolerance to choose: a wrong answer would need a determinant that happens to be divisible by that prime. Whether
+anybody is exposed at all is asked first modulo a prime of 31 bits, as arrays, which is a hundred times faster.
 """
 
 from collections import Counter, defaultdict
@@ -116,10 +116,11 @@ def _useful(forms: Sequence[Form], wanted: set[Unknown]) -> Iterable[tuple[int, 
 
 
 class Echelon:
-    """Rows of small integers in reduced row echelon form, one taken in after another."""
+    """Rows in reduced row echelon form modulo the small prime, one taken in after another."""
 
-    def __init__(self, columns: int) -> None:
-        self.rows = np.zeros((columns, columns), dtype=np.int64)
+    def __init__(self, columns: int, most: int | None = None) -> None:
+        """Has room for that many rows that say something new; for as many as there are columns unless given."""
+        self.rows = np.zeros((columns if most is None else min(columns, most), columns), dtype=np.int64)
         self.leads: list[int] = []
         self.used: list[int] = []
         """Which of the rows taken in said something new."""
@@ -156,6 +157,61 @@ class Echelon:
         """Returns the columns that are determined, each alone."""
         alone = np.count_nonzero(self.matrix, axis=1) == 1
         return [lead for lead, single in zip(self.leads, alone, strict=True) if single]
+
+
+class Glance:
+    """What some forms say about the interesting unknowns alone, modulo the small prime."""
+
+    def __init__(self, forms: Sequence[Form], interesting: Sequence[Unknown]) -> None:
+        single, rest = _peeled(forms)
+        units = [Form({unknown: 1}) for unknown in interesting if unknown in single]
+        kept = [*units, *(form for _, form in _useful(rest, set(interesting)))]
+        others = dict.fromkeys(unknown for form in kept for unknown in form.terms)
+        for unknown in interesting:
+            others.pop(unknown, None)
+        # Uninteresting unknowns come first, so that rows are led by them as long as they speak of any.
+        column = {unknown: place for place, unknown in enumerate((*others, *interesting))}
+        echelon = Echelon(len(column), len(kept))
+        for form in kept:
+            row = np.zeros(len(column), dtype=np.int64)
+            for unknown, factor in form.terms.items():
+                row[column[unknown]] = _small(factor)
+            echelon.take(row)
+        led = [place for place, lead in enumerate(echelon.leads) if lead >= len(others)]
+        self.interesting = list(interesting)
+        self.rows = echelon.rows[led][:, len(others) :]
+        """A basis of it, a column for each interesting unknown."""
+
+    def exposed(self) -> list[Unknown]:
+        """Returns the interesting unknowns that are determined, each alone."""
+        single = np.count_nonzero(self.rows, axis=1) == 1
+        return [self.interesting[int(row.argmax())] for row in self.rows[single]]
+
+
+def _peeled(forms: Sequence[Form]) -> tuple[set[Unknown], list[Form]]:
+    """Returns the unknowns that forms give away one after another, and the other forms without them."""
+    terms = [dict(form.terms) for form in forms]
+    where: dict[Unknown, list[int]] = defaultdict(list)
+    for index, row in enumerate(terms):
+        for unknown in row:
+            where[unknown].append(index)
+    single: set[Unknown] = set()
+    fresh = [next(iter(row)) for row in terms if len(row) == 1]
+    while fresh:
+        unknown = fresh.pop()
+        if unknown not in single:
+            single.add(unknown)
+            for index in where[unknown]:
+                row = terms[index]
+                row.pop(unknown, None)
+                if len(row) == 1:
+                    fresh.append(next(iter(row)))
+    return single, [Form(row) for row in terms if row]
+
+
+def _small(factor: int | float | Fraction) -> int:
+    exact = factor if isinstance(factor, int) else Fraction(factor)
+    return int(exact.numerator) * pow(int(exact.denominator), -1, SMALL_PRIME) % SMALL_PRIME
 
 
 def smallest_class(rows: NDArray[np.integer]) -> int | None:

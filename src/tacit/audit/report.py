@@ -1,7 +1,7 @@
 """The audit: who can learn whose vector, computed from the code that runs, and proved on a real transcript."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations
@@ -49,7 +49,8 @@ class Report:
     """What an onlooker learns even from sealed links: how many messages from whom to whom, and how many bytes."""
     notes: tuple[str, ...] = ()
     """What the reader should know of this report."""
-    _rows: Callable[[], NDArray[np.int64]] | None = field(default=None, repr=False)
+    rows: NDArray[np.int64] | None = field(default=None, repr=False)
+    """A basis of what it knows of the others' vectors alone, modulo a small prime."""
 
     @cached_property
     def smallest_support(self) -> int | None:
@@ -57,9 +58,7 @@ class Report:
 
         None if there are too many sets of parties to try them all, or if positions fare differently.
         """
-        if self.entries > 1 or self._rows is None:
-            return None
-        return smallest_support(self._rows())
+        return None if self.entries > 1 or self.rows is None else smallest_support(self.rows)
 
 
 def audit(
@@ -137,13 +136,13 @@ class Auditor:
             question.drift,
             recipes,
             run.safe_rounds(coalition) if recipes else question.rounds,
-            learnt.smallest_group() or len(question.parties),
+            smallest_class(learnt.rows) or len(question.parties),
             {victim: len(recipe.parts) / run.entries for victim, recipe in learnt.recipes.items()},
             run.entries,
             {victim: run.error(recipe, victim) for victim, recipe in recipes.items()} if prove else {},
             self._heard(coalition),
             tuple(notes),
-            learnt.matrix,
+            learnt.rows,
         )
 
     def _of_sums(self, rehearsed: RehearsedRun, coalition: tuple[Party, ...], prove: bool) -> Report:
@@ -167,7 +166,7 @@ class Auditor:
             errors,
             {},
             tuple(notes),
-            lambda: sums.rows,
+            sums.rows,
         )
 
     def _heard(self, coalition: tuple[Party, ...]) -> dict[tuple[Party, Party], tuple[int, int]]:

@@ -55,7 +55,7 @@ class RehearsedRun:
     def agrees(self, members: Sequence[Party]) -> bool:
         """Says whether, in the rounds that were run, a coalition learnt the sums and nothing else."""
         checked = len(self.run.contributors)
-        known = self.run.learnt(members, checked).matrix()
+        known = self.run.learnt(members, checked).rows
         echelon = Echelon(len(self.names))
         expected = sum(echelon.take(row) for row in self.matrix(members)[:checked])
         if self.run.question.drift == "free":

@@ -1,7 +1,6 @@
 """A run of the deployed code on unknowns, looked at by one coalition after another."""
 
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.audit.linear import SMALL_PRIME, RowSpace, rational
+from tacit.audit.linear import Glance, RowSpace, rational
 from tacit.audit.recipes import Part, Recipe, Source
 from tacit.audit.views import Number, View
 from tacit.core.entropy import SeededEntropy
@@ -75,25 +74,10 @@ class Learnt:
     """What a coalition has learnt after some rounds."""
 
     recipes: dict[Party, Recipe]
-    space: RowSpace
-    inputs: set[Unknown]
-    others: list[Unknown]
+    rows: NDArray[np.int64]
+    """A basis of what it knows of the others' vectors alone, a column for each, modulo a small prime."""
     divided: bool
     """Whether it saw what a protocol divided by an unknown, which is not linear."""
-
-    def smallest_group(self) -> int | None:
-        """Returns the size of the smallest class of others' vectors that every known sum weighs alike."""
-        rows = list(self._rows())
-        columns = Counter(tuple(row.get(unknown, 0) for row in rows) for unknown in self.others)
-        return min((size for column, size in columns.items() if any(column)), default=None)
-
-    def matrix(self) -> NDArray[np.int64]:
-        """Returns what is known of others' vectors alone, a row each, modulo a small prime."""
-        rows = [[_small(row.get(unknown, 0)) for unknown in self.others] for row in self._rows()]
-        return np.array([row for row in rows if any(row)], dtype=np.int64).reshape(-1, len(self.others))
-
-    def _rows(self) -> Iterator[dict[Unknown, int]]:
-        return (row for row in self.space.rows.values() if row.keys() <= self.inputs)
 
 
 class SymbolicRun:
@@ -199,10 +183,11 @@ class SymbolicRun:
         for unknown in sorted(owned, key=repr):
             forms.append(Form({unknown: 1}))
             sources.append((unknown, unknown[2]))
-        space = RowSpace(forms, inputs)
         divided = any(unknown[0] == "ratio" for form in forms for unknown in form.terms)
         others = sorted((unknown for unknown in inputs if owner_of(unknown) not in members), key=repr)
-        return Learnt(self._recipes(space, view, sources, set(others)), space, inputs, others, divided)
+        glance = Glance(forms, others)
+        recipes = self._recipes(RowSpace(forms, inputs), view, sources, set(others)) if glance.exposed() else {}
+        return Learnt(recipes, glance.rows, divided)
 
     def _inputs(self, party: Party) -> Iterator[Unknown]:
         static = self.question.drift == "static"
@@ -267,8 +252,3 @@ def owner_of(unknown: Unknown) -> Party:
 
 def _round(owner: Any) -> int:
     return int(owner[1]) if isinstance(owner, tuple) else 0
-
-
-def _small(value: int) -> int:
-    fraction = rational(value)
-    return fraction.numerator * pow(fraction.denominator, -1, SMALL_PRIME) % SMALL_PRIME

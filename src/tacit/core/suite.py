@@ -74,6 +74,10 @@ class Ring(ABC):
     def mean(self, total: Vector) -> Vector:
         """Returns the weighted average that a sum of encoded vectors stands for."""
 
+    def weighted(self, vector: Vector, weight: Any) -> Vector:
+        """Returns a vector times its weight."""
+        return np.asarray(vector * weight)
+
     @abstractmethod
     def limited(self, vector: Vector, clip: float) -> Vector:
         """Returns a plain vector cut off at the clip, and counts what was cut off."""

@@ -92,6 +92,8 @@ class World:
         self.masked: dict[bytes, int] = {}
         """How many entries each seed was expanded to."""
         self._identities: dict[Party, bytes] = {}
+        self._made: dict[Party, list[bytes]] = defaultdict(list)
+        self._agreements: dict[bytes, list[tuple[bytes, bytes]]] = defaultdict(list)
 
     def count(self) -> int:
         """Returns a number not given before."""
@@ -103,7 +105,18 @@ class World:
         if meaning not in self._tokens:
             token = hashlib.shake_256(f"token {len(self._tokens)}".encode()).digest(length)
             self._tokens[meaning], self._meanings[token] = token, meaning
+            if isinstance(meaning, Made):
+                self._made[meaning.by].append(token)
+            elif isinstance(meaning, Agreed):
+                self._note(meaning, token)
         return self._tokens[meaning]
+
+    def _note(self, agreed: Agreed, token: bytes) -> None:
+        for public in agreed.between:
+            private = self._meanings[public]
+            other = next(iter(agreed.between - {public}), public)
+            if isinstance(private, Public):
+                self._agreements[private.of].append((other, token))
 
     def meaning(self, token: bytes) -> Meaning | None:
         """Returns what a byte string stands for, None if it is plain data."""
@@ -121,22 +134,11 @@ class World:
 
     def made_by(self, party: Party) -> list[bytes]:
         """Returns the tokens that a party drew, in order, but for its identity."""
-        drawn = (
-            token for token, meaning in self._meanings.items() if isinstance(meaning, Made) and meaning.by == party
-        )
-        return [token for token in drawn if token != self._identities.get(party)]
+        return [token for token in self._made[party] if token != self._identities.get(party)]
 
-    def agreements(self) -> dict[bytes, list[tuple[bytes, bytes]]]:
+    def agreements(self) -> Mapping[bytes, Sequence[tuple[bytes, bytes]]]:
         """Returns, for each private key, the other side's public half and the key agreed with it."""
-        found: dict[bytes, list[tuple[bytes, bytes]]] = defaultdict(list)
-        for meaning, token in self._tokens.items():
-            if isinstance(meaning, Agreed):
-                for public in meaning.between:
-                    private = self._meanings[public]
-                    other = next(iter(meaning.between - {public}), public)
-                    if isinstance(private, Public):
-                        found[private.of].append((other, token))
-        return found
+        return self._agreements
 
 
 class SymbolicSuite(Suite):

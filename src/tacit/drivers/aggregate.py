@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tacit.audit.preflight import exposure, preflight
 from tacit.core.errors import ConfigError, LeakRefused
 from tacit.core.outcome import Outcome
 from tacit.core.suite import Party, Update
@@ -24,12 +25,15 @@ def aggregate(
     weights: Mapping[Party, float] | Sequence[float] | None = None,
     faults: Sequence[Any] = (),
     record: bool = False,
+    adversary: int = 1,
     **options: Any,
 ) -> Outcome:
     """Averages arrays, or dicts of arrays, by a protocol run in this process.
 
     `vectors` is a dict by party, or a list, whose parties are then called p0, p1, … The options are those of the
-    protocol. Raises ConfigError with every problem before anything is sent, and the protocol's own error if it aborts.
+    protocol. Before anything is sent, raises ConfigError with every problem, and LeakRefused with the report of the
+    audit if any `adversary` parties, or the server with one fewer, would learn a vector and `allow_leaks` is not set.
+    Raises the protocol's own error if it aborts.
 
     >>> import tacit
     >>> out = tacit.aggregate([[1.0, 2.0], [3.0, 4.0], [5.0, 9.0]], "secagg")
@@ -50,11 +54,14 @@ def aggregate(
         federation = Federation(
             find(protocol).name, tuple(models), entries, seed=seed, faults=faults, record=record, **options
         )
+        notes = () if found else _checked(federation, options, adversary)
     except ConfigError as error:
         found += [problem for problem in error.problems if problem not in found]
-    except LeakRefused:
+    except LeakRefused as refused:
         if not found:
-            raise
+            # What the settings themselves refuse has not been audited yet.
+            report = refused.report or exposure(protocol, tuple(models), options, 1, 1, "free")
+            raise LeakRefused(str(refused), report) from None
     if found:
         raise ConfigError(found)
     layout = Layout.of(next(iter(models.values())))
@@ -62,7 +69,16 @@ def aggregate(
         {party: Update(layout.flatten(model), shares[party]) for party, model in models.items()}
     )
     outcome.average = {party: layout.restore(vector) for party, vector in outcome.average.items()}
+    outcome.warnings = (*notes, *outcome.warnings)
     return outcome
+
+
+def _checked(federation: Federation, options: Mapping[str, Any], adversary: int) -> tuple[str, ...]:
+    """Returns what the audit has to say before anything is sent; raises LeakRefused."""
+    parties = federation.parties
+    if not 1 <= adversary < len(parties):
+        raise ConfigError(f"adversary={adversary} must be from 1 to {len(parties) - 1}, for somebody must be left")
+    return preflight(federation.config, federation.protocol.name, parties, options, adversary=adversary, rounds=1)
 
 
 def _named(given: Any) -> dict[Party, Any]:

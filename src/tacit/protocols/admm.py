@@ -151,7 +151,7 @@ async def peer(link: Link, update: Update, config: AdmmConfig, suite: Suite, sta
     k, n, ring, rho = link.parties.index(link.me), len(link.parties), suite.ring, config.rho
     weight = update.weight / config.max_weight if config.weighted else 1.0
     vector = ring.limited(update.vector, config.clip)
-    w = np.append(vector * weight, weight) if config.weighted else vector
+    w = np.append(ring.weighted(vector, weight), weight) if config.weighted else vector
     low, high = config.lambda0
     lambda_ = suite.entropy.uniform("lambda0", len(w)) * (high - low) + low
     z = ring.floats(ring.zeros(len(w)))

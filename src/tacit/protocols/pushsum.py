@@ -162,7 +162,7 @@ def start(config: PushSumConfig, update: Update, suite: Suite) -> Vector:
     name, *parameters = config.y0 if isinstance(config.y0, list | tuple) else (config.y0, *STARTS[config.y0])
     y = suite.entropy.drawn("y0", lambda entropy: drawn_start(name, parameters, entropy)) if config.private else 1.0
     weight = weight_of(config, update)
-    return suite.ring.values(np.append(update.vector * weight, y * weight))
+    return suite.ring.values(np.append(suite.ring.weighted(update.vector, weight), y * weight))
 
 
 def weight_of(config: PushSumConfig, update: Update) -> float:

@@ -56,6 +56,10 @@ class SymbolicRing(Ring):
         encoded[-1] = weight if isinstance(weight, Form) else Form({("one",): weight})
         return encoded
 
+    def weighted(self, vector: Vector, weight: object) -> Vector:
+        """Returns the vector itself if its weight is unknown too: it then stands for the weighted one, as in `encode`."""
+        return vector if isinstance(weight, Form) else super().weighted(vector, weight)
+
     def limited(self, vector: Vector, clip: float) -> Vector:
         """Returns the vector: unknowns have no size."""
         del clip

@@ -1,0 +1,283 @@
+"""A curious peer against the averaging of paper 000, Section III: it solves for the w of those it heard enough of.
+
+All that is secret about peer k is w_k and λ_k⁰, and everything later follows from these and from z, which all know. By
+(8), λ^i = ρ (y^i − z^i), and with that (4) makes every y a line in w and λ⁰/ρ:
+
+    y¹ = q (w + λ⁰/ρ),    y^{i+1} = q (w + y^i) − r z^i,    where q = 2/(2 + ρ) and r = (2 − ρ)/(2 + ρ)
+
+So any two y of one peer give its w. That is Lemma III.1 for two iterations of all-to-all communication, and it is what
+happens when two peers meet again, however large the gap (`met_twice`). The sums z_g of all groups, which everybody
+gets, are sums of such lines: with the y of those met once they make a linear system that is complete earlier still
+(`system`). And one y alone gives w up to λ⁰/ρ, where λ⁰ is from [0, 1) and drawn anew in the next round of learning
+(`bounds`).
+
+The peer opens what it sent and received with its own keys, in rounds of the deployed protocol, and uses nothing else.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.audit.attacks.findings import Attack, Finding, Progress, average, proportion
+from tacit.core.outcome import Transcript
+from tacit.core.suite import Update
+from tacit.drivers.federation import Federation
+from tacit.protocols.admm import AdmmConfig, GroupSum, Share
+
+Numbers: TypeAlias = NDArray[np.float64]
+Group: TypeAlias = tuple[int, ...]
+
+TOLERANCE = 1e-6
+RANK = 1e-9  # singular values below this part of the largest are zeros that were rounded
+
+
+@dataclass(frozen=True)
+class Line:
+    """How y^i of any peer depends on its secrets: y = of_w · w + of_start · λ⁰/ρ + rest."""
+
+    of_w: float
+    of_start: float
+    rest: Numbers
+
+    def next(self, z: Numbers, rho: float) -> "Line":
+        """Returns the line of the next iteration, given z of this one."""
+        q, r = 2 / (2 + rho), (2 - rho) / (2 + rho)
+        return Line(q * (1 + self.of_w), q * self.of_start, q * self.rest - r * z)
+
+
+def lines(z: Numbers, rho: float) -> list[Line]:
+    """Returns the lines of y¹, y², … from z¹, z², …"""
+    q = 2 / (2 + rho)
+    found = [Line(q, q, np.zeros(z.shape[1]))]
+    for z_i in z[:-1]:
+        found.append(found[-1].next(z_i, rho))
+    return found
+
+
+def lemma(y: Numbers, later: Numbers, z: Numbers, rho: float) -> Numbers:
+    """Returns w of a peer from two of its y, and z of the iterations from that of the first to that before the second.
+
+    With y¹, y² and z¹ this is (11) of Lemma III.1.
+    """
+    line = Line(0.0, 0.0, y)
+    for z_i in z:
+        line = line.next(z_i, rho)
+    return np.asarray((later - line.rest) / line.of_w)
+
+
+# --- what a curious peer has --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a peer knows after a round. Peers are numbered as on the roster, and iterations from 0 on."""
+
+    config: AdmmConfig
+    peers: int
+    me: int
+    w: Numbers
+    start: Numbers
+    """Its own λ⁰."""
+    y: Mapping[tuple[int, int], Numbers]
+    """What others sent to it, by iteration and peer: their y, masked if the protocol masks them."""
+    sums: Mapping[tuple[int, Group], Numbers]
+    """Σ y over each group, by iteration and group."""
+    z: Numbers
+
+    @property
+    def lines(self) -> list[Line]:
+        """How y depends on the secrets, by iteration."""
+        return lines(self.z, self.config.rho)
+
+
+def seen(federation: Federation, transcript: Transcript, me: int = 0) -> Seen:
+    """Returns what a peer knows after a recorded round."""
+    config: Any = federation.config
+    parties, d = federation.parties, federation.entries
+    suite: Any = federation.suites[parties[me]]
+    n, ring = len(parties), suite.ring
+    partitions = [config.pattern.partitions[i % config.pattern.gap] for i in range(config.iterations)]
+    group = [{k: g for g in partition for k in g} for partition in partitions]
+    shares, z_g = {}, {}
+    for address, message in federation.opened(transcript, parties[me]):
+        i, k = address.step - 1, parties.index(address.sender)
+        if isinstance(message, Share):
+            shares[i, k] = ring.unpack(message.vector, d)
+        elif isinstance(message, GroupSum):
+            z_g[i, group[i][k]] = ring.unpack(message.vector, d)
+    for i in range(config.iterations):
+        # With what we sent ourselves the group is complete, and masks cancel in the ring.
+        z_g[i, group[i][me]] = sum((shares[i, k] for k in group[i][me]), ring.zeros(d))
+    z = [ring.floats(sum((z_g[i, g] for g in partition), ring.zeros(d))) for i, partition in enumerate(partitions)]
+    past = transcript.passed[0].envelope.address.round - 1
+    return Seen(
+        config=config,
+        peers=n,
+        me=me,
+        w=np.asarray(federation.inputs[past][parties[me]].vector),
+        start=suite.entropy.drawn_vectors[past],
+        y={(i, k): n * ring.floats(share) for (i, k), share in shares.items() if k != me},  # y/n is what is sent
+        sums={(i, g): n * ring.floats(total) for (i, g), total in z_g.items()},
+        z=np.array(z),
+    )
+
+
+# --- three ways to use it -----------------------------------------------------------------------------------------
+
+
+def met_twice(known: Seen) -> dict[int, Numbers]:
+    """Returns w of every peer that was met more than once."""
+    met: dict[int, list[int]] = {}
+    for i, k in sorted(known.y):
+        met.setdefault(k, []).append(i)
+    return {
+        k: lemma(known.y[i, k], known.y[j, k], known.z[i:j], known.config.rho)
+        for k, (i, *more) in met.items()
+        for j in more[:1]
+    }
+
+
+def system(known: Seen, *, with_sums: bool = True) -> dict[int, Numbers]:
+    """Returns w of everybody by least squares: exact where the equations say what it is, and else a guess."""
+    heard: list[tuple[int, Group, Numbers]] = []
+    if with_sums:
+        heard += [(i, g, total) for (i, g), total in known.sums.items()]
+    if not known.config.masked:
+        heard += [(i, (k,), y) for (i, k), y in known.y.items()]
+    # The unknowns are w and λ⁰/ρ of all peers in turn. Our own we know.
+    ours = np.eye(2 * known.peers)[2 * known.me : 2 * known.me + 2]
+    rows, right = [*ours], [known.w, known.start / known.config.rho]
+    for i, group, total in heard:
+        line, row = known.lines[i], np.zeros((known.peers, 2))
+        row[list(group)] = line.of_w, line.of_start
+        rows.append(row.ravel())
+        right.append(total - len(group) * line.rest)
+    solution = np.linalg.pinv(np.array(rows), rcond=RANK) @ np.array(right)
+    return {k: solution[2 * k] for k in range(known.peers) if k != known.me}
+
+
+def bounds(known: Seen) -> dict[int, tuple[Numbers, Numbers]]:
+    """Returns the least and the most that w of each peer met can be, since λ⁰ is between two known numbers."""
+    found = {}
+    for i, k in sorted(known.y):
+        line = known.lines[i]
+        # The larger λ⁰ was, the less of y is left for w.
+        most, least = (
+            (known.y[i, k] - line.rest - line.of_start * end / known.config.rho) / line.of_w
+            for end in known.config.lambda0
+        )
+        found[k] = least, most
+    return found
+
+
+# --- the attack ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Some settings of the protocol, and how they are attacked."""
+
+    name: str
+    solve: Callable[[Seen], dict[int, Numbers]]
+    peers: int
+    iterations: int
+    group_size: int | None = 3
+    masked: bool = False
+
+
+BROKEN = (
+    Setting("9 peers all to all, 2 iterations, by Lemma III.1", met_twice, 9, 2, group_size=None),
+    Setting("9 peers in threes, 5 iterations, 2 of 8 met twice", met_twice, 9, 5),
+    Setting("9 peers in threes, 6 iterations, 4 of 8 met twice", met_twice, 9, 6),
+    Setting("9 peers in threes, 6 iterations, with group sums", system, 9, 6),
+    Setting("15 peers in threes, 6 iterations, nobody met twice, with group sums", system, 15, 6),
+    Setting("9 peers in threes, masked, 8 iterations, with group sums", system, 9, 8, masked=True),
+)
+HOLDING = (
+    Setting("9 peers in threes, 4 iterations, with group sums", system, 9, 4),
+    Setting("9 peers in threes, masked, 4 iterations, with group sums", system, 9, 4, masked=True),
+    Setting("9 peers all to all, masked, 4 iterations, by Lemma III.1", met_twice, 9, 4, group_size=None, masked=True),
+)
+
+
+class Rounds:
+    """Rounds of one setting in which everybody brings the same random vector again and again."""
+
+    def __init__(self, setting: Setting, seed: int, entries: int = 8) -> None:
+        rng = np.random.default_rng(seed)
+        self.w = rng.normal(size=(setting.peers, entries))
+        self._federation = Federation(
+            "admm",
+            tuple(f"p{k}" for k in range(setting.peers)),
+            entries,
+            seed=seed,
+            record=True,
+            bits=64,
+            allow_leaks=True,
+            iterations=setting.iterations,
+            group_size=setting.group_size,
+            masked=setting.masked,
+        )
+
+    def seen(self) -> Seen:
+        """Runs a round and returns what the first peer knows after it."""
+        updates = {party: Update(self.w[k]) for k, party in enumerate(self._federation.parties)}
+        return seen(self._federation, cast(Transcript, self._federation.average(updates).transcript))
+
+
+def recovered(setting: Setting, seed: int) -> int:
+    """Returns how many of the other peers' vectors the first peer recovers in one round."""
+    rounds = Rounds(setting, seed)
+    guesses = setting.solve(rounds.seen())
+    return sum(bool(np.all(np.abs(guess - rounds.w[k]) < TOLERANCE)) for k, guess in guesses.items())
+
+
+def narrowed(rounds: int, seed: int) -> list[Finding]:
+    """Returns how far off w is guessed from one y, and from one y in each of several rounds of the same w."""
+    setting = "9 peers in threes, 2 iterations"
+    same = Rounds(Setting(setting, met_twice, 9, 2), seed)
+    heard = [bounds(same.seen()) for _ in range(rounds)]
+    w = same.w[list(heard[0])]
+    least, most = np.array([list(each.values()) for each in heard]).transpose(2, 0, 1, 3)
+    middle = (least + most) / 2
+    guesses = {
+        "one y": middle[0],
+        f"one y in each of {rounds} rounds, averaged": middle.mean(axis=0),
+        f"one y in each of {rounds} rounds, bounds intersected": (least.max(axis=0) + most.min(axis=0)) / 2,
+    }
+    uninformed = float(np.abs(w).mean())
+    findings = []
+    for name, guess in guesses.items():
+        errors = np.abs(guess - w).ravel().tolist()
+        measure = f"mean error of an entry of w; that of guessing 0 is {uninformed:.2f}"
+        finding = average("admm", f"{setting}, {name}", measure, errors, broken=False)
+        findings.append(replace(finding, broken=finding.high < uninformed))
+    return findings
+
+
+def run(full: bool, seed: int, progress: Progress) -> list[Finding]:
+    """Solves for vectors where that can be done, narrows down those of which little is heard, and tries where not."""
+    trials, rounds = (50, 200) if full else (5, 20)
+    settings = len(BROKEN) + len(HOLDING)
+    findings = []
+    for place, setting in enumerate((*BROKEN, *HOLDING)):
+        progress(setting.name, place / (settings + 1))
+        rng = np.random.default_rng([seed, place])
+        wins = sum(recovered(setting, each) for each in rng.integers(2**32, size=trials).tolist())
+        tries, measure = trials * (setting.peers - 1), f"other peers with w to {TOLERANCE:g}"
+        findings.append(proportion("admm", setting.name, measure, wins=wins, tries=tries))
+    progress("one y a round", settings / (settings + 1))
+    weakly_masked = narrowed(rounds, seed)
+    progress("admm", 1.0)
+    return [*findings[: len(BROKEN)], *weakly_masked, *findings[len(BROKEN) :]]
+
+
+ATTACK = Attack(
+    name="admm",
+    summary="a curious peer solves for the vectors of those it heard twice, or whose group sums it heard",
+    paper="000",
+    run=run,
+)

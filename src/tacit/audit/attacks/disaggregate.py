@@ -1,0 +1,308 @@
+"""A curious server takes sums apart over many rounds, by least squares (paper 002, "An Illustrative Experiment").
+
+N = 40 users train one model, K = 8 of them a round. Secure aggregation shows the server whose gradients were summed, a
+row p^(t) of the participation matrix P, and the sum. It assumes that the gradients x_i hardly change from round to
+round, and solves P X ≈ (sums) for X. The paper's measure is the reconstruction error of user i at time t,
+
+    ‖x_i^(t) − x̂_i^(t)‖² / ‖x_i^(t)‖²,
+
+and its two figures are: below 0.005 for many users if those asked are drawn at random, and above 0.25 for all users
+under Multi-RoundSecAgg with T = 2, where the server learns no more than the sum of a batch of two.
+
+The paper (slides) leaves open what follows, and these are our choices:
+
+- **Data.** Images of digits, two digits a user, dealt out in turn, so that neighbours on the roster, who form a batch,
+  hold different ones. This matters: the best guess at a member of a batch is the batch's mean, and its error is
+  ‖x_i − x_j‖² / 4‖x_i‖². That is above 0.25 if the two gradients do not point the same way (x_i·x_j ≤ 0). Members that
+  hold the same digits are measured too, and come out below: T = 2 hides who in a batch has what, not what it has.
+- **Drift.** The model is trained by everybody first, until gradients change slowly, and goes on being trained during
+  the attack, by what was summed: model −= rate · mean. x_i^(t) is the gradient over all of a user's images at the
+  model of the last of J = 200 rounds, 5 N. The faster the model moves, the less the old sums say; ten times the rate is
+  measured too. (The server could model the drift and do better; the paper's does not.)
+- **Dropouts.** p_i ~ {0.1, …, 0.5} as in the paper, or the same p for all. Absent users are not asked. Beyond the paper
+  some drop out after they were asked: if the rest of their batch is summed without them, that gives them away.
+
+Participation is decided by the policies' own code. Sums of 40 users are computed exactly, as `secagg` does; a
+federation of 8 runs the deployed protocol, and the attack gets what the server got.
+"""
+
+import contextlib
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.audit.attacks.findings import Attack, Finding, Progress, average, proportion
+from tacit.core.entropy import SeededEntropy
+from tacit.core.errors import ConfigError, NotEnough
+from tacit.core.suite import Update
+from tacit.designs import Batches, Participation, Partition, Random
+from tacit.drivers.faults import Fault
+from tacit.drivers.federation import Federation
+from tacit.learn.datasets import Dataset, digits, mnist
+from tacit.learn.models import Model, Softmax
+from tacit.learn.splits import Indices
+from tacit.vectors.flatten import Layout
+
+NAME = "disaggregate"
+
+USERS, PER_ROUND, ROUNDS = 40, 8, 200
+"""N, K and J."""
+DROPOUTS = (0.1, 0.2, 0.3, 0.4, 0.5)
+CLOSE = 0.005
+"""The paper's reconstruction error below which a user's gradient is as good as known."""
+
+IMAGES = 6000
+STEPS, STEP = 200, 0.5
+"""How long and how fast everybody trains before the attack."""
+RATE = 0.01
+"""How fast the model moves during the attack."""
+
+Vector: TypeAlias = NDArray[np.float64]
+Bring: TypeAlias = Callable[[int], Vector]
+"""Returns what a user brings to the round."""
+Heard: TypeAlias = tuple[Sequence[int], Vector] | None
+"""What the server gets out of a round: who was summed, and the sum; or nothing."""
+Gone: TypeAlias = tuple[Collection[int], Collection[int]]
+"""Who is absent in a round, and who would leave in the middle of it."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Who takes part, who drops out, and how fast the model moves."""
+
+    name: str
+    policy: Participation
+    dropout: float | None = None
+    """p, how often a user is absent; None for the paper's mixture, in which every user has one of `DROPOUTS`."""
+    leaving: float = 0.0
+    """How often a user that was asked does not deliver."""
+    rate: float = RATE
+    alike: bool = False
+    """Whether members of a batch of two hold the same digits."""
+    deployed: bool = False
+    """Whether the sums come from the deployed protocol."""
+    users: int = USERS
+    rounds: int = ROUNDS
+
+    @property
+    def target(self) -> str:
+        """What is attacked."""
+        p = f"p = {self.dropout:g}" if self.dropout is not None else "p = 0.1 to 0.5"
+        leaving = f", {self.leaving:g} in mid-round" if self.leaving else ""
+        drift = f", drift × {self.rate / RATE:g}" if self.rate != RATE else ""
+        rest = ", batchmates alike" * self.alike + ", deployed" * self.deployed
+        return f"secagg, {self.name}, N = {self.users}, {p}{leaving}{drift}{rest}"
+
+
+# --- the users -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """Users with images of their own, and the model that they have trained so far."""
+
+    images: Dataset
+    parts: Sequence[Indices]
+    model: Model
+
+    def gradient(self, model: Model, user: int) -> Vector:
+        """Returns x_i: the gradient of a user's loss at a model, as a vector."""
+        _, gradient = _softmax(self.images).loss_and_gradient(model, *_some(self.images, self.parts[user]))
+        return Layout.of(gradient).flatten(gradient)
+
+
+def trained(images: Dataset) -> Model:
+    """Returns a model that everybody has trained, so that gradients change slowly from here on."""
+    softmax = _softmax(images)
+    model = softmax.initial()
+    for _ in range(STEPS):
+        _, gradient = softmax.loss_and_gradient(model, *images)
+        model = _moved(model, gradient, STEP)
+    return model
+
+
+def dealt(y: NDArray[np.int64], users: int, alike: bool, rng: np.random.Generator) -> list[Indices]:
+    """Returns whose images are whose: digits 0 and 1 go to the first user, or pair of users, 2 and 3 to the next, …"""
+    holds = [(user // 2 if alike else user) % 5 for user in range(users)]
+    parts: list[list[Indices]] = [[] for _ in range(users)]
+    for digit in range(10):
+        owners = [user for user in range(users) if holds[user] == digit // 2]
+        shares = np.array_split(rng.permutation(np.flatnonzero(y == digit)), len(owners))
+        for user, share in zip(owners, shares, strict=True):
+            parts[user].append(share)
+    return [np.concatenate(part) for part in parts]
+
+
+def _softmax(images: Dataset) -> Softmax:
+    return Softmax(classes=10, features=images.x.shape[1])
+
+
+def _some(images: Dataset, places: Indices) -> Dataset:
+    return Dataset(images.x[places], images.y[places])
+
+
+def _moved(model: Model, gradient: Model, rate: float) -> Model:
+    return {name: values - rate * gradient[name] for name, values in model.items()}
+
+
+# --- the rounds ----------------------------------------------------------------------------------------------------
+
+
+def dropouts(setting: Setting, rng: np.random.Generator) -> list[Gone]:
+    """Returns who is absent, and who would leave, in each round."""
+    n = setting.users
+    p = rng.choice(DROPOUTS, n) if setting.dropout is None else np.full(n, setting.dropout)
+    absent, leaving = rng.random((setting.rounds, n)) < p, rng.random((setting.rounds, n)) < setting.leaving
+    return [
+        (np.flatnonzero(away).tolist(), np.flatnonzero(left).tolist())
+        for away, left in zip(absent, leaving, strict=True)
+    ]
+
+
+class Exactly:
+    """Rounds in which the policy chooses and the sum is computed: all that the server gets to see of `secagg`."""
+
+    def __init__(self, setting: Setting, gone: Sequence[Gone], seed: int) -> None:
+        self._policy, self._gone = setting.policy.bind(setting.users), gone
+        self._counts = np.zeros(setting.users, dtype=np.int64)
+        self._entropy = SeededEntropy(seed, NAME)
+
+    def round(self, number: int, bring: Bring) -> Heard:
+        """Runs a round."""
+        absent, leaving = self._gone[number]
+        present = [user for user in range(len(self._counts)) if user not in absent]
+        asked = self._policy.select(present, self._counts, self._entropy)
+        self._counts[asked] += 1
+        delivered = [user for user in asked if user not in leaving]
+        chosen = self._policy.settle(delivered, self._entropy)
+        return (chosen, np.sum([bring(user) for user in chosen], axis=0)) if chosen else None
+
+
+class Deployed:
+    """Rounds of the deployed protocol: the sum and who is in it are what the server found."""
+
+    def __init__(self, setting: Setting, gone: Sequence[Gone], seed: int, entries: int) -> None:
+        self._parties = [f"p{user}" for user in range(setting.users)]
+        faults = []
+        for number, (absent, leaving) in enumerate(gone, 1):
+            faults += [Fault(action="silence", party=self._parties[user], round=number) for user in absent]
+            faults += [
+                Fault(action="crash", party=self._parties[user], message="MaskedInput", round=number)
+                for user in leaving
+            ]
+        self._federation = Federation(
+            "secagg", self._parties, entries, seed=seed, faults=faults, participation=setting.policy, bits=64
+        )
+
+    def round(self, number: int, bring: Bring) -> Heard:
+        """Runs a round; if too many drop out, the server learns nothing."""
+        del number  # the federation counts for itself
+        brought = {party: Update(bring(user), 1.0) for user, party in enumerate(self._parties)}
+        try:
+            outcome = self._federation.average(brought)
+        except NotEnough:
+            return None
+        mean = next(iter(outcome.average.values()))
+        return [self._parties.index(party) for party in outcome.contributors], mean * len(outcome.contributors)
+
+
+# --- the attack ----------------------------------------------------------------------------------------------------
+
+
+def disaggregated(participation: NDArray[np.float64], sums: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Returns x̂_i, a row for each user: the least-squares solution, the shortest if there are many."""
+    return np.linalg.lstsq(participation, sums, rcond=None)[0].astype(np.float64)
+
+
+def errors(truth: NDArray[np.float64], estimate: NDArray[np.float64]) -> Vector:
+    """Returns the reconstruction error of each user."""
+    relative: Vector = ((truth - estimate) ** 2).sum(axis=1) / (truth**2).sum(axis=1)
+    return relative
+
+
+def attacked(cohort: Cohort, setting: Setting, rounds: Exactly | Deployed) -> Vector:
+    """Returns the reconstruction error of each user after all rounds, at the model of the last one."""
+    layout = Layout.of(cohort.model)
+    # A round without a sum leaves a row of zeros in both, which says nothing.
+    participation, sums = np.zeros((setting.rounds, setting.users)), np.zeros((setting.rounds, layout.size))
+    after = cohort.model
+    for number in range(setting.rounds):
+        model = after
+        heard = rounds.round(number, partial(cohort.gradient, model))
+        if heard is not None:
+            chosen, total = heard
+            participation[number, chosen] = 1
+            sums[number] = total
+            after = _moved(model, layout.restore(total / len(chosen)), setting.rate)
+    truth = np.array([cohort.gradient(model, user) for user in range(setting.users)])
+    return errors(truth, disaggregated(participation, sums))
+
+
+# --- the experiment ------------------------------------------------------------------------------------------------
+
+
+def settings(full: bool) -> list[Setting]:
+    """Returns what is attacked: what should break, then what should not."""
+    mixtures = (None, *DROPOUTS) if full else (None,)
+    return [
+        *(Setting("Random(8)", Random(PER_ROUND), p) for p in mixtures),
+        Setting("Batches(8, 2) summed in part", Batches(PER_ROUND, 2, partial=True), leaving=0.1),
+        Setting("Random(4)", Random(4), deployed=True, users=8, rounds=40),
+        Setting("Random(8)", Random(PER_ROUND), rate=10 * RATE),
+        *(Setting("Batches(8, 2)", Batches(PER_ROUND, 2), p) for p in mixtures),
+        Setting("Batches(8, 2)", Batches(PER_ROUND, 2), leaving=0.1),
+        *(Setting("Partition(8)", Partition(PER_ROUND), p) for p in mixtures),
+        Setting("Batches(4, 2)", Batches(4, 2), deployed=True, users=8, rounds=40),
+        Setting("Batches(8, 2)", Batches(PER_ROUND, 2), alike=True),
+    ]
+
+
+def once(images: Dataset, model: Model, setting: Setting, *seeds: int) -> Vector:
+    """Returns the reconstruction error of each user in one run of a setting."""
+    rng = np.random.default_rng(seeds)
+    cohort = Cohort(images, dealt(images.y, setting.users, setting.alike, rng), model)
+    gone, seed = dropouts(setting, rng), int(rng.integers(2**32))
+    if not setting.deployed:
+        return attacked(cohort, setting, Exactly(setting, gone, seed))
+    return attacked(cohort, setting, Deployed(setting, gone, seed, Layout.of(model).size))
+
+
+def run(full: bool, seed: int, progress: Progress) -> list[Finding]:
+    """Returns, for each setting, the share of users whose gradient is as good as known, and the smallest error."""
+    name, images = _images(full)
+    progress(f"training on {name}", 0.0)
+    model = trained(images)
+    todo, found, repeats = settings(full), [], 5 if full else 3
+    for done, setting in enumerate(todo):
+        progress(setting.target, done / len(todo))
+        each = [once(images, model, setting, seed, repeat) for repeat in range(repeats)]
+        close, tries = int(np.sum(np.concatenate(each) < CLOSE)), repeats * setting.users
+        smallest = [float(error.min()) for error in each]
+        target = f"{setting.target}, {name}"
+        share = f"share of users with an error below {CLOSE:g}"
+        found += [
+            proportion(NAME, target, share, wins=close, tries=tries),
+            average(NAME, target, "smallest error of a user", smallest, broken=min(smallest) < CLOSE),
+        ]
+    progress(NAME, 1.0)
+    return found
+
+
+def _images(full: bool) -> tuple[str, Dataset]:
+    """Returns MNIST if all is to be done and it is there, or else the digits that come along."""
+    if full:
+        with contextlib.suppress(ConfigError):
+            return "MNIST", _some(mnist(), np.arange(IMAGES))
+    return "digits", digits()
+
+
+ATTACK = Attack(
+    name=NAME,
+    summary="takes the sums of many rounds apart by least squares, as far as participation allows",
+    paper="002",
+    run=run,
+)

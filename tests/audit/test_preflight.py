@@ -1,0 +1,108 @@
+"""Nothing is sent under settings that would show somebody's vector, unless that is wanted."""
+
+import networkx as nx
+import numpy as np
+import pytest
+
+import tacit
+from tacit.audit import preflight
+from tacit.designs import graphs
+from tacit.drivers import simulator
+
+
+def vectors(count):
+    return [np.full(3, float(i)) for i in range(count)]
+
+
+@pytest.fixture
+def silence(monkeypatch):
+    """Makes sure that no real message is sent: rounds on numbers fail at once."""
+    honest = simulator.Simulation._send
+
+    def send(self, task, *rest):
+        assert "Symbolic" in type(task.suite).__name__ or self.transcript is not None, "sent before it was refused"
+        honest(self, task, *rest)
+
+    monkeypatch.setattr(simulator.Simulation, "_send", send)
+
+
+@pytest.mark.usefixtures("silence")
+@pytest.mark.parametrize(
+    ("count", "protocol", "options", "cure"),
+    [
+        (5, "pushsum", {}, "masked=True"),
+        (2, "secagg", {}, "add a party"),
+        (2, "cesar", {}, None),
+        (15, "admm", {"iterations": 6}, "masked=True"),  # within the gap of 7, which the settings alone allow
+        (15, "admm", {"iterations": 7, "masked": True}, "tacit plan"),
+        (9, "admm", {"iterations": 5}, None),
+    ],
+)
+def test_leaks_are_refused_before_anything_is_sent(count, protocol, options, cure):
+    if (protocol, count) == ("cesar", 2):
+        with pytest.raises(tacit.ConfigError, match="neighbours"):
+            tacit.aggregate(vectors(count), protocol, **options)
+        return
+    with pytest.raises(tacit.LeakRefused, match=cure) as caught:
+        tacit.aggregate(vectors(count), protocol, **options)
+    report = caught.value.report
+    assert report.exposed
+    assert max(report.errors.values()) < 1e-2, "the report is proved on a real transcript"
+    assert "allow_leaks=True" in str(caught.value)
+
+
+def test_whoever_allows_leaks_goes_on():
+    out = tacit.aggregate(vectors(5), "pushsum", allow_leaks=True)
+    np.testing.assert_allclose(out.average["p0"], 2.0, atol=1e-6)
+
+
+@pytest.mark.parametrize("protocol", ["fedavg", "gossip"])
+def test_the_baselines_leak_by_design_and_say_so(protocol):
+    from tacit.protocols import REGISTRY
+
+    assert REGISTRY[protocol].leaks_by_design
+    assert "see" in REGISTRY[protocol].summary
+    assert tacit.aggregate(vectors(4), protocol).warnings == ()
+
+
+def test_the_adversary_can_be_told_to_be_several():
+    edges = [(4, 0), (4, 1), (4, 2), (5, 0), (5, 1), (5, 2), (5, 3), (3, 0), (3, 1)]
+    assert tacit.aggregate(vectors(6), "cesar", graph=edges).warnings == ()
+    with pytest.raises(tacit.LeakRefused) as caught:
+        tacit.aggregate(vectors(6), "cesar", graph=edges, adversary=2)
+    assert len(caught.value.report.coalition) == 2
+    assert tacit.aggregate(vectors(10), "cesar", graph=graphs.regular(10, 3, 5), masking=2, adversary=2).warnings == ()
+    with pytest.raises(tacit.ConfigError, match="adversary=6"):
+        tacit.aggregate(vectors(6), "cesar", graph=edges, adversary=6)
+
+
+def test_what_would_leak_only_if_models_stood_still_is_a_warning():
+    out = tacit.aggregate(vectors(9), "cesar", share=0.5)
+    assert any("stood still" in warning for warning in out.warnings)
+
+
+def test_many_parties_are_not_audited_and_that_is_said():
+    out = tacit.aggregate(vectors(preflight.MOST_PARTIES + 1), "secagg", clip=64)
+    assert any("tacit audit" in warning for warning in out.warnings)
+    out = tacit.aggregate(vectors(14), "secagg", adversary=2)
+    assert any("tacit audit" in warning for warning in out.warnings)
+
+
+def test_secret_factors_are_said_not_to_be_audited():
+    out = tacit.aggregate(vectors(5), "pushsum", private=True)
+    assert any("not linear" in warning for warning in out.warnings)
+
+
+def test_an_audit_is_done_once_for_the_same_settings(monkeypatch):
+    preflight._found.clear()
+    times = []
+    honest = preflight.exposure
+    monkeypatch.setattr(preflight, "exposure", lambda *question: times.append(question) or honest(*question))
+    for graph in (nx.cycle_graph(5), nx.cycle_graph(5), nx.complete_graph(5)):
+        tacit.aggregate(vectors(5), "cesar", graph=graph)
+    assert len(times) == 4, "two questions for each of the two graphs"
+
+
+@pytest.mark.parametrize("protocol", ["secagg", "cesar", "admm"])
+def test_defaults_are_not_refused(protocol):
+    assert tacit.aggregate(vectors(9), protocol).average.keys() == {f"p{i}" for i in range(9)}
