@@ -1,10 +1,12 @@
 """Tacit: average models with people you don't fully trust, and know exactly what still leaks."""
 
+from tacit.audit.plan import Plan, plan
 from tacit.audit.report import Report, audit
 from tacit.core.errors import (
     ConfigError,
     LeakRefused,
     NotEnough,
+    NotLinear,
     PeerFault,
     TacitError,
     TransportError,
@@ -22,7 +24,9 @@ __all__ = [
     "Federation",
     "LeakRefused",
     "NotEnough",
+    "NotLinear",
     "PeerFault",
+    "Plan",
     "Report",
     "TacitError",
     "TransportError",
@@ -30,5 +34,6 @@ __all__ = [
     "WireError",
     "aggregate",
     "audit",
+    "plan",
 ]
 __version__ = "0.1.0"

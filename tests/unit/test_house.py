@@ -47,6 +47,7 @@ PACKAGES = {
     "uvicorn": ("app/ui/",),
     "jinja2": ("app/ui/",),
     "plotly": ("app/ui/",),
+    "matplotlib": ("app/pictures.py",),
 }
 # What takes a second to import or may not be installed is imported by the function that needs it, or not at all.
 ONLY_WITHIN_FUNCTIONS = {"torch"}

@@ -1,4 +1,4 @@
-"""The command line: `tacit demo`, `tacit protocols`, `tacit audit`.
+"""The command line: `tacit demo`, `tacit protocols`, `tacit audit`, `tacit attack`, `tacit plan`.
 
 Results go to standard output, progress and errors to standard error. Errors are one line each and say what to do; a
 traceback is shown only with --debug. Exit code 0: done; 1: refused for a leak, or failed; 2: bad input.
@@ -8,19 +8,22 @@ import sys
 import traceback
 from collections.abc import Sequence
 from functools import partial
-from typing import Annotated, Any
+from itertools import combinations
+from typing import Annotated, Any, cast
 
 import click
 import msgspec
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn
 from typer.core import TyperGroup
 
 from tacit import __version__
 from tacit.app import demo as demonstration
-from tacit.app import tables
-from tacit.audit.report import audit as run_audit
+from tacit.app import pictures, tables
+from tacit.audit.plan import plan as make_plan
+from tacit.audit.report import Auditor
+from tacit.audit.runs import Drift, Question
 from tacit.core.errors import ConfigError, TacitError
 from tacit.core.suite import SERVER
 from tacit.protocols import REGISTRY, find
@@ -92,9 +95,25 @@ app = typer.Typer(
 # Typer puts a backslash before the defaults it shows where it is told not to use Rich, so the help texts say them.
 Choice = partial(typer.Option, show_default=False)
 
+Picture = Annotated[
+    str | None, typer.Option("--picture", help="Draw it too, into a file whose name ends in .png or .svg.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 # Read in `Commands.main`, which sees the arguments even when they cannot be parsed.
 Debug = Annotated[bool, typer.Option("--debug", help="Show a traceback if something goes wrong.")]
+
+
+def progress_bar(*columns: ProgressColumn) -> Progress:
+    """Returns a bar on standard error, which is gone when all is done and not there if nobody looks."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        *columns,
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+        disable=not sys.stderr.isatty(),
+    )
 
 
 @app.callback(invoke_without_command=True)
@@ -130,16 +149,7 @@ def demo(
     del debug
     settings = demonstration.Settings(parties, rounds, seed, tuple(crash or ()))
     settings.crashing()  # complains before a progress bar is drawn
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=Console(stderr=True),
-        transient=True,
-        disable=not sys.stderr.isatty(),
-    )
-    with bar:
+    with progress_bar(MofNCompleteColumn()) as bar:
         job = bar.add_task("starting", total=len(demonstration.PROTOCOLS) * rounds + parties)
         report = demonstration.run(settings, lambda doing: bar.update(job, advance=1, description=doing))
     if as_json:
@@ -174,26 +184,112 @@ def audit(
     drift: Annotated[
         str, Choice(help="static: the same vectors every round, the worst case; free: new ones. static unless set.")
     ] = "static",
+    entries: Annotated[
+        int | None, Choice(help="How many positions to look at, if they fare differently; 16 then unless set.")
+    ] = None,
+    open_links: Annotated[
+        bool, Choice("--open-links", help="Ask what the onlooker would learn if links were not sealed.")
+    ] = False,
     options: Annotated[
         list[str] | None, Choice("--set", help="A setting of the protocol, such as masked=true.")
     ] = None,
+    picture: Picture = None,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
     """Compute whose vectors a coalition can learn, from the code that runs, and prove it on a real transcript."""
     del debug
-    question = {"parties": parties, "rounds": rounds, "drift": drift, **settings_from(options or [])}
-    if coalition is not None or coalition_size is not None:
-        found = run_audit(protocol, coalition=coalition, coalition_size=coalition_size, **question)
-        reports = found if isinstance(found, list) else [found]
-    else:
-        reports = run_audit(protocol, coalition_size=1, **question)
-        if find(protocol).server is not None:
-            reports.append(run_audit(protocol, coalition=[SERVER], **question))
+    pictures.check(picture)
+    names = tuple(f"p{place}" for place in range(parties))
+    every = [tuple(coalition)] if coalition is not None else []
+    if coalition is not None and coalition_size is not None:
+        raise ConfigError("name a coalition, or give the size of all that are audited; not both")
+    if coalition is None:
+        if coalition_size is not None and not 1 <= coalition_size < parties:
+            raise ConfigError(f"--coalition-size must be from 1 to {parties - 1}, not {coalition_size}")
+        every = list(combinations(names, coalition_size or 1))
+        if coalition_size is None and find(protocol).server is not None:
+            every.append((SERVER,))
+    settings, moving = settings_from(options or []), cast(Drift, drift)  # the audit says what is wrong with either
+    question = Question(find(protocol).name, names, rounds, moving, 0, settings, entries, sealed=not open_links)
+    with progress_bar(MofNCompleteColumn()) as bar:
+        job = bar.add_task("running on unknowns", total=len(every))
+        auditor = Auditor(question)
+        reports = []
+        for members in every:
+            bar.update(job, description=", ".join(members))
+            reports.append(auditor.report(members))
+            bar.advance(job)
+    if picture is not None:
+        pictures.exposure(reports, picture)
     if as_json:
         typer.echo(as_text([tables.audited(report) for report in reports]))
     else:
         tables.show(tables.audit(reports))
+
+
+@app.command(epilog="Example: tacit attack decode --full")
+def attack(
+    name: Annotated[str | None, typer.Argument(help="The attack; all are listed unless set.")] = None,
+    full: Annotated[bool, Choice("--full", help="The whole experiment, which takes minutes, not seconds.")] = False,
+    seed: Annotated[int, Choice(help="Same seed, same result; 0 unless set.")] = 0,
+    picture: Picture = None,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Attack protocols, beside targets on which the attack must win, and ones on which it must not."""
+    del debug
+    from tacit.audit.attacks.registry import ATTACKS, find_attack
+
+    pictures.check(picture)
+    if name is None:
+        listed = [{"name": each.name, "summary": each.summary, "paper": each.paper} for each in ATTACKS.values()]
+        typer.echo(as_text(listed)) if as_json else tables.show(tables.attacks(listed))
+        return
+    chosen = find_attack(name)
+    with progress_bar() as bar:
+        job = bar.add_task(name, total=1.0)
+        found = chosen.run(full, seed, lambda doing, done: bar.update(job, description=doing, completed=done))
+    if picture is not None:
+        pictures.intervals(found, picture)
+    if as_json:
+        typer.echo(as_text([tables.found(finding) for finding in found]))
+    else:
+        tables.show(tables.findings(found))
+
+
+@app.command(epilog="Example: tacit plan 12 --coalition-size 2 --rounds 50 --entries 1000000")
+def plan(
+    parties: Annotated[int, typer.Argument(help="How many want to average.")],
+    coalition_size: Annotated[int, Choice(help="How many of them, or with the server, may collude; 1 unless set.")] = 1,
+    rounds: Annotated[int, Choice(help="How often they average; 10 unless set.")] = 10,
+    entries: Annotated[int, Choice(help="How long their vectors are; 100000 unless set.")] = 100_000,
+    epsilon: Annotated[float, Choice(help="ε of differential privacy, if noise is to be added; 1 unless set.")] = 1.0,
+    delta: Annotated[float, Choice(help="and δ; 0.00001 unless set.")] = 1e-5,
+    picture: Picture = None,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Propose protocols and settings, with what they cost and what the audit says of each."""
+    del debug
+    pictures.check(picture)
+    with progress_bar() as bar:
+        job = bar.add_task("starting", total=1.0)
+        found = make_plan(
+            parties,
+            coalition_size=coalition_size,
+            rounds=rounds,
+            entries=entries,
+            epsilon=epsilon,
+            delta=delta,
+            progress=lambda doing, done: bar.update(job, description=doing, completed=done),
+        )
+    if picture is not None:
+        pictures.costs(found, picture)
+    if as_json:
+        typer.echo(as_text(found))
+    else:
+        tables.show(tables.plan(found))
 
 
 def settings_from(given: Sequence[str]) -> dict[str, Any]:

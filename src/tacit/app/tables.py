@@ -1,6 +1,7 @@
 """Results as tables that a person reads at a glance."""
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from statistics import mean
 from typing import Any
 
@@ -11,6 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from tacit.app.demo import Dropout, Report
+from tacit.audit.attacks.findings import Finding
+from tacit.audit.plan import Plan
 from tacit.audit.report import Report as AuditReport
 from tacit.core.protocol import Protocol
 
@@ -82,25 +85,110 @@ def audited(report: AuditReport) -> dict[str, Any]:
         "coalition": report.coalition,
         "rounds": report.rounds,
         "drift": report.drift,
-        "exposed": {victim: {"error": report.errors[victim]} for victim in report.exposed},
+        "entries": report.entries,
+        "exposed": {
+            victim: {"error": report.errors.get(victim), "fraction": report.fractions[victim]}
+            for victim in report.exposed
+        },
         "safe_rounds": report.safe_rounds,
         "smallest_group": report.smallest_group,
+        "heard": [
+            {"sender": sender, "to": to, "messages": messages, "bytes": size}
+            for (sender, to), (messages, size) in report.heard.items()
+        ],
+        "notes": report.notes,
     }
 
 
 def audit(reports: list[AuditReport]) -> RenderableType:
     """Returns who can learn whose vector, one coalition a row."""
     table = _table("coalition", "learns the vectors of")
-    for heading in ("safe\nrounds", "smallest\ngroup", "recipe off\nby at most"):
+    for heading in ("first in\nround", "smallest\ngroup", "recipe off\nby at most"):
         table.add_column(heading, justify="right")
     for report in reports:
-        victims = ", ".join(sorted(report.exposed)) or "nobody"
-        error = f"{max(report.errors.values()):.0e}" if report.errors else ""
-        table.add_row(", ".join(report.coalition), victims, str(report.safe_rounds), str(report.smallest_group), error)
+        table.add_row(
+            ", ".join(report.coalition),
+            ", ".join(_victim(report, victim) for victim in report.parties if victim in report.exposed) or "nobody",
+            str(report.safe_rounds + 1) if report.exposed else "",
+            str(report.smallest_group),
+            f"{max(report.errors.values()):.0e}" if report.errors else "",
+        )
     first = reports[0]
     rounds = "1 round" if first.rounds == 1 else f"{first.rounds} rounds"
-    title = Text(f"{first.protocol}, {len(first.parties)} parties, {rounds}, {first.drift} vectors\n")
-    return Group(title, table)
+    looked = f", {first.entries} positions" if first.entries > 1 else ""
+    title = Text(f"{first.protocol}, {len(first.parties)} parties, {rounds}, {first.drift} vectors{looked}\n")
+    notes = [Text(f"\nNote: {note}.") for note in dict.fromkeys(note for report in reports for note in report.notes)]
+    return Group(title, table, *notes, *_overheard(reports))
+
+
+def _victim(report: AuditReport, victim: str) -> str:
+    """Returns a victim's name and, if not all of its entries are exposed, how many are."""
+    fraction = report.fractions.get(victim, 1.0)
+    return victim if fraction == 1.0 else f"{victim} ({fraction:.0%})"
+
+
+def _overheard(reports: list[AuditReport]) -> Iterator[Text]:
+    for report in reports:
+        if report.heard:
+            messages = sum(count for count, _ in report.heard.values())
+            size = sum(size for _, size in report.heard.values())
+            yield Text(f"\nThe onlooker heard {messages} messages on {len(report.heard)} links, {size:,} bytes in all.")
+
+
+def attacks(listed: list[dict[str, str]]) -> RenderableType:
+    """Returns the attacks there are."""
+    table = _table("attack", "what it does", "paper")
+    for each in listed:
+        table.add_row(each["name"], each["summary"], each["paper"])
+    return table
+
+
+def found(finding: Finding) -> dict[str, Any]:
+    """Returns what an attack found about one target, as plain data."""
+    return {**asdict(finding), "verdict": finding.verdict}
+
+
+def findings(results: list[Finding]) -> RenderableType:
+    """Returns what an attack found, one target a row, under what was measured."""
+    parts: list[RenderableType] = []
+    for measure in dict.fromkeys(finding.measure for finding in results):
+        table = _table("target")
+        for heading in ("value", "95 % interval", "tries"):
+            table.add_column(heading, justify="right")
+        table.add_column("verdict")
+        for finding in results:
+            if finding.measure == measure:
+                interval = f"{finding.low:.3g} to {finding.high:.3g}"
+                table.add_row(finding.target, f"{finding.value:.3g}", interval, str(finding.samples), finding.verdict)
+        parts += [Text(f"{measure}\n"), table, Text()]
+    return Group(*parts[:-1])
+
+
+def plan(proposed: Plan) -> RenderableType:
+    """Returns proposals, those that hold first."""
+    table = _table("protocol", "settings")
+    for heading in ("MB a party\na round", "coalitions\naudited", "rounds"):
+        table.add_column(heading, justify="right")
+    table.add_column("verdict")
+    for proposal in proposed.proposals:
+        options = ", ".join(f"{name}={_default(value)}" for name, value in proposal.options.items())
+        table.add_row(
+            proposal.protocol,
+            f"{proposal.why}\n{options}" if options else proposal.why,
+            f"{proposal.bytes_per_party / 1e6:.2f}",
+            f"{proposal.audited} of {proposal.coalitions}",
+            str(proposal.rounds) if proposal.audited else "",
+            proposal.verdict,
+        )
+    title = Text(
+        f"{proposed.parties} parties, any {proposed.coalition_size} colluding, {proposed.rounds} rounds, "
+        f"{proposed.entries:,} entries\n"
+    )
+    noise = Text(
+        f"\nFor ε = {proposed.epsilon:g} at δ = {proposed.delta:g} over all rounds, each party adds Gaussian noise of "
+        f"{proposed.sigma:.3g} times what one sample can move its vector by."
+    )
+    return Group(title, table, noise)
 
 
 def described(protocol: Protocol) -> dict[str, Any]:

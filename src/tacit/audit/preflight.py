@@ -49,15 +49,20 @@ def preflight(
     return notes
 
 
+def evidence(protocol: str, parties: Sequence[Party], options: Mapping[str, Any]) -> Report | None:
+    """Returns the report on the first party, or the server, that learns a vector in one round, if there is one."""
+    found = exposure(protocol, parties, options, 1, 1, "free")
+    return found[0].report(found[1]) if found else None
+
+
 def exposure(
     protocol: str, parties: Sequence[Party], options: Mapping[str, Any], adversary: int, rounds: int, drift: Drift
-) -> Report | None:
-    """Returns the report on the first coalition that learns a vector, if there is one."""
+) -> tuple[Auditor, tuple[Party, ...]] | None:
+    """Returns an auditor and the first coalition that learns a vector, if there is one."""
     auditor = Auditor(Question(protocol, tuple(parties), rounds, drift, 0, options))
     for coalition in coalitions(protocol, parties, adversary):
-        report = auditor.report(coalition, prove=False)
-        if report.exposed:
-            return auditor.report(coalition)
+        if auditor.glance(coalition)[0]:
+            return auditor, coalition
     return None
 
 
@@ -86,16 +91,21 @@ def _look(
     protocol: str, parties: tuple[Party, ...], options: Mapping[str, Any], adversary: int, rounds: int
 ) -> tuple[Report | None, tuple[str, ...]]:
     try:
-        report = exposure(protocol, parties, options, adversary, rounds, "free")
-        if report is not None:
-            return report, ()
+        # What nobody learns even if models stand still, nobody learns if they change, so most need no second audit.
         still = exposure(protocol, parties, options, adversary, max(rounds, STILL_ROUNDS), "static")
+        if still is None:
+            return None, ()
+        auditor, coalition = still
+        victims, safe, _ = auditor.glance(coalition)
+        note = f"if models stood still for {safe + 1} rounds, {' and '.join(coalition)} could work out that of "
+        note += ", ".join(victims)
     except NotLinear as error:
-        return None, (f"not audited, or not in full: {error}",)
-    if still is None:
-        return None, ()
-    who, victims = " and ".join(still.coalition), ", ".join(still.exposed)
-    return None, (f"if models stood still for {still.safe_rounds + 1} rounds, {who} could work out that of {victims}",)
+        note = f"not audited in full: {error}"
+    try:
+        found = exposure(protocol, parties, options, adversary, rounds, "free")
+    except NotLinear as error:
+        return None, (f"not audited: {error}",)
+    return (None, (note,)) if found is None else (found[0].report(found[1]), ())
 
 
 def _plain(value: Any) -> Any:

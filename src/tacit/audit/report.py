@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tacit.audit.linear import smallest_class, smallest_support
 from tacit.audit.recipes import Recipe, SumRecipe
 from tacit.audit.rounds import RehearsedRun
-from tacit.audit.runs import ONLOOKER, Drift, Question, SymbolicRun
+from tacit.audit.runs import ONLOOKER, Drift, Learnt, Question, SymbolicRun
 from tacit.core.errors import ConfigError, NotLinear
 from tacit.core.suite import Party
 from tacit.protocols import find
@@ -108,23 +108,43 @@ class Auditor:
         else:
             self.run = SymbolicRun(question)
 
-    def report(self, coalition: tuple[Party, ...], *, prove: bool = True) -> Report:
-        """Returns what a coalition can learn."""
+    def report(self, coalition: tuple[Party, ...]) -> Report:
+        """Returns what a coalition can learn, and proves it."""
         self.run.check(coalition)
-        if self.rehearsed is not None and ONLOOKER not in coalition and self.rehearsed.agrees(coalition):
-            return self._of_sums(self.rehearsed, coalition, prove)
-        return self._of_everything(coalition, prove)
+        if (rehearsed := self._by_sums(coalition)) is not None:
+            return self._of_sums(rehearsed, coalition)
+        return self._of_everything(coalition)
 
-    def _of_everything(self, coalition: tuple[Party, ...], prove: bool) -> Report:
-        run, question = self.run, self.question
-        learnt = run.learnt(coalition, run.question.rounds)
-        recipes: dict[Party, Recipe | SumRecipe] = dict(learnt.recipes)
+    def glance(self, coalition: tuple[Party, ...]) -> tuple[list[Party], int, int]:
+        """Returns whom a coalition exposes, its safe rounds and smallest group, as in a report but without proof."""
+        question = self.question
+        if (rehearsed := self._by_sums(coalition)) is not None:
+            sums = rehearsed.sums(coalition) if question.drift == "static" else rehearsed.fresh_sums(coalition)
+            return list(sums.recipes), sums.safe_rounds, smallest_class(sums.rows) or len(question.parties)
+        learnt = self._learnt(coalition)
+        safe = self.run.safe_rounds(coalition) if learnt.victims else question.rounds
+        return learnt.victims, safe, smallest_class(learnt.rows) or len(question.parties)
+
+    def _by_sums(self, coalition: tuple[Party, ...]) -> RehearsedRun | None:
+        """Returns the rehearsal, if there is one and sums are all that the coalition learns from a round."""
+        if self.rehearsed is None or ONLOOKER in coalition or not self.rehearsed.agrees(coalition):
+            return None
+        return self.rehearsed
+
+    def _learnt(self, coalition: tuple[Party, ...]) -> Learnt:
+        learnt = self.run.learnt(coalition, self.run.question.rounds)
         # Secret factors are taken as known, which is the worst case: only what nobody learns even so is certain.
-        if learnt.divided or (recipes and run.multiplies(coalition)):
+        if learnt.divided or (learnt.victims and self.run.multiplies(coalition)):
             raise NotLinear(
-                f"under these settings {question.protocol} multiplies or divides by numbers that are secret, so what "
-                f"{', '.join(coalition)} sees is not linear and the audit does not guess; try: tacit attack decode"
+                f"under these settings {self.question.protocol} multiplies or divides by numbers that are secret, so "
+                f"what {', '.join(coalition)} sees is not linear and the audit does not guess; try: tacit attack decode"
             )
+        return learnt
+
+    def _of_everything(self, coalition: tuple[Party, ...]) -> Report:
+        run, question, learnt = self.run, self.question, self._learnt(coalition)
+        found = learnt.recipes()
+        recipes: dict[Party, Recipe | SumRecipe] = dict(found)
         notes = []
         if run.question.rounds < question.rounds:
             notes.append(f"{coalition} learns more than sums, so only {run.question.rounds} rounds were looked at")
@@ -137,20 +157,20 @@ class Auditor:
             recipes,
             run.safe_rounds(coalition) if recipes else question.rounds,
             smallest_class(learnt.rows) or len(question.parties),
-            {victim: len(recipe.parts) / run.entries for victim, recipe in learnt.recipes.items()},
+            {victim: len(recipe.parts) / run.entries for victim, recipe in found.items()},
             run.entries,
-            {victim: run.error(recipe, victim) for victim, recipe in recipes.items()} if prove else {},
+            {victim: run.error(recipe, victim) for victim, recipe in recipes.items()},
             self._heard(coalition),
             tuple(notes),
             learnt.rows,
         )
 
-    def _of_sums(self, rehearsed: RehearsedRun, coalition: tuple[Party, ...], prove: bool) -> Report:
+    def _of_sums(self, rehearsed: RehearsedRun, coalition: tuple[Party, ...]) -> Report:
         question = self.question
         sums = rehearsed.sums(coalition) if question.drift == "static" else rehearsed.fresh_sums(coalition)
-        errors = rehearsed.errors(sums.recipes) if prove else {}
+        errors = rehearsed.errors(sums.recipes)
         notes = [f"{self.run.question.rounds} rounds were run whole, and of all {question.rounds} the sums looked at"]
-        if prove and sums.recipes and not errors:
+        if sums.recipes and not errors:
             notes.append("to replay the recipes with real cryptography would take too long, so they are not proved")
         return Report(
             question.protocol,

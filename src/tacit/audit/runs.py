@@ -1,7 +1,7 @@
 """A run of the deployed code on unknowns, looked at by one coalition after another."""
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -73,7 +73,10 @@ class Question:
 class Learnt:
     """What a coalition has learnt after some rounds."""
 
-    recipes: dict[Party, Recipe]
+    victims: list[Party]
+    """Of whom it knows some entry of some round, at a glance."""
+    recipes: Callable[[], dict[Party, Recipe]]
+    """How it works them out. That takes longer than a glance."""
     rows: NDArray[np.int64]
     """A basis of what it knows of the others' vectors alone, a column for each, modulo a small prime."""
     divided: bool
@@ -186,8 +189,12 @@ class SymbolicRun:
         divided = any(unknown[0] == "ratio" for form in forms for unknown in form.terms)
         others = sorted((unknown for unknown in inputs if owner_of(unknown) not in members), key=repr)
         glance = Glance(forms, others)
-        recipes = self._recipes(RowSpace(forms, inputs), view, sources, set(others)) if glance.exposed() else {}
-        return Learnt(recipes, glance.rows, divided)
+        victims = sorted({owner_of(unknown) for unknown in glance.exposed()}, key=self.names.index)
+
+        def recipes() -> dict[Party, Recipe]:
+            return self._recipes(RowSpace(forms, inputs), view, sources, set(others)) if victims else {}
+
+        return Learnt(victims, recipes, glance.rows, divided)
 
     def _inputs(self, party: Party) -> Iterator[Unknown]:
         static = self.question.drift == "static"
@@ -214,7 +221,7 @@ class SymbolicRun:
         """Returns after how many rounds nobody is exposed yet, given that somebody is in the end."""
         # Knowledge only grows, so the first round that exposes anybody can be searched for by halves.
         rounds = range(1, self.question.rounds)
-        return bisect_left(rounds, True, key=lambda rounds: bool(self.learnt(coalition, rounds).recipes))
+        return bisect_left(rounds, True, key=lambda rounds: bool(self.learnt(coalition, rounds).victims))
 
     def real(self) -> list[Transcript]:
         """Returns the transcripts of the same rounds on numbers, with real cryptography."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tacit.audit.preflight import exposure, preflight
+from tacit.audit.preflight import evidence, preflight
 from tacit.core.errors import ConfigError, LeakRefused
 from tacit.core.outcome import Outcome
 from tacit.core.suite import Party, Update
@@ -60,7 +60,7 @@ def aggregate(
     except LeakRefused as refused:
         if not found:
             # What the settings themselves refuse has not been audited yet.
-            report = refused.report or exposure(protocol, tuple(models), options, 1, 1, "free")
+            report = refused.report or evidence(protocol, tuple(models), options)
             raise LeakRefused(str(refused), report) from None
     if found:
         raise ConfigError(found)

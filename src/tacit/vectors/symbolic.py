@@ -57,7 +57,7 @@ class SymbolicRing(Ring):
         return encoded
 
     def weighted(self, vector: Vector, weight: object) -> Vector:
-        """Returns the vector itself if its weight is unknown too: it then stands for the weighted one, as in `encode`."""
+        """Returns the vector itself if its weight is unknown too: it stands for the weighted one (see `encode`)."""
         return vector if isinstance(weight, Form) else super().weighted(vector, weight)
 
     def limited(self, vector: Vector, clip: float) -> Vector:

@@ -1,0 +1,166 @@
+"""Results as pictures, PNG or SVG by the name of the file, for those who would rather look than read."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.audit.attacks.findings import Finding
+from tacit.audit.plan import Plan
+from tacit.audit.report import Report
+from tacit.core.errors import ConfigError, MissingExtra
+
+KINDS = (".png", ".svg")
+SAFE, WARNING, LEAK, MEMBER = "#3b7a57", "#d9a441", "#b5322f", "#d0d0d0"
+"""Colours that differ in lightness too, for those who see few."""
+MOST_LABELS = 40
+"""Rows up to which each one is named."""
+
+
+def check(path: str | None) -> None:
+    """Raises ConfigError unless a picture can be written there, and MissingExtra if nothing can draw it."""
+    if path is None:
+        return
+    if Path(path).suffix.lower() not in KINDS:
+        raise ConfigError(f"--picture {path}: the name must end in {' or '.join(KINDS)}")
+    if not Path(path).resolve().parent.is_dir():
+        raise ConfigError(f"--picture {path}: there is no folder {Path(path).resolve().parent}")
+    _figure(1, 1)
+
+
+def exposure(reports: Sequence[Report], path: str) -> None:
+    """Draws who is exposed to whom: a row for each coalition, a column for each party."""
+    parties = reports[0].parties
+    shown = np.array([[report.fractions.get(party, 0.0) for party in parties] for report in reports])
+    figure, axes = _figure(2.5 + 0.32 * len(parties), 1.6 + 0.26 * min(len(reports), MOST_LABELS))
+    axes.imshow(shown, cmap=_scale(), vmin=0, vmax=1, aspect="auto", interpolation="nearest")
+    for row, report in enumerate(reports):
+        for party in set(report.coalition) & set(parties):
+            column = parties.index(party)
+            axes.fill_between([column - 0.5, column + 0.5], row - 0.5, row + 0.5, color=MEMBER, linewidth=0)
+    axes.set_xticks(range(len(parties)), parties, rotation=90)
+    if len(reports) <= MOST_LABELS:
+        axes.set_yticks(range(len(reports)), [", ".join(report.coalition) for report in reports])
+    else:
+        axes.set_ylabel(f"{len(reports)} coalitions")
+    first = reports[0]
+    rounds = "1 round" if first.rounds == 1 else f"{first.rounds} rounds"
+    legend = "red: exposed (pale: some entries), green: not, grey: in the coalition itself"
+    axes.set_title(
+        f"{first.protocol}, {rounds}, {first.drift} models: who is exposed to whom\n{legend}", fontsize=9, loc="left"
+    )
+    _save(figure, path)
+
+
+def costs(plan: Plan, path: str) -> None:
+    """Draws what proposals cost, and what the audit says of them."""
+    proposals = plan.proposals[::-1]
+    colours = {"holds": SAFE, "holds if models change": WARNING}
+    figure, axes = _figure(8.5, 1.4 + 0.4 * len(proposals))
+    places = range(len(proposals))
+    values = [proposal.bytes_per_party / 1e6 for proposal in proposals]
+    axes.barh(places, values, color=[colours.get(proposal.verdict, LEAK) for proposal in proposals])
+    axes.set_yticks(places, [f"{proposal.protocol}: {proposal.why}" for proposal in proposals], fontsize=8)
+    for place, proposal, value in zip(places, proposals, values, strict=True):
+        axes.text(value, place, f" {value:.3g} MB, {proposal.verdict}", va="center", fontsize=8)
+    axes.set_xscale("log")
+    axes.set_xlim(right=max(values) * 30)
+    axes.set_xlabel("megabytes that a party sends and receives in a round")
+    axes.set_title(
+        f"{plan.parties} parties, any {plan.coalition_size} of them colluding, {plan.rounds} rounds, "
+        f"{plan.entries:,} entries",
+        fontsize=9,
+        loc="left",
+    )
+    _save(figure, path)
+
+
+def intervals(findings: Sequence[Finding], path: str) -> None:
+    """Draws what attacks found, with intervals: one panel for each thing that was measured."""
+    measures = list(dict.fromkeys(finding.measure for finding in findings))
+    heights = [0.6 + 0.24 * sum(finding.measure == measure for finding in findings) for measure in measures]
+    figure, panels = _figure(9.5, 0.6 + sum(heights) + 0.35 * len(measures), len(measures), heights)
+    for axes, measure in zip(np.atleast_1d(panels), measures, strict=True):
+        rows = [finding for finding in findings if finding.measure == measure][::-1]
+        for place, finding in enumerate(rows):
+            colour = LEAK if finding.broken else SAFE
+            axes.plot([finding.low, finding.high], [place, place], color=colour, linewidth=2)
+            axes.plot([finding.value], [place], "o", color=colour, markersize=4)
+        axes.set_yticks(range(len(rows)), [finding.target for finding in rows], fontsize=7)
+        axes.set_ylim(-0.6, len(rows) - 0.4)
+        axes.set_title(f"{measure} (red: broken; green: not broken by this)", fontsize=8, loc="left")
+        axes.tick_params(axis="x", labelsize=7)
+    _save(figure, path)
+
+
+def planes(named: Sequence[tuple[str, NDArray[np.float64], NDArray[np.int64]]], path: str) -> None:
+    """Draws points in a plane, coloured by class: what a classifier makes of time series of two classes."""
+    figure, panels = _figure(3.2 * len(named), 3.2, 1, None, len(named))
+    for axes, (name, points, labels) in zip(np.atleast_1d(panels), named, strict=True):
+        for label, colour, marker in ((0, SAFE, "o"), (1, LEAK, "^")):
+            chosen = points[labels == label]
+            axes.scatter(chosen[:, 0], chosen[:, 1], s=9, c=colour, marker=marker, alpha=0.6, linewidths=0)
+        axes.set_title(name, fontsize=9)
+        axes.set_xticks([])
+        axes.set_yticks([])
+    _save(figure, path)
+
+
+def images(columns: Sequence[str], rows: Sequence[Sequence[NDArray[np.float64]]], path: str) -> None:
+    """Draws rows of square images, with a heading over each column."""
+    figure, panels = _figure(1.5 * len(columns), 0.3 + 1.3 * len(rows), len(rows), None, len(columns))
+    for line, row in zip(np.atleast_2d(panels), rows, strict=True):
+        for axes, image in zip(line, row, strict=True):
+            side = int(np.sqrt(image.size))
+            axes.imshow(np.asarray(image).reshape(side, side), cmap="gray_r", vmin=0, vmax=1)
+            axes.set_xticks([])
+            axes.set_yticks([])
+    for axes, heading in zip(np.atleast_2d(panels)[0], columns, strict=True):
+        axes.set_title(heading, fontsize=8)
+    _save(figure, path)
+
+
+def curves(named: dict[str, tuple[Sequence[float], Sequence[float]]], labels: tuple[str, str], path: str) -> None:
+    """Draws lines, the values on a logarithmic scale; what is zero is not drawn."""
+    figure, axes = _figure(6.5, 3.6)
+    for name, (x, y) in named.items():
+        kept = [(a, b) for a, b in zip(x, y, strict=True) if b > 0]
+        if kept:
+            axes.plot(
+                *zip(*kept, strict=True),
+                label=name,
+                linewidth=1.5,
+                marker=".",
+                linestyle="--" if "two" in name else "-",
+            )
+    axes.set_yscale("log")
+    axes.set_xlabel(labels[0], fontsize=8)
+    axes.set_ylabel(labels[1], fontsize=8)
+    axes.legend(fontsize=7, ncols=2)
+    _save(figure, path)
+
+
+def _figure(width: float, height: float, rows: int = 1, heights: Any = None, columns: int = 1) -> Any:
+    try:
+        from matplotlib.figure import Figure  # takes a second, and comes with an extra
+    except ImportError:
+        raise MissingExtra("matplotlib", "pictures") from None
+    figure = Figure(figsize=(width, height), layout="constrained")
+    return figure, figure.subplots(rows, columns, height_ratios=heights)
+
+
+def _scale() -> Any:
+    from matplotlib.colors import LinearSegmentedColormap
+
+    # The least fraction is clearly not green.
+    return LinearSegmentedColormap.from_list("exposure", [(0.0, SAFE), (1e-9, "#f0c0bd"), (1.0, LEAK)])
+
+
+def _save(figure: Any, path: str) -> None:
+    import matplotlib as mpl
+
+    # Without a date and with fixed ids the same picture is the same file, which is kind to version control.
+    with mpl.rc_context({"svg.hashsalt": "tacit"}):
+        figure.savefig(path, dpi=144, metadata={"Date": None} if path.lower().endswith(".svg") else None)

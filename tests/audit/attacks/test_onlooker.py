@@ -1,0 +1,351 @@
+"""The onlooker of paper 001: what it hears is what deployed protocols send, and what it makes of it."""
+
+import sys
+from collections import defaultdict
+from dataclasses import replace
+
+import networkx as nx
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+
+from tacit.audit.attacks import inception, onlooker
+from tacit.audit.attacks.inception import Classifier, Training, principal_plane
+from tacit.audit.attacks.onlooker import LINKS, Losses, Setting
+from tacit.core.errors import MissingExtra
+from tacit.core.suite import SERVER
+from tacit.protocols import pushsum
+from tacit.protocols.fedavg import Plain
+from tacit.protocols.star import Sum
+
+N, D, ROUNDS = 5, 2, 6
+PARTIES = [f"p{i}" for i in range(N)]
+RNG = np.random.default_rng(5)
+SQUARES = RNG.normal(size=(N, 4, D))
+LOSSES = Losses(np.einsum("nki,nkj->nij", SQUARES, SQUARES), RNG.normal(size=(N, D)))
+STARTS = RNG.normal(size=(N, D))
+TINY = onlooker.Scale(
+    rounds=10,
+    training=Training(epochs=8, batch=50, width=4, modules=2),
+    runs=400,
+    training_3=Training(epochs=12, batch=50, width=4, modules=2),
+    variations=(1.0,),
+    lengths=(3,),
+)
+
+
+# --- the paper's setting -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("case", "best", "least"),
+    [(0, 2, 5), (1, 2.06, 5.28), (2, 2.12, 5.528), (3, 2.18, 5.74), (4, 2.24, 5.91), (5, 2.3, 6.05), (6, 2.05, 5)],
+)
+def test_the_cases_have_the_optima_that_tables_1_and_2_print(case, best, least):
+    a, b, c = np.array([*onlooker.BASELINE[:4], onlooker.CASES[case]]).sum(axis=0)
+    assert -b / (2 * a) == pytest.approx(best)
+    assert c - b * b / (4 * a) == pytest.approx(least, abs=0.005)
+    losses = Losses.of_case(case)
+    assert losses.gradient(np.full((1, N, 1), best)).sum() == pytest.approx(0, abs=1e-12)
+
+
+def test_the_graph_fits_what_is_said_of_fig_2():
+    assert len(set(LINKS)) == 8
+    assert sum(0 in link for link in LINKS) == 3
+    assert nx.is_strongly_connected(nx.DiGraph(LINKS))
+
+
+@pytest.mark.parametrize(("row", "variance"), [(2, 0.083), (3, 0.163), (4, 0.27), (5, 1.0), (6, 6.39)])
+def test_the_starts_have_the_means_and_variances_of_table_3(row, variance):
+    name, *parameters = list(onlooker.TABLE_3.values())[row].start
+    if name == "lognormal":  # its tail is too heavy for the variance of a sample to be near its own
+        mean, deviation = parameters
+        assert np.exp(mean + deviation**2 / 2) == pytest.approx(1.0)
+        assert np.expm1(deviation**2) * np.exp(2 * mean + deviation**2) == pytest.approx(variance, rel=0.01)
+        return
+    drawn = getattr(np.random.default_rng(0), name)(*parameters, size=100_000)
+    assert drawn.mean() == pytest.approx(1.0, abs=0.02)
+    assert drawn.var() == pytest.approx(variance, rel=0.05)
+
+
+def test_series_have_the_sizes_of_the_paper():
+    rng = np.random.default_rng(0)
+    table = onlooker.tables_1_and_2(onlooker.FULL)
+    psgd = next(trial for trial in table if trial.target == "PSGD")
+    series, labels = psgd.listen(psgd.training_runs, rng)
+    assert series.reshape(200, -1).shape == (200, 1600)
+    assert labels.tolist() == [0] * 100 + [1] * 100
+    series, _ = onlooker.table_3(onlooker.FULL)[0].listen(onlooker.table_3(onlooker.FULL)[0].training_runs, rng)
+    assert series.reshape(len(series), -1).shape == (20_000, 18)
+
+
+@pytest.mark.parametrize("setting", [onlooker.PSGD, onlooker.PPSGD], ids=["PSGD", "PPSGD"])
+def test_the_error_is_gone_after_20_rounds_as_in_fig_3(setting):
+    heard = setting.hear(Losses.of_case(), LINKS, 50, 21, np.random.default_rng(0))
+    x, y = heard[:, :, 0, -1], heard[:, :, 1, -1]
+    errors = 5 * ((x / y).mean(axis=1) - 2) ** 2
+    assert np.median(errors) < 0.05
+    x, y = heard[:, :, 0, 0], heard[:, :, 1, 0]
+    assert np.median(5 * ((x / y).mean(axis=1) - 2) ** 2) > 5
+
+
+# --- what is simulated is what is deployed -------------------------------------------------------------------------
+
+
+def descend(w, t):
+    return w - LOSSES.step / t * LOSSES.gradient(w[np.newaxis])[0]
+
+
+def opened(federation, outcome, party):
+    return federation.opened(outcome.transcript, party)
+
+
+def test_fedavg_hears_what_the_deployed_server_hears_and_says():
+    w_0 = STARTS[0]
+    expected = onlooker.fedavg(LOSSES, w_0[np.newaxis], ROUNDS)[0]
+    first = onlooker.client_update(LOSSES, np.tile(w_0, (1, N, 1)))[0]
+    running = onlooker.deployed(
+        "fedavg", first, lambda w, _: onlooker.client_update(LOSSES, w[np.newaxis])[0], ROUNDS, bits=64
+    )
+    for t, (federation, outcome) in enumerate(running):
+        ring = federation.suites[SERVER].ring
+        for address, message in opened(federation, outcome, SERVER):
+            if isinstance(message, Plain | Sum):
+                channel = N if isinstance(message, Sum) else PARTIES.index(address.sender)
+                np.testing.assert_allclose(ring.mean(ring.unpack(message.vector)), expected[channel, :, t], atol=1e-12)
+
+
+def test_cbgd_hears_what_deployed_gossip_sends():
+    expected = onlooker.cbgd(LOSSES, LINKS, STARTS[np.newaxis], ROUNDS)[0]
+    graph, heard = nx.Graph(LINKS), 0
+    for t, (federation, outcome) in enumerate(
+        onlooker.deployed("gossip", STARTS, descend, ROUNDS, graph=graph, bits=64)
+    ):
+        for party in PARTIES:
+            ring = federation.suites[party].ring
+            for address, message in opened(federation, outcome, party):
+                i, k = PARTIES.index(address.sender), PARTIES.index(address.to)
+                weight = onlooker.graphs.metropolis_weight(graph, i, k)
+                broadcast = ring.floats(ring.unpack(message.vector, D)) / weight
+                np.testing.assert_allclose(broadcast, expected[i, :, t], atol=1e-12)
+                heard += 1
+    assert heard == 2 * 2 * 8 * ROUNDS  # both ways, and opened by either end
+
+
+@pytest.mark.parametrize("private", [False, True])
+def test_push_sum_hears_what_deployed_push_sum_sends(private, monkeypatch):
+    kept = []
+    draw = pushsum.self_weight
+    monkeypatch.setattr(pushsum, "self_weight", lambda *given: kept.append(draw(*given)) or kept[-1])
+    carried, before = np.zeros((8, D + 1, ROUNDS)), defaultdict(int)
+    running = onlooker.deployed(
+        "pushsum", STARTS, descend, ROUNDS, graph=nx.DiGraph(LINKS), private=private, bits=64, clip=256.0, seed=3
+    )
+    for t, (federation, outcome) in enumerate(running):
+        for party in PARTIES:
+            ring = federation.suites[party].ring
+            for address, message in opened(federation, outcome, party):
+                if address.sender == party:
+                    link = PARTIES.index(address.sender), PARTIES.index(address.to)
+                    total = ring.floats(ring.unpack(message.vector, D + 1))  # of all rounds so far
+                    carried[LINKS.index(link), :, t] = total - before[link]
+                    before[link] = total
+    y = np.array([federation.suites[party].entropy.drawn_vectors[0][0] if private else 1.0 for party in PARTIES])
+    assert len(set(y)) == (N if private else 1)
+    p = np.array(kept).reshape(ROUNDS, 1, N)
+    expected = onlooker.push_sum(LOSSES, LINKS, STARTS[np.newaxis], y[np.newaxis], p)[0]
+    np.testing.assert_allclose(carried, expected, atol=1e-10)
+
+
+def test_draws_are_those_of_the_deployed_protocol():
+    """PSGD keeps as much as it sends to each; PPSGD keeps from β to α, and Σ p_ji y_i + what is kept is y_i."""
+    rng = np.random.default_rng(0)
+    heard = onlooker.PSGD.hear(LOSSES, LINKS, 3, 1, rng)
+    degree = np.bincount([i for i, _ in LINKS])
+    for link, (i, _) in enumerate(LINKS):
+        np.testing.assert_allclose(heard[:, link, -1, 0], 1 / (degree[i] + 1))
+    heard = Setting("PPSGD", ("uniform", 1.0, 1.0)).hear(LOSSES, LINKS, 2000, 1, rng)
+    for link, (i, _) in enumerate(LINKS):
+        kept = 1 - degree[i] * heard[:, link, -1, 0]
+        assert kept.min() == pytest.approx(pushsum.PushSumConfig().self_weight[0], abs=0.01)
+        assert kept.max() == pytest.approx(pushsum.PushSumConfig().self_weight[1], abs=0.01)
+
+
+def test_noise_is_on_what_is_sent_and_is_taken_in():
+    quiet = onlooker.PSGD.hear(LOSSES, LINKS, 400, 2, np.random.default_rng(0))
+    noisy = replace(onlooker.PSGD, noise=0.5).hear(LOSSES, LINKS, 400, 2, np.random.default_rng(0))
+    difference = noisy - quiet
+    assert difference[:, :, :D, 0].var() == pytest.approx(0.5, rel=0.1)
+    assert not difference[:, :, D].any()  # y goes out as it is
+    assert difference[:, :, :D, 1].var() > 0.55  # new noise, and what came of the old
+
+
+def test_sealed_links_carry_the_same_for_every_loss_and_every_run():
+    w = np.random.default_rng(1).normal(size=(2, N, 1))
+    heard = [
+        onlooker.sealed(Losses.of_case(case), LINKS, start, 4, seed)
+        for case, start, seed in ((0, w[0], 1), (6, w[0], 2), (6, w[1], 3))
+    ]
+    np.testing.assert_array_equal(heard[0], heard[1])
+    np.testing.assert_array_equal(heard[0], heard[2])
+    assert (heard[0][:, :, 1] > 0).all()
+
+
+# --- the classifier ------------------------------------------------------------------------------------------------
+
+
+def bumps(runs, rng, height=3.0):
+    """Returns noise and, somewhere in every series of class 1, a bump."""
+    series, labels = rng.normal(size=(runs, 2, 24)), rng.integers(0, 2, runs)
+    for run, place in enumerate(rng.integers(2, 18, runs)):
+        series[run, 0, place : place + 5] += height * labels[run]
+    return series, labels
+
+
+def test_the_classifier_finds_a_shape_wherever_it_is_and_nothing_where_there_is_nothing():
+    rng = np.random.default_rng(0)
+    for height, low, high in ((3.0, 0.85, 1.0), (0.0, 0.35, 0.65)):
+        classifier = Classifier(*bumps(300, rng, height), Training(epochs=12, width=4, modules=2), seed=0)
+        series, labels = bumps(200, rng, height)
+        guesses, features = classifier.look(series)
+        assert low <= np.mean(guesses == labels) <= high
+        assert features.shape == (200, 16)
+        assert len(classifier.loss) == len(classifier.accuracy) == 12
+    assert classifier.loss[-1] < classifier.loss[0]
+
+
+def test_the_classifier_is_repeatable_and_leaves_torch_as_it_was():
+    series, labels = bumps(60, np.random.default_rng(1))
+    torch.manual_seed(7)
+    before, threads = torch.random.get_rng_state(), torch.get_num_threads()
+    first, second, other = (Classifier(series, labels, Training(epochs=2, width=4), seed) for seed in (1, 1, 2))
+    assert first.loss == second.loss != other.loss
+    np.testing.assert_array_equal(first.look(series)[1], second.look(series)[1])
+    assert torch.equal(before, torch.random.get_rng_state())
+    assert threads == torch.get_num_threads()
+
+
+def test_values_that_never_change_and_values_far_out_do_no_harm():
+    rng = np.random.default_rng(2)
+    series, labels = rng.normal(size=(200, 2, 3)), rng.integers(0, 2, 200)
+    series[:, 0] += 3 * labels[:, np.newaxis]
+    series[:, 1] = 1 / 3 + 1e-17 * rng.normal(size=(200, 3))
+    series[::40] *= 1e12
+    guesses, _ = Classifier(series, labels, Training(epochs=10, width=4, modules=2), 0).look(series)
+    assert np.mean(guesses == labels) > 0.85
+
+
+@pytest.mark.parametrize("rounds", [1, 3, 50])
+def test_the_network_takes_series_of_any_length(rounds):
+    network = inception.network(channels=3, rounds=rounds, classes=4, width=2, modules=3)
+    assert network(torch.zeros(5, 3, rounds)).shape == (5, 4)
+    longest = max(layer.kernel_size[0] for layer in network.modules() if isinstance(layer, torch.nn.Conv1d))
+    assert longest == min(39, 2 * rounds - 1)
+
+
+def test_the_plane_is_that_of_largest_variance():
+    rng = np.random.default_rng(0)
+    axes, _ = np.linalg.qr(rng.normal(size=(6, 6)))
+    truth = rng.normal(size=(100, 6)) * [5, 3, 0.1, 0.1, 0.1, 0.1]
+    plane = principal_plane(truth @ axes + 7.0)
+    assert plane.shape == (100, 2)
+    for axis in (0, 1):
+        assert abs(np.corrcoef(plane[:, axis], truth[:, axis])[0, 1]) > 0.99
+
+
+def test_without_torch_it_says_how_to_get_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(MissingExtra, match=r"tacit\[torch\]"):
+        onlooker.attempt(onlooker.tables_1_and_2(TINY)[0], 0)
+
+
+# --- the attack ----------------------------------------------------------------------------------------------------
+
+
+def found(target, where, trials):
+    trial = next(trial for trial in trials if trial.target == target and trial.where.startswith(where))
+    return onlooker.attempt(trial, 0)
+
+
+@pytest.mark.parametrize("target", ["FedAvg", "CBGD", "PSGD", "PPSGD"])
+def test_open_links_are_read(target):
+    row = found(target, "Table 2", onlooker.tables_1_and_2(TINY))
+    assert row.finding.broken
+    assert row.accuracy > (0.6 if target == "PPSGD" else 0.9)
+    assert row.plane.shape == (200, 2)
+
+
+def test_the_weak_onlooker_reads_psgd_too():
+    longer = replace(TINY, training=replace(TINY.training, epochs=20))
+    row = found("PSGD", "Table 1", onlooker.tables_1_and_2(longer))
+    assert row.trial.paper == 0.74
+    assert row.accuracy > 0.9
+
+
+def test_what_is_read_is_not_just_the_common_optimum():
+    trials = onlooker.same_optimum(TINY)
+    for trial in trials:
+        (baseline, _, _), (changed, _, _) = trial.test_runs
+        assert changed.b[onlooker.CHANGING] != baseline.b[onlooker.CHANGING]
+        assert changed.b.sum() == pytest.approx(baseline.b.sum())
+    assert found("PSGD", "case 6", trials).accuracy > 0.9
+    assert found("PPSGD", "case 6", trials).finding.broken
+
+
+def test_sealed_links_are_not_read():
+    row = found("PPSGD, sealed links", "Table 2", onlooker.tables_1_and_2(TINY))
+    assert row.accuracy == 0.5
+    assert row.finding.verdict == "not broken by this"
+
+
+def test_three_rounds_of_one_clients_links_are_enough():
+    rows = {name: found(name, "Table 3, Fig. 6", onlooker.table_3(TINY)) for name in list(onlooker.TABLE_3)[:3]}
+    psgd, noise, ppsgd = rows.values()
+    assert psgd.accuracy > 0.95
+    assert psgd.accuracy > ppsgd.accuracy > noise.accuracy
+    assert ppsgd.finding.broken
+
+
+def test_what_is_not_heard_of_y_is_not_in_the_series():
+    trials = [trial for trial in onlooker.table_3(TINY) if trial.target == "PSGD"]
+    with_y, without = (trial.listen(trial.test_runs, np.random.default_rng(0))[0] for trial in trials)
+    np.testing.assert_array_equal(with_y[:, ::2], without)
+
+
+def test_several_features():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 3))
+    row = found("PSGD", "Fig. 7", onlooker.figure_7(TINY, x, x @ [1.0, 2.0, 3.0], clients=6))
+    assert row.accuracy > 0.8
+    baseline, moved = (losses for losses, _, _ in row.trial.training_runs)
+    best, other = (np.linalg.solve(losses.a[0], -losses.b[0]) for losses in (baseline, moved))
+    np.testing.assert_allclose(other - best, 1.0)
+
+
+def test_controls_come_first_and_every_trial_is_named_once():
+    for full in (False, True):
+        trials = onlooker.trials(full)
+        control = [trial.target in ("FedAvg", "CBGD", "PSGD") for trial in trials]
+        assert control == sorted(control, reverse=True)
+        assert len({(trial.target, trial.onlooker, trial.where) for trial in trials}) == len(trials)
+
+
+def test_progress_is_told():
+    told = []
+    onlooker.measure(onlooker.tables_1_and_2(TINY)[4:6], 0, lambda doing, done: told.append((doing, done)))
+    assert [done for _, done in told] == [0.0, 0.5]
+    assert told[0][0] == "PSGD, weak onlooker (Table 1, Fig. 4)"
+
+
+@pytest.mark.slow
+def test_the_quick_run_ends_as_expected():
+    findings = {finding.target: finding for finding in onlooker.ATTACK.run(False, 0, onlooker.quietly)}
+    for target, finding in findings.items():
+        if target.startswith(("FedAvg", "CBGD", "PSGD,")) and "noise" not in target:
+            assert finding.value > 0.9, target
+        if "sealed" in target:
+            assert not finding.broken
+    assert findings["PPSGD, strong onlooker (Table 2, Fig. 5)"].broken
