@@ -1,6 +1,6 @@
 """Results as pictures, PNG or SVG by the name of the file, for those who would rather look than read."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -122,8 +122,13 @@ def images(columns: Sequence[str], rows: Sequence[Sequence[NDArray[np.float64]]]
     _save(figure, path)
 
 
-def curves(named: dict[str, tuple[Sequence[float], Sequence[float]]], labels: tuple[str, str], path: str) -> None:
-    """Draws lines, the values on a logarithmic scale; what is zero is not drawn."""
+def curves(
+    named: dict[str, tuple[Sequence[float], Sequence[float]]],
+    labels: tuple[str, str],
+    path: str,
+    dashed: Collection[str] = (),
+) -> None:
+    """Draws lines, some of them dashed, the values on a logarithmic scale; what is zero is not drawn."""
     figure, axes = _figure(6.5, 3.6)
     for name, (x, y) in named.items():
         kept = [(a, b) for a, b in zip(x, y, strict=True) if b > 0]
@@ -133,7 +138,7 @@ def curves(named: dict[str, tuple[Sequence[float], Sequence[float]]], labels: tu
                 label=name,
                 linewidth=1.5,
                 marker=".",
-                linestyle="--" if "two" in name else "-",
+                linestyle="--" if name in dashed else "-",
             )
     axes.set_yscale("log")
     axes.set_xlabel(labels[0], fontsize=8)

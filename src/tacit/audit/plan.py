@@ -12,7 +12,7 @@ from tacit.audit.attacks.findings import Progress, quietly
 from tacit.audit.report import Auditor
 from tacit.audit.runs import Drift, Question
 from tacit.core.entropy import SeededEntropy
-from tacit.core.errors import ConfigError, NotLinear
+from tacit.core.errors import ConfigError, LeakRefused, NotLinear
 from tacit.core.suite import SERVER, Party, Update
 from tacit.designs import graphs
 from tacit.designs.circle import secure_degree
@@ -106,7 +106,7 @@ def plan(
     if problems:
         raise ConfigError(problems)
     sigma = user_sigma(epsilon, delta, honest=parties - coalition_size, samples=2, rounds=rounds)
-    wanted = list(candidates(parties, coalition_size))
+    wanted = [each for each in candidates(parties, coalition_size) if _allowed(each[0], each[1], parties)]
     found = []
     for done, (protocol, options, why) in enumerate(wanted):
         progress(f"{protocol}: {why}", done / len(wanted))
@@ -148,6 +148,15 @@ def candidates(n: int, c: int) -> Iterator[tuple[str, dict[str, Any], str]]:
         yield "pushsum", {"masked": True, "graph": "exponential"}, "masked, everybody hears about log n others"
     elif n <= LARGE:
         yield "pushsum", {"masked": True, "graph": "complete"}, "masked, everybody hears everybody"
+
+
+def _allowed(protocol: str, options: Mapping[str, Any], n: int) -> bool:
+    """Says whether the settings themselves do not refuse so many parties."""
+    try:
+        find(protocol).configure(options, [f"p{i}" for i in range(n)])
+    except LeakRefused:
+        return False
+    return True
 
 
 def _threshold(holders: int, c: int) -> int:

@@ -221,6 +221,6 @@ def test_findings_are_ordered(monkeypatch):
 @pytest.mark.slow
 def test_everything_in_full():
     findings = admm.ATTACK.run(True, 0, quietly)
-    assert [finding.broken for finding in findings] == [True] * 6 + [False, True, True] + [False] * 3
-    assert [finding.value for finding in findings[:6]] == [1, 0.25, 0.5, 1, 1, 1]
+    assert [finding.broken for finding in findings] == [True] * 7 + [False, True, True] + [False] * 3
+    assert [finding.value for finding in findings[:7]] == [1, 0.25, 0.5, 1, 1 / 7, 1, 1]
     assert [finding.value for finding in findings[-3:]] == [0, 0, 0]

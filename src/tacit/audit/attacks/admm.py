@@ -193,6 +193,7 @@ BROKEN = (
     Setting("9 peers in threes, 5 iterations, 2 of 8 met twice", met_twice, 9, 5),
     Setting("9 peers in threes, 6 iterations, 4 of 8 met twice", met_twice, 9, 6),
     Setting("9 peers in threes, 6 iterations, with group sums", system, 9, 6),
+    Setting("15 peers in threes, 8 iterations, 2 of 14 met twice", met_twice, 15, 8),
     Setting("15 peers in threes, 6 iterations, nobody met twice, with group sums", system, 15, 6),
     Setting("9 peers in threes, masked, 8 iterations, with group sums", system, 9, 8, masked=True),
 )

@@ -1,0 +1,126 @@
+"""Writes docs/attacks.md and its pictures: what the attacks found.
+
+`python docs/attacks.py --run decode epsilon` runs attacks in full and keeps their findings in attacks.json (all of them
+without a name, which takes half an hour); `--draw` draws the pictures anew. Without either it writes the page from what
+is kept, and with `--check` nothing at all: exit code 1 then says that the page is out of date.
+"""
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from tacit.app import pictures
+from tacit.audit.attacks import collusion, inversion, onlooker
+from tacit.audit.attacks.findings import Finding, quietly
+from tacit.audit.attacks.registry import ATTACKS
+
+HERE = Path(__file__).parent
+PAGE, KEPT = HERE / "attacks.md", HERE / "attacks.json"
+HEAD = """\
+# What the attacks found
+
+Written by `python docs/attacks.py` from full runs of `tacit attack NAME --full`. Every attack is tried on targets on
+which it must win and on ones on which it must not; values come with their 95 % intervals. That an attack fails shows
+only that this attack fails, so such targets are *not broken by this*, never secure.
+"""
+PICTURES = {
+    "onlooker": (
+        "onlooker.png",
+        "What the onlooker's network makes of runs of two classes, by the two main directions of its last layer. On "
+        "sealed links all runs look the same.",
+    ),
+    "inversion": (
+        "inversion.png",
+        "Images of clients, and what the server makes of what it receives: one client's model under fedavg, its masked "
+        "model under secagg, and the average over eight clients, in which the images are but not whose they are.",
+    ),
+    "collusion": (
+        "collusion.png",
+        "Random 25-regular graphs of 100 nodes in which colluding receivers put a node at risk, by masking "
+        "requirement: one receiver as the paper counts, and two that compare their sums.",
+    ),
+}
+
+
+def kept() -> dict[str, Any]:
+    """Returns what was found so far, by attack."""
+    return json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.exists() else {}
+
+
+def run(names: list[str]) -> None:
+    """Runs attacks in full and keeps what they found."""
+    for name in names or ATTACKS:
+        found = kept()
+        found[name] = [asdict(finding) for finding in ATTACKS[name].run(True, 0, quietly)]
+        KEPT.write_text(
+            json.dumps({each: found[each] for each in ATTACKS if each in found}, indent=1), encoding="utf-8"
+        )
+
+
+def draw() -> None:
+    """Draws the pictures."""
+    trials = [
+        trial
+        for trial in onlooker.tables_1_and_2(onlooker.QUICK)
+        if trial.onlooker == "strong" and trial.target in ("CBGD", "PSGD", "PPSGD", "PPSGD, sealed links")
+    ]
+    rows = onlooker.measure(trials, 0)
+    named = [(f"{row.trial.target}: {row.accuracy:.0%} told", row.plane, row.labels) for row in rows]
+    pictures.planes(named, str(HERE / "onlooker.png"))
+
+    shown = inversion.pictures(inversion.measure(inversion.QUICK, 0))[:6]
+    headings = ("the image", "fedavg", "secagg", "secagg, average")
+    pictures.images(headings, [list(each) for each in shown], str(HERE / "inversion.png"))
+
+    lines = {}
+    for name, count in (("one", collusion.one_receiver), ("two", collusion.two_receivers)):
+        table = collusion.figure6((5, 15, 25), graphs=20_000, count=count)
+        for number in (5, 15, 25):
+            lines[f"{name}, {number} collude"] = list(table), [table[s][number].value for s in table]
+    dashed = [name for name in lines if name.startswith("two")]
+    pictures.curves(lines, ("masking requirement s", "share of graphs at risk"), str(HERE / "collusion.png"), dashed)
+
+
+def page() -> str:
+    """Returns the page."""
+    lines = [HEAD]
+    for name, findings in kept().items():
+        attack = ATTACKS[name]
+        lines += [f"## {name}", "", f"{attack.summary[:1].upper()}{attack.summary[1:]}. Paper: {attack.paper}.", ""]
+        if name in PICTURES:
+            file, caption = PICTURES[name]
+            lines += [f"![{caption}]({file})", "", f"*{caption}*", ""]
+        lines += [
+            "| target | measured | value | 95 % interval | tries | verdict |",
+            "| --- | --- | --- | --- | --- | --- |",
+        ]
+        for finding in (Finding(**each) for each in findings):
+            interval = f"{finding.low:.4g} to {finding.high:.4g}"
+            values = f"{finding.value:.4g} | {interval} | {finding.samples:,} | {finding.verdict}"
+            lines.append(f"| {finding.target} | {finding.measure} | {values} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Writes the page, or says whether it is up to date."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--run", nargs="*", metavar="NAME", help="run these attacks in full first; all without a name")
+    parser.add_argument("--draw", action="store_true", help="draw the pictures anew")
+    parser.add_argument("--check", action="store_true", help="only say whether the page is up to date")
+    given = parser.parse_args()
+    if given.run is not None:
+        run(given.run)
+    if given.draw:
+        draw()
+    if given.check:
+        return int(PAGE.read_text(encoding="utf-8") != page())
+    PAGE.write_text(page(), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
