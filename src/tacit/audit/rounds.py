@@ -71,7 +71,7 @@ class RehearsedRun:
                 safe = number
         recipes = {}
         used = rows[echelon.used].astype(np.float64)
-        for column in echelon.exposed():
+        for column in sorted(echelon.exposed()):
             unit = np.eye(len(self.names))[column]
             factors = np.linalg.lstsq(used.T, unit, rcond=None)[0]
             kept = {echelon.used[i] + 1: float(factor) for i, factor in enumerate(factors) if abs(factor) > 1e-12}

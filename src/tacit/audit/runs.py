@@ -215,7 +215,8 @@ class SymbolicRun:
                 parts.setdefault(victim, {})[entry] = tuple(
                     Part(rational(value), *sources[index]) for index, value in recipe.items()
                 )
-        return {victim: Recipe(victim, view, entries, self.entries) for victim, entries in parts.items()}
+        victims = sorted(parts, key=self.names.index)
+        return {victim: Recipe(victim, view, parts[victim], self.entries) for victim in victims}
 
     def safe_rounds(self, coalition: Collection[Party]) -> int:
         """Returns after how many rounds nobody is exposed yet, given that somebody is in the end."""
