@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from benchmarks import cesar, groups, indices, masks, secagg, shamir
+from benchmarks import audit, cesar, groups, indices, masks, secagg, shamir
 from benchmarks.measure import Row
 from tacit.core.errors import TacitError
 
@@ -30,6 +30,7 @@ SUITES: dict[str, Callable[..., Iterable[Row]]] = {
     "indices": indices.rows,
     "groups": groups.rows,
     "cesar": cesar.rows,
+    "audit": audit.rows,
 }
 LATEST = Path(__file__).parent / "results" / "latest.json"
 PACKAGES = ("numpy", "cryptography", "flwr")

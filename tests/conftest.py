@@ -105,6 +105,12 @@ def play():
 
 
 @pytest.fixture(scope="session")
+def bent():
+    """Returns the function that bends a role: `bent(protocol, party, change)`."""
+    return _bent
+
+
+@pytest.fixture(scope="session")
 def bent_federation():
     """Returns the function that makes a federation with one party whose messages are changed before they are sent.
 

@@ -1,5 +1,6 @@
 """CESAR: the same average as D-PSGD on the same index sets, and nothing unmasked whatever goes wrong."""
 
+import msgspec
 import networkx as nx
 import numpy as np
 import pytest
@@ -217,3 +218,60 @@ def test_never_fewer_than_the_masking_requirement():
 def test_bad_settings_are_refused_with_what_would_work(options, complaint):
     with pytest.raises(tacit.ConfigError, match=complaint):
         tacit.Federation("cesar", PARTIES, D, **{"graph": GRAPH, **options})
+
+
+# --- a receiver that lies ------------------------------------------------------------------------------------------
+
+
+def _told_apart(message, to, *_):
+    """Tells every neighbour of another set."""
+    if isinstance(message, cesar.Turn) and message.selections:
+        me = int(to[1:])
+        kept = {me, me % 4 + 1, *([(me + 1) % 4 + 1] if len(message.selections) > 3 else [])}
+        return msgspec.structs.replace(message, selections=dict.fromkeys(kept, b""))
+    return message
+
+
+def _left_out_late(message, to, *_):
+    """Gets the release of p3 for a set that it then asks to be redone without p3."""
+    if not isinstance(message, cesar.Turn):
+        return message
+    _left_out_late.turns[to] = _left_out_late.turns.get(to, 0) + 1
+    if _left_out_late.turns[to] == 2:
+        return cesar.Turn({}, complete=True) if to == "p3" else cesar.Turn(dict.fromkeys((1, 2, 4), b""))
+    return cesar.Turn({}, complete=True) if _left_out_late.turns[to] == 3 else message
+
+
+def _one_by_one(message, to, *_):
+    """Asks each neighbour to send with nobody else, or with strangers."""
+    if isinstance(message, cesar.Turn) and message.selections:
+        return cesar.Turn({int(to[1:]): b""}) if to in ("p1", "p2") else cesar.Turn({int(to[1:]): b"", 0: b""})
+    return message
+
+
+def _releases_without_all(message, _to, *_):
+    """Asks for releases at once, before anybody has sent."""
+    return cesar.Turn({}, complete=True) if isinstance(message, cesar.Turn) else message
+
+
+@pytest.mark.parametrize("lie", [_told_apart, _left_out_late, _one_by_one, _releases_without_all])
+@pytest.mark.parametrize(("masking", "colluding"), [(1, ["p0"]), (2, ["p0"]), (2, ["p0", "p4"])])
+def test_a_receiver_that_lies_learns_nobodys_model(lie, masking, colluding, bent):
+    """The audit runs the liar in p0's place."""
+    _left_out_late.turns = {}
+    liar = {"p0": bent(cesar.CESAR, "p0", lie)}
+    report = tacit.audit("cesar", parties=5, coalition=colluding, masking=masking, stand_ins=liar)
+    assert report.exposed == {}
+
+
+def test_with_too_few_masks_a_liar_and_a_friend_single_somebody_out(bent):
+    """So the test above can fail: with s = 1 they ask p1 to send with nobody but the friend."""
+
+    def alone(message, to, *_):
+        if isinstance(message, cesar.Turn) and message.selections and to in ("p1", "p4"):
+            return cesar.Turn({1: b"", 4: b""})
+        return message
+
+    report = tacit.audit("cesar", parties=5, coalition=["p0", "p4"], stand_ins={"p0": bent(cesar.CESAR, "p0", alone)})
+    assert list(report.exposed) == ["p1"]
+    assert report.errors["p1"] < 1e-9

@@ -440,7 +440,8 @@ def table_3(scale: Scale, changing: int = 0) -> list[Trial]:
 def figure_7(scale: Scale, x: Array, y: Array, clients: int = 10) -> list[Trial]:
     """Returns the strong onlooker of a client that fits y = xᵀw by least squares on its share of the rows, in a ring.
 
-    One client's optimum moves by d in every direction. The paper takes the Boston housing data.
+    One client's optimum moves by d in every direction. Rows are dealt out in the order they come in, so shuffle what is
+    sorted. The paper takes the Boston housing data.
     """
     rows = np.array_split(np.column_stack([(x - x.mean(axis=0)) / x.std(axis=0), np.ones(len(x))]), clients)
     values = np.array_split((y - y.mean()) / y.std(), clients)
