@@ -3,12 +3,13 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations, islice
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
 from tacit.audit.attacks.findings import Progress, quietly
+from tacit.audit.preflight import coalitions as every_coalition
 from tacit.audit.report import Auditor
 from tacit.audit.runs import Drift, Question
 from tacit.core.entropy import SeededEntropy
@@ -201,8 +202,7 @@ def coalitions(protocol: str, names: tuple[Party, ...], size: int) -> tuple[list
     with_server = find(protocol).server is not None
     total = math.comb(len(names), size) + (math.comb(len(names), size - 1) if with_server else 0)
     if total <= MOST_COALITIONS:
-        servers = [(SERVER, *members) for members in combinations(names, size - 1)] if with_server else []
-        return [*servers, *combinations(names, size)], total
+        return list(every_coalition(protocol, names, size)), total
     entropy = SeededEntropy("coalitions", len(names), size)
     drawn: dict[tuple[Party, ...], None] = {}
     for turn in range(100 * MOST_COALITIONS):

@@ -149,20 +149,16 @@ class Auditor:
         if run.question.rounds < question.rounds:
             notes.append(f"{coalition} learns more than sums, so only {run.question.rounds} rounds were looked at")
         return Report(
-            question.protocol,
-            question.parties,
-            coalition,
-            question.rounds,
-            question.drift,
-            recipes,
-            run.safe_rounds(coalition) if recipes else question.rounds,
-            smallest_class(learnt.rows) or len(question.parties),
-            {victim: len(recipe.parts) / run.entries for victim, recipe in found.items()},
-            run.entries,
-            {victim: run.error(recipe, victim) for victim, recipe in recipes.items()},
-            self._heard(coalition),
-            tuple(notes),
-            learnt.rows,
+            *self._asked(coalition),
+            exposed=recipes,
+            safe_rounds=run.safe_rounds(coalition) if recipes else question.rounds,
+            smallest_group=smallest_class(learnt.rows) or len(question.parties),
+            fractions={victim: len(recipe.parts) / run.entries for victim, recipe in found.items()},
+            entries=run.entries,
+            errors={victim: run.error(recipe, victim) for victim, recipe in recipes.items()},
+            heard=self._heard(coalition),
+            notes=tuple(notes),
+            rows=learnt.rows,
         )
 
     def _of_sums(self, rehearsed: RehearsedRun, coalition: tuple[Party, ...]) -> Report:
@@ -173,21 +169,19 @@ class Auditor:
         if sums.recipes and not errors:
             notes.append("to replay the recipes with real cryptography would take too long, so they are not proved")
         return Report(
-            question.protocol,
-            question.parties,
-            coalition,
-            question.rounds,
-            question.drift,
-            dict(sums.recipes),
-            sums.safe_rounds,
-            smallest_class(sums.rows) or len(question.parties),
-            dict.fromkeys(sums.recipes, 1.0),
-            1,
-            errors,
-            {},
-            tuple(notes),
-            sums.rows,
+            *self._asked(coalition),
+            exposed=dict(sums.recipes),
+            safe_rounds=sums.safe_rounds,
+            smallest_group=smallest_class(sums.rows) or len(question.parties),
+            fractions=dict.fromkeys(sums.recipes, 1.0),
+            errors=errors,
+            notes=tuple(notes),
+            rows=sums.rows,
         )
+
+    def _asked(self, coalition: tuple[Party, ...]) -> tuple[str, tuple[Party, ...], tuple[Party, ...], int, Drift]:
+        question = self.question
+        return question.protocol, question.parties, coalition, question.rounds, question.drift
 
     def _heard(self, coalition: tuple[Party, ...]) -> dict[tuple[Party, Party], tuple[int, int]]:
         if ONLOOKER not in coalition:

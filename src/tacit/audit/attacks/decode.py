@@ -46,7 +46,8 @@ TAG_BYTES = 16  # at the end of what AES-GCM seals
 
 # Fig. 2 is a picture that the text does not spell out. It has five clients and eight links (Section 4.3), of which
 # three are client 1's (Section 4.4: in three rounds 18 numbers are heard there, an x and a y on each).
-LINKS = nx.DiGraph([(0, 1), (1, 2), (2, 3), (3, 4), (4, 0), (0, 2), (1, 4), (3, 1)])
+PAPER_LINKS = ((0, 1), (1, 2), (2, 3), (3, 4), (4, 0), (0, 2), (1, 4), (3, 1))
+LINKS = nx.DiGraph(PAPER_LINKS)
 # Masks need two clients at least that push to the same one.
 TWICE_HEARD = nx.DiGraph([(i, (i + hop) % 5) for i in range(5) for hop in (1, 2)])
 # Clients 0 and 1 take in the same sum, so that four sums are all there is to hear of five clients.

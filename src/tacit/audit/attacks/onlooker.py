@@ -26,6 +26,7 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.audit.attacks.decode import PAPER_LINKS
 from tacit.audit.attacks.findings import Attack, Finding, Progress, proportion, quietly
 from tacit.audit.attacks.inception import Classifier, Labels, Training, principal_plane
 from tacit.core.outcome import Outcome
@@ -40,7 +41,7 @@ Links = Sequence[tuple[int, int]]
 
 # --- the paper's setting -------------------------------------------------------------------------------------------
 
-LINKS: Links = ((0, 1), (1, 2), (2, 3), (3, 4), (4, 0), (0, 2), (1, 4), (3, 1))
+LINKS: Links = PAPER_LINKS
 """Our reading of Fig. 2: strongly connected, 8 links."""
 
 BASELINE = ((1, -4, 4), (1, -9, 9), (1, -4, 7), (1, -4, 4.75), (1, 1, 0.25))
