@@ -159,3 +159,14 @@ def test_an_onlooker_is_told_what_it_heard():
         app, ["audit", "gossip", "--parties", "4", "--coalition", "onlooker", "--open-links", "--json"]
     )
     assert sorted(json.loads(opened.stdout)[0]["exposed"]) == ["p0", "p1", "p2", "p3"]
+
+
+def test_the_matrix_is_shown_where_it_fits():
+    shown = CliRunner().invoke(app, ["audit", "gossip", "--parties", "4", "--set", "graph=ring"]).stdout
+    rows = [line.split() for line in shown.splitlines()[-4:]]
+    assert rows == [["p0", "█", "·", "█"], ["p1", "█", "█", "·"], ["p2", "·", "█", "█"], ["p3", "█", "·", "█"]]
+    sparse = CliRunner().invoke(app, ["audit", "gossip", "--parties", "3", "--set", "share=0.5"]).stdout
+    assert "▒" in sparse
+    assert "%" in sparse
+    assert "█" not in CliRunner().invoke(app, ["audit", "secagg", "--parties", "4"]).stdout, "nobody is exposed"
+    assert "█" not in CliRunner().invoke(app, ["audit", "gossip", "--parties", "25"]).stdout, "too many to see"

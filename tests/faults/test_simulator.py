@@ -411,6 +411,21 @@ def test_a_plan_may_be_written_as_plain_dictionaries():
             Federation("fedavg", PARTIES, 1, faults=[wrong])
 
 
+def test_chance_decides_anew_each_time_but_the_same_in_every_run():
+    def hits(fault):
+        return [fault.hits(round_, 0, f"p{i}", "server", "Plain") for round_ in range(1, 101) for i in range(10)]
+
+    half = Fault(action="drop", message="Plain", chance=0.5)
+    assert 440 < sum(hits(half)) < 560
+    assert hits(half) == hits(Fault(action="drop", message="Plain", chance=0.5))
+    assert hits(half) != hits(Fault(action="drop", message="Plain", chance=0.5, seed=1))
+    assert not any(hits(Fault(action="drop", chance=0.0)))
+    assert all(hits(Fault(action="drop")))
+    silent = Fault(action="silence", chance=0.2)
+    assert 140 < sum(silent.mutes(round_, f"p{i}") for round_ in range(1, 101) for i in range(10)) < 260
+    assert not any(Fault(action="silence", party="p1").mutes(1, party) for party in ("p0", "p2", "server"))
+
+
 def test_dropouts_are_as_many_as_asked_and_the_same_every_time():
     one, two = (dropouts(PARTIES, 0.4, 6, SeededEntropy("dropouts")) for _ in range(2))
     assert one == two

@@ -18,6 +18,10 @@ from tacit.audit.report import Report as AuditReport
 from tacit.core.protocol import Protocol
 
 
+MOST_ROWS = 20
+"""Coalitions, and parties, up to which a matrix fits a terminal."""
+
+
 def demo(report: Report) -> RenderableType:
     """Returns what the demo found out: who did how well, what the server saw, and what that looked like."""
     return Group(*_paragraphs(report))
@@ -118,7 +122,28 @@ def audit(reports: list[AuditReport]) -> RenderableType:
     looked = f", {first.entries} positions" if first.entries > 1 else ""
     title = Text(f"{first.protocol}, {len(first.parties)} parties, {rounds}, {first.drift} vectors{looked}\n")
     notes = [Text(f"\nNote: {note}.") for note in dict.fromkeys(note for report in reports for note in report.notes)]
-    return Group(title, table, *notes, *_overheard(reports))
+    return Group(title, table, *_matrix(reports), *notes, *_overheard(reports))
+
+
+def _matrix(reports: list[AuditReport]) -> Iterator[Text]:
+    """Yields who is exposed to whom as a matrix, if there is one to see at a glance."""
+    parties = reports[0].parties
+    if not 2 <= len(reports) <= MOST_ROWS or len(parties) > MOST_ROWS or not any(report.exposed for report in reports):
+        return
+    names = [", ".join(report.coalition) for report in reports]
+    margin, wide = max(map(len, names)), max(map(len, parties))
+    lines = [f"{'':{margin}} {' '.join(f'{party:>{wide}}' for party in parties)}"]
+    for name, report in zip(names, reports, strict=True):
+        cells = (f"{_cell(report, party):>{wide}}" for party in parties)
+        lines.append(f"{name:{margin}} {' '.join(cells)}")
+    yield Text("\nWho is exposed (█ all, ▒ some entries) to whom:\n\n" + "\n".join(lines))
+
+
+def _cell(report: AuditReport, party: str) -> str:
+    if party in report.coalition:
+        return ""
+    fraction = report.fractions.get(party, 0.0)
+    return "█" if fraction == 1.0 else "▒" if fraction else "·"
 
 
 def _victim(report: AuditReport, victim: str) -> str:
