@@ -77,6 +77,20 @@ def test_sparsification_exposes_some_entries_and_the_recipe_recovers_exactly_tho
     assert not any(report.exposed for report in whole)
 
 
+@pytest.mark.parametrize(
+    ("protocol", "options"),
+    [("pushsum", {"rounds": 2}), ("admm", {"parties": 9, "iterations": 5}), ("fedavg", {"coalition": ["server"]})],
+)
+def test_many_entries_of_a_whole_vector_fare_alike(protocol, options):
+    question = {"parties": 5, "coalition": ["p0"], **options}
+    one, many = tacit.audit(protocol, **question), tacit.audit(protocol, entries=4, **question)
+    assert one.exposed.keys() == many.exposed.keys() != set()
+    assert set(many.fractions.values()) == {1.0}
+    assert max(many.errors.values()) < 1e-8
+    long = tacit.audit("secagg", parties=4, coalition=["server"], entries=3, rounds=40)
+    assert (long.smallest_group, long.entries) == (4, 1)
+
+
 def test_gossip_shows_the_share_that_is_sent():
     report = tacit.audit("gossip", parties=5, coalition=["p0"], share=0.25, sparsifier="topk", entries=64)
     assert set(report.fractions.values()) == {0.25}

@@ -17,7 +17,6 @@ from tacit.audit.plan import Plan
 from tacit.audit.report import Report as AuditReport
 from tacit.core.protocol import Protocol
 
-
 MOST_ROWS = 20
 """Coalitions, and parties, up to which a matrix fits a terminal."""
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tacit.audit.views import Found, FromKeys, FromShares, InClear, Known, OpenLink, OwnSecret, View
 from tacit.core.errors import ConfigError
-from tacit.core.forms import Unknown
+from tacit.core.forms import ONE, Unknown
 from tacit.core.outcome import Transcript
 from tacit.core.suite import Party, Secret, Vector
 from tacit.crypto.masks import stream
@@ -148,7 +148,9 @@ class Replay:
         return np.frombuffer(self.data(source.token), dtype=ring.dtype)
 
     def own(self, unknown: Unknown) -> NDArray[np.float64]:
-        """Returns what a member itself brought or drew."""
+        """Returns what a member itself brought or drew, or ones."""
+        if unknown == ONE:
+            return np.ones(self.federation.entries)
         kind, owner, _ = unknown
         if kind == "input":
             party, round_ = owner if isinstance(owner, tuple) else (owner, 1)

@@ -17,6 +17,7 @@ from tacit.audit.recipes import SumRecipe
 from tacit.audit.runs import PROOF_ENTRIES, SymbolicRun, recorded
 from tacit.core.entropy import SeededEntropy
 from tacit.core.errors import ConfigError
+from tacit.core.forms import Unknown
 from tacit.core.suite import SERVER, Party
 from tacit.drivers.federation import Federation
 
@@ -54,13 +55,16 @@ class RehearsedRun:
 
     def agrees(self, members: Sequence[Party]) -> bool:
         """Says whether, in the rounds that were run, a coalition learnt the sums and nothing else."""
-        checked = len(self.run.contributors)
-        known = self.run.learnt(members, checked).rows
-        echelon = Echelon(len(self.names))
-        expected = sum(echelon.take(row) for row in self.matrix(members)[:checked])
-        if self.run.question.drift == "free":
-            expected = sum(bool(row.any()) for row in self.matrix(members)[:checked])
-        return len(known) == expected
+        learnt = self.run.learnt(members, len(self.run.contributors))
+        known, summed = (Echelon(len(learnt.others)) for _ in range(2))
+        for row in learnt.rows:
+            known.take(row)
+        for round_, chosen in enumerate(self.run.contributors, start=1):
+            row = np.array([_in_sum(unknown, chosen, round_) for unknown in learnt.others], dtype=np.int64)
+            summed.take(row)
+            if known.take(row):
+                return False
+        return len(known.leads) == len(summed.leads)
 
     def sums(self, members: Sequence[Party]) -> Sums:
         """Returns what a coalition learns if everybody brings the same vector every time."""
@@ -122,3 +126,10 @@ class RehearsedRun:
             truth = brought[max(recipe.factors) - 1][victim]
             found[victim] = float(np.abs(recipe.recover(real) - truth).max())
         return found
+
+
+def _in_sum(unknown: Unknown, chosen: Sequence[Party], round_: int) -> bool:
+    """Says whether a vector is in the sum of a round: one that stands for all rounds, or for this one."""
+    _, owner, entry = unknown
+    party, when = owner if isinstance(owner, tuple) else (owner, round_)
+    return entry == 0 and party in chosen and when == round_

@@ -14,7 +14,7 @@ from tacit.audit.recipes import Part, Recipe, Source
 from tacit.audit.views import Number, View
 from tacit.core.entropy import SeededEntropy
 from tacit.core.errors import ConfigError, NotLinear, TacitError
-from tacit.core.forms import Form, Unknown
+from tacit.core.forms import ONE, Form, Unknown
 from tacit.core.messages import Envelope
 from tacit.core.outcome import Transcript
 from tacit.core.suite import SERVER, Party, Update
@@ -77,8 +77,10 @@ class Learnt:
     """Of whom it knows some entry of some round, at a glance."""
     recipes: Callable[[], dict[Party, Recipe]]
     """How it works them out. That takes longer than a glance."""
+    others: list[Unknown]
+    """The others' vectors, entry by entry."""
     rows: NDArray[np.int64]
-    """A basis of what it knows of the others' vectors alone, a column for each, modulo a small prime."""
+    """A basis of what it knows of these alone, a column for each, modulo a small prime."""
     divided: bool
     """Whether it saw what a protocol divided by an unknown, which is not linear."""
 
@@ -186,6 +188,9 @@ class SymbolicRun:
         for unknown in sorted(owned, key=repr):
             forms.append(Form({unknown: 1}))
             sources.append((unknown, unknown[2]))
+        if any(ONE in form.terms for form in forms):
+            forms.append(Form({ONE: 1}))
+            sources.append((ONE, 0))
         divided = any(unknown[0] == "ratio" for form in forms for unknown in form.terms)
         others = sorted((unknown for unknown in inputs if owner_of(unknown) not in members), key=repr)
         glance = Glance(forms, others)
@@ -194,7 +199,7 @@ class SymbolicRun:
         def recipes() -> dict[Party, Recipe]:
             return self._recipes(RowSpace(forms, inputs), view, sources, set(others)) if victims else {}
 
-        return Learnt(victims, recipes, glance.rows, divided)
+        return Learnt(victims, recipes, others, glance.rows, divided)
 
     def _inputs(self, party: Party) -> Iterator[Unknown]:
         static = self.question.drift == "static"
@@ -253,8 +258,8 @@ def recorded(federation: Federation, brought: Sequence[Mapping[Party, NDArray[np
 
 
 def owner_of(unknown: Unknown) -> Party:
-    """Returns whose an unknown is."""
-    owner = unknown[1]
+    """Returns whose an unknown is; nobody's, if it is the constant that all know."""
+    owner = unknown[1] if unknown != ONE else ""
     return str(owner[0] if isinstance(owner, tuple) else owner)
 
 

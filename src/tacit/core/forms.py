@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 Unknown: TypeAlias = tuple[Any, ...]
 """A basis element: a kind ("input", "mask", …), whose it is, and which entry of the vector."""
+ONE: Unknown = ("one",)
+"""What a public number is so many times of. Everybody knows it."""
 
 
 def _exact(number: Any) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 
 from tacit.core.errors import ConfigError, WireError
-from tacit.core.forms import Form, Unknown, unknowns
+from tacit.core.forms import ONE, Form, Unknown, unknowns
 from tacit.core.suite import Ring, Update, Vector
 
 SIZE = 8  # bytes an entry
@@ -46,14 +46,14 @@ class SymbolicRing(Ring):
         """Returns the symbolic vector and, behind it, its weight.
 
         The product of an unknown vector and an unknown weight is not linear, so the vector given stands for the
-        weighted one. A weight that is a number is public: that many times the constant `("one",)`.
+        weighted one. A weight that is a number is public: that many times the constant `ONE`.
         """
         if update.vector.shape != (self.entries,):
             raise ConfigError(f"expected {self.entries} symbolic entries, not {update.vector.shape}")
         weight: object = update.weight
         encoded = np.empty(self.length, dtype=object)
         encoded[:-1] = update.vector
-        encoded[-1] = weight if isinstance(weight, Form) else Form({("one",): weight})
+        encoded[-1] = weight if isinstance(weight, Form) else Form({ONE: weight})
         return encoded
 
     def weighted(self, vector: Vector, weight: object) -> Vector:
@@ -66,9 +66,9 @@ class SymbolicRing(Ring):
         return vector
 
     def values(self, vector: Vector, part: float = 1.0) -> Vector:
-        """Returns that part of a symbolic vector. Numbers in it are public: so many times the constant `("one",)`."""
+        """Returns that part of a symbolic vector. Numbers in it are public: so many times the constant `ONE`."""
         forms = np.empty(len(vector), dtype=object)
-        forms[:] = [entry if isinstance(entry, Form) else Form({("one",): 1}) * entry for entry in vector]
+        forms[:] = [entry if isinstance(entry, Form) else Form({ONE: 1}) * entry for entry in vector]
         return forms * part if part != 1.0 else forms
 
     def floats(self, total: Vector) -> Vector:
@@ -95,8 +95,8 @@ class SymbolicRing(Ring):
 
     def ratio(self, total: Vector) -> Vector:
         """Returns the quotient if the divisor is public, and else fresh unknowns: a ratio of unknowns is not linear."""
-        if total[-1].terms.keys() == {("one",)}:
-            return np.asarray(total[:-1] / total[-1].terms["one",])
+        if total[-1].terms.keys() == {ONE}:
+            return np.asarray(total[:-1] / total[-1].terms[ONE])
         return unknowns("ratio", self.table.intern(total), len(total) - 1)
 
     def magnitudes(self, vector: Vector) -> Vector:
