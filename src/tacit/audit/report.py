@@ -148,7 +148,8 @@ class Auditor:
         recipes: dict[Party, Recipe | SumRecipe] = dict(found)
         notes = []
         if run.question.rounds < question.rounds:
-            notes.append(f"{coalition} learns more than sums, so only {run.question.rounds} rounds were looked at")
+            who = ", ".join(coalition)
+            notes.append(f"{who} learns more than sums, so only {run.question.rounds} rounds were looked at")
         return Report(
             *self._asked(coalition),
             exposed=recipes,
