@@ -123,7 +123,7 @@ class Auditor:
             sums = rehearsed.sums(coalition) if question.drift == "static" else rehearsed.fresh_sums(coalition)
             return list(sums.recipes), sums.safe_rounds, smallest_class(sums.rows) or len(question.parties)
         learnt = self._learnt(coalition)
-        safe = self.run.safe_rounds(coalition) if learnt.victims else question.rounds
+        safe = self.run.safe_rounds(coalition) if learnt.victims else self.run.question.rounds
         return learnt.victims, safe, smallest_class(learnt.rows) or len(question.parties)
 
     def _by_sums(self, coalition: tuple[Party, ...]) -> RehearsedRun | None:
@@ -149,11 +149,11 @@ class Auditor:
         notes = []
         if run.question.rounds < question.rounds:
             who = ", ".join(coalition)
-            notes.append(f"{who} learns more than sums, so only {run.question.rounds} rounds were looked at")
+            notes.append(f"only {run.question.rounds} rounds were looked at, for {who} does not learn just their sums")
         return Report(
             *self._asked(coalition),
             exposed=recipes,
-            safe_rounds=run.safe_rounds(coalition) if recipes else question.rounds,
+            safe_rounds=run.safe_rounds(coalition) if recipes else run.question.rounds,
             smallest_group=smallest_class(learnt.rows) or len(question.parties),
             fractions={victim: len(recipe.parts) / run.entries for victim, recipe in found.items()},
             entries=run.entries,
