@@ -15,24 +15,10 @@ I, J, Q, M, K, L = range(6)  # noqa: E741
 NESTED = nx.Graph([(K, I), (K, J), (K, Q), (L, I), (L, J), (L, Q), (L, M), (M, I), (M, J)])
 
 
-def exposed(protocol, parties, coalition, rounds=1, **options):
+def exposed(protocol, parties, coalition, **options):
     """Returns whose vectors a coalition can work out."""
-    names = tuple(f"p{i}" for i in range(parties))
-    members = {f"p{i}" for i in coalition}
-    federation = tacit.Federation(protocol, names, 1, symbolic=True, record=True, allow_leaks=True, **options)
-    seen = []
-    for _ in range(rounds):
-        transcript = federation.average_unknowns().transcript
-        for passed in transcript:
-            if {passed.envelope.address.sender, passed.envelope.address.to} & members:
-                seen.append(passed.envelope)
-    rows = [known.vector[0] for known in View(federation.world, members, dict(enumerate(seen))).vectors]
-    drawn = {unknown for row in rows for unknown in row.terms if unknown[0] in ("lambda0", "y0")}
-    own = [("input", name, 0) for name in members] + [unknown for unknown in drawn if unknown[1][0] in members]
-    space = RowSpace([*rows, *(Form({unknown: 1}) for unknown in own)], [("input", name, 0) for name in names])
-    return sorted(
-        int(unknown[1][1:]) for unknown in space.exposed() if unknown[0] == "input" and unknown[1] not in members
-    )
+    report = tacit.audit(protocol, parties=parties, coalition=[f"p{i}" for i in coalition], **options)
+    return sorted(int(victim[1:]) for victim in report.exposed)
 
 
 @pytest.mark.parametrize("s", [1, 2])

@@ -8,7 +8,6 @@ import sys
 import traceback
 from collections.abc import Sequence
 from functools import partial
-from itertools import combinations
 from typing import Annotated, Any, cast
 
 import click
@@ -22,10 +21,10 @@ from tacit import __version__
 from tacit.app import demo as demonstration
 from tacit.app import pictures, tables
 from tacit.audit.plan import plan as make_plan
-from tacit.audit.report import Auditor
+from tacit.audit.preflight import coalitions
+from tacit.audit.report import Auditor, of_size
 from tacit.audit.runs import Drift, Question
 from tacit.core.errors import ConfigError, TacitError
-from tacit.core.suite import SERVER
 from tacit.protocols import REGISTRY, find
 
 DONE, FAILED, BAD_INPUT = 0, 1, 2
@@ -201,15 +200,10 @@ def audit(
     del debug
     pictures.check(picture)
     names = tuple(f"p{place}" for place in range(parties))
-    every = [tuple(coalition)] if coalition is not None else []
-    if coalition is not None and coalition_size is not None:
-        raise ConfigError("name a coalition, or give the size of all that are audited; not both")
-    if coalition is None:
-        if coalition_size is not None and not 1 <= coalition_size < parties:
-            raise ConfigError(f"--coalition-size must be from 1 to {parties - 1}, not {coalition_size}")
-        every = list(combinations(names, coalition_size or 1))
-        if coalition_size is None and find(protocol).server is not None:
-            every.append((SERVER,))
+    if coalition_size is not None:
+        every = of_size(names, coalition_size, coalition)
+    else:
+        every = [tuple(coalition)] if coalition is not None else list(coalitions(find(protocol).name, names, 1))
     settings, moving = settings_from(options or []), cast(Drift, drift)  # the audit says what is wrong with either
     question = Question(find(protocol).name, names, rounds, moving, 0, settings, entries, sealed=not open_links)
     with progress_bar(MofNCompleteColumn()) as bar:

@@ -87,12 +87,16 @@ def audit(
     names = tuple(f"p{i}" for i in range(parties)) if isinstance(parties, int) else tuple(parties)
     brought = vectors if vectors is None or isinstance(vectors, Mapping) else dict(zip(names, vectors, strict=False))
     question = Question(protocol, names, rounds, drift, seed, options, entries, brought, links, sealed)
-    if coalition_size is not None and (coalition is not None or not 1 <= coalition_size < len(names)):
-        raise ConfigError(f"coalition_size must be from 1 to {len(names) - 1}, and goes without coalition")
+    every = None if coalition_size is None else of_size(names, coalition_size, coalition)
     auditor = Auditor(question)
-    if coalition_size is not None:
-        return [auditor.report(members) for members in combinations(names, coalition_size)]
-    return auditor.report(tuple(coalition or ()))
+    return auditor.report(tuple(coalition or ())) if every is None else [auditor.report(members) for members in every]
+
+
+def of_size(names: Sequence[Party], size: int, coalition: Sequence[Party] | None = None) -> list[tuple[Party, ...]]:
+    """Returns every coalition of so many parties; raises ConfigError if there is none, or one was named besides."""
+    if coalition is not None or not 1 <= size < len(names):
+        raise ConfigError(f"coalition_size must be from 1 to {len(names) - 1}, and goes without coalition")
+    return list(combinations(names, size))
 
 
 class Auditor:

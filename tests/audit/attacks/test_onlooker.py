@@ -12,11 +12,12 @@ pytest.importorskip("torch")
 
 import torch
 
-from tacit.audit.attacks import inception, onlooker
+from tacit.audit.attacks import inception, onlooker, series
 from tacit.audit.attacks.inception import Classifier, Training, principal_plane
-from tacit.audit.attacks.onlooker import LINKS, Losses, Setting
+from tacit.audit.attacks.series import LINKS, Losses, Setting
 from tacit.core.errors import MissingExtra
 from tacit.core.suite import SERVER
+from tacit.designs import graphs
 from tacit.protocols import pushsum
 from tacit.protocols.fedavg import Plain
 from tacit.protocols.star import Sum
@@ -45,7 +46,7 @@ TINY = onlooker.Scale(
     [(0, 2, 5), (1, 2.06, 5.28), (2, 2.12, 5.528), (3, 2.18, 5.74), (4, 2.24, 5.91), (5, 2.3, 6.05), (6, 2.05, 5)],
 )
 def test_the_cases_have_the_optima_that_tables_1_and_2_print(case, best, least):
-    a, b, c = np.array([*onlooker.BASELINE[:4], onlooker.CASES[case]]).sum(axis=0)
+    a, b, c = np.array([*series.BASELINE[:4], series.CASES[case]]).sum(axis=0)
     assert -b / (2 * a) == pytest.approx(best)
     assert c - b * b / (4 * a) == pytest.approx(least, abs=0.005)
     losses = Losses.of_case(case)
@@ -105,10 +106,10 @@ def opened(federation, outcome, party):
 
 def test_fedavg_hears_what_the_deployed_server_hears_and_says():
     w_0 = STARTS[0]
-    expected = onlooker.fedavg(LOSSES, w_0[np.newaxis], ROUNDS)[0]
-    first = onlooker.client_update(LOSSES, np.tile(w_0, (1, N, 1)))[0]
-    running = onlooker.deployed(
-        "fedavg", first, lambda w, _: onlooker.client_update(LOSSES, w[np.newaxis])[0], ROUNDS, bits=64
+    expected = series.fedavg(LOSSES, w_0[np.newaxis], ROUNDS)[0]
+    first = series.client_update(LOSSES, np.tile(w_0, (1, N, 1)))[0]
+    running = series.deployed(
+        "fedavg", first, lambda w, _: series.client_update(LOSSES, w[np.newaxis])[0], ROUNDS, bits=64
     )
     for t, (federation, outcome) in enumerate(running):
         ring = federation.suites[SERVER].ring
@@ -119,16 +120,14 @@ def test_fedavg_hears_what_the_deployed_server_hears_and_says():
 
 
 def test_cbgd_hears_what_deployed_gossip_sends():
-    expected = onlooker.cbgd(LOSSES, LINKS, STARTS[np.newaxis], ROUNDS)[0]
+    expected = series.cbgd(LOSSES, LINKS, STARTS[np.newaxis], ROUNDS)[0]
     graph, heard = nx.Graph(LINKS), 0
-    for t, (federation, outcome) in enumerate(
-        onlooker.deployed("gossip", STARTS, descend, ROUNDS, graph=graph, bits=64)
-    ):
+    for t, (federation, outcome) in enumerate(series.deployed("gossip", STARTS, descend, ROUNDS, graph=graph, bits=64)):
         for party in PARTIES:
             ring = federation.suites[party].ring
             for address, message in opened(federation, outcome, party):
                 i, k = PARTIES.index(address.sender), PARTIES.index(address.to)
-                weight = onlooker.graphs.metropolis_weight(graph, i, k)
+                weight = graphs.metropolis_weight(graph, i, k)
                 broadcast = ring.floats(ring.unpack(message.vector, D)) / weight
                 np.testing.assert_allclose(broadcast, expected[i, :, t], atol=1e-12)
                 heard += 1
@@ -141,7 +140,7 @@ def test_push_sum_hears_what_deployed_push_sum_sends(private, monkeypatch):
     draw = pushsum.self_weight
     monkeypatch.setattr(pushsum, "self_weight", lambda *given: kept.append(draw(*given)) or kept[-1])
     carried, before = np.zeros((8, D + 1, ROUNDS)), defaultdict(int)
-    running = onlooker.deployed(
+    running = series.deployed(
         "pushsum", STARTS, descend, ROUNDS, graph=nx.DiGraph(LINKS), private=private, bits=64, clip=256.0, seed=3
     )
     for t, (federation, outcome) in enumerate(running):
@@ -156,7 +155,7 @@ def test_push_sum_hears_what_deployed_push_sum_sends(private, monkeypatch):
     y = np.array([federation.suites[party].entropy.drawn_vectors[0][0] if private else 1.0 for party in PARTIES])
     assert len(set(y)) == (N if private else 1)
     p = np.array(kept).reshape(ROUNDS, 1, N)
-    expected = onlooker.push_sum(LOSSES, LINKS, STARTS[np.newaxis], y[np.newaxis], p)[0]
+    expected = series.push_sum(LOSSES, LINKS, STARTS[np.newaxis], y[np.newaxis], p)[0]
     np.testing.assert_allclose(carried, expected, atol=1e-10)
 
 
@@ -186,7 +185,7 @@ def test_noise_is_on_what_is_sent_and_is_taken_in():
 def test_sealed_links_carry_the_same_for_every_loss_and_every_run():
     w = np.random.default_rng(1).normal(size=(2, N, 1))
     heard = [
-        onlooker.sealed(Losses.of_case(case), LINKS, start, 4, seed)
+        series.sealed(Losses.of_case(case), LINKS, start, 4, seed)
         for case, start, seed in ((0, w[0], 1), (6, w[0], 2), (6, w[1], 3))
     ]
     np.testing.assert_array_equal(heard[0], heard[1])
@@ -289,7 +288,7 @@ def test_what_is_read_is_not_just_the_common_optimum():
     trials = onlooker.same_optimum(TINY)
     for trial in trials:
         (baseline, _, _), (changed, _, _) = trial.test_runs
-        assert changed.b[onlooker.CHANGING] != baseline.b[onlooker.CHANGING]
+        assert changed.b[series.CHANGING] != baseline.b[series.CHANGING]
         assert changed.b.sum() == pytest.approx(baseline.b.sum())
     assert found("PSGD", "case 6", trials).accuracy > 0.9
     assert found("PPSGD", "case 6", trials).finding.broken

@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.audit.attacks.findings import Attack, Finding, Progress, proportion, quietly
+from tacit.audit.linear import SMALL_PRIME
 from tacit.core.errors import ConfigError
 
 Graphs: TypeAlias = NDArray[np.bool_]
@@ -38,7 +39,6 @@ Count: TypeAlias = Callable[[Graphs, int], Whole]
 NODES, DEGREE, ADVERSARIES = 100, 25, 15  # Section 4.6.4
 GRAPHS = 250_000
 BATCH = 1024
-PRIME = 2**31 - 1
 
 # --- random regular graphs -----------------------------------------------------------------------------------------
 
@@ -197,7 +197,7 @@ def _determined(rows: Marks) -> Marks:
         pivot = factors[:, r].copy()
         factors[:, r] = 0
         pivot[pivot == 0] = 1  # the row is zero, and nothing is subtracted
-        reduced = (pivot[:, None, None] * reduced - factors[:, :, None] * row[:, None, :]) % PRIME
+        reduced = (pivot[:, None, None] * reduced - factors[:, :, None] * row[:, None, :]) % SMALL_PRIME
     # Each row is now alone in its leading column, so a unit vector in the span must be one of the rows.
     alone = np.count_nonzero(reduced, axis=2) == 1
     return np.asarray(((reduced != 0) & alone[:, :, None]).any(axis=1))

@@ -5,8 +5,8 @@ baseline (class 0) or another (class 1). The onlooker hears whole runs of known 
 series on them, and then has to tell the class of runs that it has not heard. The weak onlooker (Table 1) learned from
 other changes than the one that it is asked about, the strong one (Table 2) from the very same.
 
-Runs are computed here in plain floats, thousands at a time; a test holds them against the messages that the deployed
-protocols send. Deployed links are sealed, and what is left to hear is who sends when, and how much.
+What it hears is computed for thousands of runs at a time (`series`). Deployed links are sealed, and what is left to
+hear is who sends when, and how much.
 
 **What the paper leaves open**, and what it is here. The graph of Fig. 2 is only drawn: 8 links, 3 of them at client 1.
 Starts: w_i(0) ~ N(0, 1). Steps: η_t = 1/(λt), where λ is the largest curvature of a loss; the error is then gone after
@@ -18,47 +18,17 @@ directed ring, of which the two links of the client that changes are heard.
 final model alone would tell them apart. Here they are told apart, too, with client 4 moved the other way and w* kept.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-import networkx as nx
 import numpy as np
-from numpy.typing import NDArray
 
-from tacit.audit.attacks.decode import PAPER_LINKS
 from tacit.audit.attacks.findings import Attack, Finding, Progress, proportion, quietly
 from tacit.audit.attacks.inception import Classifier, Labels, Training, principal_plane
-from tacit.core.outcome import Outcome
-from tacit.core.suite import Update
-from tacit.designs import graphs
-from tacit.drivers.federation import Federation
+from tacit.audit.attacks.series import CASES, CHANGING, LINKS, Array, Links, Losses, Setting
 from tacit.learn.datasets import digits
 
-Array = NDArray[np.float64]
-Links = Sequence[tuple[int, int]]
-"""(i, j): i sends to j. Clients are counted from 0 here, and from 1 in the paper."""
-
-# --- the paper's setting -------------------------------------------------------------------------------------------
-
-LINKS: Links = PAPER_LINKS
-"""Our reading of Fig. 2: strongly connected, 8 links."""
-
-BASELINE = ((1, -4, 4), (1, -9, 9), (1, -4, 7), (1, -4, 4.75), (1, 1, 0.25))
-"""a_i, b_i and c_i of l_i(w) = a_i w² + b_i w + c_i (equation 16)."""
-
-CASES = {
-    0: (1, 1, 0.25),
-    1: (1, 0.4, 1.75),
-    2: (1, -0.2, 3.25),
-    3: (1, -0.8, 4.75),
-    4: (1, -1.4, 6.25),
-    5: (1, -2, 7.75),
-    6: (1, 0.5, 1.2625),
-}
-"""The local function of client 5 by case (Tables 1 and 2; for "w + 0.5w + 1.2625" read w² + 0.5w + 1.2625)."""
-CHANGING = 4
-"""Client 5."""
+# --- the paper's experiments ---------------------------------------------------------------------------------------
 
 TRAINING_RUNS: dict[str, dict[int, int]] = {
     "weak": {0: 100, 1: 20, 2: 20, 3: 20, 4: 20, 5: 20},
@@ -77,165 +47,6 @@ PRINTED = {
 
 NOISE = 0.065
 """The variance of the Gaussian noise (Table 3, row 2)."""
-BETA, ALPHA = 0.1, 0.4
-"""The range of p_ii in PPSGD; the default of `pushsum`."""
-EPOCHS = 5
-"""E of FedAvg."""
-
-
-@dataclass(frozen=True)
-class Losses:
-    """l_i(w) = ½ wᵀA_i w + b_iᵀw for each client i, up to constants, which no gradient shows."""
-
-    a: Array
-    """n × d × d"""
-    b: Array
-    """n × d"""
-
-    @classmethod
-    def of_case(cls, case: int = 0) -> "Losses":
-        """Returns the losses of equation 16, with that of client 5 as the case has it."""
-        coefficients = np.array(BASELINE)
-        coefficients[CHANGING] = CASES[case]
-        return cls(2 * coefficients[:, :1, np.newaxis], coefficients[:, 1:2])
-
-    def moved(self, client: int, by: Array | float) -> "Losses":
-        """Returns the losses with one client's linear term moved."""
-        b = self.b.copy()
-        b[client] += by
-        return Losses(self.a, b)
-
-    def gradient(self, w: Array) -> Array:
-        """Returns ∇l_i(w_i) for runs × n × d models."""
-        gradient: Array = np.einsum("nij,rnj->rni", self.a, w) + self.b
-        return gradient
-
-    @property
-    def step(self) -> float:
-        """1/λ, for the largest curvature λ."""
-        return 1.0 / float(np.linalg.eigvalsh(self.a).max())
-
-
-# --- the algorithms, and what passes over the links: runs × channels × numbers × rounds ----------------------------
-
-
-def client_update(losses: Losses, w: Array) -> Array:
-    """Returns w_t^i(E) of every client i after E steps from w_t (Algorithm 1, with the full batch)."""
-    for _ in range(EPOCHS):
-        w = w - losses.step / EPOCHS * losses.gradient(w)
-    return w
-
-
-def fedavg(losses: Losses, w: Array, rounds: int) -> Array:
-    """Algorithm 1 from w_0: each client's model on its way to the server, and the average on its way back."""
-    heard = []
-    for _ in range(rounds):
-        models = client_update(losses, np.repeat(w[:, np.newaxis], len(losses.b), axis=1))
-        w = models.mean(axis=1)
-        heard.append(np.concatenate([models, w[:, np.newaxis]], axis=1))
-    return np.stack(heard, axis=-1)
-
-
-def cbgd(losses: Losses, links: Links, w: Array, rounds: int) -> Array:
-    """Algorithm 2 from w_i(0), links taken both ways, with w̃ = z: the model that each client broadcasts."""
-    p = np.zeros(2 * (len(losses.b),))
-    for edge, weight in graphs.metropolis(nx.Graph(links)).items():
-        p[edge] = weight
-    np.fill_diagonal(p, 1 - p.sum(axis=1))
-    heard = []
-    for t in range(1, rounds + 1):
-        heard.append(w)
-        z = p @ w
-        w = z - losses.step / t * losses.gradient(z)
-    return np.stack(heard, axis=-1)
-
-
-def push_sum(losses: Losses, links: Links, x: Array, y: Array, kept: Array, noise: Array | None = None) -> Array:
-    """Algorithms 3 and 4 from x_i(0) and y_i(0): p_ji x_i and, behind it, p_ji y_i on each link i → j.
-
-    `kept` is p_ii(t), rounds × runs × n; `noise` is added to what is sent of x, rounds × runs × links × d.
-    """
-    sender, receiver = np.array(links).T
-    clients = np.arange(len(losses.b))
-    degree = np.bincount(sender, minlength=len(clients))
-    arriving = np.equal.outer(clients, receiver).astype(float)
-    heard = []
-    for t, p in enumerate(kept):
-        part = (1 - p) / degree
-        sent_x = (part[..., np.newaxis] * x)[:, sender]
-        sent_y = (part * y)[:, sender, np.newaxis]
-        if noise is not None:
-            sent_x = sent_x + noise[t]
-        heard.append(np.concatenate([sent_x, sent_y], axis=2))
-        z = p[..., np.newaxis] * x + arriving @ sent_x
-        y = p * y + (arriving @ sent_y)[..., 0]
-        x = z - losses.step / (t + 1) * losses.gradient(z / y[..., np.newaxis])
-    return np.stack(heard, axis=-1)
-
-
-def deployed(
-    protocol: str, start: Array, train: Callable[[Array, int], Array], rounds: int, **options: Any
-) -> Iterator[tuple[Federation, Outcome]]:
-    """Yields the rounds of a deployed protocol, recorded, while clients train between them.
-
-    Clients bring `start` (n × d) to the first round, and to each later one what `train(averages, round)` returns.
-    """
-    parties = [f"p{i}" for i in range(len(start))]
-    federation = Federation(protocol, parties, start.shape[1], record=True, **options)
-    for t in range(1, rounds + 1):
-        outcome = federation.average({party: Update(vector) for party, vector in zip(parties, start, strict=True)})
-        yield federation, outcome
-        start = train(np.array([outcome.average[party] for party in parties]), t)
-
-
-def sealed(losses: Losses, links: Links, w: Array, rounds: int, seed: int) -> Array:
-    """PPSGD over the deployed `pushsum`: when something passes over each sealed link, and how many bytes."""
-    places = {(f"p{i}", f"p{j}"): place for place, (i, j) in enumerate(links)}
-    heard = np.zeros((1, len(links), 2, rounds))
-
-    def train(average: Array, t: int) -> Array:
-        trained: Array = average - losses.step / t * losses.gradient(average[np.newaxis])[0]
-        return trained
-
-    running = deployed("pushsum", w, train, rounds, graph=nx.DiGraph(links), private=True, clip=1024.0, seed=seed)
-    for t, (_, outcome) in enumerate(running):
-        for passed in outcome.transcript or ():
-            address = passed.envelope.address
-            heard[0, places[address.sender, address.to], :, t] = passed.time, len(passed.envelope.sealed)
-    return heard
-
-
-@dataclass(frozen=True)
-class Setting:
-    """An algorithm, and what is random in it."""
-
-    algorithm: str
-    """FedAvg, CBGD, PSGD, PPSGD, or "sealed" for PPSGD over sealed links."""
-    start: tuple[str, *tuple[float, ...]] = ("uniform", 0.5, 1.5)
-    """The distribution of y_i(0) in PPSGD: a name of NumPy's, and its parameters."""
-    noise: float = 0.0
-    """The variance of the noise on what is sent in PSGD and PPSGD."""
-
-    def hear(self, losses: Losses, links: Links, runs: int, rounds: int, rng: np.random.Generator) -> Array:
-        """Returns what passes over the links in some runs."""
-        n, d = losses.b.shape
-        w = rng.normal(size=(runs, n, d))
-        if self.algorithm == "FedAvg":
-            return fedavg(losses, w[:, 0], rounds)
-        if self.algorithm == "CBGD":
-            return cbgd(losses, links, w, rounds)
-        if self.algorithm == "sealed":
-            # One run stands for all: when and how much is sent is the same in every one, which a test confirms.
-            return np.repeat(sealed(losses, links, w[0], rounds, int(rng.integers(2**31))), runs, axis=0)
-        if self.algorithm == "PPSGD":
-            name, *parameters = self.start
-            y = getattr(rng, name)(*parameters, size=(runs, n))
-            kept = rng.uniform(BETA, ALPHA, size=(rounds, runs, n))
-        else:
-            y = np.ones((runs, n))
-            kept = np.broadcast_to(1 / (1 + np.bincount([i for i, _ in links])), (rounds, runs, n))
-        noise = rng.normal(scale=np.sqrt(self.noise), size=(rounds, runs, len(links), d)) if self.noise else None
-        return push_sum(losses, links, w, y, kept, noise)
 
 
 # --- the onlooker --------------------------------------------------------------------------------------------------
