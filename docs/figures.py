@@ -7,6 +7,7 @@ and what is between `<!-- figures -->` and `<!-- /figures -->` by a table of ben
 
 import argparse
 import json
+import os
 import re
 import subprocess
 import sys
@@ -64,7 +65,8 @@ def _origin(found: Mapping[str, Any]) -> str:
 def demo() -> str:
     """Returns what `tacit demo` prints, as a block of text."""
     command = [sys.executable, "-c", "from tacit.app.cli import main; main()", "demo"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603 (our own command)
+    wide = {**os.environ, "COLUMNS": "80"}  # whoever runs it, in whatever window
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=wide)  # noqa: S603 (our own command)
     lines = [line.rstrip() for line in done.stdout.splitlines()]
     return "\n".join(["```text", *lines, "```"])
 

@@ -372,3 +372,9 @@ def test_readme_has_the_places_that_are_written_by_commands(figures: ModuleType)
         assert "new part\n" in figures.replaced(text, name, "new part")
     with pytest.raises(SystemExit):
         figures.replaced("nothing", "demo", "new part")
+
+
+def test_readme_shows_what_the_commands_print_now(figures: ModuleType) -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert text == figures.replaced(text, "figures", figures.figures(ROOT / "benchmarks" / "results" / "latest.json"))
+    assert text == figures.replaced(text, "demo", figures.demo()), "run python docs/figures.py"
