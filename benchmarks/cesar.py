@@ -19,7 +19,7 @@ from benchmarks.measure import Row, alone, compared, cpu_seconds, side_by_side, 
 from tacit.core.outcome import Outcome, Traffic
 from tacit.core.suite import Update
 from tacit.designs import graphs
-from tacit.drivers.federation import Federation
+from tacit.drivers.simulator import Simulation
 from tacit.protocols import cesar, gossip
 from tacit.vectors import indices
 from tacit.vectors.sparsify import alpha_for, topk_mask
@@ -52,7 +52,7 @@ class Case:
     def federation(self, protocol: str, **options: object) -> Federation:
         """Returns the nodes, ready to average by a protocol."""
         chosen = {"graph": self.graph, "share": self.share, "sparsifier": self.sparsifier, "bits": BITS, "clip": CLIP}
-        return Federation(protocol, tuple(self.updates()), self.entries, **chosen, **options)
+        return Simulation.of(protocol, tuple(self.updates()), self.entries, seed=0, **chosen, **options)
 
     def updates(self) -> dict[str, Update]:
         """Returns different vectors that take next to no memory: windows on one long one."""
@@ -181,7 +181,7 @@ def _check(case: Case) -> None:
     """Compares, bit for bit, with the neighbours' vectors added up in the open on the same selections."""
     federation, updates = case.federation("cesar", record=True), list(case.updates().values())
     outcome = federation.average(case.updates())
-    masks, ring, graph = _selections(case, federation, outcome), federation.suites["p0"].ring, case.graph
+    masks, ring, graph = _selections(case, federation, outcome), federation.agreement.ring(), case.graph
     weight = 1.0 / (case.degree + 1)
     for k, party in enumerate(federation.parties):
         enough = np.sum([masks[i] for i in graph[k]], axis=0) >= 2
@@ -201,7 +201,7 @@ def _selections(case: Case, federation: Federation, outcome: Outcome) -> dict[in
     for place, party in enumerate(federation.parties):
         told = next(
             message.indices
-            for address, message in federation.opened(outcome.transcript, party)
+            for address, message in outcome.transcript.opened(party)
             if isinstance(message, cesar.Selection) and address.sender == party
         )
         found[place] = gossip.selected(federation.suites[party], federation.config, told, case.entries)

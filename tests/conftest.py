@@ -8,21 +8,21 @@ import pytest
 from tacit.core.errors import TacitError
 from tacit.core.link import Send
 from tacit.core.suite import SERVER, Update
-from tacit.drivers.federation import Federation
-from tacit.vectors.fixedpoint import FixedPoint
+from tacit.drivers.simulator import Simulation
+from tacit.protocols import REGISTRY
 
 
 @dataclass
-class Round:
-    """How a round ended: with an outcome or an error, and the simulation as it was left."""
+class Result:
+    """How a round ended: with an outcome or an error, and as it was played."""
 
     outcome: object
     error: TacitError | None
-    simulation: object
+    played: object
 
     def errors(self):
         """Returns the error of each party that gave up."""
-        return {party: task.error for party, task in self.simulation.tasks.items() if task.error is not None}
+        return {party: ending.error for party, ending in self.played.endings.items() if ending.error is not None}
 
 
 def _updates_for(parties, entries, weights=None, seed=0):
@@ -31,21 +31,20 @@ def _updates_for(parties, entries, weights=None, seed=0):
     return {party: Update(rng.normal(size=entries), weights[party]) for party in parties}
 
 
-def _ring_mean(federation, updates, contributors):
-    used = federation.suites[federation.parties[0]].ring
-    ring = FixedPoint(used.bits, used.clip, used.parties, used.entries, used.max_weight)
+def _ring_mean(simulation, updates, contributors):
+    ring = simulation.agreement.ring()
     encoded = np.array([ring.encode(updates[party]) for party in contributors])
     return ring.mean(encoded.sum(axis=0, dtype=ring.dtype))
 
 
-def _play(federation, updates):
+def _play(simulation, updates):
     # Only what Tacit raises on purpose counts as an end; anything else goes through and fails the test.
     outcome = error = None
     try:
-        outcome = federation.average(updates)
+        outcome = simulation.average(updates)
     except TacitError as caught:
         error = caught
-    return Round(outcome, error, federation.last)
+    return Result(outcome, error, simulation.last)
 
 
 def _bent(protocol, party, change):
@@ -74,10 +73,10 @@ PROTECTED = {"admm": {"masked": True, "group_size": None}, "pushsum": {"masked":
 """Settings without which a protocol would refuse a handful of parties."""
 
 
-def _bent_federation(protocol, parties, entries, party, change, **options):
-    federation = Federation(protocol, parties, entries, **PROTECTED.get(protocol, {}), **options)
-    federation._stand_ins[party] = _bent(federation.protocol, party, change)
-    return federation
+def _bent_simulation(protocol, parties, entries, party, change, **options):
+    stand_ins = {party: _bent(REGISTRY[protocol], party, change)}
+    options = PROTECTED.get(protocol, {}) | {"seed": 0} | options
+    return Simulation.of(protocol, parties, entries, stand_ins=stand_ins, **options)
 
 
 @pytest.fixture(scope="session")
@@ -111,9 +110,9 @@ def bent():
 
 
 @pytest.fixture(scope="session")
-def bent_federation():
-    """Returns the function that makes a federation with one party whose messages are changed before they are sent.
+def bent_simulation():
+    """Returns the function that makes a simulation with one party whose messages are changed before they are sent.
 
     The party is honest but for `change(message, to, link, suite)`, which returns what is sent instead.
     """
-    return _bent_federation
+    return _bent_simulation

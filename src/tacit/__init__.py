@@ -1,9 +1,12 @@
 """Tacit: average models with people you don't fully trust, and know exactly what still leaks."""
 
+from tacit.api.aggregate import aggregate
+from tacit.api.federation import ClippedWarning, Federation
 from tacit.audit.plan import Plan, plan
 from tacit.audit.report import Report, audit
 from tacit.core.errors import (
     ConfigError,
+    JournalError,
     LeakRefused,
     NotEnough,
     NotLinear,
@@ -13,15 +16,14 @@ from tacit.core.errors import (
     WireError,
 )
 from tacit.core.suite import Update
-from tacit.drivers.aggregate import aggregate
 from tacit.drivers.faults import Fault
-from tacit.drivers.federation import ClippedWarning, Federation
 
 __all__ = [
     "ClippedWarning",
     "ConfigError",
     "Fault",
     "Federation",
+    "JournalError",
     "LeakRefused",
     "NotEnough",
     "NotLinear",

@@ -9,7 +9,10 @@ from typer.testing import CliRunner
 import tacit
 from tacit.app import pictures
 from tacit.app.cli import app
-from tacit.audit.plan import MEASURED, candidates, coalitions, cost
+from tacit.audit import coalitions
+from tacit.audit.plan import MEASURED, MOST_COALITIONS, candidates, cost
+from tacit.drivers.agreement import terms_for
+from tacit.protocols import REGISTRY
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +43,8 @@ def test_proposals_can_be_run_as_they_are(small):
 def test_costs_are_those_of_a_run_of_that_length():
     names = tuple(f"p{i}" for i in range(5))
     for protocol, options in (("secagg", {}), ("cesar", {}), ("gossip", {"graph": "ring"})):
-        mean, most = cost(protocol, names, options, 3000)
+        entry = REGISTRY[protocol]
+        mean, most = cost(entry, terms_for(entry, names, options), 3000)
         traffic = tacit.aggregate([np.zeros(3000)] * 5, protocol, **options).traffic
         measured = [traffic.of(name) for name in names]
         assert mean == pytest.approx(np.mean(measured), rel=2e-3)
@@ -65,14 +69,15 @@ def test_the_noise_grows_with_rounds_and_shrinks_with_honest_parties(small):
 
 def test_coalitions_are_drawn_if_there_are_too_many():
     names = tuple(f"p{i}" for i in range(30))
-    drawn, total = coalitions("secagg", names, 3)
-    assert total == 4060 + 435
+    secagg, gossip = REGISTRY["secagg"], REGISTRY["gossip"]
+    drawn = coalitions.some(secagg, names, 3, MOST_COALITIONS)
+    assert coalitions.number(secagg, names, 3) == 4060 + 435 == len(list(coalitions.coalitions(secagg, names, 3)))
     assert len(set(drawn)) == len(drawn) == 30
     assert {len(each) for each in drawn} == {3}
     assert any("server" in each for each in drawn)
     assert any("server" not in each for each in drawn)
-    every, total = coalitions("gossip", names[:4], 2)
-    assert len(every) == total == 6
+    every = coalitions.some(gossip, names[:4], 2, MOST_COALITIONS)
+    assert len(every) == coalitions.number(gossip, names[:4], 2) == 6
 
 
 @pytest.mark.parametrize(

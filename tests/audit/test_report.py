@@ -13,6 +13,7 @@ from tacit.audit.linear import PRIME, rational, residue
 from tacit.core.suite import Update
 from tacit.designs import graphs
 from tacit.drivers.faults import Fault
+from tacit.drivers.simulator import Simulation
 
 
 def test_fedavg_shows_the_server_everybody_and_the_recipe_is_exact():
@@ -64,7 +65,7 @@ def test_a_recipe_works_on_somebody_elses_transcript():
     report = tacit.audit("gossip", parties=5, coalition=["p0"], graph="ring", seed=4)
     names = tuple(f"p{i}" for i in range(5))
     vectors = {name: Update(np.arange(7.0) + i) for i, name in enumerate(names)}
-    real = tacit.Federation("gossip", names, 7, graph="ring", seed=4, record=True)
+    real = Simulation.of("gossip", names, 7, graph="ring", seed=4, record=True)
     transcript = real.average(vectors).transcript
     np.testing.assert_allclose(report.exposed["p1"].recover(transcript), vectors["p1"].vector, atol=1e-6)
 

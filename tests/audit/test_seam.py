@@ -6,14 +6,17 @@ unknown is a combination of the forms the coalition knows.
 
 from fractions import Fraction
 
+import msgspec
 import numpy as np
 import pytest
 
 import tacit
+from tacit.audit.symbolic.forms import Form
+from tacit.audit.symbolic.simulation import SymbolicSimulation
 from tacit.audit.views import View
-from tacit.core.forms import Form
 from tacit.core.suite import SERVER
 from tacit.drivers.faults import Fault
+from tacit.drivers.simulator import Simulation
 
 PARTIES = ("p0", "p1", "p2", "p3")
 
@@ -41,14 +44,14 @@ def sum_of(parties, entry=0):
 
 def view(coalition, *, onlooker=False, **options):
     """Runs one symbolic round; returns its outcome and the forms that the coalition knows at entry 0."""
-    federation = tacit.Federation("secagg", PARTIES, 1, symbolic=True, record=True, **options)
+    federation = SymbolicSimulation.of("secagg", PARTIES, 1, seed=0, **options)
     outcome = federation.average_unknowns()
     seen = [
         passed.envelope
         for passed in outcome.transcript
         if onlooker or passed.envelope.address.to in coalition or passed.envelope.address.sender in coalition
     ]
-    known = View(federation.world, coalition, dict(enumerate(seen)))
+    known = View(federation.world, federation.agreement.session, coalition, dict(enumerate(seen)))
     own = [sum_of([party]) for party in coalition if party != SERVER]
     return outcome, [each.vector[0] for each in known.vectors] + own
 
@@ -137,11 +140,14 @@ def test_an_onlooker_of_every_link_learns_nothing():
 
 
 def test_fedavg_shows_the_server_everything():
-    federation = tacit.Federation("fedavg", PARTIES, 1, symbolic=True, record=True)
+    federation = SymbolicSimulation.of("fedavg", PARTIES, 1, seed=0)
     outcome = federation.average_unknowns()
     seen = [passed.envelope for passed in outcome.transcript if passed.envelope.address.to == SERVER]
     assert exposed(
-        [known.vector[0] for known in View(federation.world, [SERVER], dict(enumerate(seen))).vectors]
+        [
+            known.vector[0]
+            for known in View(federation.world, federation.agreement.session, [SERVER], dict(enumerate(seen))).vectors
+        ]
     ) == list(PARTIES)
 
 
@@ -149,11 +155,13 @@ def test_symbolic_and_real_runs_exchange_the_same_messages():
     """Same schedule, same kinds, same sizes but for the packed vectors: there is no second model of the protocol."""
 
     def shape(symbolic):
-        federation = tacit.Federation("secagg", PARTIES, 2, symbolic=symbolic, record=True, bits=64)
         if symbolic:
-            outcome = federation.average_unknowns()
+            outcome = SymbolicSimulation.of("secagg", PARTIES, 2, bits=64).average_unknowns()
         else:
-            outcome = federation.average({party: tacit.Update(np.array([0.5, 1.0])) for party in PARTIES})
-        return [(passed.time, passed.envelope.address, len(passed.envelope.sealed)) for passed in outcome.transcript]
+            simulation = Simulation.of("secagg", PARTIES, 2, seed=0, record=True, bits=64)
+            outcome = simulation.average({party: tacit.Update(np.array([0.5, 1.0])) for party in PARTIES})
+        anywhere = [msgspec.structs.replace(passed.envelope.address, session=b"") for passed in outcome.transcript]
+        sizes = [(passed.time, len(passed.envelope.sealed)) for passed in outcome.transcript]
+        return list(zip(anywhere, sizes, strict=True))
 
     assert shape(symbolic=True) == shape(symbolic=False)

@@ -5,8 +5,9 @@ import pytest
 
 import tacit
 from tacit.audit.linear import RowSpace
+from tacit.audit.symbolic.forms import Form
+from tacit.audit.symbolic.simulation import SymbolicSimulation
 from tacit.audit.views import View
-from tacit.core.forms import Form
 from tacit.designs import graphs
 from tacit.drivers.faults import Fault
 
@@ -46,13 +47,16 @@ def test_a_late_model_does_not_single_its_sender_out():
     graph = graphs.complete(5)
     late = Fault(action="delay", party="p3", to="p0", message="Masked", seconds=45)
     names = tuple(f"p{i}" for i in range(5))
-    federation = tacit.Federation("cesar", names, 1, symbolic=True, record=True, graph=graph, faults=[late])
+    federation = SymbolicSimulation.of("cesar", names, 1, graph=graph, faults=[late], seed=0)
     outcome = federation.average_unknowns()
     seen = [p.envelope for p in outcome.transcript if "p0" in (p.envelope.address.to, p.envelope.address.sender)]
     kinds = [envelope.address.kind for envelope in seen if envelope.address.sender == "p3"]
     assert "Masked" in kinds, "the late model must be part of what p0 saw"
-    assert federation.last.tasks["p0"].average.contributors == ("p0", "p1", "p2", "p4")
-    rows = [known.vector[0] for known in View(federation.world, {"p0"}, dict(enumerate(seen))).vectors]
+    assert federation.last.endings["p0"].contributors == ("p0", "p1", "p2", "p4")
+    rows = [
+        known.vector[0]
+        for known in View(federation.world, federation.agreement.session, {"p0"}, dict(enumerate(seen))).vectors
+    ]
     space = RowSpace([*rows, Form({("input", "p0", 0): 1})], [("input", name, 0) for name in names])
     assert [unknown for unknown in space.exposed() if unknown[0] == "input"] == [("input", "p0", 0)]
     assert space.determines(Form({("input", name, 0): 1 for name in ("p1", "p2", "p4")}))

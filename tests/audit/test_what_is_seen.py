@@ -9,6 +9,7 @@ import tacit
 from tacit import protocols
 from tacit.core.outcome import Average
 from tacit.designs import graphs
+from tacit.drivers.simulator import Simulation
 from tacit.protocols.gossip import GOSSIP, Model
 
 # --- onlookers -----------------------------------------------------------------------------------------------------
@@ -109,7 +110,7 @@ def test_the_entries_that_topk_selects_are_those_of_the_vectors_given():
 def test_a_recipe_for_some_entries_wants_vectors_of_the_same_length():
     report = tacit.audit("gossip", parties=3, coalition=["p0"], share=0.5, entries=8)
     names = ("p0", "p1", "p2")
-    real = tacit.Federation("gossip", names, 9, share=0.5, record=True)
+    real = Simulation.of("gossip", names, 9, share=0.5, record=True, seed=0)
     transcript = real.average({name: tacit.Update(np.zeros(9)) for name in names}).transcript
     with pytest.raises(tacit.ConfigError, match="8 entries"):
         report.exposed["p1"].recover(transcript)

@@ -11,8 +11,7 @@ import tacit
 from tacit.core.errors import ConfigError
 from tacit.designs import Batches, Partition, Random
 from tacit.drivers.faults import Fault
-from tacit.drivers.federation import Federation
-from tacit.drivers.simulator import Simulation
+from tacit.drivers.simulator import Played, Simulation
 from tacit.protocols import REGISTRY
 
 NAN, INF = float("nan"), float("inf")
@@ -29,12 +28,10 @@ with_weights = pytest.mark.parametrize("protocol", [name for name, protocol in R
 def refused(monkeypatch):
     """Returns the function that calls `aggregate`, or what it is given, and returns the problems it was refused for."""
 
-    def never(simulation, *_):
-        for task in simulation.tasks.values():
-            task.run.close()
+    def never(*_):
         pytest.fail("something was sent")
 
-    monkeypatch.setattr(Simulation, "run", never)
+    monkeypatch.setattr(Played, "run", never)
 
     def problems(*args, call=tacit.aggregate, **options):
         with pytest.raises(ConfigError) as caught:
@@ -123,7 +120,7 @@ def test_too_few_parties(refused, protocol, parties):
 @every_protocol
 @pytest.mark.parametrize("parties", [0, 1])
 def test_too_few_parties_of_a_federation(refused, protocol, parties):
-    assert "at least 2 parties" in refused(protocol, PARTIES[:parties], 3, call=Federation)[0]
+    assert "at least 2 parties" in refused(protocol, PARTIES[:parties], 3, call=Simulation.of)[0]
 
 
 NAMES = {
@@ -158,7 +155,7 @@ def test_names_that_will_do(name):
 
 @every_protocol
 def test_names_must_differ(refused, protocol):
-    found = refused(protocol, ("a", "b", "a", "c", "b", "a"), 3, call=Federation)
+    found = refused(protocol, ("a", "b", "a", "c", "b", "a"), 3, call=Simulation.of)
     assert found == ("3 parties are called 'a'; names must differ", "2 parties are called 'b'; names must differ")
 
 
@@ -312,7 +309,7 @@ def test_a_protocol_that_there_is_not(refused):
     (found,) = refused(VECTORS, "secag")
     assert "there is no protocol 'secag'" in found
     assert all(name in found for name in REGISTRY)
-    assert refused("secag", PARTIES, 3, call=Federation) == (found,)
+    assert refused("secag", PARTIES, 3, call=Simulation.of) == (found,)
     for name in (None, "", "FEDAVG", 7):
         assert "there is no protocol" in refused(VECTORS, name)[0]
 
@@ -458,7 +455,7 @@ def test_values_within_the_clip_are_not_warned_about(protocol, protected):
 
 
 def test_what_was_cut_off_is_counted_round_by_round():
-    federation = Federation("fedavg", ("p0", "p1"), 2, clip=1.0)
+    federation = Simulation.of("fedavg", ("p0", "p1"), 2, clip=1.0, seed=0)
     counts = []
     for vector in ([2.0, 0.0], [2.0, 2.0], [0.0, 0.0]):
         with warnings.catch_warnings():

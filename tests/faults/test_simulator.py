@@ -12,13 +12,15 @@ import pytest
 import tacit
 from tacit.core.entropy import SeededEntropy
 from tacit.core.errors import ConfigError, Drop, NotEnough, PeerFault, TacitError
+from tacit.core.messages import Message
 from tacit.core.outcome import Average
-from tacit.core.suite import SERVER
-from tacit.drivers.faults import LATENCY, PHASE, Fault, deliveries, dropouts
-from tacit.drivers.federation import Federation
+from tacit.core.protocol import Protocol, Settings, Terms
+from tacit.core.suite import SERVER, Parties
+from tacit.drivers.faults import LATENCY, PHASE, Fault, arrivals, dropouts, flipped
+from tacit.drivers.simulator import Simulation
 from tacit.protocols import REGISTRY
-from tacit.protocols.fedavg import Here, Turn
-from tacit.protocols.star import PATIENCE
+from tacit.protocols.fedavg import Asked, Here
+from tacit.protocols.shapes.star import PATIENCE
 
 PARTIES = ("p0", "p1", "p2", "p3", "p4")
 with_server = pytest.mark.parametrize("protocol", [name for name, protocol in REGISTRY.items() if protocol.server])
@@ -28,7 +30,7 @@ every_protocol = pytest.mark.parametrize("protocol", REGISTRY)
 def played(protocol, faults=(), parties=PARTIES, **options):
     if protocol == "admm":  # which refuses a handful of parties without masks
         options = {"masked": True, "group_size": None, **options}
-    federation = Federation(protocol, parties, 3, faults=faults, record=True, **options)
+    federation = Simulation.of(protocol, parties, 3, faults=faults, record=True, seed=0, **options)
     rng = np.random.default_rng(1)
     updates = {party: tacit.Update(rng.normal(size=3)) for party in parties}
     outcome = error = None
@@ -44,7 +46,7 @@ def passed(simulation):
 
 
 def discarded(simulation):
-    return sum((task.inbox.discarded for task in simulation.tasks.values()), Counter())
+    return sum((each.inbox.discarded for each in simulation.rounds.values()), Counter())
 
 
 # --- order and clock -----------------------------------------------------------------------------------------------
@@ -68,9 +70,9 @@ def test_the_same_plan_gives_the_same_schedule(protocol, faults):
     assert passed(first) == passed(second)
     assert first.clock == second.clock
     assert discarded(first) == discarded(second)
-    assert {party: task.steps for party, task in first.tasks.items()} == {
-        party: task.steps for party, task in second.tasks.items()
-    }
+    assert first.endings.keys() == second.endings.keys()
+    for party, ending in first.endings.items():
+        assert repr(ending) == repr(second.endings[party])
     assert repr(error) == repr(again)
     if error is None:
         assert one.contributors == two.contributors
@@ -80,7 +82,7 @@ def test_the_same_plan_gives_the_same_schedule(protocol, faults):
 def test_the_clock_is_virtual_and_a_message_takes_one_second_of_it():
     outcome, _, simulation = played("fedavg")
     times = {each.envelope.address.kind: each.time for each in simulation.transcript}
-    assert times == {"Here": 0, "Turn": LATENCY, "Plain": 2 * LATENCY, "Sum": 3 * LATENCY}
+    assert times == {"Here": 0, "Asked": LATENCY, "Plain": 2 * LATENCY, "Sum": 3 * LATENCY}
     assert outcome.seconds == simulation.clock == 4 * LATENCY
 
 
@@ -94,99 +96,125 @@ def test_what_is_sent_in_the_same_moment_goes_in_the_order_of_the_roster():
 # --- deadlines -----------------------------------------------------------------------------------------------------
 
 
+class Ping(Message, frozen=True):
+    """Says something."""
+
+
+class Pong(Message, frozen=True):
+    """Says something else."""
+
+
+class TalkSettings(Settings, frozen=True):
+    """Settings of a protocol in which anybody may say anything at some steps."""
+
+    def bind(self, parties):
+        return TalkTerms(self, parties)
+
+
+class TalkTerms(Terms):
+    def steps(self, kind):
+        del kind
+        return range(4)
+
+
 async def done(link, *_):
     """A stand-in that ends at once, having said nothing."""
     return Average(np.zeros(3), link.parties)
 
 
+TALK = Protocol("talk", "talks", TalkSettings, (Ping, Pong), done)
+
+
 def alone(stand_in, **others):
     """Runs one party's coroutine, p0's, among parties that say nothing unless told otherwise."""
-    roles = {"p0": stand_in, "p1": done, SERVER: done} | others
-    return played("fedavg", parties=("p0", "p1"), stand_ins=roles)
+    terms = TalkSettings().bind(Parties(("p0", "p1", "p2")))
+    talking = Simulation.on(TALK, terms, 3, seed=0, record=True, stand_ins={"p0": stand_in, **others})
+    outcome = talking.average({party: tacit.Update(np.zeros(3)) for party in terms.parties})
+    return outcome, None, talking.last
 
 
 @pytest.mark.parametrize("patience", [1, 2, 5])
 def test_a_party_that_never_answers_is_named_when_patience_ends(patience):
     async def waits(link, *_):
-        await link.receive("p1", Here, patience=patience)
+        await link.receive("p1", Ping, patience=patience)
 
     outcome, _, simulation = alone(waits)
-    error = simulation.tasks["p0"].error
+    error = simulation.endings["p0"].error
     assert isinstance(error, PeerFault)
     assert (error.peer, error.reason) == ("p1", Drop.SILENT)
-    assert "no Here from it" in str(error)
+    assert "no Ping from it" in str(error)
     assert simulation.clock == patience * PHASE
     assert outcome.dropped == {"p0": Drop.ABORTED}
 
 
 def test_a_party_waits_two_phases_unless_told_otherwise():
     async def waits(link, *_):
-        await link.receive("p1", Here)
+        await link.receive("p1", Ping)
 
     assert alone(waits)[2].clock == 2 * PHASE
 
 
 def test_a_gathering_ends_with_the_phase_and_names_the_missing():
     async def speaks(link, *_):
-        await link.send("p0", Here())
+        await link.send("p0", Ping())
         return Average(np.zeros(3), link.parties)
 
     async def gathers(link, *_):
-        return await link.gather(Here, ("p1", SERVER), at_least=2)
+        return await link.gather(Ping, ("p1", "p2"), at_least=2)
 
     _, _, simulation = alone(gathers, p1=speaks)
-    error = simulation.tasks["p0"].error
+    error = simulation.endings["p0"].error
     assert isinstance(error, NotEnough)
-    assert (error.have, error.need, error.missing) == (1, 2, {SERVER: Drop.SILENT})
-    assert str(error) == "Here: 1 of at least 2; missing: server (silent)"
-    assert simulation.tasks["p0"].link.dropped == {SERVER: Drop.SILENT}
+    assert (error.have, error.need, error.missing) == (1, 2, {"p2": Drop.SILENT})
+    assert str(error) == "Ping: 1 of at least 2; missing: p2 (silent)"
+    assert simulation.rounds["p0"].link.dropped == {"p2": Drop.SILENT}
     assert simulation.clock == PHASE
 
 
 def test_a_gathering_that_is_complete_does_not_wait_for_the_end_of_the_phase():
     async def speaks(link, *_):
-        await link.send("p0", Here())
+        await link.send("p0", Ping())
         return Average(np.zeros(3), link.parties)
 
     async def gathers(link, *_):
-        assert list(await link.gather(Here, (SERVER, "p1"))) == [SERVER, "p1"], "in the order of the senders"
+        assert list(await link.gather(Ping, ("p2", "p1"))) == ["p2", "p1"], "in the order of the senders"
         return Average(np.zeros(3), link.parties)
 
-    outcome, _, simulation = alone(gathers, p1=speaks, server=speaks)
+    outcome, _, simulation = alone(gathers, p1=speaks, p2=speaks)
     assert outcome.dropped == {}
     assert simulation.clock == LATENCY
 
 
 def test_a_deadline_of_an_earlier_wait_does_not_end_a_later_one():
     async def speaks(link, *_):
-        await link.send("p0", Here())
+        await link.send("p0", Ping())
         return Average(np.zeros(3), link.parties)
 
     async def waits_twice(link, *_):
-        await link.receive("p1", Here, patience=1)
-        await link.receive("p1", Turn, patience=1)
+        await link.receive("p1", Ping, patience=1)
+        await link.receive("p1", Pong, patience=1)
 
     _, _, simulation = alone(waits_twice, p1=speaks)
-    assert "no Turn from it" in str(simulation.tasks["p0"].error)
+    assert "no Pong from it" in str(simulation.endings["p0"].error)
     assert simulation.clock == LATENCY + PHASE
 
 
 def test_either_of_two_kinds_ends_a_wait_and_steps_are_told_apart():
     async def speaks(link, *_):
-        await link.send("p0", Turn(), step=2)
-        await link.send("p0", Here(), step=1)
+        await link.send("p0", Pong(), step=2)
+        await link.send("p0", Ping(), step=1)
         return Average(np.zeros(3), link.parties)
 
     seen = []
 
     async def waits(link, *_):
-        seen.append(await link.receive("p1", Here, Turn, step=1))
-        seen.append(await link.receive("p1", Here, Turn, step=2))
-        seen.append(await link.receive("p1", Here, Turn, step=3))
+        seen.append(await link.receive("p1", Ping, Pong, step=1))
+        seen.append(await link.receive("p1", Ping, Pong, step=2))
+        seen.append(await link.receive("p1", Ping, Pong, step=3))
 
     _, _, simulation = alone(waits, p1=speaks)
-    assert seen == [Here(), Turn()]
-    assert simulation.tasks["p0"].error.peer == "p1"
+    assert seen == [Ping(), Pong()]
+    assert simulation.endings["p0"].error.peer == "p1"
 
 
 def test_silence_of_a_client_that_is_needed_is_named_after_one_phase():
@@ -196,8 +224,8 @@ def test_silence_of_a_client_that_is_needed_is_named_after_one_phase():
     # The others hear at once that the server gave up.
     assert simulation.clock == PHASE + LATENCY
     assert all(
-        (task.error.peer, task.error.reason) == (SERVER, Drop.ABORTED)
-        for party, task in simulation.tasks.items()
+        (ending.error.peer, ending.error.reason) == (SERVER, Drop.ABORTED)
+        for party, ending in simulation.endings.items()
         if party != SERVER
     )
 
@@ -208,7 +236,7 @@ def test_silence_of_the_server_is_named_when_the_clients_patience_ends(protocol)
     assert isinstance(error, PeerFault)
     assert (error.peer, error.reason) == (SERVER, Drop.SILENT)
     assert simulation.clock == PATIENCE * PHASE
-    assert {task.error.peer for party, task in simulation.tasks.items() if party != SERVER} == {SERVER}
+    assert {ending.error.peer for party, ending in simulation.endings.items() if party != SERVER} == {SERVER}
 
 
 def test_nobody_waits_for_a_party_that_gave_up():
@@ -220,7 +248,7 @@ def test_nobody_waits_for_a_party_that_gave_up():
         assert outcome.contributors == ("p0", "p2", "p3", "p4")
         assert outcome.dropped == {"p1": Drop.ABORTED}
         assert simulation.clock < 2 * PHASE
-        assert simulation.tasks[SERVER].link.dropped == {"p1": Drop.ABORTED}
+        assert simulation.rounds[SERVER].link.dropped == {"p1": Drop.ABORTED}
 
 
 # --- programming errors --------------------------------------------------------------------------------------------
@@ -242,7 +270,7 @@ def test_what_goes_wrong_in_a_party_comes_out_with_its_name():
 def test_a_coroutine_that_leaves_by_a_key_error_is_not_taken_for_a_fault():
     async def stumbles(link, *_):
         await link.send(SERVER, Here())
-        await link.receive(SERVER, Turn)
+        await link.receive(SERVER, Asked)
         return {}["missing"]
 
     with pytest.raises(KeyError) as caught:
@@ -329,16 +357,20 @@ def test_reordering_is_harmless(protocol):
 
 
 def test_what_becomes_of_a_message():
+    assert arrivals([]) == [(LATENCY, None)]
+    assert arrivals([Fault(action="drop")]) == []
+    assert arrivals([Fault(action="delay", seconds=4)]) == [(5, None)]
+    assert arrivals([Fault(action="duplicate")]) == [(1, None), (1.5, None)]
+    assert arrivals([Fault(action="reorder")]) == [(1.5, None)]
+    assert arrivals([Fault(action="duplicate"), Fault(action="delay", seconds=2)]) == [(3, None), (3.5, None)]
+    assert arrivals([Fault(action="duplicate"), Fault(action="drop")]) == []
+    assert arrivals([Fault(action="corrupt", position=0.25)]) == [(LATENCY, 0.25)]
+
+
+def test_a_corruption_changes_the_byte_that_it_names():
     data = bytes(range(100))
-    assert deliveries([], data) == [(LATENCY, data)]
-    assert deliveries([Fault(action="drop")], data) == []
-    assert deliveries([Fault(action="delay", seconds=4)], data) == [(5, data)]
-    assert deliveries([Fault(action="duplicate")], data) == [(1, data), (1.5, data)]
-    assert deliveries([Fault(action="reorder")], data) == [(1.5, data)]
-    assert deliveries([Fault(action="duplicate"), Fault(action="delay", seconds=2)], data) == [(3, data), (3.5, data)]
-    assert deliveries([Fault(action="duplicate"), Fault(action="drop")], data) == []
     for position, place in ((0.0, 0), (0.5, 50), (0.999, 99), (1.0, 99)):
-        ((_, corrupted),) = deliveries([Fault(action="corrupt", position=position)], data)
+        corrupted = flipped(data, position)
         assert [i for i in range(100) if corrupted[i] != data[i]] == [place]
 
 
@@ -350,20 +382,20 @@ def test_every_condition_of_a_fault_must_hold():
         (2, 4, "p1", SERVER, "Here"),
         (2, 3, "p2", SERVER, "Here"),
         (2, 3, "p1", "p0", "Here"),
-        (2, 3, "p1", SERVER, "Turn"),
+        (2, 3, "p1", SERVER, "Asked"),
     ):
         assert not fault.hits(*other)
     assert Fault(action="drop").hits(7, 8, "x", "y", "z")
 
 
 def test_a_fault_hits_what_it_names_and_nothing_else():
-    _, _, simulation = played("fedavg", [Fault(action="drop", message="Turn", to="p2")])
+    _, _, simulation = played("fedavg", [Fault(action="drop", message="Asked", to="p2")])
     lost = [each.envelope.address for each in simulation.transcript if not each.delivered]
-    assert [(address.kind, address.sender, address.to) for address in lost] == [("Turn", SERVER, "p2")]
+    assert [(address.kind, address.sender, address.to) for address in lost] == [("Asked", SERVER, "p2")]
 
 
 def test_a_fault_of_one_round_leaves_the_others_alone():
-    federation = Federation("fedavg", PARTIES, 1, faults=[Fault(action="crash", party="p2", round=2)])
+    federation = Simulation.of("fedavg", PARTIES, 1, faults=[Fault(action="crash", party="p2", round=2)], seed=0)
     updates = {party: tacit.Update(np.ones(1)) for party in PARTIES}
     assert [len(federation.average(updates).contributors) for _ in range(3)] == [5, 4, 5]
 
@@ -371,9 +403,9 @@ def test_a_fault_of_one_round_leaves_the_others_alone():
 def test_a_corrupted_message_is_discarded_where_it_arrives():
     _, _, simulation = played("fedavg", [Fault(action="corrupt", party="p2", message="Plain")])
     assert discarded(simulation) == {"not authentic": 1}
-    assert simulation.tasks[SERVER].inbox.discarded.total() == 1
-    assert simulation.tasks[SERVER].inbox.gone == {}
-    assert simulation.tasks[SERVER].link.dropped == {"p2": Drop.SILENT}
+    assert simulation.rounds[SERVER].inbox.discarded.total() == 1
+    assert simulation.rounds[SERVER].inbox.gone == {}
+    assert simulation.rounds[SERVER].link.dropped == {"p2": Drop.SILENT}
 
 
 @pytest.mark.parametrize("step", range(4))
@@ -381,8 +413,8 @@ def test_a_crash_comes_before_the_effect_that_it_names(step):
     _, _, simulation = played("fedavg", [Fault(action="crash", party="p2", step=step)])
     sent = [each.envelope.address.kind for each in simulation.transcript if each.envelope.address.sender == "p2"]
     assert sent == ["Here", "Plain"][: (step + 1) // 2]
-    assert simulation.tasks["p2"].crashed
-    assert simulation.tasks["p2"].steps == step
+    assert "p2" in simulation.crashed
+    assert simulation.rounds["p2"].effects >= step
 
 
 def test_a_silent_party_listens():
@@ -403,12 +435,12 @@ def test_a_fault_of_nobody_in_particular_is_one_of_everybody(action):
 
 def test_a_plan_may_be_written_as_plain_dictionaries():
     given = [{"action": "drop", "party": "p1", "seconds": 3}, Fault(action="crash", party="p2")]
-    federation = Federation("fedavg", PARTIES, 1, faults=given)
+    federation = Simulation.of("fedavg", PARTIES, 1, faults=given, seed=0)
     assert federation.faults == (Fault(action="drop", party="p1", seconds=3.0), Fault(action="crash", party="p2"))
-    assert Federation("fedavg", PARTIES, 1, faults=[]).faults == ()
+    assert Simulation.of("fedavg", PARTIES, 1, faults=[], seed=0).faults == ()
     for wrong in ({"action": "explode"}, {"party": "p1"}, {"action": "drop", "step": "one"}):
         with pytest.raises(ConfigError, match="not a fault"):
-            Federation("fedavg", PARTIES, 1, faults=[wrong])
+            Simulation.of("fedavg", PARTIES, 1, faults=[wrong], seed=0)
 
 
 def test_chance_decides_anew_each_time_but_the_same_in_every_run():

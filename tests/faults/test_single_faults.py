@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from tacit.core.errors import Drop, NotEnough, PeerFault
 from tacit.core.suite import SERVER, Update
 from tacit.designs import Batches, Everyone, Random
-from tacit.drivers.faults import MESSAGE_ACTIONS, PHASE, Fault
-from tacit.drivers.federation import Federation
+from tacit.drivers.faults import PHASE, TO_MESSAGES, Fault
+from tacit.drivers.simulator import Simulation
 from tacit.protocols import REGISTRY
 
 ENTRIES = 3
@@ -42,7 +42,9 @@ class Variant:
 
     def federation(self, faults=(), **more):
         parties = tuple(f"p{place}" for place in range(self.parties))
-        return Federation(self.protocol, parties, ENTRIES, faults=faults, record=True, **self.options, **more)
+        return Simulation.of(
+            self.protocol, parties, ENTRIES, faults=faults, record=True, **{"seed": 0, **self.options, **more}
+        )
 
 
 def mixed(brought, contributors, me):
@@ -125,15 +127,15 @@ def honest(title):
     out = federation.average(updates(VARIANTS[title].parties))
     return Honest(
         tuple(passed.envelope.address for passed in out.transcript),
-        {party: task.steps for party, task in federation.last.tasks.items()},
+        {party: each.effects for party, each in federation.last.rounds.items()},
         out.contributors,
         out.average["p0"],
-        frozenset(kind.__name__ for kind in federation.protocol.messages if kind.parameters),
+        frozenset(kind.__name__ for kind in federation.agreement.protocol.messages if kind.parameters),
     )
 
 
 def addresses(ended):
-    return [passed.envelope.address for passed in ended.simulation.transcript]
+    return [passed.envelope.address for passed in ended.played.transcript]
 
 
 def test_the_honest_rounds_are_what_the_faults_are_counted_against():
@@ -152,7 +154,7 @@ def check(play, ring_mean):
         federation = federation or variant.federation(faults)
         brought = brought or updates(variant.parties)
         ended = play(federation, brought)
-        simulation = ended.simulation
+        simulation = ended.played
         assert not simulation.waiting
         assert simulation.clock < slower * variant.phases * PHASE
         if ended.error is not None:
@@ -168,7 +170,7 @@ def check(play, ring_mean):
             exactly(variant, federation, brought, out, simulation)
         else:
             for party, average in out.average.items():
-                expected = variant.rule(brought, simulation.tasks[party].average.contributors, party)
+                expected = variant.rule(brought, simulation.endings[party].contributors, party)
                 np.testing.assert_allclose(average, expected, rtol=0, atol=tolerance, err_msg=f"{party}, {faults}")
         return ended
 
@@ -176,8 +178,8 @@ def check(play, ring_mean):
         expected = ring_mean(federation, brought, out.contributors)
         for party, average in out.average.items():
             np.testing.assert_array_equal(average, expected, err_msg=f"{party}, {federation.faults}")
-            assert simulation.tasks[party].average.contributors == out.contributors
-        carrying = {kind.__name__ for kind in federation.protocol.messages if kind.parameters}
+            assert simulation.endings[party].contributors == out.contributors
+        carrying = {kind.__name__ for kind in federation.agreement.protocol.messages if kind.parameters}
         arrived = {
             passed.envelope.address.sender
             for passed in simulation.transcript
@@ -196,7 +198,7 @@ def check(play, ring_mean):
 # --- one message ---------------------------------------------------------------------------------------------------
 
 HITS = [
-    *(pytest.param(action, 0.5, id=action) for action in MESSAGE_ACTIONS),
+    *(pytest.param(action, 0.5, id=action) for action in TO_MESSAGES),
     pytest.param("corrupt", 0.0, id="corrupt-first"),
     pytest.param("corrupt", 1.0, id="corrupt-last"),
 ]
@@ -360,9 +362,12 @@ def test_after_an_aborted_round_the_next_one_is_right(title, check):
 
 def test_an_aborted_round_leaves_no_keys_in_memory(play):
     parties = tuple(f"p{place}" for place in range(5))
-    federation = Federation("secagg", parties, 3, faults=[Fault(action="drop", message="Unmask")])
+    federation = Simulation.of("secagg", parties, 3, faults=[Fault(action="drop", message="Unmask")], seed=0)
     assert play(federation, updates(len(parties))).error is not None
-    assert {party: len(suite._loaded) for party, suite in federation.suites.items() if suite._loaded} == {}
+    for seat in federation.seats.values():
+        assert seat.round.suite._loaded == {}
+        assert seat.round.suite.made == []
+        assert seat.round.suite._secrets._seed == b""
 
 
 @st.composite
@@ -398,14 +403,14 @@ def plans(draw):
     fault = st.one_of(
         st.builds(
             Fault,
-            action=st.sampled_from(MESSAGE_ACTIONS),
+            action=st.sampled_from(TO_MESSAGES),
             number=st.integers(0, 10 * parties),
             seconds=st.floats(0, 3 * PHASE),
             position=st.floats(0, 1),
         ),
         st.builds(
             Fault,
-            action=st.sampled_from(MESSAGE_ACTIONS),
+            action=st.sampled_from(TO_MESSAGES),
             party=somebody,
             to=st.none() | somebody,
             message=st.sampled_from([None, *(kind.__name__ for kind in REGISTRY[protocol].messages)]),

@@ -4,6 +4,7 @@ What cannot be authenticated is thrown away and blames nobody. What is authentic
 nobody else. A whole round with such a party ends in a right average, or in a TacitError.
 """
 
+import dataclasses
 from dataclasses import dataclass
 from functools import cache
 from itertools import count
@@ -20,10 +21,10 @@ from tacit.core.link import Link, Wait
 from tacit.core.messages import Abort, Address, Codec, Envelope
 from tacit.core.suite import SERVER, Secret, Update
 from tacit.designs import Everyone
-from tacit.drivers.federation import Federation
-from tacit.drivers.inbox import MAX_UNREAD, Inbox
-from tacit.protocols import REGISTRY, fedavg, secagg
-from tacit.protocols.star import Sum
+from tacit.drivers.inbox import Early, Inbox
+from tacit.drivers.simulator import Simulation
+from tacit.protocols import REGISTRY, admm, fedavg, secagg
+from tacit.protocols.shapes.star import Sum
 
 PARTIES = ("p0", "p1", "p2", "p3", "p4")
 replace = msgspec.structs.replace
@@ -31,48 +32,61 @@ pack = msgspec.msgpack.encode
 
 
 @dataclass
-class Post:
-    """A federation whose mail is carried by hand."""
+class Mailroom:
+    """A simulation whose mail is carried by hand."""
 
-    federation: Federation
+    simulation: Simulation
 
     @property
     def session(self):
-        return self.federation._session
+        return self.simulation.agreement.session
 
     @property
     def codec(self):
-        return self.federation._codec
+        return (
+            self.simulation.seats["p0"].codec if "p0" in self.simulation.seats else self.simulation.seats[SERVER].codec
+        )
 
-    def inbox(self, me, number=1):
-        link = Link(me, self.federation.parties, self.session, number)
-        return Inbox(link, self.federation.suites[me], self.codec, self.federation.everyone)
+    def suite(self, me):
+        return self.simulation.seats[me].suite(1, bytes(32))
+
+    def inbox(self, me, number=1, early=None):
+        agreement = self.simulation.agreement
+        link = Link(me, agreement.parties, self.session, number)
+        return Inbox(link, self.suite(me), self.codec, agreement.terms, early, agreement.difference)
 
     def address(self, sender, to, kind, step=0, number=1):
         return Address(self.session, number, step, kind, sender, to)
 
     def sealed(self, sender, to, kind, payload, step=0, number=1):
         """Returns an authentic envelope around any bytes at all."""
-        suite = self.federation.suites[sender]
-        key = suite.channel(to, self.session)
-        return self.codec.seal(suite, key, self.address(sender, to, kind, step, number), payload)
+        suite = self.suite(sender)
+        return self.under(suite, suite.channel(to, self.session), self.address(sender, to, kind, step, number), payload)
 
-    def letter(self, sender, to, message, step=0):
-        return self.sealed(sender, to, type(message).__name__, self.codec.encode(message), step)
+    def under(self, suite, key, address, payload):
+        return self.codec.enveloped(address, self.codec.seal(suite, key, address, payload))
+
+    def letter(self, sender, to, message, step=0, number=1):
+        return self.sealed(sender, to, type(message).__name__, self.codec.encode(message), step, number)
+
+
+def said(inbox, data):
+    """Delivers bytes and returns what they say, None if nothing that counts."""
+    return inbox.deliver(data).message
 
 
 @pytest.fixture(scope="module")
 def post():
-    return Post(Federation("fedavg", ("p0", "p1", "p2"), 3))
+    return Mailroom(Simulation.of("fedavg", ("p0", "p1", "p2"), 3, seed=0))
 
 
 @cache
 def recorded():
     """Returns a federation and the envelopes of a real round of secagg, one of each kind."""
-    federation = Federation("secagg", ("p0", "p1", "p2"), 3, record=True)
+    federation = Simulation.of("secagg", ("p0", "p1", "p2"), 3, record=True, seed=0)
     out = federation.average({party: Update(np.ones(3)) for party in federation.parties})
     kinds = {passed.envelope.address.kind: passed.envelope for passed in out.transcript}
-    return Post(federation), list(kinds.values())
+    return Mailroom(federation), list(kinds.values())
 
 
 # --- bytes that nobody vouches for ---------------------------------------------------------------------------------
@@ -82,7 +96,7 @@ def recorded():
 @given(st.binary(max_size=400))
 def test_random_bytes_are_thrown_away(post, data):
     inbox = post.inbox(SERVER)
-    assert inbox.deliver(data) is None
+    assert said(inbox, data) is None
     assert inbox.discarded.total() == 1
     assert inbox.gone == {}
 
@@ -97,7 +111,7 @@ def test_random_envelopes_are_thrown_away(post, data):
     session = data.draw(st.just(post.session) | st.binary(max_size=20))
     address = Address(session, *(data.draw(kind) for kind in (number, number, text, text, text)))
     inbox = post.inbox(SERVER)
-    assert inbox.deliver(pack(Envelope(address, data.draw(st.binary(max_size=100))))) is None
+    assert said(inbox, pack(Envelope(address, data.draw(st.binary(max_size=100))))) is None
     assert inbox.discarded.total() == 1
     assert inbox.gone == {}
 
@@ -125,7 +139,7 @@ def test_what_is_no_envelope(post, data):
     with pytest.raises(WireError):
         post.codec.read(data)
     inbox = post.inbox(SERVER)
-    assert inbox.deliver(data) is None
+    assert said(inbox, data) is None
     assert inbox.discarded == {"not an envelope": 1}
 
 
@@ -134,10 +148,10 @@ def test_an_envelope_cut_short_or_drawn_out_is_none():
     for envelope in envelopes:
         inbox, data = post.inbox(envelope.address.to), pack(envelope)
         for length in range(len(data)):
-            assert inbox.deliver(data[:length]) is None
-        assert inbox.deliver(data + b"\x00") is None
+            assert said(inbox, data[:length]) is None
+        assert said(inbox, data + b"\x00") is None
         assert inbox.discarded == {"not an envelope": len(data) + 1}
-        assert inbox.deliver(data) is not None
+        assert said(inbox, data) is not None
 
 
 @pytest.mark.parametrize("flip", [0x01, 0x55, 0x80])
@@ -146,29 +160,29 @@ def test_a_flipped_bit_anywhere_is_a_lost_message_and_blames_nobody(flip):
     for envelope in envelopes:
         inbox, data = post.inbox(envelope.address.to), pack(envelope)
         for place in range(len(data)):
-            assert inbox.deliver(data[:place] + bytes([data[place] ^ flip]) + data[place + 1 :]) is None
+            assert said(inbox, data[:place] + bytes([data[place] ^ flip]) + data[place + 1 :]) is None
         assert inbox.discarded.total() == len(data)
         assert inbox.gone == {}
         # Nothing of all that stands in the way of the real one.
-        assert type(inbox.deliver(data)).__name__ == envelope.address.kind
+        assert type(said(inbox, data)).__name__ == envelope.address.kind
 
 
 def test_an_address_with_more_fields_than_there_are_is_refused(post):
     message = post.letter("p0", SERVER, fedavg.Here())
     address, sealed = msgspec.msgpack.decode(message)
-    assert post.inbox(SERVER).deliver(pack([address, sealed])) == fedavg.Here()
+    assert said(post.inbox(SERVER), pack([address, sealed])) == fedavg.Here()
     inbox = post.inbox(SERVER)
-    assert inbox.deliver(pack([[*address, "more"], sealed])) is None
+    assert said(inbox, pack([[*address, "more"], sealed])) is None
 
 
 CHANGED = {
     "another receiver": ({"to": "p2"}, "misdirected"),
-    "another sender": ({"sender": "p2"}, "not authentic"),
+    "another sender": ({"sender": "p2"}, "misdirected"),  # clients have nothing to say to each other
     "a stranger": ({"sender": "mallory"}, "misdirected"),
     "nobody": ({"sender": ""}, "misdirected"),
     "the receiver itself": ({"sender": "p1"}, "misdirected"),
     "another round": ({"round": 2}, "from another round"),
-    "another session": ({"session": bytes(16)}, "from another round"),
+    "another session": ({"session": bytes(32)}, "from another session"),
     "another kind": ({"kind": "Sum"}, "not authentic"),
     "a kind that there is not": ({"kind": "Nonsense"}, "not authentic"),
     "another step": ({"step": 1}, "not authentic"),
@@ -178,35 +192,35 @@ CHANGED = {
 @pytest.mark.parametrize("change", CHANGED)
 def test_the_address_is_authenticated(post, change):
     fields, reason = CHANGED[change]
-    inbox, data = post.inbox("p1"), post.letter(SERVER, "p1", fedavg.Turn())
+    inbox, data = post.inbox("p1"), post.letter(SERVER, "p1", fedavg.Asked())
     envelope = post.codec.read(data)
     moved = replace(envelope, address=replace(envelope.address, **fields))
-    assert inbox.deliver(pack(moved)) is None
+    assert said(inbox, pack(moved)) is None
     assert inbox.discarded == {reason: 1}
     assert inbox.gone == {}
-    assert inbox.deliver(data) == fedavg.Turn()
+    assert said(inbox, data) == fedavg.Asked()
 
 
 def test_the_address_is_authenticated_to_whom_it_is_moved(post):
     """The envelope to p1 is of no use to p2 either, nor in round 2, nor back at the server."""
-    envelope = post.codec.read(post.letter(SERVER, "p1", fedavg.Turn()))
+    envelope = post.codec.read(post.letter(SERVER, "p1", fedavg.Asked()))
     for inbox, fields in (
         (post.inbox("p2"), {"to": "p2"}),
         (post.inbox("p1", number=2), {"round": 2}),
         (post.inbox(SERVER), {"sender": "p1", "to": SERVER}),
     ):
-        assert inbox.deliver(pack(replace(envelope, address=replace(envelope.address, **fields)))) is None
+        assert said(inbox, pack(replace(envelope, address=replace(envelope.address, **fields)))) is None
         assert inbox.discarded == {"not authentic": 1}
         assert inbox.gone == {}
 
 
 def test_a_party_cannot_speak_for_another(post):
     """p1 seals with a key that it has, and writes the name of p0 on the envelope."""
-    suite = post.federation.suites["p1"]
+    suite = post.suite("p1")
     for key in (suite.channel(SERVER, post.session), suite.channel("p0", post.session), Secret(bytes(32))):
-        data = post.codec.seal(suite, key, post.address("p0", SERVER, "Here"), pack(fedavg.Here()))
+        data = post.under(suite, key, post.address("p0", SERVER, "Here"), pack(fedavg.Here()))
         inbox = post.inbox(SERVER)
-        assert inbox.deliver(data) is None
+        assert said(inbox, data) is None
         assert inbox.discarded == {"not authentic": 1}
         assert inbox.gone == {}
 
@@ -214,19 +228,19 @@ def test_a_party_cannot_speak_for_another(post):
 def test_sealed_bytes_of_any_length_are_thrown_away(post):
     for length in range(64):
         inbox = post.inbox(SERVER)
-        assert inbox.deliver(pack(Envelope(post.address("p0", SERVER, "Here"), bytes(length)))) is None
+        assert said(inbox, pack(Envelope(post.address("p0", SERVER, "Here"), bytes(length)))) is None
         assert inbox.discarded == {"not authentic": 1}
 
 
 def test_a_replay_is_thrown_away(post):
     inbox, data = post.inbox(SERVER), post.letter("p0", SERVER, fedavg.Here())
-    assert inbox.deliver(data) == fedavg.Here()
-    assert inbox.deliver(data) is None
+    assert said(inbox, data) == fedavg.Here()
+    assert said(inbox, data) is None
     # A second message with the same address is a replay as well, however it is sealed and whatever it says.
-    assert inbox.deliver(post.sealed("p0", SERVER, "Here", b"nonsense")) is None
+    assert said(inbox, post.sealed("p0", SERVER, "Here", b"nonsense")) is None
     wait = Wait((fedavg.Here,), ("p0",), 0, 1)
     assert inbox.collect(wait).messages == {"p0": fedavg.Here()}
-    assert inbox.deliver(data) is None, "also after it was read"
+    assert said(inbox, data) is None, "also after it was read"
     assert inbox.discarded == {"replayed": 3}
     assert inbox.gone == {}
     assert inbox.collect(wait).missing == {"p0": Drop.SILENT}
@@ -257,15 +271,15 @@ MALFORMED = {
 def test_a_malformed_message_excludes_its_sender_and_nobody_else(post, what):
     kind, payload = MALFORMED[what]
     inbox = post.inbox(SERVER)
-    assert inbox.deliver(post.sealed("p1", SERVER, kind, payload)) is None
+    assert said(inbox, post.sealed("p1", SERVER, kind, payload)) is None
     assert inbox.gone == {"p1": Drop.MALFORMED}
     assert inbox.discarded == {}
-    assert inbox.deliver(post.letter("p1", SERVER, fedavg.Here(), step=3)) is None
+    assert said(inbox, post.letter("p1", SERVER, fedavg.Here(), step=3)) is None
     assert inbox.discarded == {"from an excluded sender": 1}
     for party in ("p0", "p2"):
-        assert inbox.deliver(post.letter(party, SERVER, fedavg.Here())) == fedavg.Here()
+        assert said(inbox, post.letter(party, SERVER, fedavg.Here())) == fedavg.Here()
     wait = Wait((fedavg.Here,), ("p0", "p1", "p2"), 0, 1)
-    assert inbox.ready(wait), "nobody waits for a party that is gone"
+    assert inbox.expect(wait), "nobody waits for a party that is gone"
     arrived = inbox.collect(wait)
     assert arrived.messages.keys() == {"p0", "p2"}
     assert arrived.missing == {"p1": Drop.MALFORMED}
@@ -289,20 +303,20 @@ def test_any_payload_is_a_message_or_a_wire_error(protocol, data):
 
 def test_a_malformed_message_does_not_undo_what_came_before(post):
     inbox = post.inbox(SERVER)
-    assert inbox.deliver(post.letter("p1", SERVER, fedavg.Here())) is not None
-    assert inbox.deliver(post.sealed("p1", SERVER, "Plain", b"?")) is None
+    assert said(inbox, post.letter("p1", SERVER, fedavg.Here())) is not None
+    assert said(inbox, post.sealed("p1", SERVER, "Plain", b"?")) is None
     assert inbox.collect(Wait((fedavg.Here,), ("p1",), 0, 1)).messages == {"p1": fedavg.Here()}
     assert inbox.collect(Wait((fedavg.Plain,), ("p1",), 0, 1)).missing == {"p1": Drop.MALFORMED}
 
 
 def test_an_abort_ends_what_is_expected_of_its_sender(post):
     inbox = post.inbox(SERVER)
-    assert inbox.deliver(post.letter("p1", SERVER, Abort("not-enough"))) == Abort("not-enough")
+    assert said(inbox, post.letter("p1", SERVER, Abort("not-enough"))) == Abort("not-enough")
     assert inbox.gone == {"p1": Drop.ABORTED}
     wait = Wait((fedavg.Here,), ("p1",), 0, 1)
-    assert inbox.ready(wait)
+    assert inbox.expect(wait)
     assert inbox.collect(wait).missing == {"p1": Drop.ABORTED}
-    assert inbox.deliver(post.letter("p1", SERVER, fedavg.Here())) is None
+    assert said(inbox, post.letter("p1", SERVER, fedavg.Here())) is None
     assert inbox.discarded == {"from an excluded sender": 1}
 
 
@@ -313,26 +327,97 @@ def test_what_a_party_said_before_it_gave_up_still_counts(post):
     assert inbox.collect(Wait((fedavg.Here,), ("p1",), 0, 1)).messages == {"p1": fedavg.Here()}
 
 
-def test_a_sender_that_floods_is_excluded_and_nobody_else(post):
-    inbox = post.inbox(SERVER)
-    for step in range(MAX_UNREAD):
-        assert inbox.deliver(post.letter("p1", SERVER, fedavg.Here(), step)) is not None
+@pytest.fixture(scope="module")
+def talking():
+    """Returns the mail of a protocol with steps: admm, of 12 entries."""
+    return Mailroom(Simulation.of("admm", ("p0", "p1", "p2"), 12, seed=0, masked=True, group_size=None, iterations=3))
+
+
+def part(size):
+    return admm.GroupPart(memoryview(bytes(size)))
+
+
+@pytest.mark.parametrize("step", [0, 4, -1, 1000])
+def test_a_message_at_a_step_that_nobody_awaits_excludes_its_sender(talking, step):
+    inbox = talking.inbox("p0")
+    assert said(inbox, talking.letter("p1", "p0", part(48), 2)) is not None
     assert inbox.gone == {}
-    inbox.deliver(post.letter("p1", SERVER, fedavg.Here(), MAX_UNREAD))
+    inbox.deliver(talking.letter("p1", "p0", part(48), step))
     assert inbox.gone == {"p1": Drop.BROKE_RULES}
-    assert len(inbox._unread) == MAX_UNREAD
-    assert inbox.deliver(post.letter("p1", SERVER, fedavg.Here(), MAX_UNREAD + 1)) is None
-    assert inbox.deliver(post.letter("p0", SERVER, fedavg.Here())) is not None
+    assert said(inbox, talking.letter("p2", "p0", part(48), 2)) is not None
     assert inbox.gone == {"p1": Drop.BROKE_RULES}
 
 
-def test_what_was_read_makes_room(post):
+def test_what_only_the_server_may_say_excludes_a_client_that_says_it(post):
     inbox = post.inbox(SERVER)
-    for step in range(MAX_UNREAD):
-        inbox.deliver(post.letter("p1", SERVER, fedavg.Here(), step))
-    assert inbox.collect(Wait((fedavg.Here,), ("p1",), 0, 1)).messages
-    assert inbox.deliver(post.letter("p1", SERVER, fedavg.Here(), MAX_UNREAD)) is not None
+    inbox.deliver(post.letter("p1", SERVER, fedavg.Asked()))
+    assert inbox.gone == {"p1": Drop.BROKE_RULES}
+    inbox = post.inbox("p1")
+    inbox.deliver(post.letter(SERVER, "p1", fedavg.Here()))
+    assert inbox.gone == {SERVER: Drop.BROKE_RULES}
+
+
+def test_clients_of_a_server_have_nothing_to_say_to_each_other(post):
+    inbox = post.inbox("p1")
+    assert said(inbox, post.letter("p0", "p1", fedavg.Here())) is None
+    assert inbox.discarded == {"misdirected": 1}
+
+
+def test_unread_mail_is_limited_in_bytes_and_what_was_read_makes_room(talking):
+    room = talking.codec.room
+    most = admm.GroupPart.limit(3, talking.simulation.agreement.ring().length) - 64
+    inbox = talking.inbox("p0")
+    kinds = [kind(memoryview(bytes(most))) for kind in (admm.GroupPart, admm.GroupSum)]
+    for message in kinds:
+        assert said(inbox, talking.letter("p1", "p0", message, 1)) is not None
     assert inbox.gone == {}
+    assert sum(inbox._bytes.values()) <= room
+    full = talking.inbox("p0")
+    for step in (1, 2, 3):
+        for message in kinds:
+            full.deliver(talking.letter("p1", "p0", message, step))
+    assert full.gone == {"p1": Drop.BROKE_RULES}
+    assert sum(full._bytes.values()) <= room
+    assert said(full, talking.letter("p2", "p0", kinds[0], 1)) is not None, "nobody else pays for it"
+    for message in kinds:
+        assert inbox.collect(Wait((type(message),), ("p1",), 1, 1)).messages
+    for message in kinds:
+        assert said(inbox, talking.letter("p1", "p0", message, 2)) is not None
+    assert inbox.gone == {}
+
+
+@pytest.mark.parametrize("protocol", REGISTRY)
+def test_no_sender_can_leave_more_unread_than_one_message_of_each_kind(protocol):
+    codec = Codec(REGISTRY[protocol].messages, 100, 100_000)
+    assert codec.room <= sum(kind.limit(100, 100_000) for kind in REGISTRY[protocol].messages) + 1024
+    if REGISTRY[protocol].server:
+        assert codec.room < 2**22, "a few megabytes, for a hundred thousand parameters"
+
+
+# --- mail of the next round ----------------------------------------------------------------------------------------
+
+
+def test_mail_of_the_next_round_is_kept_once_authenticated_and_in_bounds(post):
+    early = Early(300)
+    inbox = post.inbox(SERVER, early=early)
+    ahead = post.letter("p0", SERVER, fedavg.Here(), number=2)
+    assert inbox.deliver(ahead).discarded == "kept for the next round"
+    assert inbox.deliver(ahead).discarded == "kept for the next round"
+    forged = post.codec.read(post.letter("p0", SERVER, fedavg.Here()))
+    forged = pack(replace(forged, address=replace(forged.address, round=2)))
+    assert inbox.deliver(forged).discarded == "not authentic"
+    assert inbox.deliver(post.letter("p0", SERVER, fedavg.Here(), number=3)).discarded == "from another round"
+    for step in range(100):
+        inbox.deliver(post.sealed("p1", SERVER, "Plain", bytes(40), step=step, number=2))
+    assert inbox.gone == {}, "this round has nothing against them"
+    assert sum(len(data) for place, data in early.kept.items() if place.sender == "p1") <= 300
+    assert early.take()[0] == ahead
+    assert early.take() == []
+
+
+def test_mail_of_the_next_round_is_lost_on_those_who_keep_none(post):
+    inbox = post.inbox(SERVER)
+    assert inbox.deliver(post.letter("p0", SERVER, fedavg.Here(), number=2)).discarded == "from another round"
 
 
 def test_an_envelope_that_is_too_long_is_refused_before_it_is_decoded(post, monkeypatch):
@@ -346,7 +431,7 @@ def test_an_envelope_that_is_too_long_is_refused_before_it_is_decoded(post, monk
     with pytest.raises(WireError, match="more than any message"):
         post.codec.read(bytes(longest + 1))
     inbox = post.inbox(SERVER)
-    assert inbox.deliver(bytes(longest + 1)) is None
+    assert said(inbox, bytes(longest + 1)) is None
     assert inbox.discarded == {"not an envelope": 1}
 
 
@@ -366,8 +451,8 @@ def test_a_message_that_is_too_long_is_refused_before_it_is_decoded():
 
 def test_the_longest_names_and_messages_still_fit():
     names = tuple(f"{place}".ljust(64, "x") for place in range(3))
-    post = Post(Federation("fedavg", names, 3))
-    limit = max(kind.limit(3, post.federation.suites[names[0]].ring.length) for kind in REGISTRY["fedavg"].messages)
+    post = Mailroom(Simulation.of("fedavg", names, 3, seed=0))
+    limit = max(kind.limit(3, post.simulation.agreement.ring().length) for kind in REGISTRY["fedavg"].messages)
     data = post.sealed(names[0], SERVER, "Plain", bytes(limit), step=2**32)
     assert post.codec.read(data).address.sender == names[0]
 
@@ -438,18 +523,18 @@ LEFT_OUT = {
     "a vector beyond any limit": (fields(secagg.MaskedInput, vector=vector_of(lambda _: 100_000)), Drop.SILENT),
     "no vector": (fields(secagg.MaskedInput, vector=vector_of(lambda _: 0)), Drop.MALFORMED),
     "half an entry": (fields(secagg.MaskedInput, vector=vector_of(lambda size: size - 1)), Drop.MALFORMED),
-    "the server's message": (on(secagg.MaskedInput, lambda *_: Sum(b"\xf8", memoryview(bytes(20)))), Drop.SILENT),
+    "the server's message": (on(secagg.MaskedInput, lambda *_: Sum(b"\xf8", memoryview(bytes(20)))), Drop.BROKE_RULES),
 }
 """What p1 does wrong before its vector counts, and what the server notes about it."""
 
 
 @pytest.mark.parametrize("what", LEFT_OUT)
-def test_a_client_that_breaks_the_rules_early_is_left_out(what, bent_federation, updates_for, play, ring_mean):
+def test_a_client_that_breaks_the_rules_early_is_left_out(what, bent_simulation, updates_for, play, ring_mean):
     change, reason = LEFT_OUT[what]
-    federation, updates = bent_federation("secagg", PARTIES, 3, "p1", change), updates_for(PARTIES, 3)
+    federation, updates = bent_simulation("secagg", PARTIES, 3, "p1", change), updates_for(PARTIES, 3)
     ended = play(federation, updates)
     assert ended.error is None
-    assert ended.simulation.tasks[SERVER].link.dropped == {"p1": reason}
+    assert ended.played.rounds[SERVER].link.dropped == {"p1": reason}
     assert ended.outcome.contributors == ("p0", "p2", "p3", "p4")
     expected = ring_mean(federation, updates, ended.outcome.contributors)
     for party in ("p0", "p2", "p3", "p4"):
@@ -469,13 +554,13 @@ COUNTED = {
 
 @pytest.mark.parametrize("what", COUNTED)
 def test_a_client_that_breaks_the_rules_late_is_counted_but_not_needed(
-    what, bent_federation, updates_for, play, ring_mean
+    what, bent_simulation, updates_for, play, ring_mean
 ):
     change, reason = COUNTED[what]
-    federation, updates = bent_federation("secagg", PARTIES, 3, "p1", change), updates_for(PARTIES, 3)
+    federation, updates = bent_simulation("secagg", PARTIES, 3, "p1", change), updates_for(PARTIES, 3)
     ended = play(federation, updates)
     assert ended.error is None
-    assert ended.simulation.tasks[SERVER].link.dropped == ({} if reason is None else {"p1": reason})
+    assert ended.played.rounds[SERVER].link.dropped == ({} if reason is None else {"p1": reason})
     assert ended.outcome.contributors == PARTIES
     for party in PARTIES:
         np.testing.assert_array_equal(ended.outcome.average[party], ring_mean(federation, updates, PARTIES))
@@ -484,10 +569,10 @@ def test_a_client_that_breaks_the_rules_late_is_counted_but_not_needed(
 @pytest.mark.parametrize(
     "share", [b"x" * 109, b"", b"x" * 27, bytes(28)], ids=["garbage", "nothing", "too short", "no plaintext"]
 )
-def test_sealed_shares_that_do_not_open_make_their_receivers_abort(share, bent_federation, updates_for, play):
+def test_sealed_shares_that_do_not_open_make_their_receivers_abort(share, bent_simulation, updates_for, play):
     """Paper 003, Unmasking: "If any of the decryption operation fail, abort". Each of them says whose fault it was."""
     change = fields(secagg.ShareKeys, sealed=values(lambda _: share))
-    ended = play(bent_federation("secagg", PARTIES, 3, "p1", change), updates_for(PARTIES, 3))
+    ended = play(bent_simulation("secagg", PARTIES, 3, "p1", change), updates_for(PARTIES, 3))
     assert isinstance(ended.error, NotEnough)
     assert (ended.error.have, ended.error.need) == (1, 4)
     assert ended.error.missing == dict.fromkeys(("p0", "p2", "p3", "p4"), Drop.ABORTED)
@@ -496,18 +581,18 @@ def test_sealed_shares_that_do_not_open_make_their_receivers_abort(share, bent_f
         assert (errors[party].peer, errors[party].reason) == ("p1", Drop.BAD_SHARE)
 
 
-def test_a_sealed_share_for_somebody_else_makes_its_receiver_abort(bent_federation, updates_for, play):
+def test_a_sealed_share_for_somebody_else_makes_its_receiver_abort(bent_simulation, updates_for, play):
     """Two envelopes are swapped, so each opens with the wrong key."""
     change = fields(secagg.ShareKeys, sealed=lambda old: old | {0: old[2], 2: old[0]})
-    federation = bent_federation("secagg", PARTIES, 3, "p1", change, threshold=3)
+    federation = bent_simulation("secagg", PARTIES, 3, "p1", change, threshold=3)
     ended = play(federation, updates_for(PARTIES, 3))
     assert ended.error is None
     assert {party: error.peer for party, error in ended.errors().items()} == {"p0": "p1", "p2": "p1"}
 
 
-def test_one_garbage_share_costs_one_receiver(bent_federation, updates_for, play, ring_mean):
+def test_one_garbage_share_costs_one_receiver(bent_simulation, updates_for, play, ring_mean):
     change = fields(secagg.ShareKeys, sealed=lambda old: old | {0: b"x" * 109})
-    federation, updates = bent_federation("secagg", PARTIES, 3, "p1", change), updates_for(PARTIES, 3)
+    federation, updates = bent_simulation("secagg", PARTIES, 3, "p1", change), updates_for(PARTIES, 3)
     ended = play(federation, updates)
     assert ended.outcome.contributors == PARTIES, "all vectors were in before anybody looked at the shares"
     assert ended.outcome.average.keys() == {"p1", "p2", "p3", "p4"}
@@ -521,13 +606,13 @@ WRONG = {"zeros": bytes(33), "wrong": b"\x00" + b"\x07" * 32, "not in the field"
 
 @pytest.mark.parametrize("share", WRONG)
 @pytest.mark.parametrize("whose", [0, 1, 2, 4])
-def test_a_wrong_share_is_found_out_if_there_are_others(share, whose, bent_federation, updates_for, play, ring_mean):
+def test_a_wrong_share_is_found_out_if_there_are_others(share, whose, bent_simulation, updates_for, play, ring_mean):
     """Five hold shares of each seed and four are enough, so the secret is tried without each of them."""
     change = fields(secagg.Unmask, seeds=lambda old: old | {whose: WRONG[share]})
-    federation, updates = bent_federation("secagg", PARTIES, 3, "p1", change), updates_for(PARTIES, 3)
+    federation, updates = bent_simulation("secagg", PARTIES, 3, "p1", change), updates_for(PARTIES, 3)
     ended = play(federation, updates)
     assert ended.error is None
-    assert ended.simulation.tasks[SERVER].link.dropped == {"p1": Drop.BAD_SHARE}
+    assert ended.played.rounds[SERVER].link.dropped == {"p1": Drop.BAD_SHARE}
     assert ended.outcome.contributors == PARTIES
     for party in PARTIES:
         np.testing.assert_array_equal(ended.outcome.average[party], ring_mean(federation, updates, PARTIES))
@@ -536,39 +621,39 @@ def test_a_wrong_share_is_found_out_if_there_are_others(share, whose, bent_feder
 @pytest.mark.parametrize("share", WRONG)
 @pytest.mark.parametrize("whose", [0, 1, 4])
 def test_a_wrong_share_without_others_ends_the_round_and_never_in_a_wrong_sum(
-    share, whose, bent_federation, updates_for, play
+    share, whose, bent_simulation, updates_for, play
 ):
     """With all five needed it is clear that the secret is wrong, but not whose share of it was."""
     change = fields(secagg.Unmask, seeds=lambda old: old | {whose: WRONG[share]})
-    ended = play(bent_federation("secagg", PARTIES, 3, "p1", change, threshold=5), updates_for(PARTIES, 3))
+    ended = play(bent_simulation("secagg", PARTIES, 3, "p1", change, threshold=5), updates_for(PARTIES, 3))
     assert isinstance(ended.error, TacitError)
     assert f"p{whose}" in str(ended.error)
     assert all("server: aborted" in str(error) for party, error in ended.errors().items() if party != SERVER)
 
 
 @pytest.mark.parametrize("threshold", [3, 4])
-def test_a_wrong_share_of_a_key(threshold, bent_federation, updates_for, play, ring_mean):
+def test_a_wrong_share_of_a_key(threshold, bent_simulation, updates_for, play, ring_mean):
     """p4 delivers no vector, so its key is recovered instead of its seed, and p1 gives a wrong share of it."""
     change = fields(secagg.Unmask, keys=values(lambda _: bytes(33)))
     lost = [{"action": "drop", "party": "p4", "message": "MaskedInput"}]
-    federation = bent_federation("secagg", PARTIES, 3, "p1", change, faults=lost, threshold=threshold)
+    federation = bent_simulation("secagg", PARTIES, 3, "p1", change, faults=lost, threshold=threshold)
     updates = updates_for(PARTIES, 3)
     ended = play(federation, updates)
     if threshold == 3:
         assert ended.outcome.contributors == PARTIES[:4]
         np.testing.assert_array_equal(ended.outcome.average["p0"], ring_mean(federation, updates, PARTIES[:4]))
-        assert ended.simulation.tasks[SERVER].link.dropped["p1"] == Drop.BAD_SHARE
+        assert ended.played.rounds[SERVER].link.dropped["p1"] == Drop.BAD_SHARE
     else:
         assert isinstance(ended.error, TacitError)
         assert "p4" in str(ended.error)
 
 
-def test_a_wrong_commitment_ends_the_round_and_names_its_owner(bent_federation, updates_for, play):
+def test_a_wrong_commitment_ends_the_round_and_names_its_owner(bent_simulation, updates_for, play):
     change = fields(secagg.ShareKeys, commitment=lambda _: bytes(32))
-    ended = play(bent_federation("secagg", PARTIES, 3, "p1", change), updates_for(PARTIES, 3))
+    ended = play(bent_simulation("secagg", PARTIES, 3, "p1", change), updates_for(PARTIES, 3))
     assert isinstance(ended.error, TacitError)
     assert "p1" in str(ended.error)
-    assert ended.simulation.tasks[SERVER].link.dropped.keys() <= {"p1"}, "no holder is blamed"
+    assert ended.played.rounds[SERVER].link.dropped.keys() <= {"p1"}, "no holder is blamed"
 
 
 UNUSABLE = {
@@ -579,17 +664,17 @@ UNUSABLE = {
 
 
 @pytest.mark.parametrize("what", UNUSABLE)
-def test_unusable_keys_that_are_well_signed_end_cleanly(what, bent_federation, updates_for, play):
-    ended = play(bent_federation("secagg", PARTIES, 3, "p1", UNUSABLE[what]), updates_for(PARTIES, 3))
-    assert not ended.simulation.waiting
+def test_unusable_keys_that_are_well_signed_end_cleanly(what, bent_simulation, updates_for, play):
+    ended = play(bent_simulation("secagg", PARTIES, 3, "p1", UNUSABLE[what]), updates_for(PARTIES, 3))
+    assert not ended.played.waiting
     assert ended.error is None or isinstance(ended.error, TacitError)
     if ended.outcome is not None:
         assert "p1" not in ended.outcome.contributors
 
 
 @pytest.mark.parametrize("what", UNUSABLE)
-def test_unusable_keys_that_are_well_signed_are_blamed_on_who_made_them(what, bent_federation, updates_for, play):
-    ended = play(bent_federation("secagg", PARTIES, 3, "p1", UNUSABLE[what]), updates_for(PARTIES, 3))
+def test_unusable_keys_that_are_well_signed_are_blamed_on_who_made_them(what, bent_simulation, updates_for, play):
+    ended = play(bent_simulation("secagg", PARTIES, 3, "p1", UNUSABLE[what]), updates_for(PARTIES, 3))
     if ended.outcome is not None:
         assert ended.outcome.contributors == ("p0", "p2", "p3", "p4")
     for party in ("p0", "p2", "p3", "p4"):
@@ -600,7 +685,7 @@ def test_unusable_keys_that_are_well_signed_are_blamed_on_who_made_them(what, be
 class FirstTwo(Everyone, frozen=True):
     """A crooked server's policy: it drops all but two of those that delivered."""
 
-    def settle(self, delivered, entropy):
+    def choose(self, delivered, entropy):
         del entropy
         return delivered[:2]
 
@@ -608,10 +693,10 @@ class FirstTwo(Everyone, frozen=True):
 def test_a_server_and_one_client_cannot_single_out_another(updates_for, play):
     """With a threshold of 4 in 5, a sum is safe from a server and 2·4 − 5 − 1 clients only if it is over 4 or more."""
 
-    async def crooked(link, config, suite, state):
-        return await secagg.server(link, replace(config, participation=FirstTwo()), suite, state)
+    async def crooked(link, terms, suite, state):
+        return await secagg.server(link, dataclasses.replace(terms, policy=FirstTwo()), suite, state)
 
-    federation = Federation("secagg", PARTIES, 3, stand_ins={SERVER: crooked}, threshold=4)
+    federation = Simulation.of("secagg", PARTIES, 3, stand_ins={SERVER: crooked}, threshold=4, seed=0)
     ended = play(federation, updates_for(PARTIES, 3))
     assert ended.outcome is None, f"p1 subtracts its own vector from the sum over {ended.outcome.contributors}"
 
@@ -659,7 +744,7 @@ FIELDS = [
 @pytest.mark.filterwarnings("ignore::tacit.ClippedWarning")  # what ADMM makes of garbage does not fit the ring
 @pytest.mark.parametrize(("protocol", "kind", "field"), FIELDS)
 def test_a_garbled_field_ends_in_a_right_average_or_cleanly(
-    protocol, kind, field, bent_federation, updates_for, play, ring_mean
+    protocol, kind, field, bent_simulation, updates_for, play, ring_mean
 ):
     parties, tried = ("p0", "p1", "p2", "p3"), 0
     updates = updates_for(parties, 3)
@@ -675,9 +760,9 @@ def test_a_garbled_field_ends_in_a_right_average_or_cleanly(
                 sent.append(replace(message, **{field: new[nth]}))
                 return sent[-1]
 
-            federation = bent_federation(protocol, parties, 3, party, change)
+            federation = bent_simulation(protocol, parties, 3, party, change)
             ended = play(federation, updates)
-            assert not ended.simulation.waiting
+            assert not ended.played.waiting
             if not sent:
                 break
             tried += 1

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit.audit.linear import Glance, RowSpace, rational, smallest_class
-from tacit.core.forms import Form
+from tacit.audit.linear import RowSpace, SmallRowSpace, rational, smallest_class
+from tacit.audit.symbolic.forms import Form
 
 PARTIES, MASKS = 5, 4
 INPUTS = [("input", f"p{i}", 0) for i in range(PARTIES)]
@@ -27,7 +27,7 @@ def row_of(form):
 @given(st.lists(forms, max_size=9))
 @settings(deadline=None, max_examples=150)
 def test_a_glance_sees_what_the_proof_proves(known):
-    glance, space = Glance(known, INPUTS), RowSpace(known, INPUTS)
+    glance, space = SmallRowSpace(known, INPUTS), RowSpace(known, INPUTS)
     proved = {unknown for unknown in space.exposed() if unknown in INPUTS}
     assert set(glance.exposed()) == proved
     rows = [row_of(form) for form in known]
@@ -51,7 +51,7 @@ def test_a_recipe_adds_up_to_its_victim(known):
 @settings(deadline=None, max_examples=60)
 def test_what_is_known_of_inputs_alone_has_the_rank_that_masks_leave(known):
     rows = [row_of(form) for form in known]
-    glance = Glance(known, INPUTS)
+    glance = SmallRowSpace(known, INPUTS)
     # The part of the row space without masks: the rank of all less the rank of the masks' columns.
     masks_only = [row[PARTIES:] for row in rows]
     assert len(glance.rows) == rank(rows) - rank(masks_only)

@@ -21,15 +21,15 @@ def test_batches_keep_their_promise_whatever_drops_out_and_whenever(policy: Batc
     somebody = st.sets(st.integers(0, users - 1), max_size=3)
     for _ in range(data.draw(st.integers(1, 8))):
         absent, late = data.draw(somebody), data.draw(somebody)
-        asked = policy.select([i for i in range(users) if i not in absent], counts, entropy)
-        summed = policy.settle([i for i in asked if i not in late], entropy)
+        asked = policy.ask([i for i in range(users) if i not in absent], counts, entropy)
+        summed = policy.choose([i for i in asked if i not in late], entropy)
         assert len(asked) in (0, policy.per_round)
         assert not summed or policy.allows(summed)
         row = np.zeros(users, dtype=np.int64)
         row[summed] = 1
         counts += row
         rows.append(row)
-        history.record([str(i) for i in summed])
+        history = history.and_then([str(i) for i in summed])
         assert not summed or history.would_keep([str(i) for i in summed]) == multi_round_privacy(rows)
     assert multi_round_privacy(rows) >= policy.privacy
 
@@ -42,7 +42,7 @@ def test_clients_refuse_every_set_with_a_broken_batch(policy: Batches, data: st.
     members = [set(range(i, i + policy.privacy)) for i in range(0, users, policy.privacy)]
     whole = set().union(*(batch for batch in members if batch <= chosen))
     assert policy.allows(chosen) == (chosen == whole and 2 <= len(chosen) <= policy.per_round)
-    kept = policy.settle(sorted(i for i in chosen if 0 <= i < users), SeededEntropy("any"))
+    kept = policy.choose(sorted(i for i in chosen if 0 <= i < users), SeededEntropy("any"))
     assert kept == (sorted(whole) if 2 <= len(whole) <= policy.per_round else [])
     for gone in kept:
         assert not policy.allows([i for i in kept if i != gone])
@@ -54,7 +54,7 @@ def test_with_everyone_present_nobody_gets_ahead(policy: Batches, data: st.DataO
     users, entropy = policy.users or 0, SeededEntropy("fair", data.draw(st.integers(0, 99)))
     counts = np.zeros(users, dtype=np.int64)
     for _ in range(12):
-        counts[policy.select(range(users), counts, entropy)] += 1
+        counts[policy.ask(range(users), counts, entropy)] += 1
         assert np.ptp(counts) <= 1
 
 
@@ -67,9 +67,9 @@ def test_a_partition_is_batches_as_large_as_a_round(size: int, absent: int, data
     counts = np.repeat(
         np.array(data.draw(st.lists(st.integers(0, 3), min_size=users // size, max_size=users // size))), size
     )
-    asked = one.select(present, counts, SeededEntropy("p"))
-    assert asked == other.select(present, counts, SeededEntropy("p"))
-    assert one.settle(asked, SeededEntropy("p")) == asked
+    asked = one.ask(present, counts, SeededEntropy("p"))
+    assert asked == other.ask(present, counts, SeededEntropy("p"))
+    assert one.choose(asked, SeededEntropy("p")) == asked
     assert one.allows(asked) == other.allows(asked) == bool(asked)
     assert one.family_size() == users // size
 
@@ -80,11 +80,11 @@ def test_what_is_settled_is_what_clients_accept(present: list[int], size: int, s
     counts = np.zeros(30, dtype=np.int64)
     for policy in (Random(size), Sampled(size), Sampled(size, size + 3)):
         entropy = SeededEntropy("settle", seed)
-        asked = policy.select(present, counts, entropy)
+        asked = policy.ask(present, counts, entropy)
         assert set(asked) <= set(present)
         assert bool(asked) == (len(present) >= size)
         assert len(asked) <= policy.most(30)
-        summed = policy.settle(asked, entropy)
+        summed = policy.choose(asked, entropy)
         assert bool(summed) == (len(asked) >= policy.least)
         assert not summed or policy.allows(summed)
 

@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 
 import tacit
+from tacit.core.entropy import SeededEntropy
 from tacit.core.suite import Update
 from tacit.designs import groups
+from tacit.drivers.simulator import Simulation
 from tacit.protocols import admm
 
 N, D = 9, 50
@@ -17,7 +19,7 @@ MEAN = np.mean(list(VECTORS.values()), axis=0)
 
 
 def run(**options):
-    federation = tacit.Federation("admm", PARTIES, D, record=True, **options)
+    federation = Simulation.of("admm", PARTIES, D, record=True, seed=0, **options)
     return federation, federation.average(UPDATES)
 
 
@@ -39,8 +41,8 @@ def test_the_first_iterate_is_that_of_the_paper():
     """Written out from Equations 4 to 6 with the λ⁰ that the peers drew."""
     rho = 0.5
     _, outcome = run(rho=rho, iterations=1, bits=64)
-    replay = tacit.Federation("admm", PARTIES, D, rho=rho, iterations=1, bits=64)
-    lambdas = [replay.suites[party].entropy.uniform("lambda0", D) for party in PARTIES]
+    replay = Simulation.of("admm", PARTIES, D, rho=rho, iterations=1, bits=64, seed=0)
+    lambdas = [SeededEntropy(replay.seed_of(party, 1)).secret_vector("lambda0", D) for party in PARTIES]
     x = [(2 * VECTORS[party] - lambda_) / (2 + rho) for party, lambda_ in zip(PARTIES, lambdas, strict=True)]
     z = np.mean([x_k + lambda_ / rho for x_k, lambda_ in zip(x, lambdas, strict=True)], axis=0)
     np.testing.assert_allclose(outcome.average["p3"], z, atol=1e-12)
@@ -64,25 +66,25 @@ def test_peers_meet_only_in_their_groups():
     pattern = groups(N, 3)
     for passed in outcome.transcript:
         address = passed.envelope.address
-        if address.kind == "Share":
+        if address.kind == "GroupPart":
             pair = {PARTIES.index(address.sender), PARTIES.index(address.to)}
             assert any(pair <= set(group) for group in pattern.partitions[address.step - 1])
     met = [
         (p.envelope.address.sender, p.envelope.address.to)
         for p in outcome.transcript
-        if p.envelope.address.kind == "Share"
+        if p.envelope.address.kind == "GroupPart"
     ]
     assert len(met) == len(set(met)), "nobody meets twice within the gap"
 
 
 def test_masked_shares_are_uniform():
     updates = {party: Update(np.zeros(D)) for party in PARTIES}
-    federation = tacit.Federation("admm", PARTIES, D, record=True, masked=True, lambda0=(0.0, 0.0))
+    federation = Simulation.of("admm", PARTIES, D, record=True, masked=True, lambda0=(0.0, 0.0), seed=0)
     outcome = federation.average(updates)
     seen = [
         np.frombuffer(message.vector, dtype="<u4")
-        for address, message in federation.opened(outcome.transcript, "p0")
-        if isinstance(message, admm.Share) and address.to == "p0"
+        for address, message in outcome.transcript.opened("p0")
+        if isinstance(message, admm.GroupPart) and address.to == "p0"
     ]
     assert len(seen) == 4 * 2
     assert np.count_nonzero(np.concatenate(seen) == 0) == 0
@@ -91,7 +93,7 @@ def test_masked_shares_are_uniform():
 
 def test_iterations_default_to_what_the_pattern_protects():
     federation, _ = run()
-    assert federation.config.iterations == groups(N, 3).gap == 4
+    assert federation.agreement.terms.iterations == groups(N, 3).gap == 4
     _, outcome = run(group_size=None, masked=True)
     np.testing.assert_allclose(outcome.average["p0"], MEAN, atol=1e-5)
 

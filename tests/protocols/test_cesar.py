@@ -7,10 +7,12 @@ import pytest
 
 import tacit
 from tacit.core.suite import Update
+from tacit.crypto.masks import words
 from tacit.designs import graphs
 from tacit.drivers.faults import Fault
+from tacit.drivers.simulator import Simulation
 from tacit.protocols import cesar
-from tacit.protocols.gossip import drawn, mixed
+from tacit.protocols.shapes.neighbourhood import drawn_entries, mixed
 from tacit.vectors import indices
 from tacit.vectors.fixedpoint import FixedPoint
 from tacit.vectors.sparsify import beta, topk_mask
@@ -25,23 +27,30 @@ IRREGULAR = nx.Graph([(i, (i + 1) % N) for i in range(N)] + [(0, 3), (0, 5), (0,
 
 
 def run(graph=GRAPH, faults=(), updates=UPDATES, **options):
-    federation = tacit.Federation(
-        "cesar", PARTIES, len(next(iter(updates.values())).vector), graph=graph, faults=faults, record=True, **options
+    federation = Simulation.of(
+        "cesar",
+        PARTIES,
+        len(next(iter(updates.values())).vector),
+        graph=graph,
+        faults=faults,
+        record=True,
+        seed=0,
+        **options,
     )
     return federation, federation.average(updates)
 
 
-def selections(federation, outcome, sparsifier, share):
+def selections(outcome, sparsifier, share):
     """Returns everybody's I_i, from what was sent."""
     found = {}
     for party in PARTIES:
-        for address, message in federation.opened(outcome.transcript, party):
+        for address, message in outcome.transcript.opened(party):
             if isinstance(message, cesar.Selection):
                 i = PARTIES.index(address.sender)
                 if sparsifier == "topk":
                     found[i] = indices.decode_mask(message.indices, D)
                 else:
-                    found[i] = drawn(federation.suites["p0"].words, sparsifier, message.indices, D, share)
+                    found[i] = drawn_entries(words, sparsifier, message.indices, D, share)
     return found
 
 
@@ -66,8 +75,8 @@ def d_psgd(graph, masks, s, heard=None):
 @pytest.mark.parametrize("sparsifier", ["random", "topk"])
 @pytest.mark.parametrize("s", [1, 2, 3])
 def test_equals_d_psgd_on_the_same_sets_bit_for_bit(graph, sparsifier, s):
-    federation, outcome = run(graph, share=0.4, sparsifier=sparsifier, masking=s)
-    masks = selections(federation, outcome, sparsifier, 0.4)
+    _federation, outcome = run(graph, share=0.4, sparsifier=sparsifier, masking=s)
+    masks = selections(outcome, sparsifier, 0.4)
     expected = d_psgd(graph, masks, s)
     for party in PARTIES:
         np.testing.assert_array_equal(outcome.average[party], expected[party])
@@ -75,14 +84,14 @@ def test_equals_d_psgd_on_the_same_sets_bit_for_bit(graph, sparsifier, s):
 
 
 def test_irregular_graphs_mix_by_metropolis_weights():
-    federation, outcome = run(IRREGULAR, share=0.5)
-    expected = d_psgd(IRREGULAR, selections(federation, outcome, "random", 0.5), 1)
+    _federation, outcome = run(IRREGULAR, share=0.5)
+    expected = d_psgd(IRREGULAR, selections(outcome, "random", 0.5), 1)
     for party in PARTIES:
         np.testing.assert_array_equal(outcome.average[party], expected[party])
 
 
 def test_repeated_rounds_reach_the_average():
-    federation = tacit.Federation("cesar", PARTIES, D, graph=IRREGULAR, share=0.7, bits=64)
+    federation = Simulation.of("cesar", PARTIES, D, graph=IRREGULAR, share=0.7, bits=64, seed=0)
     vectors = dict(VECTORS)
     for _ in range(150):
         vectors = federation.average({party: Update(vector) for party, vector in vectors.items()}).average
@@ -91,8 +100,8 @@ def test_repeated_rounds_reach_the_average():
 
 
 def test_topk_selects_the_largest_and_random_the_share():
-    federation, outcome = run(share=0.25, sparsifier="topk")
-    masks = selections(federation, outcome, "topk", 0.25)
+    _federation, outcome = run(share=0.25, sparsifier="topk")
+    masks = selections(outcome, "topk", 0.25)
     for i, party in enumerate(PARTIES):
         np.testing.assert_array_equal(masks[i], topk_mask(np.abs(VECTORS[party]), 0.25))
 
@@ -115,10 +124,10 @@ def test_no_index_metadata_with_random_subsampling():
 def test_every_masked_model_is_uniform_whatever_is_in_it():
     """All vectors are zero, so what arrives is the masks: no entry is sent bare, and none twice the same."""
     updates = {party: Update(np.zeros(D)) for party in PARTIES}
-    federation, outcome = run(updates=updates, share=0.5)
+    _federation, outcome = run(updates=updates, share=0.5)
     seen = []
     for party in PARTIES:
-        for address, message in federation.opened(outcome.transcript, party):
+        for address, message in outcome.transcript.opened(party):
             if isinstance(message, cesar.Masked) and address.to == party:
                 seen.append(np.frombuffer(message.vector, dtype="<u4"))
     entries = np.concatenate(seen)
@@ -131,10 +140,10 @@ def test_every_masked_model_is_uniform_whatever_is_in_it():
 def test_masks_are_fresh_for_each_receiver():
     """p0 sends zeros to all its neighbours; no two of the masked models share an entry."""
     updates = {party: Update(np.zeros(D)) for party in PARTIES}
-    federation, outcome = run(graphs.complete(N), updates=updates)
+    _federation, outcome = run(graphs.complete(N), updates=updates)
     sent = [
         np.frombuffer(message.vector, dtype="<u4")
-        for address, message in federation.opened(outcome.transcript, "p0")
+        for address, message in outcome.transcript.opened("p0")
         if isinstance(message, cesar.Masked) and address.sender == "p0"
     ]
     assert len(sent) == N - 1
@@ -146,8 +155,8 @@ def test_a_lost_message_costs_one_edge_or_one_receiver_and_nothing_else(kind):
     sender, receiver = 0, sorted(GRAPH[0])[0]
     fault = Fault(action="drop", party=PARTIES[sender], to=PARTIES[receiver], message=kind)
     federation, outcome = run(faults=[fault], share=0.5)
-    heard = {party: set(federation.last.tasks[party].average.contributors) - {party} for party in PARTIES}
-    expected = d_psgd(GRAPH, selections(federation, outcome, "random", 0.5), 1, heard)
+    heard = {party: set(federation.last.endings[party].contributors) - {party} for party in PARTIES}
+    expected = d_psgd(GRAPH, selections(outcome, "random", 0.5), 1, heard)
     for party in PARTIES:
         np.testing.assert_array_equal(outcome.average[party], expected[party])
     untouched = [i for i in range(N) if i not in (sender, receiver)]
@@ -160,12 +169,12 @@ def test_a_dropped_neighbour_is_left_out_and_the_round_redone():
     federation, outcome = run(faults=[fault], share=0.5)
     assert "p0" not in outcome.average
     for k in sorted(GRAPH[victim]):
-        contributors = federation.last.tasks[PARTIES[k]].average.contributors
+        contributors = federation.last.endings[PARTIES[k]].contributors
         assert set(contributors) == {PARTIES[k]} | {PARTIES[i] for i in GRAPH[k] if i != victim}
     redone = [
         address
         for k in GRAPH[victim]
-        for address, message in federation.opened(outcome.transcript, PARTIES[k])
+        for address, message in outcome.transcript.opened(PARTIES[k])
         if isinstance(message, cesar.Masked) and address.step == 2 and address.to == PARTIES[k]
     ]
     assert len(redone) == sum(GRAPH.degree(k) - 1 for k in GRAPH[victim])
@@ -175,17 +184,17 @@ def test_nobody_releases_twice_to_the_same_receiver():
     """Whatever a receiver asks, a sender's self mask comes off for one attempt only."""
     k = sorted(GRAPH[0])[0]
     late = Fault(action="delay", party="p0", to=PARTIES[k], message="Masked", seconds=45)
-    federation, outcome = run(faults=[late], share=0.5)
+    _federation, outcome = run(faults=[late], share=0.5)
     for party in PARTIES:
         released = [
             address.to
-            for address, message in federation.opened(outcome.transcript, party)
+            for address, message in outcome.transcript.opened(party)
             if isinstance(message, cesar.Release) and address.sender == party
         ]
         assert len(released) == len(set(released))
     assert PARTIES[k] not in [
         address.to
-        for address, message in federation.opened(outcome.transcript, "p0")
+        for address, message in outcome.transcript.opened("p0")
         if isinstance(message, cesar.Release) and address.sender == "p0"
     ]
 
@@ -197,7 +206,7 @@ def test_never_fewer_than_the_masking_requirement():
     faults = [Fault(action="crash", party=PARTIES[i], step=4 + 1) for i in gone]
     federation, outcome = run(faults=faults, share=0.5)
     np.testing.assert_array_equal(outcome.average["p0"], VECTORS["p0"])
-    assert federation.last.tasks["p0"].average.contributors == ("p0",)
+    assert federation.last.endings["p0"].contributors == ("p0",)
 
 
 @pytest.mark.parametrize(
@@ -217,7 +226,7 @@ def test_never_fewer_than_the_masking_requirement():
 )
 def test_bad_settings_are_refused_with_what_would_work(options, complaint):
     with pytest.raises(tacit.ConfigError, match=complaint):
-        tacit.Federation("cesar", PARTIES, D, **{"graph": GRAPH, **options})
+        Simulation.of("cesar", PARTIES, D, seed=0, **{"graph": GRAPH, **options})
 
 
 # --- a receiver that lies ------------------------------------------------------------------------------------------

@@ -20,8 +20,8 @@ from tacit.crypto.keys import Identity
 from tacit.crypto.suite import RealSuite
 from tacit.designs import Batches
 from tacit.drivers.faults import Fault
-from tacit.drivers.federation import Federation
 from tacit.drivers.inbox import Inbox
+from tacit.drivers.simulator import Simulation
 from tacit.protocols import REGISTRY
 
 
@@ -58,7 +58,9 @@ class Setting:
             np.testing.assert_array_equal(average, expected)
 
     def federation(self, protocol, **more):
-        return Federation(protocol, names(self.parties), more.pop("entries", self.entries), **self.options, **more)
+        return Simulation.of(
+            protocol, names(self.parties), more.pop("entries", self.entries), **{"seed": 0, **self.options, **more}
+        )
 
 
 WEIGHTS = (1.0, 2.5, 1000.0, 0.25, 7.0)
@@ -167,7 +169,7 @@ def test_the_mean_is_that_of_the_real_numbers(honest, setting):
     federation, updates, out = honest
     weights = [updates[party].weight for party in out.contributors]
     expected = np.average([updates[party].vector for party in out.contributors], axis=0, weights=weights)
-    ring = federation.suites["p0"].ring
+    ring = federation.agreement.ring()
     tolerance = ring.resolution * len(weights) * ring.max_weight / sum(weights) + 1e-8 + setting.within
     np.testing.assert_allclose(out.average["p0"], expected, rtol=0, atol=tolerance)
 
@@ -230,7 +232,7 @@ def test_round_after_round(protocol, setting, updates_for, ring_mean):
     for number in range(1, 4):
         updates = updates_for(federation.parties, setting.entries, setting.weights, seed=number)
         out = federation.average(updates)
-        assert federation.round == number
+        assert federation.number == number
         assert out.average.keys() == set(federation.parties)
         setting.check(federation, updates, out, ring_mean)
         assert {address.round for address, _ in envelopes(out)} == {number}
@@ -245,8 +247,9 @@ def test_no_envelope_of_one_round_counts_in_another(protocol, updates_for):
     out = federation.average(updates_for(federation.parties, 4))
 
     def inbox(party, number):
-        link = Link(party, federation.parties, federation._session, number)
-        return Inbox(link, federation.suites[party], federation._codec, federation.everyone)
+        seat, agreement = federation.seats[party], federation.agreement
+        link = Link(party, agreement.parties, agreement.session, number)
+        return Inbox(link, seat.suite(number, bytes(32)), seat.codec, agreement.terms)
 
     for passed in out.transcript:
         address = passed.envelope.address
@@ -254,9 +257,9 @@ def test_no_envelope_of_one_round_counts_in_another(protocol, updates_for):
         forged = msgspec.structs.replace(address, round=2)
         renamed = msgspec.msgpack.encode(msgspec.structs.replace(passed.envelope, address=forged))
         then, now = inbox(address.to, 1), inbox(address.to, 2)
-        assert type(then.deliver(data)).__name__ == address.kind
-        assert now.deliver(data) is None
-        assert now.deliver(renamed) is None
+        assert type(then.deliver(data).message).__name__ == address.kind
+        assert now.deliver(data).message is None
+        assert now.deliver(renamed).message is None
         assert now.discarded == {"from another round": 1, "not authentic": 1}
         assert now.gone == {}
 
@@ -276,7 +279,7 @@ def test_what_is_sent_is_received(honest):
 @every_case
 def test_every_byte_on_the_wire_is_accounted_for(honest):
     federation, _, out = honest
-    for party in federation.everyone:
+    for party in federation.agreement.everyone:
         lengths = [
             len(msgspec.msgpack.encode(passed.envelope))
             for passed in out.transcript
@@ -288,13 +291,13 @@ def test_every_byte_on_the_wire_is_accounted_for(honest):
 @every_case
 def test_a_vector_takes_its_bits_on_the_wire_and_nothing_more(honest):
     federation, _, out = honest
-    ring = federation.suites["p0"].ring
-    carrying = {kind.__name__ for kind in federation.protocol.messages if kind.parameters}
+    ring = federation.agreement.ring()
+    carrying = {kind.__name__ for kind in federation.agreement.protocol.messages if kind.parameters}
     for party in federation.parties:
         vectors = [address for address, _ in envelopes(out) if address.sender == party and address.kind in carrying]
         sent = out.traffic.sent[party]["parameters"]
         assert sent <= len(vectors) * ring.length * ring.bits // 8
-        if federation.protocol.server:
+        if federation.agreement.protocol.server:
             assert sent == len(vectors) * ring.length * ring.bits // 8
         if party in out.contributors:
             assert vectors
@@ -373,15 +376,19 @@ def secrets(monkeypatch):
 
 def everything(federation, messages, outcome=None, error=None):
     """Returns all that anybody might print or log after a round, as text."""
-    simulation = federation.last
-    objects = [federation, federation.config, simulation, simulation.traffic, simulation.transcript, outcome]
-    objects += [*messages, *federation.states.values(), *federation.suites.values()]
-    for suite in federation.suites.values():
-        objects += [suite.ring, suite.entropy]
+    played = federation.last
+    objects = [federation, federation.agreement, played, played.transcript, outcome]
+    objects += [*messages, *federation.states.values(), *federation.seats.values(), *played.endings.values()]
+    objects += [*played.transcript.holdings.values(), played.transcript.passed, *played._journals.values()]
+    for journal in played._journals.values():
+        objects += journal.read()
     errors = [error]
-    for task in simulation.tasks.values():
-        objects += [task, task.link, task.inbox, task.wait, task.inbox.gone, task.inbox.discarded, task.run]
-        errors.append(task.error)
+    for seat in federation.seats.values():
+        objects += [seat.identity, seat.keys, seat.early]
+    for each in played.rounds.values():
+        objects += [each, each.begun, each.link, each.inbox, each.wait, each.inbox.gone, each.inbox.discarded]
+        objects += [each.suite, each.suite.ring, each.suite.entropy, each._run]
+        errors.append(each.error)
     texts = [text for item in objects for text in (repr(item), str(item))]
     for caught in errors:
         if caught is not None:
@@ -402,6 +409,7 @@ TROUBLE = {
     "a late crash": (Fault(action="crash", party="p1", step=5),),
     "too few left": tuple(Fault(action="silence", party=party) for party in names(4)),
     "no server": (Fault(action="crash", party=SERVER, step=8),),
+    "a restart": (Fault(action="restart", party="p1", step=3, seconds=2.0),),
     "corruption": (Fault(action="corrupt", party="p1"), Fault(action="corrupt", to="p2")),
 }
 
@@ -416,11 +424,13 @@ def test_no_secret_is_ever_shown(protocol, trouble, secrets, updates_for, play, 
     federation = plain_federation(protocol, record=True, faults=TROUBLE[trouble])
     updates = updates_for(federation.parties, 4)
     ended = play(federation, updates)
-    for suite in federation.suites.values():
-        secrets.add(suite.entropy._seed)
-    for party, update in updates.items():
-        secrets.add(update.vector.tobytes())
-        secrets.add(bytes(federation.suites[party].ring.pack(federation.suites[party].ring.encode(update))))
+    ring = federation.agreement.ring()
+    for party, each in ended.played.rounds.items():
+        secrets.add(each.suite.entropy._seed)
+        secrets.add(each.begun.seed)
+        if party != SERVER:
+            secrets.add(updates[party].vector.tobytes())
+            secrets.add(bytes(ring.pack(ring.encode(updates[party]))))
     assert len(secrets) > 20
     assert messages
     text = everything(federation, messages, ended.outcome, ended.error)
@@ -463,9 +473,9 @@ def examples(protocol):
         federation = setting.federation(protocol, record=True)
         rng = np.random.default_rng(0)
         out = federation.average({party: Update(rng.normal(size=setting.entries)) for party in federation.parties})
-        for party in federation.everyone:
-            for address, message in federation.opened(out.transcript, party):
-                found.setdefault(address.kind, (message, setting.parties, federation.suites["p0"].ring.length))
+        for party in federation.agreement.everyone:
+            for address, message in out.transcript.opened(party):
+                found.setdefault(address.kind, (message, setting.parties, federation.agreement.ring().length))
     return found
 
 
@@ -591,4 +601,4 @@ def test_the_entry_goes_by_its_own_name(protocol):
     assert entry.summary
     assert len({kind.__name__ for kind in entry.messages}) == len(entry.messages)
     with pytest.raises(TacitError):
-        Federation(protocol, names(5), 4, no_such_option=1)
+        Simulation.of(protocol, names(5), 4, no_such_option=1, seed=0)

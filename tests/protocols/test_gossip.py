@@ -8,6 +8,7 @@ import tacit
 from tacit.core.suite import Update
 from tacit.designs import graphs
 from tacit.drivers.faults import Fault
+from tacit.drivers.simulator import Simulation
 
 N, D = 8, 60
 PARTIES = tuple(f"p{i}" for i in range(N))
@@ -27,7 +28,7 @@ def test_one_round_mixes_by_metropolis_weights():
 
 @pytest.mark.parametrize("options", [{}, {"share": 0.5}, {"share": 0.5, "sparsifier": "topk"}])
 def test_rounds_agree(options):
-    federation = tacit.Federation("gossip", PARTIES, D, graph="ring", bits=64, **options)
+    federation = Simulation.of("gossip", PARTIES, D, graph="ring", bits=64, seed=0, **options)
     vectors = dict(VECTORS)
     for _ in range(200):
         vectors = federation.average({party: Update(vector) for party, vector in vectors.items()}).average

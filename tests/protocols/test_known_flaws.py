@@ -6,25 +6,29 @@ import numpy as np
 import pytest
 
 import tacit
+from tacit.audit.symbolic.forms import Form
+from tacit.audit.symbolic.simulation import SymbolicSimulation
 from tacit.audit.views import View
-from tacit.core.forms import Form
-from tacit.core.suite import SERVER, Update
+from tacit.core.suite import SERVER, Parties, Update
 from tacit.crypto.masks import add_masks
 from tacit.drivers.faults import PHASE, Fault
+from tacit.drivers.simulator import Simulation
 from tacit.protocols import REGISTRY, secagg
+from tacit.protocols.secagg import SECAGG
+from tacit.protocols.secagg.terms import Accord
 
 PARTIES = ("p0", "p1", "p2", "p3", "p4")
 SETTINGS = {"admm": {"masked": True, "group_size": None, "lambda0": (0.0, 0.0)}, "pushsum": {"masked": True}}
 
 
 def run(values=0.0, length=1000, **options):
-    federation = tacit.Federation("secagg", PARTIES, length, record=True, **options)
+    federation = Simulation.of("secagg", PARTIES, length, record=True, seed=0, **options)
     outcome = federation.average({party: Update(np.full(length, values)) for party in PARTIES})
     return federation, outcome
 
 
-def messages(federation, outcome, kind):
-    opened = federation.opened(outcome.transcript, SERVER)
+def messages(outcome, kind):
+    opened = outcome.transcript.opened(SERVER)
     return {address.sender: message for address, message in opened if isinstance(message, kind)}
 
 
@@ -42,8 +46,8 @@ def test_mask_prg_is_not_folded_to_32_bits():
 
 def test_mask_prg_is_not_one_value_for_all_entries():
     """Everybody's vector is zero, so what the server gets are the masks: uniform, and different at every entry."""
-    federation, outcome = run()
-    for message in messages(federation, outcome, secagg.MaskedInput).values():
+    _federation, outcome = run()
+    for message in messages(outcome, secagg.MaskedInput).values():
         entries = np.frombuffer(message.vector, dtype="<u4")
         assert len(np.unique(entries)) > 990
         assert abs(entries.astype(float).mean() / 2**32 - 0.5) < 0.05
@@ -55,15 +59,15 @@ def test_masks_differ_between_users_and_rounds():
     seen = [
         bytes(message.vector)
         for outcome in (first, second)
-        for message in messages(federation, outcome, secagg.MaskedInput).values()
+        for message in messages(outcome, secagg.MaskedInput).values()
     ]
     assert len(set(seen)) == 2 * len(PARTIES)
 
 
 def test_unmask_gives_one_kind_of_share_of_each_user():
     """Dropouts make both kinds of shares flow; never both kinds of the same user."""
-    federation, outcome = run(threshold=3, faults=[Fault(action="drop", party="p4", message="MaskedInput")])
-    shares = messages(federation, outcome, secagg.Unmask)
+    _federation, outcome = run(threshold=3, faults=[Fault(action="drop", party="p4", message="MaskedInput")])
+    shares = messages(outcome, secagg.Unmask)
     assert len(shares) == 4
     for share in shares.values():
         assert set(share.seeds) == {0, 1, 2, 3}
@@ -73,33 +77,32 @@ def test_unmask_gives_one_kind_of_share_of_each_user():
 def test_relayed_keys_are_signed():
     """The server cannot replace a key: the signature is over the key, the name, the round and the session."""
     federation, outcome = run()
-    advertised = messages(federation, outcome, secagg.AdvertiseKeys)["p1"]
-    terms = secagg.Terms(federation.last.tasks["p0"].link, federation.suites["p0"], federation.config)
-    federation.suites["p0"].verify("p1", terms.advertisement(1, advertised.c, advertised.s), advertised.signature)
+    advertised = messages(outcome, secagg.AdvertiseKeys)["p1"]
+    verify, link = federation.agreement.roster.verify, federation.last.rounds["p0"].link
+    accord = Accord(link, federation.last.rounds["p0"].suite, federation.agreement.terms)
+    verify("p1", accord.advertisement(1, advertised.c, advertised.s), advertised.signature)
     for statement in (
-        terms.advertisement(1, bytes(32), advertised.s),
-        terms.advertisement(1, advertised.c, bytes(32)),
-        terms.advertisement(2, advertised.c, advertised.s),
+        accord.advertisement(1, bytes(32), advertised.s),
+        accord.advertisement(1, advertised.c, bytes(32)),
+        accord.advertisement(2, advertised.c, advertised.s),
     ):
         with pytest.raises(tacit.PeerFault, match="bad signature"):
-            federation.suites["p0"].verify("p1", statement, advertised.signature)
-    terms.link.round += 1
+            verify("p1", statement, advertised.signature)
+    link.round += 1
     with pytest.raises(tacit.PeerFault, match="bad signature"):
-        federation.suites["p0"].verify("p1", terms.advertisement(1, advertised.c, advertised.s), advertised.signature)
+        verify("p1", accord.advertisement(1, advertised.c, advertised.s), advertised.signature)
 
 
 def test_shares_are_not_relayed_in_clear():
     """The server passes every share on, and can read only those that it is given in the end."""
-    federation, outcome = run(threshold=3, faults=[Fault(action="drop", party="p4", message="MaskedInput")])
+    _federation, outcome = run(threshold=3, faults=[Fault(action="drop", party="p4", message="MaskedInput")])
     given = [
         share
-        for message in messages(federation, outcome, secagg.Unmask).values()
+        for message in messages(outcome, secagg.Unmask).values()
         for share in (*message.seeds.values(), *message.keys.values())
     ]
     relayed = b"".join(
-        sealed
-        for message in messages(federation, outcome, secagg.ShareKeys).values()
-        for sealed in message.sealed.values()
+        sealed for message in messages(outcome, secagg.ShareKeys).values() for sealed in message.sealed.values()
     )
     assert len(given) == 20
     assert not any(share in relayed for share in given)
@@ -107,10 +110,10 @@ def test_shares_are_not_relayed_in_clear():
 
 def test_weights_are_not_sent_in_clear():
     """Every weight is an unknown of its own, and the server can tell none of them, only their sum."""
-    federation = tacit.Federation("secagg", PARTIES, 1, symbolic=True, record=True)
-    outcome = federation.average_unknowns()
+    symbolic = SymbolicSimulation(SECAGG, SECAGG.settings().bind(Parties(PARTIES)), 1)
+    outcome = symbolic.average_unknowns()
     seen = [passed.envelope for passed in outcome.transcript if passed.envelope.address.to == SERVER]
-    view = View(federation.world, [SERVER], dict(enumerate(seen)))
+    view = View(symbolic.world, symbolic.agreement.session, [SERVER], dict(enumerate(seen)))
     weights = [known.vector[-1] for known in view.vectors]
     everything = Form({("input", party, 1): 1 for party in PARTIES})
     alone = [form for form in weights if form.terms.keys() <= everything.terms.keys()]
@@ -121,7 +124,9 @@ def test_weights_are_not_sent_in_clear():
 def test_weights_leave_no_trace_in_message_sizes():
     sizes = []
     for weights in ([1, 1, 1, 1, 1], [1, 250, 3, 1000, 7]):
-        out = tacit.aggregate([np.ones(10)] * 5, "secagg", weights=weights, max_weight=1000.0, record=True)
+        out = tacit.aggregate(
+            [np.ones(10)] * 5, "secagg", weights=weights, max_weight=1000.0, weighted=True, record=True, seed=0
+        )
         sizes.append([(passed.envelope.address, len(passed.envelope.sealed)) for passed in out.transcript])
     assert sizes[0] == sizes[1]
 
@@ -142,11 +147,11 @@ def test_nobody_waits_without_end(protocol, missing):
     if missing not in REGISTRY[protocol].everyone(PARTIES):
         pytest.skip("there is no server in this protocol")
     faults = [Fault(action="silence", party=missing)]
-    federation = tacit.Federation(protocol, PARTIES, 3, faults=faults, **SETTINGS.get(protocol, {}))
+    federation = Simulation.of(protocol, PARTIES, 3, faults=faults, seed=0, **SETTINGS.get(protocol, {}))
     with contextlib.suppress(tacit.TacitError):
         federation.average({party: Update(np.ones(3)) for party in PARTIES})
-    for party, task in federation.last.tasks.items():
+    for party, ending in federation.last.endings.items():
         if party != missing:
-            assert task.average is not None or missing in str(task.error)
+            assert ending.average is not None or missing in str(ending.error)
     assert federation.last.clock <= 20 * PHASE
     assert not federation.last.waiting

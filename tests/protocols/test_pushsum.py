@@ -8,6 +8,7 @@ import tacit
 from tacit.core.suite import Update
 from tacit.designs import graphs
 from tacit.drivers.faults import Fault
+from tacit.drivers.simulator import Simulation
 
 N, D = 7, 20
 PARTIES = tuple(f"p{i}" for i in range(N))
@@ -18,41 +19,48 @@ DIRECTED = nx.DiGraph([(i, (i + hop) % N) for i in range(N) for hop in (1, 3)] +
 
 
 def federation(graph=DIRECTED, vectors=VECTORS, **options):
-    return tacit.Federation("pushsum", tuple(vectors), D, graph=graph, **options)
+    return Simulation.of("pushsum", tuple(vectors), D, graph=graph, seed=0, **options)
 
 
 def rounds(federation, count, vectors=VECTORS):
     """Runs rounds in which nobody changes its model in between."""
     outcome = federation.average({party: Update(vector) for party, vector in vectors.items()})
     for _ in range(count - 1):
-        models = {
-            party: Update(vectors[party] if state.w is None else state.w) for party, state in federation.states.items()
-        }
-        outcome = federation.average(models)
+        outcome = federation.average(models(federation, vectors))
     return outcome
+
+
+def models(federation, vectors=VECTORS):
+    """Returns what clients bring that have not changed their models since the last round."""
+    ring = federation.agreement.ring()
+    return {
+        party: Update(vectors[party] if state.x is None else ring.ratio(ring.unpack(state.x, D + 1)))
+        for party, state in federation.states.items()
+    }
 
 
 def mass(federation):
     """Returns all mass there is: what clients hold, and what is under way between them."""
-    ring = next(iter(federation.suites.values())).ring
+    ring = federation.agreement.ring()
+    masked = federation.agreement.settings.masked
     total = ring.zeros(D + 1)
     for party, state in federation.states.items():
         if state.x is None:
             continue
-        total += state.x
+        total += ring.unpack(state.x, D + 1)
         for receiver, sent in state.sent.items():
-            total += sent
-            if not federation.config.masked:
-                taken = federation.states[receiver].taken
-                total -= taken.get(party, ring.zeros(D + 1))
-        if federation.config.masked:
-            total -= state.taken.get("*", ring.zeros(D + 1))
+            total += ring.unpack(sent, D + 1)
+            taken = federation.states[receiver].taken
+            if not masked and party in taken:
+                total -= ring.unpack(taken[party], D + 1)
+        if masked and "*" in state.taken:
+            total -= ring.unpack(state.taken["*"], D + 1)
     return total
 
 
 def started(vectors=VECTORS, bits=32):
-    fresh = tacit.Federation("pushsum", tuple(vectors), D, bits=bits)
-    ring = fresh.suites["p0"].ring
+    fresh = Simulation.of("pushsum", tuple(vectors), D, bits=bits, seed=0)
+    ring = fresh.agreement.ring()
     total = ring.zeros(D + 1)
     for vector in vectors.values():
         total += ring.values(np.append(vector, 1.0))
@@ -85,10 +93,8 @@ def test_mass_is_conserved_to_the_last_unit(masked, private):
     before = mass(running)
     if not private:
         np.testing.assert_array_equal(before, started())
-    rounds_more = {party: Update(state.w) for party, state in running.states.items()}
     for _ in range(5):
-        running.average(rounds_more)
-        rounds_more = {party: Update(state.w) for party, state in running.states.items()}
+        running.average(models(running))
     np.testing.assert_array_equal(mass(running), before)
 
 
@@ -136,14 +142,14 @@ def test_private_weights_still_agree(y0):
 
 def test_private_starts_have_the_means_and_variances_of_table_3():
     from tacit.core.entropy import SeededEntropy
-    from tacit.protocols.pushsum import STARTS, drawn_start
+    from tacit.protocols.pushsum import ExponentialStart, LognormalStart, UniformStart
 
     entropy = SeededEntropy("table 3")
-    for name, variance in (("uniform", 0.083), ("exp", 1.0)):
-        drawn = [drawn_start(name, STARTS[name], entropy) for _ in range(20_000)]
+    for start, variance in ((UniformStart(), 0.083), (ExponentialStart(), 1.0)):
+        drawn = [start.draw(entropy) for _ in range(20_000)]
         assert np.mean(drawn) == pytest.approx(1.0, abs=0.03)
         assert np.var(drawn) == pytest.approx(variance, rel=0.1)
-    drawn = np.log([drawn_start("lognormal", STARTS["lognormal"], entropy) for _ in range(20_000)])
+    drawn = np.log([LognormalStart().draw(entropy) for _ in range(20_000)])
     assert np.mean(drawn) == pytest.approx(-1.0, abs=0.03)
     assert np.var(drawn) == pytest.approx(2.0, rel=0.05)
 

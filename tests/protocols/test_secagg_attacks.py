@@ -13,7 +13,9 @@ from tacit.core.link import Link
 from tacit.core.suite import SERVER, Update
 from tacit.designs import Batches, Random, multi_round_privacy
 from tacit.drivers.faults import Fault
+from tacit.drivers.simulator import Simulation
 from tacit.protocols import secagg
+from tacit.protocols.secagg.terms import circle_of
 from tacit.vectors.indices import from_bitmap, to_bitmap
 
 N = 6
@@ -36,24 +38,24 @@ class Crooked(Link):
 def crooked(change):
     """Returns a server coroutine that plays by the rules but for `change`."""
 
-    async def server(link, config, suite, state):
+    async def server(link, terms, suite, state):
         bent = Crooked(link.me, link.parties, link.session, link.round, link.dropped, change)
-        return await secagg.server(bent, config, suite, state)
+        return await secagg.server(bent, terms, suite, state)
 
     return server
 
 
 def released(change, faults=(), parties=PARTIES, **options):
     """Runs a round under a crooked server. Returns the shares that clients gave away, and their complaints."""
-    federation = tacit.Federation(
-        "secagg", parties, 3, record=True, faults=faults, stand_ins={SERVER: crooked(change)}, **options
+    federation = Simulation.of(
+        "secagg", parties, 3, record=True, faults=faults, stand_ins={SERVER: crooked(change)}, seed=0, **options
     )
     with contextlib.suppress(tacit.TacitError):
         federation.average({party: VECTORS.get(party, Update(np.ones(3))) for party in parties})
-    messages = [message for _, message in federation.opened(federation.last.transcript, SERVER)]
+    messages = [message for _, message in federation.last.transcript.opened(SERVER)]
     shares = [message for message in messages if isinstance(message, secagg.Unmask)]
-    tasks = federation.last.tasks
-    return shares, {party: str(tasks[party].error) for party in parties if tasks[party].error}
+    endings = federation.last.endings
+    return shares, {party: str(endings[party].error) for party in parties if endings[party].error}
 
 
 def honest(_, message):
@@ -242,9 +244,9 @@ def test_a_sparse_set_that_leaves_a_user_without_neighbours_is_refused():
             return message
         return secagg.Chosen(to_bitmap(chosen, 30))
 
-    federation = tacit.Federation("secagg", parties, 3, neighbours=8, threshold=6)
-    link = Link(SERVER, parties, federation._session, 1)
-    circle = secagg.Terms(link, federation.suites[SERVER], federation.config).graph(range(30))
+    federation = Simulation.of("secagg", parties, 3, neighbours=8, threshold=6, seed=0)
+    link = Link(SERVER, federation.parties, federation.agreement.session, 1)
+    circle = circle_of(link, federation.agreement.terms, range(30))
     chosen = [u for u in range(30) if u not in circle.neighbours(0)]
     shares, complaints = released(change, parties=parties, neighbours=8, threshold=6)
     assert shares == []
@@ -254,15 +256,15 @@ def test_a_sparse_set_that_leaves_a_user_without_neighbours_is_refused():
 def test_a_changed_roster_cannot_break_up_batches_of_the_past():
     """p0 and p1 were summed as a batch. A new roster pairs p0 with p2, and the difference would be p1 − p2."""
     values = {party: VECTORS[party] for party in PARTIES[:2]}
-    first = tacit.Federation("secagg", ("p0", "p1"), 3, participation=Batches(2, 2))
+    first = Simulation.of("secagg", ("p0", "p1"), 3, participation=Batches(2, 2), seed=0)
     first.average(values)
-    second = tacit.Federation("secagg", ("p0", "p2"), 3, participation=Batches(2, 2))
-    second.states["p0"] = first.states["p0"]
+    second = Simulation.of("secagg", ("p0", "p2"), 3, participation=Batches(2, 2), seed=0)
+    second.seats["p0"].give_up(first.states["p0"])
     with pytest.raises(tacit.NotEnough, match="Consent: 1 of at least 2; missing: p0"):
         second.average({party: VECTORS[party] for party in second.parties})
-    assert "would single out fewer than 2" in str(second.last.tasks["p0"].error)
+    assert "would single out fewer than 2" in str(second.last.endings["p0"].error)
 
-    unaware = tacit.Federation("secagg", ("p0", "p2"), 3, participation=Batches(2, 2))
+    unaware = Simulation.of("secagg", ("p0", "p2"), 3, participation=Batches(2, 2), seed=0)
     assert unaware.average({party: VECTORS[party] for party in second.parties}).contributors == ("p0", "p2")
 
 
@@ -274,7 +276,7 @@ def participation(policy, rounds, seed):
         Fault(action="drop", message="MaskedInput", round=number + 1, party=f"p{rng.integers(12)}")
         for number in range(rounds)
     ]
-    federation = tacit.Federation("secagg", parties, 1, participation=policy, threshold=3, faults=faults, seed=seed)
+    federation = Simulation.of("secagg", parties, 1, participation=policy, threshold=3, faults=faults, seed=seed)
     matrix = np.zeros((rounds, 12), dtype=bool)
     for number in range(rounds):
         values = {party: Update(np.array([float(i)])) for i, party in enumerate(parties)}

@@ -20,8 +20,9 @@ import tacit
 import tacit.protocols
 from tacit.app import demo
 from tacit.core.errors import ConfigError, Drop, LeakRefused, NotEnough, PeerFault
-from tacit.core.protocol import Config
+from tacit.core.protocol import Settings
 from tacit.core.suite import SERVER
+from tacit.drivers.simulator import Simulation
 
 with warnings.catch_warnings():
     # Typer imports names that the newest click says will go. It is nothing that we could change.
@@ -88,10 +89,10 @@ def test_the_crash_hits_just_before_the_vector(protocol: str, kind: str) -> None
     sent = []
     for at in (step, step + 1):
         crash = tacit.Fault(action="crash", party="p3", step=at)
-        federation = tacit.Federation(protocol, names, 2, record=True, faults=[crash])
+        federation = Simulation.of(protocol, names, 2, record=True, faults=[crash], seed=0)
         transcript = federation.average(updates).transcript
         assert transcript is not None
-        opened = federation.opened(transcript, SERVER)
+        opened = transcript.opened(SERVER)
         sent.append([address.kind for address, _ in opened if address.sender == "p3"])
     assert kind not in sent[0]
     assert sent[1] == [*sent[0], kind]
@@ -326,7 +327,7 @@ def test_every_protocol_has_a_page_that_names_its_messages_and_its_own_options()
         page = ROOT / "docs" / "protocols" / f"{protocol.name}.md"
         assert page.exists(), f"{protocol.name} has no page; docs/adding-a-protocol.md says what belongs on it"
         text = page.read_text(encoding="utf-8")
-        options = set(protocol.config.__struct_fields__) - set(Config.__struct_fields__)
+        options = set(protocol.settings.__struct_fields__) - set(Settings.__struct_fields__)
         for name in (*(kind.__name__ for kind in protocol.messages), *sorted(options)):
             assert f"`{name}`" in text, f"{protocol.name}.md does not mention {name}"
 

@@ -5,8 +5,9 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from tacit.core.entropy import Entropy, SeededEntropy, SymbolicEntropy, SystemEntropy
-from tacit.core.forms import Form
+from tacit.audit.symbolic.entropy import SymbolicEntropy
+from tacit.audit.symbolic.forms import Form
+from tacit.core.entropy import Entropy, SeededEntropy, SystemEntropy
 
 
 class Scripted(Entropy):
@@ -124,46 +125,48 @@ def test_equal_items_are_different_places():
 
 
 def test_uniform_vectors_lie_in_the_unit_interval():
-    vector = SeededEntropy("vector").uniform("noise", 4000)
+    vector = SeededEntropy("vector").secret_vector("noise", 4000)
     assert vector.shape == (4000,)
     assert vector.dtype == np.float64
     assert vector.min() >= 0
     assert vector.max() < 1
     assert abs(vector.mean() - 0.5) < 0.03
     assert len(np.unique(vector)) == 4000
-    np.testing.assert_array_equal(vector, SeededEntropy("vector").uniform("another name", 4000))
+    np.testing.assert_array_equal(vector, SeededEntropy("vector").secret_vector("another name", 4000))
 
 
 def test_numbers_never_reach_one():
-    assert Scripted(b"\xff" * 8).number() == 1 - 2.0**-53
-    assert Scripted(bytes(8)).number() == 0
+    assert Scripted(b"\xff" * 8).unit() == 1 - 2.0**-53
+    assert Scripted(bytes(8)).unit() == 0
 
 
 def test_symbolic_entropy_keeps_public_choices_concrete():
-    symbolic, seeded = SymbolicEntropy("p0", 3, "party p0"), SeededEntropy(3, "party p0")
+    symbolic, seeded = SymbolicEntropy("p0", 1, b"seed"), SeededEntropy(b"seed")
     assert symbolic.bytes(20) == seeded.bytes(20)
     assert symbolic.below(1000) == seeded.below(1000)
     assert symbolic.sample(range(20), 7) == seeded.sample(range(20), 7)
 
 
 def test_symbolic_entropy_makes_fresh_unknowns_of_secret_vectors():
-    entropy = SymbolicEntropy("p0", 3)
-    one, two = entropy.uniform("noise", 3), entropy.uniform("noise", 3)
+    entropy = SymbolicEntropy("p0", 1, b"seed")
+    one, two = entropy.secret_vector("noise", 3), entropy.secret_vector("noise", 3)
     unknowns = [unknown for form in (*one, *two) for unknown in form.terms]
     assert len(set(unknowns)) == 6, "no two draws are the same unknown"
     assert all(isinstance(form, Form) and list(form.terms.values()) == [1] for form in one)
     assert all("noise" in unknown for unknown in unknowns)
-    other = SymbolicEntropy("p1", 3).uniform("noise", 3)
-    assert not set(unknowns) & {unknown for form in other for unknown in form.terms}
+    for other in (SymbolicEntropy("p1", 1, b"seed"), SymbolicEntropy("p0", 2, b"seed")):
+        assert not set(unknowns) & {unknown for form in other.secret_vector("noise", 3) for unknown in form.terms}
+    again = SymbolicEntropy("p0", 1, b"seed").secret_vector("noise", 3)
+    assert list(again) == list(one), "a round that is said again draws the same"
 
 
 def test_symbolic_draws_leave_the_stream_where_real_ones_of_any_length_do():
-    symbolic, real = SymbolicEntropy("p0", 3), SeededEntropy(3)
-    symbolic.uniform("noise", 1)
-    real.uniform("noise", 100)
+    symbolic, real = SymbolicEntropy("p0", 1, b"seed"), SeededEntropy(b"seed")
+    symbolic.secret_vector("noise", 1)
+    real.secret_vector("noise", 100)
     assert symbolic.bytes(8) == real.bytes(8)
-    symbolic.drawn("y0", lambda entropy: entropy.number() + entropy.number())
-    real.drawn("y0", lambda entropy: entropy.number() + entropy.number())
+    symbolic.secret_number("y0", lambda entropy: entropy.unit() + entropy.unit())
+    real.secret_number("y0", lambda entropy: entropy.unit() + entropy.unit())
     assert symbolic.bytes(8) == real.bytes(8)
 
 

@@ -4,11 +4,11 @@ import tracemalloc
 import numpy as np
 import pytest
 
+from tacit.audit.symbolic.forms import Form, unknowns
+from tacit.audit.symbolic.ring import FormTable, SymbolicRing
 from tacit.core.errors import ConfigError, WireError
-from tacit.core.forms import Form, unknowns
 from tacit.core.suite import Ring, Update
 from tacit.vectors.fixedpoint import BITS, CHUNK, FixedPoint
-from tacit.vectors.symbolic import FormTable, SymbolicRing
 
 NAN, INF = float("nan"), float("inf")
 
@@ -260,7 +260,7 @@ def test_nan_and_infinity_are_refused_and_counted(dtype, bad, found):
 
 def test_symbolic_vectors_add_up_and_travel():
     table = FormTable()
-    ring: Ring = SymbolicRing(2, table)
+    ring: Ring = SymbolicRing(2, table, "p0")
     ours = ring.encode(Update(unknowns("input", "p0", 2), Form({("weight", "p0"): 1})))
     theirs = ring.encode(Update(unknowns("input", "p1", 2)))
     total = ring.zeros()
@@ -273,22 +273,33 @@ def test_symbolic_vectors_add_up_and_travel():
 
 
 def test_symbolic_bytes_are_fresh_opaque_and_repeatable():
-    ring, again = SymbolicRing(2, FormTable()), SymbolicRing(2, FormTable())
+    ring, again = SymbolicRing(2, FormTable(), "p0"), SymbolicRing(2, FormTable(), "p0")
     first, second = ring.pack(ring.zeros()), ring.pack(ring.zeros())
     assert len(first) == len(second) == 24
     assert first != second
     assert [first, second] == [again.pack(again.zeros()), again.pack(again.zeros())]
 
 
+def test_a_round_that_is_said_again_packs_the_same_bytes_or_is_found_out():
+    table = FormTable()
+    one, again, other = (SymbolicRing(2, table, ("p0", 1)) for _ in range(3))
+    ours, theirs = (unknowns("input", party, 3) for party in ("p0", "p1"))
+    assert one.pack(ours) == again.pack(ours)
+    assert one.pack(theirs) == again.pack(theirs)
+    with pytest.raises(ConfigError, match="something else the second time"):
+        other.pack(theirs)
+    assert SymbolicRing(2, table, ("p0", 2)).pack(ours) != one.pack(ours)
+
+
 def test_bytes_of_zeros_mean_nothing():
     table = FormTable()
-    table.intern(unknowns("input", "p0", 1))
+    table.intern(unknowns("input", "p0", 1), "p0")
     assert table.meaning(bytes(8)) is None
 
 
 def test_the_table_keeps_a_vector_as_it_was_when_packed():
     table = FormTable()
-    ring = SymbolicRing(1, table)
+    ring = SymbolicRing(1, table, "p0")
     vector = ring.encode(Update(unknowns("input", "p0", 1)))
     before, data = vector.copy(), ring.pack(vector)
     vector += vector
@@ -300,7 +311,7 @@ def test_the_table_keeps_a_vector_as_it_was_when_packed():
 
 def test_symbolic_bytes_that_were_never_packed_are_refused():
     table = FormTable()
-    ring, longer = SymbolicRing(2, table), SymbolicRing(3, table)
+    ring, longer = SymbolicRing(2, table, "p0"), SymbolicRing(3, table, "p1")
     with pytest.raises(WireError, match="never packed"):
         ring.unpack(bytes(24))
     with pytest.raises(WireError, match="24 bytes, not 32"):

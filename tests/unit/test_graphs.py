@@ -5,9 +5,10 @@ import numpy as np
 import pytest
 
 from tacit.core.errors import ConfigError
+from tacit.core.suite import Parties
 from tacit.designs import graphs
 
-NAMES = ("a", "b", "c", "d")
+NAMES = Parties(("a", "b", "c", "d"))
 
 
 @pytest.mark.parametrize(
@@ -83,13 +84,13 @@ def test_column_stochastic_weights():
     ],
 )
 def test_settings_that_all_mean_the_ring(setting):
-    graph = graphs.graph_from(setting, NAMES)
+    graph = graphs.graph_from(setting).draw(NAMES)
     assert [sorted(graph[i]) for i in range(4)] == [[1, 3], [0, 2], [1, 3], [0, 2]]
     assert graphs.connection_problems(graph) == []
 
 
 def test_disconnected_graphs_are_named():
-    graph = graphs.graph_from([(0, 1), (2, 3)], NAMES)
+    graph = graphs.graph_from([(0, 1), (2, 3)]).draw(NAMES)
     assert "falls into 2 parts, one of them [0, 1]" in graphs.connection_problems(graph)[0]
     assert "not strongly connected" in graphs.connection_problems(nx.DiGraph([(0, 1)]))[0]
 
@@ -108,4 +109,4 @@ def test_disconnected_graphs_are_named():
 )
 def test_settings_that_mean_nothing(setting, complaint):
     with pytest.raises(ConfigError, match=complaint):
-        graphs.graph_from(setting, NAMES)
+        graphs.graph_from(setting).draw(NAMES)

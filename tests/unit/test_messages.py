@@ -7,8 +7,8 @@ from tacit.core.entropy import SeededEntropy
 from tacit.core.errors import WireError
 from tacit.core.link import Link, framed
 from tacit.core.messages import MAX_NAME, Abort, Address, Codec, Envelope, Message, size_by_class
-from tacit.core.suite import Secret
-from tacit.crypto.keys import Identity, roster
+from tacit.core.suite import Parties, Secret
+from tacit.crypto.keys import Identity, Keys, Roster
 from tacit.crypto.suite import RealSuite
 from tacit.vectors.fixedpoint import FixedPoint
 
@@ -31,7 +31,7 @@ class Parcel(Message, frozen=True):
 
 
 PARCEL = Parcel(memoryview(b"v" * 40), b"pl", {3: b"x" * 33, 1: b"y" * 33}, 9)
-ADDRESS = Address(b"s" * 16, 4, 2, "Parcel", "alice", "bob")
+ADDRESS = Address(b"s" * 32, 4, 2, "Parcel", "alice", "bob")
 
 
 @pytest.fixture
@@ -42,7 +42,16 @@ def codec():
 @pytest.fixture(scope="module")
 def suite():
     identities = [Identity.generate(name, SeededEntropy("messages", name)) for name in ("alice", "bob")]
-    return RealSuite(identities[0], roster(identities), SeededEntropy("suite"), FixedPoint(32, 1.0, 2, 3))
+    keys = Keys(identities[0], Roster(identity.member() for identity in identities))
+    return RealSuite(keys, SeededEntropy("suite"), FixedPoint(32, 1.0, 2, 3))
+
+
+def enveloped(codec, suite, key, address, payload):
+    """Returns the bytes of an envelope, and checks that its size was foreseen."""
+    data = codec.enveloped(address, codec.seal(suite, key, address, payload))
+    assert len(data) == codec.sealed_size(address, payload)
+    assert data == msgspec.msgpack.encode(codec.read(data)), "the bytes that msgspec would pack"
+    return data
 
 
 # --- messages ------------------------------------------------------------------------------------------------------
@@ -68,10 +77,10 @@ def test_the_limit_grows_with_parties_and_entries():
 
 
 def test_sizes_are_split_by_class():
-    assert size_by_class(PARCEL, 200) == {"protocol": 200 - 40 - 2, "parameters": 40, "metadata": 2}
-    assert size_by_class(Small(), 90) == {"protocol": 90, "parameters": 0, "metadata": 0}
+    assert size_by_class(PARCEL, 200) == (200 - 40 - 2, 40, 2)
+    assert size_by_class(Small(), 90) == (90, 0, 0)
     wide = Parcel(memoryview(b"v" * 40).cast("I"), b"", {}, 0)
-    assert size_by_class(wide, 100)["parameters"] == 40, "bytes count, not entries"
+    assert size_by_class(wide, 100)[1] == 40, "bytes count, not entries"
 
 
 # --- the codec -----------------------------------------------------------------------------------------------------
@@ -160,7 +169,7 @@ def test_bytes_that_are_no_message(codec, payload):
 
 def test_an_envelope_comes_back_and_opens(codec, suite):
     key = Secret(bytes(32))
-    data = codec.seal(suite, key, ADDRESS, codec.encode(PARCEL))
+    data = enveloped(codec, suite, key, ADDRESS, codec.encode(PARCEL))
     envelope = codec.read(data)
     assert envelope.address == ADDRESS
     assert codec.decode("Parcel", codec.open(suite, key, envelope)) == PARCEL
@@ -174,27 +183,35 @@ def test_an_envelope_comes_back_and_opens(codec, suite):
 )
 def test_an_envelope_with_another_address_does_not_open(codec, suite, change):
     key = Secret(bytes(32))
-    envelope = codec.read(codec.seal(suite, key, ADDRESS, b"payload"))
+    envelope = codec.read(enveloped(codec, suite, key, ADDRESS, b"payload"))
     moved = msgspec.structs.replace(envelope, address=msgspec.structs.replace(ADDRESS, **change))
     with pytest.raises(WireError, match="not authentic"):
         codec.open(suite, key, moved)
 
 
 def test_an_envelope_under_another_key_does_not_open(codec, suite):
-    envelope = codec.read(codec.seal(suite, Secret(bytes(32)), ADDRESS, b"payload"))
+    envelope = codec.read(enveloped(codec, suite, Secret(bytes(32)), ADDRESS, b"payload"))
     with pytest.raises(WireError, match="not authentic"):
         codec.open(suite, Secret(bytes(31) + b"\x01"), envelope)
 
 
-def test_the_same_payload_is_never_sealed_alike(codec, suite):
-    sealed = {codec.seal(suite, Secret(bytes(32)), ADDRESS, b"payload") for _ in range(10)}
-    assert len(sealed) == 10
+def test_the_same_payload_is_sealed_alike_for_one_address_and_for_no_two(codec, suite):
+    addresses = [ADDRESS, *(msgspec.structs.replace(ADDRESS, step=step) for step in range(3, 12))]
+    sealed = [codec.seal(suite, Secret(bytes(32)), address, b"payload") for address in addresses for _ in range(2)]
+    assert len(set(sealed)) == 10
+    assert sealed[0::2] == sealed[1::2]
+
+
+@pytest.mark.parametrize("length", [0, 200, 2**8 - 28, 2**8, 2**16 - 29, 2**16 - 28, 2**16])
+def test_envelopes_of_every_size_of_header(suite, length):
+    data = enveloped(Codec((Small, Parcel), 5, 2**16), suite, Secret(bytes(32)), ADDRESS, bytes(length))
+    assert len(data) > length
 
 
 def test_the_longest_message_of_the_longest_names_fits_into_an_envelope(codec, suite):
     limit = Parcel.limit(5, 100)
-    address = Address(bytes(16), 2**63, 2**63, "Parcel", "x" * MAX_NAME, "y" * MAX_NAME)
-    data = codec.seal(suite, Secret(bytes(32)), address, bytes(limit))
+    address = Address(bytes(32), 2**63, 2**63, "Parcel", "x" * MAX_NAME, "y" * MAX_NAME)
+    data = enveloped(codec, suite, Secret(bytes(32)), address, bytes(limit))
     assert len(codec.read(data).sealed) == limit + 28
 
 
@@ -233,7 +250,7 @@ def test_no_two_lists_are_framed_alike():
 
 def test_a_statement_is_bound_to_what_it_is_about():
     def statement(what="a", session=b"s" * 16, number=1, parts=(b"x",)):
-        return Link("p0", ("p0", "p1"), session, number).statement(what, *parts)
+        return Link("p0", Parties(("p0", "p1")), session, number).statement(what, *parts)
 
     others = [
         statement("b"),

@@ -21,7 +21,7 @@ class Constant(SeededEntropy):
         super().__init__(0)
         self.constant = number
 
-    def uniform(self, name, length):
+    def secret_vector(self, name, length):
         del name
         return np.full(length, self.constant)
 

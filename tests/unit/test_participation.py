@@ -30,8 +30,8 @@ def run(policy: Participation, users: int, rounds: int, absent: float, late: flo
     counts = np.zeros(users, dtype=np.int64)
     matrix = np.zeros((rounds, users), dtype=bool)
     for row in matrix:
-        asked = policy.select(np.flatnonzero(generator.random(users) >= absent).tolist(), counts, entropy)
-        row[policy.settle([i for i in asked if generator.random() >= late], entropy)] = True
+        asked = policy.ask(np.flatnonzero(generator.random(users) >= absent).tolist(), counts, entropy)
+        row[policy.choose([i for i in asked if generator.random() >= late], entropy)] = True
         counts += row
     return matrix
 
@@ -93,12 +93,12 @@ def test_summing_a_broken_batch_exposes_the_one_that_left() -> None:
     rows = np.zeros((2, 2, 8), dtype=int)
     for row, delivered in enumerate((first, second)):
         rows[0, row, delivered] = 1
-        rows[1, row, policy.settle(delivered, entropy)] = 1
+        rows[1, row, policy.choose(delivered, entropy)] = 1
     assert (rows[0, 0] - rows[0, 1]).tolist() == [0, 0, 0, 1, 0, 0, 0, 0]
     assert multi_round_privacy(rows[0]) == 1
     assert multi_round_privacy(rows[1]) == 2
     assert not policy.allows(second)
-    assert policy.allows(policy.settle(second, entropy))
+    assert policy.allows(policy.choose(second, entropy))
 
 
 def test_rarest_first_is_fair_where_chance_is_not() -> None:
@@ -114,16 +114,16 @@ def test_rarest_first_is_fair_where_chance_is_not() -> None:
 def test_selection_takes_the_rarest_of_the_whole_batches() -> None:
     policy, entropy = Batches(4, 2, 10), SeededEntropy("x")
     counts = np.array([5, 5, 1, 1, 2, 2, 0, 0, 3, 3])
-    assert policy.select(range(10), counts, entropy) == [2, 3, 6, 7]
-    assert policy.select([i for i in range(10) if i != 6], counts, entropy) == [2, 3, 4, 5]
-    assert policy.select([0, 1, 2, 4, 6, 8, 9], counts, entropy) == [0, 1, 8, 9]
-    assert policy.select([0, 1, 2, 4, 6, 8], counts, entropy) == []
+    assert policy.ask(range(10), counts, entropy) == [2, 3, 6, 7]
+    assert policy.ask([i for i in range(10) if i != 6], counts, entropy) == [2, 3, 4, 5]
+    assert policy.ask([0, 1, 2, 4, 6, 8, 9], counts, entropy) == [0, 1, 8, 9]
+    assert policy.ask([0, 1, 2, 4, 6, 8], counts, entropy) == []
 
 
 def test_ties_are_broken_at_random_and_evenly() -> None:
     policy, entropy = Batches(4, 2, 10), SeededEntropy("ties")
     counts = np.array([0, 0, 1, 1, 1, 1, 1, 1, 9, 9])
-    picked = [tuple(policy.select(range(10), counts, entropy)) for _ in range(600)]
+    picked = [tuple(policy.ask(range(10), counts, entropy)) for _ in range(600)]
     assert set(picked) == {(0, 1, 2, 3), (0, 1, 4, 5), (0, 1, 6, 7)}
     assert all(150 < picked.count(each) < 250 for each in set(picked))
 
@@ -132,11 +132,11 @@ def test_selection_does_not_write_the_family_out() -> None:
     policy, entropy = Batches(12, 3, 120), SeededEntropy("fast")
     counts = np.zeros(120, dtype=np.int64)
     assert policy.family_size() == 91_390
-    policy.select(range(120), counts, entropy)
+    policy.ask(range(120), counts, entropy)
     tracemalloc.start()
     begin = time.perf_counter()
     for _ in range(20):
-        policy.select(range(120), counts, entropy)
+        policy.ask(range(120), counts, entropy)
     seconds = (time.perf_counter() - begin) / 20
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
@@ -153,30 +153,30 @@ def test_large_families_are_counted_but_not_written_out() -> None:
 
 def test_sampled_sums_exactly_as_many_as_it_says() -> None:
     policy, entropy, counts = Sampled(5, of=8), SeededEntropy("s"), np.zeros(20, dtype=np.int64)
-    asked = policy.select(range(20), counts, entropy)
+    asked = policy.ask(range(20), counts, entropy)
     assert len(asked) == 8
     assert asked == sorted(set(asked))
-    assert len(policy.settle(asked, entropy)) == 5
-    assert set(policy.settle(asked, entropy)) <= set(asked)
-    assert {tuple(policy.settle(asked, entropy)) for _ in range(50)} != {tuple(policy.settle(asked, entropy))}
-    assert policy.select(range(6), counts, entropy) == [0, 1, 2, 3, 4, 5]
-    assert policy.select(range(4), counts, entropy) == []
-    assert policy.settle(asked[:4], entropy) == []
+    assert len(policy.choose(asked, entropy)) == 5
+    assert set(policy.choose(asked, entropy)) <= set(asked)
+    assert {tuple(policy.choose(asked, entropy)) for _ in range(50)} != {tuple(policy.choose(asked, entropy))}
+    assert policy.ask(range(6), counts, entropy) == [0, 1, 2, 3, 4, 5]
+    assert policy.ask(range(4), counts, entropy) == []
+    assert policy.choose(asked[:4], entropy) == []
     assert policy.allows(asked[:5])
     assert not policy.allows(asked[:4])
     assert not policy.allows(asked[:6])
-    assert Sampled(5).select(range(20), counts, entropy) == list(range(20))
+    assert Sampled(5).ask(range(20), counts, entropy) == list(range(20))
 
 
 def test_everyone_and_random() -> None:
     entropy, counts = SeededEntropy("e"), np.zeros(6, dtype=np.int64)
-    assert Everyone().select([4, 1, 3], counts, entropy) == [1, 3, 4]
-    assert Everyone().settle([4, 1], entropy) == [1, 4]
-    assert Everyone().settle([4], entropy) == []
-    assert Everyone().select([4], counts, entropy) == []
-    assert len(Random(3).select(range(6), counts, entropy)) == 3
-    assert Random(3).select([0, 1], counts, entropy) == []
-    assert Random(3).settle([5, 0], entropy) == [0, 5]
+    assert Everyone().ask([4, 1, 3], counts, entropy) == [1, 3, 4]
+    assert Everyone().choose([4, 1], entropy) == [1, 4]
+    assert Everyone().choose([4], entropy) == []
+    assert Everyone().ask([4], counts, entropy) == []
+    assert len(Random(3).ask(range(6), counts, entropy)) == 3
+    assert Random(3).ask([0, 1], counts, entropy) == []
+    assert Random(3).choose([5, 0], entropy) == [0, 5]
     assert Random(3).allows([0, 5])
     assert not Random(3).allows([5])
     assert not Random(3).allows([0, 1, 2, 3])
@@ -185,7 +185,7 @@ def test_everyone_and_random() -> None:
 @pytest.mark.parametrize("policy", [Everyone(), Random(4), Sampled(2), Batches(4, 1, 8), Batches(4, 2, 8)])
 def test_a_user_named_twice_does_not_count_twice(policy: Participation) -> None:
     assert not policy.allows([1, 1])
-    assert policy.settle([1, 1], SeededEntropy("twice")) == []
+    assert policy.choose([1, 1], SeededEntropy("twice")) == []
 
 
 @pytest.mark.parametrize(
@@ -197,8 +197,8 @@ def test_clients_refuse_what_is_not_whole_batches(chosen: list[int]) -> None:
 
 def test_a_single_user_is_never_a_batch_to_sum() -> None:
     policy = Batches(4, 1, 8)
-    assert policy.settle([3], SeededEntropy("one")) == []
-    assert policy.settle([3, 6], SeededEntropy("one")) == [3, 6]
+    assert policy.choose([3], SeededEntropy("one")) == []
+    assert policy.choose([3, 6], SeededEntropy("one")) == [3, 6]
 
 
 @pytest.mark.parametrize(
@@ -344,7 +344,7 @@ def names(*positions: int) -> list[str]:
 def test_a_history_foresees_what_a_set_would_expose() -> None:
     history = History()
     assert history.would_keep(names(0, 1, 2, 3)) == 4
-    history.record(names(0, 1, 2, 3))
+    history = history.and_then(names(0, 1, 2, 3))
     assert history.would_keep(names(0, 1)) == 2
     assert history.would_keep(names(0, 1, 2)) == 1
     assert history.would_keep(names(0, 1, 2, 3, 4)) == 1
@@ -366,17 +366,17 @@ def test_a_history_agrees_with_the_matrix_and_stays_small(policy: Participation)
     for row, chosen in enumerate(sets_of(matrix)):
         if row % 10 == 0:
             assert history.would_keep(chosen) == multi_round_privacy(matrix[: row + 1])
-        history.record(chosen)
+        history = history.and_then(chosen)
     assert len(history.sets) <= 40 // policy.promise
     assert history.would_keep(history.sets[0]) == multi_round_privacy(matrix)
 
 
 def test_a_history_survives_being_saved() -> None:
     history = History()
-    history.record({"b", "a"})
-    history.record(["a", "b"])
+    history = history.and_then({"b", "a"})
+    history = history.and_then(["a", "b"])
     again = msgspec.json.decode(msgspec.json.encode(history), type=History)
-    assert again.sets == history.sets == [("a", "b")]
-    again.record(["c", "d"])
+    assert again.sets == history.sets == (("a", "b"),)
+    again = again.and_then(["c", "d"])
     assert len(again.sets) == 2
     assert len(history.sets) == 1

@@ -14,7 +14,7 @@ from tacit.core.entropy import SeededEntropy
 from tacit.core.errors import Drop, PeerFault, WireError
 from tacit.core.link import framed
 from tacit.core.suite import KeyPair, Secret
-from tacit.crypto.keys import Identity, roster
+from tacit.crypto.keys import REMEMBERED, Identity, Keys, Roster
 from tacit.crypto.suite import RealSuite
 from tacit.vectors.fixedpoint import FixedPoint
 
@@ -23,9 +23,9 @@ SESSION = bytes(range(16))
 
 
 def made(*identities):
-    public = roster(identities)
+    roster = Roster(each.member() for each in identities)
     ring = FixedPoint(32, 1.0, 3, 4)
-    return {each.name: RealSuite(each, public, SeededEntropy("party", each.name), ring) for each in identities}
+    return {each.name: RealSuite(Keys(each, roster), SeededEntropy("party", each.name), ring) for each in identities}
 
 
 @pytest.fixture
@@ -135,28 +135,13 @@ def test_channels_are_the_same_on_both_sides_and_no_two_alike(suites):
     assert len({key.reveal() for key in keys.values()}) == 3 * 2
 
 
-def test_a_channel_is_kept_and_survives_forgetting(alice, bob):
-    before = alice.channel("bob", SESSION)
-    alice.forget()
-    assert alice.channel("bob", SESSION) == before == bob.channel("alice", SESSION)
-
-
-def test_forgotten_keys_are_gone_from_memory(alice, bob):
+def test_a_channel_outlives_the_rounds_and_their_keys_do_not(alice, bob):
     pair = alice.key_pair()
-    alice.agree(pair.secret, bob.key_pair().public, "label", b"")
-    alice.forget()
-    assert pair.secret.reveal() not in remembered(alice)
-    # What is forgotten can still be used by whoever kept it.
-    assert alice.public(pair.secret) == pair.public
-
-
-def remembered(suite):
-    """Returns the byte strings that a suite holds in its own containers."""
-    found = []
-    for value in vars(suite).values():
-        if isinstance(value, dict):
-            found += [key for key in value if isinstance(key, bytes)]
-    return found
+    channel = alice.channel("bob", SESSION)
+    later = RealSuite(alice._keys, SeededEntropy("another round"), alice.ring)
+    assert later.channel("bob", SESSION) == channel == bob.channel("alice", SESSION)
+    assert later.key_pair() != pair
+    assert later.made != alice.made
 
 
 # --- sealing -------------------------------------------------------------------------------------------------------
@@ -172,10 +157,13 @@ def test_what_was_sealed_opens(alice, bob, plaintext):
         assert plaintext not in sealed or len(plaintext) == 1
 
 
-def test_sealing_twice_gives_other_bytes(alice):
+def test_whatever_is_sealed_has_a_nonce_of_its_own(alice, bob):
+    """So that nothing a restarted party does can seal two plaintexts under one key and nonce."""
     key = alice.seed()
-    nonces = {alice.seal(key, b"plaintext", b"")[:12] for _ in range(100)}
-    assert len(nonces) == 100
+    assert alice.seal(key, b"plaintext", b"context") == bob.seal(key, b"plaintext", b"context")
+    sealed = [(bytes([i]) * length, bytes([j]) * i) for i in range(6) for j in range(1, 6) for length in (0, 1, 16, 17)]
+    nonces = {alice.seal(key, plaintext, context)[:12] for plaintext, context in set(sealed)}
+    assert len(nonces) == len(set(sealed))
 
 
 def test_a_single_flipped_bit_does_not_open(alice):
@@ -251,6 +239,26 @@ def test_a_wrong_signature_is_blamed_on_its_signer(suites):
             suites["bob"].verify(signer, statement, wrong)
         assert (caught.value.peer, caught.value.reason) == (signer, Drop.BAD_SIGNATURE)
         assert caught.value.__cause__ is None
+
+
+def test_a_roster_remembers_what_it_verified_and_nothing_else(suites, monkeypatch):
+    roster = suites["alice"]._keys.roster
+    signature = suites["alice"].sign(b"statement")
+    roster.verify("alice", b"statement", signature)
+    monkeypatch.setattr("tacit.crypto.keys.Ed25519PublicKey", None)  # whatever is verified from here on fails
+    roster.verify("alice", b"statement", signature)
+    for signer, statement, other in (
+        ("bob", b"statement", signature),
+        ("alice", b"Statement", signature),
+        ("alice", b"statement", signature[::-1]),
+    ):
+        with pytest.raises(AttributeError):
+            roster.verify(signer, statement, other)
+    monkeypatch.undo()
+    for number in range(REMEMBERED + 10):
+        roster._verified[str(number), b"", b""] = None
+    roster.verify("alice", b"another", suites["alice"].sign(b"another"))
+    assert len(roster._verified) <= REMEMBERED + 11
 
 
 # --- commitments ---------------------------------------------------------------------------------------------------
@@ -367,4 +375,8 @@ def test_identities_are_fresh_and_their_public_half_says_nothing_of_the_secret()
     assert member.name == "alice"
     assert len(member.verify_key) == len(member.channel_key) == 32
     assert not {member.verify_key, member.channel_key} & {one.signing.reveal(), one.channel.reveal()}
-    assert roster([one, two]) == {"alice": one.member(), "bob": two.member()}
+    roster = Roster([one.member(), two.member()])
+    assert dict(roster) == {"alice": one.member(), "bob": two.member()}
+    assert one.member().fingerprint != two.member().fingerprint
+    again = pickle.loads(pickle.dumps(roster))  # noqa: S301
+    assert dict(again) == dict(roster)

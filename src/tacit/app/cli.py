@@ -8,7 +8,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from functools import partial
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import click
 import msgspec
@@ -20,10 +20,10 @@ from typer.core import TyperGroup
 from tacit import __version__
 from tacit.app import demo as demonstration
 from tacit.app import pictures, tables
+from tacit.audit.coalitions import coalitions, of_parties
 from tacit.audit.plan import plan as make_plan
-from tacit.audit.preflight import coalitions
-from tacit.audit.report import Auditor, of_size
-from tacit.audit.runs import Drift, Question
+from tacit.audit.report import Auditor
+from tacit.audit.runs import Scope
 from tacit.core.errors import ConfigError, TacitError
 from tacit.protocols import REGISTRY, find
 
@@ -201,14 +201,14 @@ def audit(
     pictures.check(picture)
     names = tuple(f"p{place}" for place in range(parties))
     if coalition_size is not None:
-        every = of_size(names, coalition_size, coalition)
+        every = of_parties(names, coalition_size, coalition)
     else:
-        every = [tuple(coalition)] if coalition is not None else list(coalitions(find(protocol).name, names, 1))
-    settings, moving = settings_from(options or []), cast(Drift, drift)  # the audit says what is wrong with either
-    question = Question(find(protocol).name, names, rounds, moving, 0, settings, entries, sealed=not open_links)
+        every = [tuple(coalition)] if coalition is not None else list(coalitions(find(protocol), names, 1))
+    settings = settings_from(options or [])
+    scope = Scope.of(protocol, names, settings, rounds=rounds, drift=drift, entries=entries, sealed=not open_links)
     with progress_bar(MofNCompleteColumn()) as bar:
         job = bar.add_task("running on unknowns", total=len(every))
-        auditor = Auditor(question)
+        auditor = Auditor(scope)
         reports = []
         for members in every:
             bar.update(job, description=", ".join(members))

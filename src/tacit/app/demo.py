@@ -14,13 +14,15 @@ from numpy.typing import NDArray
 
 from tacit.core.entropy import SeededEntropy
 from tacit.core.errors import ConfigError, WireError
-from tacit.core.outcome import Outcome
-from tacit.core.suite import SERVER, Party, Update, Vector
+from tacit.core.suite import SERVER, Parties, Party, Update, Vector
 from tacit.drivers.faults import Fault
-from tacit.drivers.federation import Federation
+from tacit.drivers.outcome import Outcome
+from tacit.drivers.simulator import Simulation
 from tacit.learn.datasets import Dataset, digits
 from tacit.learn.models import Model, Softmax
 from tacit.learn.splits import by_label
+from tacit.learn.training import Step, trained
+from tacit.protocols.secagg.terms import SecAggSettings
 from tacit.vectors.fixedpoint import FixedPoint
 from tacit.vectors.flatten import Layout
 
@@ -71,7 +73,7 @@ class Settings:
             problems.append(f"there must be at least 1 round, not {self.rounds}; use --rounds 20")
         if problems:
             raise ConfigError(problems)
-        needed = getattr(Federation(BLIND, self.names, entries=1).config, "threshold", self.parties)
+        needed = SecAggSettings().bind(Parties(self.names)).threshold
         spare = self.parties - needed
         if not self.crash:
             return self.names[self.parties // 3 :][: min(1, spare)]
@@ -198,8 +200,13 @@ class Diary:
     seen: list[dict[Party, Vector]] = field(default_factory=list)
     """What the server decoded, round by round."""
 
-    def note(self, outcome: Outcome) -> None:
+    def note(self, step: Step) -> None:
         """Writes down how a round ended."""
+        outcome = step.outcome
+        if outcome is None:
+            raise ConfigError(f"too few were left in round {step.number}; let fewer crash")
+        self.true.append({party: update.vector for party, update in step.brought.items()})
+        self.seen.append(mail(outcome))
         self.dropped.append({party: reason.value for party, reason in outcome.dropped.items()})
         self.contributors.append(outcome.contributors)
         self.traffic += [outcome.traffic.of(party) for party in outcome.average]
@@ -245,9 +252,9 @@ def together(
     """Trains round after round with averaging by a protocol; returns the last model and what was noted."""
     model = classroom.softmax.initial()
     layout, diary = Layout.of(model), Diary()
-    step, round_ = BEFORE_THE_VECTOR[protocol], settings.crash_round
+    effect, round_ = BEFORE_THE_VECTOR[protocol], settings.crash_round
     weights = {party: float(len(samples.y)) for party, samples in classroom.samples.items()}
-    federation = Federation(
+    simulation = Simulation.of(
         protocol,
         settings.names,
         layout.size,
@@ -255,18 +262,30 @@ def together(
         record=True,
         # All the samples there are: a bound that everybody may know, where the largest weight would be somebody's own.
         max_weight=sum(weights.values()),
-        faults=[Fault(action="crash", party=party, round=round_, step=step) for party in crashing],
+        faults=[Fault(action="crash", party=party, round=round_, step=effect) for party in crashing],
     )
-    for number in range(1, settings.rounds + 1):
-        trained = {party: layout.flatten(classroom.train(party, model, number)) for party in settings.names}
-        outcome = federation.average({party: Update(vector, weights[party]) for party, vector in trained.items()})
-        model = layout.restore(next(iter(outcome.average.values())))
-        diary.note(outcome)
-        diary.true.append(trained)
-        diary.seen.append(mail(federation, outcome))
+
+    def bring(number: int, before: Step | None) -> dict[Party, Update]:
+        shared = averaged(layout, before) or model
+        return {
+            party: Update(layout.flatten(classroom.train(party, shared, number)), weights[party])
+            for party in settings.names
+        }
+
+    for step in trained(simulation.average, bring, settings.rounds):
+        model = averaged(layout, step) or model
+        diary.note(step)
         diary.accuracies.append(classroom.accuracy(model))
         tick(protocol)
     return model, diary
+
+
+def averaged(layout: Layout, step: Step | None) -> Model | None:
+    """Returns the model that a round ended with, if it did."""
+    if step is None or step.outcome is None:
+        return None
+    model: Model = layout.restore(next(iter(step.outcome.average.values())))
+    return model
 
 
 def by_itself(party: Party, classroom: Classroom, rounds: int, tick: Callable[[str], None]) -> float:
@@ -278,14 +297,14 @@ def by_itself(party: Party, classroom: Classroom, rounds: int, tick: Callable[[s
     return classroom.accuracy(model)
 
 
-def mail(federation: Federation, outcome: Outcome) -> dict[Party, Vector]:
+def mail(outcome: Outcome) -> dict[Party, Vector]:
     """Returns the vectors that the server received in a recorded round, opened with its own keys and decoded."""
-    ring = federation.suites[SERVER].ring
-    if outcome.transcript is None or not isinstance(ring, FixedPoint):
+    if outcome.transcript is None:
         raise ConfigError("only a recorded round of numbers can be read; use record=True")
+    ring = outcome.transcript.ring()
     return {
         address.sender: decoded(ring, ring.unpack(getattr(message, name)))
-        for address, message in federation.opened(outcome.transcript, SERVER)
+        for address, message in outcome.transcript.opened(SERVER)
         if address.to == SERVER
         for name in message.parameters
     }

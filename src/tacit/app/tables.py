@@ -223,7 +223,7 @@ def described(protocol: Protocol) -> dict[str, Any]:
         "server": protocol.server is not None,
         "leaks_by_design": protocol.leaks_by_design,
         "options": {
-            option.name: msgspec.to_builtins(option.default) for option in msgspec.structs.fields(protocol.config)
+            option.name: msgspec.to_builtins(option.default) for option in msgspec.structs.fields(protocol.settings)
         },
     }
 

@@ -14,7 +14,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.core.forms import Form, Unknown
+from tacit.audit.symbolic.forms import Form, Unknown
 
 PRIME = 2**2203 - 1
 """Large, so that the fractions of a recipe can be read back from their residues."""
@@ -159,7 +159,7 @@ class Echelon:
         return [lead for lead, single in zip(self.leads, alone, strict=True) if single]
 
 
-class Glance:
+class SmallRowSpace:
     """What some forms say about the interesting unknowns alone, modulo the small prime."""
 
     def __init__(self, forms: Sequence[Form], interesting: Sequence[Unknown]) -> None:

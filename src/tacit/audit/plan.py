@@ -1,23 +1,23 @@
 """What to run: protocols and settings for so many parties, what each of them costs, and what the audit says of it."""
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 import numpy as np
 
 from tacit.audit.attacks.findings import Progress, quietly
-from tacit.audit.preflight import coalitions as every_coalition
-from tacit.audit.report import Auditor
-from tacit.audit.runs import Drift, Question
-from tacit.core.entropy import SeededEntropy
+from tacit.audit.coalitions import number, some
+from tacit.audit.report import Auditor, Verdict
+from tacit.audit.runs import Scope
+from tacit.audit.symbolic.simulation import Drift
 from tacit.core.errors import ConfigError, LeakRefused, NotLinear
-from tacit.core.suite import SERVER, Party, Update
+from tacit.core.protocol import Protocol, Terms
+from tacit.core.suite import Party, Update
 from tacit.designs import graphs
 from tacit.designs.circle import secure_degree
-from tacit.drivers.federation import Federation
+from tacit.drivers.agreement import terms_for
+from tacit.drivers.simulator import Simulation
 from tacit.privacy.noise import user_sigma
 from tacit.protocols import find
 
@@ -107,11 +107,13 @@ def plan(
     if problems:
         raise ConfigError(problems)
     sigma = user_sigma(epsilon, delta, honest=parties - coalition_size, samples=2, rounds=rounds)
-    wanted = [each for each in candidates(parties, coalition_size) if _allowed(each[0], each[1], parties)]
+    names = tuple(f"p{i}" for i in range(parties))
+    wanted = [(each, _allowed(each[0], each[1], names)) for each in candidates(parties, coalition_size)]
     found = []
-    for done, (protocol, options, why) in enumerate(wanted):
+    for done, ((protocol, options, why), terms) in enumerate(wanted):
         progress(f"{protocol}: {why}", done / len(wanted))
-        found.append(_proposal(protocol, options, why, parties, coalition_size, rounds, entries))
+        if terms is not None:
+            found.append(_proposal(find(protocol), terms, options, why, coalition_size, rounds, entries))
     progress("plan", 1.0)
     found.sort(key=lambda each: (not each.holds, each.bytes_per_party))
     return Plan(parties, coalition_size, rounds, entries, tuple(found), epsilon, delta, sigma)
@@ -151,13 +153,12 @@ def candidates(n: int, c: int) -> Iterator[tuple[str, dict[str, Any], str]]:
         yield "pushsum", {"masked": True, "graph": "complete"}, "masked, everybody hears everybody"
 
 
-def _allowed(protocol: str, options: Mapping[str, Any], n: int) -> bool:
-    """Says whether the settings themselves do not refuse so many parties."""
+def _allowed(protocol: str, options: Mapping[str, Any], names: Sequence[Party]) -> Terms | None:
+    """Returns the terms, unless the settings themselves refuse so many parties."""
     try:
-        find(protocol).configure(options, [f"p{i}" for i in range(n)])
+        return terms_for(find(protocol), names, options)
     except LeakRefused:
-        return False
-    return True
+        return None
 
 
 def _threshold(holders: int, c: int) -> int:
@@ -175,61 +176,44 @@ def _regular(n: int, degree: int, girth: int) -> dict[str, Any] | None:
     return None
 
 
-def _proposal(protocol: str, options: dict[str, Any], why: str, n: int, c: int, rounds: int, entries: int) -> Proposal:
-    names = tuple(f"p{i}" for i in range(n))
-    mean, most = cost(protocol, names, options, entries)
-    every, total = coalitions(protocol, names, c)
-    whole = find(protocol).rehearsal is not None and options.get("neighbours") is None
+def _proposal(
+    protocol: Protocol, terms: Terms, options: dict[str, Any], why: str, c: int, rounds: int, entries: int
+) -> Proposal:
+    mean, most = cost(protocol, terms, entries)
+    every, total = some(protocol, terms.parties, c, MOST_COALITIONS), number(protocol, terms.parties, c)
+    whole = protocol.choice is not None and terms.rounds_alike
     watched = rounds if whole else min(rounds, MOST_RUN)
-    if find(protocol).leaks_by_design:
-        return Proposal(protocol, options, why, mean, most, "leaks by design", 0, total, 0, watched, 0, 1)
+    name = protocol.name
+    if protocol.leaks_by_design:
+        return Proposal(name, options, why, mean, most, "leaks by design", 0, total, 0, watched, 0, 1)
     try:
-        still = _glances(protocol, names, options, every, watched, "static")
+        still = _verdicts(protocol, terms, every, watched, "static")
         # What nobody learns even if models stand still, nobody learns if they change.
-        suspects = [members for members, (victims, _, _) in still.items() if victims]
-        free = _glances(protocol, names, options, suspects, min(watched, MOST_RUN), "free") if suspects else {}
-        leaking = sum(1 for victims, _, _ in free.values() if victims)
+        suspects = [members for members, verdict in still.items() if verdict.victims]
+        free = _verdicts(protocol, terms, suspects, min(watched, MOST_RUN), "free") if suspects else {}
+        leaking = sum(1 for verdict in free.values() if verdict.victims)
     except NotLinear:
-        return Proposal(protocol, options, why, mean, most, "not linear", 0, total, 0, watched, 0, 1)
-    safe = min(safe for _, safe, _ in still.values())
+        return Proposal(name, options, why, mean, most, "not linear", 0, total, 0, watched, 0, 1)
+    safe = min(verdict.safe_rounds for verdict in still.values())
     verdict = "leaks" if leaking else "holds" if safe == watched else "holds if models change"
-    group = min(group for _, _, group in still.values())
-    return Proposal(protocol, options, why, mean, most, verdict, len(every), total, leaking, watched, safe, group)
+    group = min(verdict.smallest_group for verdict in still.values())
+    return Proposal(name, options, why, mean, most, verdict, len(every), total, leaking, watched, safe, group)
 
 
-def coalitions(protocol: str, names: tuple[Party, ...], size: int) -> tuple[list[tuple[Party, ...]], int]:
-    """Returns some coalitions of so many parties, or of the server and one fewer, and how many there are."""
-    with_server = find(protocol).server is not None
-    total = math.comb(len(names), size) + (math.comb(len(names), size - 1) if with_server else 0)
-    if total <= MOST_COALITIONS:
-        return list(every_coalition(protocol, names, size)), total
-    entropy = SeededEntropy("coalitions", len(names), size)
-    drawn: dict[tuple[Party, ...], None] = {}
-    for turn in range(100 * MOST_COALITIONS):
-        server = (SERVER,) if with_server and turn % 2 == 0 else ()
-        drawn[(*server, *entropy.sample(names, size - len(server)))] = None
-    return list(islice(drawn, MOST_COALITIONS)), total
-
-
-def cost(protocol: str, names: tuple[Party, ...], options: Mapping[str, Any], entries: int) -> tuple[float, float]:
+def cost(protocol: Protocol, terms: Terms, entries: int) -> tuple[float, float]:
     """Returns the bytes that a party sends and receives in a round: on average, and that of the one with most."""
-    bytes_of = []
+    names, bytes_of = terms.parties, []
     for length in MEASURED:
-        federation = Federation(protocol, names, length, allow_leaks=True, **options)
-        traffic = federation.average({name: Update(np.zeros(length)) for name in names}).traffic
+        simulation = Simulation.on(protocol, terms, length, seed=0)
+        traffic = simulation.average({name: Update(np.zeros(length)) for name in names}).traffic
         bytes_of.append(np.array([traffic.of(name) for name in names], dtype=np.float64))
     slope = (bytes_of[1] - bytes_of[0]) / (MEASURED[1] - MEASURED[0])
     found = bytes_of[0] + slope * (entries - MEASURED[0])
     return float(found.mean()), float(found.max())
 
 
-def _glances(
-    protocol: str,
-    names: tuple[Party, ...],
-    options: Mapping[str, Any],
-    every: Sequence[tuple[Party, ...]],
-    rounds: int,
-    drift: Drift,
-) -> dict[tuple[Party, ...], tuple[list[Party], int, int]]:
-    auditor = Auditor(Question(protocol, names, rounds, drift, 0, options))
-    return {members: auditor.glance(members) for members in every}
+def _verdicts(
+    protocol: Protocol, terms: Terms, every: Sequence[tuple[Party, ...]], rounds: int, drift: Drift
+) -> dict[tuple[Party, ...], Verdict]:
+    auditor = Auditor(Scope(protocol, terms, rounds, drift))
+    return {members: auditor.verdict(members) for members in every}

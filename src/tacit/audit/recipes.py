@@ -8,22 +8,25 @@ the coalition really has: its members' own, those it can agree on, open, or put 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.audit.views import Found, FromKeys, FromShares, InClear, Known, OpenLink, OwnSecret, View
+from tacit.audit.symbolic.forms import ONE, Unknown
+from tacit.audit.symbolic.suite import Agreed, KeyShare, Public, Sealed
+from tacit.audit.views import FromKeys, FromShares, InClear, KnownVector, Location, OpenLink, OwnSecret, View
+from tacit.core.entropy import SeededEntropy
 from tacit.core.errors import ConfigError
-from tacit.core.forms import ONE, Unknown
-from tacit.core.outcome import Transcript
 from tacit.core.suite import Party, Secret, Vector
+from tacit.crypto.keys import Identity, Keys
 from tacit.crypto.masks import stream
-from tacit.crypto.symbolic import Agreed, Public, Sealed, Share
-from tacit.drivers.federation import Federation
+from tacit.crypto.suite import RealSuite
+from tacit.drivers.recording import Transcript
+from tacit.protocols.shapes.star import Sum
 
-Source: TypeAlias = Known | Unknown
+Source: TypeAlias = KnownVector | Unknown
 """A vector that was seen or derived, or an unknown of a member's own."""
 
 
@@ -52,12 +55,11 @@ class Recipe:
 
         Entries that are not exposed are NaN.
         """
-        transcripts = [transcript] if isinstance(transcript, Transcript) else list(transcript)
-        replay = Replay(self.view, transcripts)
+        replay = Replay(self.view, recorded(transcript))
         if self.entries == 1:
             return replay.combined(self.parts[0])
-        if replay.federation.entries != self.entries:
-            raise ConfigError(f"the recipe is for vectors of {self.entries} entries, not {replay.federation.entries}")
+        if replay.entries != self.entries:
+            raise ConfigError(f"the recipe is for vectors of {self.entries} entries, not {replay.entries}")
         recovered = np.full(self.entries, np.nan)
         for entry, parts in self.parts.items():
             recovered[entry] = replay.combined(parts, alone=True)[0]
@@ -78,40 +80,53 @@ class SumRecipe:
 
     def recover(self, transcript: Transcript | Sequence[Transcript]) -> NDArray[np.float64]:
         """Returns the victim's vector, recovered from the recorded transcripts of a real run with the same settings."""
-        transcripts = [transcript] if isinstance(transcript, Transcript) else list(transcript)
-        federation = real_federation(transcripts)
-        ring: Any = federation.suites[self.listener].ring
-        total = np.zeros(federation.entries)
+        transcripts = recorded(transcript)
+        ring, entries = transcripts[0].ring(), transcripts[0].agreement.entries
+        total = np.zeros(entries)
         for round_, factor in self.factors.items():
-            total += factor * ring.floats(self._announced(federation, transcripts[round_ - 1]))[: federation.entries]
+            total += factor * ring.floats(self._announced(transcripts[round_ - 1]))[:entries]
         for (party, round_), factor in self.own.items():
-            total -= factor * np.asarray(federation.inputs[round_ - 1][party].vector)
+            total -= factor * brought(transcripts[round_ - 1], party)
         return total
 
-    def _announced(self, federation: Federation, transcript: Transcript) -> Vector:
-        for _, message in federation.opened(transcript, self.listener):
-            if type(message).__name__ == "Sum":
-                return federation.suites[self.listener].ring.unpack(getattr(message, "vector", b""))
+    def _announced(self, transcript: Transcript) -> Vector:
+        for _, message in transcript.opened(self.listener):
+            if isinstance(message, Sum):
+                return transcript.ring().unpack(message.vector)
         raise ConfigError("no sum was announced in a round that the recipe uses")
 
 
-def real_federation(transcripts: Sequence[Transcript]) -> Federation:
-    """Returns the federation that exchanged recorded transcripts with real vectors; raises ConfigError for others."""
-    federation = transcripts[0].federation if transcripts else None
-    if not isinstance(federation, Federation) or federation.world is not None:
+def recorded(transcript: Transcript | Sequence[Transcript]) -> list[Transcript]:
+    """Returns transcripts of rounds with real vectors; raises ConfigError for others."""
+    transcripts = [transcript] if isinstance(transcript, Transcript) else list(transcript)
+    if not transcripts or not all(isinstance(each, Transcript) and each.holdings for each in transcripts):
         raise ConfigError("a recipe needs transcripts recorded (record=True) in a run with real vectors")
-    return federation
+    return transcripts
+
+
+def brought(transcript: Transcript, party: Party) -> NDArray[np.float64]:
+    """Returns the vector that a party brought to a recorded round."""
+    update = transcript.holdings[party].update
+    if update is None:
+        raise ConfigError(f"{party} brought no vector")
+    return np.asarray(update.vector, dtype=np.float64)
 
 
 class Replay:
     """Looks up in real transcripts what a view found in symbolic ones."""
 
     def __init__(self, view: View, transcripts: Sequence[Transcript]) -> None:
-        self.federation = real_federation(transcripts)
         self.view, self.transcripts = view, transcripts
-        self.suites: Mapping[Party, Any] = self.federation.suites
-        self.suite: Any = self.suites[self.federation.parties[0]]
+        self.agreement, self.ring = transcripts[0].agreement, transcripts[0].ring()
+        self.entries = self.agreement.entries
+        # Only to compute with: none of what follows depends on whose it is.
+        self.suite = RealSuite(self.keys(next(iter(transcripts[0].holdings))), SeededEntropy(), self.ring)
         self._secrets: dict[bytes, Secret] = {}
+
+    def keys(self, party: Party) -> Keys:
+        """Returns the keys of a party."""
+        signing, channel = self.transcripts[0].holdings[party].identity
+        return Keys(Identity(party, Secret(signing), Secret(channel)), self.agreement.roster)
 
     def combined(self, parts: Sequence[Part], *, alone: bool = False) -> NDArray[np.float64]:
         """Returns a linear combination of real vectors, or of single entries of them.
@@ -119,44 +134,42 @@ class Replay:
         A mask is in exactly two vectors, or in one and known; it cancels only if both have the same factor. So vectors
         of one factor are added up in the ring, where their masks vanish exactly, and only then turned into numbers.
         """
-        ring: Any = self.suite.ring
         alike: dict[Fraction, Vector] = {}
-        entries = 1 if alone else self.federation.entries
+        entries = 1 if alone else self.entries
         total = np.zeros(entries)
         for part in parts:
             which = slice(part.place, part.place + 1) if alone else slice(entries)
-            if not isinstance(part.source, Known) and part.source[0] != "input":
+            if not isinstance(part.source, KnownVector) and part.source[0] != "input":
                 total += float(part.factor) * self.own(part.source)[which]
                 continue
-            summed = alike.setdefault(abs(part.factor), ring.zeros(entries))
+            summed = alike.setdefault(abs(part.factor), self.ring.zeros(entries))
             if part.factor > 0:
                 summed += self.elements(part.source)[which]
             else:
                 summed -= self.elements(part.source)[which]
         for factor, summed in alike.items():
-            total += float(factor) * ring.floats(summed)
+            total += float(factor) * self.ring.floats(summed)
         return total
 
     def elements(self, source: Source) -> Vector:
         """Returns an ingredient as ring elements."""
-        ring: Any = self.suite.ring
-        if not isinstance(source, Known):
-            return np.asarray(ring.values(self.own(source)))
+        if not isinstance(source, KnownVector):
+            return np.asarray(self.ring.values(self.own(source)))
         if source.is_mask:
-            length = max(self.federation.entries, len(source.vector))
-            return stream(self.secret(source.token).reveal(), length, ring.dtype.itemsize)
-        return np.frombuffer(self.data(source.token), dtype=ring.dtype)
+            length = max(self.entries, len(source.vector))
+            return stream(self.secret(source.token).reveal(), length, self.ring.element_bytes)
+        return np.frombuffer(self.data(source.token), dtype=self.ring.dtype)
 
     def own(self, unknown: Unknown) -> NDArray[np.float64]:
         """Returns what a member itself brought or drew, or ones."""
         if unknown == ONE:
-            return np.ones(self.federation.entries)
+            return np.ones(self.entries)
         kind, owner, _ = unknown
         if kind == "input":
             party, round_ = owner if isinstance(owner, tuple) else (owner, 1)
-            return np.asarray(self.federation.inputs[round_ - 1][party].vector)
-        party, place = owner
-        return np.asarray(self.suites[party].entropy.drawn_vectors[place - 1])
+            return brought(self.transcripts[round_ - 1], party)
+        party, round_, number = owner
+        return np.asarray(self.transcripts[round_ - 1].holdings[party].vectors[number - 1])
 
     def data(self, token: bytes) -> bytes:
         """Returns the real bytes in the place where a token was found."""
@@ -169,17 +182,21 @@ class Replay:
             value = value[key]
         return bytes(value)
 
-    def opened(self, found: Found) -> bytes:
+    def opened(self, found: Location) -> bytes:
         """Returns the real plaintext of the box that something was found in."""
         box = found.box or b""
         meaning = self.view.world.meaning(box)
         if not isinstance(meaning, Sealed):
             raise ConfigError("the view and the transcript are not of the same run")
-        context = meaning.context
+        context = self.here(meaning.context)
         if self.view.found[box].box is None:
             round_, number = self.view.found[box].path
             context = msgspec.msgpack.encode(self.transcripts[round_ - 1].passed[number].envelope.address)
         return bytes(self.suite.open(self.secret(meaning.key), self.data(box), context))
+
+    def here(self, context: bytes) -> bytes:
+        """Returns a context of the symbolic run as it is in the real one: the same but for the session."""
+        return context.replace(self.view.session, self.agreement.session)
 
     def secret(self, token: bytes) -> Secret:
         """Returns the real key or seed that a token stands for, by the way the coalition came to know it."""
@@ -187,23 +204,25 @@ class Replay:
             self._secrets[token] = self._derived(token)
         return self._secrets[token]
 
-    def _derived(self, token: bytes) -> Any:
+    def _derived(self, token: bytes) -> Secret:
         how, meaning = self.view.how[token], self.view.world.meaning(token)
         if isinstance(how, OwnSecret):
-            suite = self.suites[how.party]
-            return suite.identity.channel if how.place < 0 else suite.made[how.place]
+            if how.round == 0:
+                return self.keys(how.party).channel_secret
+            return Secret(self.transcripts[how.round - 1].holdings[how.party].secrets[how.number - 1])
         if isinstance(how, FromKeys) and isinstance(meaning, Agreed):
-            return self.suite.agree(self.secret(how.private), self.public(how.public), meaning.label, meaning.context)
+            context = self.here(meaning.context)
+            return self.suite.agree(self.secret(how.private), self.public(how.public), meaning.label, context)
         if isinstance(how, FromShares):
             meanings = {share: self.view.world.meaning(share) for share in how.shares}
-            shares = {each.holder: self.data(share) for share, each in meanings.items() if isinstance(each, Share)}
-            threshold = next(each.threshold for each in meanings.values() if isinstance(each, Share))
+            shares = {each.holder: self.data(share) for share, each in meanings.items() if isinstance(each, KeyShare)}
+            threshold = next(each.threshold for each in meanings.values() if isinstance(each, KeyShare))
             return self.suite.recover(shares, threshold)
         if isinstance(how, InClear):
             return Secret(self.data(token))
         if isinstance(how, OpenLink):
             address = self.transcripts[how.round - 1].passed[how.number].envelope.address
-            return self.suites[address.sender].channel(address.to, address.session)
+            return self.keys(address.sender).channel(address.to, address.session)
         raise ConfigError("the view does not say how a key came to be known")
 
     def public(self, token: bytes) -> bytes:
@@ -213,7 +232,7 @@ class Replay:
         meaning = self.view.world.meaning(token)
         if not isinstance(meaning, Public):
             raise ConfigError("the view uses a public key that was never shown")
-        for party in self.federation.everyone:
+        for party, member in self.agreement.roster.items():
             if self.view.world.identity(party) == meaning.of:
-                return bytes(self.suite.roster[party].channel_key)
-        return bytes(self.suite.public(self.secret(meaning.of)))
+                return member.channel_key
+        return self.suite.public(self.secret(meaning.of))

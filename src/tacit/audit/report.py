@@ -4,19 +4,21 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import combinations
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.audit.coalitions import of_parties
 from tacit.audit.linear import smallest_class, smallest_support
 from tacit.audit.recipes import Recipe, SumRecipe
 from tacit.audit.rounds import RehearsedRun
-from tacit.audit.runs import ONLOOKER, Drift, Learnt, Question, SymbolicRun
+from tacit.audit.runs import ONLOOKER, Knowledge, Scope, SymbolicRun
+from tacit.audit.symbolic.simulation import Drift
 from tacit.core.errors import ConfigError, NotLinear
+from tacit.core.protocol import Role
 from tacit.core.suite import Party
-from tacit.protocols import find
+from tacit.drivers.faults import Fault
 
 EXACT_ROUNDS = 16
 """Rounds up to which every one is run; of more, only the sums are looked at, if that is all a round shows."""
@@ -74,6 +76,8 @@ def audit(
     vectors: Mapping[Party, Any] | Sequence[Any] | None = None,
     links: Collection[tuple[Party, Party]] | None = None,
     sealed: bool = True,
+    faults: Sequence[Fault | Mapping[str, Any]] = (),
+    stand_ins: Mapping[Party, Role] | None = None,
     **options: Any,
 ) -> Any:
     """Returns what a coalition can learn in some rounds of a protocol: a `Report`, or a list for `coalition_size`.
@@ -82,36 +86,56 @@ def audit(
     The server may be in a coalition, and so may an "onlooker", who hears all `links`, or those given as pairs of names;
     `sealed=False` asks what it would learn if they were not sealed. If entries fare differently, as in sparsification,
     `entries` says how many positions are looked at, and `vectors` gives the ones by whose size entries are selected.
-    Settings are those of the protocol, and are audited whether they leak or not.
+    Settings are those of the protocol, and are audited whether they leak or not. `faults` go wrong as in a simulation,
+    and `stand_ins` puts other coroutines in the place of some parties', to see what one that lies would learn.
     """
     names = tuple(f"p{i}" for i in range(parties)) if isinstance(parties, int) else tuple(parties)
     brought = vectors if vectors is None or isinstance(vectors, Mapping) else dict(zip(names, vectors, strict=False))
-    question = Question(protocol, names, rounds, drift, seed, options, entries, brought, links, sealed)
-    every = None if coalition_size is None else of_size(names, coalition_size, coalition)
-    auditor = Auditor(question)
+    scope = Scope.of(
+        protocol,
+        names,
+        options,
+        faults=faults,
+        rounds=rounds,
+        drift=drift,
+        seed=seed,
+        entries=entries,
+        vectors=brought,
+        links=links,
+        sealed=sealed,
+        stand_ins=stand_ins,
+    )
+    every = None if coalition_size is None else of_parties(names, coalition_size, coalition)
+    auditor = Auditor(scope)
     return auditor.report(tuple(coalition or ())) if every is None else [auditor.report(members) for members in every]
 
 
-def of_size(names: Sequence[Party], size: int, coalition: Sequence[Party] | None = None) -> list[tuple[Party, ...]]:
-    """Returns every coalition of so many parties; raises ConfigError if there is none, or one was named besides."""
-    if coalition is not None or not 1 <= size < len(names):
-        raise ConfigError(f"coalition_size must be from 1 to {len(names) - 1}, and goes without coalition")
-    return list(combinations(names, size))
+class Verdict(NamedTuple):
+    """What a report would say, without proof."""
+
+    victims: list[Party]
+    safe_rounds: int
+    smallest_group: int
 
 
 class Auditor:
     """Reports on one coalition after another, from one symbolic run."""
 
-    def __init__(self, question: Question) -> None:
-        self.question = question
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
         self.rehearsed: RehearsedRun | None = None
-        if question.rounds > EXACT_ROUNDS and find(question.protocol).rehearsal is not None:
+        if scope.rounds > EXACT_ROUNDS and scope.protocol.choice is not None:
+            if not scope.terms.rounds_alike:
+                raise ConfigError(
+                    f"under these settings no round of {scope.protocol.name} stands for another, as in a sparse graph; "
+                    f"audit at most {EXACT_ROUNDS} rounds, or other settings"
+                )
             # Sums fare alike in all entries, so one of them stands for all.
-            first = replace(question, rounds=CHECKED_ROUNDS, entries=1, vectors=None)
-            self.rehearsed = RehearsedRun(SymbolicRun(first), question.rounds)
+            first = replace(scope, rounds=CHECKED_ROUNDS, entries=1, vectors=None)
+            self.rehearsed = RehearsedRun(SymbolicRun(first), scope.rounds)
             self.run = self.rehearsed.run
         else:
-            self.run = SymbolicRun(question)
+            self.run = SymbolicRun(scope)
 
     def report(self, coalition: tuple[Party, ...]) -> Report:
         """Returns what a coalition can learn, and proves it."""
@@ -120,15 +144,15 @@ class Auditor:
             return self._of_sums(rehearsed, coalition)
         return self._of_everything(coalition)
 
-    def glance(self, coalition: tuple[Party, ...]) -> tuple[list[Party], int, int]:
+    def verdict(self, coalition: tuple[Party, ...]) -> Verdict:
         """Returns whom a coalition exposes, its safe rounds and smallest group, as in a report but without proof."""
-        question = self.question
+        scope = self.scope
         if (rehearsed := self._by_sums(coalition)) is not None:
-            sums = rehearsed.sums(coalition) if question.drift == "static" else rehearsed.fresh_sums(coalition)
-            return list(sums.recipes), sums.safe_rounds, smallest_class(sums.rows) or len(question.parties)
-        learnt = self._learnt(coalition)
-        safe = self.run.safe_rounds(coalition) if learnt.victims else self.run.question.rounds
-        return learnt.victims, safe, smallest_class(learnt.rows) or len(question.parties)
+            sums = rehearsed.sums(coalition) if scope.drift == "static" else rehearsed.fresh_sums(coalition)
+            return Verdict(list(sums.recipes), sums.safe_rounds, smallest_class(sums.rows) or len(scope.parties))
+        known = self._knowledge(coalition)
+        safe = self.run.safe_rounds(coalition) if known.victims else self.run.scope.rounds
+        return Verdict(known.victims, safe, smallest_class(known.rows) or len(scope.parties))
 
     def _by_sums(self, coalition: tuple[Party, ...]) -> RehearsedRun | None:
         """Returns the rehearsal, if there is one and sums are all that the coalition learns from a round."""
@@ -136,49 +160,49 @@ class Auditor:
             return None
         return self.rehearsed
 
-    def _learnt(self, coalition: tuple[Party, ...]) -> Learnt:
-        learnt = self.run.learnt(coalition, self.run.question.rounds)
+    def _knowledge(self, coalition: tuple[Party, ...]) -> Knowledge:
+        known = self.run.knowledge(coalition, self.run.scope.rounds)
         # Secret factors are taken as known, which is the worst case: only what nobody learns even so is certain.
-        if learnt.divided or (learnt.victims and self.run.multiplies(coalition)):
+        if known.divided or (known.victims and self.run.multiplies(coalition)):
             raise NotLinear(
-                f"under these settings {self.question.protocol} multiplies or divides by numbers that are secret, so "
+                f"under these settings {self.scope.protocol.name} multiplies or divides by numbers that are secret, so "
                 f"what {', '.join(coalition)} sees is not linear and the audit does not guess; try: tacit attack decode"
             )
-        return learnt
+        return known
 
     def _of_everything(self, coalition: tuple[Party, ...]) -> Report:
-        run, question, learnt = self.run, self.question, self._learnt(coalition)
-        found = learnt.recipes()
+        run, scope, known = self.run, self.scope, self._knowledge(coalition)
+        found = known.recipes()
         recipes: dict[Party, Recipe | SumRecipe] = dict(found)
         notes = []
-        if run.question.rounds < question.rounds:
+        if run.scope.rounds < scope.rounds:
             who = ", ".join(coalition)
-            notes.append(f"only {run.question.rounds} rounds were looked at, for {who} does not learn just their sums")
+            notes.append(f"only {run.scope.rounds} rounds were looked at, for {who} does not learn just their sums")
         return Report(
             *self._asked(coalition),
             exposed=recipes,
-            safe_rounds=run.safe_rounds(coalition) if recipes else run.question.rounds,
-            smallest_group=smallest_class(learnt.rows) or len(question.parties),
+            safe_rounds=run.safe_rounds(coalition) if recipes else run.scope.rounds,
+            smallest_group=smallest_class(known.rows) or len(scope.parties),
             fractions={victim: len(recipe.parts) / run.entries for victim, recipe in found.items()},
             entries=run.entries,
             errors={victim: run.error(recipe, victim) for victim, recipe in recipes.items()},
             heard=self._heard(coalition),
             notes=tuple(notes),
-            rows=learnt.rows,
+            rows=known.rows,
         )
 
     def _of_sums(self, rehearsed: RehearsedRun, coalition: tuple[Party, ...]) -> Report:
-        question = self.question
-        sums = rehearsed.sums(coalition) if question.drift == "static" else rehearsed.fresh_sums(coalition)
+        scope = self.scope
+        sums = rehearsed.sums(coalition) if scope.drift == "static" else rehearsed.fresh_sums(coalition)
         errors = rehearsed.errors(sums.recipes)
-        notes = [f"{self.run.question.rounds} rounds were run whole, and of all {question.rounds} the sums looked at"]
+        notes = [f"{self.run.scope.rounds} rounds were run whole, and of all {scope.rounds} the sums looked at"]
         if sums.recipes and not errors:
             notes.append("to replay the recipes with real cryptography would take too long, so they are not proved")
         return Report(
             *self._asked(coalition),
             exposed=dict(sums.recipes),
             safe_rounds=sums.safe_rounds,
-            smallest_group=smallest_class(sums.rows) or len(question.parties),
+            smallest_group=smallest_class(sums.rows) or len(scope.parties),
             fractions=dict.fromkeys(sums.recipes, 1.0),
             errors=errors,
             notes=tuple(notes),
@@ -186,13 +210,13 @@ class Auditor:
         )
 
     def _asked(self, coalition: tuple[Party, ...]) -> tuple[str, tuple[Party, ...], tuple[Party, ...], int, Drift]:
-        question = self.question
-        return question.protocol, question.parties, coalition, question.rounds, question.drift
+        scope = self.scope
+        return scope.protocol.name, scope.parties, coalition, scope.rounds, scope.drift
 
     def _heard(self, coalition: tuple[Party, ...]) -> dict[tuple[Party, Party], tuple[int, int]]:
         if ONLOOKER not in coalition:
             return {}
-        _, heard = self.run.seen([ONLOOKER], self.run.question.rounds)
+        _, heard = self.run.seen([ONLOOKER], self.run.scope.rounds)
         messages: Counter[tuple[Party, Party]] = Counter()
         volume: Counter[tuple[Party, Party]] = Counter()
         for number in heard:

@@ -14,12 +14,11 @@ from numpy.typing import NDArray
 
 from tacit.audit.linear import Echelon
 from tacit.audit.recipes import SumRecipe
-from tacit.audit.runs import PROOF_ENTRIES, SymbolicRun, recorded
-from tacit.core.entropy import SeededEntropy
+from tacit.audit.rehearsal import rehearsed
+from tacit.audit.runs import PROOF_ENTRIES, SymbolicRun, proof_vectors, transcripts
+from tacit.audit.symbolic.forms import Unknown
 from tacit.core.errors import ConfigError
-from tacit.core.forms import Unknown
 from tacit.core.suite import SERVER, Party
-from tacit.drivers.federation import Federation
 
 MOST_REPLAYED = 5_000
 """Parties times rounds that are replayed with real cryptography, at most, to prove recipes."""
@@ -41,9 +40,9 @@ class RehearsedRun:
     def __init__(self, run: SymbolicRun, rounds: int) -> None:
         """Takes the first rounds as they were run, and chooses for all of them; raises ConfigError if that differs."""
         self.run, self.names, self.rounds = run, run.names, rounds
-        self.sets = list(run.federation.rehearse(rounds))
+        self.sets = list(rehearsed(run.simulation, rounds))
         if self.sets[: len(run.contributors)] != run.contributors:
-            raise ConfigError(f"{run.question.protocol} chose other parties in a round that was run than rehearsed")
+            raise ConfigError(f"{run.scope.protocol.name} chose other parties in a round that was run than rehearsed")
 
     def matrix(self, members: Sequence[Party]) -> NDArray[np.int64]:
         """Returns which of the others' vectors were summed, a row for each round."""
@@ -55,16 +54,16 @@ class RehearsedRun:
 
     def agrees(self, members: Sequence[Party]) -> bool:
         """Says whether, in the rounds that were run, a coalition learnt the sums and nothing else."""
-        learnt = self.run.learnt(members, len(self.run.contributors))
-        known, summed = (Echelon(len(learnt.others)) for _ in range(2))
-        for row in learnt.rows:
-            known.take(row)
+        known = self.run.knowledge(members, len(self.run.contributors))
+        taken, summed = (Echelon(len(known.others)) for _ in range(2))
+        for row in known.rows:
+            taken.take(row)
         for round_, chosen in enumerate(self.run.contributors, start=1):
-            row = np.array([_in_sum(unknown, chosen, round_) for unknown in learnt.others], dtype=np.int64)
+            row = np.array([_in_sum(unknown, chosen, round_) for unknown in known.others], dtype=np.int64)
             summed.take(row)
-            if known.take(row):
+            if taken.take(row):
                 return False
-        return len(known.leads) == len(summed.leads)
+        return len(taken.leads) == len(summed.leads)
 
     def sums(self, members: Sequence[Party]) -> Sums:
         """Returns what a coalition learns if everybody brings the same vector every time."""
@@ -73,11 +72,13 @@ class RehearsedRun:
         for number, row in enumerate(rows):
             if echelon.take(row) and safe == self.rounds and echelon.exposed():
                 safe = number
-        recipes = {}
-        used = rows[echelon.used].astype(np.float64)
-        for column in sorted(echelon.exposed()):
-            unit = np.eye(len(self.names))[column]
-            factors = np.linalg.lstsq(used.T, unit, rcond=None)[0]
+        recipes: dict[Party, SumRecipe] = {}
+        exposed = sorted(echelon.exposed())
+        if not exposed:
+            return Sums(recipes, safe, echelon.matrix)
+        # All at once: what takes long is to decompose the matrix, not to solve for one more column.
+        used, units = rows[echelon.used].astype(np.float64), np.eye(len(self.names))[:, exposed]
+        for column, factors in zip(exposed, np.linalg.lstsq(used.T, units, rcond=None)[0].T, strict=True):
             kept = {echelon.used[i] + 1: float(factor) for i, factor in enumerate(factors) if abs(factor) > 1e-12}
             recipes[self.names[column]] = self._recipe(self.names[column], members, kept)
         return Sums(recipes, safe, echelon.matrix)
@@ -111,16 +112,12 @@ class RehearsedRun:
         last = max((round_ for recipe in recipes.values() for round_ in recipe.factors), default=0)
         if not 0 < last * len(self.names) <= MOST_REPLAYED:
             return {}
-        question, free = self.run.question, self.run.question.drift == "free"
+        scope = self.run.scope
         brought = [
-            {
-                party: SeededEntropy("proof", party, round_ if free else 1).uniform("proof", PROOF_ENTRIES) * 2 - 1
-                for party in self.names
-            }
-            for round_ in range(1, last + 1)
+            proof_vectors(self.names, number if scope.drift == "free" else 1, PROOF_ENTRIES)
+            for number in range(1, last + 1)
         ]
-        settings = {**question.settings(), "bits": 64}
-        real = list(recorded(Federation(question.protocol, self.names, PROOF_ENTRIES, **settings), brought))
+        real = list(transcripts(scope.real(PROOF_ENTRIES), brought))
         found = {}
         for victim, recipe in recipes.items():
             truth = brought[max(recipe.factors) - 1][victim]

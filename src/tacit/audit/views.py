@@ -13,17 +13,17 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from tacit.core.forms import Form, unknowns
+from tacit.audit.symbolic.forms import Form, unknowns
+from tacit.audit.symbolic.suite import Agreed, KeyShare, Made, Sealed, World
 from tacit.core.messages import Envelope
 from tacit.core.suite import Party, Vector
-from tacit.crypto.symbolic import Agreed, Made, Sealed, Share, World
 
 Number: TypeAlias = tuple[int, int]
 """Which envelope: the round (from 1), and its number in the round's transcript."""
 
 
 @dataclass(frozen=True)
-class Found:
+class Location:
     """Where a byte string was seen: an envelope's own seal, or inside a sealed box, under a path of keys."""
 
     box: bytes | None
@@ -32,10 +32,11 @@ class Found:
 
 @dataclass(frozen=True)
 class OwnSecret:
-    """A member drew it: the party, and the how-manieth of its draws; −1 is its identity."""
+    """A member drew it: the party, the round, and the how-manieth of its draws in it; round 0 has its identity."""
 
     party: Party
-    place: int
+    round: int
+    number: int
 
 
 @dataclass(frozen=True)
@@ -66,11 +67,11 @@ class OpenLink:
     number: int
 
 
-How: TypeAlias = OwnSecret | FromKeys | FromShares | InClear | OpenLink
+Provenance: TypeAlias = OwnSecret | FromKeys | FromShares | InClear | OpenLink
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownVector:
     """A vector of forms that is known, and the token that it is packed as, or that it is the mask of."""
 
     vector: Vector
@@ -84,27 +85,29 @@ class View:
     def __init__(
         self,
         world: World,
+        session: bytes,
         coalition: Collection[Party],
         seen: Mapping[Number, Envelope],
         unsealed: Collection[Number] = (),
     ) -> None:
         """Takes in what its members made, the envelopes they saw, and which of those were not sealed for them."""
-        self.world = world
-        self.how: dict[bytes, How] = {}
-        self.found: dict[bytes, Found] = {}
-        self.vectors: list[Known] = []
+        self.world, self.session = world, session
+        self.how: dict[bytes, Provenance] = {}
+        self.found: dict[bytes, Location] = {}
+        self.vectors: list[KnownVector] = []
         self._shares: dict[bytes, dict[int, bytes]] = defaultdict(dict)
         self._locked: dict[bytes, list[bytes]] = defaultdict(list)
         self._fresh: list[bytes] = []
         for party in coalition:
-            self._learn(world.identity(party), OwnSecret(party, -1))
-            for place, token in enumerate(world.made_by(party)):
-                self._learn(token, OwnSecret(party, place))
+            for token in (world.identity(party), *world.made_by(party)):
+                meaning = world.meaning(token)
+                if isinstance(meaning, Made):
+                    self._learn(token, OwnSecret(party, meaning.round, meaning.number))
         for number, envelope in seen.items():
             meaning = world.meaning(envelope.sealed)
             if number in unsealed and isinstance(meaning, Sealed):
                 self._learn(meaning.key, OpenLink(*number))
-            self._see(envelope.sealed, Found(None, number))
+            self._see(envelope.sealed, Location(None, number))
         self._close()
 
     def forms(self) -> list[Form]:
@@ -116,32 +119,32 @@ class View:
         while self._fresh:
             token = self._fresh.pop()
             if token in self.world.masked:
-                self.vectors.append(Known(unknowns("mask", token, self.world.masked[token]), token, is_mask=True))
+                self.vectors.append(KnownVector(unknowns("mask", token, self.world.masked[token]), token, is_mask=True))
             # One private half is enough: public halves are shown around, so the other one counts as seen.
             for public, agreed in agreements.get(token, ()):
                 self._learn(agreed, FromKeys(token, public))
             for box in self._locked.pop(token, ()):
                 self._read(box)
 
-    def _learn(self, token: bytes, how: How) -> None:
+    def _learn(self, token: bytes, how: Provenance) -> None:
         if token not in self.how:
             self.how[token] = how
             self._fresh.append(token)
 
-    def _see(self, data: bytes, found: Found) -> None:
+    def _see(self, data: bytes, found: Location) -> None:
         if data in self.found:
             return
         self.found[data] = found
         vector = self.world.vector_of(data)
         if vector is not None:
-            self.vectors.append(Known(vector, data, is_mask=False))
+            self.vectors.append(KnownVector(vector, data, is_mask=False))
         meaning = self.world.meaning(data)
         if isinstance(meaning, Sealed):
             if meaning.key in self.how:
                 self._read(data)
             else:
                 self._locked[meaning.key].append(data)
-        elif isinstance(meaning, Share):
+        elif isinstance(meaning, KeyShare):
             held = self._shares[meaning.secret]
             held[meaning.holder] = data
             if len(held) >= meaning.threshold:
@@ -153,7 +156,7 @@ class View:
         meaning = self.world.meaning(box)
         if isinstance(meaning, Sealed):
             for path, data in byte_strings(msgspec.msgpack.decode(meaning.plaintext)):
-                self._see(data, Found(box, path))
+                self._see(data, Location(box, path))
 
 
 def byte_strings(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], bytes]]:

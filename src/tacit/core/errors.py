@@ -14,6 +14,7 @@ class Drop(StrEnum):
     BAD_SHARE = "bad share"
     BROKE_RULES = "broke the rules"  # well-formed, but not what the protocol allows at this point
     ABORTED = "aborted"  # it gave up and said so
+    DISAGREES = "disagrees"  # it has other settings, another roster or another model
     CRASHED = "crashed"
 
 
@@ -54,9 +55,17 @@ class NotEnough(TacitError):
 
     code = "not-enough"
 
-    def __init__(self, what: str, have: int, need: int, missing: Mapping[str, Drop] | None = None) -> None:
+    def __init__(
+        self,
+        what: str,
+        have: int,
+        need: int,
+        missing: Mapping[str, Drop] | None = None,
+        why: Mapping[str, str] | None = None,
+    ) -> None:
         self.have, self.need, self.missing = have, need, dict(missing or {})
-        who = ", ".join(f"{party} ({reason})" for party, reason in self.missing.items())
+        more = {party: f": {text}" for party, text in (why or {}).items()}
+        who = ", ".join(f"{party} ({reason}{more.get(party, '')})" for party, reason in self.missing.items())
         super().__init__(f"{what}: {have} of at least {need}{f'; missing: {who}' if who else ''}")
 
 
@@ -75,6 +84,12 @@ class NotLinear(TacitError):
     """A protocol computes something from vectors that is not linear, so that the audit cannot say what it shows."""
 
     code = "not-linear"
+
+
+class JournalError(TacitError):
+    """What a party wrote down of a round cannot be gone on from: it is of another round, incomplete, or changed."""
+
+    code = "journal"
 
 
 class TransportError(TacitError):

@@ -1,4 +1,4 @@
-"""What a protocol coroutine may do: send, receive, gather. Everything else is the driver's business.
+"""What a protocol coroutine may do: send, receive, gather, save. Everything else is the driver's business.
 
 A coroutine awaits effects; a driver serves them. So the same coroutine runs in a deterministic simulator, between real
 processes, or inside somebody else's framework, and it contains no sockets, clocks, threads or global randomness.
@@ -6,14 +6,15 @@ processes, or inside somebody else's framework, and it contains no sockets, cloc
 
 from collections.abc import Collection, Generator
 from dataclasses import dataclass, field
-from typing import TypeAlias, TypeVar, cast, overload
+from typing import Any, TypeAlias, TypeVar, cast, overload
 
 from tacit.core.errors import Drop, NotEnough, PeerFault
 from tacit.core.messages import Message
-from tacit.core.suite import Party
+from tacit.core.suite import Parties, Party
 
 M = TypeVar("M", bound=Message)
 N = TypeVar("N", bound=Message)
+S = TypeVar("S")
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,8 @@ class Arrived:
 
     messages: dict[Party, Message]
     missing: dict[Party, Drop]
+    why: dict[Party, str] = field(default_factory=dict)
+    """More about some of the missing, in words."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,17 @@ class Wait:
         return (yield self)
 
 
-Effect: TypeAlias = Send | Wait
+@dataclass(frozen=True)
+class Save:
+    """Effect: have the state on disk before anything that is sent from here on leaves."""
+
+    state: Any
+
+    def __await__(self) -> Generator["Save", None, None]:
+        yield self
+
+
+Effect: TypeAlias = Send | Wait | Save
 
 
 @dataclass
@@ -57,12 +70,21 @@ class Link:
     """One party's side of one round."""
 
     me: Party
-    parties: tuple[Party, ...]
-    """Everyone on the roster but the server, in the roster's order. Positions in it serve as short names."""
+    parties: Parties
     session: bytes
     round: int
     dropped: dict[Party, Drop] = field(default_factory=dict)
     """Whom we no longer count on, and why."""
+
+    @property
+    def place(self) -> int:
+        """Our place on the roster."""
+        return self.parties.place(self.me)
+
+    async def save(self, state: S) -> S:
+        """Returns a new state, once it is certain that it outlives whatever happens from here on."""
+        await Save(state)
+        return state
 
     async def send(self, to: Party, message: Message, *, step: int = 0) -> None:
         """Sends a message. `step` tells apart several messages of one kind in one round."""
@@ -80,7 +102,8 @@ class Link:
         """Returns the message, or one of kind `instead`; raises PeerFault if none comes within `patience` phases."""
         arrived = await Wait((kind, instead) if instead else (kind,), (sender,), step, patience)
         if sender not in arrived.messages:
-            raise PeerFault(sender, arrived.missing[sender], f"no {kind.__name__} from it")
+            detail = arrived.why.get(sender, f"no {kind.__name__} from it")
+            raise PeerFault(sender, arrived.missing[sender], detail)
         return cast(M | N, arrived.messages[sender])
 
     async def gather(
@@ -100,7 +123,7 @@ class Link:
         self.dropped.update(arrived.missing)
         need = len(senders) if at_least is None else at_least
         if len(arrived.messages) < need:
-            raise NotEnough(kind.__name__, len(arrived.messages), need, arrived.missing)
+            raise NotEnough(kind.__name__, len(arrived.messages), need, arrived.missing, arrived.why)
         return {party: cast(M, arrived.messages[party]) for party in senders if party in arrived.messages}
 
     def exclude(self, peer: Party, reason: Drop) -> None:

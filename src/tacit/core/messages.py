@@ -3,6 +3,9 @@
 A message is a frozen msgspec struct, tagged with its name, that refuses unknown fields. An envelope addresses it. The
 address (session, round, step, kind, sender, receiver) is authenticated with the sealed message, and names at most one
 message: a second one with the same address is a replay and is thrown away.
+
+A greeting is the one thing that travels outside of envelopes: two parties of different sessions have no key in common,
+and a signed greeting tells each what the other holds to be agreed.
 """
 
 from typing import Any, ClassVar
@@ -12,16 +15,21 @@ import msgspec
 from tacit.core.errors import WireError
 from tacit.core.suite import Party, Secret, Suite
 
-SESSION_BYTES = 16
+SESSION_BYTES = 32
+SEAL_BYTES = 28
+"""What a seal adds to a message: a nonce and a tag."""
 MAX_MESSAGE = 2**31 - 2**16
 """Longest message, in bytes: what AES-GCM seals in one piece, less some room for fields around a vector."""
 MAX_NAME = 64
 """Longest name of a party, in bytes."""
+MAX_GREETING = 2**20
 
 
 class Message(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
-    """What parties say to each other. Subclasses declare their fields, their size and what they carry."""
+    """What parties say to each other. Subclasses declare their fields, their size, and what they carry."""
 
+    from_server: ClassVar[bool] = False
+    """Whether the server says this, and not a party."""
     per_party: ClassVar[int] = 0
     """Bytes a well-formed message may take for each party of the federation …"""
     per_entry: ClassVar[int] = 0
@@ -66,8 +74,26 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
     sealed: bytes
 
 
+class Greeting(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
+    """What its sender holds to be agreed, for all to read, and signed."""
+
+    sender: Party
+    to: Party
+    agreed: bytes
+    signature: bytes
+
+    def __repr__(self) -> str:
+        return f"Greeting({self.sender} -> {self.to})"
+
+
 _pack = msgspec.msgpack.Encoder().encode
 _unpack_envelope = msgspec.msgpack.Decoder(Envelope).decode
+_unpack_greeting = msgspec.msgpack.Decoder(Greeting).decode
+_BINARY = {1: b"\xc4", 2: b"\xc5", 4: b"\xc6"}  # what msgpack puts before a length of so many bytes
+
+
+def _length_bytes(length: int) -> int:
+    return 1 if length < 2**8 else 2 if length < 2**16 else 4
 
 
 class Codec:
@@ -75,10 +101,13 @@ class Codec:
 
     def __init__(self, kinds: tuple[type[Message], ...], parties: int, entries: int) -> None:
         everything: tuple[type[Message], ...] = (*kinds, Abort)
+        self.kinds = {kind.__name__: kind for kind in everything}
         self._decoders = {kind.__name__: msgspec.msgpack.Decoder(kind) for kind in everything}
         self._limits = {kind.__name__: kind.limit(parties, entries) for kind in everything}
         self._last: tuple[Message | None, bytes] = None, b""
         self._longest = max(self._limits.values()) + 1024 + 2 * MAX_NAME
+        self.room = sum(self._limits.values())
+        """Bytes that one sender may leave unread: as much as one message of each kind takes."""
 
     def encode(self, message: Message) -> bytes:
         """Returns the bytes of a message. The last one is kept, for a broadcast sends the same message many times."""
@@ -99,15 +128,27 @@ class Codec:
         return message
 
     def seal(self, suite: Suite, key: Secret, address: Address, payload: bytes) -> bytes:
-        """Returns the bytes of an envelope around an encoded message."""
-        return _pack(Envelope(address, suite.seal(key, payload, _pack(address))))
+        """Returns an encoded message, sealed for its address and nowhere else."""
+        return suite.seal(key, payload, _pack(address))
 
-    def read(self, data: bytes) -> Envelope:
-        """Returns the envelope, still sealed; raises WireError if it is none or too long."""
-        if len(data) > self._longest:
+    def enveloped(self, address: Address, sealed: bytes) -> bytes:
+        """Returns the bytes of an envelope around a sealed message."""
+        # The bytes that msgspec would pack, but for a long message without the half as much again that it allocates.
+        size = _length_bytes(len(sealed))
+        return b"".join((b"\x92", _pack(address), _BINARY[size], len(sealed).to_bytes(size), sealed))
+
+    def sealed_size(self, address: Address, payload: bytes) -> int:
+        """Returns how long the envelope will be."""
+        sealed = len(payload) + SEAL_BYTES
+        return 2 + len(_pack(address)) + _length_bytes(sealed) + sealed
+
+    def read(self, data: bytes) -> Envelope | Greeting:
+        """Returns the envelope, still sealed, or the greeting; raises WireError if it is neither or too long."""
+        greets = data[:1] >= b"\x80" and data[:1] < b"\x90"  # a map, as no envelope is
+        if len(data) > (MAX_GREETING if greets else self._longest):
             raise WireError(f"envelope of {len(data)} bytes, more than any message of this protocol takes")
         try:
-            return _unpack_envelope(data)
+            return _unpack_greeting(data) if greets else _unpack_envelope(data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise WireError(f"envelope: {error}") from None
 
@@ -116,15 +157,11 @@ class Codec:
         return suite.open(key, envelope.sealed, _pack(envelope.address))
 
 
-def size_by_class(message: Message, envelope_bytes: int) -> dict[str, int]:
-    """Splits the bytes of one envelope into protocol, parameters and metadata."""
+def size_by_class(message: Message, envelope_bytes: int) -> tuple[int, int, int]:
+    """Splits the bytes of one envelope into those of protocol, parameters and metadata."""
     parameters = sum(_length(getattr(message, name)) for name in message.parameters)
     metadata = sum(_length(getattr(message, name)) for name in message.metadata)
-    return {
-        "protocol": envelope_bytes - parameters - metadata,
-        "parameters": parameters,
-        "metadata": metadata,
-    }
+    return envelope_bytes - parameters - metadata, parameters, metadata
 
 
 def _length(field: Any) -> int:

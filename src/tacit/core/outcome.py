@@ -1,15 +1,13 @@
-"""What a round ends with."""
+"""What a round ends with, for one party."""
 
-from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
 
-from tacit.core.errors import Drop
-from tacit.core.messages import Envelope
+from tacit.core.errors import Drop, TacitError
 from tacit.core.suite import Party, Vector
 
 CLASSES = ("protocol", "parameters", "metadata")
+"""What bytes are spent on: the classes of paper 004, Section 5."""
 
 
 @dataclass(frozen=True)
@@ -20,69 +18,38 @@ class Average:
     contributors: tuple[Party, ...]
 
 
-@dataclass
-class Traffic:
-    """Bytes by party and class, sent and received. The classes are those of paper 004, Section 5."""
+@dataclass(frozen=True)
+class Phase:
+    """One wait of a round that is over."""
 
-    sent: dict[Party, Counter[str]] = field(default_factory=dict)
-    received: dict[Party, Counter[str]] = field(default_factory=dict)
-
-    def count(self, table: dict[Party, Counter[str]], party: Party, sizes: Mapping[str, int]) -> None:
-        """Adds one message's sizes to a party's row of `sent` or `received`."""
-        row = table.setdefault(party, Counter(dict.fromkeys(CLASSES, 0)))
-        for name, size in sizes.items():
-            row[name] += size
-
-    @property
-    def total(self) -> int:
-        """All bytes sent."""
-        return sum(row.total() for row in self.sent.values())
-
-    def by_class(self) -> dict[str, int]:
-        """Bytes sent by all parties, by class."""
-        return {name: sum(row[name] for row in self.sent.values()) for name in CLASSES}
-
-    def of(self, party: Party) -> int:
-        """Bytes that one party sent and received."""
-        return sum(table.get(party, Counter()).total() for table in (self.sent, self.received))
+    kind: str
+    """What was waited for."""
+    awaited: int
+    """From how many."""
+    missing: Mapping[Party, Drop]
+    """From whom it did not come, and why."""
+    seconds: float
+    """How long it took on the driver's clock."""
 
 
 @dataclass(frozen=True)
-class Passed:
-    """One envelope on its way: when it was sent, its bytes as the courier saw them, and whether they were delivered."""
+class Ending:
+    """How a round ended for one party, or how it stands if it has not ended."""
 
-    time: float
-    envelope: Envelope
-    delivered: bool
-
-
-@dataclass
-class Transcript:
-    """Everything the courier carried in one round, sealed as it was. Opening it takes a party's own keys."""
-
-    passed: list[Passed] = field(default_factory=list)
-    federation: Any = field(default=None, repr=False)
-    """Who exchanged it, for whoever holds their keys."""
-
-    def __iter__(self) -> Iterator[Passed]:
-        return iter(self.passed)
-
-    def __len__(self) -> int:
-        return len(self.passed)
-
-
-@dataclass
-class Outcome:
-    """The result of one round, for every party that finished it."""
-
-    average: dict[Party, Any]
+    party: Party
+    round: int
+    average: Vector | None
+    """None if the party gave up, was cut off, or has not finished yet."""
     contributors: tuple[Party, ...]
-    traffic: Traffic
-    clipped: dict[Party, int]
-    """Entries that were cut off at the clip, for each party with any."""
-    dropped: dict[Party, Drop]
-    """Parties that did not get through the round, and why."""
-    warnings: tuple[str, ...] = ()
-    seconds: float = 0.0
-    """How long the round took on the driver's clock (a virtual one in simulation)."""
-    transcript: Transcript | None = None
+    dropped: Mapping[Party, Drop]
+    """Whom it no longer counted on, and why."""
+    error: TacitError | None
+    """Why it gave up, if it did."""
+    clipped: int
+    """Entries of its vector that were cut off at the clip,"""
+    largest: float
+    """and the largest magnitude among them."""
+    sent: Mapping[str, int]
+    """Bytes by class."""
+    received: Mapping[str, int]
+    phases: tuple[Phase, ...]

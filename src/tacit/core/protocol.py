@@ -1,24 +1,30 @@
-"""What makes a protocol: its coroutines, its settings, its messages, and what its paper claims for it."""
+"""What makes a protocol: its coroutines, its settings, its messages, and what its paper claims for it.
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+Settings are what somebody wrote: plain, typed, the same in Python, TOML and JSON. Terms are what follows from them for
+a given roster. They are computed once, leave nothing open, and are what coroutines are given.
+"""
+
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any, Self, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import msgspec
 import numpy as np
 
 from tacit.core.entropy import Entropy
-from tacit.core.errors import ConfigError, LeakRefused
+from tacit.core.errors import ConfigError, JournalError
 from tacit.core.link import Effect, Link
 from tacit.core.messages import Message
 from tacit.core.outcome import Average
-from tacit.core.suite import SERVER, Party, Suite, Update
+from tacit.core.suite import SERVER, Parties, Party, Suite, Update
 
 Run: TypeAlias = Coroutine[Effect, Any, Average]
+Role: TypeAlias = Callable[..., Run]
+"""A coroutine function: of a party, which brings an update, or of a server."""
 
 
-class Config(msgspec.Struct, frozen=True, kw_only=True):
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """Settings that every protocol has. Everyone in a federation must have the same."""
 
     bits: int = 32
@@ -32,41 +38,69 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     allow_leaks: bool = False
     """Go on knowingly with settings that let somebody learn a single vector."""
 
-    def problems(self, parties: Sequence[Party]) -> list[str]:
-        """Returns every reason why these settings cannot work for these parties."""
+    readers: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
+    """For fields that may be given in several ways: what makes the one that is kept of each of them."""
+
+    def bind(self, parties: Parties) -> "Terms":
+        """Returns what the settings mean for these parties; raises ConfigError with every reason why they cannot."""
+        raise NotImplementedError
+
+    def problems(self, parties: Parties) -> list[str]:
+        """Returns the reasons why settings cannot work for these parties that can be told at a glance."""
         return [] if len(parties) >= 2 else [f"an average needs at least 2 parties, not {len(parties)}"]
 
-    def leaks(self, parties: Sequence[Party]) -> list[str]:
-        """Returns why these settings would let somebody learn a single vector, as far as can be said beforehand."""
-        del parties
-        return []
 
-    def bound(self, parties: Sequence[Party]) -> Self:
-        """Returns the settings with everything filled in that depends on the parties."""
-        del parties
-        return self
+@dataclass(frozen=True)
+class Terms:
+    """What settings mean for some parties. Shared by all of them where one process plays several."""
 
-    def notes(self, parties: Sequence[Party]) -> list[str]:
-        """Returns what users should know of the result under these settings."""
-        del parties
-        return []
+    settings: Settings
+    parties: Parties
+
+    @property
+    def span(self) -> float:
+        """The largest magnitude that is ever encoded."""
+        return self.settings.clip
+
+    @property
+    def summands(self) -> int:
+        """How many vectors are added up at most, for which the ring leaves room."""
+        return len(self.parties)
 
     @property
     def selective(self) -> bool:
         """Whether entries of a vector fare differently, so that an audit must look at many of them."""
         return False
 
-    def span(self) -> float:
-        """Returns the largest magnitude that is ever encoded."""
-        return self.clip
+    @property
+    def rounds_alike(self) -> bool:
+        """Whether rounds differ in nothing but who takes part, so that a few of them can stand for many in an audit."""
+        return True
 
-    def summands(self, parties: int) -> int:
-        """Returns how many vectors are added up at most, for which the ring leaves room."""
-        return parties
+    def leaks(self) -> list[str]:
+        """Returns why somebody would learn a single vector, as far as can be said beforehand."""
+        return []
+
+    def notes(self) -> list[str]:
+        """Returns what users should know of the result."""
+        return []
+
+    def peers(self, me: Party) -> Collection[Party]:
+        """Returns with whom a party exchanges messages. It may itself be listed."""
+        del me
+        return self.parties
+
+    def steps(self, kind: type[Message]) -> range:
+        """Returns the steps at which messages of a kind are due. At others nobody awaits any, and none is taken in."""
+        del kind
+        return range(1)
 
 
-class State(msgspec.Struct):
-    """What a party keeps from round to round. A driver saves it after each."""
+class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a party keeps from round to round. A coroutine saves a new one; none is ever changed."""
+
+    version: ClassVar[int] = 1
+    """Changes with the meaning of the fields."""
 
 
 @dataclass(frozen=True)
@@ -79,18 +113,20 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class Rehearsal:
-    """Whose vectors a round sums, without running it: for audits of more rounds than can be run one by one.
+class Choice:
+    """How a server chooses, round by round: for the server, and for audits of more rounds than can be run one by one.
 
-    An audit checks it against rounds that it does run, and that a round shows nothing but this sum.
+    Both call these functions, so that what is audited is what is chosen.
     """
 
-    present: type[Message]
+    here: type[Message]
     """Who does not send this is absent from the start."""
-    delivered: type[Message]
+    delivery: type[Message]
     """Who sent the one but does not send this drops out in mid-round."""
-    sums: Callable[[Link, Any, Any, Entropy, Callable[[type[Message], Party], bool]], tuple[Party, ...]]
-    """Given link, settings, state, the server's entropy, and who sends which of the two: whose vectors are summed."""
+    asked: Callable[[Any, Any, Collection[int], Entropy], tuple[list[int], Any]]
+    """Given terms, state, who is there, and entropy: whom to ask, nobody if too few are there; and the new state."""
+    summed: Callable[[Any, Link, Sequence[int], Collection[int], Entropy], list[int]]
+    """Given terms, link, who was asked, who delivered, and entropy: whose vectors to sum, nobody's if too few did."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +135,7 @@ class Protocol:
 
     name: str
     summary: str
-    config: type[Config]
+    settings: type[Settings]
     messages: tuple[type[Message], ...]
     party: Callable[[Link, Update, Any, Suite, Any], Run]
     """The coroutine of a party that brings a vector."""
@@ -107,51 +143,66 @@ class Protocol:
     """The coroutine of the server, if there is one."""
     state: type[State] = State
     claims: tuple[Claim, ...] = ()
-    rehearsal: Rehearsal | None = None
+    choice: Choice | None = None
     leaks_by_design: bool = False
     weighted: bool = True
     """Whether parties may have different weights."""
 
     def everyone(self, parties: tuple[Party, ...]) -> tuple[Party, ...]:
         """Returns the parties and, if there is one, the server."""
-        return (*parties, SERVER) if self.server else parties
+        return (*parties, SERVER) if self.server else tuple(parties)
 
-    def configure(self, options: Mapping[str, Any], parties: Sequence[Party]) -> Config:
-        """Returns the settings for some options; raises ConfigError with every problem, or LeakRefused."""
-        known = self.config.__struct_fields__
+    def settings_from(self, options: Mapping[str, Any]) -> Settings:
+        """Returns the settings for some options; raises ConfigError with everything that is wrong with them."""
+        fields = {field.name: field.type for field in msgspec.structs.fields(self.settings)}
+        given: dict[str, Any] = {}
         problems = []
-        for name in options.keys() - set(known):
-            near = get_close_matches(name, known, n=1)
-            problems.append(
-                f"{self.name} has no option {name!r}"
-                + (f"; did you mean {near[0]!r}?" if near else f"; it has {known}")
-            )
-        given, wrong = self._checked({name: value for name, value in options.items() if name in known})
-        problems += wrong
-        try:
-            config = self.config(**given)
-            problems += config.problems(parties)
-            if config.weighted and not self.weighted:
-                problems.append(f"{self.name} gives every party the same weight; leave the weights out")
-        except ConfigError as error:
-            problems += error.problems
-        if problems:
-            raise ConfigError(sorted(problems))
-        leaks = config.leaks(parties)
-        if leaks and not config.allow_leaks:
-            raise LeakRefused(f"{'; '.join(leaks)}; or pass allow_leaks=True to go on knowingly")
-        return config.bound(parties)
-
-    def _checked(self, options: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-        """Returns the options as the types they should have, and what is wrong with those that cannot be."""
-        types = {field.name: field.type for field in msgspec.structs.fields(self.config)}
-        # The ring says itself what is wrong with its settings.
-        types |= dict.fromkeys(("bits", "clip", "max_weight"), Any)
-        checked, problems = {}, []
         for name, value in options.items():
+            if name not in fields:
+                near = get_close_matches(name, fields, n=1)
+                more = f"did you mean {near[0]!r}?" if near else f"it has {tuple(fields)}"
+                problems.append(f"{self.name} has no option {name!r}; {more}")
+                continue
             plain = value.item() if isinstance(value, np.generic) else value
             try:
-                checked[name] = msgspec.convert(plain, types[name], strict=True)
+                plain = self.settings.readers.get(name, _as_it_is)(plain)
+                given[name] = msgspec.convert(plain, fields[name], strict=True)
+            except ConfigError as error:
+                problems += error.problems
             except msgspec.ValidationError as error:
                 problems.append(f"{name}={value!r}: {str(error)[:1].lower()}{str(error)[1:]}")
-        return checked, problems
+        settings = self.settings(**given)
+        if settings.weighted and not self.weighted:
+            problems.append(f"{self.name} gives every party the same weight; leave the weights out")
+        if problems:
+            raise Unset(problems, settings)
+        return settings
+
+    def encode_state(self, state: State) -> bytes:
+        """Returns a state as bytes that say which protocol and version they are of."""
+        return msgspec.msgpack.encode((self.name, self.state.version, state))
+
+    def decode_state(self, data: bytes | memoryview) -> State:
+        """Returns the state; raises JournalError if the bytes are of another protocol or version, or of none."""
+        try:
+            name, version, rest = msgspec.msgpack.decode(data, type=tuple[str, int, msgspec.Raw])
+            if (name, version) != (self.name, self.state.version):
+                raise JournalError(
+                    f"this is a state of {name}, version {version}, not of {self.name}, version {self.state.version}; "
+                    f"go on with the release that wrote it, or begin a new session"
+                )
+            return msgspec.msgpack.decode(rest, type=self.state)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise JournalError(f"this is no state: {error}; restore it, or begin a new session") from None
+
+
+class Unset(ConfigError):
+    """Some options cannot be used. The others are, so that what is wrong with them can be told as well."""
+
+    def __init__(self, problems: Sequence[str], settings: Settings) -> None:
+        super().__init__(problems)
+        self.settings = settings
+
+
+def _as_it_is(value: Any) -> Any:
+    return value

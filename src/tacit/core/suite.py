@@ -7,7 +7,7 @@ drivers serve both and no protocol can tell which one it runs on.
 
 import hmac
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 import numpy as np
@@ -19,6 +19,36 @@ Party: TypeAlias = str
 Vector: TypeAlias = NDArray[Any]
 
 SERVER: Party = "server"
+
+
+class Parties(tuple[Party, ...]):
+    """Everyone on a roster but the server, in its order. Places in it serve as short names."""
+
+    def __new__(cls, names: Iterable[Party]) -> "Parties":
+        """Makes them of names, which must differ."""
+        made = super().__new__(cls, names)
+        made._places = {name: place for place, name in enumerate(made)}
+        return made
+
+    _places: dict[Party, int]
+
+    def __contains__(self, party: object) -> bool:
+        return party in self._places
+
+    def place(self, party: Party) -> int:
+        """Returns the place of a party."""
+        return self._places[party]
+
+    def places(self, parties: Collection[Party]) -> list[int]:
+        """Returns the places of some parties, ascending."""
+        return sorted(self._places[party] for party in parties)
+
+    def named(self, places: Iterable[int]) -> tuple[Party, ...]:
+        """Returns the parties at some places, in their order."""
+        return tuple([self[place] for place in places])
+
+    def __reduce__(self) -> tuple[type["Parties"], tuple[tuple[Party, ...]]]:
+        return Parties, (tuple(self),)
 
 
 class Secret:
@@ -65,6 +95,8 @@ class Ring(ABC):
 
     length: int
     """Entries of an encoded vector, those of the weight included."""
+    element_bytes: int
+    """Bytes that an entry takes, packed."""
 
     @abstractmethod
     def encode(self, update: Update) -> Vector:
@@ -120,7 +152,7 @@ class Ring(ABC):
 
 
 class Suite(ABC):
-    """A party's hands: its identity, its randomness, its numbers, and the cryptography it may use."""
+    """A party's hands in one round: its identity, its randomness, its numbers, and the cryptography it may use."""
 
     me: Party
     entropy: Entropy
@@ -128,7 +160,7 @@ class Suite(ABC):
 
     @abstractmethod
     def forget(self) -> None:
-        """Drops the keys of past rounds."""
+        """Drops the keys and seeds of the round, which is over. Channels can still be used."""
 
     @abstractmethod
     def key_pair(self) -> KeyPair:
@@ -165,7 +197,10 @@ class Suite(ABC):
 
     @abstractmethod
     def seal(self, key: Secret, plaintext: bytes, context: bytes) -> bytes:
-        """Encrypts and authenticates the plaintext, and authenticates the context beside it."""
+        """Encrypts and authenticates the plaintext, and authenticates the context beside it.
+
+        The same three give the same bytes, and no key and nonce ever seal two plaintexts, whatever the caller does.
+        """
 
     @abstractmethod
     def open(self, key: Secret, sealed: bytes, context: bytes) -> bytes:

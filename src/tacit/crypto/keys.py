@@ -1,13 +1,23 @@
-"""Who is who: the long-lived identities of a federation and the roster of their public halves."""
+"""Who is who: the long-lived identities of a federation, and the roster of their public halves."""
 
-from collections.abc import Iterable
+import hashlib
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from tacit.core.entropy import Entropy
+from tacit.core.errors import Drop, PeerFault, WireError
+from tacit.core.link import framed
 from tacit.core.suite import Party, Secret
+
+REMEMBERED = 1 << 14
+"""Signatures that a roster remembers to have verified."""
 
 
 @dataclass(frozen=True)
@@ -17,6 +27,11 @@ class Member:
     name: Party
     verify_key: bytes
     channel_key: bytes
+
+    @property
+    def fingerprint(self) -> str:
+        """A few letters that stand for both keys."""
+        return hashlib.sha256(framed(self.verify_key, self.channel_key)).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
@@ -39,6 +54,78 @@ class Identity:
         return Member(self.name, signing.public_key().public_bytes_raw(), channel.public_key().public_bytes_raw())
 
 
-def roster(identities: Iterable[Identity]) -> dict[Party, Member]:
-    """Returns the public halves of some identities, by name."""
-    return {identity.name: identity.member() for identity in identities}
+class Roster(Mapping[Party, Member]):
+    """The public halves of everyone in a federation, in order, the server included if there is one."""
+
+    def __init__(self, members: Iterable[Member]) -> None:
+        self._members = {member.name: member for member in members}
+        self._verified: OrderedDict[tuple[Party, bytes, bytes], None] = OrderedDict()
+
+    def __getitem__(self, party: Party) -> Member:
+        return self._members[party]
+
+    def __iter__(self) -> Iterator[Party]:
+        return iter(self._members)
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def verify(self, signer: Party, statement: bytes, signature: bytes) -> None:
+        """Raises PeerFault unless `signer` signed the statement."""
+        # Where one process plays everybody, a signature is verified by each of those it was sent to.
+        known = signer, statement, signature
+        if known in self._verified:
+            return
+        try:
+            Ed25519PublicKey.from_public_bytes(self[signer].verify_key).verify(signature, statement)
+        except InvalidSignature:
+            raise PeerFault(signer, Drop.BAD_SIGNATURE) from None
+        self._verified[known] = None
+        if len(self._verified) > REMEMBERED:
+            self._verified.popitem(last=False)
+
+    def __reduce__(self) -> tuple[type["Roster"], tuple[tuple[Member, ...]]]:
+        return Roster, (tuple(self._members.values()),)
+
+
+class Keys:
+    """A party's own keys and the roster, over all rounds, with what it has agreed on with others."""
+
+    def __init__(self, identity: Identity, roster: Roster) -> None:
+        self.me, self.roster = identity.name, roster
+        self.channel_secret = identity.channel
+        self._signing = Ed25519PrivateKey.from_private_bytes(identity.signing.reveal())
+        self._shared: dict[Party, bytes] = {}
+        self._channels: dict[tuple[Party, bytes], Secret] = {}
+
+    def sign(self, statement: bytes) -> bytes:
+        """Returns our Ed25519 signature."""
+        return self._signing.sign(statement)
+
+    def pairwise(self, peer: Party, label: str, context: bytes) -> Secret:
+        """Returns HKDF of the X25519 secret that our identity shares with the peer's."""
+        own, public = self.roster[self.me].channel_key, self.roster[peer].channel_key
+        if peer not in self._shared:
+            self._shared[peer] = exchanged(X25519PrivateKey.from_private_bytes(self.channel_secret.reveal()), public)
+        return derived(self._shared[peer], label, context, own, public)
+
+    def channel(self, peer: Party, session: bytes) -> Secret:
+        """Returns the key that seals envelopes between us and `peer` in one session."""
+        # Asked for with every envelope, so it is kept.
+        if (peer, session) not in self._channels:
+            self._channels[peer, session] = self.pairwise(peer, "tacit/v1/channel", session)
+        return self._channels[peer, session]
+
+
+def exchanged(private: X25519PrivateKey, public: bytes) -> bytes:
+    """Returns the X25519 shared secret; raises WireError if there is none."""
+    try:
+        return private.exchange(X25519PublicKey.from_public_bytes(public))
+    except ValueError as error:  # wrong length, or a point of small order
+        raise WireError(f"not a usable public key: {error}") from None
+
+
+def derived(shared: bytes, label: str, context: bytes, own: bytes, public: bytes) -> Secret:
+    """Returns HKDF of a shared secret, bound to the label, the context and both public halves."""
+    info = framed(label.encode(), context, *sorted((own, public)))
+    return Secret(HKDF(algorithm=SHA256(), length=32, salt=None, info=info).derive(shared))

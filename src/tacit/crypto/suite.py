@@ -2,36 +2,30 @@
 
 from collections.abc import Mapping, Sequence
 
-from cryptography.exceptions import InvalidSignature, InvalidTag
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.hashes import SHA256, Hash
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from tacit.core.entropy import Entropy
-from tacit.core.errors import Drop, PeerFault, WireError
+from tacit.core.entropy import RecordingEntropy, SeededEntropy
 from tacit.core.link import framed
 from tacit.core.suite import KeyPair, Party, Ring, Secret, Suite, Vector
 from tacit.crypto import masks, shares
-from tacit.crypto.keys import Identity, Member
-
-NONCE_BYTES = 12
+from tacit.crypto.keys import Keys, derived, exchanged
+from tacit.crypto.sealing import Sealing
 
 
 class RealSuite(Suite):
-    """One party's cryptography, over its own identity and the roster."""
+    """One party's cryptography in one round."""
 
-    def __init__(self, identity: Identity, roster: Mapping[Party, Member], entropy: Entropy, ring: Ring) -> None:
-        self.me, self.entropy, self.ring = identity.name, entropy, ring
+    entropy: SeededEntropy
+
+    def __init__(self, keys: Keys, entropy: SeededEntropy, ring: Ring) -> None:
+        self.me, self.entropy, self.ring = keys.me, entropy, ring
+        self._keys = keys
         self._secrets = entropy.apart("secrets")
-        self._signing = Ed25519PrivateKey.from_private_bytes(identity.signing.reveal())
-        self.identity, self.roster = identity, roster
         self.made: list[Secret] = []
-        """The secrets drawn since the last `forget`, in order."""
+        """The secrets drawn so far, in order."""
         self._loaded: dict[bytes, tuple[X25519PrivateKey, bytes]] = {}
-        self._shared: dict[Party, bytes] = {}
-        self._channels: dict[tuple[Party, bytes], Secret] = {}
+        self._channels: dict[bytes, Sealing] = {}
 
     def _load(self, secret: Secret) -> tuple[X25519PrivateKey, bytes]:
         # Loading a private key recomputes its public half, which costs as much as an agreement; one key serves many.
@@ -42,9 +36,11 @@ class RealSuite(Suite):
         return self._loaded[raw]
 
     def forget(self) -> None:
-        """Drops the keys of past rounds."""
+        """Drops the keys and seeds of the round, unless they are recorded."""
         self._loaded.clear()
-        self.made.clear()
+        if not isinstance(self.entropy, RecordingEntropy):
+            self.made.clear()
+            self.entropy = self._secrets = SeededEntropy()
 
     def key_pair(self) -> KeyPair:
         """Makes a fresh X25519 key."""
@@ -58,22 +54,18 @@ class RealSuite(Suite):
     def agree(self, secret: Secret, public: bytes, label: str, context: bytes) -> Secret:
         """Returns HKDF of the X25519 shared secret, bound to the label, the context and both public halves."""
         private, own = self._load(secret)
-        return _derived(_exchanged(private, public), label, context, own, public)
+        return derived(exchanged(private, public), label, context, own, public)
 
     def pairwise(self, peer: Party, label: str, context: bytes) -> Secret:
         """Returns HKDF of the X25519 secret that our identity shares with the peer's."""
-        own, public = self.roster[self.me].channel_key, self.roster[peer].channel_key
-        if peer not in self._shared:
-            private = X25519PrivateKey.from_private_bytes(self.identity.channel.reveal())
-            self._shared[peer] = _exchanged(private, public)
-        return _derived(self._shared[peer], label, context, own, public)
+        return self._keys.pairwise(peer, label, context)
 
     def channel(self, peer: Party, session: bytes) -> Secret:
         """Returns the key that seals envelopes between us and `peer` in one session."""
-        # Asked for with every envelope, so it is kept.
-        if (peer, session) not in self._channels:
-            self._channels[peer, session] = super().channel(peer, session)
-        return self._channels[peer, session]
+        key = self._keys.channel(peer, session)
+        if key.reveal() not in self._channels:
+            self._channels[key.reveal()] = Sealing(key.reveal())
+        return key
 
     words = staticmethod(masks.words)
 
@@ -88,28 +80,25 @@ class RealSuite(Suite):
         digest.update(framed(b"tacit/v1/commit", context, secret.reveal()))
         return digest.finalize()
 
+    def _under(self, key: Secret) -> Sealing:
+        # The keys of channels serve many envelopes and are kept ready; others serve one.
+        return self._channels.get(key.reveal()) or Sealing(key.reveal())
+
     def seal(self, key: Secret, plaintext: bytes, context: bytes) -> bytes:
-        """Returns nonce, ciphertext and tag of AES-256-GCM."""
-        nonce = self._secrets.bytes(NONCE_BYTES)
-        return nonce + AESGCM(key.reveal()).encrypt(nonce, plaintext, context)
+        """Returns nonce, ciphertext and tag of AES-256-GCM, with the nonce derived from what is sealed."""
+        return self._under(key).seal(plaintext, context)
 
     def open(self, key: Secret, sealed: bytes, context: bytes) -> bytes:
         """Returns the plaintext, or raises WireError if key, context or a single bit is not the sender's."""
-        try:
-            return AESGCM(key.reveal()).decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], context)
-        except (InvalidTag, ValueError):  # ValueError: too short for a nonce
-            raise WireError("sealed bytes are not authentic") from None
+        return self._under(key).open(sealed, context)
 
     def sign(self, statement: bytes) -> bytes:
         """Returns our Ed25519 signature."""
-        return self._signing.sign(statement)
+        return self._keys.sign(statement)
 
     def verify(self, signer: Party, statement: bytes, signature: bytes) -> None:
         """Raises PeerFault unless `signer` signed the statement."""
-        try:
-            Ed25519PublicKey.from_public_bytes(self.roster[signer].verify_key).verify(signature, statement)
-        except InvalidSignature:
-            raise PeerFault(signer, Drop.BAD_SIGNATURE) from None
+        self._keys.roster.verify(signer, statement, signature)
 
     def mask(self, vector: Vector, plus: Sequence[Secret] = (), minus: Sequence[Secret] = ()) -> None:
         """Adds and subtracts mask streams in place, chunk by chunk."""
@@ -126,15 +115,3 @@ class RealSuite(Suite):
     def recover(self, shares_: Mapping[int, bytes], threshold: int) -> Secret:
         """Returns the secret that the shares belong to."""
         return Secret(shares.combine(shares_, threshold))
-
-
-def _exchanged(private: X25519PrivateKey, public: bytes) -> bytes:
-    try:
-        return private.exchange(X25519PublicKey.from_public_bytes(public))
-    except ValueError as error:  # wrong length, or a point of small order
-        raise WireError(f"not a usable public key: {error}") from None
-
-
-def _derived(shared: bytes, label: str, context: bytes, own: bytes, public: bytes) -> Secret:
-    info = framed(label.encode(), context, *sorted((own, public)))
-    return Secret(HKDF(algorithm=SHA256(), length=32, salt=None, info=info).derive(shared))

@@ -1,16 +1,19 @@
 """Who is whose neighbour: graphs for gossip, push-sum and masked exchange, and the weights they mix with.
 
-Nodes are places on the roster, 0 … n−1. A setting may be a networkx graph or an edge list (over places or names), the
-name of a family ("complete", "ring", "exponential"), or a table such as {"kind": "regular", "degree": 6, "girth": 5}.
+Nodes are places on the roster, 0 … n−1. As a setting, a graph is a plain description, of a family or by its edges,
+from which everybody draws the same graph for the same roster.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
 
+import msgspec
 import networkx as nx
+import numpy as np
 
 from tacit.core.entropy import Entropy, SeededEntropy
 from tacit.core.errors import ConfigError
+from tacit.core.suite import Parties
 
 TRIES = 6
 """How often a random graph is drawn anew before giving up."""
@@ -107,43 +110,132 @@ def _shuffled(items: Iterable[int], entropy: Entropy) -> list[int]:
     return [left.pop(entropy.below(len(left))) for _ in range(len(left))]
 
 
-FAMILIES: dict[str, Callable[..., nx.Graph]] = {
-    "complete": complete,
-    "ring": ring,
-    "exponential": exponential,
-    "directed": directed,
-    "regular": regular,
-}
+# --- graphs as settings --------------------------------------------------------------------------------------------
 
 
-def graph_from(value: Any, parties: Sequence[str]) -> nx.Graph:
-    """Returns the graph that a setting stands for, over places on the roster; ConfigError with what would work."""
-    n = len(parties)
-    if isinstance(value, str):
-        value = {"kind": value}
-    if isinstance(value, Mapping):
-        options = {name: option for name, option in value.items() if name != "kind"}
+class GraphFamily(msgspec.Struct, frozen=True, tag_field="kind", forbid_unknown_fields=True, omit_defaults=True):
+    """A graph as it is written down."""
+
+    def draw(self, parties: Parties) -> nx.Graph:
+        """Returns the graph over the places of a roster; raises ConfigError with what would work."""
+        raise NotImplementedError
+
+
+class CompleteGraph(GraphFamily, frozen=True, tag="complete"):
+    """Everybody is everybody's neighbour."""
+
+    def draw(self, parties: Parties) -> nx.Graph:
+        """Returns the complete graph."""
+        return complete(len(parties))
+
+
+class RingGraph(GraphFamily, frozen=True, tag="ring"):
+    """A cycle in the order of the roster."""
+
+    def draw(self, parties: Parties) -> nx.Graph:
+        """Returns the cycle."""
+        return ring(len(parties))
+
+
+class ExponentialGraph(GraphFamily, frozen=True, tag="exponential"):
+    """Directed: everybody sends to those 1, 2, 4, … places further."""
+
+    def draw(self, parties: Parties) -> nx.DiGraph:
+        """Returns the exponential graph."""
+        return exponential(len(parties))
+
+
+class DirectedGraph(GraphFamily, frozen=True, tag="directed"):
+    """Directed and random: everybody sends to `degree` others."""
+
+    degree: int
+    seed: int = 0
+
+    def draw(self, parties: Parties) -> nx.DiGraph:
+        """Returns the random directed graph."""
+        return directed(len(parties), self.degree, self.seed)
+
+
+class RegularGraph(GraphFamily, frozen=True, tag="regular"):
+    """Random: everybody has `degree` neighbours, and there are no cycles shorter than `girth`."""
+
+    degree: int
+    girth: int = 3
+    seed: int = 0
+
+    def draw(self, parties: Parties) -> nx.Graph:
+        """Returns the random regular graph."""
+        return regular(len(parties), self.degree, self.girth, self.seed)
+
+
+class EdgeList(GraphFamily, frozen=True, tag="edges"):
+    """Any graph, by its edges, between names or places."""
+
+    edges: tuple[tuple[int | str, int | str], ...]
+    directed: bool = False
+
+    @classmethod
+    def of(cls, edges: Iterable[Sequence[Any]], directed: bool = False) -> "EdgeList":
+        """Returns the edges in an order that says nothing of the one they came in; loops are left out."""
+        plain = {tuple(end.item() if isinstance(end, np.generic) else end for end in edge) for edge in edges}
+        if any(len(edge) != 2 or not all(isinstance(end, int | str) for end in edge) for edge in plain):
+            raise ConfigError("an edge joins two parties, by name or by place")
+        ordered = {(a, b) if directed or _rank(a) < _rank(b) else (b, a) for a, b in plain if a != b}
+        return cls(tuple(sorted(ordered, key=lambda edge: (_rank(edge[0]), _rank(edge[1])))), directed)
+
+    def draw(self, parties: Parties) -> nx.Graph:
+        """Returns the graph; parties that no edge names are alone in it."""
+        places = {party: place for place, party in enumerate(parties)}
+        ends = {end: places.get(str(end)) if isinstance(end, str) else end for edge in self.edges for end in edge}
+        strangers = sorted(str(end) for end, place in ends.items() if place not in range(len(parties)))
+        if strangers:
+            raise ConfigError(f"the graph has nodes that are no parties: {', '.join(strangers)}")
+        graph = nx.DiGraph() if self.directed else nx.Graph()
+        graph.add_nodes_from(range(len(parties)))
+        graph.add_edges_from((ends[a], ends[b]) for a, b in self.edges)
+        return graph
+
+
+Graph: TypeAlias = CompleteGraph | RingGraph | ExponentialGraph | DirectedGraph | RegularGraph | EdgeList
+FAMILIES = ("complete", "ring", "exponential", "directed", "regular", "edges")
+
+
+def graph_from(value: Any) -> Graph:
+    """Returns a graph as it is written down: from a networkx graph, a list of pairs, the name of a family, or a table.
+
+    A table is such as {"kind": "regular", "degree": 6, "girth": 5}. Raises ConfigError for anything else.
+    """
+    if isinstance(value, GraphFamily):
+        described: Any = value
+        return described  # type: ignore[no-any-return]
+    if isinstance(value, nx.Graph):
+        return EdgeList.of(value.edges, value.is_directed())
+    table = {"kind": value} if isinstance(value, str) else value
+    if isinstance(table, Mapping):
         try:
-            return FAMILIES[value.get("kind", "")](n, **options)
-        except (KeyError, TypeError) as error:
-            raise ConfigError(f"no such graph: {dict(value)} ({error}); kinds are {', '.join(FAMILIES)}") from None
-    graph = value if isinstance(value, nx.Graph) else _from_edges(value)
-    places = {party: place for place, party in enumerate(parties)}
-    known = {node: places.get(node, node) for node in graph.nodes}
-    strangers = sorted(str(node) for node, place in known.items() if place not in range(n))
-    if strangers:
-        raise ConfigError(f"the graph has nodes that are no parties: {', '.join(strangers)}")
-    graph = nx.relabel_nodes(graph, known)
-    graph.add_nodes_from(range(n))
-    graph.remove_edges_from(list(nx.selfloop_edges(graph)))
-    return graph
-
-
-def _from_edges(value: Any) -> nx.Graph:
+            found: Graph = msgspec.convert(table, Graph)
+        except msgspec.ValidationError as error:
+            raise ConfigError(f"no such graph: {dict(table)} ({error}); kinds are {', '.join(FAMILIES)}") from None
+        return EdgeList.of(found.edges, found.directed) if isinstance(found, EdgeList) else found
     try:
-        return nx.Graph([(a, b) for a, b in value])
-    except (TypeError, ValueError):
+        edges = [tuple(edge) for edge in value]
+    except TypeError:
         raise ConfigError("a graph is a networkx graph, a list of pairs, a name or a table") from None
+    return EdgeList.of(edges)
+
+
+def is_edge(value: Any) -> bool:
+    """Says whether a value can be one edge of a list, and is not itself a graph."""
+    pair = isinstance(value, list | tuple) and len(value) == 2
+    return pair and all(isinstance(end, int | str | np.integer) for end in value)
+
+
+def _rank(end: int | str) -> tuple[bool, int, str]:
+    """Returns what ends of edges are ordered by: places first, by number, then names."""
+    return (False, end, "") if isinstance(end, int) else (True, 0, end)
+
+
+# --- what graphs are good for --------------------------------------------------------------------------------------
 
 
 def connection_problems(graph: nx.Graph) -> list[str]:

@@ -5,30 +5,36 @@ A participation matrix has a row for each round and a column for each user, and 
 
 from collections import Counter
 from collections.abc import Collection, Iterable
+from functools import lru_cache
 
 import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 
-class History(msgspec.Struct):
+class History(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What one client helped to unmask, kept across rounds so that it can judge the next set for itself.
 
     Parties go by name, because their positions change with the roster.
     """
 
-    sets: list[tuple[str, ...]] = msgspec.field(default_factory=list)
+    sets: tuple[tuple[str, ...], ...] = ()
     """Unmasked sets, but for those that told nobody else apart. There are never more of them than of names."""
 
     def would_keep(self, chosen: Collection[str]) -> int:
         """Returns the multi-round privacy of all recorded sets and this one together."""
         return min(_classes([*self.sets, chosen]).values(), default=0)
 
-    def record(self, chosen: Collection[str]) -> None:
-        """Remembers a set that was unmasked."""
-        # A set changes what can be told apart only if it splits a class or brings new names; both make more classes.
-        if len(_classes([*self.sets, chosen])) > len(_classes(self.sets)):
-            self.sets.append(tuple(sorted(chosen)))
+    def and_then(self, chosen: Collection[str]) -> "History":
+        """Returns the history with one more set that was unmasked."""
+        return _longer(self, tuple(chosen))
+
+
+@lru_cache(maxsize=64)  # where one process plays everybody, most have the same history and may share it
+def _longer(history: History, chosen: tuple[str, ...]) -> History:
+    # A set changes what can be told apart only if it splits a class or brings new names; both make more classes.
+    splits = len(_classes([*history.sets, chosen])) > len(_classes(history.sets))
+    return History((*history.sets, tuple(sorted(chosen)))) if splits else history
 
 
 def multi_round_privacy(matrix: ArrayLike) -> int:

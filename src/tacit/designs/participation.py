@@ -11,7 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from itertools import combinations
-from typing import Any, Self
+from typing import Any, Self, TypeAlias, get_args
 
 import msgspec
 import numpy as np
@@ -24,7 +24,9 @@ MOST_ROWS = 100_000
 """Rows above which the matrix B is not written out. Selection never needs it."""
 
 
-class Participation(msgspec.Struct, frozen=True, tag=str.lower, tag_field="kind", forbid_unknown_fields=True):
+class Participation(
+    msgspec.Struct, frozen=True, tag=str.lower, tag_field="kind", forbid_unknown_fields=True, omit_defaults=True
+):
     """A policy of participation. Subclasses say whom to ask, what to sum, and what a client accepts."""
 
     def problems(self, users: int) -> list[str]:
@@ -54,14 +56,14 @@ class Participation(msgspec.Struct, frozen=True, tag=str.lower, tag_field="kind"
         """Returns how many users a sum must have: of few, colluding members could learn the rest."""
         return max(self.least, threshold)
 
-    def select(self, present: Sequence[int], counts: NDArray[np.int64], entropy: Entropy) -> list[int]:
+    def ask(self, present: Sequence[int], counts: NDArray[np.int64], entropy: Entropy) -> list[int]:
         """Returns whom to ask of those present, sorted; nobody if the policy cannot be met.
 
         `counts[i]` is how often user i took part so far.
         """
         raise NotImplementedError
 
-    def settle(self, delivered: Sequence[int], entropy: Entropy) -> list[int]:
+    def choose(self, delivered: Sequence[int], entropy: Entropy) -> list[int]:
         """Returns whose vectors are summed of those that delivered, sorted; nobody if the policy allows no sum."""
         del entropy
         return self._if_allowed(sorted(delivered))
@@ -82,7 +84,7 @@ class Everyone(Participation, frozen=True):
         """Returns a complaint if there is nobody to hide among."""
         return [] if users >= 2 else [f"there must be at least 2 users to hide among, not {users}"]
 
-    def select(self, present: Sequence[int], counts: NDArray[np.int64], entropy: Entropy) -> list[int]:
+    def ask(self, present: Sequence[int], counts: NDArray[np.int64], entropy: Entropy) -> list[int]:
         """Returns all who are present, if they are at least two."""
         del counts, entropy
         return self._if_allowed(sorted(set(present)))
@@ -117,12 +119,12 @@ class Sampled(Participation, frozen=True):
         del threshold
         return self.exactly
 
-    def select(self, present: Sequence[int], counts: NDArray[np.int64], entropy: Entropy) -> list[int]:
+    def ask(self, present: Sequence[int], counts: NDArray[np.int64], entropy: Entropy) -> list[int]:
         """Returns E₀ of those present at random, or all if they are fewer but enough."""
         here = sorted(set(present))
         return entropy.sample(here, min(self.most(len(counts)), len(here))) if len(here) >= self.exactly else []
 
-    def settle(self, delivered: Sequence[int], entropy: Entropy) -> list[int]:
+    def choose(self, delivered: Sequence[int], entropy: Entropy) -> list[int]:
         """Returns a random set of exactly E."""
         enough = len(delivered) >= self.exactly
         return self._if_allowed(entropy.sample(sorted(delivered), self.exactly)) if enough else []
@@ -146,7 +148,7 @@ class Random(Participation, frozen=True):
         del users
         return self.per_round
 
-    def select(self, present: Sequence[int], counts: NDArray[np.int64], entropy: Entropy) -> list[int]:
+    def ask(self, present: Sequence[int], counts: NDArray[np.int64], entropy: Entropy) -> list[int]:
         """Returns K of those present at random."""
         del counts
         here = sorted(set(present))
@@ -211,7 +213,7 @@ class _Whole(Participation, frozen=True):
         """T: members of a batch are never seen apart."""
         return 1 if self._loose else self._shape[1]
 
-    def select(self, present: Sequence[int], counts: NDArray[np.int64], entropy: Entropy) -> list[int]:
+    def ask(self, present: Sequence[int], counts: NDArray[np.int64], entropy: Entropy) -> list[int]:
         """Returns the K/T batches that took part least of those present as a whole; ties are broken at random."""
         k, t, _ = self._shape
         # Any K/T batches are a row of the paper's matrix B, so there is no need to write B out and search it.
@@ -227,7 +229,7 @@ class _Whole(Participation, frozen=True):
         batches = sorted(rarest + entropy.sample(tied, k // t - len(rarest)))
         return [batch * t + i for batch in batches for i in range(t)]
 
-    def settle(self, delivered: Sequence[int], entropy: Entropy) -> list[int]:
+    def choose(self, delivered: Sequence[int], entropy: Entropy) -> list[int]:
         """Returns the members of the batches that delivered as a whole.
 
         The rest of a batch with a missing member is left out too: this sum minus one of the full batch is the missing
@@ -310,16 +312,19 @@ class Partition(_Whole, frozen=True):
         return self.per_round, self.per_round, self.users
 
 
+Policy: TypeAlias = Everyone | Sampled | Random | Partition | Batches
+"""A policy as a setting."""
+
+
 def participation_from(value: Participation | str | Mapping[str, Any]) -> Participation:
     """Returns the policy that a scenario file or an option names; raises ConfigError with the valid kinds."""
     if isinstance(value, Participation):
         return value
-    kinds = (Everyone, Sampled, Random, Partition, Batches)
     data = {"kind": value} if isinstance(value, str) else value
     try:
-        policy: Participation = msgspec.convert(data, Everyone | Sampled | Random | Partition | Batches)
+        policy: Participation = msgspec.convert(data, Policy)
     except msgspec.ValidationError as error:
-        valid = ", ".join(f"{kind.__name__.lower()}({', '.join(kind.__struct_fields__)})" for kind in kinds)
+        valid = ", ".join(f"{kind.__name__.lower()}({', '.join(kind.__struct_fields__)})" for kind in get_args(Policy))
         raise ConfigError(f"participation {value!r}: {error}; valid kinds are {valid}") from None
     return policy
 

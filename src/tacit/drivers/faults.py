@@ -12,18 +12,19 @@ PHASE = 10.0
 """Virtual seconds a phase lasts; a message takes one."""
 LATENCY = 1.0
 
-Action = Literal["drop", "delay", "duplicate", "reorder", "corrupt", "crash", "silence"]
-MESSAGE_ACTIONS: tuple[Action, ...] = ("drop", "delay", "duplicate", "reorder", "corrupt")
+Mishap = Literal["drop", "delay", "duplicate", "reorder", "corrupt", "crash", "restart", "silence"]
+TO_MESSAGES: tuple[Mishap, ...] = ("drop", "delay", "duplicate", "reorder", "corrupt")
 
 
-class Fault(msgspec.Struct, frozen=True, kw_only=True):
+class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One thing that goes wrong. What is None matches everything.
 
-    The first five actions befall messages. "crash" ends a party before its `step`-th effect (a send or a wait, counted
-    from 0) or, with `message`, before it sends one of that kind; "silence" lets it listen but never answer.
+    The first five actions befall messages. "crash" ends a party before its `step`-th effect (a send, a save or a wait,
+    counted from 0) or, with `message`, before it sends one of that kind; "restart" does the same, and has it go on from
+    its journal after `seconds`; "silence" lets it listen but never answer.
     """
 
-    action: Action
+    action: Mishap
     party: Party | None = None
     """The sender, or the party that crashes or falls silent."""
     to: Party | None = None
@@ -34,7 +35,9 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     round: int | None = None
     step: Annotated[int, msgspec.Meta(ge=0)] = 0
     seconds: Annotated[float, msgspec.Meta(ge=0)] = 1.5 * PHASE
-    """How long a delay is. The default is longer than anybody waits."""
+    """How long a delay or a restart takes. The default is longer than most waits."""
+    unwritten: bool = False
+    """Whether what the party was just told is lost with a restart, before it was written down or acted on."""
     position: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.5
     """Where a corruption hits: 0 is the first byte, 1 the last."""
     chance: Annotated[float, msgspec.Meta(ge=0, le=1)] = 1.0
@@ -55,16 +58,15 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
 
     def _strikes(self, *what: int | Party) -> bool:
         """Says whether chance has it that this happens: each time anew, but the same in every run."""
-        return self.chance == 1.0 or SeededEntropy("fault", self.seed, *what).number() < self.chance
+        return self.chance == 1.0 or SeededEntropy("fault", self.seed, *what).unit() < self.chance
 
-    def stops(self, round_: int, step: int) -> bool:
-        """Says whether its party crashes before its next effect."""
-        return self.action == "crash" and self.message is None and self.round in (None, round_) and step >= self.step
-
-    def stops_sending(self, round_: int, to: Party, kind: str) -> bool:
-        """Says whether its party crashes instead of sending a message."""
-        named = self.message == kind and self.to in (None, to)
-        return self.action == "crash" and named and self.round in (None, round_)
+    def cuts(self, round_: int, effect: int, to: Party | None = None, kind: str | None = None) -> bool:
+        """Says whether its party is cut off before an effect, of which a message has a receiver and a kind."""
+        if self.action not in ("crash", "restart") or self.round not in (None, round_):
+            return False
+        if self.message is None:
+            return effect >= self.step
+        return self.message == kind and self.to in (None, to)
 
     def mutes(self, round_: int, party: Party) -> bool:
         """Says whether a party sends nothing in this round."""
@@ -72,25 +74,26 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
         return named and self.round in (None, round_) and self._strikes(round_, party)
 
 
-def deliveries(faults: Sequence[Fault], data: bytes) -> list[tuple[float, bytes]]:
-    """Returns what becomes of a message under the faults that hit it: what arrives, and how late."""
-    arriving = [(LATENCY, data)]
+def arrivals(faults: Sequence[Fault]) -> list[tuple[float, float | None]]:
+    """Returns what becomes of a message that faults hit: how late each copy comes, and where it is bent."""
+    copies: list[tuple[float, float | None]] = [(LATENCY, None)]
     for fault in faults:
         if fault.action == "drop":
-            arriving = []
+            copies = []
         elif fault.action == "delay":
-            arriving = [(late + fault.seconds, data) for late, data in arriving]
+            copies = [(late + fault.seconds, bent) for late, bent in copies]
         elif fault.action == "duplicate":
-            arriving = [copy for late, data in arriving for copy in ((late, data), (late + LATENCY / 2, data))]
+            copies = [copy for late, bent in copies for copy in ((late, bent), (late + LATENCY / 2, bent))]
         elif fault.action == "reorder":
             # Half a latency later is after everything that was sent in the same moment.
-            arriving = [(late + LATENCY / 2, data) for late, data in arriving]
+            copies = [(late + LATENCY / 2, bent) for late, bent in copies]
         elif fault.action == "corrupt":
-            arriving = [(late, _flipped(data, fault.position)) for late, data in arriving]
-    return arriving
+            copies = [(late, fault.position) for late, _ in copies]
+    return copies
 
 
-def _flipped(data: bytes, position: float) -> bytes:
+def flipped(data: bytes, position: float) -> bytes:
+    """Returns bytes with one of them changed: 0 is the first, 1 the last."""
     place = min(int(position * len(data)), len(data) - 1)
     return data[:place] + bytes([data[place] ^ 0x55]) + data[place + 1 :]
 
@@ -101,7 +104,7 @@ def dropouts(parties: Sequence[Party], fraction: float, steps: int, entropy: Ent
     return [Fault(action="crash", party=party, step=entropy.below(steps)) for party in crashing]
 
 
-def plan(given: Any, everyone: Collection[Party], kinds: Collection[str]) -> tuple[tuple[Fault, ...], list[str]]:
+def faults_from(given: Any, everyone: Collection[Party], kinds: Collection[str]) -> tuple[tuple[Fault, ...], list[str]]:
     """Returns the faults in a list of faults or plain dictionaries, and everything that is wrong with the list."""
     if not isinstance(given, Sequence):
         return (), [f"faults are a list of faults, not {given!r}"]

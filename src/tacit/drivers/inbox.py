@@ -1,63 +1,151 @@
 """One party's incoming mail: which bytes count, what they say, and when a wait is over.
 
-Every driver hands raw envelopes to an `Inbox`. What cannot be authenticated is thrown away, for anybody may have
-written it. What is authentic but wrong excludes its sender, for nobody else can have.
+A `Round` hands raw bytes to its `Inbox`. What cannot be authenticated is thrown away, for anybody may have written it.
+What is authentic but wrong excludes its sender, for nobody else can have.
 """
 
 from collections import Counter
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
 
-from tacit.core.errors import Drop, WireError
+from tacit.core.errors import Drop, PeerFault, WireError
 from tacit.core.link import Arrived, Link, Wait
-from tacit.core.messages import Abort, Codec, Message
-from tacit.core.suite import Party, Suite
+from tacit.core.messages import Abort, Codec, Envelope, Greeting, Message
+from tacit.core.protocol import Terms
+from tacit.core.suite import SERVER, Party, Suite
 
-MAX_UNREAD = 1024
-"""Unread messages a sender may have waiting here before it is excluded."""
+
+class Discard(StrEnum):
+    """Why bytes do not count."""
+
+    NOT_AN_ENVELOPE = "not an envelope"
+    MISDIRECTED = "misdirected"
+    OTHER_SESSION = "from another session"
+    OTHER_ROUND = "from another round"
+    REPLAYED = "replayed"
+    EXCLUDED = "from an excluded sender"
+    NOT_AUTHENTIC = "not authentic"
+    EARLY = "kept for the next round"
+    AGREES = "agrees"
+
+
+class Mail(NamedTuple):
+    """What became of some bytes."""
+
+    sender: Party
+    """Who says to have sent them; nobody if that cannot be read."""
+    message: Message | None = None
+    """What they say, if they count and are what they claim to be."""
+    discarded: Discard | None = None
+    """Why they do not count. None if they do: because of the message, or because they exclude their sender."""
+
+
+class Place(NamedTuple):
+    """What tells messages of one round to one receiver apart."""
+
+    sender: Party
+    kind: str
+    step: int
+
+
+@dataclass
+class Early:
+    """Mail of the round after this one, from those who are ahead. Each may leave so much and no more."""
+
+    room: int
+    kept: dict[Place, bytes] = field(default_factory=dict)
+    _bytes: Counter[Party] = field(default_factory=Counter)
+
+    def keep(self, place: Place, data: bytes) -> None:
+        """Keeps an envelope, once. What there is no room for is lost, as on a bad link."""
+        if place not in self.kept and self._bytes[place.sender] + len(data) <= self.room:
+            self.kept[place] = data
+            self._bytes[place.sender] += len(data)
+
+    def take(self) -> list[bytes]:
+        """Returns what was kept, in the order it came, and keeps it no longer."""
+        kept = list(self.kept.values())
+        self.kept.clear()
+        self._bytes.clear()
+        return kept
 
 
 class Inbox:
     """The mail of one party in one round."""
 
-    def __init__(self, link: Link, suite: Suite, codec: Codec, everyone: tuple[Party, ...]) -> None:
-        self._link, self._suite, self._codec = link, suite, codec
-        self._senders = set(everyone) - {link.me}
-        self._unread: dict[tuple[Party, str, int], Message] = {}
-        self._seen: set[tuple[Party, str, int]] = set()
-        self._waiting: Counter[Party] = Counter()
+    def __init__(
+        self,
+        link: Link,
+        suite: Suite,
+        codec: Codec,
+        terms: Terms,
+        early: Early | None = None,
+        differs: Callable[[Suite, Greeting], str | None] = lambda *_: None,
+    ) -> None:
+        """Takes mail for a link. `differs` says in words on what the sender of a greeting disagrees."""
+        self._link, self._suite, self._codec, self._terms = link, suite, codec, terms
+        self._peers: Collection[Party] = terms.peers(link.me)
+        self._wait: Wait | None = None
+        self._pending: set[Party] = set()
+        self._unread: dict[Place, tuple[Message, int]] = {}
+        self._seen: set[Place] = set()
+        self._bytes: Counter[Party] = Counter()
+        self._early, self._differs = early, differs
         self.gone: dict[Party, Drop] = {}
         """Senders from whom nothing more is expected, and why."""
-        self.discarded: Counter[str] = Counter()
+        self.why: dict[Party, str] = {}
+        """The same in words, where there is more to say."""
+        self.discarded: Counter[Discard] = Counter()
         """Envelopes thrown away unread, by reason."""
 
-    def deliver(self, data: bytes) -> Message | None:
-        """Takes in the bytes of one envelope; returns the message if it counts."""
-        try:
-            envelope = self._codec.read(data)
-        except WireError:
-            self.discarded["not an envelope"] += 1
-            return None
-        address = envelope.address
-        place = (address.sender, address.kind, address.step)
-        if address.to != self._link.me or address.sender not in self._senders:
-            self.discarded["misdirected"] += 1
-        elif (address.session, address.round) != (self._link.session, self._link.round):
-            self.discarded["from another round"] += 1
-        elif place in self._seen:
-            self.discarded["replayed"] += 1
-        elif address.sender in self.gone:
-            self.discarded["from an excluded sender"] += 1
-        else:
-            try:
-                payload = self._codec.open(self._suite, self._suite.channel(address.sender, address.session), envelope)
-            except WireError:
-                self.discarded["not authentic"] += 1
-                return None
-            self._seen.add(place)
-            return self._accept(place, payload)
-        return None
+    def deliver(self, data: bytes) -> Mail:
+        """Takes in the bytes of one envelope, and says what became of them."""
+        mail = self._taken(data)
+        if mail.discarded is not None:
+            self.discarded[mail.discarded] += 1
+        return mail
 
-    def _accept(self, place: tuple[Party, str, int], payload: bytes) -> Message | None:
-        sender, kind, _ = place
+    def _taken(self, data: bytes) -> Mail:
+        try:
+            read = self._codec.read(data)
+        except WireError:
+            return Mail("", discarded=Discard.NOT_AN_ENVELOPE)
+        if isinstance(read, Greeting):
+            return self._greeted(read)
+        address, link = read.address, self._link
+        place = Place(address.sender, address.kind, address.step)
+        reason = None
+        if address.to != link.me or address.sender == link.me or address.sender not in self._peers:
+            reason = Discard.MISDIRECTED
+        elif address.session != link.session:
+            reason = Discard.OTHER_SESSION
+        elif address.round != link.round and (self._early is None or address.round != link.round + 1):
+            reason = Discard.OTHER_ROUND
+        elif address.round == link.round and place in self._seen:
+            reason = Discard.REPLAYED
+        elif address.round == link.round and address.sender in self.gone:
+            reason = Discard.EXCLUDED
+        return self._opened(read, place, data) if reason is None else Mail(place.sender, discarded=reason)
+
+    def _opened(self, envelope: Envelope, place: Place, data: bytes) -> Mail:
+        try:
+            key = self._suite.channel(place.sender, self._link.session)
+            payload = self._codec.open(self._suite, key, envelope)
+        except WireError:
+            return Mail(place.sender, discarded=Discard.NOT_AUTHENTIC)
+        if envelope.address.round != self._link.round:
+            if self._early is not None:
+                self._early.keep(place, data)
+            return Mail(place.sender, discarded=Discard.EARLY)
+        self._seen.add(place)
+        mail = Mail(place.sender, self._accept(place, payload))
+        self._noticed(place.sender)
+        return mail
+
+    def _accept(self, place: Place, payload: bytes) -> Message | None:
+        sender, kind, step = place
         try:
             message = self._codec.decode(kind, payload)
         except WireError:
@@ -65,33 +153,69 @@ class Inbox:
             return None
         if isinstance(message, Abort):
             self.gone[sender] = Drop.ABORTED
-        elif self._waiting[sender] >= MAX_UNREAD:
+        elif not self._due(message, sender, step) or self._bytes[sender] + len(payload) > self._codec.room:
             self.gone[sender] = Drop.BROKE_RULES
         else:
-            self._unread[place] = message
-            self._waiting[sender] += 1
+            self._unread[place] = message, len(payload)
+            self._bytes[sender] += len(payload)
         return message
 
-    def ready(self, wait: Wait) -> bool:
-        """Says whether every awaited sender has answered or is gone."""
-        return all(self._place(wait, sender) or sender in self.gone for sender in wait.senders)
+    def _due(self, message: Message, sender: Party, step: int) -> bool:
+        """Says whether the protocol has anybody await such a message, from such a sender, at such a step."""
+        return message.from_server == (sender == SERVER) and step in self._terms.steps(type(message))
+
+    def _greeted(self, greeting: Greeting) -> Mail:
+        sender = greeting.sender
+        if greeting.to != self._link.me or sender == self._link.me or sender not in self._peers:
+            return Mail(sender, discarded=Discard.MISDIRECTED)
+        if sender in self.gone:
+            return Mail(sender, discarded=Discard.EXCLUDED)
+        try:
+            difference = self._differs(self._suite, greeting)
+        except PeerFault:
+            return Mail(sender, discarded=Discard.NOT_AUTHENTIC)
+        if difference is None:
+            return Mail(sender, discarded=Discard.AGREES)
+        self.gone[sender], self.why[sender] = Drop.DISAGREES, difference
+        self._noticed(sender)
+        return Mail(sender)
+
+    def expect(self, wait: Wait) -> bool:
+        """Begins a wait; says whether it is over already."""
+        self._wait = wait
+        self._pending = {sender for sender in wait.senders if not self._settled(wait, sender)}
+        return self.ready
+
+    @property
+    def ready(self) -> bool:
+        """Whether everyone that is waited for has answered or is gone."""
+        return not self._pending
+
+    def _noticed(self, sender: Party) -> None:
+        # Only the sender of what just came can have changed, so that a server need not look at everybody each time.
+        if self._wait is not None and sender in self._pending and self._settled(self._wait, sender):
+            self._pending.discard(sender)
+
+    def _settled(self, wait: Wait, sender: Party) -> bool:
+        return sender in self.gone or self._place(wait, sender) is not None
 
     def collect(self, wait: Wait) -> Arrived:
         """Returns what came for a wait that is over, by readiness or by deadline."""
+        self._wait, self._pending = None, set()
         messages: dict[Party, Message] = {}
         missing: dict[Party, Drop] = {}
         for sender in wait.senders:
             place = self._place(wait, sender)
             if place:
-                self._waiting[sender] -= 1
-                messages[sender] = self._unread.pop(place)
+                messages[sender], size = self._unread.pop(place)
+                self._bytes[sender] -= size
             else:
                 missing[sender] = self.gone.get(sender, Drop.SILENT)
-        return Arrived(messages, missing)
+        return Arrived(messages, missing, {party: self.why[party] for party in missing if party in self.why})
 
-    def _place(self, wait: Wait, sender: Party) -> tuple[Party, str, int] | None:
+    def _place(self, wait: Wait, sender: Party) -> Place | None:
         for kind in wait.kinds:
-            place = (sender, kind.__name__, wait.step)
+            place = Place(sender, kind.__name__, wait.step)
             if place in self._unread:
                 return place
         return None

@@ -1,142 +1,372 @@
-"""Runs a protocol in one process: deterministic, on a virtual clock, with a plan of faults.
+"""Plays all parties of a federation in one process: deterministic, on a virtual clock, with a plan of faults.
 
-Same seed, same bytes. There are no threads and no asyncio: a heap of events decides who moves next.
+Same seed, same bytes. There are no threads and no asyncio: a heap of events decides whose round moves next.
 """
 
 import heapq
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
-from tacit.core.errors import TacitError
-from tacit.core.link import Effect, Link, Send, Wait
-from tacit.core.messages import Abort, Address, Codec, Message, size_by_class
-from tacit.core.outcome import Average, Passed, Traffic, Transcript
-from tacit.core.protocol import Run
-from tacit.core.suite import Party, Suite
-from tacit.drivers.faults import MESSAGE_ACTIONS, PHASE, Fault, deliveries
-from tacit.drivers.inbox import Inbox
+import numpy as np
 
+from tacit.core.entropy import SEED_BYTES, Entropy, SeededEntropy, SystemEntropy
+from tacit.core.errors import ConfigError
+from tacit.core.messages import Envelope
+from tacit.core.outcome import Ending
+from tacit.core.protocol import Protocol, Role, State, Terms
+from tacit.core.suite import Party, Update
+from tacit.crypto.keys import Identity, Roster
+from tacit.crypto.suite import RealSuite
+from tacit.drivers.agreement import Agreement, agree, terms_for
+from tacit.drivers.faults import PHASE, TO_MESSAGES, Fault, arrivals, faults_from, flipped
+from tacit.drivers.journal import Journal
+from tacit.drivers.outcome import Outcome, merged
+from tacit.drivers.recording import Holdings, Passed, Transcript
+from tacit.drivers.round import Action, Post, Round, Saved
+from tacit.drivers.seat import RealSeat, Seat
+from tacit.protocols import find
 
-@dataclass
-class Task:
-    """One party's coroutine and where it stands."""
-
-    link: Link
-    run: Run
-    suite: Suite
-    inbox: Inbox
-    steps: int = 0
-    wait: Wait | None = None
-    waits: int = 0  # so that a deadline of an earlier wait is not taken for that of the present one
-    average: Average | None = None
-    error: TacitError | None = None
-    crashed: bool = False
+NONCE_BYTES = 16
 
 
 class Simulation:
-    """One round of one protocol, run to its end."""
+    """The parties of an agreement, round after round."""
 
-    def __init__(self, tasks: Sequence[Task], codec: Codec, faults: Sequence[Fault], *, record: bool) -> None:
-        self.tasks = {task.link.me: task for task in tasks}
-        self.clock = 0.0
-        self.traffic = Traffic()
-        self.transcript = Transcript() if record else None
-        self._codec = codec
-        self._message_faults = [fault for fault in faults if fault.action in MESSAGE_ACTIONS]
-        self._party_faults = {
-            party: [fault for fault in faults if fault.party in (None, party) and fault.action not in MESSAGE_ACTIONS]
-            for party in self.tasks
+    def __init__(
+        self,
+        agreement: Agreement,
+        seats: Mapping[Party, Seat],
+        seed: int | None = None,
+        faults: Sequence[Fault] = (),
+        *,
+        record: bool = False,
+    ) -> None:
+        """Takes everybody's seat. Without a seed, the seeds of rounds are those of the operating system."""
+        self.agreement, self.seats, self.faults = agreement, dict(seats), tuple(faults)
+        self.number = 0
+        """How many rounds were begun."""
+        self.last: Played | None = None
+        """The last round as it was played, to look into after an abort."""
+        self._seed, self._record = seed, record
+
+    @classmethod
+    def of(
+        cls,
+        protocol: str,
+        parties: Sequence[Party],
+        entries: int,
+        *,
+        seed: int | None = None,
+        faults: Sequence[Fault | Mapping[str, Any]] = (),
+        record: bool = False,
+        stand_ins: Mapping[Party, Role] | None = None,
+        **options: Any,
+    ) -> "Simulation":
+        """Returns a simulation for some options; raises ConfigError with every problem, or LeakRefused."""
+        entry = find(protocol)
+        kinds = [kind.__name__ for kind in entry.messages]
+        planned, problems = faults_from(faults, entry.everyone(tuple(parties)), kinds)
+        terms = terms_for(entry, parties, options, problems)
+        return cls.on(entry, terms, entries, seed, planned, record=record, stand_ins=stand_ins)
+
+    @classmethod
+    def on(
+        cls,
+        protocol: Protocol,
+        terms: Terms,
+        entries: int,
+        seed: int | None = None,
+        faults: Sequence[Fault] = (),
+        *,
+        record: bool = False,
+        stand_ins: Mapping[Party, Role] | None = None,
+        bits_played: int | None = None,
+    ) -> "Simulation":
+        """Returns a simulation on terms, with identities and a session of its own.
+
+        `stand_ins` puts other coroutines in the place of some parties', for attacks and tests; `bits_played` plays in a
+        finer ring than the one agreed on.
+        """
+        everyone = protocol.everyone(terms.parties)
+        identities = [Identity.generate(party, entropy_for(seed, f"identity {party}")) for party in everyone]
+        nonce = entropy_for(seed, "session").bytes(NONCE_BYTES)
+        agreement = agree(protocol, terms, Roster(identity.member() for identity in identities), entries, nonce)
+        roles = stand_ins or {}
+        seats = {
+            each.name: RealSeat(agreement, each, role=roles.get(each.name), bits=bits_played, record=record)
+            for each in identities
         }
-        self.waiting = set(self.tasks)
-        """Those who have neither finished nor given up nor crashed."""
-        self._sent = 0
-        self._scheduled = 0
-        self._events: list[tuple[float, int, Party, bytes | int]] = []  # bytes: a delivery; int: the end of that wait
+        return cls(agreement, seats, seed, faults, record=record)
 
-    def run(self) -> None:
+    @property
+    def parties(self) -> tuple[Party, ...]:
+        """Those who bring vectors."""
+        return self.agreement.parties
+
+    @property
+    def states(self) -> dict[Party, State]:
+        """What each party has saved."""
+        return {party: seat.state for party, seat in self.seats.items()}
+
+    def seed_of(self, party: Party, number: int) -> bytes:
+        """Returns the seed of a party's round."""
+        return round_seed(self._seed, party, number)
+
+    def average(self, updates: Mapping[Party, Update]) -> Outcome:
+        """Plays one round and returns its outcome; raises what was first to go wrong if it failed."""
+        if updates.keys() != set(self.parties):
+            raise ConfigError(f"a round takes an update of each of {', '.join(self.parties)}, and of nobody else")
+        weights = {update.weight for update in updates.values() if isinstance(update.weight, int | float)}
+        if len(weights) > 1 and not self.agreement.settings.weighted and self.agreement.protocol.server is None:
+            raise ConfigError(
+                "parties have different weights; pass weighted=True, for everybody must know that they may"
+            )
+        self.number += 1
+        faults = [fault for fault in self.faults if fault.round in (None, self.number)]
+        self.last = played = Played(self, self.number, faults, record=self._record)
+        played.run(updates)
+        outcome = merged(self.agreement, played.endings, played.crashed, played.ended)
+        outcome.seconds, outcome.transcript = played.clock, played.transcript
+        return outcome
+
+
+def entropy_for(seed: int | None, name: str) -> Entropy:
+    """Returns the operating system's entropy, or that of a seed for one purpose."""
+    return SystemEntropy() if seed is None else SeededEntropy(seed, name)
+
+
+def round_seed(seed: int | None, party: Party, number: int) -> bytes:
+    """Returns the seed of a party's round: fresh, or the one that follows from the seed of a simulation."""
+    return entropy_for(seed, f"party {party} round {number}").bytes(SEED_BYTES)
+
+
+# --- one round -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """A copy of a message that reaches its receiver, and where it was bent on the way."""
+
+    post: Post
+    bent: float | None = None
+
+    @property
+    def data(self) -> bytes:
+        """The bytes that arrive."""
+        return self.post.data if self.bent is None else flipped(self.post.data, self.bent)
+
+
+@dataclass(frozen=True)
+class Deadline:
+    """The end of a wait, by its number."""
+
+    wait: int
+
+
+class Restart:
+    """A party that was cut off is back."""
+
+
+Event: TypeAlias = Arrival | Deadline | Restart
+
+
+class Played:
+    """One round, played to its end."""
+
+    def __init__(self, simulation: Simulation, number: int, faults: Sequence[Fault], *, record: bool) -> None:
+        self.number, self.clock, self.seats = number, 0.0, simulation.seats
+        self.waiting = set(self.seats)
+        """Those who have neither finished nor given up nor crashed."""
+        self.crashed: set[Party] = set()
+        self.ended: list[Party] = []
+        """Those who have finished or given up, in that order."""
+        self.rounds: dict[Party, Round] = {}
+        self.endings: dict[Party, Ending] = {}
+        bits = next((seat.bits for seat in self.seats.values() if isinstance(seat, RealSeat)), None)
+        self.transcript = Transcript(simulation.agreement, bits) if record else None
+        self._seed_of = simulation.seed_of
+        self._updates: Mapping[Party, Update] = {}
+        self._on_messages = [fault for fault in faults if fault.action in TO_MESSAGES]
+        others = [fault for fault in faults if fault.action not in TO_MESSAGES]
+        self._on = {party: [fault for fault in others if fault.party in (None, party)] for party in self.seats}
+        self._mute = {party for party, on in self._on.items() if any(fault.mutes(number, party) for fault in on)}
+        restarting = [party for party, on in self._on.items() if any(fault.action == "restart" for fault in on)]
+        self._journals = {party: Journal() for party in restarting}
+        self._down: dict[Party, list[Arrival]] = {}
+        """Those who were cut off and will be back, and what came for them, which nobody acknowledged."""
+        self._average: Any = None
+        self._posts = self._scheduled = 0
+        self._events: list[tuple[float, int, Party, Event]] = []
+
+    def run(self, updates: Mapping[Party, Update]) -> None:
         """Runs until every party has finished, given up or crashed. Ends because every wait has a deadline."""
+        self._updates = updates
         try:
-            for task in self.tasks.values():
-                self._advance(task, None)
+            for party in self.seats:
+                self._begin(party)
             while self._events and self.waiting:
                 self.clock, _, party, event = heapq.heappop(self._events)
-                task = self.tasks[party]
-                if isinstance(event, bytes):
-                    self._deliver(task, event)
-                if task.wait and (event == task.waits or task.inbox.ready(task.wait)):
-                    self._advance(task, task.wait)
+                self._happen(party, event)
         finally:
-            for task in self.tasks.values():
-                task.run.close()
+            for party, round_ in self.rounds.items():
+                self.endings.setdefault(party, round_.ending)
+                round_.close()
+            if self.transcript is not None:
+                self.transcript.holdings = {
+                    party: _holdings(seat, self.rounds[party])
+                    for party, seat in self.seats.items()
+                    if isinstance(seat, RealSeat) and party in self.rounds
+                }
 
-    def _deliver(self, task: Task, data: bytes) -> None:
-        message = task.inbox.deliver(data)
-        if message is not None:
-            self.traffic.count(self.traffic.received, task.link.me, size_by_class(message, len(data)))
+    def _begin(self, party: Party) -> None:
+        seat = self.seats[party]
+        before = Before(seat.state, 0, 0)
+        actions = seat.begin(self._updates.get(party), self._seed_of(party, self.number), self.clock)
+        self.rounds[party] = _present(seat)
+        self._perform(party, actions, before)
 
-    def _advance(self, task: Task, finished: Wait | None) -> None:
-        """Resumes a coroutine with the end of its wait, and serves its effects until it waits again or ends."""
-        answer = task.inbox.collect(finished) if finished else None
-        task.wait = None
-        try:
-            while not self._crashed(task):
-                effect: Effect = task.run.send(answer)
-                answer = None
-                task.steps += 1
-                if isinstance(effect, Send):
-                    if self._crashed(task, effect):
-                        return
-                    self._send(task, effect.to, effect.message, effect.step)
-                elif task.inbox.ready(effect):
-                    answer = task.inbox.collect(effect)
-                else:
-                    task.wait, task.waits = effect, task.waits + 1
-                    self._schedule(effect.patience * PHASE, task.link.me, task.waits)
-                    return
-        except StopIteration as stop:
-            task.average = stop.value
-            self.waiting.discard(task.link.me)
-        except TacitError as error:
-            # A party that gives up says so, so that nobody has to wait for it until a deadline.
-            task.error = error
-            self.waiting.discard(task.link.me)
-            for peer in self.tasks:
-                if peer != task.link.me:
-                    self._send(task, peer, Abort(error.code), 0)
-        except Exception as error:
-            error.add_note(f"in party {task.link.me!r}, round {task.link.round}, after {task.steps} effects")
-            raise
+    def _happen(self, party: Party, event: Event) -> None:
+        if party in self._down:
+            if isinstance(event, Restart):
+                self._resume(party)
+            elif isinstance(event, Arrival):
+                self._down[party].append(event)
+            return
+        if party in self.crashed:
+            return
+        seat, round_ = self.seats[party], self.rounds[party]
+        before = Before(seat.state, round_.effects, round_.waits, event)
+        if isinstance(event, Arrival):
+            self._perform(party, seat.deliver(event.data, self.clock), before)
+        elif isinstance(event, Deadline) and event.wait == round_.waits:
+            self._perform(party, seat.expire(self.clock), before)
 
-    def _crashed(self, task: Task, sending: Send | None = None) -> bool:
-        link = task.link
-        for fault in self._party_faults[link.me]:
-            if sending is None:
-                task.crashed = task.crashed or fault.stops(link.round, task.steps)
-            else:
-                kind = type(sending.message).__name__
-                task.crashed = task.crashed or fault.stops_sending(link.round, sending.to, kind)
-        if task.crashed:
-            task.run.close()
-            self.waiting.discard(link.me)
-        return task.crashed
+    # --- what parties do -------------------------------------------------------------------------------------------
 
-    def _send(self, task: Task, to: Party, message: Message, step: int) -> None:
-        link = task.link
-        address = Address(link.session, link.round, step, type(message).__name__, link.me, to)
-        payload = self._codec.encode(message)
-        data = self._codec.seal(task.suite, task.suite.channel(to, link.session), address, payload)
-        number, self._sent = self._sent, self._sent + 1
-        hit = [fault for fault in self._message_faults if fault.hits(link.round, number, link.me, to, address.kind)]
-        mute = any(fault.mutes(link.round, link.me) for fault in self._party_faults[link.me])
-        arriving = [] if mute else deliveries(hit, data)
-        if not mute:
-            self.traffic.count(self.traffic.sent, link.me, size_by_class(message, len(data)))
-        if self.transcript is not None and not mute:
-            self.transcript.passed.append(Passed(self.clock, self._codec.read(data), bool(arriving)))
-        for delay, copy in arriving:
-            self._schedule(delay, to, copy)
+    def _perform(self, party: Party, actions: Sequence[Action], before: "Before") -> None:
+        """Does what a call returned, up to where its party is cut off if it is."""
+        round_, cut, fault = self.rounds[party], len(actions), None
+        if self._on[party]:
+            cut, fault = self._cut(party, actions, before)
+        if party in self._journals and not (fault is not None and fault.unwritten):
+            agreement = round_.agreement
+            self._journals[party].record(agreement.protocol, agreement.session, party, actions)
+        state = before.state
+        for action in actions[:cut]:
+            if isinstance(action, Saved):
+                state = action.state
+            elif isinstance(action, Post):
+                self._send(party, action)
+        if fault is not None:
+            for action in actions[cut:]:
+                if isinstance(action, Post):
+                    round_.unsent(action)
+            self._stop(party, fault, state, before)
+        elif round_.over:
+            self._end(party)
+        elif round_.waits > before.waits and round_.wait is not None:
+            self._schedule(round_.wait.patience * PHASE, party, Deadline(round_.waits))
 
-    def _schedule(self, delay: float, party: Party, event: bytes | int) -> None:
+    def _cut(self, party: Party, actions: Sequence[Action], before: "Before") -> tuple[int, Fault | None]:
+        """Returns before which action a party is cut off, and by what; after all of them, by nothing, if it is not."""
+        round_ = self.rounds[party]
+        for fault in self._on[party]:
+            if fault.cuts(self.number, before.effects) and before.effects:
+                return 0, fault
+            for place, action in enumerate(actions):
+                saves = isinstance(action, Saved) and fault.cuts(self.number, action.effect)
+                sends = isinstance(action, Post) and fault.cuts(self.number, action.effect, action.to, action.kind)
+                if saves or sends:
+                    return (0 if fault.unwritten else place), fault
+            # It was about to wait, which is the last of its effects so far, or to end.
+            waits = round_.wait is not None and round_.waits > before.waits
+            ends = round_.over and round_.error is None
+            if (waits or ends) and fault.cuts(self.number, round_.effects - waits):
+                return (0 if fault.unwritten else len(actions)), fault
+        return len(actions), None
+
+    def _stop(self, party: Party, fault: Fault, state: State, before: "Before") -> None:
+        """Cuts a party off, for good or until it is back."""
+        if fault.action == "restart":
+            self._on[party] = [each for each in self._on[party] if each is not fault]
+            # What it was told in the call that is not on disk was not acknowledged either, and will be sent again.
+            lost = [before.event] if fault.unwritten and isinstance(before.event, Arrival) else []
+            self._down[party] = lost
+            self._schedule(fault.seconds, party, Restart())
+            return
+        self.crashed.add(party)
+        self.waiting.discard(party)
+        self.endings[party] = replace(self.rounds[party].ending, average=None, contributors=(), error=None)
+        self.seats[party].give_up(state)
+
+    def _resume(self, party: Party) -> None:
+        """Rebuilds a party from what the contract says is on disk, and nothing else."""
+        journal, waiting = Journal.decode(self._journals[party].encode()), self._down.pop(party)
+        self.rounds[party].close()
+        self.seats[party] = seat = self.seats[party].rebuilt()
+        if not journal.records:
+            self._begin(party)  # nothing of it was ever said
+        else:
+            before = Before(seat.state, 0, 0)
+            posts = seat.resume(journal, self._updates.get(party), self.clock)
+            self.rounds[party] = _present(seat)
+            self._perform(party, posts, before)
+        for arrival in waiting:
+            self._happen(party, arrival)
+
+    def _end(self, party: Party) -> None:
+        if party in self.waiting:
+            self.waiting.discard(party)
+            self.ended.append(party)
+            self.endings[party] = self._shared(self.rounds[party].ending)
+
+    def _shared(self, ending: Ending) -> Ending:
+        """Lets parties that ended with the same average have one copy of it, which nobody may then change."""
+        vector = ending.average
+        if isinstance(vector, np.ndarray) and vector.dtype != object:
+            if isinstance(self._average, np.ndarray) and np.array_equal(vector, self._average):
+                return replace(ending, average=self._average)
+            vector.flags.writeable = False
+            self._average = vector
+        return ending
+
+    def _send(self, party: Party, post: Post) -> None:
+        number, self._posts = self._posts, self._posts + 1
+        if party in self._mute:
+            self.rounds[party].unsent(post)
+            return
+        hit = [fault for fault in self._on_messages if fault.hits(self.number, number, party, post.to, post.kind)]
+        copies = arrivals(hit)
+        if self.transcript is not None:
+            self.transcript.passed.append(Passed(self.clock, Envelope(post.address, post.sealed), bool(copies)))
+        for delay, bent in copies:
+            self._schedule(delay, post.to, Arrival(post, bent))
+
+    def _schedule(self, delay: float, party: Party, event: Event) -> None:
         # The running number keeps events of the same moment in the order they were made.
         self._scheduled += 1
         heapq.heappush(self._events, (self.clock + delay, self._scheduled, party, event))
+
+
+@dataclass(frozen=True)
+class Before:
+    """How a party stood before a call."""
+
+    state: State
+    effects: int
+    waits: int
+    event: Event | None = None
+
+
+def _present(seat: Seat) -> Round:
+    if seat.round is None:
+        raise ConfigError(f"{seat.me} is in no round")
+    return seat.round
+
+
+def _holdings(seat: RealSeat, round_: Round) -> Holdings:
+    suite = round_.suite
+    made = tuple(secret.reveal() for secret in suite.made) if isinstance(suite, RealSuite) else ()
+    identity = seat.identity.signing.reveal(), seat.identity.channel.reveal()
+    return Holdings(round_.begun.update, identity, made, tuple(getattr(suite.entropy, "drawn", ())))

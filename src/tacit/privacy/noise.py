@@ -40,7 +40,7 @@ def noisy(vector: NDArray[np.float64], sigma: float, entropy: Entropy) -> NDArra
     """Returns a vector with Gaussian noise of this standard deviation on every entry (Algorithm 1, line 4)."""
     # Box and Muller: a pair of uniform numbers makes a pair of normal ones. 1 − u is never 0, so the logarithm exists.
     pairs = (len(vector) + 1) // 2
-    u = entropy.uniform("noise", 2 * pairs)
+    u = entropy.secret_vector("noise", 2 * pairs)
     radius, angle = np.sqrt(-2 * np.log(1 - u[:pairs])), 2 * np.pi * u[pairs:]
     z = np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[: len(vector)]
     noised: NDArray[np.float64] = vector + sigma * z

@@ -4,7 +4,7 @@ In iteration i, with the groups of partition i mod |Π|:
 
 | step | who | sends | to |
 | --- | --- | --- | --- |
-| 1 | peer k | `Share`: y_k = x_k + λ_k/ρ | the others of its group g |
+| 1 | peer k | `GroupPart`: y_k = x_k + λ_k/ρ | the others of its group g |
 | 2 | one peer of g | `GroupSum`: z_g = 1/n Σ_{u∈g} y_u | each peer of the other groups |
 
 Every peer then has z = Σ_g z_g and updates its λ_k. After the last iteration z is the average, up to (ρ/(ρ+2))^(i−1)
@@ -22,26 +22,27 @@ the group.
 """
 
 import math
-from collections.abc import Sequence
-from typing import Any, ClassVar, Self
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
-import msgspec
 import numpy as np
 
+from tacit.core.errors import ConfigError
 from tacit.core.link import Link
 from tacit.core.messages import Message
 from tacit.core.outcome import Average
-from tacit.core.protocol import Claim, Config, Protocol, State
-from tacit.core.suite import Party, Suite, Update, Vector
+from tacit.core.protocol import Claim, Protocol, Settings, State, Terms
+from tacit.core.suite import Parties, Suite, Update, Vector
 from tacit.designs.groups import Groups, groups
-from tacit.protocols.pairs import mask_among
+from tacit.protocols.shapes.pairs import mask_among
 
 MASK = "tacit/admm/v1/mask"
 SAFE_ITERATIONS = 4
 """Up to here the audit found nobody exposed to a single peer, in patterns of 9 to 30 peers in threes."""
 
 
-class Share(Message, frozen=True):
+class GroupPart(Message, frozen=True):
     """y_k of one iteration, masked or not."""
 
     vector: memoryview
@@ -57,40 +58,30 @@ class GroupSum(Message, frozen=True):
     parameters: ClassVar[tuple[str, ...]] = ("vector",)
 
 
-class AdmmConfig(Config, frozen=True, kw_only=True):
+def _group_size_from(value: Any) -> Any:
+    return "all" if value is None else value  # files cannot say None
+
+
+class AdmmSettings(Settings, frozen=True, kw_only=True):
     """Settings of `admm`."""
 
     iterations: int | None = None
     """I; by default as many as the pattern protects and an audit found safe, if the ring can tell so many apart."""
     rho: float = 0.1
     """ρ, the penalty: the error shrinks by ρ/(ρ + 2) in each iteration."""
-    group_size: int | None = 3
-    """s; None for all-to-all communication."""
+    group_size: int | Literal["all"] = 3
+    """s; "all" or None for all-to-all communication."""
     masked: bool = False
     """Mask y pairwise inside the group, so that only the group's sum can be read."""
     lambda0: tuple[float, float] = (0.0, 1.0)
     """λ⁰ is uniform between these two."""
-    pattern: Any = None
-    """The partitions; filled in from `group_size`."""
 
-    def partitions(self, parties: int) -> Groups:
-        """Returns Π."""
-        return groups(parties, parties if self.group_size is None else self.group_size)
+    readers: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"group_size": _group_size_from}
 
-    def protected(self, pattern: Groups) -> float:
-        """Returns how many iterations the pattern protects: its gap, if anybody sees more than the sum of everybody."""
-        alone = len(pattern.partitions[0]) == 1
-        return math.inf if alone and self.masked else pattern.gap
-
-    def unharmed(self, pattern: Groups) -> float:
-        """Returns how many iterations to run by default: the sums of many groups leak long before the gap ends."""
-        cautious = math.inf if len(pattern.partitions[0]) == 1 else SAFE_ITERATIONS
-        return min(self.protected(pattern), cautious)
-
-    def problems(self, parties: Sequence[Party]) -> list[str]:
-        """Returns every reason why these settings cannot work for these parties."""
+    def problems(self, parties: Parties) -> list[str]:
+        """Returns the reasons why settings cannot work for these parties that can be told at a glance."""
         problems = super().problems(parties)
-        if self.group_size is not None and not 2 <= self.group_size <= len(parties):
+        if self.group_size != "all" and not 2 <= self.group_size <= len(parties):
             problems.append(
                 f"group_size={self.group_size} must be from 2 to the {len(parties)} parties, or None for all"
             )
@@ -102,80 +93,110 @@ class AdmmConfig(Config, frozen=True, kw_only=True):
             problems.append(f"lambda0={self.lambda0} must be a lower and an upper bound")
         return problems
 
-    def leaks(self, parties: Sequence[Party]) -> list[str]:
+    def bind(self, parties: Parties) -> "AdmmTerms":
+        """Returns what the settings mean for these parties; raises ConfigError with every reason why they cannot."""
+        if problems := self.problems(parties):
+            raise ConfigError(problems)
+        n = len(parties)
+        pattern = groups(n, n if self.group_size == "all" else self.group_size)
+        # Up to `protected` nobody meets anybody again, but the sums of many groups leak long before the gap ends.
+        unharmed = protected(pattern, self.masked)
+        if len(pattern.partitions[0]) > 1:
+            unharmed = min(unharmed, SAFE_ITERATIONS)
+        enough = math.ceil(self.bits * math.log(2) / math.log1p(2 / self.rho)) + 1
+        iterations = int(max(2, min(enough, unharmed))) if self.iterations is None else self.iterations
+        return AdmmTerms(self, parties, pattern, iterations)
+
+
+def protected(pattern: Groups, masked: bool) -> float:
+    """Returns how many iterations a pattern protects: its gap, if anybody sees more than the sum of everybody."""
+    return math.inf if masked and len(pattern.partitions[0]) == 1 else pattern.gap
+
+
+@dataclass(frozen=True)
+class AdmmTerms(Terms):
+    """What the settings of `admm` mean for some parties."""
+
+    settings: AdmmSettings
+    pattern: Groups
+    """Π, the partitions."""
+    iterations: int
+
+    def leaks(self) -> list[str]:
         """Returns why the settings would show somebody's vector."""
-        pattern = self.partitions(len(parties))
-        if self.iterations is None and self.protected(pattern) < 2:
+        given, most = self.settings.iterations, protected(self.pattern, self.settings.masked)
+        if given is None and most < 2:
             return [
-                f"with {len(parties)} parties this pattern protects a single iteration, which is no average yet; "
+                f"with {len(self.parties)} parties this pattern protects a single iteration, which is no average yet; "
                 f"use masked=True and group_size=None"
             ]
-        if self.iterations is None or self.iterations <= self.protected(pattern):
+        if given is None or given <= most:
             return []
         return [
-            f"{self.iterations} iterations are more than the {pattern.gap} that this pattern protects: peers meet "
+            f"{given} iterations are more than the {self.pattern.gap} that this pattern protects: peers meet "
             f"again and can solve for each other's vectors; use fewer iterations or other groups"
         ]
 
-    def bound(self, parties: Sequence[Party]) -> Self:
-        """Returns the settings with the pattern and the number of iterations filled in."""
-        pattern = self.partitions(len(parties))
-        enough = math.ceil(self.bits * math.log(2) / math.log1p(2 / self.rho)) + 1
-        iterations = self.iterations or int(max(2, min(enough, self.unharmed(pattern))))
-        return msgspec.structs.replace(self, pattern=pattern, iterations=iterations)
-
-    def notes(self, parties: Sequence[Party]) -> list[str]:
+    def notes(self) -> list[str]:
         """Returns how far from the average the result may be."""
-        del parties
-        rest = (self.rho / (self.rho + 2)) ** (self.iterations or 1)
-        drawn = 2 * max(map(abs, self.lambda0)) / self.rho**2 * rest
+        rho = self.settings.rho
+        rest = (rho / (rho + 2)) ** self.iterations
+        drawn = 2 * max(map(abs, self.settings.lambda0)) / rho**2 * rest
         if max(rest, drawn) < 1e-2:
             return []
         return [
             f"after {self.iterations} iterations the average may be off by {drawn:.1g}, and by {rest:.1g} of itself"
         ]
 
+    @property
     def span(self) -> float:
-        """Returns a bound on y = x + λ/ρ: λ ends at 2 (w − z), within 4 times the clip of where it started."""
-        return self.clip + (4 * self.clip + max(map(abs, self.lambda0))) / self.rho
+        """A bound on y = x + λ/ρ: λ ends at 2 (w − z), within 4 times the clip of where it started."""
+        settings = self.settings
+        return settings.clip + (4 * settings.clip + max(map(abs, settings.lambda0))) / settings.rho
 
-    def summands(self, parties: int) -> int:
-        """Returns 2: what is summed is y/n, so the sum is within the clip; twice that leaves room for rounding."""
-        del parties
+    @property
+    def summands(self) -> int:
+        """2: what is summed is y/n, so the sum is within the clip; twice that leaves room for rounding."""
         return 2
 
+    def steps(self, kind: type[Message]) -> range:
+        """Returns the iterations."""
+        del kind
+        return range(1, self.iterations + 1)
 
-async def peer(link: Link, update: Update, config: AdmmConfig, suite: Suite, state: State) -> Average:
+
+async def peer(link: Link, update: Update, terms: AdmmTerms, suite: Suite, state: State) -> Average:
     """Peer k: the function SecureAggregation of Algorithm 3."""
     del state
-    k, n, ring, rho = link.parties.index(link.me), len(link.parties), suite.ring, config.rho
-    weight = update.weight / config.max_weight if config.weighted else 1.0
-    vector = ring.limited(update.vector, config.clip)
-    w = np.append(ring.weighted(vector, weight), weight) if config.weighted else vector
-    low, high = config.lambda0
-    lambda_ = suite.entropy.uniform("lambda0", len(w)) * (high - low) + low
+    settings = terms.settings
+    k, n, ring, rho = link.place, len(link.parties), suite.ring, settings.rho
+    weight = update.weight / settings.max_weight if settings.weighted else 1.0
+    vector = ring.limited(update.vector, settings.clip)
+    w = np.append(ring.weighted(vector, weight), weight) if settings.weighted else vector
+    low, high = settings.lambda0
+    lambda_ = suite.entropy.secret_vector("lambda0", len(w)) * (high - low) + low
     z = ring.floats(ring.zeros(len(w)))
     total = ring.zeros(len(w))
-    for i in range(1, (config.iterations or 0) + 1):
-        partition = config.pattern.partitions[(i - 1) % config.pattern.gap]
+    for i in range(1, terms.iterations + 1):
+        partition = terms.pattern.partitions[(i - 1) % terms.pattern.gap]
         g = next(group for group in partition if k in group)
         x = (w * 2.0 - lambda_ + z * rho) * (1.0 / (2.0 + rho))
         y = ring.values(x + lambda_ * (1.0 / rho), 1.0 / n)
-        z_g = await group_sum(link, suite, config, g, i, y)
+        z_g = await group_sum(link, suite, terms, g, i, y)
         total = z_g + await other_sums(link, suite, partition, g, i, z_g)
         z = ring.floats(total)
         lambda_ = lambda_ + (x - z) * rho
-    return Average(ring.ratio(total) if config.weighted else z, link.parties)
+    return Average(ring.ratio(total) if settings.weighted else z, link.parties)
 
 
-async def group_sum(link: Link, suite: Suite, config: AdmmConfig, g: tuple[int, ...], i: int, y: Vector) -> Vector:
+async def group_sum(link: Link, suite: Suite, terms: AdmmTerms, g: tuple[int, ...], i: int, y: Vector) -> Vector:
     """Sends our y to the group and returns the sum of all y in it."""
     others = [link.parties[u] for u in g if link.parties[u] != link.me]
-    if config.masked:
+    if terms.settings.masked:
         mask_among(link, suite, y, others, MASK, link.statement("admm mask", b"%d" % i))
     for party in others:
-        await link.send(party, Share(memoryview(suite.ring.pack(y))), step=i)
-    received = await link.gather(Share, others, step=i)
+        await link.send(party, GroupPart(memoryview(suite.ring.pack(y))), step=i)
+    received = await link.gather(GroupPart, others, step=i)
     return sum((suite.ring.unpack(share.vector, len(y)) for share in received.values()), y)
 
 
@@ -183,7 +204,7 @@ async def other_sums(
     link: Link, suite: Suite, partition: Sequence[tuple[int, ...]], g: tuple[int, ...], i: int, z_g: Vector
 ) -> Vector:
     """Sends our group's sum to those it is our turn for, and returns the sum of the other groups' sums."""
-    k = link.parties.index(link.me)
+    k = link.place
     senders = []
     for h in partition:
         if h == g:
@@ -199,8 +220,8 @@ async def other_sums(
 ADMM = Protocol(
     name="admm",
     summary="averaging by ADMM in groups that never meet twice within a gap",
-    config=AdmmConfig,
-    messages=(Share, GroupSum),
+    settings=AdmmSettings,
+    messages=(GroupPart, GroupSum),
     party=peer,
     claims=(
         Claim("000", "Lemma III.1", "all-to-all communication shows everybody's vector after two iterations"),

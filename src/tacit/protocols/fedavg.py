@@ -3,7 +3,7 @@
 | step | who | sends | to |
 | --- | --- | --- | --- |
 | 1 | client | `Here` | server |
-| 2 | server | `Turn` | the clients it asks |
+| 2 | server | `Asked` | the clients it asks |
 | 3 | client | `Plain`: its weighted vector and weight, unmasked | server |
 | 4 | server | `Sum` | everyone |
 
@@ -16,36 +16,27 @@ onlookers learn who took part, when, and how much was sent.
 ring is that of `secagg`, so that both give the same average bit for bit.
 """
 
-from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
-from tacit.core.entropy import Entropy
+from tacit.core.errors import ConfigError
 from tacit.core.link import Link
 from tacit.core.messages import Message
 from tacit.core.outcome import Average
-from tacit.core.protocol import Protocol, Rehearsal
-from tacit.core.suite import SERVER, Party, Suite, Update
-from tacit.protocols.star import (
-    PATIENCE,
-    StarConfig,
-    StarState,
-    Sum,
-    announce,
-    averaged,
-    names,
-    rehearsed,
-    result,
-    select,
-    unpacked,
-)
+from tacit.core.protocol import Choice, Protocol
+from tacit.core.suite import SERVER, Parties, Suite, Update
+from tacit.protocols.shapes import star
+from tacit.protocols.shapes.star import PATIENCE, StarSettings, StarState, StarTerms, Sum
 
 
 class Here(Message, frozen=True):
     """The client is there."""
 
 
-class Turn(Message, frozen=True):
+class Asked(Message, frozen=True):
     """The client is asked for its vector."""
+
+    from_server: ClassVar[bool] = True
 
 
 class Plain(Message, frozen=True):
@@ -56,72 +47,64 @@ class Plain(Message, frozen=True):
     parameters: ClassVar[tuple[str, ...]] = ("vector",)
 
 
-class FedAvgConfig(StarConfig, frozen=True, kw_only=True):
+class FedAvgSettings(StarSettings, frozen=True, kw_only=True):
     """Settings of `fedavg`."""
 
-    def problems(self, parties: Sequence[Party]) -> list[str]:
-        """Returns every reason why these settings cannot work for these parties."""
-        problems = super().problems(parties)
-        if not problems and not 2 <= self.least() <= self.policy().most(len(parties)):
-            problems.append(
-                f"threshold={self.threshold} cannot be reached; it must be from 2 to the number of those who take part"
+    def bind(self, parties: Parties) -> "FedAvgTerms":
+        """Returns what the settings mean for these parties; raises ConfigError with every reason why they cannot."""
+        policy = star.bound_policy(self, parties)
+        threshold = 2 if self.threshold is None else self.threshold
+        if not 2 <= threshold <= policy.most(len(parties)):
+            raise ConfigError(
+                f"threshold={threshold} cannot be reached; it must be from 2 to the number of those who take part"
             )
-        return problems
-
-    def least(self) -> int:
-        """Returns how many vectors there must be."""
-        return 2 if self.threshold is None else self.threshold
+        return FedAvgTerms(self, parties, policy, threshold)
 
 
-async def client(link: Link, update: Update, config: FedAvgConfig, suite: Suite, state: StarState) -> Average:
+@dataclass(frozen=True)
+class FedAvgTerms(StarTerms):
+    """Terms of `fedavg`."""
+
+
+async def client(link: Link, update: Update, terms: FedAvgTerms, suite: Suite, state: StarState) -> Average:
     """A party that brings a vector."""
-    del config, state
+    del state
     await link.send(SERVER, Here())
-    turn = await link.receive(SERVER, Turn, Sum, patience=PATIENCE)
-    if isinstance(turn, Sum):
-        return averaged(link, suite.ring, turn)
+    asked = await link.receive(SERVER, Asked, Sum, patience=PATIENCE)
+    if isinstance(asked, Sum):
+        return star.averaged(terms, suite.ring, asked)
     await link.send(SERVER, Plain(memoryview(suite.ring.pack(suite.ring.encode(update)))))
-    return await result(link, suite.ring)
+    return await star.announced(link, terms, suite.ring)
 
 
-async def server(link: Link, config: FedAvgConfig, suite: Suite, state: StarState) -> Average:
+async def server(link: Link, terms: FedAvgTerms, suite: Suite, state: StarState) -> Average:
     """The server, which sees everything."""
-    policy, ring = config.policy(), suite.ring
-    least = max(policy.least, config.least())
-    present = await link.gather(Here, link.parties, least)
-    asked = select(link, policy, state, present, suite.entropy)
-    link.require("clients to ask", asked, least)
-    for party in names(link, asked):
-        await link.send(party, Turn())
+    ring = suite.ring
+    present = link.parties.places(await link.gather(Here, link.parties, terms.least))
+    asked, state = star.asked(terms, state, present, suite.entropy)
+    link.require("clients to ask", asked, terms.least)
+    await link.save(state)
+    for place in asked:
+        await link.send(link.parties[place], Asked())
 
-    plain = await link.gather(Plain, names(link, asked), least)
-    delivered = unpacked(link, ring, {party: message.vector for party, message in plain.items()})
-    chosen = policy.settle(list(delivered), suite.entropy)
-    link.require("vectors to sum", chosen, least)
+    plain = star.by_place(link, await link.gather(Plain, link.parties.named(asked), terms.least))
+    delivered = star.unpacked(link, ring, {place: message.vector for place, message in plain.items()})
+    chosen = star.summed(terms, link, asked, delivered, suite.entropy)
+    link.require("vectors to sum", chosen, terms.smallest)
     total = ring.zeros()
     for place in chosen:
         total += delivered[place]
-    return await announce(link, ring, chosen, total)
-
-
-def sums(
-    link: Link, config: FedAvgConfig, state: StarState, entropy: Entropy, sends: Callable[[type[Message], Party], bool]
-) -> tuple[Party, ...]:
-    """Returns whose vectors a round sums, as `server` chooses them."""
-    policy = config.policy()
-    least = max(policy.least, config.least())
-    present = [party for party in link.parties if sends(Here, party)]
-    return rehearsed(link, policy, state, entropy, present, lambda party: sends(Plain, party), least, least)
+    return await star.announce(link, terms, ring, chosen, total)
 
 
 FEDAVG = Protocol(
     name="fedavg",
     summary="plain averaging with a server, which sees every vector",
-    config=FedAvgConfig,
-    messages=(Here, Turn, Plain, Sum),
+    settings=FedAvgSettings,
+    messages=(Here, Asked, Plain, Sum),
     party=client,
     server=server,
     state=StarState,
-    rehearsal=Rehearsal(Here, Plain, sums),
+    choice=Choice(Here, Plain, star.asked, star.summed),
     leaks_by_design=True,
 )

@@ -21,8 +21,9 @@ mass is conserved exactly. A weight multiplies both x_i(0) and y_i(0). With `pri
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Self
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeAlias
 
 import msgspec
 import networkx as nx
@@ -33,10 +34,11 @@ from tacit.core.errors import ConfigError, Drop, WireError
 from tacit.core.link import Link
 from tacit.core.messages import Message
 from tacit.core.outcome import Average
-from tacit.core.protocol import Claim, Config, Protocol, State
-from tacit.core.suite import Party, Suite, Update, Vector
+from tacit.core.protocol import Claim, Protocol, Settings, State, Terms
+from tacit.core.suite import Parties, Party, Ring, Suite, Update, Vector
 from tacit.designs import graphs
-from tacit.protocols.pairs import mask_among
+from tacit.designs.graphs import CompleteGraph, Graph, graph_from
+from tacit.protocols.shapes.pairs import mask_among
 
 MASK = "tacit/pushsum/v1/mask"
 ALL = "*"
@@ -51,173 +53,259 @@ class Mass(Message, frozen=True):
     parameters: ClassVar[tuple[str, ...]] = ("vector",)
 
 
-class MassState(State):
-    """What a client has and what is under way. To lose it is to lose mass, so a driver saves it."""
+class MassState(State, frozen=True):
+    """What a client has and what is under way, as ring elements. To lose it is to lose mass."""
 
-    x: Any = None
-    """x_i and, behind it, y_i, in the ring."""
-    w: Any = None
-    """The model of the last round."""
-    sent: dict[Party, Any] = msgspec.field(default_factory=dict)
+    x: memoryview | None = None
+    """x_i and, behind it, y_i."""
+    sent: dict[Party, memoryview] = msgspec.field(default_factory=dict)
     """Everything ever pushed, by receiver."""
-    taken: dict[Party, Any] = msgspec.field(default_factory=dict)
+    taken: dict[Party, memoryview] = msgspec.field(default_factory=dict)
     """Everything ever taken in, by sender; of the sum of all senders if it is masked."""
 
 
-class PushSumConfig(Config, frozen=True, kw_only=True):
+# --- y_i(0) --------------------------------------------------------------------------------------------------------
+
+
+class Start(msgspec.Struct, frozen=True, tag_field="kind", forbid_unknown_fields=True, omit_defaults=True):
+    """A distribution of y_i(0) from Table 3. All have mean 1 unless told otherwise."""
+
+    def draw(self, entropy: Entropy) -> float:
+        """Returns a sample."""
+        raise NotImplementedError
+
+
+class UniformStart(Start, frozen=True, tag="uniform"):
+    """U(low, high)."""
+
+    low: float = 0.5
+    high: float = 1.5
+
+    def draw(self, entropy: Entropy) -> float:
+        """Returns a sample."""
+        return self.low + (self.high - self.low) * entropy.unit()
+
+
+class ExponentialStart(Start, frozen=True, tag="exp"):
+    """Exp(rate)."""
+
+    rate: float = 1.0
+
+    def draw(self, entropy: Entropy) -> float:
+        """Returns a sample."""
+        return -math.log1p(-entropy.unit()) / self.rate
+
+
+class LognormalStart(Start, frozen=True, tag="lognormal"):
+    """Lognormal(μ, σ²)."""
+
+    mean: float = -1.0
+    variance: float = 2.0
+
+    def draw(self, entropy: Entropy) -> float:
+        """Returns a sample, by Box and Muller."""
+        radius, angle = math.sqrt(-2.0 * math.log1p(-entropy.unit())), 2 * math.pi * entropy.unit()
+        return math.exp(self.mean + math.sqrt(self.variance) * radius * math.cos(angle))
+
+
+StartKind: TypeAlias = UniformStart | ExponentialStart | LognormalStart
+
+
+def _start_from(value: Any) -> Any:
+    """Returns a distribution from its name, or its name and parameters, or a table."""
+    named = [value] if isinstance(value, str) else value
+    if isinstance(named, list | tuple):
+        kinds: dict[Any, Any] = {"uniform": UniformStart, "exp": ExponentialStart, "lognormal": LognormalStart}
+        name, *parameters = named or [None]
+        if name not in kinds or len(parameters) not in (0, len(kinds[name].__struct_fields__)):
+            each = ", ".join(f"{kind}{fields.__struct_fields__}" for kind, fields in kinds.items())
+            raise ConfigError(f"y0={value!r} must be one of {', '.join(kinds)}, or one with its parameters: {each}")
+        return kinds[name](*parameters)
+    return value
+
+
+# --- settings ------------------------------------------------------------------------------------------------------
+
+
+def _graphs_from(value: Any) -> Any:
+    several = isinstance(value, list | tuple) and not all(map(graphs.is_edge, value))
+    return tuple(map(graph_from, value)) if several else graph_from(value)
+
+
+class PushSumSettings(Settings, frozen=True, kw_only=True):
     """Settings of `pushsum`."""
 
-    graph: Any = "complete"
+    graph: Graph | tuple[Graph, ...] = CompleteGraph()
     """A directed graph, or a list of them that rounds take in turn. An undirected one is used both ways."""
     private: bool = False
     """PPSGD: random y_i(0) and p_ii. Otherwise PSGD, with y_i(0) = 1 and equal parts."""
-    y0: Any = "uniform"
-    """The distribution of y_i(0) with `private`: a name of `STARTS`, or a name and its parameters."""
+    y0: StartKind = UniformStart()
+    """The distribution of y_i(0) with `private`: its name, or its name and parameters."""
     self_weight: tuple[float, float] = (0.1, 0.4)
     """β and α: p_ii is uniform between them with `private`."""
     masked: bool = False
     """In-neighbours mask pairwise, so that a client learns only their sum."""
 
-    def graphs(self, parties: Sequence[Party]) -> tuple[nx.DiGraph, ...]:
-        """Returns the graphs that rounds take in turn."""
-        several = isinstance(self.graph, list | tuple) and not all(_is_edge(each) for each in self.graph)
-        found = (graphs.graph_from(each, parties) for each in (self.graph if several else [self.graph]))
-        return tuple(graph if graph.is_directed() else graph.to_directed() for graph in found)
+    readers: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"graph": _graphs_from, "y0": _start_from}
 
-    def problems(self, parties: Sequence[Party]) -> list[str]:
-        """Returns every reason why these settings cannot work for these parties."""
+    def problems(self, parties: Parties) -> list[str]:
+        """Returns the reasons why settings cannot work for these parties that can be told at a glance."""
         problems = super().problems(parties)
         low, high = self.self_weight
         if not 0 < low < high < 0.5:
             problems.append(f"self_weight={self.self_weight} must be β, α with 0 < β < α < 1/2")
-        name, *parameters = self.y0 if isinstance(self.y0, list | tuple) else (self.y0, *STARTS.get(self.y0, ()))
-        if name not in STARTS or len(parameters) != len(STARTS[name]):
-            problems.append(f"y0={self.y0!r} must be one of {', '.join(STARTS)}, or one with its parameters: {STARTS}")
-        try:
-            several = self.graphs(parties)
-        except ConfigError as error:
-            return [*problems, *error.problems]
-        problems += graphs.connection_problems(nx.compose_all(several))
-        if self.masked and len(several) > 1:
-            problems.append("masked=True needs one graph for all rounds, since sums over changing sets can be compared")
-        if self.masked:
-            thin = [parties[i] for i in several[0] if several[0].in_degree(i) == 1]
-            if thin:
-                problems.append(f"{', '.join(thin)} hear only one client each, whose mass nothing can mask; add edges")
         return problems
 
-    def bound(self, parties: Sequence[Party]) -> Self:
-        """Returns the settings with the graphs in place."""
-        return msgspec.structs.replace(self, graph=self.graphs(parties))
+    def bind(self, parties: Parties) -> "PushSumTerms":
+        """Returns what the settings mean for these parties; raises ConfigError with every reason why they cannot."""
+        problems = self.problems(parties)
+        several = self.graph if isinstance(self.graph, tuple) else (self.graph,)
+        try:
+            found = [graph.draw(parties) for graph in several]
+        except ConfigError as error:
+            raise ConfigError([*problems, *error.problems]) from None
+        drawn = tuple(graph if graph.is_directed() else graph.to_directed() for graph in found)
+        problems += graphs.connection_problems(nx.compose_all(drawn))
+        if self.masked and len(drawn) > 1:
+            problems.append("masked=True needs one graph for all rounds, since sums over changing sets can be compared")
+        if self.masked:
+            thin = [parties[i] for i in drawn[0] if drawn[0].in_degree(i) == 1]
+            if thin:
+                problems.append(f"{', '.join(thin)} hear only one client each, whose mass nothing can mask; add edges")
+        if problems:
+            raise ConfigError(problems)
+        return PushSumTerms(self, parties, drawn)
 
 
-def _is_edge(value: Any) -> bool:
-    return isinstance(value, list | tuple) and len(value) == 2 and all(isinstance(end, int | str) for end in value)
+@dataclass(frozen=True)
+class PushSumTerms(Terms):
+    """What the settings of `pushsum` mean for some parties."""
+
+    settings: PushSumSettings
+    graphs: tuple[nx.DiGraph, ...]
+    """Those that rounds take in turn."""
+
+    def peers(self, me: Party) -> Collection[Party]:
+        """Returns those that a client sends to or hears, in any round."""
+        i = self.parties.place(me)
+        return self.parties.named(sorted({j for graph in self.graphs for j in nx.all_neighbors(graph, i)}))
 
 
-STARTS: dict[str, tuple[float, ...]] = {"uniform": (0.5, 1.5), "exp": (1.0,), "lognormal": (-1.0, 2.0)}
-"""The distributions of Table 3 and their parameters, all with mean 1."""
+# --- client i ------------------------------------------------------------------------------------------------------
 
 
-def drawn_start(name: str, parameters: Sequence[float], entropy: Entropy) -> float:
-    """Returns y_i(0): U(low, high), Exp(rate), or Lognormal(μ, σ²)."""
-    u = entropy.number()
-    if name == "uniform":
-        return parameters[0] + (parameters[1] - parameters[0]) * u
-    if name == "exp":
-        return -math.log1p(-u) / parameters[0]
-    normal = math.sqrt(-2.0 * math.log1p(-u)) * math.cos(2 * math.pi * entropy.number())
-    return math.exp(parameters[0] + math.sqrt(parameters[1]) * normal)
-
-
-async def client(link: Link, update: Update, config: PushSumConfig, suite: Suite, state: MassState) -> Average:
+async def client(link: Link, update: Update, terms: PushSumTerms, suite: Suite, state: MassState) -> Average:
     """Client i at round t of Algorithm 3 (PSGD), or of Algorithm 4 (PPSGD) with `private`."""
-    i, ring = link.parties.index(link.me), suite.ring
-    graph = config.graph[(link.round - 1) % len(config.graph)]
-    out = [link.parties[j] for j in sorted(graph.successors(i))]
-    heard = [link.parties[j] for j in sorted(graph.predecessors(i))]
+    i, ring = link.place, suite.ring
+    graph = terms.graphs[(link.round - 1) % len(terms.graphs)]
+    out = link.parties.named(sorted(graph.successors(i)))
+    heard = link.parties.named(sorted(graph.predecessors(i)))
 
     if state.x is None:
-        state.x = start(config, update, suite)
+        x = start(terms, update, suite)
     else:
-        step = (update.vector - state.w) * weight_of(config, update)
-        state.x = ring.within(state.x + ring.values(np.append(step, 0.0)))
-    p_ii = self_weight(config, suite.entropy, len(out))
-    part = ring.within(ring.portion(state.x, (1.0 - p_ii) / max(1, len(out))))
+        x = unpacked(ring, state.x)
+        step = (update.vector - ring.ratio(x)) * weight_of(terms, update)
+        x = ring.within(x + ring.values(np.append(step, 0.0)))
+    p_ii = self_weight(terms, suite.entropy, len(out))
+    part = ring.within(ring.portion(x, (1.0 - p_ii) / max(1, len(out))))
+    sent = {party: unpacked(ring, mass) for party, mass in state.sent.items()}
     for party in out:
-        state.sent[party] = state.sent.get(party, ring.zeros(len(part))) + part
-        state.x = state.x - part
+        sent[party] = sent.get(party, ring.zeros(len(part))) + part
+        x = x - part
+    state = await link.save(
+        msgspec.structs.replace(
+            state, x=packed(ring, x), sent={party: packed(ring, mass) for party, mass in sent.items()}
+        )
+    )
     for party in out:
-        mass = covered(link, suite, graph, party, state.sent[party]) if config.masked else state.sent[party]
+        mass = covered(link, suite, graph, party, sent[party]) if terms.settings.masked else sent[party]
         await link.send(party, Mass(memoryview(ring.pack(mass))))
 
     received = await link.gather(Mass, heard, at_least=0)
-    contributors = take(link, config, suite, state, heard, received)
-    state.w = ring.ratio(state.x)
-    return Average(state.w, contributors)
+    x, state, contributors = take(link, terms, suite, state, x, heard, received)
+    await link.save(state)
+    return Average(ring.ratio(x), contributors)
 
 
-def start(config: PushSumConfig, update: Update, suite: Suite) -> Vector:
+def packed(ring: Ring, vector: Vector) -> memoryview:
+    """Returns ring elements as they are kept."""
+    return memoryview(ring.pack(vector))
+
+
+def unpacked(ring: Ring, kept: memoryview) -> Vector:
+    """Returns ring elements that were kept."""
+    return ring.unpack(kept, kept.nbytes // ring.element_bytes)
+
+
+def start(terms: PushSumTerms, update: Update, suite: Suite) -> Vector:
     """Returns x_i(0) = w_i(0) and y_i(0), both times the weight."""
-    name, *parameters = config.y0 if isinstance(config.y0, list | tuple) else (config.y0, *STARTS[config.y0])
-    y = suite.entropy.drawn("y0", lambda entropy: drawn_start(name, parameters, entropy)) if config.private else 1.0
-    weight = weight_of(config, update)
+    settings = terms.settings
+    y = suite.entropy.secret_number("y0", settings.y0.draw) if settings.private else 1.0
+    weight = weight_of(terms, update)
     return suite.ring.values(np.append(suite.ring.weighted(update.vector, weight), y * weight))
 
 
-def weight_of(config: PushSumConfig, update: Update) -> float:
+def weight_of(terms: PushSumTerms, update: Update) -> float:
     """Returns what a client counts, as a part of the most anybody may."""
-    return update.weight / config.max_weight if config.weighted else 1.0
+    return update.weight / terms.settings.max_weight if terms.settings.weighted else 1.0
 
 
-def self_weight(config: PushSumConfig, entropy: Entropy, out: int) -> float:
+def self_weight(terms: PushSumTerms, entropy: Entropy, out: int) -> float:
     """Returns p_ii: 1 with nobody to send to, random in [β, α] with `private`, else as much as each receiver gets."""
     if not out:
         return 1.0
-    if not config.private:
+    if not terms.settings.private:
         return 1.0 / (out + 1)
-    low, high = config.self_weight
-    return low + (high - low) * entropy.factor()
+    low, high = terms.settings.self_weight
+    return low + (high - low) * entropy.secret_factor()
 
 
 def covered(link: Link, suite: Suite, graph: nx.DiGraph, party: Party, mass: Vector) -> Vector:
     """Returns what we push to a party, masked pairwise with the others that push to it."""
-    others = [link.parties[j] for j in graph.predecessors(link.parties.index(party)) if link.parties[j] != link.me]
-    masked = mass.copy()
+    pushing = link.parties.named(sorted(graph.predecessors(link.parties.place(party))))
+    masked, others = mass.copy(), [other for other in pushing if other != link.me]
     mask_among(link, suite, masked, others, MASK, link.statement("pushsum mask", party.encode()))
     return masked
 
 
 def take(
     link: Link,
-    config: PushSumConfig,
+    terms: PushSumTerms,
     suite: Suite,
     state: MassState,
+    x: Vector,
     heard: Sequence[Party],
     received: Mapping[Party, Mass],
-) -> tuple[Party, ...]:
-    """Adds to x and y what is new in the masses received, and returns whose they are."""
+) -> tuple[Vector, MassState, tuple[Party, ...]]:
+    """Adds to x and y what is new in the masses received; returns them, the state after that, and whose they are."""
     ring = suite.ring
     pushed: dict[Party, Vector] = {}
     for party, message in received.items():
         try:
-            pushed[party] = ring.unpack(message.vector, len(state.x))
+            pushed[party] = ring.unpack(message.vector, len(x))
         except WireError:
             link.exclude(party, Drop.MALFORMED)
-    if config.masked:
+    if terms.settings.masked:
         if len(pushed) < len(heard):
-            return (link.me,)  # The masks do not cancel. What was pushed is not lost: the next sum has it too.
-        pushed = {ALL: sum(pushed.values(), ring.zeros(len(state.x)))}
+            return (
+                x,
+                state,
+                (link.me,),
+            )  # The masks do not cancel. What was pushed is not lost: the next sum has it too.
+        pushed = {ALL: sum(pushed.values(), ring.zeros(len(x)))}
     for party, mass in pushed.items():
-        state.x = state.x + (mass - state.taken.get(party, ring.zeros(len(mass))))
-        state.taken[party] = mass
-    return (link.me, *(heard if config.masked else pushed))
+        before = unpacked(ring, state.taken[party]) if party in state.taken else ring.zeros(len(mass))
+        x = x + (mass - before)
+    taken = state.taken | {party: packed(ring, mass) for party, mass in pushed.items()}
+    after = msgspec.structs.replace(state, x=packed(ring, x), taken=taken)
+    return x, after, (link.me, *(heard if terms.settings.masked else pushed))
 
 
 PUSHSUM = Protocol(
     name="pushsum",
     summary="push-sum on directed graphs, where no mass is ever lost",
-    config=PushSumConfig,
+    settings=PushSumSettings,
     messages=(Mass,),
     party=client,
     state=MassState,

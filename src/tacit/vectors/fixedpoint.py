@@ -57,6 +57,7 @@ class FixedPoint(Ring):
         self.limbs = -(-WEIGHT_BITS // self.limb_bits)
         self.length = self.entries + self.limbs
 
+        self.element_bytes = self.bits // 8
         self.dtype = np.dtype(f"u{self.bits // 8}")
         self._signed = np.dtype(f"i{self.bits // 8}")
         self._wire = self.dtype.newbyteorder("<")

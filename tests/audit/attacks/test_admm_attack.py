@@ -7,16 +7,16 @@ from tacit.audit.attacks import admm
 from tacit.audit.attacks.admm import BROKEN, HOLDING, Rounds, Setting, bounds, lemma, lines, met_twice, seen, system
 from tacit.audit.attacks.findings import quietly
 from tacit.core.suite import Update
-from tacit.drivers.federation import Federation
+from tacit.drivers.simulator import Simulation
 
 
 def one_round(peers=9, entries=3, seed=0, **options):
-    """Returns a federation after one recorded round, its transcript, its average, and what everybody brought."""
+    """Returns the outcome of one recorded round, and what everybody brought."""
     names = tuple(f"p{k}" for k in range(peers))
-    federation = Federation("admm", names, entries, seed=seed, record=True, bits=64, allow_leaks=True, **options)
+    federation = Simulation.of("admm", names, entries, seed=seed, record=True, bits=64, allow_leaks=True, **options)
     w = np.random.default_rng(seed).normal(size=(peers, entries))
     outcome = federation.average({name: Update(w[k]) for k, name in enumerate(names)})
-    return federation, outcome, w
+    return outcome, w
 
 
 def right(guesses, w):
@@ -76,10 +76,10 @@ def test_any_two_iterations_will_do(i, j):
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("group_size", [3, None])
 def test_a_peer_knows_z_and_every_sum(group_size, masked):
-    federation, outcome, w = one_round(group_size=group_size, iterations=3, masked=masked)
-    start = np.array([federation.suites[f"p{k}"].entropy.drawn_vectors[0] for k in range(9)])
+    outcome, w = one_round(group_size=group_size, iterations=3, masked=masked)
+    start = np.array([outcome.transcript.holdings[f"p{k}"].vectors[0] for k in range(9)])
     y, z = by_the_book(w, start, 0.1, 3)
-    known = seen(federation, outcome.transcript, me=4)
+    known = seen(outcome.transcript, me=4)
     assert np.allclose(known.z, z, atol=1e-9)
     assert np.array_equal(known.z[-1], outcome.average["p4"])
     assert (known.w == w[4]).all()
@@ -104,13 +104,13 @@ def test_a_peer_keeps_rounds_apart():
 
 def test_all_to_all_shows_everybody_after_two_iterations():
     for me in (0, 5):
-        federation, outcome, w = one_round(group_size=None, iterations=2)
-        assert right(met_twice(seen(federation, outcome.transcript, me)), w) == [k for k in range(9) if k != me]
+        outcome, w = one_round(group_size=None, iterations=2)
+        assert right(met_twice(seen(outcome.transcript, me)), w) == [k for k in range(9) if k != me]
 
 
 def test_one_iteration_shows_nobody():
-    federation, outcome, w = one_round(group_size=None, iterations=1)
-    known = seen(federation, outcome.transcript)
+    outcome, w = one_round(group_size=None, iterations=1)
+    known = seen(outcome.transcript)
     assert met_twice(known) == {}
     assert right(system(known), w) == []
 
@@ -118,8 +118,8 @@ def test_one_iteration_shows_nobody():
 @pytest.mark.parametrize("me", [0, 4])
 def test_the_fifth_iteration_shows_the_two_that_were_met_in_the_first(me):
     """Theorem III.2 promises seven iterations with this gap of four."""
-    federation, outcome, w = one_round(group_size=3, iterations=5)
-    known = seen(federation, outcome.transcript, me)
+    outcome, w = one_round(group_size=3, iterations=5)
+    known = seen(outcome.transcript, me)
     again = sorted(k for i, k in known.y if i == 0)
     assert len(again) == 2
     assert right(met_twice(known), w) == again
@@ -131,25 +131,25 @@ def test_the_fifth_iteration_shows_the_two_that_were_met_in_the_first(me):
     [(1, 0, 0, 0), (2, 0, 0, 0), (3, 0, 0, 0), (4, 0, 0, 0), (5, 2, 2, 0), (6, 8, 4, 0), (7, 8, 6, 2), (8, 8, 8, 8)],
 )
 def test_how_many_of_eight_are_exposed(iterations, with_sums, without, masked):
-    federation, outcome, w = one_round(group_size=3, iterations=iterations)
-    known = seen(federation, outcome.transcript)
+    outcome, w = one_round(group_size=3, iterations=iterations)
+    known = seen(outcome.transcript)
     assert len(right(system(known), w)) == with_sums
     assert len(right(system(known, with_sums=False), w)) == without == len(right(met_twice(known), w))
-    federation, outcome, w = one_round(group_size=3, iterations=iterations, masked=True)
-    assert len(right(system(seen(federation, outcome.transcript)), w)) == masked
+    outcome, w = one_round(group_size=3, iterations=iterations, masked=True)
+    assert len(right(system(seen(outcome.transcript)), w)) == masked
 
 
 @pytest.mark.parametrize(("iterations", "count"), [(5, 0), (6, 14)])
 def test_among_fifteen_all_are_exposed_before_anybody_is_met_twice(iterations, count):
-    federation, outcome, w = one_round(peers=15, group_size=3, iterations=iterations)
-    known = seen(federation, outcome.transcript)
+    outcome, w = one_round(peers=15, group_size=3, iterations=iterations)
+    known = seen(outcome.transcript)
     assert met_twice(known) == {}
     assert len(right(system(known), w)) == count
 
 
 def test_masked_meetings_give_noise():
-    federation, outcome, w = one_round(group_size=None, iterations=4, masked=True)
-    guesses = met_twice(seen(federation, outcome.transcript))
+    outcome, w = one_round(group_size=None, iterations=4, masked=True)
+    guesses = met_twice(seen(outcome.transcript))
     assert len(guesses) == 8
     assert min(np.abs(guess - w[k]).max() for k, guess in guesses.items()) > 1
 
@@ -160,8 +160,8 @@ def test_masked_meetings_give_noise():
 @pytest.mark.parametrize("rho", [0.1, 2.0])
 def test_one_y_bounds_w(rho):
     """That of the first iteration to within 1/ρ; later ones closer, for λ⁰ fades."""
-    federation, outcome, w = one_round(group_size=3, iterations=4, rho=rho)
-    known = seen(federation, outcome.transcript)
+    outcome, w = one_round(group_size=3, iterations=4, rho=rho)
+    known = seen(outcome.transcript)
     found = bounds(known)
     assert len(found) == 8
     widths = np.empty(4)
@@ -176,8 +176,8 @@ def test_one_y_bounds_w(rho):
 
 
 def test_bounds_follow_the_range_that_is_drawn_from():
-    federation, outcome, w = one_round(group_size=3, iterations=1, lambda0=(-3.0, -1.0))
-    for k, (least, most) in bounds(seen(federation, outcome.transcript)).items():
+    outcome, w = one_round(group_size=3, iterations=1, lambda0=(-3.0, -1.0))
+    for k, (least, most) in bounds(seen(outcome.transcript)).items():
         assert ((least <= w[k]) & (w[k] <= most)).all()
         assert most - least == pytest.approx(20)
 

@@ -12,11 +12,12 @@ from tacit.audit.attacks import collusion
 from tacit.audit.attacks.collusion import exposed, one_receiver, regular_graphs, two_receivers
 from tacit.audit.attacks.findings import quietly
 from tacit.audit.linear import RowSpace
+from tacit.audit.symbolic.forms import Form
+from tacit.audit.symbolic.simulation import SymbolicSimulation
 from tacit.audit.views import View
 from tacit.core.errors import ConfigError
-from tacit.core.forms import Form
 from tacit.core.suite import Update
-from tacit.drivers.federation import Federation
+from tacit.drivers.simulator import Simulation
 
 PAPER = 0.0145  # 15 adversaries, s = 9, in 250 000 graphs
 
@@ -276,8 +277,10 @@ def deployed(graph, selected, masking, symbolic=False):
     edges = np.argwhere(np.triu(graph)).tolist()
     settings = {"graph": edges, "masking": masking, "sparsifier": "topk", "share": 0.5, "bits": 64}
     larger = {("input", party, 0 if selected[i] else 1) for i, party in enumerate(parties)}
-    standing_for = (lambda unknown: 2.0 if unknown in larger else 1.0) if symbolic else False
-    return Federation("cesar", parties, 2, record=True, allow_leaks=True, symbolic=standing_for, **settings)
+    if symbolic:
+        value = {"value": lambda unknown: 2.0 if unknown in larger else 1.0}
+        return SymbolicSimulation.of("cesar", parties, 2, allow_leaks=True, **value, **settings)
+    return Simulation.of("cesar", parties, 2, record=True, allow_leaks=True, seed=0, **settings)
 
 
 def test_the_linear_view_is_that_of_the_deployed_protocol_for_given_index_sets():
@@ -292,7 +295,10 @@ def test_the_linear_view_is_that_of_the_deployed_protocol_for_given_index_sets()
             seen = [each for each in passed if {each.address.sender, each.address.to} & members]
             inputs = [("input", party, entry) for party in federation.parties for entry in (0, 1)]
             own = [Form({unknown: 1}) for unknown in inputs if unknown[1] in members]
-            space = RowSpace([*View(federation.world, members, dict(enumerate(seen))).forms(), *own], inputs)
+            space = RowSpace(
+                [*View(federation.world, federation.agreement.session, members, dict(enumerate(seen))).forms(), *own],
+                inputs,
+            )
             ours = np.flatnonzero(exposed(graph[None], adversaries, masking, selected[None])[0]) + adversaries
             known = [unknown for unknown in space.exposed() if unknown[0] == "input" and unknown[2] == 0]
             theirs = {party for _, party, _ in known} - members

@@ -6,17 +6,17 @@ from tacit.audit.attacks.disaggregate import (
     CLOSE,
     RATE,
     Cohort,
-    Deployed,
-    Exactly,
     Setting,
     attacked,
     dealt,
+    deployed,
     disaggregated,
     dropouts,
     errors,
+    exactly,
     once,
     settings,
-    trained,
+    trained_by_all,
 )
 from tacit.audit.attacks.findings import quietly
 from tacit.core.errors import ConfigError
@@ -29,22 +29,22 @@ FAR = 0.25  # the paper's error above which all users stay under Multi-RoundSecA
 
 @pytest.fixture(scope="module")
 def model():
-    return trained(digits())
+    return trained_by_all(digits())
 
 
 class Watched:
     """Passes rounds on, and keeps what the server heard beside the sum of what the chosen brought."""
 
-    def __init__(self, rounds):
-        self.rounds, self.chosen, self.heard, self.brought = rounds, [], [], []
+    def __init__(self, average):
+        self.average, self.chosen, self.heard, self.brought = average, [], [], []
 
-    def round(self, number, bring):
-        heard = self.rounds.round(number, bring)
-        self.chosen.append([] if heard is None else list(heard[0]))
-        if heard is not None:
-            self.heard.append(heard[1])
-            self.brought.append(np.sum([bring(user) for user in heard[0]], axis=0))
-        return heard
+    def __call__(self, updates):
+        self.chosen.append([])
+        outcome = self.average(updates)
+        self.chosen[-1] += [int(party[1:]) for party in outcome.contributors]
+        self.heard.append(next(iter(outcome.average.values())) * len(outcome.contributors))
+        self.brought.append(np.sum([updates[party].vector for party in outcome.contributors], axis=0))
+        return outcome
 
 
 def small(policy, **rest):
@@ -102,14 +102,14 @@ def test_a_setting_in_which_nothing_is_ever_summed_shows_nothing(model):
 # --- the deployed protocol -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", [Exactly, Deployed])
+@pytest.mark.parametrize("kind", [exactly, deployed])
 @pytest.mark.parametrize("policy", [Random(4), Batches(4, 2)], ids=["random", "batches"])
 def test_what_the_server_hears_are_exact_sums_of_those_who_were_there(kind, policy, model):
     setting = small(policy, leaving=0.1)
     rng = np.random.default_rng(1)
     cohort = Cohort(digits(), dealt(digits().y, 8, False, rng), model)
     gone = dropouts(setting, rng)
-    entries = (Layout.of(model).size,) if kind is Deployed else ()
+    entries = (Layout.of(model).size,) if kind is deployed else ()
     watched = Watched(kind(setting, gone, 5, *entries))
     found = attacked(cohort, setting, watched)
     assert len(watched.heard) > 10
@@ -168,7 +168,7 @@ def test_a_run_repeats_with_its_seeds(model):
 def test_the_report_has_two_findings_a_setting(monkeypatch, model):
     chosen = [small(Random(4)), small(Batches(4, 2))]
     monkeypatch.setattr(disaggregate, "settings", lambda _: chosen)
-    monkeypatch.setattr(disaggregate, "trained", lambda _: model)
+    monkeypatch.setattr(disaggregate, "trained_by_all", lambda _: model)
     heard = []
     found = disaggregate.ATTACK.run(False, 0, lambda _, done: heard.append(done))
     assert [each.broken for each in found] == [True, True, False, False]
@@ -192,7 +192,7 @@ def test_mnist_shows_the_papers_two_figures():
     except ConfigError as missing:
         pytest.skip(str(missing))
     images = Dataset(images.x[:6000], images.y[:6000])
-    start = trained(images)
+    start = trained_by_all(images)
     assert np.mean(once(images, start, Setting("", Random(8)), 0) < CLOSE) > 0.5
     assert once(images, start, Setting("", Batches(8, 2)), 0).min() > FAR
 

@@ -16,11 +16,13 @@ from tacit.audit.attacks import inception, onlooker, series
 from tacit.audit.attacks.inception import Classifier, Training, principal_plane
 from tacit.audit.attacks.series import LINKS, Losses, Setting
 from tacit.core.errors import MissingExtra
-from tacit.core.suite import SERVER
+from tacit.core.suite import SERVER, Update
 from tacit.designs import graphs
+from tacit.drivers.simulator import Simulation
+from tacit.learn.training import trained
 from tacit.protocols import pushsum
 from tacit.protocols.fedavg import Plain
-from tacit.protocols.star import Sum
+from tacit.protocols.shapes.star import Sum
 
 N, D, ROUNDS = 5, 2, 6
 PARTIES = [f"p{i}" for i in range(N)]
@@ -96,24 +98,37 @@ def test_the_error_is_gone_after_20_rounds_as_in_fig_3(setting):
 # --- what is simulated is what is deployed -------------------------------------------------------------------------
 
 
+def running(protocol, first, after, seed=0, **options):
+    """Yields the transcripts of rounds of a deployed protocol, between which clients train."""
+    simulation = Simulation.of(protocol, PARTIES, D, record=True, bits=64, seed=seed, **options)
+
+    def bring(number, before):
+        if before is None:
+            models = first
+        else:
+            models = after(np.array([before.outcome.average[party] for party in PARTIES]), number - 1)
+        return {party: Update(model) for party, model in zip(PARTIES, models, strict=True)}
+
+    for step in trained(simulation.average, bring, ROUNDS):
+        yield step.number - 1, step.outcome.transcript
+
+
 def descend(w, t):
     return w - LOSSES.step / t * LOSSES.gradient(w[np.newaxis])[0]
 
 
-def opened(federation, outcome, party):
-    return federation.opened(outcome.transcript, party)
+def test_the_deployed_clients_descend_as_these_do():
+    brought = series.descending(LOSSES, STARTS)(1, None)
+    assert all(np.array_equal(brought[party].vector, start) for party, start in zip(PARTIES, STARTS, strict=True))
 
 
 def test_fedavg_hears_what_the_deployed_server_hears_and_says():
     w_0 = STARTS[0]
     expected = series.fedavg(LOSSES, w_0[np.newaxis], ROUNDS)[0]
     first = series.client_update(LOSSES, np.tile(w_0, (1, N, 1)))[0]
-    running = series.deployed(
-        "fedavg", first, lambda w, _: series.client_update(LOSSES, w[np.newaxis])[0], ROUNDS, bits=64
-    )
-    for t, (federation, outcome) in enumerate(running):
-        ring = federation.suites[SERVER].ring
-        for address, message in opened(federation, outcome, SERVER):
+    for t, transcript in running("fedavg", first, lambda w, _: series.client_update(LOSSES, w[np.newaxis])[0]):
+        ring = transcript.ring()
+        for address, message in transcript.opened(SERVER):
             if isinstance(message, Plain | Sum):
                 channel = N if isinstance(message, Sum) else PARTIES.index(address.sender)
                 np.testing.assert_allclose(ring.mean(ring.unpack(message.vector)), expected[channel, :, t], atol=1e-12)
@@ -122,10 +137,10 @@ def test_fedavg_hears_what_the_deployed_server_hears_and_says():
 def test_cbgd_hears_what_deployed_gossip_sends():
     expected = series.cbgd(LOSSES, LINKS, STARTS[np.newaxis], ROUNDS)[0]
     graph, heard = nx.Graph(LINKS), 0
-    for t, (federation, outcome) in enumerate(series.deployed("gossip", STARTS, descend, ROUNDS, graph=graph, bits=64)):
+    for t, transcript in running("gossip", STARTS, descend, graph=graph):
+        ring = transcript.ring()
         for party in PARTIES:
-            ring = federation.suites[party].ring
-            for address, message in opened(federation, outcome, party):
+            for address, message in transcript.opened(party):
                 i, k = PARTIES.index(address.sender), PARTIES.index(address.to)
                 weight = graphs.metropolis_weight(graph, i, k)
                 broadcast = ring.floats(ring.unpack(message.vector, D)) / weight
@@ -139,20 +154,20 @@ def test_push_sum_hears_what_deployed_push_sum_sends(private, monkeypatch):
     kept = []
     draw = pushsum.self_weight
     monkeypatch.setattr(pushsum, "self_weight", lambda *given: kept.append(draw(*given)) or kept[-1])
-    carried, before = np.zeros((8, D + 1, ROUNDS)), defaultdict(int)
-    running = series.deployed(
-        "pushsum", STARTS, descend, ROUNDS, graph=nx.DiGraph(LINKS), private=private, bits=64, clip=256.0, seed=3
-    )
-    for t, (federation, outcome) in enumerate(running):
+    carried, before, starts = np.zeros((8, D + 1, ROUNDS)), defaultdict(int), {}
+    graph = nx.DiGraph(LINKS)
+    for t, transcript in running("pushsum", STARTS, descend, seed=3, graph=graph, private=private, clip=256.0):
+        ring = transcript.ring()
         for party in PARTIES:
-            ring = federation.suites[party].ring
-            for address, message in opened(federation, outcome, party):
+            if t == 0:
+                starts[party] = transcript.holdings[party].vectors[0][0] if private else 1.0
+            for address, message in transcript.opened(party):
                 if address.sender == party:
                     link = PARTIES.index(address.sender), PARTIES.index(address.to)
                     total = ring.floats(ring.unpack(message.vector, D + 1))  # of all rounds so far
                     carried[LINKS.index(link), :, t] = total - before[link]
                     before[link] = total
-    y = np.array([federation.suites[party].entropy.drawn_vectors[0][0] if private else 1.0 for party in PARTIES])
+    y = np.array([starts[party] for party in PARTIES])
     assert len(set(y)) == (N if private else 1)
     p = np.array(kept).reshape(ROUNDS, 1, N)
     expected = series.push_sum(LOSSES, LINKS, STARTS[np.newaxis], y[np.newaxis], p)[0]
@@ -169,8 +184,8 @@ def test_draws_are_those_of_the_deployed_protocol():
     heard = Setting("PPSGD", ("uniform", 1.0, 1.0)).hear(LOSSES, LINKS, 2000, 1, rng)
     for link, (i, _) in enumerate(LINKS):
         kept = 1 - degree[i] * heard[:, link, -1, 0]
-        assert kept.min() == pytest.approx(pushsum.PushSumConfig().self_weight[0], abs=0.01)
-        assert kept.max() == pytest.approx(pushsum.PushSumConfig().self_weight[1], abs=0.01)
+        assert kept.min() == pytest.approx(pushsum.PushSumSettings().self_weight[0], abs=0.01)
+        assert kept.max() == pytest.approx(pushsum.PushSumSettings().self_weight[1], abs=0.01)
 
 
 def test_noise_is_on_what_is_sent_and_is_taken_in():

@@ -16,16 +16,17 @@ The peer opens what it sent and received with its own keys, in rounds of the dep
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias, cast
+from typing import TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tacit.audit.attacks.findings import Attack, Finding, Progress, average, proportion
-from tacit.core.outcome import Transcript
+from tacit.audit.recipes import brought
 from tacit.core.suite import Update
-from tacit.drivers.federation import Federation
-from tacit.protocols.admm import AdmmConfig, GroupSum, Share
+from tacit.drivers.recording import Transcript
+from tacit.drivers.simulator import Simulation
+from tacit.protocols.admm import AdmmTerms, GroupPart, GroupSum
 
 Numbers: TypeAlias = NDArray[np.float64]
 Group: TypeAlias = tuple[int, ...]
@@ -75,7 +76,7 @@ def lemma(y: Numbers, later: Numbers, z: Numbers, rho: float) -> Numbers:
 class Seen:
     """What a peer knows after a round. Peers are numbered as on the roster, and iterations from 0 on."""
 
-    config: AdmmConfig
+    terms: AdmmTerms
     peers: int
     me: int
     w: Numbers
@@ -90,35 +91,38 @@ class Seen:
     @property
     def lines(self) -> list[Line]:
         """How y depends on the secrets, by iteration."""
-        return lines(self.z, self.config.rho)
+        return lines(self.z, self.rho)
+
+    @property
+    def rho(self) -> float:
+        """ρ."""
+        return self.terms.settings.rho
 
 
-def seen(federation: Federation, transcript: Transcript, me: int = 0) -> Seen:
+def seen(transcript: Transcript, me: int = 0) -> Seen:
     """Returns what a peer knows after a recorded round."""
-    config: Any = federation.config
-    parties, d = federation.parties, federation.entries
-    suite: Any = federation.suites[parties[me]]
-    n, ring = len(parties), suite.ring
-    partitions = [config.pattern.partitions[i % config.pattern.gap] for i in range(config.iterations)]
+    agreement, ring = transcript.agreement, transcript.ring()
+    terms = cast(AdmmTerms, agreement.terms)
+    parties, n, d = agreement.parties, len(agreement.parties), agreement.entries
+    partitions = [terms.pattern.partitions[i % terms.pattern.gap] for i in range(terms.iterations)]
     group = [{k: g for g in partition for k in g} for partition in partitions]
     shares, z_g = {}, {}
-    for address, message in federation.opened(transcript, parties[me]):
-        i, k = address.step - 1, parties.index(address.sender)
-        if isinstance(message, Share):
+    for address, message in transcript.opened(parties[me]):
+        i, k = address.step - 1, parties.place(address.sender)
+        if isinstance(message, GroupPart):
             shares[i, k] = ring.unpack(message.vector, d)
         elif isinstance(message, GroupSum):
             z_g[i, group[i][k]] = ring.unpack(message.vector, d)
-    for i in range(config.iterations):
+    for i in range(terms.iterations):
         # With what we sent ourselves the group is complete, and masks cancel in the ring.
         z_g[i, group[i][me]] = sum((shares[i, k] for k in group[i][me]), ring.zeros(d))
     z = [ring.floats(sum((z_g[i, g] for g in partition), ring.zeros(d))) for i, partition in enumerate(partitions)]
-    past = transcript.passed[0].envelope.address.round - 1
     return Seen(
-        config=config,
+        terms=terms,
         peers=n,
         me=me,
-        w=np.asarray(federation.inputs[past][parties[me]].vector),
-        start=suite.entropy.drawn_vectors[past],
+        w=brought(transcript, parties[me]),
+        start=transcript.holdings[parties[me]].vectors[0],
         y={(i, k): n * ring.floats(share) for (i, k), share in shares.items() if k != me},  # y/n is what is sent
         sums={(i, g): n * ring.floats(total) for (i, g), total in z_g.items()},
         z=np.array(z),
@@ -134,7 +138,7 @@ def met_twice(known: Seen) -> dict[int, Numbers]:
     for i, k in sorted(known.y):
         met.setdefault(k, []).append(i)
     return {
-        k: lemma(known.y[i, k], known.y[j, k], known.z[i:j], known.config.rho)
+        k: lemma(known.y[i, k], known.y[j, k], known.z[i:j], known.rho)
         for k, (i, *more) in met.items()
         for j in more[:1]
     }
@@ -145,11 +149,11 @@ def system(known: Seen, *, with_sums: bool = True) -> dict[int, Numbers]:
     heard: list[tuple[int, Group, Numbers]] = []
     if with_sums:
         heard += [(i, g, total) for (i, g), total in known.sums.items()]
-    if not known.config.masked:
+    if not known.terms.settings.masked:
         heard += [(i, (k,), y) for (i, k), y in known.y.items()]
     # The unknowns are w and λ⁰/ρ of all peers in turn. Our own we know.
     ours = np.eye(2 * known.peers)[2 * known.me : 2 * known.me + 2]
-    rows, right = [*ours], [known.w, known.start / known.config.rho]
+    rows, right = [*ours], [known.w, known.start / known.rho]
     for i, group, total in heard:
         line, row = known.lines[i], np.zeros((known.peers, 2))
         row[list(group)] = line.of_w, line.of_start
@@ -166,8 +170,8 @@ def bounds(known: Seen) -> dict[int, tuple[Numbers, Numbers]]:
         line = known.lines[i]
         # The larger λ⁰ was, the less of y is left for w.
         most, least = (
-            (known.y[i, k] - line.rest - line.of_start * end / known.config.rho) / line.of_w
-            for end in known.config.lambda0
+            (known.y[i, k] - line.rest - line.of_start * end / known.rho) / line.of_w
+            for end in known.terms.settings.lambda0
         )
         found[k] = least, most
     return found
@@ -210,7 +214,7 @@ class Rounds:
     def __init__(self, setting: Setting, seed: int, entries: int = 8) -> None:
         rng = np.random.default_rng(seed)
         self.w = rng.normal(size=(setting.peers, entries))
-        self._federation = Federation(
+        self._simulation = Simulation.of(
             "admm",
             tuple(f"p{k}" for k in range(setting.peers)),
             entries,
@@ -225,8 +229,8 @@ class Rounds:
 
     def seen(self) -> Seen:
         """Runs a round and returns what the first peer knows after it."""
-        updates = {party: Update(self.w[k]) for k, party in enumerate(self._federation.parties)}
-        return seen(self._federation, cast(Transcript, self._federation.average(updates).transcript))
+        updates = {party: Update(self.w[k]) for k, party in enumerate(self._simulation.parties)}
+        return seen(cast(Transcript, self._simulation.average(updates).transcript))
 
 
 def recovered(setting: Setting, seed: int) -> int:

@@ -32,17 +32,18 @@ from numpy.typing import NDArray
 
 from tacit.audit.attacks.findings import Attack, Finding, Progress, proportion
 from tacit.core.messages import Address
-from tacit.core.outcome import Transcript
-from tacit.core.suite import Ring, Update
-from tacit.crypto.suite import NONCE_BYTES
+from tacit.core.suite import Party, Ring, Update
+from tacit.crypto.sealing import NONCE_BYTES, TAG_BYTES
 from tacit.designs import graphs
-from tacit.drivers.federation import Federation
+from tacit.drivers.agreement import Agreement
+from tacit.drivers.recording import Transcript
+from tacit.drivers.simulator import Simulation
+from tacit.learn.training import Step, trained
 
 Numbers: TypeAlias = NDArray[np.float64]
 Elements: TypeAlias = NDArray[np.uint64]
 
 TOLERANCE = 1e-9
-TAG_BYTES = 16  # at the end of what AES-GCM seals
 
 # Fig. 2 is a picture that the text does not spell out. It has five clients and eight links (Section 4.3), of which
 # three are client 1's (Section 4.4: in three rounds 18 numbers are heard there, an x and a y on each).
@@ -156,7 +157,7 @@ def decode_ppsgd(masses: Numbers, eta: Numbers) -> Numbers:
 
 
 @dataclass(frozen=True)
-class Losses:
+class SquareLosses:
     """The clients' losses l_i(w) = a_i (w − w_i*)² + b_i, with a row for each client and a column a coordinate."""
 
     a: Numbers
@@ -202,33 +203,42 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Training:
+class Listened:
     """Some rounds that were run and recorded, and the losses that are to stay secret."""
 
     target: Target
-    losses: Losses
-    federation: Federation
+    losses: SquareLosses
     transcripts: Sequence[Transcript]
 
+    @property
+    def agreement(self) -> Agreement:
+        """What was agreed on for them."""
+        return self.transcripts[0].agreement
 
-def train(target: Target, seed: int, losses: Losses | None = None, start: Numbers | None = None) -> Training:
+
+def train(target: Target, seed: int, losses: SquareLosses | None = None, start: Numbers | None = None) -> Listened:
     """Runs the rounds of a target. The losses, unless they are given, and the start w_i(0) follow from the seed."""
     rng = np.random.default_rng(seed)
     if losses is None:
-        losses = Losses.drawn(5, target.coordinates, rng) if target.coordinates else Losses.of_the_paper()
+        losses = SquareLosses.drawn(5, target.coordinates, rng) if target.coordinates else SquareLosses.of_the_paper()
     n, d = losses.w_star.shape
     names = tuple(f"p{i}" for i in range(n))
-    federation = Federation(target.protocol, names, d, seed=seed, record=True, bits=64, **target.options)
-    transcripts = []
-    brought = rng.uniform(-5, 5, (n, d)) if start is None else start
-    for eta in target.eta:
-        outcome = federation.average({name: Update(brought[i]) for i, name in enumerate(names)})
-        averaged = np.array([outcome.average[name] for name in names])
-        brought = averaged - eta * losses.gradient(brought if target.at_own else averaged)
-        for _ in range(target.epochs - 1):
-            brought = brought - eta * losses.gradient(brought)
-        transcripts.append(cast(Transcript, outcome.transcript))
-    return Training(target, losses, federation, transcripts)
+    first = rng.uniform(-5, 5, (n, d)) if start is None else start
+
+    def bring(number: int, before: Step | None) -> dict[Party, Update]:
+        brought = first
+        if before is not None and before.outcome is not None:
+            eta, average = target.eta[number - 2], before.outcome.average
+            averaged = np.array([average[name] for name in names])
+            own = np.array([before.brought[name].vector for name in names])
+            brought = averaged - eta * losses.gradient(own if target.at_own else averaged)
+            for _ in range(target.epochs - 1):
+                brought = brought - eta * losses.gradient(brought)
+        return {name: Update(brought[i]) for i, name in enumerate(names)}
+
+    simulation = Simulation.of(target.protocol, names, d, seed=seed, record=True, bits=64, **target.options)
+    steps = trained(simulation.average, bring, target.rounds)
+    return Listened(target, losses, [cast(Transcript, step.outcome.transcript) for step in steps if step.outcome])
 
 
 @dataclass(frozen=True)
@@ -257,26 +267,26 @@ class Heard:
         return np.diff(self.elements, axis=0, prepend=np.zeros_like(self.elements[:1]))
 
 
-def listen(training: Training, *, sealed: bool) -> Heard:
+def listen(training: Listened, *, sealed: bool) -> Heard:
     """Returns what an onlooker hears on links that are sealed as ours are, or open as those of the paper."""
-    federation = training.federation
-    place = {party: i for i, party in enumerate(federation.everyone)}
-    carrying = {kind.__name__ for kind in federation.protocol.messages if kind.parameters}
-    length = federation.entries + 1
+    agreement = training.agreement
+    place = {party: i for i, party in enumerate(agreement.everyone)}
+    carrying = {kind.__name__ for kind in agreement.protocol.messages if kind.parameters}
+    length = agreement.entries + 1
     elements = np.zeros((len(training.transcripts), len(place), len(place), length), np.uint64)
     for t, transcript in enumerate(training.transcripts):
-        for address, data in _ciphertexts(transcript) if sealed else _plaintexts(federation, transcript):
+        for address, data in _ciphertexts(transcript) if sealed else _plaintexts(transcript):
             if address.kind in carrying:
                 vector = np.frombuffer(data[-8 * length :], dtype="<u8")
                 elements[t, place[address.sender], place[address.to], -len(vector) :] = vector
-    graph = getattr(federation.config, "graph", None)
-    ring = federation.suites[federation.parties[0]].ring
-    return Heard(elements, training.target, ring, graph[0] if isinstance(graph, tuple) else graph)
+    terms: Any = agreement.terms
+    graph = terms.graphs[0] if hasattr(terms, "graphs") else getattr(terms, "graph", None)
+    return Heard(elements, training.target, training.transcripts[0].ring(), graph)
 
 
-def _plaintexts(federation: Federation, transcript: Transcript) -> Iterator[tuple[Address, bytes]]:
-    for party in federation.everyone:
-        for address, message in federation.opened(transcript, party):
+def _plaintexts(transcript: Transcript) -> Iterator[tuple[Address, bytes]]:
+    for party in transcript.agreement.everyone:
+        for address, message in transcript.opened(party):
             if address.sender == party:
                 yield address, bytes(getattr(message, "vector", b""))
 
@@ -353,7 +363,7 @@ TARGETS = (
 """All are broken on open links but the last. Of one coordinate and four rounds, more than one root is left at times."""
 
 
-def recovered(training: Training, *, sealed: bool) -> NDArray[np.bool_]:
+def recovered(training: Listened, *, sealed: bool) -> NDArray[np.bool_]:
     """Returns of which clients the onlooker has the local model, in all coordinates."""
     heard = listen(training, sealed=sealed)
     with np.errstate(all="ignore"):  # noise divides by anything

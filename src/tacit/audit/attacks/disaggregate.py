@@ -27,9 +27,8 @@ federation of 8 runs the deployed protocol, and the attack gets what the server 
 """
 
 import contextlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TypeAlias
 
 import numpy as np
@@ -38,13 +37,15 @@ from numpy.typing import NDArray
 from tacit.audit.attacks.findings import Attack, Finding, Progress, average, proportion
 from tacit.core.entropy import SeededEntropy
 from tacit.core.errors import ConfigError, NotEnough
-from tacit.core.suite import Update
+from tacit.core.suite import Party, Update
 from tacit.designs import Batches, Participation, Partition, Random
 from tacit.drivers.faults import Fault
-from tacit.drivers.federation import Federation
+from tacit.drivers.outcome import Outcome, Traffic
+from tacit.drivers.simulator import Simulation
 from tacit.learn.datasets import Dataset, digits, mnist
 from tacit.learn.models import Model, Softmax
 from tacit.learn.splits import Indices
+from tacit.learn.training import Averaging, Step, trained
 from tacit.vectors.flatten import Layout
 
 NAME = "disaggregate"
@@ -62,10 +63,6 @@ RATE = 0.01
 """How fast the model moves during the attack."""
 
 Vector: TypeAlias = NDArray[np.float64]
-Bring: TypeAlias = Callable[[int], Vector]
-"""Returns what a user brings to the round."""
-Heard: TypeAlias = tuple[Sequence[int], Vector] | None
-"""What the server gets out of a round: who was summed, and the sum; or nothing."""
 Gone: TypeAlias = tuple[Collection[int], Collection[int]]
 """Who is absent in a round, and who would leave in the middle of it."""
 
@@ -115,7 +112,7 @@ class Cohort:
         return Layout.of(gradient).flatten(gradient)
 
 
-def trained(images: Dataset) -> Model:
+def trained_by_all(images: Dataset) -> Model:
     """Returns a model that everybody has trained, so that gradients change slowly from here on."""
     softmax = _softmax(images)
     model = softmax.initial()
@@ -163,51 +160,58 @@ def dropouts(setting: Setting, rng: np.random.Generator) -> list[Gone]:
     ]
 
 
-class Exactly:
-    """Rounds in which the policy chooses and the sum is computed: all that the server gets to see of `secagg`."""
+def exactly(setting: Setting, gone: Sequence[Gone], seed: int) -> Averaging:
+    """Returns rounds in which the policy chooses and the sum is computed: all that the server sees of `secagg`."""
+    policy, parties = setting.policy.bind(setting.users), names(setting.users)
+    counts, entropy, left = np.zeros(setting.users, dtype=np.int64), SeededEntropy(seed, NAME), iter(gone)
 
-    def __init__(self, setting: Setting, gone: Sequence[Gone], seed: int) -> None:
-        self._policy, self._gone = setting.policy.bind(setting.users), gone
-        self._counts = np.zeros(setting.users, dtype=np.int64)
-        self._entropy = SeededEntropy(seed, NAME)
+    def average(updates: Mapping[Party, Update]) -> Outcome:
+        absent, leaving = next(left)
+        asked = policy.ask([user for user in range(setting.users) if user not in absent], counts, entropy)
+        counts[asked] += 1
+        chosen = policy.choose([user for user in asked if user not in leaving], entropy)
+        if not chosen:
+            raise NotEnough("users to sum", 0, 2)
+        contributors = tuple(parties[user] for user in chosen)
+        mean = np.mean([updates[party].vector for party in contributors], axis=0)
+        return Outcome(dict.fromkeys(parties, mean), contributors, Traffic(), {}, {})
 
-    def round(self, number: int, bring: Bring) -> Heard:
-        """Runs a round."""
-        absent, leaving = self._gone[number]
-        present = [user for user in range(len(self._counts)) if user not in absent]
-        asked = self._policy.select(present, self._counts, self._entropy)
-        self._counts[asked] += 1
-        delivered = [user for user in asked if user not in leaving]
-        chosen = self._policy.settle(delivered, self._entropy)
-        return (chosen, np.sum([bring(user) for user in chosen], axis=0)) if chosen else None
+    return average
 
 
-class Deployed:
-    """Rounds of the deployed protocol: the sum and who is in it are what the server found."""
+def deployed(setting: Setting, gone: Sequence[Gone], seed: int, entries: int) -> Averaging:
+    """Returns rounds of the deployed protocol: the sum and who is in it are what the server found."""
+    parties, faults = names(setting.users), []
+    for number, (absent, leaving) in enumerate(gone, 1):
+        faults += [Fault(action="silence", party=parties[user], round=number) for user in absent]
+        faults += [Fault(action="crash", party=parties[user], message="MaskedInput", round=number) for user in leaving]
+    return Simulation.of(
+        "secagg", parties, entries, seed=seed, faults=faults, participation=setting.policy, bits=64
+    ).average
 
-    def __init__(self, setting: Setting, gone: Sequence[Gone], seed: int, entries: int) -> None:
-        self._parties = [f"p{user}" for user in range(setting.users)]
-        faults = []
-        for number, (absent, leaving) in enumerate(gone, 1):
-            faults += [Fault(action="silence", party=self._parties[user], round=number) for user in absent]
-            faults += [
-                Fault(action="crash", party=self._parties[user], message="MaskedInput", round=number)
-                for user in leaving
-            ]
-        self._federation = Federation(
-            "secagg", self._parties, entries, seed=seed, faults=faults, participation=setting.policy, bits=64
-        )
 
-    def round(self, number: int, bring: Bring) -> Heard:
-        """Runs a round; if too many drop out, the server learns nothing."""
-        del number  # the federation counts for itself
-        brought = {party: Update(bring(user), 1.0) for user, party in enumerate(self._parties)}
-        try:
-            outcome = self._federation.average(brought)
-        except NotEnough:
-            return None
-        mean = next(iter(outcome.average.values()))
-        return [self._parties.index(party) for party in outcome.contributors], mean * len(outcome.contributors)
+def names(users: int) -> list[Party]:
+    """Returns what users are called."""
+    return [f"p{user}" for user in range(users)]
+
+
+@dataclass(frozen=True)
+class Gradients(Mapping[Party, Update]):
+    """What users bring to a round. A gradient is computed when it is asked for: most are not."""
+
+    users: Sequence[Party]
+    of: Callable[[int], Vector]
+
+    def __getitem__(self, party: Party) -> Update:
+        if party not in self.users:
+            raise KeyError(party)
+        return Update(self.of(self.users.index(party)))
+
+    def __iter__(self) -> Iterator[Party]:
+        return iter(self.users)
+
+    def __len__(self) -> int:
+        return len(self.users)
 
 
 # --- the attack ----------------------------------------------------------------------------------------------------
@@ -224,21 +228,27 @@ def errors(truth: NDArray[np.float64], estimate: NDArray[np.float64]) -> Vector:
     return relative
 
 
-def attacked(cohort: Cohort, setting: Setting, rounds: Exactly | Deployed) -> Vector:
+def attacked(cohort: Cohort, setting: Setting, average: Averaging) -> Vector:
     """Returns the reconstruction error of each user after all rounds, at the model of the last one."""
-    layout = Layout.of(cohort.model)
+    layout, users = Layout.of(cohort.model), names(setting.users)
     # A round without a sum leaves a row of zeros in both, which says nothing.
     participation, sums = np.zeros((setting.rounds, setting.users)), np.zeros((setting.rounds, layout.size))
-    after = cohort.model
-    for number in range(setting.rounds):
-        model = after
-        heard = rounds.round(number, partial(cohort.gradient, model))
-        if heard is not None:
-            chosen, total = heard
-            participation[number, chosen] = 1
-            sums[number] = total
-            after = _moved(model, layout.restore(total / len(chosen)), setting.rate)
-    truth = np.array([cohort.gradient(model, user) for user in range(setting.users)])
+    models = [cohort.model]
+
+    def bring(number: int, before: Step | None) -> Gradients:
+        del number
+        if before is not None:
+            outcome, model = before.outcome, models[-1]
+            mean = next(iter(outcome.average.values())) if outcome is not None else np.zeros(layout.size)
+            models.append(_moved(model, layout.restore(mean), setting.rate))
+        return Gradients(users, lambda user, model=models[-1]: cohort.gradient(model, user))  # type: ignore[misc]
+
+    for step in trained(average, bring, setting.rounds):
+        if step.outcome is not None:
+            chosen = [users.index(party) for party in step.outcome.contributors]
+            participation[step.number - 1, chosen] = 1
+            sums[step.number - 1] = next(iter(step.outcome.average.values())) * len(chosen)
+    truth = np.array([cohort.gradient(models[-1], user) for user in range(setting.users)])
     return errors(truth, disaggregated(participation, sums))
 
 
@@ -266,16 +276,16 @@ def once(images: Dataset, model: Model, setting: Setting, *seeds: int) -> Vector
     rng = np.random.default_rng(seeds)
     cohort = Cohort(images, dealt(images.y, setting.users, setting.alike, rng), model)
     gone, seed = dropouts(setting, rng), int(rng.integers(2**32))
-    if not setting.deployed:
-        return attacked(cohort, setting, Exactly(setting, gone, seed))
-    return attacked(cohort, setting, Deployed(setting, gone, seed, Layout.of(model).size))
+    entries = Layout.of(model).size
+    average = deployed(setting, gone, seed, entries) if setting.deployed else exactly(setting, gone, seed)
+    return attacked(cohort, setting, average)
 
 
 def run(full: bool, seed: int, progress: Progress) -> list[Finding]:
     """Returns, for each setting, the share of users whose gradient is as good as known, and the smallest error."""
     name, images = _images(full)
     progress(f"training on {name}", 0.0)
-    model = trained(images)
+    model = trained_by_all(images)
     todo, found, repeats = settings(full), [], 5 if full else 3
     for done, setting in enumerate(todo):
         progress(setting.target, done / len(todo))

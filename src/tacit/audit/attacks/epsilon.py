@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from tacit.audit.attacks.findings import Attack, Finding, Progress, proportion
 from tacit.core.entropy import SeededEntropy
 from tacit.core.suite import Update
-from tacit.drivers.federation import Federation
+from tacit.drivers.simulator import Simulation
 from tacit.privacy.noise import Accountant, accounted_epsilon, clipped, noisy, paper_sigma, user_sigma
 
 NAME = "epsilon"
@@ -112,11 +112,11 @@ def by_secagg(game: Game, entries: int, seed: int) -> Summed:
     """Returns a function that sums by rounds of the deployed protocol, real cryptography included."""
     parties = [f"p{place}" for place in range(game.users)]
     clip = G + FARTHEST * game.sigma
-    federation = Federation("secagg", parties, entries, seed=seed, bits=64, clip=clip)
+    simulation = Simulation.of("secagg", parties, entries, seed=seed, bits=64, clip=clip)
 
     def summed(vectors: Sequence[Vector]) -> Vector:
         brought = {party: Update(vector, 1.0) for party, vector in zip(parties, vectors, strict=True)}
-        outcome = federation.average(brought)
+        outcome = simulation.average(brought)
         total: Vector = outcome.average[parties[0]] * len(outcome.contributors)
         return total
 

@@ -23,7 +23,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,11 +31,12 @@ from numpy.typing import NDArray
 from tacit.audit.attacks.findings import Attack, Finding, Progress, proportion, quietly
 from tacit.audit.attacks.inception import repeatable, require_torch
 from tacit.core.suite import SERVER, Update
-from tacit.drivers.federation import Federation
+from tacit.drivers.recording import Transcript
+from tacit.drivers.simulator import Simulation
 from tacit.learn.datasets import digits
 from tacit.protocols.fedavg import Plain
-from tacit.protocols.secagg_terms import MaskedInput
-from tacit.protocols.star import Sum
+from tacit.protocols.secagg.messages import MaskedInput
+from tacit.protocols.shapes.star import Sum
 
 Array = NDArray[np.float64]
 
@@ -97,15 +98,15 @@ def play(protocol: str, theta: Array, images: Array, labels: Sequence[int], seed
     """Runs one round of a deployed protocol, one client an image, and opens what came to the server."""
     torch = require_torch()
     parties = [f"p{i}" for i in range(len(images))]
-    federation = Federation(protocol, parties, len(theta), record=True, seed=seed)
+    simulation = Simulation.of(protocol, parties, len(theta), record=True, seed=seed)
     updates = {}
     for party, image, label in zip(parties, images, labels, strict=True):
         step = gradient(torch.tensor(theta), torch.tensor(image[np.newaxis]), torch.tensor([int(label)]))
         updates[party] = Update(theta - RATE * step.numpy())
-    outcome = federation.average(updates)
+    transcript = cast(Transcript, simulation.average(updates).transcript)
 
-    ring, single, average = federation.suites[SERVER].ring, {}, theta
-    for address, message in federation.opened(outcome.transcript, SERVER) if outcome.transcript else ():
+    ring, single, average = transcript.ring(), {}, theta
+    for address, message in transcript.opened(SERVER):
         if isinstance(message, Plain | MaskedInput):
             single[address.sender] = ring.floats(ring.unpack(message.vector)[: len(theta)])
         if isinstance(message, Sum):

@@ -4,19 +4,18 @@ Runs are computed in plain floats; a test holds them against the messages that t
 paper leaves open, and what it is here, is said where the series are used (`onlooker`).
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
 from tacit.audit.attacks.decode import PAPER_LINKS
-from tacit.core.outcome import Outcome
-from tacit.core.suite import Update
+from tacit.core.suite import Party, Update
 from tacit.designs import graphs
-from tacit.drivers.federation import Federation
+from tacit.drivers.simulator import Simulation
+from tacit.learn.training import LocalWork, Step, trained
 
 Array = NDArray[np.float64]
 Links = Sequence[tuple[int, int]]
@@ -139,36 +138,41 @@ def push_sum(losses: Losses, links: Links, x: Array, y: Array, kept: Array, nois
     return np.stack(heard, axis=-1)
 
 
-def deployed(
-    protocol: str, start: Array, train: Callable[[Array, int], Array], rounds: int, **options: Any
-) -> Iterator[tuple[Federation, Outcome]]:
-    """Yields the rounds of a deployed protocol, recorded, while clients train between them.
-
-    Clients bring `start` (n × d) to the first round, and to each later one what `train(averages, round)` returns.
-    """
-    parties = [f"p{i}" for i in range(len(start))]
-    federation = Federation(protocol, parties, start.shape[1], record=True, **options)
-    for t in range(1, rounds + 1):
-        outcome = federation.average({party: Update(vector) for party, vector in zip(parties, start, strict=True)})
-        yield federation, outcome
-        start = train(np.array([outcome.average[party] for party in parties]), t)
-
-
 def sealed(losses: Losses, links: Links, w: Array, rounds: int, seed: int) -> Array:
     """PPSGD over the deployed `pushsum`: when something passes over each sealed link, and how many bytes."""
+    parties = [f"p{i}" for i in range(len(w))]
     places = {(f"p{i}", f"p{j}"): place for place, (i, j) in enumerate(links)}
     heard = np.zeros((1, len(links), 2, rounds))
-
-    def train(average: Array, t: int) -> Array:
-        trained: Array = average - losses.step / t * losses.gradient(average[np.newaxis])[0]
-        return trained
-
-    running = deployed("pushsum", w, train, rounds, graph=nx.DiGraph(links), private=True, clip=1024.0, seed=seed)
-    for t, (_, outcome) in enumerate(running):
-        for passed in outcome.transcript or ():
+    simulation = Simulation.of(
+        "pushsum",
+        parties,
+        w.shape[1],
+        graph=nx.DiGraph(links),
+        private=True,
+        clip=1024.0,
+        seed=seed,
+        record=True,
+    )
+    for step in trained(simulation.average, descending(losses, w), rounds):
+        for passed in (step.outcome and step.outcome.transcript) or ():
             address = passed.envelope.address
-            heard[0, places[address.sender, address.to], :, t] = passed.time, len(passed.envelope.sealed)
+            where = places[address.sender, address.to]
+            heard[0, where, :, step.number - 1] = passed.time, len(passed.envelope.sealed)
     return heard
+
+
+def descending(losses: Losses, w: Array) -> LocalWork:
+    """Returns what clients bring: w to the first round, and a gradient step from their average to each later one."""
+    parties = [f"p{i}" for i in range(len(w))]
+
+    def bring(number: int, before: Step | None) -> dict[Party, Update]:
+        brought = w
+        if before is not None and before.outcome is not None:
+            average = np.array([before.outcome.average[party] for party in parties])
+            brought = average - losses.step / (number - 1) * losses.gradient(average[np.newaxis])[0]
+        return {party: Update(vector) for party, vector in zip(parties, brought, strict=True)}
+
+    return bring
 
 
 @dataclass(frozen=True)

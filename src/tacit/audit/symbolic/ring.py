@@ -1,12 +1,12 @@
-"""The twin of `FixedPoint` for audits: vectors of linear forms instead of numbers."""
+"""The twin of `FixedPoint`: vectors of linear forms instead of numbers."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 
 import numpy as np
 
+from tacit.audit.symbolic.forms import ONE, Form, Unknown, unknowns
 from tacit.core.errors import ConfigError, WireError
-from tacit.core.forms import ONE, Form, Unknown, unknowns
 from tacit.core.suite import Ring, Update, Vector
 
 SIZE = 8  # bytes an entry
@@ -17,16 +17,26 @@ class FormTable:
 
     def __init__(self) -> None:
         self._vectors: dict[bytes, Vector] = {}
+        self._packed: dict[Hashable, bytes] = {}
         self._next = 1  # so that bytes of zeros never mean anything
 
-    def intern(self, vector: Vector) -> bytes:
-        """Returns bytes that stand for the vector as it is now. They are new every time, and the same in every run."""
+    def intern(self, vector: Vector, which: Hashable) -> bytes:
+        """Returns bytes that stand for the vector as it is now.
+
+        `which` says which vector it is: whose, of what round, and the how-manieth. A round that is said again packs the
+        same ones, and gets the same bytes for them.
+        """
+        if which in self._packed:
+            data = self._packed[which]
+            if list(self._vectors[data]) != list(vector):
+                raise ConfigError(f"a round said something else the second time: {which}")
+            return data
         numbers = range(self._next, self._next + len(vector))
         self._next = numbers.stop
         data = b"".join(number.to_bytes(SIZE) for number in numbers)
         kept = vector.copy()  # the sender may go on adding to its own
         kept.flags.writeable = False
-        self._vectors[data] = kept
+        self._vectors[data], self._packed[which] = kept, data
         return data
 
     def meaning(self, data: bytes | memoryview) -> Vector | None:
@@ -35,12 +45,19 @@ class FormTable:
 
 
 class SymbolicRing(Ring):
-    """Vectors of `Form`s, one an entry and one for the weight."""
+    """Vectors of `Form`s, one an entry and one for the weight, of one party in one round."""
 
-    def __init__(self, entries: int, table: FormTable, value: Callable[[Unknown], float] | None = None) -> None:
+    def __init__(
+        self, entries: int, table: FormTable, whose: Hashable, value: Callable[[Unknown], float] | None = None
+    ) -> None:
         """Takes the number of entries and, for choices that depend on data, what the unknowns of inputs stand for."""
-        self.entries, self.table, self._value = entries, table, value
-        self.length = entries + 1
+        self.entries, self._table, self._whose, self._value = entries, table, whose, value
+        self.length, self.element_bytes = entries + 1, SIZE
+        self._count = 0
+
+    def _interned(self, vector: Vector) -> bytes:
+        self._count += 1
+        return self._table.intern(vector, (self._whose, self._count))
 
     def encode(self, update: Update) -> Vector:
         """Returns the symbolic vector and, behind it, its weight.
@@ -97,7 +114,7 @@ class SymbolicRing(Ring):
         """Returns the quotient if the divisor is public, and else fresh unknowns: a ratio of unknowns is not linear."""
         if total[-1].terms.keys() == {ONE}:
             return np.asarray(total[:-1] / total[-1].terms[ONE])
-        return unknowns("ratio", self.table.intern(total), len(total) - 1)
+        return unknowns("ratio", self._interned(total), len(total) - 1)
 
     def magnitudes(self, vector: Vector) -> Vector:
         """Returns how large the entries are for the vectors at hand, so that the same ones are chosen as in a real run.
@@ -113,13 +130,13 @@ class SymbolicRing(Ring):
 
     def pack(self, vector: Vector) -> bytes:
         """Returns bytes that stand for the vector, 8 an entry."""
-        return self.table.intern(vector)
+        return self._interned(vector)
 
     def unpack(self, data: bytes | memoryview, length: int | None = None) -> Vector:
         """Returns the vector that was packed, read-only."""
         size, expected = memoryview(data).nbytes, (self.length if length is None else length) * SIZE
         if size != expected:
             raise WireError(f"a symbolic vector takes {expected} bytes, not {size}")
-        if (vector := self.table.meaning(data)) is None:
+        if (vector := self._table.meaning(data)) is None:
             raise WireError("these bytes were never packed")
         return vector

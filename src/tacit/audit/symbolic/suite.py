@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from tacit.audit.symbolic.forms import unknowns
 from tacit.core.entropy import Entropy
 from tacit.core.errors import Drop, PeerFault, WireError
-from tacit.core.forms import unknowns
+from tacit.core.messages import SEAL_BYTES
 from tacit.core.suite import KeyPair, Party, Ring, Secret, Suite, Vector
 from tacit.crypto import masks
 
@@ -23,7 +24,10 @@ class Made:
     """A secret drawn by a party: a private key or a seed."""
 
     by: Party
+    round: int
+    """The round it was drawn in; 0 for an identity."""
     number: int
+    """The how-manieth of the round it was."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +53,6 @@ class Sealed:
     key: bytes
     plaintext: bytes
     context: bytes
-    number: int
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,7 @@ class Signature:
 
 
 @dataclass(frozen=True)
-class Share:
+class KeyShare:
     """One holder's share of a secret."""
 
     secret: bytes
@@ -77,7 +80,7 @@ class Commitment:
     context: bytes
 
 
-Meaning: TypeAlias = Made | Public | Agreed | Sealed | Signature | Share | Commitment
+Meaning: TypeAlias = Made | Public | Agreed | Sealed | Signature | KeyShare | Commitment
 
 
 class World:
@@ -88,17 +91,10 @@ class World:
         """What a packed vector stands for, None for bytes that are none; the symbolic ring knows."""
         self._meanings: dict[bytes, Meaning] = {}
         self._tokens: dict[Meaning, bytes] = {}
-        self._count = 0
         self.masked: dict[bytes, int] = {}
         """How many entries each seed was expanded to."""
-        self._identities: dict[Party, bytes] = {}
         self._made: dict[Party, list[bytes]] = defaultdict(list)
         self._agreements: dict[bytes, list[tuple[bytes, bytes]]] = defaultdict(list)
-
-    def count(self) -> int:
-        """Returns a number not given before."""
-        self._count += 1
-        return self._count
 
     def token(self, meaning: Meaning, length: int) -> bytes:
         """Returns the byte string that stands for a meaning."""
@@ -124,17 +120,15 @@ class World:
 
     def identity(self, party: Party) -> bytes:
         """Returns the party's long-lived channel secret."""
-        if party not in self._identities:
-            self._identities[party] = self.token(Made(party, self.count()), 32)
-        return self._identities[party]
+        return self.token(Made(party, 0, 0), 32)
 
     def public(self, secret: bytes) -> bytes:
         """Returns the public half of a private key."""
         return self.token(Public(secret), 32)
 
     def made_by(self, party: Party) -> list[bytes]:
-        """Returns the tokens that a party drew, in order, but for its identity."""
-        return [token for token in self._made[party] if token != self._identities.get(party)]
+        """Returns the tokens that a party drew."""
+        return self._made[party]
 
     def agreements(self) -> Mapping[bytes, Sequence[tuple[bytes, bytes]]]:
         """Returns, for each private key, the other side's public half and the key agreed with it."""
@@ -142,10 +136,11 @@ class World:
 
 
 class SymbolicSuite(Suite):
-    """One party's hands in a symbolic run."""
+    """One party's hands in one round of a symbolic run."""
 
-    def __init__(self, me: Party, world: World, entropy: Entropy, ring: Ring) -> None:
-        self.me, self.entropy, self.ring, self._world = me, entropy, ring, world
+    def __init__(self, me: Party, round_: int, world: World, entropy: Entropy, ring: Ring) -> None:
+        self.me, self.entropy, self.ring, self._round, self._world = me, entropy, ring, round_, world
+        self._drawn = 0
 
     def forget(self) -> None:
         """Keeps everything: the audit asks what a coalition that never forgets would know."""
@@ -175,7 +170,8 @@ class SymbolicSuite(Suite):
 
     def seed(self) -> Secret:
         """Draws a fresh token."""
-        return Secret(self._world.token(Made(self.me, self._world.count()), 32))
+        self._drawn += 1
+        return Secret(self._world.token(Made(self.me, self._round, self._drawn), 32))
 
     def commit(self, secret: Secret, context: bytes) -> bytes:
         """Returns a token bound to a secret."""
@@ -183,8 +179,7 @@ class SymbolicSuite(Suite):
 
     def seal(self, key: Secret, plaintext: bytes, context: bytes) -> bytes:
         """Returns a token that only the key opens."""
-        meaning = Sealed(key.reveal(), plaintext, context, self._world.count())
-        return self._world.token(meaning, len(plaintext) + 28)
+        return self._world.token(Sealed(key.reveal(), bytes(plaintext), context), len(plaintext) + SEAL_BYTES)
 
     def open(self, key: Secret, sealed: bytes, context: bytes) -> bytes:
         """Returns what was sealed, or raises WireError."""
@@ -219,13 +214,13 @@ class SymbolicSuite(Suite):
     def share(self, secret: Secret, threshold: int, holders: Sequence[int]) -> dict[int, bytes]:
         """Returns a token a holder."""
         token = secret.reveal()
-        return {holder: self._world.token(Share(token, holder, threshold), 33) for holder in holders}
+        return {holder: self._world.token(KeyShare(token, holder, threshold), 33) for holder in holders}
 
     def recover(self, shares: Mapping[int, bytes], threshold: int) -> Secret:
         """Returns the secret, if these are enough shares of one."""
         meanings = {self._world.meaning(data) for data in shares.values()}
-        secrets = {meaning.secret for meaning in meanings if isinstance(meaning, Share)}
-        held = {meaning.holder for meaning in meanings if isinstance(meaning, Share)}
+        secrets = {meaning.secret for meaning in meanings if isinstance(meaning, KeyShare)}
+        held = {meaning.holder for meaning in meanings if isinstance(meaning, KeyShare)}
         if len(secrets) != 1 or len(held) < threshold or held != set(shares):
             raise WireError("not enough shares of one secret")
         return Secret(secrets.pop())

@@ -1,0 +1,202 @@
+"""A federation in this process: parties that average their models, round after round."""
+
+import contextlib
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+from tacit.audit.preflight import evidence, preflight
+from tacit.core.errors import ConfigError, LeakRefused
+from tacit.core.protocol import Protocol, Terms
+from tacit.core.suite import Party, Update
+from tacit.drivers.agreement import terms_for
+from tacit.drivers.faults import Fault, faults_from
+from tacit.drivers.outcome import Outcome
+from tacit.drivers.simulator import Simulation
+from tacit.protocols import find
+from tacit.vectors.fixedpoint import LARGEST, FixedPoint
+from tacit.vectors.flatten import Layout, problems
+
+
+class ClippedWarning(UserWarning):
+    """Entries were cut off at the clip, so the average is not that of the vectors as given."""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """Settings that were found to work for some parties, and what the audit says of them."""
+
+    protocol: Protocol
+    terms: Terms
+    faults: tuple[Fault, ...]
+    notes: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls,
+        protocol: str,
+        parties: Sequence[Party],
+        faults: Sequence[Fault | Mapping[str, Any]],
+        adversary: int,
+        options: Mapping[str, Any],
+        found: Sequence[str] = (),
+    ) -> "Checked":
+        """Binds and audits settings; raises ConfigError with every problem, those found before included."""
+        problems = list(found)
+        try:
+            entry = find(protocol)
+        except ConfigError as error:
+            raise ConfigError([*problems, *error.problems]) from None
+        planned, more = faults_from(faults, entry.everyone(tuple(parties)), [kind.__name__ for kind in entry.messages])
+        problems += more
+        if not 1 <= adversary < max(len(parties), 2):
+            problems.append(f"adversary={adversary} must be from 1 to {len(parties) - 1}, for somebody must be left")
+        try:
+            terms = terms_for(entry, parties, options, problems)
+        except LeakRefused as refused:
+            # What the settings themselves refuse has not been audited yet.
+            leaking = terms_for(entry, parties, {**options, "allow_leaks": True})
+            raise LeakRefused(str(refused), evidence(entry, leaking)) from None
+        return cls(entry, terms, planned, preflight(entry, terms, adversary=adversary, rounds=1))
+
+    def simulation(self, layout: Layout, seed: int | None, record: bool) -> Simulation:
+        """Returns a simulation for models of a layout."""
+        return Simulation.on(self.protocol, self.terms, layout.size, seed, self.faults, record=record)
+
+    def average(
+        self, simulation: Simulation, layout: Layout, models: Mapping[Party, Any], weights: Mapping[Party, Any], up: int
+    ) -> Outcome:
+        """Averages models in one round of a simulation. Warnings point at the caller that many levels up."""
+        outcome = simulation.average(
+            {party: Update(layout.flatten(models[party]), weights[party]) for party in simulation.parties}
+        )
+        outcome.average = {party: layout.restore(vector) for party, vector in outcome.average.items()}
+        for note in outcome.warnings[: len(outcome.clipped)]:
+            warnings.warn(note, ClippedWarning, stacklevel=up + 1)
+        outcome.warnings = (*self.notes, *outcome.warnings)
+        return outcome
+
+
+class Federation:
+    """Parties that average models by one protocol. Keeps what must outlive a round.
+
+    >>> import tacit
+    >>> federation = tacit.Federation("secagg", ["a", "b", "c"])
+    >>> out = federation.average({"a": [1.0, 2.0], "b": [3.0, 4.0], "c": [5.0, 9.0]})
+    >>> out.average["a"].round(6).tolist()
+    [3.0, 5.0]
+    """
+
+    def __init__(
+        self,
+        protocol: str,
+        parties: Sequence[Party],
+        *,
+        seed: int | None = None,
+        faults: Sequence[Fault | Mapping[str, Any]] = (),
+        record: bool = False,
+        adversary: int = 1,
+        **options: Any,
+    ) -> None:
+        """Checks the settings, which are those of the protocol, and audits them.
+
+        Raises ConfigError with every problem, and LeakRefused with the report of the audit if any `adversary` parties,
+        or the server with one fewer, would learn a vector and `allow_leaks` is not set.
+        """
+        self._checked = Checked.of(protocol, parties, faults, adversary, options)
+        self.parties = self._checked.terms.parties
+        self._seed, self._record = seed, record
+        self._layout: Layout | None = None
+        self._simulation: Simulation | None = None
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds were begun."""
+        return 0 if self._simulation is None else self._simulation.number
+
+    def average(
+        self,
+        models: Mapping[Party, Any] | Sequence[Any],
+        weights: Mapping[Party, float] | Sequence[float] | None = None,
+    ) -> Outcome:
+        """Averages models: arrays, or dicts, lists or modules of them, by party or in the order of the parties.
+
+        Raises ConfigError with every problem before anything is sent, and what was first to go wrong if a round fails.
+        """
+        brought = named(models, self.parties)
+        shares = named(weights, self.parties) if weights is not None else dict.fromkeys(brought, 1.0)
+        found = model_problems(brought, self._layout)
+        if brought.keys() != set(self.parties):
+            found.append(f"a round takes a model of each of {', '.join(self.parties)}, and of nobody else")
+        found += weight_problems(brought, shares, self._checked.terms.settings.max_weight)
+        if found:
+            raise ConfigError(found)
+        layout = self._layout = self._layout or Layout.of(brought[self.parties[0]])
+        if self._simulation is None:
+            self._simulation = self._checked.simulation(layout, self._seed, self._record)
+        return self._checked.average(self._simulation, layout, brought, shares, 2)
+
+
+# --- models and weights as people have them ------------------------------------------------------------------------
+
+
+def named(given: Any, parties: Sequence[Party] | None = None) -> dict[Party, Any]:
+    """Returns what was given for each party, by name: p0, p1, … unless the parties have names."""
+    if isinstance(given, Mapping):
+        return {party: _array(value) for party, value in given.items()}
+    values = list(given)
+    names = [f"p{place}" for place in range(len(values))]
+    if parties is not None:
+        names[: len(parties)] = parties[: len(values)]
+    return {name: _array(value) for name, value in zip(names, values, strict=True)}
+
+
+def _array(model: Any) -> Any:
+    """Returns plain numbers and arrays of whole numbers as arrays of floats, so that their mean is not rounded."""
+    if isinstance(model, np.ndarray) and model.dtype.kind in "iu":
+        return model.astype(np.float64)
+    if isinstance(model, list | tuple) and _is_numbers(model):
+        with contextlib.suppress(ValueError):  # ragged: a list of lists of its own kind
+            return np.asarray(model, dtype=np.float64)
+    return model
+
+
+def _is_numbers(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return all(map(_is_numbers, value))
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def model_problems(models: Mapping[Party, Any], expected: Layout | None = None) -> list[str]:
+    """Returns everything that keeps models from being averaged, with each other or as those before them."""
+    found = [f"{party}: {problem}" for party, model in models.items() for problem in problems(model)]
+    layouts: dict[Party, Layout] = {}
+    for party, model in models.items():
+        with contextlib.suppress(ConfigError):  # reported above
+            layouts[party] = Layout.of(model)
+    first = next(iter(layouts), "")
+    wanted = expected or layouts.get(first)
+    for party, layout in layouts.items():
+        if wanted is not None and layout != wanted:
+            theirs, ours = (", ".join(map(str, each.entries)) for each in (wanted, layout))
+            whose = f"{first}'s" if expected is None else "those of the rounds before"
+            found.append(f"{party}'s model ({ours}) is laid out differently from {whose} ({theirs})")
+    return found
+
+
+def weight_problems(models: Mapping[Party, Any], weights: Mapping[Party, Any], max_weight: float) -> list[str]:
+    """Returns everything that is wrong with weights."""
+    found = FixedPoint.problems(32, 1.0, 1, max_weight, weights)
+    if weights.keys() != models.keys():
+        found.append("weights must name exactly the parties that bring vectors")
+    return found
+
+
+def heaviest(weights: Mapping[Party, Any]) -> float:
+    """Returns a bound on the weights, up to the next power of two, for the bound is public and a weight is not."""
+    numbers = [float(weight) for weight in weights.values() if isinstance(weight, Real)]
+    return float(2.0 ** np.ceil(np.log2(max([each for each in numbers if 0 < each <= LARGEST], default=1.0))))

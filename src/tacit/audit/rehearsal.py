@@ -1,0 +1,48 @@
+"""Whose vectors each of many rounds sums, without running them."""
+
+from collections.abc import Iterator, Sequence
+
+from tacit.core.entropy import SeededEntropy
+from tacit.core.errors import ConfigError
+from tacit.core.link import Link
+from tacit.core.messages import Message
+from tacit.core.suite import SERVER, Party
+from tacit.drivers.faults import Fault
+from tacit.drivers.simulator import Simulation
+
+
+def rehearsed(simulation: Simulation, rounds: int) -> Iterator[tuple[Party, ...]]:
+    """Yields whose vectors the first rounds of a simulation sum; nobody's if a round would be aborted.
+
+    The server's choices are made by the functions that it calls itself, from the seeds of its rounds.
+    """
+    agreement = simulation.agreement
+    choice, terms, parties = agreement.protocol.choice, agreement.terms, agreement.parties
+    if choice is None:
+        raise ConfigError(f"rounds of {agreement.protocol.name} cannot be rehearsed, only run")
+    kinds = {choice.here.__name__, choice.delivery.__name__}
+    for fault in simulation.faults:
+        simple = fault.action == "silence" or (fault.action == "drop" and fault.message in kinds)
+        if not simple or fault.number is not None or fault.to not in (None, SERVER):
+            raise ConfigError(
+                f"of so many rounds only those faults can be audited that drop a {' or '.join(sorted(kinds))}, or "
+                f"silence a party; not {fault.action}"
+            )
+    state = agreement.protocol.state()
+    for number in range(1, rounds + 1):
+        faults = [fault for fault in simulation.faults if fault.round in (None, number)]
+        entropy = SeededEntropy(simulation.seed_of(SERVER, number))
+        link = Link(SERVER, parties, agreement.session, number)
+        present = [place for place, party in enumerate(parties) if _sends(faults, number, choice.here, party)]
+        asked, state = choice.asked(terms, state, present, entropy)
+        delivered = [place for place in asked if _sends(faults, number, choice.delivery, parties[place])]
+        chosen = choice.summed(terms, link, asked, delivered, entropy) if asked else []
+        yield () if any(fault.mutes(number, SERVER) for fault in faults) else parties.named(chosen)
+
+
+def _sends(faults: Sequence[Fault], number: int, kind: type[Message], party: Party) -> bool:
+    """Says whether a party's message to the server gets through."""
+    return not any(
+        fault.mutes(number, party) or (fault.action == "drop" and fault.hits(number, 0, party, SERVER, kind.__name__))
+        for fault in faults
+    )

@@ -1,0 +1,39 @@
+"""Entropy for symbolic runs: public choices stay concrete, secret vectors become unknowns."""
+
+from collections.abc import Callable
+from typing import Any
+
+from numpy.typing import NDArray
+
+from tacit.audit.symbolic.forms import unknowns
+from tacit.core.entropy import SEED_BYTES, Entropy, SeededEntropy
+from tacit.core.suite import Party
+
+
+class SymbolicEntropy(SeededEntropy):
+    """Draws as a real run with the same seed does, of one party in one round."""
+
+    def __init__(self, owner: Party, round_: int, seed: bytes) -> None:
+        super().__init__(seed)
+        self._owner, self._round, self._drawn = owner, round_, 0
+        self.factors = 0
+        """How many secret factors were drawn. An unknown times an unknown is not linear, so they are numbers here."""
+
+    def secret_factor(self) -> float:
+        """Returns the very number that a real run draws."""
+        self.factors += 1
+        return self.unit()
+
+    def secret_number(self, name: str, sampler: Callable[[Entropy], float]) -> Any:
+        """Returns a fresh unknown."""
+        sampler(self)  # so that what is drawn next is the same as in a real run
+        return self._fresh(name, 1)[0]
+
+    def secret_vector(self, name: str, length: int) -> NDArray[Any]:
+        """Returns a vector of fresh unknowns."""
+        self.bytes(SEED_BYTES)
+        return self._fresh(name, length)
+
+    def _fresh(self, name: str, length: int) -> NDArray[Any]:
+        self._drawn += 1
+        return unknowns(name, (self._owner, self._round, self._drawn), length)

@@ -1,0 +1,145 @@
+"""What a party writes down of a round, so that it can be cut off anywhere and go on (see `round`, the contract).
+
+A journal is a list of records, one for each call of `start`, `deliver` or `expire` that counts: what the call was
+given, the state if it was saved, and a digest of every message that came out. Each record carries a digest of all
+before it, and the newest digest, the `tip`, is kept apart from the records. So a journal that is cut short, reordered
+or changed is refused. Envelopes need not be hashed for that: whatever was changed in one no longer opens.
+"""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+import numpy as np
+
+from tacit.core.errors import JournalError
+from tacit.core.link import framed
+from tacit.core.protocol import Protocol
+from tacit.core.suite import Party, Update
+from tacit.drivers.round import Action, Begun, Heard, Post, Saved
+
+VERSION = 1
+CURE = "restore the journal, or begin a new session"
+
+
+class Beginning(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
+    """What a round was begun with. Of the update, which may be large, there is only a fingerprint here."""
+
+    session: bytes
+    party: Party
+    number: int
+    seed: bytes
+    state: bytes
+    update: bytes
+
+    def __repr__(self) -> str:
+        return f"Beginning({self.party}, round {self.number})"
+
+
+class Record(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """One call, and what came of it."""
+
+    event: Beginning | bytes | None
+    """The beginning, bytes that came in, or None if time was up."""
+    state: bytes | None
+    """The last state that was saved in it."""
+    said: bytes
+    """A digest of the messages to be sent."""
+    before: bytes
+    """A digest of all records before this one."""
+
+    def digest(self) -> bytes:
+        """Returns what stands for this record and all before it."""
+        event = self.event
+        if isinstance(event, Beginning):
+            stands = b"begun" + msgspec.msgpack.encode(event)
+        else:
+            # The end of an envelope is its tag, which nothing else in it can change without.
+            stands = b"deadline" if event is None else b"bytes" + len(event).to_bytes(8) + event[-64:]
+        return hashlib.sha256(framed(self.before, stands, self.state or b"", self.said)).digest()
+
+    def __repr__(self) -> str:
+        return f"Record({self.event if isinstance(self.event, Beginning) else '…'})"
+
+
+def fingerprint(update: Update | None) -> bytes:
+    """Returns what tells updates apart."""
+    if update is None:
+        return b""
+    vector = np.asarray(update.vector)
+    content = repr(vector.tolist()).encode() if vector.dtype.hasobject else np.ascontiguousarray(vector).tobytes()
+    return hashlib.sha256(framed(vector.dtype.str.encode(), repr(update.weight).encode(), content)).digest()
+
+
+def said(posts: Iterable[Post]) -> bytes:
+    """Returns the digest of some messages: their addresses, and the tags that content cannot change without."""
+    digest = hashlib.sha256()
+    for post in posts:
+        digest.update(framed(msgspec.msgpack.encode(post.address), post.data[-64:]))
+    return digest.digest()
+
+
+@dataclass
+class Journal:
+    """The records of one round of one party, as bytes, and the digest that is kept apart from them."""
+
+    records: list[bytes] = field(default_factory=list)
+    tip: bytes = b""
+
+    def record(self, protocol: Protocol, session: bytes, party: Party, actions: Sequence[Action]) -> bytes | None:
+        """Writes down a call by what it returned; returns the record, None if nothing has to be."""
+        first = actions[0] if actions else None
+        if not isinstance(first, Begun | Heard):
+            return None
+        saved = [action.state for action in actions if isinstance(action, Saved)]
+        written = Record(
+            _beginning(protocol, session, party, first) if isinstance(first, Begun) else first.data,
+            protocol.encode_state(saved[-1]) if saved else None,
+            said(action for action in actions if isinstance(action, Post)),
+            self.tip,
+        )
+        self.records.append(msgspec.msgpack.encode(written))
+        self.tip = written.digest()
+        return self.records[-1]
+
+    def read(self) -> list[Record]:
+        """Returns the records; raises JournalError unless they are all there and as they were written."""
+        try:
+            records = [msgspec.msgpack.decode(data, type=Record) for data in self.records]
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise JournalError(f"a record of the journal cannot be read: {error}; {CURE}") from None
+        if not records or not isinstance(records[0].event, Beginning):
+            raise JournalError(f"the journal does not say how the round was begun; {CURE}")
+        tip = b""
+        for number, record in enumerate(records):
+            if record.before != tip or (number and isinstance(record.event, Beginning)):
+                raise JournalError(f"record {number} of the journal does not follow the one before it; {CURE}")
+            tip = record.digest()
+        if tip != self.tip:
+            raise JournalError(f"the journal ends before what was last written, or was changed; {CURE}")
+        return records
+
+    def encode(self) -> bytes:
+        """Returns all of it as bytes."""
+        return msgspec.msgpack.encode((VERSION, self.records, self.tip))
+
+    @classmethod
+    def decode(cls, data: bytes) -> "Journal":
+        """Returns a journal from bytes; raises JournalError if they are none, or of another version."""
+        try:
+            version, *rest = msgspec.msgpack.decode(data, type=list[msgspec.Raw])
+            if (number := msgspec.msgpack.decode(version, type=int)) != VERSION:
+                raise JournalError(f"the journal is of version {number}, not {VERSION}; go on with the release of it")
+            records, tip = rest
+            return cls(msgspec.msgpack.decode(records, type=list[bytes]), msgspec.msgpack.decode(tip, type=bytes))
+        except (msgspec.DecodeError, ValueError, UnicodeDecodeError, RecursionError) as error:
+            raise JournalError(f"this is no journal: {error}; {CURE}") from None
+
+    def __repr__(self) -> str:
+        return f"Journal({len(self.records)} records)"
+
+
+def _beginning(protocol: Protocol, session: bytes, party: Party, begun: Begun) -> Beginning:
+    state = protocol.encode_state(begun.state)
+    return Beginning(session, party, begun.number, begun.seed, state, fingerprint(begun.update))

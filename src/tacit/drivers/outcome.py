@@ -1,0 +1,126 @@
+"""What a round ended with, for all its parties: the endings of each, put together."""
+
+import math
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tacit.core.errors import ConfigError, Drop, NotEnough, TacitError
+from tacit.core.outcome import CLASSES, Ending
+from tacit.core.suite import SERVER, Party
+from tacit.drivers.agreement import Agreement
+from tacit.drivers.recording import Transcript
+from tacit.vectors.fixedpoint import LARGEST
+
+
+@dataclass
+class Traffic:
+    """Bytes by party and class, sent and received. The classes are those of paper 004, Section 5."""
+
+    sent: dict[Party, Counter[str]] = field(default_factory=dict)
+    received: dict[Party, Counter[str]] = field(default_factory=dict)
+
+    @property
+    def total(self) -> int:
+        """All bytes sent."""
+        return sum(row.total() for row in self.sent.values())
+
+    def by_class(self) -> dict[str, int]:
+        """Bytes sent by all parties, by class."""
+        return {name: sum(row[name] for row in self.sent.values()) for name in CLASSES}
+
+    def of(self, party: Party) -> int:
+        """Bytes that one party sent and received."""
+        return sum(table.get(party, Counter()).total() for table in (self.sent, self.received))
+
+
+@dataclass
+class Outcome:
+    """The result of one round, for every party that finished it."""
+
+    average: dict[Party, Any]
+    contributors: tuple[Party, ...]
+    traffic: Traffic
+    clipped: dict[Party, int]
+    """Entries that were cut off at the clip, for each party with any."""
+    dropped: dict[Party, Drop]
+    """Parties that did not get through the round, and why."""
+    warnings: tuple[str, ...] = ()
+    seconds: float = 0.0
+    """How long the round took on the driver's clock (a virtual one in simulation)."""
+    endings: dict[Party, Ending] = field(default_factory=dict, repr=False)
+    """How it ended for each."""
+    transcript: Transcript | None = None
+
+
+def merged(
+    agreement: Agreement, endings: Mapping[Party, Ending], crashed: Collection[Party] = (), ended: Sequence[Party] = ()
+) -> Outcome:
+    """Returns the outcome of a round from the endings of its parties; raises what was first to go wrong if it failed.
+
+    It has failed if the server gave up, or if nobody finished. `ended` has the parties in the order in which they did.
+    """
+    finished = {party: ending for party, ending in endings.items() if party != SERVER and ending.average is not None}
+    errors = ((party, endings[party].error) for party in (*ended, *(each for each in endings if each not in ended)))
+    failed = {party: error for party, error in errors if error is not None}
+    dropped: dict[Party, Drop] = {}
+    for ending in endings.values():
+        dropped |= {peer: reason for peer, reason in ending.dropped.items() if peer not in finished}
+    dropped |= dict.fromkeys(failed, Drop.ABORTED)
+    # A party that was told apart for its settings gives up in the end, but that is not why.
+    dropped |= {
+        peer: reason
+        for ending in endings.values()
+        for peer, reason in ending.dropped.items()
+        if reason is Drop.DISAGREES and peer not in finished
+    }
+    dropped |= dict.fromkeys(crashed, Drop.CRASHED)
+    if SERVER in failed or not finished:
+        raise first_cause(failed, dropped)
+    # A server that crashed while it announced the sum has nothing to say; those who heard it have.
+    leading = endings.get(SERVER)
+    telling = [leading] if leading is not None and leading.average is not None else list(finished.values())
+    contributors = {party for ending in telling for party in ending.contributors}
+    clipped = {party: ending for party, ending in endings.items() if ending.clipped and party != SERVER}
+    return Outcome(
+        average={party: ending.average for party, ending in finished.items()},
+        contributors=tuple(party for party in agreement.parties if party in contributors),
+        traffic=Traffic(
+            {party: Counter(ending.sent) for party, ending in endings.items() if any(ending.sent.values())},
+            {party: Counter(ending.received) for party, ending in endings.items() if any(ending.received.values())},
+        ),
+        clipped={party: ending.clipped for party, ending in clipped.items()},
+        dropped=dropped,
+        warnings=(*(_clipping(agreement, ending) for ending in clipped.values()), *agreement.terms.notes()),
+        endings=dict(endings),
+    )
+
+
+def first_cause(failed: Mapping[Party, TacitError], dropped: Mapping[Party, Drop]) -> TacitError:
+    """Returns the error to raise for a round that failed: what is wrong with somebody's input, before what follows."""
+    for party, error in failed.items():
+        if isinstance(error, ConfigError):
+            return ConfigError([f"{party}: {problem}" for problem in error.problems])
+    if SERVER in failed:
+        error = failed[SERVER]
+        first = next((each for party, each in failed.items() if party != SERVER), None)
+        if error.__cause__ is None and first is not None:
+            error.__cause__ = first
+        return error
+    return next(iter(failed.values()), NotEnough("parties that finished", 0, 1, dropped))
+
+
+def _clipping(agreement: Agreement, ending: Ending) -> str:
+    return (
+        f"{ending.party}: {ending.clipped} of {agreement.entries} entries were cut off at "
+        f"±{agreement.settings.clip:g}; the largest is {ending.largest:.4g}, {_cure(ending.largest)}"
+    )
+
+
+def _cure(largest: float) -> str:
+    """Returns what to do about values that large: a clip of the next power of two, where there is one."""
+    if largest > LARGEST:
+        return "so look for what went wrong: no model has such values"
+    power = 2.0 ** math.ceil(math.log2(largest))
+    return f"so pass clip={power if power <= LARGEST else largest!r}".removesuffix(".0")

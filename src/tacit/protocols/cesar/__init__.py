@@ -1,0 +1,83 @@
+"""Masked averaging of sparsified models between neighbours, without a server (paper 004, CESAR).
+
+Each node k receives from its neighbours View(k). For one receiver k:
+
+| step | who | sends | to |
+| --- | --- | --- | --- |
+| prestep | i ∈ View(k) | `Selection`: I_i, as a seed or a set | k |
+| | k | `Turn`: who takes part, and what i needs of their I_j | each of them |
+| masking | i | `Masked`: the entries that at least s others share too, under pairwise masks and a self mask | k |
+| redo | k | `Turn` for those who delivered, if somebody did not; back to masking | each of them |
+| release | k | `Turn` with nothing in it but `complete` | each of them |
+| | i | `Release`: the seed of its self mask for this one attempt | k |
+
+**Who learns what.** Node k learns, at each entry, the sum of p_ki v_i over those of its neighbours that share it, if
+there are s + 1 or more, and nothing of the others. What can be inferred from the sums of several receivers is not
+prevented by masks (Theorem 5 of the paper is false): it depends on the graph. Index information: with "random"
+everybody may know everybody's selection, it says nothing about the data. With "topk" a selection is data: k learns I_i
+of its neighbours, and i learns which entries of I_i each other neighbour of k selected too. Nobody else learns any of
+it.
+
+**Faults.** If a neighbour drops out the round is redone without it, without a new prestep, and never with fewer than s
++ 1. If one drops out between its masked model and its release, node k goes without its neighbours in this round.
+
+**Deviations.**
+- *Masks are fresh for each receiver, attempt and set*, keyed by the two identities instead of by seeds sent in the
+  prestep. Colluding receivers cannot difference them, and a mask agreed for one set does not cancel in another.
+- *A masked model also carries a self mask*, whose seed its sender releases once. A message that comes late, after a
+  redo without its sender, stays masked; otherwise the two sums would differ by exactly one model.
+- *The common neighbour passes selections on*, instead of every pair of second-degree neighbours exchanging them. The
+  paper does so where there is no direct link. It costs less, and i learns only how I_j overlaps with its own
+  selection.
+- *No index sets travel with the masked models*: k computes them from the selections, as the senders do.
+- *Weights are those of Metropolis and Hastings*, which in a regular graph are the 1/(δ + 1) of Algorithm 4.
+- *Numbers are in a ring* whose scale fits them, in place of six decimals.
+"""
+
+from tacit.core.link import Link
+from tacit.core.outcome import Average
+from tacit.core.protocol import Claim, Protocol, State
+from tacit.core.suite import Suite, Update
+from tacit.protocols.cesar.receiving import Receiving
+from tacit.protocols.cesar.sending import Sending
+from tacit.protocols.cesar.terms import ATTEMPTS, CesarSettings, CesarTerms, Masked, Release, Selection, Turn
+from tacit.protocols.shapes.neighbourhood import Neighbourhood, mixed, own_entries
+
+
+async def node(link: Link, update: Update, terms: CesarTerms, suite: Suite, state: State) -> Average:
+    """A node, which is a sender N_i to each of its neighbours and their receiver N_k at once."""
+    del state
+    at, vector = Neighbourhood(link, terms), update.vector
+    mask, selection = own_entries(suite, terms, vector)
+    sending = Sending(link, suite, terms, at, vector, mask)
+    receiving = Receiving(link, suite, terms, at, len(vector))
+
+    for party in at.names:
+        await link.send(party, Selection(selection))
+    receiving.prestep(await link.gather(Selection, at.names, at_least=0))
+    for attempt in range(1, ATTEMPTS + 2):
+        if not receiving.done:
+            await receiving.ask(attempt)
+        # Whoever waits for a node that is gone keeps others waiting, hence patience that doubles from wait to wait.
+        asking = [link.parties[k] for k in sending.receivers]
+        turns = await link.gather(Turn, asking, 0, step=attempt, patience=2 * 4 ** (attempt - 1))
+        await sending.answer(turns, attempt)
+        if not receiving.done:
+            await receiving.collect(attempt)
+
+    average = mixed(vector, suite.ring.floats(receiving.total), receiving.weights)
+    return Average(average, link.parties.named(sorted((at.me, *receiving.heard))))
+
+
+CESAR = Protocol(
+    name="cesar",
+    summary="masked averaging of sparsified models with neighbours, who see only sums",
+    settings=CesarSettings,
+    messages=(Selection, Turn, Masked, Release),
+    party=node,
+    claims=(
+        Claim("004", "Theorem 1", "no honest-but-curious node learns a single entry of a neighbour's model"),
+        Claim("004", "Theorem 5", "with masking requirement k, nor do k colluding nodes"),
+    ),
+    weighted=False,
+)

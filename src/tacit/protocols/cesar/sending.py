@@ -1,0 +1,70 @@
+"""Node i of `cesar` as a sender: one masked model for each neighbour k that asks for it, and one release each."""
+
+from collections.abc import Collection
+
+import numpy as np
+
+from tacit.core.link import Link
+from tacit.core.suite import Party, Secret, Suite, Vector
+from tacit.protocols.cesar.terms import MASK, CesarTerms, Masked, Release, Turn, counts
+from tacit.protocols.shapes.neighbourhood import Neighbourhood, told_entries
+from tacit.vectors import indices
+from tacit.vectors.indices import Mask
+
+
+class Sending:
+    """What node i has to send, and to whom it still may."""
+
+    def __init__(self, link: Link, suite: Suite, terms: CesarTerms, at: Neighbourhood, vector: Vector, mask: Mask):
+        self.link, self.suite, self.terms, self.at = link, suite, terms, at
+        self.entries, self.own = len(vector), np.flatnonzero(mask)
+        self.values = suite.ring.limited(vector, terms.settings.clip)[self.own]
+        self.encoded: dict[float, Vector] = {}  # by weight, of which there is one in a regular graph
+        self.receivers = list(at.view)
+        self.seeds: dict[int, Secret] = {}
+
+    async def answer(self, turns: dict[Party, Turn], attempt: int) -> None:
+        """Answers each receiver's turn, and forgets those from whom nothing more is to come."""
+        for k in list(self.receivers):
+            party = self.link.parties[k]
+            turn = turns.get(party)
+            if turn is not None and self.may_send(k, turn.selections):
+                await self.link.send(party, Masked(memoryview(self.masked(k, turn, attempt))), step=attempt)
+                continue
+            self.receivers.remove(k)
+            # Only here does a seed leave us, and never a second one for the same receiver.
+            if turn is not None and turn.complete and k in self.seeds:
+                await self.link.send(party, Release(self.seeds[k].reveal()), step=attempt)
+
+    def may_send(self, k: int, members: Collection[int]) -> bool:
+        """Says whether a turn of k is one that we may take part in."""
+        enough = self.at.me in members and len(members) > self.terms.settings.masking
+        return enough and set(self.terms.graph[k]).issuperset(members)
+
+    def masked(self, k: int, turn: Turn, attempt: int) -> bytes | memoryview:
+        """Returns w_{k←i} for the members of a turn (Algorithm 3, with s of Section 3.4.2)."""
+        i, ring = self.at.me, self.suite.ring
+        covers = self.overlaps(turn)
+        kept = counts(covers) >= self.terms.settings.masking
+        weight = self.at.weight(k)
+        if weight not in self.encoded:
+            self.encoded[weight] = ring.values(self.values, weight)
+        w = self.encoded[weight].copy()
+        members = b",".join(b"%d" % j for j in sorted(turn.selections))
+        context = self.link.statement("cesar mask", b"%d" % k, b"%d" % attempt, members)
+        for j, cover in covers.items():
+            # Both sides of a pair find the same entries here, because an entry has as many masks with each (Lemma 3).
+            common = np.flatnonzero(cover & kept)
+            mask = self.suite.stream(self.suite.pairwise(self.link.parties[j], MASK, context), w, len(common))
+            (np.add if i < j else np.subtract).at(w, common, mask)
+        w = w[np.flatnonzero(kept)]
+        self.seeds[k] = self.suite.seed()
+        self.suite.mask(w, [self.seeds[k]])
+        return ring.pack(w)
+
+    def overlaps(self, turn: Turn) -> dict[int, Mask]:
+        """Returns, for each other member, which of our own entries it shares too."""
+        others = {j: data for j, data in turn.selections.items() if j != self.at.me}
+        if self.terms.shows_data:
+            return {j: indices.decode_mask(data, len(self.own)) for j, data in others.items()}
+        return {j: told_entries(self.suite, self.terms, data, self.entries)[self.own] for j, data in others.items()}

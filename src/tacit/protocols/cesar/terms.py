@@ -1,0 +1,105 @@
+"""The settings and messages of `cesar`, and what senders and receivers compute alike."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.core.errors import ConfigError
+from tacit.core.messages import Message
+from tacit.core.suite import Parties
+from tacit.protocols.shapes.neighbourhood import GraphSettings, GraphTerms
+from tacit.vectors.indices import Mask
+
+ATTEMPTS = 3
+"""How often a receiver may ask: once, and again after each time that somebody did not deliver."""
+MASK = "tacit/cesar/v1/mask"
+
+
+class Selection(Message, frozen=True):
+    """I_i: the seed it is drawn from, or the set, or nothing for all."""
+
+    indices: bytes
+    per_entry: ClassVar[int] = 2
+    metadata: ClassVar[tuple[str, ...]] = ("indices",)
+
+
+class Turn(Message, frozen=True):
+    """From receiver k: those who take part, each with what it shares; or that all is there, to be released."""
+
+    selections: dict[int, bytes]
+    complete: bool = False
+    per_party: ClassVar[int] = 64
+    metadata: ClassVar[tuple[str, ...]] = ("selections",)
+
+    @classmethod
+    def limit(cls, parties: int, entries: int) -> int:
+        """Returns the most a turn may take: a set of entries for each neighbour."""
+        return super().limit(parties, entries) + parties * (entries // 4)
+
+
+class Masked(Message, frozen=True):
+    """w_{k←i}, useless without every other model of its set and every release."""
+
+    vector: memoryview
+    per_entry: ClassVar[int] = 8
+    parameters: ClassVar[tuple[str, ...]] = ("vector",)
+
+
+class Release(Message, frozen=True):
+    """The seed of the sender's self mask, for one attempt only."""
+
+    seed: Annotated[bytes, msgspec.Meta(min_length=32, max_length=32)]
+
+
+class CesarSettings(GraphSettings, frozen=True, kw_only=True):
+    """Settings of `cesar`."""
+
+    masking: int = 1
+    """s: with how many others' masks an entry must be covered to be sent."""
+
+    def problems(self, parties: Parties) -> list[str]:
+        """Returns the reasons why settings cannot work for these parties that can be told at a glance."""
+        unmasked = [f"masking={self.masking} would send entries unmasked; use 1 or more"] * (self.masking < 1)
+        return super().problems(parties) + unmasked
+
+    def bind(self, parties: Parties) -> "CesarTerms":
+        """Returns what the settings mean for these parties; raises ConfigError with every reason why they cannot."""
+        graph = self.drawn(parties)
+        degrees = dict(graph.degree)
+        thin = [parties[i] for i in range(len(parties)) if degrees[i] < self.masking + 1]
+        least = min(degrees.values())
+        if thin:
+            cure = f"use masking={least - 1} or less, or" if least >= 2 else "use"
+            raise ConfigError(
+                f"{', '.join(thin)} have fewer than {self.masking + 1} neighbours, so nothing they receive could be "
+                f"masked {self.masking} times; {cure} a graph in which everybody has at least {self.masking + 1}"
+            )
+        return CesarTerms(self, parties, graph)
+
+
+@dataclass(frozen=True)
+class CesarTerms(GraphTerms):
+    """What the settings of `cesar` mean for some parties."""
+
+    settings: CesarSettings
+
+    def steps(self, kind: type[Message]) -> range:
+        """Returns the attempts at which messages of a kind are due."""
+        if kind is Turn:
+            return range(1, ATTEMPTS + 2)
+        if kind is Masked:
+            return range(1, ATTEMPTS + 1)
+        return range(2, ATTEMPTS + 2) if kind is Release else range(1)
+
+
+def counts(masks: Mapping[int, Mask]) -> NDArray[np.unsignedinteger]:
+    """Returns how many of some sets each entry is in."""
+    first, *others = masks.values()
+    total = first.astype(np.min_scalar_type(len(masks)))
+    for mask in others:
+        total += mask.view(np.uint8)  # a bool would be cast, at several times the cost of the sum
+    return total

@@ -1,0 +1,70 @@
+"""Secure aggregation with a server, sampling, signatures and dropouts (paper 003, Section 3).
+
+| round of the paper | who | sends | to |
+| --- | --- | --- | --- |
+| AdvertiseKeys | user u ∈ everyone | `AdvertiseKeys`: c_u^PK, s_u^PK, signature | server |
+| | server | `KeyList`: U2 and its keys | users of U2 |
+| ShareKeys | user u ∈ U2 | `ShareKeys`: sealed shares of s_u^SK and b_u | server |
+| | server | `SealedShares`: U3 and the shares for this user | users of U3 |
+| MaskedInput | user u ∈ U3 | `MaskedInput`: y_u | server |
+| | server | `Chosen`: U5 ⊆ U4, those who delivered | users of U4 |
+| ConsistencyCheck | user u ∈ U4 | `Consent`: signature over U5 | server |
+| | server | `Consents`: the signatures of U6 | users of U6 |
+| Unmasking | user u ∈ U6 | `Unmask`: a share of b_v for v ∈ U5, of s_v^SK for v ∈ U3 \\ U5 | server |
+| | server | `Sum` | everyone |
+
+**Who learns what.** The server and everyone on the roster learn the sum over U5 of the weighted vectors, the sum of
+the weights, and who is in U5. The server also learns who dropped out, and when. It learns no other sum, even if it
+breaks the rules together with 2·threshold − holders − 1 of the holders of anybody's shares. Nobody checks that the sum
+it announces is the right one: the server is trusted to be correct, not with secrets.
+
+**Faults.** Users may drop out at every step. The round ends in the average over U5 as long as `threshold` holders of
+everybody's shares stay to the end; otherwise it is aborted and nothing is unmasked.
+
+**Deviations.**
+- The text of Unmasking mixes U4, U5, U6, and u, v; the order here is that of Bonawitz et al. 2017, on which it builds.
+- Signatures also cover session, round and name, so that an advertisement or consent of one round is no use in another.
+- A user also sends a commitment to b_u, so that a wrong share of it leads to an abort and not to a wrong sum.
+- Weights are inside the masked vector, so the result is the weighted average and nobody's weight is shown.
+- `neighbours=k`: masks and shares only between neighbours in the graph of Bell et al. 2020, which every user puts up
+  itself from U2. A user refuses a U5 in which that graph could fall apart (see `Circle.weakest`).
+- `participation`: U2 and U5 may follow a policy of paper 002. A user refuses a U5 that its policy does not allow or
+  that, with the sets it helped to unmask before, breaks the promised T. Batches stay whole: of a batch with a missing
+  member nobody is in U5.
+- The paper hides names behind pseudonyms so that the server must sample at random. It could still grind; use a policy.
+"""
+
+from tacit.core.protocol import Choice, Claim, Protocol
+from tacit.protocols.secagg.aggregator import server, summed
+from tacit.protocols.secagg.messages import (
+    AdvertiseKeys,
+    Chosen,
+    Consent,
+    Consents,
+    KeyList,
+    MaskedInput,
+    SealedShares,
+    ShareKeys,
+    Unmask,
+)
+from tacit.protocols.secagg.terms import SecAggSettings
+from tacit.protocols.secagg.user import client
+from tacit.protocols.shapes import star
+from tacit.protocols.shapes.star import StarState, Sum
+
+SECAGG = Protocol(
+    name="secagg",
+    summary="secure aggregation: the server learns the sum and nothing else",
+    settings=SecAggSettings,
+    messages=(AdvertiseKeys, KeyList, ShareKeys, SealedShares, MaskedInput, Chosen, Consent, Consents, Unmask, Sum),
+    party=client,
+    server=server,
+    state=StarState,
+    choice=Choice(AdvertiseKeys, MaskedInput, star.asked, summed),
+    claims=(
+        Claim("003", "Section 3", "the server learns the sum over the chosen users and nothing else"),
+        Claim(
+            "002", "Theorem (guarantees)", "over any number of rounds no sum of fewer than T users can be singled out"
+        ),
+    ),
+)

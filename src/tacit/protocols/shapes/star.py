@@ -1,0 +1,194 @@
+"""A server in the middle: who takes part, who is summed, and how the sum is announced."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from typing import Any, ClassVar
+
+import msgspec
+import numpy as np
+
+from tacit.core.entropy import Entropy
+from tacit.core.errors import ConfigError, Drop, WireError
+from tacit.core.link import Link
+from tacit.core.messages import Message
+from tacit.core.outcome import Average
+from tacit.core.protocol import Settings, State, Terms
+from tacit.core.suite import SERVER, Parties, Party, Ring, Vector
+from tacit.designs.history import History
+from tacit.designs.participation import Everyone, Participation, Policy, Sampled, participation_from
+from tacit.vectors.indices import from_bitmap, to_bitmap
+
+PATIENCE = 8
+"""Phases a client waits for the server: a whole round and some, for a client may be left out early on."""
+
+
+class Sum(Message, frozen=True):
+    """The server's result: whose vectors are in it, and their sum with the sum of weights behind it."""
+
+    members: bytes
+    vector: memoryview
+    from_server: ClassVar[bool] = True
+    per_party: ClassVar[int] = 1
+    per_entry: ClassVar[int] = 8
+    parameters: ClassVar[tuple[str, ...]] = ("vector",)
+
+
+class StarSettings(Settings, frozen=True, kw_only=True):
+    """Settings of a protocol with a server."""
+
+    participation: Policy = Everyone()
+    """Who takes part in which round: a policy of `tacit.designs`, its name, or a table from a scenario file."""
+    sampled: int | None = None
+    """E of paper 003: exactly this many of those who delivered are summed."""
+    oversampled: int | None = None
+    """E0 of paper 003: this many of those present are asked."""
+    threshold: int | None = None
+    """How many must be there to the end."""
+
+    readers: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"participation": participation_from}
+
+    @property
+    def policy(self) -> Participation:
+        """The participation policy, with paper 003's sampling as one of them."""
+        return self.participation if self.sampled is None else Sampled(self.sampled, self.oversampled)
+
+    def problems(self, parties: Parties) -> list[str]:
+        """Returns the reasons why settings cannot work for these parties that can be told at a glance."""
+        problems = super().problems(parties)
+        if self.sampled is None and self.oversampled is not None:
+            problems.append("oversampled=E0 goes with sampled=E; set both or neither")
+        if self.sampled is not None and not isinstance(self.participation, Everyone):
+            problems.append("sampled= and participation= both say who takes part; set one of them")
+        return problems + self.policy.problems(len(parties))
+
+
+class Sets:
+    """Sets of users, as they are sent and as they are read. Everybody in a round reads the same ones, so they are kept.
+
+    Users are places on the roster.
+    """
+
+    def __init__(self, parties: Parties) -> None:
+        self.users: Callable[[bytes], frozenset[int]] = lru_cache(32)(partial(_users, len(parties)))
+        """Returns the users of a set as it is sent; raises WireError if it is none."""
+        self.names: Callable[[bytes], tuple[Party, ...]] = lru_cache(32)(partial(_names, parties))
+        """Returns their names, in the roster's order."""
+        self._parties = len(parties)
+
+    def bitmap(self, users: Collection[int]) -> bytes:
+        """Returns a set of users as it is sent."""
+        return to_bitmap(users, self._parties)
+
+
+def _users(parties: int, members: bytes) -> frozenset[int]:
+    return frozenset(from_bitmap(members, parties))
+
+
+def _names(parties: Parties, members: bytes) -> tuple[Party, ...]:
+    return parties.named(from_bitmap(members, len(parties)))
+
+
+@dataclass(frozen=True)
+class StarTerms(Terms):
+    """What the settings of a protocol with a server mean for some parties."""
+
+    settings: StarSettings
+    policy: Participation
+    threshold: int
+    sets: Sets = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sets", Sets(self.parties))
+
+    @property
+    def least(self) -> int:
+        """How many must be there at every step."""
+        return max(self.policy.least, self.threshold)
+
+    @property
+    def smallest(self) -> int:
+        """How many a sum must have."""
+        return self.least
+
+    def peers(self, me: Party) -> Collection[Party]:
+        """Returns the server, for a party, and for the server everybody."""
+        return self.parties if me == SERVER else (SERVER,)
+
+
+class StarState(State, frozen=True):
+    """What outlives a round: the server's counts, and each client's memory of what it helped to sum."""
+
+    counts: dict[Party, int] = msgspec.field(default_factory=dict)
+    history: History = History()
+
+
+# --- the server's choices ------------------------------------------------------------------------------------------
+
+
+def asked(
+    terms: StarTerms, state: StarState, present: Collection[int], entropy: Entropy
+) -> tuple[list[int], StarState]:
+    """Returns whom to ask, nobody if too few are there, and the state in which that is noted."""
+    if len(present) < terms.least:
+        return [], state
+    counts = np.array([state.counts.get(party, 0) for party in terms.parties])
+    places = terms.policy.ask(sorted(present), counts, entropy)
+    # Being asked counts, not being summed: a batch that keeps losing a member would else be asked for ever.
+    more = {party: state.counts.get(party, 0) + 1 for party in terms.parties.named(places)}
+    return places, msgspec.structs.replace(state, counts=state.counts | more)
+
+
+def summed(
+    terms: StarTerms, link: Link, asked: Sequence[int], delivered: Collection[int], entropy: Entropy
+) -> list[int]:
+    """Returns whose vectors to sum of those who delivered; nobody's if they are too few, or the policy allows none."""
+    del link
+    if min(len(asked), len(delivered)) < terms.least:
+        return []
+    chosen = terms.policy.choose(sorted(delivered), entropy)
+    return chosen if len(chosen) >= terms.smallest else []
+
+
+# --- vectors in, sum out -------------------------------------------------------------------------------------------
+
+
+def by_place(link: Link, messages: Mapping[Party, Any]) -> dict[int, Any]:
+    """Returns messages by the sender's place on the roster, ascending."""
+    return {place: messages[link.parties[place]] for place in link.parties.places(messages)}
+
+
+def unpacked(link: Link, ring: Ring, received: Mapping[int, memoryview]) -> dict[int, Vector]:
+    """Returns the vectors that came; whoever sent one of the wrong length is excluded."""
+    vectors: dict[int, Vector] = {}
+    for place, data in received.items():
+        try:
+            vectors[place] = ring.unpack(data)
+        except WireError:
+            link.exclude(link.parties[place], Drop.MALFORMED)
+    return vectors
+
+
+async def announce(link: Link, terms: StarTerms, ring: Ring, chosen: Sequence[int], total: Vector) -> Average:
+    """Sends the sum to everyone on the roster and returns the average."""
+    result = Sum(terms.sets.bitmap(chosen), memoryview(ring.pack(total)))
+    for party in link.parties:
+        await link.send(party, result)
+    return averaged(terms, ring, result)
+
+
+def averaged(terms: StarTerms, ring: Ring, result: Sum) -> Average:
+    """Returns the average that the server announced."""
+    return Average(ring.mean(ring.unpack(result.vector)), terms.sets.names(result.members))
+
+
+async def announced(link: Link, terms: StarTerms, ring: Ring) -> Average:
+    """Waits for the server's announcement."""
+    return averaged(terms, ring, await link.receive(SERVER, Sum, patience=PATIENCE))
+
+
+def bound_policy(settings: StarSettings, parties: Parties) -> Participation:
+    """Returns the policy for these parties; raises ConfigError with every problem that shows without them."""
+    if problems := settings.problems(parties):
+        raise ConfigError(problems)
+    return settings.policy.bind(len(parties))

@@ -1,0 +1,53 @@
+"""What is cut off and rebuilt: every protocol, hardened modes included, small enough to be cut everywhere."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tacit.core.suite import Update
+from tacit.designs import Batches
+from tacit.drivers.simulator import Simulation
+from tacit.protocols import REGISTRY
+
+ENTRIES, ROUNDS = 3, 3
+
+
+@dataclass(frozen=True)
+class Case:
+    """A protocol, its settings, and how many parties there are."""
+
+    protocol: str
+    parties: int = 4
+    options: dict = field(default_factory=dict)
+
+    @property
+    def names(self):
+        return tuple(f"p{place}" for place in range(self.parties))
+
+    def simulation(self, **more):
+        return Simulation.of(self.protocol, self.names, ENTRIES, **{"seed": 0, "record": True, **self.options, **more})
+
+    def updates(self, number, seed=0):
+        rng = np.random.default_rng([seed, number])
+        return {name: Update(rng.normal(size=ENTRIES)) for name in self.names}
+
+
+CASES = {
+    "fedavg": Case("fedavg"),
+    "fedavg-batches": Case("fedavg", options={"participation": Batches(2, 2)}),
+    "secagg": Case("secagg", options={"threshold": 3}),
+    "secagg-batches": Case("secagg", options={"participation": Batches(2, 2)}),
+    "secagg-sampled": Case("secagg", options={"sampled": 3, "oversampled": 4, "threshold": 3}),
+    "secagg-neighbours": Case("secagg", 6, {"neighbours": 4, "threshold": 4}),
+    "gossip": Case("gossip", options={"graph": "ring"}),
+    "gossip-topk": Case("gossip", options={"share": 0.5, "sparsifier": "topk"}),
+    "admm": Case("admm", 6, {"iterations": 2, "allow_leaks": True}),
+    "admm-masked": Case("admm", 6, {"masked": True, "iterations": 2, "allow_leaks": True}),
+    "admm-all-to-all": Case("admm", options={"masked": True, "group_size": None, "iterations": 3}),
+    "pushsum": Case("pushsum", options={"private": True}),
+    "pushsum-masked": Case("pushsum", options={"masked": True}),
+    "cesar": Case("cesar"),
+    "cesar-random": Case("cesar", options={"share": 0.6}),
+    "cesar-topk": Case("cesar", options={"share": 0.6, "sparsifier": "topk", "masking": 2}),
+}
+assert {case.protocol for case in CASES.values()} == set(REGISTRY), "a new protocol is cut off like the others"

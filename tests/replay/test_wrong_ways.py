@@ -1,0 +1,205 @@
+"""Ways to rebuild a round that are wrong, each of which says two things under one address.
+
+The tests of cuts look for just that, so these show that they would find it. A seat refuses each of the wrong ways that
+it can notice, before anything is sent.
+"""
+
+from collections import defaultdict
+
+import numpy as np
+import pytest
+from settings_to_cut import CASES
+
+from tacit.core.errors import JournalError
+from tacit.core.suite import Update
+from tacit.drivers.faults import Fault
+from tacit.drivers.journal import Beginning, Journal
+from tacit.drivers.round import Begun, Post
+from tacit.drivers.simulator import Played
+
+DISTURBED = ("secagg", "pushsum-masked", "cesar-random", "admm-all-to-all", "gossip-topk", "fedavg")
+
+
+def journals(case, faults=()):
+    """Returns, for each party, its seat and the journal of its second round, with what it was begun with."""
+    watching = [Fault(action="restart", party=party, step=10_000) for party in case.simulation().agreement.everyone]
+    simulation = case.simulation(faults=[*watching, *faults])
+    for number in (1, 2):
+        simulation.average(case.updates(number))
+    return simulation, {party: Journal.decode(each.encode()) for party, each in simulation.last._journals.items()}
+
+
+def careless(seat, records, begun, events):
+    """Rebuilds a round without looking, from any beginning and any events; returns what it says, by address."""
+    records = list(records)
+    round_ = seat._round(begun)
+    said = defaultdict(list)
+    try:
+        calls = [round_.start(), *(round_.expire() if event is None else round_.deliver(event) for event in events)]
+    finally:
+        round_.close()
+    for actions in calls:
+        for action in actions:
+            if isinstance(action, Post):
+                said[action.address].append(action.data)
+    return said
+
+
+def two_things(simulation, said):
+    """Returns how many addresses were now given another content than before."""
+    before = {passed.envelope.address: passed.envelope.sealed for passed in simulation.last.transcript}
+    return sum(
+        1
+        for address, contents in said.items()
+        for data in contents
+        if address in before and before[address] not in data
+    )
+
+
+def rebuilt(title, wrong, faults=()):
+    """Rebuilds every party's second round in a wrong way; returns how many addresses get a second content."""
+    case = CASES[title]
+    simulation, kept = journals(case, faults)
+    count = 0
+    for party, journal in kept.items():
+        records = journal.read()
+        beginning = records[0].event
+        assert isinstance(beginning, Beginning)
+        seat = simulation.seats[party].rebuilt()
+        state = simulation.agreement.protocol.decode_state(beginning.state)
+        begun = Begun(2, beginning.seed, state, case.updates(2).get(party))
+        events = [record.event for record in records[1:]]
+        count += two_things(simulation, careless(seat, records, *wrong(begun, events, simulation.states[party])))
+    return count
+
+
+def rightly(begun, events, after):
+    del after
+    return begun, events
+
+
+def other_entropy(begun, events, after):
+    del after
+    return Begun(begun.number, bytes(32), begun.state, begun.update), events
+
+
+def other_vector(begun, events, after):
+    del after
+    vector = None if begun.update is None else Update(begun.update.vector + 1.0)
+    return Begun(begun.number, begun.seed, begun.state, vector), events
+
+
+def state_not_rolled_back(begun, events, after):
+    return Begun(begun.number, begun.seed, after, begun.update), events
+
+
+def deadlines_forgotten(begun, events, after):
+    """What came later then ends a wait that was over, and is taken for an answer to something else."""
+    del after
+    return begun, [event for event in events if event is not None]
+
+
+def reordered(begun, events, after):
+    """What came just after a deadline is taken to have come before it."""
+    del after
+    moved = list(events)
+    for place in range(len(moved) - 1):
+        if moved[place] is None:
+            moved[place : place + 2] = moved[place + 1], None
+    return begun, moved
+
+
+LATE = [Fault(action="delay", party="p2", to="p1", round=2), Fault(action="delay", party="p2", to="server", round=2)]
+
+
+def late(title):
+    server = CASES[title].protocol in ("fedavg", "secagg")
+    return [fault for fault in LATE if server or fault.to != "server"]
+
+
+@pytest.mark.parametrize("title", CASES)
+def test_a_round_rebuilt_rightly_says_nothing_new(title):
+    assert rebuilt(title, rightly) == 0
+    if title in DISTURBED and not title.startswith("admm"):
+        assert rebuilt(title, rightly, late(title)) == 0
+
+
+@pytest.mark.parametrize(
+    ("wrong", "titles"),
+    [
+        (other_entropy, ("secagg", "cesar-random", "pushsum", "admm-all-to-all")),
+        (other_vector, tuple(CASES)),
+        (state_not_rolled_back, ("pushsum", "pushsum-masked")),
+        (deadlines_forgotten, ("secagg", "cesar-random")),
+        (reordered, ("secagg", "cesar-random")),
+    ],
+)
+def test_each_wrong_way_would_be_found_out(wrong, titles):
+    for title in titles:
+        faults = late(title) if wrong in (deadlines_forgotten, reordered) else ()
+        assert rebuilt(title, wrong, faults) > 0, title
+
+
+# --- what a seat refuses -------------------------------------------------------------------------------------------
+
+
+def seat_and_journal(title="cesar-random", party="p1"):
+    case = CASES[title]
+    simulation, kept = journals(case)
+    return simulation.seats[party].rebuilt(), kept[party], case.updates(2)[party]
+
+
+def test_a_seat_resumes_what_it_wrote_down():
+    seat, journal, update = seat_and_journal()
+    posts = seat.resume(journal, update)
+    assert posts
+    assert seat.round.over
+    assert seat.number == 2
+
+
+def test_a_seat_refuses_another_update():
+    seat, journal, update = seat_and_journal()
+    for other in (
+        Update(update.vector + 1e-9),
+        Update(update.vector, 2.0),
+        Update(update.vector.astype(np.float32)),
+        None,
+    ):
+        with pytest.raises(JournalError, match="begun with another update"):
+            seat.resume(journal, other)
+    assert seat.round is None
+    assert seat.number == 1
+
+
+def test_a_seat_refuses_a_journal_whose_replay_says_something_else(monkeypatch):
+    """As it would after an upgrade in mid-round, or on a machine that rounds differently."""
+    from tacit.protocols.shapes import neighbourhood
+
+    seat, journal, update = seat_and_journal("gossip-topk")
+    monkeypatch.setattr(neighbourhood.GraphTerms, "weight", lambda *_: 0.25 + 1e-6)
+    with pytest.raises(JournalError, match="would not go on as it did before"):
+        seat.resume(journal, update)
+    assert seat.round is None
+
+
+def test_a_round_is_begun_once():
+    case = CASES["secagg"]
+    simulation = case.simulation()
+    simulation.average(case.updates(1))
+    seat = simulation.seats["p1"]
+    assert seat.number == 1
+    seat.begin(case.updates(2)["p1"], bytes(32))
+    assert seat.number == 2
+    with pytest.raises(Exception, match="still in round 2"):
+        seat.begin(case.updates(2)["p1"], bytes(32))
+    seat.give_up()
+    seat.begin(case.updates(2)["p1"], bytes(32))
+    assert seat.number == 3, "a round that was given up is never begun again"
+
+
+def test_played_rounds_are_journalled_only_where_somebody_is_to_come_back():
+    case = CASES["secagg"]
+    simulation = case.simulation()
+    simulation.average(case.updates(1))
+    assert isinstance(simulation.last, Played)
+    assert simulation.last._journals == {}

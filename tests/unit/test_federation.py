@@ -1,0 +1,147 @@
+"""The façade: models and weights as people have them, refusals as of `aggregate`, and first causes of failures."""
+
+import numpy as np
+import pytest
+
+import tacit
+from tacit.api import federation as facade
+from tacit.core.suite import SERVER
+from tacit.protocols import REGISTRY
+from tacit.protocols.secagg import user
+
+NAMES = ("a", "b", "c", "d")
+SAFE = {"admm": {"masked": True, "group_size": None}, "pushsum": {"masked": True}}
+
+
+def model(value):
+    return {"w": np.full((2, 2), value), "b": np.array([value])}
+
+
+@pytest.mark.parametrize("protocol", REGISTRY)
+def test_models_go_in_and_come_out(protocol):
+    federation = tacit.Federation(protocol, NAMES, **SAFE.get(protocol, {}))
+    for number in (1, 2):
+        out = federation.average({name: model(float(place + number)) for place, name in enumerate(NAMES)})
+        assert federation.rounds == number
+        for name in NAMES:
+            np.testing.assert_allclose(out.average[name]["w"], np.full((2, 2), 1.5 + number), atol=1e-4)
+            assert out.average[name]["b"].shape == (1,)
+
+
+def test_models_may_be_given_in_the_order_of_the_parties():
+    out = tacit.Federation("secagg", NAMES).average([model(float(i)) for i in range(4)])
+    assert out.average.keys() == set(NAMES)
+    np.testing.assert_allclose(out.average["d"]["b"], [1.5], atol=1e-6)
+
+
+@pytest.mark.parametrize("weights", [[1, 2, 3, 4], dict(zip(NAMES, [1.0, 2.0, 3.0, 4.0], strict=True))], ids=type)
+def test_weights_are_taken_as_aggregate_takes_them(weights):
+    federation = tacit.Federation("secagg", NAMES, max_weight=4.0, weighted=True)
+    out = federation.average([model(float(i)) for i in range(4)], weights)
+    np.testing.assert_allclose(out.average["a"]["b"], [2.0], atol=1e-6)
+
+
+def test_a_federation_and_a_call_give_the_same():
+    models = [np.arange(3.0) + i for i in range(4)]
+    one = tacit.aggregate(models, "secagg", seed=7)
+    two = tacit.Federation("secagg", ("p0", "p1", "p2", "p3"), seed=7).average(models)
+    assert one.average.keys() == two.average.keys()
+    np.testing.assert_array_equal(one.average["p0"], two.average["p0"])
+    assert one.warnings == two.warnings
+
+
+WRONG = {
+    "a wrong length": (
+        {"a": np.zeros(3), "b": np.zeros(3), "c": np.zeros(4), "d": np.zeros(3)},
+        None,
+        "c's model .*(4,)",
+    ),
+    "NaN": ({name: np.full(3, np.nan if name == "b" else 1.0) for name in NAMES}, None, "b: the array has 3 NaN"),
+    "a weight above the maximum": (
+        dict.fromkeys(NAMES, np.zeros(3)),
+        [1, 2, 9, 1],
+        "the weight of c is 9.* max_weight, which is 4",
+    ),
+    "too few": ({"a": np.zeros(3)}, None, "a model of each of a, b, c, d, and of nobody else"),
+    "a stranger": (dict.fromkeys((*NAMES, "e"), np.zeros(3)), None, "of nobody else"),
+    "weights of others": (dict.fromkeys(NAMES, np.zeros(3)), [1, 2], "exactly the parties"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_bad_input_is_told_before_anything_is_sent(what):
+    models, weights, complaint = WRONG[what]
+    federation = tacit.Federation("secagg", NAMES, max_weight=4.0, weighted=True)
+    with pytest.raises(tacit.ConfigError, match=complaint):
+        federation.average(models, weights)
+    assert federation.rounds == 0
+    assert federation.average(dict.fromkeys(NAMES, np.zeros(3))).contributors == NAMES, "and the next round is well"
+
+
+def test_a_model_of_another_layout_than_before_is_refused():
+    federation = tacit.Federation("gossip", NAMES)
+    federation.average([model(1.0)] * 4)
+    with pytest.raises(tacit.ConfigError, match="those of the rounds before") as caught:
+        federation.average([np.zeros(5)] * 4)
+    assert len(caught.value.problems) == 4
+    assert federation.average([model(2.0)] * 4).average.keys() == set(NAMES)
+
+
+def test_settings_are_refused_as_aggregate_refuses_them():
+    with pytest.raises(tacit.LeakRefused) as caught:
+        tacit.Federation("pushsum", NAMES)
+    assert caught.value.report.exposed
+    with pytest.raises(tacit.LeakRefused) as caught:
+        tacit.Federation("admm", NAMES, iterations=5)
+    assert caught.value.report.exposed, "also where the settings alone say so"
+    with pytest.raises(tacit.ConfigError, match="adversary=4"):
+        tacit.Federation("secagg", NAMES, adversary=4)
+    with pytest.raises(tacit.ConfigError) as caught:
+        tacit.Federation("secagg", ("a", "a"), bits=8, treshold=2, faults=[{"paty": "a"}])
+    assert len(caught.value.problems) >= 4
+    assert tacit.Federation("pushsum", NAMES, allow_leaks=True).rounds == 0
+
+
+def test_the_first_cause_comes_out_and_not_what_follows_from_it():
+    """p1's model leaves the ring's range in mid-run; that is what is said, not that its message is missing."""
+    federation = tacit.Federation("pushsum", NAMES, masked=True, clip=1.0)
+    models = {name: np.full(3, 0.9) for name in NAMES}
+
+    def drift(models):
+        for _ in range(40):
+            out = federation.average(models)
+            models = {name: out.average[name] + 0.9 for name in NAMES}
+
+    with pytest.raises(tacit.ConfigError, match="larger clip"):
+        drift(models)
+
+
+def test_the_first_error_is_the_cause_of_the_servers(monkeypatch):
+    def refuse(*_):
+        raise user.broke_rules("for the test")
+
+    monkeypatch.setattr(user, "check_consents", refuse)
+    with pytest.raises(tacit.NotEnough) as caught:
+        tacit.Federation("secagg", NAMES).average([model(1.0)] * 4)
+    assert "Unmask" in str(caught.value)
+    assert "for the test" in str(caught.value.__cause__)
+
+
+def test_warnings_point_at_the_caller():
+    for call in (
+        lambda: tacit.aggregate([np.full(2, 99.0)] * 3, "fedavg"),
+        lambda: tacit.Federation("fedavg", NAMES).average([np.full(2, 99.0)] * 4),
+    ):
+        with pytest.warns(tacit.ClippedWarning) as caught:
+            call()
+        assert {warning.filename for warning in caught} == {__file__}
+
+
+def test_faults_and_records_go_through():
+    faults = [{"action": "crash", "party": "b", "round": 2}]
+    federation = tacit.Federation("secagg", (*NAMES, "e"), record=True, faults=faults, threshold=3)
+    first, second = (federation.average([np.full(3, float(i)) for i in range(5)]) for _ in range(2))
+    assert first.contributors == (*NAMES, "e")
+    assert second.contributors == ("a", "c", "d", "e")
+    assert [address.sender for address, _ in second.transcript.opened(SERVER)].count("b") == 0
+    assert facade.heaviest({"a": 3, "b": 2.5}) == 4.0
