@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from benchmarks import audit, cesar, groups, indices, masks, secagg, shamir
+from benchmarks import audit, cesar, groups, indices, masks, sealing, secagg, shamir
 from benchmarks.measure import Row
 from tacit.core.errors import TacitError
 
@@ -26,6 +26,7 @@ Results = dict[str, list[Row]]
 SUITES: dict[str, Callable[..., Iterable[Row]]] = {
     "masks": masks.rows,
     "shamir": shamir.rows,
+    "sealing": sealing.rows,
     "secagg": secagg.rows,
     "indices": indices.rows,
     "groups": groups.rows,

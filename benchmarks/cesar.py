@@ -16,11 +16,13 @@ import networkx as nx
 import numpy as np
 
 from benchmarks.measure import Row, alone, compared, cpu_seconds, side_by_side, timed
-from tacit.core.outcome import Outcome, Traffic
 from tacit.core.suite import Update
+from tacit.crypto.masks import words
 from tacit.designs import graphs
+from tacit.drivers.outcome import Outcome, Traffic
 from tacit.drivers.simulator import Simulation
-from tacit.protocols import cesar, gossip
+from tacit.protocols import cesar
+from tacit.protocols.shapes import neighbourhood
 from tacit.vectors import indices
 from tacit.vectors.sparsify import alpha_for, topk_mask
 
@@ -49,7 +51,7 @@ class Case:
         """The random regular graph of that degree."""
         return _regular(self.nodes, self.degree)
 
-    def federation(self, protocol: str, **options: object) -> Federation:
+    def federation(self, protocol: str, **options: object) -> Simulation:
         """Returns the nodes, ready to average by a protocol."""
         chosen = {"graph": self.graph, "share": self.share, "sparsifier": self.sparsifier, "bits": BITS, "clip": CLIP}
         return Simulation.of(protocol, tuple(self.updates()), self.entries, seed=0, **chosen, **options)
@@ -171,7 +173,7 @@ def _cpu(case: Case, repeats: int, full: bool) -> Iterator[Row]:
         f"generator; it neither seals nor sends anything; ours: {once}"
     )
     yield timed(f"CPU time of a cesar exchange against a stand-in, {where}", pair, note=note)
-    with patch.object(gossip, "drawn", gossip.drawn.__wrapped__):
+    with patch.object(neighbourhood, "drawn_entries", neighbourhood.drawn_entries.__wrapped__):
         spent = cpu_seconds(lambda: federation.average(updates), repeats)
     note = "every selection drawn anew wherever it is needed, without the cache that nodes of one process share"
     yield alone(f"CPU time of a cesar exchange without its cache, {where}", spent * 1e3, "ms", note)
@@ -181,30 +183,30 @@ def _check(case: Case) -> None:
     """Compares, bit for bit, with the neighbours' vectors added up in the open on the same selections."""
     federation, updates = case.federation("cesar", record=True), list(case.updates().values())
     outcome = federation.average(case.updates())
-    masks, ring, graph = _selections(case, federation, outcome), federation.agreement.ring(), case.graph
+    masks, ring, graph = _selections(case, outcome), federation.agreement.ring(), case.graph
     weight = 1.0 / (case.degree + 1)
     for k, party in enumerate(federation.parties):
         enough = np.sum([masks[i] for i in graph[k]], axis=0) >= 2
-        total, weights = ring.zeros(case.entries), np.zeros(case.entries)
+        total, shared = ring.zeros(case.entries), np.zeros(case.entries)
         for i in sorted(graph[k]):
             kept = masks[i] & enough
             total[kept] += ring.values(updates[i].vector, weight)[kept]
-            weights[kept] += weight
-        expected = gossip.mixed(updates[k].vector, ring.floats(total), weights)
+            shared += kept
+        expected = updates[k].vector * (1.0 - weight * shared) + ring.floats(total)
         assert np.array_equal(outcome.average[party], expected), f"{case}: the average of {party} is wrong"
 
 
-def _selections(case: Case, federation: Federation, outcome: Outcome) -> dict[int, np.ndarray]:
-    """Returns the entries that each node selected, from what it told its neighbours."""
+def _selections(case: Case, outcome: Outcome) -> dict[int, np.ndarray]:
+    """Returns the entries that each node selected at random, from what it told its neighbours."""
     assert outcome.transcript is not None
     found = {}
-    for place, party in enumerate(federation.parties):
+    for place, party in enumerate(outcome.average):
         told = next(
             message.indices
             for address, message in outcome.transcript.opened(party)
             if isinstance(message, cesar.Selection) and address.sender == party
         )
-        found[place] = gossip.selected(federation.suites[party], federation.config, told, case.entries)
+        found[place] = neighbourhood.drawn_entries(words, case.sparsifier, told, case.entries, case.share)
     return found
 
 

@@ -1,11 +1,14 @@
 """A whole round of secure aggregation with dropouts: what it costs each side, on the wire and in memory.
 
 The server's last step is also measured against Flower's; the client's masking is compared in masks.py and the secret
-sharing in shamir.py.
+sharing in shamir.py. What one client and the server take is measured apart from whole rounds, with nothing shared
+between them and the others: one process that plays everybody verifies a signature once, draws a circle once, and so on.
 """
 
+import pickle
+import subprocess
+import sys
 import time
-import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -16,21 +19,24 @@ from unittest.mock import patch
 
 import numpy as np
 
-from benchmarks.masks import BITS, CLIP, MOD_RANGE, TARGET_RANGE
+from benchmarks.masks import BITS, CLIP, MOD_RANGE, TARGET_RANGE, TARGETS
 from benchmarks.measure import Row, Work, alone, cpu_seconds, side_by_side, timed
 from tacit.core.entropy import SeededEntropy
 from tacit.core.errors import MissingExtra
-from tacit.core.outcome import Outcome
 from tacit.core.suite import SERVER, Party, Update
 from tacit.crypto.masks import add_masks
 from tacit.designs import secure_degree
-from tacit.drivers import federation
+from tacit.drivers import simulator
 from tacit.drivers.faults import dropouts
-from tacit.drivers.simulator import Simulation, Task
+from tacit.drivers.outcome import Outcome
+from tacit.drivers.seat import RealSeat
+from tacit.drivers.simulator import Arrival, Played, Simulation
 from tacit.vectors.fixedpoint import FixedPoint
 
 DROPOUTS, CORRUPTED = 0.1, 0.05
-STEPS = 8  # the effects of a client up to the one with which it releases its shares
+STEPS = 8  # the effects of a client up to the one before it releases its shares
+APART = 12
+"""Clients that share nothing with the others, where one client is measured; some of them drop out."""
 # With this seed a hundred and a thousand users drop out at each step in about the same proportion. So the growth from
 # one to the other is that of the protocol, not of the luck of the draw.
 FAULT_SEED = 5
@@ -68,27 +74,33 @@ class Cost:
     threshold: int
 
 
-class Metered(Simulation):
-    """Charges CPU time to the party whose mail is opened or whose coroutine runs, its sealing and sending included."""
+class Metered(Played):
+    """Charges CPU time to the party whose mail is opened or whose coroutine runs, and sealing to the sender."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.spent = dict.fromkeys(self.tasks, 0.0)
+        self.spent = dict.fromkeys(self.seats, 0.0)
         self._turn: tuple[Party, float] = SERVER, time.process_time()
 
-    def run(self) -> None:
+    def run(self, updates: Any) -> None:
         """Runs the round, with a watch on whose turn it is."""
         self._turn = SERVER, time.process_time()
-        super().run()
+        super().run(updates)
         self._next(SERVER)
 
-    def _deliver(self, task: Task, data: bytes) -> None:
-        self._next(task.link.me)
-        super()._deliver(task, data)
+    def _begin(self, party: Party) -> None:
+        self._next(party)
+        super()._begin(party)
 
-    def _advance(self, task: Task, finished: Any) -> None:
-        self._next(task.link.me)
-        super()._advance(task, finished)
+    def _happen(self, party: Party, event: Any) -> None:
+        self._next(party)
+        super()._happen(party, event)
+
+    def _carried(self, arrival: Arrival) -> bytes:
+        self._next(arrival.post.address.sender)
+        data = arrival.data
+        self._next(arrival.post.to)
+        return data
 
     def _next(self, party: Party) -> None:
         """Charges everything since the last turn, so that nothing is lost or counted twice."""
@@ -103,24 +115,29 @@ def rows(quick: bool = False, say: Say = lambda _: None) -> Iterator[Row]:
     cases = _cases(small, large, entries, degree)
     run(Case(5, 10, "all"))  # a warm-up, for imports and caches
     costs: dict[Case, list[Cost]] = {case: [] for case in cases}
+    single: dict[Case, Cost] = {}
     for number in range(repeats):
         # What is set against something else is measured in turn and more than once; the rest takes long enough.
         for case in cases[:3] if number else cases:
             say(f"pass {number + 1} of {repeats}, a round with {case}")
             costs[case].append(run(case)[0])
     for case in cases:
-        yield from _rows_of(case, costs[case])
+        say(f"one client of a round with {case}")
+        single[case] = run(case, apart=True)[0]
+        yield from _rows_of(case, costs[case], single[case])
     complete, sparse, wide, *_ = cases
     yield _growth(sparse, wide, costs)
 
-    say(f"memory of a round with {wide}")
-    note = f"tracemalloc, {large:,} clients and the server in one process, with all the averages; the vectors not"
-    yield alone(f"peak memory of the round, {wide}", _peak_bytes(wide) / 1e6, "MB", note)
+    for many in (wide,) if quick else (wide, Case(10_000, 1_000, degree)):
+        say(f"memory of a round with {many}")
+        yield _memory(many, None if quick else 1_000 if many == wide else 3_000)
 
     for length in (entries,) if quick else (entries, 10 * entries):
-        say(f"the server's sum and unmask, d = {length:,}")
-        # A sum over a million entries takes Flower many seconds.
-        yield _unmasking(complete.users, length, 3 if length > entries else 5)
+        for bits in (32, 16):
+            say(f"the server's sum and unmask, d = {length:,}, {bits} bits")
+            # A sum over a million entries takes Flower many seconds.
+            target = None if quick or length == entries else TARGETS[bits]
+            yield _unmasking(complete.users, length, bits, 3 if length > entries else 5, target)
 
 
 def _cases(small: int, large: int, entries: int, degree: int) -> list[Case]:
@@ -132,28 +149,45 @@ def _cases(small: int, large: int, entries: int, degree: int) -> list[Case]:
     return cases
 
 
-def run(case: Case) -> tuple[Cost, Outcome]:
-    """Runs the first round of a federation, and raises AssertionError unless the average is exactly right."""
-    parties, updates = _parties(case.users), _updates(case)
-    faults = dropouts(parties, DROPOUTS, STEPS, SeededEntropy(FAULT_SEED, "dropouts"))
+def simulated(case: Case) -> Simulation:
+    """Returns the users and the server, before their first round."""
+    faults = dropouts(_parties(case.users), DROPOUTS, STEPS, SeededEntropy(FAULT_SEED, "dropouts"))
     chosen = {"neighbours": case.neighbours, "threshold": case.threshold, "bits": BITS, "clip": CLIP}
-    group = federation.Federation("secagg", parties, case.entries, faults=faults, **chosen)
-    with patch.object(federation, "Simulation", Metered):
+    chosen = {name: value for name, value in chosen.items() if value is not None}
+    return Simulation.of("secagg", _parties(case.users), case.entries, seed=0, faults=faults, **chosen)
+
+
+def run(case: Case, apart: bool = False) -> tuple[Cost, Outcome]:
+    """Runs the first round of a federation, and raises AssertionError unless the average is exactly right.
+
+    `apart` lets the server and some clients share nothing with the others; the client's cost is then the mean of these.
+    """
+    updates, simulation = _updates(case), simulated(case)
+    alone_ = _parties(case.users)[:APART] if apart else _parties(case.users)
+    if apart:
+        for party in (*alone_, SERVER):
+            # What a pickled agreement comes back as has terms and a roster of its own.
+            own = pickle.loads(pickle.dumps(simulation.agreement))  # noqa: S301 (our own bytes)
+            seat = simulation.seats[party]
+            assert isinstance(seat, RealSeat)
+            simulation.seats[party] = RealSeat(own, seat.identity)
+    with patch.object(simulator, "Played", Metered):
         start = time.process_time()
-        outcome = group.average(updates)
+        outcome = simulation.average(updates)
         whole = time.process_time() - start
     _check(case, outcome, updates)
-    assert isinstance(group.last, Metered)
-    spent, traffic, finished = group.last.spent, outcome.traffic, list(outcome.average)
+    assert isinstance(simulation.last, Metered)
+    spent, traffic, finished = simulation.last.spent, outcome.traffic, list(outcome.average)
+    terms: Any = simulation.agreement.terms
     cost = Cost(
         whole=whole,
-        client=mean(spent[party] for party in finished),
+        client=mean(spent[party] for party in finished if party in alone_),
         server=spent[SERVER],
         sent=mean(traffic.sent[party].total() for party in finished),
         fixed_sent=mean(traffic.sent[party]["protocol"] for party in finished),
         fixed_received=mean(traffic.received[party]["protocol"] for party in finished),
         contributors=len(outcome.contributors),
-        threshold=group.config.threshold,
+        threshold=terms.threshold,
     )
     return cost, outcome
 
@@ -181,14 +215,15 @@ def _check(case: Case, outcome: Outcome, updates: dict[Party, Update]) -> None:
     assert len(outcome.average) == staying, f"{case}: {len(outcome.average)} clients finished instead of {staying}"
 
 
-def _rows_of(case: Case, costs: Sequence[Cost]) -> Iterator[Row]:
+def _rows_of(case: Case, costs: Sequence[Cost], single: Cost) -> Iterator[Row]:
     one = costs[0]  # sizes are the same in every run, for the seed is
     rounds = "one round" if len(costs) == 1 else f"median of {len(costs)} rounds"
     note = f"{rounds}; threshold {one.threshold}; {one.contributors:,} of {case.users:,} summed, all in one process"
     who = "mean of the clients that did not drop out"
+    apart = "shares nothing with the other parties of the process"
     yield alone(f"whole round, {case}", median(cost.whole for cost in costs), "s", note)
-    yield alone(f"one client, {case}", median(cost.client for cost in costs) * 1e3, "ms", who)
-    yield alone(f"the server, {case}", median(cost.server for cost in costs), "s", note)
+    yield alone(f"one client, {case}", single.client * 1e3, "ms", f"mean of up to {APART} clients; each {apart}")
+    yield alone(f"the server, {case}", single.server, "s", apart)
     yield alone(f"bytes a client sends, {case}", one.sent / case.entries, "B/param", who)
     fixed = f"{one.fixed_sent:,.0f} sent, {one.fixed_received:,.0f} received; {who}"
     yield alone(f"bytes beside the vectors, {case}", (one.fixed_sent + one.fixed_received) / 1e3, "kB", fixed)
@@ -202,14 +237,21 @@ def _growth(sparse: Case, wide: Case, costs: dict[Case, list[Cost]]) -> Row:
     return alone(name, growth, "x", f"whole rounds, {after / before:.3g} times the CPU time")
 
 
-def _peak_bytes(case: Case) -> int:
-    """Returns the most memory in use during a round beyond what was before, its check and its outcome counted in."""
-    tracemalloc.start()
-    try:
-        run(case)
-        return tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+def _memory(case: Case, most: int | None) -> Row:
+    """Returns the most memory that a process takes to run a round."""
+    given = f"Case({case.users}, {case.entries}, {case.neighbours!r}, {case.threshold!r})"
+    code = (
+        "import resource\n"
+        "from benchmarks.secagg import Case, run\n"
+        f"run({given})\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)  # noqa: S603
+    megabytes = int(done.stdout) / 1e3
+    vectors = case.users * case.entries * BITS / 8e6
+    note = f"resident memory of a process of its own, everything in it; the masked vectors alone are {vectors:,.0f} MB"
+    target, met = (None, None) if most is None else (f"below {most:,} MB", megabytes < most)
+    return Row(f"memory of a whole round, {case}", megabytes, None, "MB", None, target, met, note)
 
 
 # --- the server's last step, against Flower's ------------------------------------------------------------------------
@@ -235,9 +277,10 @@ class Masked:
         return cls([noise[place : place + entries] for place in range(stay)], seeds[0], pairwise)
 
 
-def _unmasking(users: int, entries: int, repeats: int) -> Row:
-    masked, name = Masked.by(users, entries), f"the server's sum and unmask, N = {users} complete, d = {entries:,}"
-    ours = _ours(masked)
+def _unmasking(users: int, entries: int, bits: int, repeats: int, target: float | None) -> Row:
+    name = f"the server's sum and unmask, {bits} bits, N = {users} complete, d = {entries:,}"
+    masked = Masked.by(users, entries)
+    ours = _ours(masked, bits)
     try:
         theirs = _theirs(masked)
     except MissingExtra as missing:
@@ -246,12 +289,12 @@ def _unmasking(users: int, entries: int, repeats: int) -> Row:
         f"{len(masked.pairwise)} dropped out; seeds known beforehand; Flower's server would also expand "
         "the masks between those who dropped out"
     )
-    return timed(name, side_by_side(ours, theirs, repeats), note=note)
+    return timed(name, side_by_side(ours, theirs, repeats), target, note)
 
 
-def _ours(masked: Masked) -> Work:
+def _ours(masked: Masked, bits: int) -> Work:
     """Returns what our server does from the bytes of the vectors to their sum."""
-    ring = FixedPoint(BITS, CLIP, len(masked.own) + len(masked.pairwise), len(masked.vectors[0]))
+    ring = FixedPoint(bits, CLIP, len(masked.own) + len(masked.pairwise), len(masked.vectors[0]))
     plain = [ring.encode(Update(vector, 1.0)) for vector in masked.vectors]
     expected = np.add.reduce(plain, dtype=ring.dtype)
     # All masks are put on one vector, instead of some on each: they come off the sum all the same.

@@ -12,7 +12,7 @@ from tacit.designs import graphs
 from tacit.drivers.faults import Fault
 from tacit.drivers.simulator import Simulation
 from tacit.protocols import cesar
-from tacit.protocols.shapes.neighbourhood import drawn_entries, mixed
+from tacit.protocols.shapes.neighbourhood import drawn_entries
 from tacit.vectors import indices
 from tacit.vectors.fixedpoint import FixedPoint
 from tacit.vectors.sparsify import beta, topk_mask
@@ -61,13 +61,15 @@ def d_psgd(graph, masks, s, heard=None):
     for k, party in enumerate(PARTIES):
         view = [i for i in sorted(graph[k]) if heard is None or PARTIES[i] in heard[party]]
         shared = np.sum([masks[i] for i in view], axis=0) if view else np.zeros(D, dtype=int)
-        total, weights = ring.zeros(D), np.zeros(D)
+        total, rest = ring.zeros(D), np.ones(D)
+        weights = {i: 1.0 / (1 + max(graph.degree(i), graph.degree(k))) for i in view}
         for i in view:
             kept = masks[i] & (shared >= s + 1)
-            weight = 1.0 / (1 + max(graph.degree(i), graph.degree(k)))
-            total[kept] += ring.values(VECTORS[PARTIES[i]], weight)[kept]
-            weights[kept] += weight
-        averages[party] = mixed(VECTORS[party], ring.floats(total), weights)
+            total[kept] += ring.values(VECTORS[PARTIES[i]], weights[i])[kept]
+        for weight in sorted(set(weights.values())):
+            alike = [masks[i] & (shared >= s + 1) for i in view if weights[i] == weight]
+            rest -= weight * np.sum(alike, axis=0)
+        averages[party] = VECTORS[party] * rest + ring.floats(total)
     return averages
 
 

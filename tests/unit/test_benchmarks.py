@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SUITES = ("masks", "shamir", "secagg", "indices", "groups", "cesar")
+SUITES = ("masks", "shamir", "sealing", "secagg", "indices", "groups", "cesar", "audit")
 COUNTED = {"groups"}
 """Suites that count instead of measuring, so that their targets hold at small sizes too."""
 

@@ -208,7 +208,7 @@ class Replay:
         how, meaning = self.view.how[token], self.view.world.meaning(token)
         if isinstance(how, OwnSecret):
             if how.round == 0:
-                return self.keys(how.party).channel_secret
+                return Secret(self.transcripts[0].holdings[how.party].identity[1])
             return Secret(self.transcripts[how.round - 1].holdings[how.party].secrets[how.number - 1])
         if isinstance(how, FromKeys) and isinstance(meaning, Agreed):
             context = self.here(meaning.context)

@@ -17,7 +17,7 @@ N = TypeVar("N", bound=Message)
 S = TypeVar("S")
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Send:
     """Effect: hand a message to the courier."""
 
@@ -29,7 +29,7 @@ class Send:
         yield self
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Arrived:
     """What a wait ended with: the messages that came, and why each of the others did not."""
 
@@ -39,7 +39,7 @@ class Arrived:
     """More about some of the missing, in words."""
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Wait:
     """Effect: wait for a message of one of the kinds from each sender, until all came, are gone, or time is up."""
 

@@ -159,6 +159,8 @@ class Codec:
 
 def size_by_class(message: Message, envelope_bytes: int) -> tuple[int, int, int]:
     """Splits the bytes of one envelope into those of protocol, parameters and metadata."""
+    if not message.parameters and not message.metadata:
+        return envelope_bytes, 0, 0
     parameters = sum(_length(getattr(message, name)) for name in message.parameters)
     metadata = sum(_length(getattr(message, name)) for name in message.metadata)
     return envelope_bytes - parameters - metadata, parameters, metadata

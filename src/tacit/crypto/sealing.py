@@ -3,9 +3,9 @@
 A party that is rebuilt after a crash says its messages again. If it is rebuilt wrongly it may say others, and under a
 counter or a repeated stream AES-GCM would then meet one key and nonce with two plaintexts, which gives both away. Here
 the nonce is a pseudorandom function of context and plaintext, so the same ones give the same bytes, and others another
-nonce (two of them collide with probability 2^-96). This is the construction of SIV (Rogaway and Shrimpton 2006),
-as in AES-GCM-SIV: a universal hash of what is sealed, here GMAC under a key of its own, goes through a pseudorandom
-function, here keyed BLAKE2b, and is the nonce of AES-256-GCM.
+nonce (two of them collide with probability 2^-96). This is the construction of SIV (Rogaway and Shrimpton 2006): the
+nonce of AES-256-GCM is keyed BLAKE2b of context and plaintext. Of a long plaintext it is that of a universal hash of
+it, as in AES-GCM-SIV, here GMAC under a key of its own, which is much faster and no less of a pseudorandom function.
 
 Measured (`python -m benchmarks sealing`), against AES-GCM under a nonce from elsewhere: a long message takes about 1.4
 times as long this way, 5 times with SHA-256 in the place of GMAC, and 16 times in the library's own AES-GCM-SIV.
@@ -22,6 +22,8 @@ from cryptography.hazmat.primitives.ciphers.modes import GCM
 from tacit.core.errors import WireError
 
 NONCE_BYTES, TAG_BYTES = 12, 16
+SHORT = 4096
+"""Plaintexts up to here are hashed as they are."""
 
 
 class Sealing:
@@ -35,13 +37,18 @@ class Sealing:
 
     def nonce(self, plaintext: bytes | memoryview, context: bytes) -> bytes:
         """Returns the nonce under which the plaintext is sealed in its context."""
+        # The lengths in front keep what would join to the same bytes apart, and short plaintexts from long ones.
+        lengths = len(context).to_bytes(8) + len(plaintext).to_bytes(8)
+        stands = plaintext if len(plaintext) <= SHORT else self._hashed(plaintext)
+        joined = b"".join((lengths, context, stands))
+        return hashlib.blake2b(joined, key=self._nonce_key, digest_size=NONCE_BYTES).digest()
+
+    def _hashed(self, plaintext: bytes | memoryview) -> bytes:
         # GMAC is AES-GCM that only authenticates. Its nonce can stay the same, because nobody sees the tag.
         hashing = Cipher(self._hash_key, GCM(bytes(NONCE_BYTES))).encryptor()
-        # The length in front keeps contexts and plaintexts apart that would join to the same bytes.
-        hashing.authenticate_additional_data(len(context).to_bytes(8) + context)
         hashing.authenticate_additional_data(plaintext)
         hashing.finalize()
-        return hashlib.blake2b(hashing.tag, key=self._nonce_key, digest_size=NONCE_BYTES).digest()
+        return hashing.tag
 
     def seal(self, plaintext: bytes | memoryview, context: bytes) -> bytes:
         """Returns nonce, ciphertext and tag."""

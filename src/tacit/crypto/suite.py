@@ -9,7 +9,7 @@ from tacit.core.entropy import RecordingEntropy, SeededEntropy
 from tacit.core.link import framed
 from tacit.core.suite import KeyPair, Party, Ring, Secret, Suite, Vector
 from tacit.crypto import masks, shares
-from tacit.crypto.keys import Keys, derived, exchanged
+from tacit.crypto.keys import Keys, exchanged, expanded, extracted
 from tacit.crypto.sealing import Sealing
 
 
@@ -54,7 +54,7 @@ class RealSuite(Suite):
     def agree(self, secret: Secret, public: bytes, label: str, context: bytes) -> Secret:
         """Returns HKDF of the X25519 shared secret, bound to the label, the context and both public halves."""
         private, own = self._load(secret)
-        return derived(exchanged(private, public), label, context, own, public)
+        return expanded(extracted(exchanged(private, public)), label, context, own, public)
 
     def pairwise(self, peer: Party, label: str, context: bytes) -> Secret:
         """Returns HKDF of the X25519 secret that our identity shares with the peer's."""

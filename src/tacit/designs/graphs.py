@@ -253,14 +253,15 @@ def connection_problems(graph: nx.Graph) -> list[str]:
     ]
 
 
-def metropolis_weight(graph: nx.Graph, i: int, j: int) -> float:
-    """Returns the Metropolis-Hastings weight of two neighbours; 1/(δ + 1) in a regular graph of degree δ."""
-    return 1.0 / (1 + max(len(graph[i]), len(graph[j])))
+def metropolis_weight(degree: int, other: int) -> float:
+    """Returns the Metropolis-Hastings weight of neighbours by their degrees; 1/(δ + 1) if both are δ."""
+    return 1.0 / (1 + max(degree, other))
 
 
 def metropolis(graph: nx.Graph) -> dict[tuple[int, int], float]:
     """Returns all Metropolis-Hastings weights: symmetric, and with each node's rest on itself doubly stochastic."""
-    return {edge: metropolis_weight(graph, i, j) for i, j in graph.edges for edge in ((i, j), (j, i))}
+    weights = {(i, j): metropolis_weight(len(graph[i]), len(graph[j])) for i, j in graph.edges}
+    return {edge: weight for (i, j), weight in weights.items() for edge in ((i, j), (j, i))}
 
 
 def column_stochastic(graph: nx.DiGraph, self_weights: Sequence[float] | None = None) -> dict[tuple[int, int], float]:

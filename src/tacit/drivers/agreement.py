@@ -75,7 +75,14 @@ class Agreement:
     def ring(self, bits: int | None = None) -> FixedPoint:
         """Returns a ring for the vectors; of more bits than were agreed for those who look for rounding errors."""
         settings, terms = self.settings, self.terms
-        return FixedPoint(bits or settings.bits, terms.span, terms.summands, self.entries, settings.max_weight)
+        size = bits or settings.bits
+        if size not in self._rings:
+            self._rings[size] = FixedPoint(size, terms.span, terms.summands, self.entries, settings.max_weight)
+        return self._rings[size].fresh()
+
+    @cached_property
+    def _rings(self) -> dict[int, FixedPoint]:
+        return {}
 
     @cached_property
     def _codecs(self) -> dict[int, Codec]:

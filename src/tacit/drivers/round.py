@@ -54,7 +54,7 @@ class Begun:
         return f"Begun({self.number})"
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Heard:
     """This came in and counts; None if it is that time was up."""
 
@@ -64,7 +64,7 @@ class Heard:
         return "Heard(deadline)" if self.data is None else f"Heard({len(self.data)} bytes)"
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Saved:
     """This is the state from here on."""
 

@@ -144,7 +144,7 @@ def round_seed(seed: int | None, party: Party, number: int) -> bytes:
 # --- one round -----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Arrival:
     """A copy of a message that reaches its receiver, and where it was bent on the way."""
 
@@ -157,7 +157,7 @@ class Arrival:
         return self.post.data if self.bent is None else flipped(self.post.data, self.bent)
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Deadline:
     """The end of a wait, by its number."""
 
@@ -209,9 +209,10 @@ class Played:
                 self.clock, _, party, event = heapq.heappop(self._events)
                 self._happen(party, event)
         finally:
-            for party, round_ in self.rounds.items():
-                self.endings.setdefault(party, round_.ending)
+            for round_ in self.rounds.values():
                 round_.close()
+            # In the order of the roster, whoever ended first.
+            self.endings = {party: self.endings.get(party) or each.ending for party, each in self.rounds.items()}
             if self.transcript is not None:
                 self.transcript.holdings = {
                     party: _holdings(seat, self.rounds[party])
@@ -238,9 +239,14 @@ class Played:
         seat, round_ = self.seats[party], self.rounds[party]
         before = Before(seat.state, round_.effects, round_.waits, event)
         if isinstance(event, Arrival):
-            self._perform(party, seat.deliver(event.data, self.clock), before)
+            self._perform(party, seat.deliver(self._carried(event), self.clock), before)
         elif isinstance(event, Deadline) and event.wait == round_.waits:
             self._perform(party, seat.expire(self.clock), before)
+
+    @staticmethod
+    def _carried(arrival: Arrival) -> bytes:
+        """Returns the bytes that arrive. They are sealed only now, so that there are never many at once."""
+        return arrival.data
 
     # --- what parties do -------------------------------------------------------------------------------------------
 
@@ -349,7 +355,7 @@ class Played:
         heapq.heappush(self._events, (self.clock + delay, self._scheduled, party, event))
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Before:
     """How a party stood before a call."""
 

@@ -29,6 +29,7 @@ from tacit.protocols.shapes.neighbourhood import (
     GraphSettings,
     GraphTerms,
     Neighbourhood,
+    add_at,
     mixed,
     own_entries,
     told_entries,
@@ -55,20 +56,18 @@ async def node(link: Link, update: Update, terms: GraphTerms, suite: Suite, stat
     for k, party in zip(at.view, at.names, strict=True):
         await link.send(party, Model(selection, memoryview(ring.pack(encoded[at.weight(k)]))))
 
-    total, weights = ring.zeros(entries), np.zeros(entries)
-    contributors = [at.me]
+    total, heard = ring.zeros(entries), {}
     for party, model in (await link.gather(Model, at.names, at_least=0)).items():
         try:
-            theirs = np.flatnonzero(told_entries(suite, terms, model.selection, entries))
-            part = ring.unpack(model.vector, len(theirs))
+            theirs = told_entries(suite, terms, model.selection, entries)
+            part = ring.unpack(model.vector, int(np.count_nonzero(theirs)))
         except WireError:
             link.exclude(party, Drop.MALFORMED)
             continue
-        k = link.parties.place(party)
-        total[theirs] += part
-        weights[theirs] += at.weight(k)
-        contributors.append(k)
-    return Average(mixed(update.vector, ring.floats(total), weights), link.parties.named(sorted(contributors)))
+        add_at(total, theirs, part)
+        heard[link.parties.place(party)] = theirs
+    average = mixed(at, update.vector, ring.floats(total), heard)
+    return Average(average, link.parties.named(sorted((at.me, *heard))))
 
 
 GOSSIP = Protocol(

@@ -6,6 +6,7 @@ itself, cut into limbs that cannot overflow either. Both are masked alike, so no
 """
 
 from collections.abc import Mapping
+from copy import copy
 from math import isfinite, nextafter
 from numbers import Real
 from typing import Any
@@ -62,6 +63,12 @@ class FixedPoint(Ring):
         self._signed = np.dtype(f"i{self.bits // 8}")
         self._wire = self.dtype.newbyteorder("<")
 
+    def fresh(self) -> "FixedPoint":
+        """Returns the same ring, with nothing cut off yet."""
+        ring = copy(self)
+        ring.clipped, ring.largest = 0, 0.0
+        return ring
+
     @property
     def resolution(self) -> float:
         """The step between neighbouring values; an entry of full weight is off by at most half of it."""
@@ -112,10 +119,10 @@ class FixedPoint(Ring):
 
     def limited(self, vector: Vector, clip: float) -> Vector:
         """Returns a vector cut off at the clip, and counts what was cut off; for those that encode it several times."""
+        if vector.max(initial=0.0) <= clip and vector.min(initial=0.0) >= -clip:
+            return vector
         magnitudes = np.abs(vector)
         beyond = int(np.count_nonzero(magnitudes > clip))
-        if not beyond:
-            return vector
         self.clipped, self.largest = self.clipped + beyond, max(self.largest, float(magnitudes.max()))
         return np.clip(vector, -clip, clip)
 
@@ -216,7 +223,8 @@ class FixedPoint(Ring):
         size, expected = memoryview(data).nbytes, (self.length if length is None else length) * self.dtype.itemsize
         if size != expected:
             raise WireError(f"an encoded vector takes {expected} bytes, not {size}")
-        vector = np.frombuffer(data, dtype=self._wire).astype(self.dtype, copy=False)
+        # The view makes the type the machine's own also where it is by coincidence: NumPy is slow on others.
+        vector = np.frombuffer(data, dtype=self._wire).astype(self.dtype, copy=False).view(self.dtype)
         vector.flags.writeable = False
         return vector
 

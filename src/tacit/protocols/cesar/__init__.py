@@ -65,7 +65,7 @@ async def node(link: Link, update: Update, terms: CesarTerms, suite: Suite, stat
         if not receiving.done:
             await receiving.collect(attempt)
 
-    average = mixed(vector, suite.ring.floats(receiving.total), receiving.weights)
+    average = mixed(at, vector, suite.ring.floats(receiving.total), receiving.heard)
     return Average(average, link.parties.named(sorted((at.me, *receiving.heard))))
 
 

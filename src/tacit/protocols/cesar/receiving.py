@@ -5,8 +5,8 @@ import numpy as np
 from tacit.core.errors import Drop, WireError
 from tacit.core.link import Link
 from tacit.core.suite import Party, Secret, Suite, Vector
-from tacit.protocols.cesar.terms import ATTEMPTS, CesarTerms, Masked, Release, Selection, Turn, counts
-from tacit.protocols.shapes.neighbourhood import Neighbourhood, told_entries
+from tacit.protocols.cesar.terms import ATTEMPTS, CesarTerms, Masked, Release, Selection, Turn
+from tacit.protocols.shapes.neighbourhood import Neighbourhood, counts, told_entries
 from tacit.vectors import indices
 from tacit.vectors.indices import Mask, Positions
 
@@ -18,12 +18,16 @@ class Receiving:
         self.link, self.suite, self.terms, self.at, self.entries = link, suite, terms, at, entries
         self.selections: dict[int, bytes] = {}
         self.masks: dict[int, Mask] = {}
-        self.kept: dict[int, Positions] = {}
+        self.kept: dict[int, Mask] = {}
+        """What each of them sends: the entries that enough others share too,"""
+        self.places: dict[int, Positions] = {}
+        """and where these are."""
         self.delivered: dict[int, Vector] = {}
         self.listening = list(at.view)
         self.complete = self.done = False
-        self.heard: tuple[int, ...] = ()
-        self.total, self.weights = suite.ring.zeros(entries), np.zeros(entries)
+        self.heard: dict[int, Mask] = {}
+        """What was received of whom, in the end."""
+        self.total = suite.ring.zeros(entries)
 
     def prestep(self, received: dict[Party, Selection]) -> None:
         """Takes in what the neighbours selected."""
@@ -63,14 +67,15 @@ class Receiving:
                 self.unmask({place(party): Secret(message.seed) for party, message in released.items()})
             self.done = True
             return
-        enough = counts(self.masks) > masking
-        self.kept = {i: np.flatnonzero(mask & enough) for i, mask in self.masks.items()}
+        enough = counts(self.masks.values()) > masking
+        self.kept = {i: mask & enough for i, mask in self.masks.items()}
+        self.places = {i: np.flatnonzero(mask) for i, mask in self.kept.items()}
         received = await self.link.gather(Masked, members, 0, step=attempt, patience=4**attempt)
         self.delivered = {}
         for party, message in received.items():
             i = place(party)
             try:
-                self.delivered[i] = self.suite.ring.unpack(message.vector, len(self.kept[i]))
+                self.delivered[i] = self.suite.ring.unpack(message.vector, len(self.places[i]))
             except WireError:
                 self.link.exclude(party, Drop.MALFORMED)
         self.complete = len(self.delivered) == len(members)
@@ -81,8 +86,7 @@ class Receiving:
     def unmask(self, seeds: dict[int, Secret]) -> None:
         """Takes the self masks off and adds up; the pairwise masks cancel in the sum."""
         for i, seed in seeds.items():
-            w = self.delivered[i].astype(self.total.dtype)  # a copy, of the ring's own type: another is summed slowly
+            w = self.delivered[i].copy()
             self.suite.mask(w, minus=[seed])
-            np.add.at(self.total, self.kept[i], w)
-            np.add.at(self.weights, self.kept[i], self.at.weight(i))
-        self.heard = tuple(seeds)
+            np.add.at(self.total, self.places[i], w)
+        self.heard = self.kept

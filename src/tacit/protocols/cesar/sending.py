@@ -6,8 +6,8 @@ import numpy as np
 
 from tacit.core.link import Link
 from tacit.core.suite import Party, Secret, Suite, Vector
-from tacit.protocols.cesar.terms import MASK, CesarTerms, Masked, Release, Turn, counts
-from tacit.protocols.shapes.neighbourhood import Neighbourhood, told_entries
+from tacit.protocols.cesar.terms import MASK, CesarTerms, Masked, Release, Turn
+from tacit.protocols.shapes.neighbourhood import Neighbourhood, counts, told_entries
 from tacit.vectors import indices
 from tacit.vectors.indices import Mask
 
@@ -45,7 +45,7 @@ class Sending:
         """Returns w_{k←i} for the members of a turn (Algorithm 3, with s of Section 3.4.2)."""
         i, ring = self.at.me, self.suite.ring
         covers = self.overlaps(turn)
-        kept = counts(covers) >= self.terms.settings.masking
+        kept = counts(covers.values()) >= self.terms.settings.masking
         weight = self.at.weight(k)
         if weight not in self.encoded:
             self.encoded[weight] = ring.values(self.values, weight)

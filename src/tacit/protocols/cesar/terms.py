@@ -1,18 +1,14 @@
 """The settings and messages of `cesar`, and what senders and receivers compute alike."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
 from tacit.core.errors import ConfigError
 from tacit.core.messages import Message
 from tacit.core.suite import Parties
 from tacit.protocols.shapes.neighbourhood import GraphSettings, GraphTerms
-from tacit.vectors.indices import Mask
 
 ATTEMPTS = 3
 """How often a receiver may ask: once, and again after each time that somebody did not deliver."""
@@ -94,12 +90,3 @@ class CesarTerms(GraphTerms):
         if kind is Masked:
             return range(1, ATTEMPTS + 1)
         return range(2, ATTEMPTS + 2) if kind is Release else range(1)
-
-
-def counts(masks: Mapping[int, Mask]) -> NDArray[np.unsignedinteger]:
-    """Returns how many of some sets each entry is in."""
-    first, *others = masks.values()
-    total = first.astype(np.min_scalar_type(len(masks)))
-    for mask in others:
-        total += mask.view(np.uint8)  # a bool would be cast, at several times the cost of the sum
-    return total

@@ -1,7 +1,7 @@
 """Neighbours in a graph, without a server: who hears whom, with what weight, and which entries they share."""
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, ClassVar
 
@@ -62,6 +62,10 @@ class GraphTerms(Terms):
 
     settings: GraphSettings
     graph: nx.Graph
+    degrees: tuple[int, ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "degrees", tuple(len(self.graph[i]) for i in range(len(self.parties))))
 
     @property
     def summands(self) -> int:
@@ -87,8 +91,8 @@ class GraphTerms(Terms):
         return sorted(self.graph[i])
 
     def weight(self, i: int, k: int) -> float:
-        """Returns the weight p_ik = p_ki of two neighbours."""
-        return graphs.metropolis_weight(self.graph, i, k)
+        """Returns the weight p_ik = p_ki of two neighbours, by Metropolis and Hastings."""
+        return graphs.metropolis_weight(self.degrees[i], self.degrees[k])
 
 
 class Neighbourhood:
@@ -144,6 +148,32 @@ def drawn_entries(
     return mask
 
 
-def mixed(own: Vector, heard: Vector, weights: Vector) -> Vector:
-    """Returns own + Σ p_k (v_k − own), from Σ p_k v_k and Σ p_k at each entry."""
-    return own * (1.0 - weights) + heard
+def counts(masks: Collection[Mask]) -> NDArray[np.unsignedinteger]:
+    """Returns how many of some sets each entry is in."""
+    first, *others = masks
+    total = first.astype(np.min_scalar_type(len(masks)))
+    for mask in others:
+        total += mask.view(np.uint8)  # a bool would be cast, at several times the cost of the sum
+    return total
+
+
+def add_at(total: Vector, mask: Mask, part: Vector) -> None:
+    """Adds, in place, what was received of some entries to what there is of all."""
+    if mask.all():
+        total += part
+    else:
+        # What was received lies anywhere in memory, and NumPy adds slowly from there; a copy is in line.
+        np.add.at(total, np.flatnonzero(mask), part.copy())
+
+
+def mixed(at: Neighbourhood, own: Vector, heard: Vector, shared: Mapping[int, Mask]) -> Vector:
+    """Returns own + Σ p_k (v_k − own), from Σ p_k v_k and, for each k that was heard, the entries that it shared."""
+    kept = np.ones(len(own))
+    alike: dict[float, list[Mask]] = {}
+    for k, mask in shared.items():
+        alike.setdefault(at.weight(k), []).append(mask)
+    for weight, masks in sorted(alike.items()):
+        kept -= weight * counts(masks)
+    kept = kept * own  # not in place, for symbols have another type
+    kept += heard
+    return kept
