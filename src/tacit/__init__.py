@@ -15,7 +15,6 @@ from tacit.core.errors import (
     TransportError,
     WireError,
 )
-from tacit.core.suite import Update
 from tacit.drivers.faults import Fault
 
 __all__ = [
@@ -32,7 +31,6 @@ __all__ = [
     "Report",
     "TacitError",
     "TransportError",
-    "Update",
     "WireError",
     "aggregate",
     "audit",

@@ -14,7 +14,7 @@ import tacit
 from tacit.audit.symbolic.forms import Form
 from tacit.audit.symbolic.simulation import SymbolicSimulation
 from tacit.audit.views import View
-from tacit.core.suite import SERVER
+from tacit.core.suite import SERVER, Update
 from tacit.drivers.faults import Fault
 from tacit.drivers.simulator import Simulation
 
@@ -159,7 +159,7 @@ def test_symbolic_and_real_runs_exchange_the_same_messages():
             outcome = SymbolicSimulation.of("secagg", PARTIES, 2, bits=64).average_unknowns()
         else:
             simulation = Simulation.of("secagg", PARTIES, 2, seed=0, record=True, bits=64)
-            outcome = simulation.average({party: tacit.Update(np.array([0.5, 1.0])) for party in PARTIES})
+            outcome = simulation.average({party: Update(np.array([0.5, 1.0])) for party in PARTIES})
         anywhere = [msgspec.structs.replace(passed.envelope.address, session=b"") for passed in outcome.transcript]
         sizes = [(passed.time, len(passed.envelope.sealed)) for passed in outcome.transcript]
         return list(zip(anywhere, sizes, strict=True))

@@ -8,9 +8,10 @@ import pytest
 import tacit
 from tacit import protocols
 from tacit.core.outcome import Average
+from tacit.core.suite import Update
 from tacit.designs import graphs
 from tacit.drivers.simulator import Simulation
-from tacit.protocols.gossip import GOSSIP, Model
+from tacit.protocols.gossip import GOSSIP, SharedEntries
 
 # --- onlookers -----------------------------------------------------------------------------------------------------
 
@@ -111,7 +112,7 @@ def test_a_recipe_for_some_entries_wants_vectors_of_the_same_length():
     report = tacit.audit("gossip", parties=3, coalition=["p0"], share=0.5, entries=8)
     names = ("p0", "p1", "p2")
     real = Simulation.of("gossip", names, 9, share=0.5, record=True, seed=0)
-    transcript = real.average({name: tacit.Update(np.zeros(9)) for name in names}).transcript
+    transcript = real.average({name: Update(np.zeros(9)) for name in names}).transcript
     with pytest.raises(tacit.ConfigError, match="8 entries"):
         report.exposed["p1"].recover(transcript)
 
@@ -139,8 +140,8 @@ def crooked(change):
         ring = suite.ring
         for party in link.parties:
             if party != link.me:
-                await link.send(party, Model(b"", memoryview(ring.pack(ring.values(change(update.vector))))))
-        await link.gather(Model, [party for party in link.parties if party != link.me], at_least=0)
+                await link.send(party, SharedEntries(b"", memoryview(ring.pack(ring.values(change(update.vector))))))
+        await link.gather(SharedEntries, [party for party in link.parties if party != link.me], at_least=0)
         return Average(update.vector, link.parties)
 
     return replace(GOSSIP, name="crooked", party=node)

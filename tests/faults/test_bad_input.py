@@ -9,6 +9,7 @@ import pytest
 
 import tacit
 from tacit.core.errors import ConfigError
+from tacit.core.suite import Update
 from tacit.designs import Batches, Partition, Random
 from tacit.drivers.faults import Fault
 from tacit.drivers.simulator import Played, Simulation
@@ -460,7 +461,7 @@ def test_what_was_cut_off_is_counted_round_by_round():
     for vector in ([2.0, 0.0], [2.0, 2.0], [0.0, 0.0]):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", tacit.ClippedWarning)
-            out = federation.average({"p0": tacit.Update(np.array(vector)), "p1": tacit.Update(np.zeros(2))})
+            out = federation.average({"p0": Update(np.array(vector)), "p1": Update(np.zeros(2))})
         counts.append(out.clipped)
     assert counts == [{"p0": 1}, {"p0": 2}, {}]
 

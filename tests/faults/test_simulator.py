@@ -9,13 +9,12 @@ from functools import cache
 import numpy as np
 import pytest
 
-import tacit
 from tacit.core.entropy import SeededEntropy
 from tacit.core.errors import ConfigError, Drop, NotEnough, PeerFault, TacitError
 from tacit.core.messages import Message
 from tacit.core.outcome import Average
 from tacit.core.protocol import Protocol, Settings, Terms
-from tacit.core.suite import SERVER, Parties
+from tacit.core.suite import SERVER, Parties, Update
 from tacit.drivers.faults import LATENCY, PHASE, Fault, arrivals, dropouts, flipped
 from tacit.drivers.simulator import Simulation
 from tacit.protocols import REGISTRY
@@ -32,7 +31,7 @@ def played(protocol, faults=(), parties=PARTIES, **options):
         options = {"masked": True, "group_size": None, **options}
     federation = Simulation.of(protocol, parties, 3, faults=faults, record=True, seed=0, **options)
     rng = np.random.default_rng(1)
-    updates = {party: tacit.Update(rng.normal(size=3)) for party in parties}
+    updates = {party: Update(rng.normal(size=3)) for party in parties}
     outcome = error = None
     try:
         outcome = federation.average(updates)
@@ -129,7 +128,7 @@ def alone(stand_in, **others):
     """Runs one party's coroutine, p0's, among parties that say nothing unless told otherwise."""
     terms = TalkSettings().bind(Parties(("p0", "p1", "p2")))
     talking = Simulation.on(TALK, terms, 3, seed=0, record=True, stand_ins={"p0": stand_in, **others})
-    outcome = talking.average({party: tacit.Update(np.zeros(3)) for party in terms.parties})
+    outcome = talking.average({party: Update(np.zeros(3)) for party in terms.parties})
     return outcome, None, talking.last
 
 
@@ -396,7 +395,7 @@ def test_a_fault_hits_what_it_names_and_nothing_else():
 
 def test_a_fault_of_one_round_leaves_the_others_alone():
     federation = Simulation.of("fedavg", PARTIES, 1, faults=[Fault(action="crash", party="p2", round=2)], seed=0)
-    updates = {party: tacit.Update(np.ones(1)) for party in PARTIES}
+    updates = {party: Update(np.ones(1)) for party in PARTIES}
     assert [len(federation.average(updates).contributors) for _ in range(3)] == [5, 4, 5]
 
 

@@ -14,6 +14,7 @@ from tacit.core.errors import ConfigError, Drop, TacitError
 from tacit.core.suite import SERVER, Update
 from tacit.crypto.keys import Identity, Roster
 from tacit.drivers.agreement import Agreement, agree, first_difference, terms_for
+from tacit.drivers.faults import Fault
 from tacit.drivers.inbox import Discard
 from tacit.drivers.round import Greet
 from tacit.drivers.seat import RealSeat
@@ -65,13 +66,13 @@ def agreement(protocol, options, entries=3, nonce=b"n" * 16, members=None):
     return agree(entry, terms_for(entry, NAMES, {**options}), roster, entries, nonce)
 
 
-def mixed(protocol, ours, theirs, who="p1"):
+def mixed(protocol, ours, theirs, who="p1", faults=()):
     """Runs a round in which one party holds something else to be agreed; returns it as it was played."""
     people = identities()
     seats = {
         name: RealSeat(theirs if name == who else ours, people[name]) for name in REGISTRY[protocol].everyone(NAMES)
     }
-    simulation = Simulation(ours, seats, seed=0, record=True)
+    simulation = Simulation(ours, seats, 0, faults, record=True)
     try:
         simulation.average({name: Update(np.ones(3)) for name in NAMES})
     except TacitError as error:
@@ -119,6 +120,17 @@ def test_whoever_disagrees_is_left_out_and_the_others_go_on():
     assert set(played.endings["p0"].contributors) == set(NAMES) - {"p1"}
     assert str(played.endings["p1"].error) == "server: disagrees (threshold is 4 at server and 5 here)"
     assert max(phase.seconds for phase in played.endings[SERVER].phases) < 10, "nobody waited for a deadline"
+
+
+@pytest.mark.parametrize("step", range(8))
+@pytest.mark.parametrize("party", ["p0", "p1", SERVER])
+def test_a_party_that_was_greeted_can_be_cut_off_like_any_other(party, step):
+    ours, theirs = agreement("secagg", {"threshold": 4}), agreement("secagg", {"threshold": 5})
+    cut = Fault(action="restart", party=party, step=step, seconds=1.0)
+    played, error = mixed("secagg", ours, theirs, faults=[cut])
+    assert error is None
+    assert set(played.endings["p0"].contributors) == set(NAMES) - {"p1"}
+    assert "threshold is 4 at server and 5 here" in str(played.endings["p1"].error)
 
 
 def test_where_nobody_can_be_spared_the_error_names_the_setting():

@@ -5,7 +5,7 @@ import pytest
 
 import tacit
 from tacit.api import federation as facade
-from tacit.core.suite import SERVER
+from tacit.core.suite import SERVER, Update
 from tacit.protocols import REGISTRY
 from tacit.protocols.secagg import user
 
@@ -62,6 +62,7 @@ WRONG = {
         [1, 2, 9, 1],
         "the weight of c is 9.* max_weight, which is 4",
     ),
+    "an update": ({name: Update(np.zeros(3), 1.0) for name in NAMES}, None, "a: give the model itself"),
     "too few": ({"a": np.zeros(3)}, None, "a model of each of a, b, c, d, and of nobody else"),
     "a stranger": (dict.fromkeys((*NAMES, "e"), np.zeros(3)), None, "of nobody else"),
     "weights of others": (dict.fromkeys(NAMES, np.zeros(3)), [1, 2], "exactly the parties"),

@@ -149,9 +149,11 @@ def test_terms_leave_nothing_open(protocol):
     assert all(terms.peers(party) for party in parties)
 
 
-def test_plain_settings_cannot_be_bound():
-    with pytest.raises(NotImplementedError):
-        Settings().bind(Parties(("a", "b")))
+def test_settings_of_their_own_are_bound_as_they_are():
+    terms = Settings(clip=3.0).bind(Parties(("a", "b")))
+    assert (terms.span, terms.summands, terms.peers("a")) == (3.0, 2, ("a", "b"))
+    with pytest.raises(ConfigError, match="at least 2 parties"):
+        Settings().bind(Parties(("a",)))
 
 
 def test_a_graph_is_drawn_once_and_settings_are_bound_once(monkeypatch):

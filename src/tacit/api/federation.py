@@ -174,6 +174,11 @@ def _is_numbers(value: Any) -> bool:
 def model_problems(models: Mapping[Party, Any], expected: Layout | None = None) -> list[str]:
     """Returns everything that keeps models from being averaged, with each other or as those before them."""
     found = [f"{party}: {problem}" for party, model in models.items() for problem in problems(model)]
+    found += [
+        f"{party}: give the model itself, and its weight in weights="
+        for party, model in models.items()
+        if isinstance(model, Update)
+    ]
     layouts: dict[Party, Layout] = {}
     for party, model in models.items():
         with contextlib.suppress(ConfigError):  # reported above

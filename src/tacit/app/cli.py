@@ -28,7 +28,7 @@ from tacit.core.errors import ConfigError, TacitError
 from tacit.protocols import REGISTRY, find
 
 DONE, FAILED, BAD_INPUT = 0, 1, 2
-STANDARD = demonstration.Settings()
+STANDARD = demonstration.DemoSettings()
 
 
 class Commands(TyperGroup):
@@ -146,7 +146,7 @@ def demo(
 ) -> None:
     """Learn to read digits together, with a server that sees everything and with one that sees only the sum."""
     del debug
-    settings = demonstration.Settings(parties, rounds, seed, tuple(crash or ()))
+    settings = demonstration.DemoSettings(parties, rounds, seed, tuple(crash or ()))
     settings.crashing()  # complains before a progress bar is drawn
     with progress_bar(MofNCompleteColumn()) as bar:
         job = bar.add_task("starting", total=len(demonstration.PROTOCOLS) * rounds + parties)

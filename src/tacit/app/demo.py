@@ -42,7 +42,7 @@ READ = 0.99
 
 
 @dataclass(frozen=True)
-class Settings:
+class DemoSettings:
     """What can be chosen about the demo."""
 
     parties: int = 9
@@ -94,7 +94,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Run:
+class DemoRun:
     """How one protocol did."""
 
     protocol: str
@@ -138,12 +138,12 @@ class Glimpse:
 
 
 @dataclass(frozen=True)
-class Report:
+class DemoReport:
     """All that the demo found out."""
 
     parties: int
     seed: int
-    runs: dict[str, Run]
+    runs: dict[str, DemoRun]
     alone: dict[Party, float]
     """Test accuracy of each party that learns as long, but by itself."""
     largest_difference: float
@@ -222,7 +222,7 @@ class Diary:
         return found
 
 
-def run(settings: Settings, tick: Callable[[str], None] = lambda _: None) -> Report:
+def run(settings: DemoSettings, tick: Callable[[str], None] = lambda _: None) -> DemoReport:
     """Runs the demo; `tick` is called after every round with what is being done."""
     crashing = settings.crashing()
     classroom = Classroom.of(settings.names, settings.seed)
@@ -234,7 +234,7 @@ def run(settings: Settings, tick: Callable[[str], None] = lambda _: None) -> Rep
         models[protocol], diaries[protocol] = Layout.of(model).flatten(model), diary
     alone = {party: by_itself(party, classroom, settings.rounds, tick) for party in settings.names}
     plain, blind = models[PLAIN], models[BLIND]
-    return Report(
+    return DemoReport(
         parties=settings.parties,
         seed=settings.seed,
         runs=runs,
@@ -247,7 +247,7 @@ def run(settings: Settings, tick: Callable[[str], None] = lambda _: None) -> Rep
 
 
 def together(
-    protocol: str, classroom: Classroom, settings: Settings, crashing: Sequence[Party], tick: Callable[[str], None]
+    protocol: str, classroom: Classroom, settings: DemoSettings, crashing: Sequence[Party], tick: Callable[[str], None]
 ) -> tuple[Model, Diary]:
     """Trains round after round with averaging by a protocol; returns the last model and what was noted."""
     model = classroom.softmax.initial()
@@ -320,7 +320,7 @@ def decoded(ring: FixedPoint, vector: Vector) -> NDArray[np.float64]:
         return entries
 
 
-def judged(protocol: str, diary: Diary, shown: Party) -> Run:
+def judged(protocol: str, diary: Diary, shown: Party) -> DemoRun:
     """Returns the figures of one run."""
     pairs = [
         (true[party], vector)
@@ -328,7 +328,7 @@ def judged(protocol: str, diary: Diary, shown: Party) -> Run:
         for party, vector in seen.items()
     ]
     read = sum(correlation(true, seen) > READ for true, seen in pairs)
-    return Run(
+    return DemoRun(
         protocol=protocol,
         accuracy=diary.accuracies[-1],
         rounds=len(diary.accuracies),

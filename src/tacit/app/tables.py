@@ -11,22 +11,22 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tacit.app.demo import Dropout, Report
+from tacit.app.demo import DemoReport, Dropout
 from tacit.audit.attacks.findings import Finding
 from tacit.audit.plan import Plan
-from tacit.audit.report import Report as AuditReport
+from tacit.audit.report import Report
 from tacit.core.protocol import Protocol
 
 MOST_ROWS = 20
 """Coalitions, and parties, up to which a matrix fits a terminal."""
 
 
-def demo(report: Report) -> RenderableType:
+def demo(report: DemoReport) -> RenderableType:
     """Returns what the demo found out: who did how well, what the server saw, and what that looked like."""
     return Group(*_paragraphs(report))
 
 
-def _paragraphs(report: Report) -> Iterator[RenderableType]:
+def _paragraphs(report: DemoReport) -> Iterator[RenderableType]:
     yield Text(f"{report.parties} parties learnt to read handwritten digits, each from samples of its own.\n")
     yield _runs(report)
     same = "the same bit for bit" if report.identical else "not the same"
@@ -42,7 +42,7 @@ def _table(*headings: str) -> Table:
     return Table(*headings, box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
 
 
-def _runs(report: Report) -> Table:
+def _runs(report: DemoReport) -> Table:
     table = _table("averaging")
     for heading in ("test\naccuracy", "rounds", "with a\ndropout", "bytes a\nparty a\nround"):
         table.add_column(heading, justify="right")
@@ -68,7 +68,7 @@ def _told(dropout: Dropout) -> str:
     return f"Round {dropout.round} lost {who} and ended with the other {dropout.averaged}.{back}"
 
 
-def _glimpse(report: Report) -> Table:
+def _glimpse(report: DemoReport) -> Table:
     table = _table("")
     for _ in report.glimpse.true:
         table.add_column("", justify="right")
@@ -81,7 +81,7 @@ def _glimpse(report: Report) -> Table:
     return table
 
 
-def audited(report: AuditReport) -> dict[str, Any]:
+def audited(report: Report) -> dict[str, Any]:
     """Returns what an audit found, as plain data."""
     return {
         "protocol": report.protocol,
@@ -103,7 +103,7 @@ def audited(report: AuditReport) -> dict[str, Any]:
     }
 
 
-def audit(reports: list[AuditReport]) -> RenderableType:
+def audit(reports: list[Report]) -> RenderableType:
     """Returns who can learn whose vector, one coalition a row."""
     table = _table("coalition", "learns the vectors of")
     for heading in ("first in\nround", "smallest\ngroup", "recipe off\nby at most"):
@@ -124,7 +124,7 @@ def audit(reports: list[AuditReport]) -> RenderableType:
     return Group(title, table, *_matrix(reports), *notes, *_overheard(reports))
 
 
-def _matrix(reports: list[AuditReport]) -> Iterator[Text]:
+def _matrix(reports: list[Report]) -> Iterator[Text]:
     """Yields who is exposed to whom as a matrix, if there is one to see at a glance."""
     parties = reports[0].parties
     if not 2 <= len(reports) <= MOST_ROWS or len(parties) > MOST_ROWS or not any(report.exposed for report in reports):
@@ -138,20 +138,20 @@ def _matrix(reports: list[AuditReport]) -> Iterator[Text]:
     yield Text("\nWho is exposed (█ all, ▒ some entries) to whom:\n\n" + "\n".join(lines))
 
 
-def _cell(report: AuditReport, party: str) -> str:
+def _cell(report: Report, party: str) -> str:
     if party in report.coalition:
         return ""
     fraction = report.fractions.get(party, 0.0)
     return "█" if fraction == 1.0 else "▒" if fraction else "·"
 
 
-def _victim(report: AuditReport, victim: str) -> str:
+def _victim(report: Report, victim: str) -> str:
     """Returns a victim's name and, if not all of its entries are exposed, how many are."""
     fraction = report.fractions.get(victim, 1.0)
     return victim if fraction == 1.0 else f"{victim} ({fraction:.0%})"
 
 
-def _overheard(reports: list[AuditReport]) -> Iterator[Text]:
+def _overheard(reports: list[Report]) -> Iterator[Text]:
     for report in reports:
         if report.heard:
             messages = sum(count for count, _ in report.heard.values())

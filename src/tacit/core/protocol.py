@@ -43,7 +43,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     def bind(self, parties: Parties) -> "Terms":
         """Returns what the settings mean for these parties; raises ConfigError with every reason why they cannot."""
-        raise NotImplementedError
+        if problems := self.problems(parties):
+            raise ConfigError(problems)
+        return Terms(self, parties)
 
     def problems(self, parties: Parties) -> list[str]:
         """Returns the reasons why settings cannot work for these parties that can be told at a glance."""

@@ -19,7 +19,7 @@ from tacit.core.errors import ConfigError
 from tacit.designs import fields
 
 Group: TypeAlias = tuple[int, ...]
-Partition: TypeAlias = tuple[Group, ...]
+Blocks: TypeAlias = tuple[Group, ...]
 
 
 class Groups(msgspec.Struct, frozen=True):
@@ -27,7 +27,7 @@ class Groups(msgspec.Struct, frozen=True):
 
     n: int
     size: int
-    partitions: tuple[Partition, ...]
+    partitions: tuple[Blocks, ...]
 
     @classmethod
     def of(cls, n: int, size: int, partitions: Iterable[Iterable[Iterable[int]]]) -> Self:
@@ -95,8 +95,8 @@ class Starter(NamedTuple):
 
     moduli: tuple[int, ...]
     orbits: int
-    moved: tuple[Partition, ...]
-    extra: tuple[Partition, ...]
+    moved: tuple[Blocks, ...]
+    extra: tuple[Blocks, ...]
 
     def moves(self, n: int) -> list[list[int]]:
         """Returns where each element of the group takes each user."""
@@ -109,9 +109,9 @@ class Starter(NamedTuple):
             found.append(turned + list(range(len(turned), n)))
         return found
 
-    def develop(self, n: int) -> list[Partition]:
+    def develop(self, n: int) -> list[Blocks]:
         """Returns all partitions, each one once, even if some moves leave it as it is."""
-        found: dict[Partition, None] = {}
+        found: dict[Blocks, None] = {}
         for partition, move in product(self.moved, self.moves(n)):
             found[tuple(sorted(tuple(sorted(move[user] for user in group)) for group in partition))] = None
         return [*found, *self.extra]
@@ -135,7 +135,7 @@ def starters() -> dict[tuple[int, int], Starter]:
     return found
 
 
-def _partitions(letters: str) -> tuple[Partition, ...]:
+def _partitions(letters: str) -> tuple[Blocks, ...]:
     """Reads partitions of which each is a letter for each user, the same for users of one group."""
     return tuple(
         tuple(tuple(i for i, letter in enumerate(row) if letter == name) for name in sorted(set(row)))
@@ -217,7 +217,7 @@ def _round_robin(n: int) -> Iterator[list[list[int]]]:
         yield [[turn, m]] + [[(turn + k) % m, (turn - k) % m] for k in range(1, n // 2)]
 
 
-def _searched(n: int, size: int, best: int) -> Iterator[list[Partition]]:
+def _searched(n: int, size: int, best: int) -> Iterator[list[Blocks]]:
     """Yields what a short search for a cyclic starter finds, if it is more than `best`.
 
     Everybody must find the same, on any machine: so it counts steps instead of time, and computes in integers.
@@ -325,7 +325,7 @@ def randomized_groups(
     graph = everybody[:, None] != everybody  # G
     waiting = everybody  # N
     partition: list[Group] = []  # π
-    partitions: list[Partition] = []  # Π
+    partitions: list[Blocks] = []  # Π
     failures, batch = 0, 64
     while left > 0 and len(partitions) < (n - 1) // (size - 1) and process_time() < until:
         wanted = sizes[len(partition)]

@@ -17,7 +17,7 @@ from tacit.core.errors import JournalError
 from tacit.core.link import framed
 from tacit.core.protocol import Protocol
 from tacit.core.suite import Party, Update
-from tacit.drivers.round import Action, Begun, Heard, Post, Saved
+from tacit.drivers.round import Action, Begun, Greet, Heard, Post, Saved
 
 VERSION = 1
 CURE = "restore the journal, or begin a new session"
@@ -73,9 +73,14 @@ def fingerprint(update: Update | None) -> bytes:
 
 
 def said(posts: Iterable[Post]) -> bytes:
-    """Returns the digest of some messages: their addresses, and the tags that content cannot change without."""
+    """Returns the digest of some messages: their addresses, and the tags that content cannot change without.
+
+    Greetings are left out: they are the same whenever they are said, also because of mail that does not count.
+    """
     digest = hashlib.sha256()
     for post in posts:
+        if isinstance(post, Greet):
+            continue
         digest.update(framed(msgspec.msgpack.encode(post.address), post.data[-64:]))
     return digest.digest()
 

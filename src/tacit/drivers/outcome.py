@@ -62,7 +62,7 @@ def merged(
     It has failed if the server gave up, or if nobody finished. `ended` has the parties in the order in which they did.
     """
     finished = {party: ending for party, ending in endings.items() if party != SERVER and ending.average is not None}
-    errors = ((party, endings[party].error) for party in (*ended, *(each for each in endings if each not in ended)))
+    errors = ((party, endings[party].error) for party in dict.fromkeys((*ended, *endings)))
     failed = {party: error for party, error in errors if error is not None}
     dropped: dict[Party, Drop] = {}
     for ending in endings.values():

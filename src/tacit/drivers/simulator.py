@@ -188,8 +188,11 @@ class Played:
         self._seed_of = simulation.seed_of
         self._updates: Mapping[Party, Update] = {}
         self._on_messages = [fault for fault in faults if fault.action in TO_MESSAGES]
-        others = [fault for fault in faults if fault.action not in TO_MESSAGES]
-        self._on = {party: [fault for fault in others if fault.party in (None, party)] for party in self.seats}
+        self._on: dict[Party, list[Fault]] = {party: [] for party in self.seats}
+        for fault in faults:
+            if fault.action not in TO_MESSAGES:
+                for party in self.seats if fault.party is None else [fault.party]:
+                    self._on[party].append(fault)
         self._mute = {party for party, on in self._on.items() if any(fault.mutes(number, party) for fault in on)}
         restarting = [party for party, on in self._on.items() if any(fault.action == "restart" for fault in on)]
         self._journals = {party: Journal() for party in restarting}
@@ -209,8 +212,10 @@ class Played:
                 self.clock, _, party, event = heapq.heappop(self._events)
                 self._happen(party, event)
         finally:
-            for round_ in self.rounds.values():
+            for party, round_ in self.rounds.items():
                 round_.close()
+                if not round_.over:
+                    self.seats[party].give_up()  # it crashed, or somebody's programming error ended the simulation
             # In the order of the roster, whoever ended first.
             self.endings = {party: self.endings.get(party) or each.ending for party, each in self.rounds.items()}
             if self.transcript is not None:

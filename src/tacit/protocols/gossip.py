@@ -2,7 +2,7 @@
 
 | step | who | sends | to |
 | --- | --- | --- | --- |
-| 1 | node i | `Model`: I_i and v_i[I_i], unmasked | each neighbour k ∈ View(i) |
+| 1 | node i | `SharedEntries`: I_i and v_i[I_i], unmasked | each neighbour k ∈ View(i) |
 
 Node i then sets v_i ← v_i + Σ_k p_ik (v_k − v_i), at each index over the neighbours that shared it.
 
@@ -36,7 +36,7 @@ from tacit.protocols.shapes.neighbourhood import (
 )
 
 
-class Model(Message, frozen=True):
+class SharedEntries(Message, frozen=True):
     """The entries of a model that a node shares, and which ones they are (a seed, a set, or nothing for all)."""
 
     selection: bytes
@@ -54,10 +54,10 @@ async def node(link: Link, update: Update, terms: GraphTerms, suite: Suite, stat
     shared = ring.limited(update.vector, terms.settings.clip)[np.flatnonzero(mask)]
     encoded = {weight: ring.values(shared, weight) for weight in {at.weight(k) for k in at.view}}
     for k, party in zip(at.view, at.names, strict=True):
-        await link.send(party, Model(selection, memoryview(ring.pack(encoded[at.weight(k)]))))
+        await link.send(party, SharedEntries(selection, memoryview(ring.pack(encoded[at.weight(k)]))))
 
     total, heard = ring.zeros(entries), {}
-    for party, model in (await link.gather(Model, at.names, at_least=0)).items():
+    for party, model in (await link.gather(SharedEntries, at.names, at_least=0)).items():
         try:
             theirs = told_entries(suite, terms, model.selection, entries)
             part = ring.unpack(model.vector, int(np.count_nonzero(theirs)))
@@ -74,7 +74,7 @@ GOSSIP = Protocol(
     name="gossip",
     summary="plain averaging with neighbours, who see the model",
     settings=GraphSettings,
-    messages=(Model,),
+    messages=(SharedEntries,),
     party=node,
     leaks_by_design=True,
     weighted=False,

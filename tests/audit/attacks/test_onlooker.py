@@ -14,7 +14,7 @@ import torch
 
 from tacit.audit.attacks import inception, onlooker, series
 from tacit.audit.attacks.inception import Classifier, Training, principal_plane
-from tacit.audit.attacks.series import LINKS, Losses, Setting
+from tacit.audit.attacks.series import LINKS, Algorithm, Losses
 from tacit.core.errors import MissingExtra
 from tacit.core.suite import SERVER, Update
 from tacit.designs import graphs
@@ -181,7 +181,7 @@ def test_draws_are_those_of_the_deployed_protocol():
     degree = np.bincount([i for i, _ in LINKS])
     for link, (i, _) in enumerate(LINKS):
         np.testing.assert_allclose(heard[:, link, -1, 0], 1 / (degree[i] + 1))
-    heard = Setting("PPSGD", ("uniform", 1.0, 1.0)).hear(LOSSES, LINKS, 2000, 1, rng)
+    heard = Algorithm("PPSGD", ("uniform", 1.0, 1.0)).hear(LOSSES, LINKS, 2000, 1, rng)
     for link, (i, _) in enumerate(LINKS):
         kept = 1 - degree[i] * heard[:, link, -1, 0]
         assert kept.min() == pytest.approx(pushsum.PushSumSettings().self_weight[0], abs=0.01)

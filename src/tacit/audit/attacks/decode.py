@@ -185,7 +185,7 @@ class Target:
     name: str
     protocol: str
     rounds: int
-    decode: Callable[["Heard"], Numbers]
+    decode: Callable[["Tapped"], Numbers]
     options: Mapping[str, Any] = field(default_factory=dict)
     epochs: int = 1
     """E, how many gradient steps a client takes between two rounds."""
@@ -242,7 +242,7 @@ def train(target: Target, seed: int, losses: SquareLosses | None = None, start: 
 
 
 @dataclass(frozen=True)
-class Heard:
+class Tapped:
     """All that an onlooker has: what it heard, and what everybody knows beforehand."""
 
     elements: Elements
@@ -267,7 +267,7 @@ class Heard:
         return np.diff(self.elements, axis=0, prepend=np.zeros_like(self.elements[:1]))
 
 
-def listen(training: Listened, *, sealed: bool) -> Heard:
+def listen(training: Listened, *, sealed: bool) -> Tapped:
     """Returns what an onlooker hears on links that are sealed as ours are, or open as those of the paper."""
     agreement = training.agreement
     place = {party: i for i, party in enumerate(agreement.everyone)}
@@ -281,7 +281,7 @@ def listen(training: Listened, *, sealed: bool) -> Heard:
                 elements[t, place[address.sender], place[address.to], -len(vector) :] = vector
     terms: Any = agreement.terms
     graph = terms.graphs[0] if hasattr(terms, "graphs") else getattr(terms, "graph", None)
-    return Heard(elements, training.target, training.transcripts[0].ring(), graph)
+    return Tapped(elements, training.target, training.transcripts[0].ring(), graph)
 
 
 def _plaintexts(transcript: Transcript) -> Iterator[tuple[Address, bytes]]:
@@ -300,7 +300,7 @@ def _ciphertexts(transcript: Transcript) -> Iterator[tuple[Address, bytes]]:
 # --- from the links to the letters --------------------------------------------------------------------------------
 
 
-def from_fedavg(heard: Heard) -> Numbers:
+def from_fedavg(heard: Tapped) -> Numbers:
     """Decodes what clients and server send: vectors, with a weight behind them that is the same for all."""
     n = heard.elements.shape[1] - 1
     w = heard.numbers(heard.elements[:, n, 0, :-1]) / n  # the server sends the sum
@@ -308,7 +308,7 @@ def from_fedavg(heard: Heard) -> Numbers:
     return decode_fedavg(w[:-1, np.newaxis], w_i[1:])
 
 
-def from_gossip(heard: Heard) -> Numbers:
+def from_gossip(heard: Tapped) -> Numbers:
     """Decodes what neighbours send: p_ik w_i, with weights P that follow from the graph."""
     p = np.zeros(heard.links.shape)
     for (i, k), weight in graphs.metropolis(heard.graph).items():
@@ -318,17 +318,17 @@ def from_gossip(heard: Heard) -> Numbers:
     return decode_cbgd(w, p + np.diag(1 - sent), heard.target.eta, at_own=heard.target.at_own)
 
 
-def from_psgd(heard: Heard) -> Numbers:
+def from_psgd(heard: Tapped) -> Numbers:
     """Decodes the masses of Algorithm 3."""
     return decode_psgd(heard.numbers(heard.pushed), heard.target.eta)
 
 
-def from_ppsgd(heard: Heard) -> Numbers:
+def from_ppsgd(heard: Tapped) -> Numbers:
     """Decodes the masses of Algorithm 4."""
     return decode_ppsgd(heard.numbers(heard.pushed), heard.target.eta)
 
 
-def from_masked(heard: Heard) -> Numbers:
+def from_masked(heard: Tapped) -> Numbers:
     """Decodes the masked masses of Algorithm 4: in what each client takes in, all masks cancel."""
     taken = heard.numbers(heard.pushed.sum(axis=1))
     each = np.linalg.pinv(heard.links.T) @ taken

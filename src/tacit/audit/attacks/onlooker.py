@@ -25,7 +25,7 @@ import numpy as np
 
 from tacit.audit.attacks.findings import Attack, Finding, Progress, proportion, quietly
 from tacit.audit.attacks.inception import Classifier, Labels, Training, principal_plane
-from tacit.audit.attacks.series import CASES, CHANGING, LINKS, Array, Links, Losses, Setting
+from tacit.audit.attacks.series import CASES, CHANGING, LINKS, Algorithm, Array, Links, Losses
 from tacit.learn.datasets import digits
 
 # --- the paper's experiments ---------------------------------------------------------------------------------------
@@ -59,7 +59,7 @@ class Trial:
     where: str
     target: str
     onlooker: str
-    setting: Setting
+    setting: Algorithm
     training_runs: Sequence[tuple[Losses, int, int]]
     """Losses, their class, and how many runs of them."""
     test_runs: Sequence[tuple[Losses, int, int]]
@@ -163,26 +163,26 @@ QUICK = Scale(
     lengths=(3,),
 )
 
-PSGD, PPSGD = Setting("PSGD"), Setting("PPSGD")
+PSGD, PPSGD = Algorithm("PSGD"), Algorithm("PPSGD")
 
 FIGURE_4 = {
-    "FedAvg": Setting("FedAvg"),
-    "CBGD": Setting("CBGD"),
+    "FedAvg": Algorithm("FedAvg"),
+    "CBGD": Algorithm("CBGD"),
     "PSGD": PSGD,
     "PSGD, noise": replace(PSGD, noise=NOISE),
     "PPSGD": PPSGD,
     "PPSGD, noise": replace(PPSGD, noise=NOISE),
-    "PPSGD, sealed links": Setting("sealed"),
+    "PPSGD, sealed links": Algorithm("sealed"),
 }
 
 TABLE_3 = {
     "PSGD": PSGD,
     "PSGD, noise N(0, 0.065)": replace(PSGD, noise=NOISE),
     "PPSGD, y(0) ~ U(0.5, 1.5)": PPSGD,
-    "PPSGD, y(0) ~ U(0.3, 1.7)": Setting("PPSGD", ("uniform", 0.3, 1.7)),
-    "PPSGD, y(0) ~ U(0.1, 1.9)": Setting("PPSGD", ("uniform", 0.1, 1.9)),
-    "PPSGD, y(0) ~ Exp(1)": Setting("PPSGD", ("exponential", 1.0)),
-    "PPSGD, y(0) ~ Lognormal(-1, 2)": Setting("PPSGD", ("lognormal", -1.0, np.sqrt(2.0))),
+    "PPSGD, y(0) ~ U(0.3, 1.7)": Algorithm("PPSGD", ("uniform", 0.3, 1.7)),
+    "PPSGD, y(0) ~ U(0.1, 1.9)": Algorithm("PPSGD", ("uniform", 0.1, 1.9)),
+    "PPSGD, y(0) ~ Exp(1)": Algorithm("PPSGD", ("exponential", 1.0)),
+    "PPSGD, y(0) ~ Lognormal(-1, 2)": Algorithm("PPSGD", ("lognormal", -1.0, np.sqrt(2.0))),
 }
 """The rows of Table 3. NumPy takes the standard deviation of the logarithm, the paper gives its variance."""
 

@@ -176,7 +176,7 @@ def descending(losses: Losses, w: Array) -> LocalWork:
 
 
 @dataclass(frozen=True)
-class Setting:
+class Algorithm:
     """An algorithm, and what is random in it."""
 
     algorithm: str

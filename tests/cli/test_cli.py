@@ -21,7 +21,7 @@ import tacit.protocols
 from tacit.app import demo
 from tacit.core.errors import ConfigError, Drop, LeakRefused, NotEnough, PeerFault
 from tacit.core.protocol import Settings
-from tacit.core.suite import SERVER
+from tacit.core.suite import SERVER, Update
 from tacit.drivers.simulator import Simulation
 
 with warnings.catch_warnings():
@@ -47,20 +47,20 @@ def error_lines(result: click.testing.Result) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def report() -> demo.Report:
-    return demo.run(demo.Settings(parties=5, rounds=3))
+def report() -> demo.DemoReport:
+    return demo.run(demo.DemoSettings(parties=5, rounds=3))
 
 
 # --- the demo ------------------------------------------------------------------------------------------------------
 
 
-def test_both_runs_end_in_the_same_model_bit_for_bit(report: demo.Report) -> None:
+def test_both_runs_end_in_the_same_model_bit_for_bit(report: demo.DemoReport) -> None:
     assert report.identical
     assert report.largest_difference == 0.0
     assert report.runs["fedavg"].accuracies == report.runs["secagg"].accuracies
 
 
-def test_the_server_reads_every_model_or_none(report: demo.Report) -> None:
+def test_the_server_reads_every_model_or_none(report: demo.DemoReport) -> None:
     plain, blind = report.runs["fedavg"], report.runs["secagg"]
     assert plain.models_sent == blind.models_sent == 5 * 3 - 1
     assert (plain.models_read, plain.server_saw) == (plain.models_sent, "every party's model")
@@ -69,13 +69,13 @@ def test_the_server_reads_every_model_or_none(report: demo.Report) -> None:
     assert abs(blind.correlation) < 0.1
 
 
-def test_what_is_shown_of_a_model_is_what_the_server_decodes(report: demo.Report) -> None:
+def test_what_is_shown_of_a_model_is_what_the_server_decodes(report: demo.DemoReport) -> None:
     glimpse = report.glimpse
     assert np.allclose(glimpse.seen["fedavg"], glimpse.true, atol=1e-5)
     assert not np.isclose(glimpse.seen["secagg"], glimpse.true, atol=0.1).any()
 
 
-def test_a_party_crashes_before_its_vector_and_is_back_in_the_next_round(report: demo.Report) -> None:
+def test_a_party_crashes_before_its_vector_and_is_back_in_the_next_round(report: demo.DemoReport) -> None:
     assert report.dropouts == [demo.Dropout(round=2, dropped={"p1": "crashed"}, averaged=4, back=3)]
     assert {run.rounds_with_dropout for run in report.runs.values()} == {1}
     assert {run.rounds for run in report.runs.values()} == {3}
@@ -85,7 +85,7 @@ def test_a_party_crashes_before_its_vector_and_is_back_in_the_next_round(report:
 def test_the_crash_hits_just_before_the_vector(protocol: str, kind: str) -> None:
     """The demo counts sends and waits; should a protocol gain one, this says so."""
     step, names = demo.BEFORE_THE_VECTOR[protocol], ("p0", "p1", "p2", "p3")
-    updates = {name: tacit.Update(np.zeros(2)) for name in names}
+    updates = {name: Update(np.zeros(2)) for name in names}
     sent = []
     for at in (step, step + 1):
         crash = tacit.Fault(action="crash", party="p3", step=at)
@@ -99,18 +99,18 @@ def test_the_crash_hits_just_before_the_vector(protocol: str, kind: str) -> None
 
 
 def test_averaging_beats_every_party_alone() -> None:
-    report = demo.run(demo.Settings(parties=5, rounds=8))
+    report = demo.run(demo.DemoSettings(parties=5, rounds=8))
     assert report.runs["secagg"].accuracy > max(report.alone.values())
 
 
-def test_the_same_seed_is_the_same_demo(report: demo.Report) -> None:
-    assert demo.run(demo.Settings(parties=5, rounds=3)) == report
-    assert demo.run(demo.Settings(parties=5, rounds=3, seed=1)) != report
+def test_the_same_seed_is_the_same_demo(report: demo.DemoReport) -> None:
+    assert demo.run(demo.DemoSettings(parties=5, rounds=3)) == report
+    assert demo.run(demo.DemoSettings(parties=5, rounds=3, seed=1)) != report
 
 
 def test_so_few_that_nobody_can_be_spared_do_without_a_crash() -> None:
-    assert demo.Settings(parties=3).crashing() == ()
-    assert demo.run(demo.Settings(parties=2, rounds=1)).dropouts == []
+    assert demo.DemoSettings(parties=3).crashing() == ()
+    assert demo.run(demo.DemoSettings(parties=2, rounds=1)).dropouts == []
 
 
 # --- the commands --------------------------------------------------------------------------------------------------
@@ -125,7 +125,7 @@ def test_demo_prints_its_table() -> None:
     assert max(map(len, result.stdout.splitlines())) <= 80
 
 
-def test_demo_as_json_has_the_figures_of_the_table(report: demo.Report) -> None:
+def test_demo_as_json_has_the_figures_of_the_table(report: demo.DemoReport) -> None:
     result = run("demo", *SMALL, "--json")
     assert result.exit_code == 0
     found = json.loads(result.stdout)
