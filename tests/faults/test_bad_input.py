@@ -3,6 +3,7 @@
 import re
 import warnings
 from collections import OrderedDict
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -101,6 +102,29 @@ def test_dicts_in_another_order_are_laid_out_differently(refused):
     assert "laid out differently" in found
 
 
+@pytest.mark.parametrize("vectors", [None, 3, 1.5, object()], ids=["None", "a number", "a float", "anything"])
+def test_what_is_no_list_of_vectors(refused, vectors):
+    kind = type(vectors).__name__
+    assert refused(vectors, "fedavg") == (f"vectors must be a dict by party, or a list, not of type {kind}",)
+
+
+def _in_itself(kind):
+    model = [1.0] if kind is list else {"w": np.zeros(1)}
+    model.append(model) if kind is list else model.update(model=model)
+    return model
+
+
+@pytest.mark.parametrize("kind", [list, dict])
+def test_a_model_that_contains_itself(refused, kind):
+    problem = "the model contains itself, or is nested too deeply"
+    assert refused([_in_itself(kind)] * 3, "fedavg") == tuple(f"p{place}: {problem}" for place in range(3))
+
+
+def test_entries_beyond_any_float(refused):
+    assert refused([[10**400], [1.0], [10**400]], "fedavg")[0].startswith("p0: 0 (object ()) is not an array")
+    assert refused([10**400, 1.0, 1.0], "fedavg")[0].startswith("p0: the array (object ()) is not an array")
+
+
 def test_a_wrong_value_does_not_hide_a_wrong_shape(refused):
     assert len(refused([np.zeros(3), np.array([NAN, 1.0, 1.0]), np.zeros(4)], "fedavg")) == 2
 
@@ -124,6 +148,21 @@ def test_too_few_parties_of_a_federation(refused, protocol, parties):
     assert "at least 2 parties" in refused(protocol, PARTIES[:parties], 3, call=Simulation.of)[0]
 
 
+@pytest.mark.parametrize("parties", [None, 3, [["a"], ["b"]], [{}, "a"], [("a", []), "b"]], ids=repr)
+def test_parties_that_are_no_list_of_names(refused, parties):
+    assert refused("fedavg", parties, call=tacit.Federation) == ("parties must be a list of names",)
+
+
+def test_parties_may_come_one_by_one():
+    assert tacit.Federation("fedavg", (name for name in "abc")).parties == ("a", "b", "c")
+
+
+@pytest.mark.parametrize("adversary", ["x", None, 1.5, 1.0, NAN, [1], np.ones(2), 0, -1, 5, 10**30], ids=repr)
+def test_an_adversary_that_is_no_number_of_parties(refused, adversary):
+    (found,) = refused(VECTORS, "secagg", adversary=adversary)
+    assert found == f"adversary={adversary!r} must be a whole number from 1 to 4: somebody must be left"
+
+
 NAMES = {
     "the server's": ("server", "is the name of the server"),
     "none": ("", "is no name"),
@@ -132,6 +171,7 @@ NAMES = {
     "a number": (7, "is no name"),
     "nothing": (None, "is no name"),
     "bytes": (b"p1", "is no name"),
+    "two lines": ("p0\n", "is no name"),
 }
 
 
@@ -148,7 +188,7 @@ def test_a_name_that_is_no_text(refused):
     assert "is no name" in refused({"p0": VECTORS[0], "\ud800": VECTORS[1]}, "fedavg")[0]
 
 
-@pytest.mark.parametrize("name", ["x" * 64, "é" * 32, "a b", "p0\n", "Server", "日本"])
+@pytest.mark.parametrize("name", ["x" * 64, "é" * 32, "a b", "Server", "日本"])
 def test_names_that_will_do(name):
     out = tacit.aggregate({"p0": VECTORS[0], name: VECTORS[4]}, "fedavg")
     assert set(out.contributors) == {"p0", name}
@@ -169,6 +209,22 @@ def test_a_weight_that_cannot_count(refused, protocol, weight):
     (found,) = refused(VECTORS, protocol, weights=[1.0, weight, 2.0, 1.0, 1.0])
     assert found.startswith("the weight of p1 is ")
     assert "above 0 and at most max_weight" in found
+
+
+@with_weights
+@pytest.mark.parametrize("weight", [10**400, 10**5000, Fraction(10**400)], ids=["400", "5000", "a fraction"])
+def test_a_weight_beyond_any_float(refused, protocol, weight):
+    (found,) = refused(VECTORS, protocol, weights=[1.0, weight, 2.0, 1.0, 1.0])
+    assert found.startswith("the weight of p1 is inf; it must be above 0 and at most max_weight")
+
+
+@every_protocol
+@pytest.mark.parametrize("weights", [3, 1.5, object()], ids=["a number", "a float", "anything"])
+def test_what_is_no_list_of_weights(refused, protocol, weights):
+    kind = type(weights).__name__
+    assert refused(VECTORS, protocol, weights=weights) == (
+        f"weights must be a dict by party, or a list, not of type {kind}",
+    )
 
 
 @with_weights
@@ -214,6 +270,12 @@ def test_a_clip_that_is_no_positive_number(refused, protocol, clip):
 @pytest.mark.parametrize("bits", [8, 0, -32, 33, 128])
 def test_bits_that_there_are_not(refused, protocol, bits):
     assert refused(VECTORS, protocol, bits=bits) == (f"bits must be 16, 32 or 64, not {bits!r}",)
+
+
+@every_protocol
+@pytest.mark.parametrize("bits", [np.array([32, 16]), np.array([]), np.array(["32"])], ids=repr)
+def test_bits_that_are_an_array(refused, protocol, bits):
+    assert refused(VECTORS, protocol, bits=bits) == (f"bits must be 16, 32 or 64, not {bits.tolist()!r}",)
 
 
 @every_protocol

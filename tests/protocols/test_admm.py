@@ -19,7 +19,7 @@ MEAN = np.mean(list(VECTORS.values()), axis=0)
 
 
 def run(**options):
-    federation = Simulation.of("admm", PARTIES, D, record=True, seed=0, **options)
+    federation = Simulation.of("admm", PARTIES, D, record=True, seed=0, twin=True, **options)
     return federation, federation.average(UPDATES)
 
 
@@ -41,7 +41,7 @@ def test_the_first_iterate_is_that_of_the_paper():
     """Written out from Equations 4 to 6 with the λ⁰ that the peers drew."""
     rho = 0.5
     _, outcome = run(rho=rho, iterations=1, bits=64)
-    replay = Simulation.of("admm", PARTIES, D, rho=rho, iterations=1, bits=64, seed=0)
+    replay = Simulation.of("admm", PARTIES, D, rho=rho, iterations=1, bits=64, seed=0, twin=True)
     lambdas = [SeededEntropy(replay.seed_of(party, 1)).secret_vector("lambda0", D) for party in PARTIES]
     x = [(2 * VECTORS[party] - lambda_) / (2 + rho) for party, lambda_ in zip(PARTIES, lambdas, strict=True)]
     z = np.mean([x_k + lambda_ / rho for x_k, lambda_ in zip(x, lambdas, strict=True)], axis=0)
@@ -79,7 +79,7 @@ def test_peers_meet_only_in_their_groups():
 
 def test_masked_shares_are_uniform():
     updates = {party: Update(np.zeros(D)) for party in PARTIES}
-    federation = Simulation.of("admm", PARTIES, D, record=True, masked=True, lambda0=(0.0, 0.0), seed=0)
+    federation = Simulation.of("admm", PARTIES, D, record=True, masked=True, lambda0=(0.0, 0.0), seed=0, twin=True)
     outcome = federation.average(updates)
     seen = [
         np.frombuffer(message.vector, dtype="<u4")

@@ -1,6 +1,7 @@
 """Journals: what is written, and that nothing is gone on from but what was."""
 
 import hashlib
+from fractions import Fraction
 
 import msgspec
 import numpy as np
@@ -8,10 +9,13 @@ import pytest
 from settings_to_cut import CASES
 from test_wrong_ways import journals, seat_and_journal
 
+from tacit.audit.symbolic.forms import unknowns
 from tacit.core.errors import JournalError
 from tacit.core.suite import Update
 from tacit.drivers.journal import Journal, Record, fingerprint
+from tacit.drivers.round import Post
 from tacit.protocols import REGISTRY
+from tacit.protocols.pushsum import ALL, MassState
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +30,7 @@ def changed(journal, change):
 
 
 def test_a_journal_comes_back_as_it_was(written):
-    again = Journal.decode(written.encode())
+    again = Journal.decode(written.encode(), written.tip)
     assert again == written
     assert again.read() == written.read()
 
@@ -38,7 +42,12 @@ def test_there_is_one_record_for_each_call_that_counts(written):
     assert all(isinstance(event, bytes) for event in events), "nobody was late"
     # Of the server: the list of keys, the shares, the chosen set, the consents, and the sum.
     assert len(events) == 5
-    assert [record.state is not None for record in written.read()] == [False, False, False, False, True, False]
+    # With whom it may be summed is remembered before the vector leaves, and what was announced once it is heard.
+    states = [record.state for record in written.read()]
+    assert [state is not None for state in states] == [False, False, True, False, False, True]
+    masked, heard = (REGISTRY["secagg"].decode_state(states[place]) for place in (2, 5))
+    assert masked.batch == heard.batch == ("p1",)
+    assert masked.last != heard.last
 
 
 REFUSED = {
@@ -59,10 +68,15 @@ REFUSED = {
         *records[1:],
     ],
     "another state": lambda records: [
-        *records[:4],
-        msgspec.structs.replace(records[4], state=records[4].state + b"\x00"),
-        records[5],
+        *records[:2],
+        msgspec.structs.replace(records[2], state=records[2].state + b"\x00"),
+        *records[3:],
     ],
+    "another last state": lambda records: [
+        *records[:5],
+        msgspec.structs.replace(records[5], state=records[5].state + b"\x00"),
+    ],
+    "no last state": lambda records: [*records[:5], msgspec.structs.replace(records[5], state=None)],
     "other messages": lambda records: [*records[:-1], msgspec.structs.replace(records[-1], said=bytes(32))],
 }
 
@@ -92,24 +106,56 @@ def test_every_changed_byte_is_found_by_reading_or_by_resuming(written):
             Journal(journal.records, tip).read()
 
 
+def test_an_older_copy_is_not_taken_for_the_journal(written):
+    """Restored from a backup, or what was left of the last write. What is said from there on may be something else."""
+    for length in range(len(written.records)):
+        older = Journal(written.records[:length]).encode()
+        with pytest.raises(JournalError, match="restore the journal"):
+            Journal.decode(older, written.tip).read()
+    assert written.tip not in written.encode(), "who copies the one has not copied the other"
+
+
+def test_a_journal_copied_in_mid_round_is_refused_after_it():
+    """In `cesar`, whoever comes late has another place in a party's masks the second time."""
+    simulation = CASES["cesar"].simulation()
+    update, agreement = CASES["cesar"].updates(1), simulation.agreement
+    seats, journal = simulation.seats, Journal()
+
+    def posts(party, actions):
+        if party == "p1":
+            journal.record(agreement.protocol, agreement.session, party, actions)
+        return [action for action in actions if isinstance(action, Post)]
+
+    mail = [post for party, seat in seats.items() for post in posts(party, seat.begin(update[party], bytes(32)))]
+    turns = [more for post in mail for more in posts(post.to, seats[post.to].deliver(post.data))]
+    older = journal.encode()
+    masked = [more for post in turns if post.to == "p1" for more in posts("p1", seats["p1"].deliver(post.data))]
+    assert {post.kind for post in masked} == {"Masked"}
+    with pytest.raises(JournalError, match="ends before what was last written"):
+        seats["p1"].rebuilt().resume(Journal.decode(older, journal.tip), update["p1"])
+    again = seats["p1"].rebuilt()
+    said = again.resume(Journal.decode(journal.encode(), journal.tip), update["p1"])
+    assert [post.data for post in said][-len(masked) :] == [post.data for post in masked]
+
+
 @pytest.mark.parametrize(
-    "data", [b"", b"nonsense", b"\xc0", msgspec.msgpack.encode([1]), msgspec.msgpack.encode([1, [], 7]), b"\x91" * 2000]
+    "data", [b"", b"nonsense", b"\xc0", msgspec.msgpack.encode([2]), msgspec.msgpack.encode([2, 7]), b"\x91" * 2000]
 )
 def test_what_is_no_journal(data):
     with pytest.raises(JournalError, match="no journal"):
-        Journal.decode(data)
+        Journal.decode(data, b"")
 
 
 def test_a_journal_of_another_version():
     with pytest.raises(JournalError, match="version 99"):
-        Journal.decode(msgspec.msgpack.encode((99, [], b"", "and more")))
+        Journal.decode(msgspec.msgpack.encode((99, [], "and more")), b"")
 
 
 def test_a_journal_of_another_round_party_or_session():
     seat, journal, update = seat_and_journal("secagg")
     others = {
         "is of p1, not of p2": seat_and_journal("secagg", "p2")[0],
-        "is of round 2, but p1 has finished 0": CASES["secagg"].simulation().seats["p1"],
+        "is of round 2, but p1 has begun 0": CASES["secagg"].simulation().seats["p1"],
         "another session": seat_and_journal("secagg-sampled")[0],
     }
     for complaint, other in others.items():
@@ -129,6 +175,19 @@ def test_fingerprints_tell_updates_apart():
     assert fingerprint(Update(vector[::-1][::-1])) == fingerprint(Update(vector))
 
 
+@pytest.mark.parametrize("weight", [1, np.float64(1.0), np.float32(1.0), np.int8(1), Fraction(1)], ids=repr)
+def test_the_same_weight_of_another_type_is_the_same_update(weight):
+    vector = np.arange(3.0)
+    assert fingerprint(Update(vector, weight)) == fingerprint(Update(vector))
+
+
+def test_weights_that_are_no_floats_are_told_apart_all_the_same():
+    symbols, vector = unknowns("input", "p1", 2), np.arange(3.0)
+    weights = (1.0, 10**400, 10**401, *symbols)
+    assert len({fingerprint(Update(vector, weight)) for weight in weights}) == len(weights)
+    assert fingerprint(Update(vector, symbols[0])) == fingerprint(Update(vector, unknowns("input", "p1", 2)[0]))
+
+
 @pytest.mark.parametrize("title", CASES)
 def test_states_come_back_as_they_were(title):
     case = CASES[title]
@@ -136,11 +195,14 @@ def test_states_come_back_as_they_were(title):
     for number in (1, 2):
         simulation.average(case.updates(number))
         for party, state in simulation.states.items():
-            data = protocol.encode_state(state)
-            again = protocol.decode_state(data)
+            data = protocol.encode_state(state, (party, number))
+            again = protocol.decode_state(data, (party, number))
             assert again == state
-            assert protocol.encode_state(again) == data, "the same bytes for the same state"
+            assert protocol.encode_state(again, (party, number)) == data, "the same bytes for the same state"
             assert type(again) is protocol.state, party
+            for other in (("p9", number), (party, number + 1), None):
+                with pytest.raises(JournalError, match=f"the state of {party} after {number} rounds, not of"):
+                    protocol.decode_state(data, other)
 
 
 @pytest.mark.parametrize("protocol", REGISTRY.values(), ids=REGISTRY)
@@ -148,12 +210,14 @@ def test_states_of_others_are_refused(protocol):
     name, version = protocol.name, protocol.state.version
     fresh = protocol.encode_state(protocol.state())
     assert protocol.decode_state(fresh) == protocol.state()
-    rest = msgspec.msgpack.decode(fresh)[2]
+    rest = msgspec.msgpack.decode(fresh)[3]
     for wrong, complaint in (
-        ((name, version + 1, rest), f"version {version + 1}, not of {name}, version {version}"),
-        (("other", version, rest), "state of other"),
-        ((name, version, rest | {"more": 1}), "no state"),
-        ((name, version), "no state"),
+        ((name, version + 1, None, rest), f"version {version + 1}, not of {name}, version {version}"),
+        (("other", version, None, rest), "state of other"),
+        ((name, version, ("p1", 3), rest), "state of p1 after 3 rounds, not of nobody"),
+        ((name, version, None, rest | {"more": 1}), "no state"),
+        ((name, version, "p1", rest), "no state"),
+        ((name, version, None), "no state"),
     ):
         with pytest.raises(JournalError, match=complaint) as caught:
             protocol.decode_state(msgspec.msgpack.encode(wrong))
@@ -162,3 +226,49 @@ def test_states_of_others_are_refused(protocol):
         with pytest.raises(JournalError):
             protocol.decode_state(fresh[:length])
     assert len(hashlib.sha256(fresh).digest()) == 32
+
+
+GOOD, LONG = np.full(4, 1 << 20, "<i4").data.cast("B"), np.ones(7, "<i4").data.cast("B")
+NONSENSE = {
+    "half an element": (MassState(x=GOOD[:1]), "a mass takes 16 bytes, not 1"),
+    "nothing": (MassState(x=GOOD[:0]), "not 0"),
+    "shorter": (MassState(x=GOOD[:12]), "not 12"),
+    "longer": (MassState(x=LONG), "not 28"),
+    "one number for all that was sent": (MassState(x=GOOD, sent={"p1": GOOD[:4]}), "not 4"),
+    "shorter than what was sent": (MassState(x=GOOD, sent={"p1": LONG}), "not 28"),
+    "longer than what was taken": (MassState(x=GOOD, taken={"p1": GOOD[:4]}), "not 4"),
+    "sent to a stranger": (MassState(x=GOOD, sent={"p9": GOOD}), "masses of 'p9', who is nobody here"),
+    "taken from a stranger": (MassState(x=GOOD, taken={"p9": GOOD}), "masses of 'p9'"),
+    "taken under a mask": (MassState(x=GOOD, taken={ALL: GOOD}), "masses of '[*]'"),
+}
+
+
+@pytest.mark.parametrize("what", NONSENSE)
+def test_a_round_is_not_begun_from_masses_that_cannot_be(what):
+    state, complaint = NONSENSE[what]
+    seat = CASES["pushsum"].simulation().seats["p0"].rebuilt()
+    seat.give_up(REGISTRY["pushsum"].decode_state(REGISTRY["pushsum"].encode_state(state)))
+    with pytest.raises(JournalError, match=f"cannot be gone on from: .*{complaint}"):
+        seat.begin(CASES["pushsum"].updates(1)["p0"], bytes(32))
+    assert (seat.number, seat.round) == (0, None)
+    seat.give_up(MassState(x=GOOD, sent={"p1": GOOD}, taken={"p1": GOOD}))
+    assert seat.begin(CASES["pushsum"].updates(1)["p0"], bytes(32))
+
+
+def test_whatever_a_replay_comes_to_is_a_refusal(monkeypatch):
+    """Who has the disk can make digests fit. The round then meets what it was never told."""
+    seat, journal, update = seat_and_journal("pushsum")
+    first, *others = journal.read()
+    state = REGISTRY["pushsum"].encode_state(MassState(x=LONG))
+    forged, tip = [], b""
+    for record in (msgspec.structs.replace(first, event=msgspec.structs.replace(first.event, state=state)), *others):
+        forged.append(msgspec.structs.replace(record, before=tip))
+        tip = forged[-1].digest()
+    forged = Journal([msgspec.msgpack.encode(record) for record in forged], tip)
+    with pytest.raises(JournalError, match="a mass takes 16 bytes, not 28"):
+        seat.resume(forged, update)
+    monkeypatch.setattr(MassState, "problems", lambda *_: [])
+    with pytest.raises(JournalError, match="would not go on as it did before") as caught:
+        seat.resume(forged, update)
+    assert isinstance(caught.value.__cause__, ValueError)
+    assert seat.round is None

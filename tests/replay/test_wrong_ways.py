@@ -8,9 +8,10 @@ from collections import defaultdict
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from settings_to_cut import CASES
 
-from tacit.core.errors import JournalError
+from tacit.core.errors import ConfigError, JournalError
 from tacit.core.suite import Update
 from tacit.drivers.faults import Fault
 from tacit.drivers.journal import Beginning, Journal
@@ -26,7 +27,8 @@ def journals(case, faults=()):
     simulation = case.simulation(faults=[*watching, *faults])
     for number in (1, 2):
         simulation.average(case.updates(number))
-    return simulation, {party: Journal.decode(each.encode()) for party, each in simulation.last._journals.items()}
+    kept = {party: Journal.decode(each.encode(), each.tip) for party, each in simulation.last._journals.items()}
+    return simulation, kept
 
 
 def careless(seat, records, begun, events):
@@ -168,7 +170,7 @@ def test_a_seat_refuses_another_update():
         with pytest.raises(JournalError, match="begun with another update"):
             seat.resume(journal, other)
     assert seat.round is None
-    assert seat.number == 1
+    assert seat.number == 2
 
 
 def test_a_seat_refuses_a_journal_whose_replay_says_something_else(monkeypatch):
@@ -195,6 +197,107 @@ def test_a_round_is_begun_once():
     seat.give_up()
     seat.begin(case.updates(2)["p1"], bytes(32))
     assert seat.number == 3, "a round that was given up is never begun again"
+
+
+# --- what nobody does by mistake: a number is begun twice ----------------------------------------------------------
+
+
+def in_mid_round(title="admm-all-to-all"):
+    """Returns a seat in its first round, the journal of it, and the update that it was begun with."""
+    case = CASES[title]
+    seat, update, journal = case.simulation().seats["p1"], case.updates(1)["p1"], Journal()
+    agreement = seat.agreement
+    journal.record(agreement.protocol, agreement.session, "p1", seat.begin(update, bytes(32)))
+    return seat, journal, update
+
+
+def restarted(seat, *_):
+    return seat.rebuilt()
+
+
+def restarted_twice(seat, *_):
+    return seat.rebuilt().rebuilt()
+
+
+def refused(seat, journal, update):
+    again = seat.rebuilt()
+    with pytest.raises(JournalError, match="ends before"):
+        again.resume(Journal(journal.records, bytes(32)), update)
+    return again
+
+
+def given_up_first(seat, *_):
+    seat.give_up()
+    return seat.rebuilt()
+
+
+def given_up_after(seat, *_):
+    again = seat.rebuilt()
+    again.give_up()
+    return again
+
+
+def given_up_when_refused(seat, journal, update):
+    again = refused(seat, journal, update)
+    again.give_up()
+    return again.rebuilt()
+
+
+@pytest.mark.parametrize("way", [restarted, restarted_twice, refused])
+def test_a_seat_that_was_cut_off_begins_nothing_before_it_has_resumed(way):
+    """Its masks would cover two vectors, and their difference show."""
+    seat, journal, update = in_mid_round()
+    again = way(seat, journal, update)
+    assert (again.number, again.unfinished) == (1, True)
+    with pytest.raises(ConfigError, match="p1 is still in round 1; finish or resume it, or give it up"):
+        again.begin(Update(update.vector + 1.0), bytes(32))
+    assert [post.address.round for post in again.resume(journal, update)] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("way", [given_up_first, given_up_after, given_up_when_refused])
+def test_a_number_that_was_given_up_is_used_up(way):
+    seat, journal, update = in_mid_round()
+    again = way(seat, journal, update)
+    assert (again.number, again.unfinished) == (1, False)
+    posts = [action for action in again.begin(Update(update.vector + 1.0), bytes(32)) if isinstance(action, Post)]
+    assert [post.address.round for post in posts] == [2, 2, 2]
+
+
+def test_a_round_that_is_over_may_be_said_again_or_followed_by_the_next():
+    for goes_on in (False, True):
+        seat, journal, update = seat_and_journal()
+        assert (seat.number, seat.unfinished) == (2, False)
+        if goes_on:
+            assert seat.resume(journal, update)
+        seat.begin(update, bytes(32))
+        assert seat.number == 3
+        with pytest.raises(JournalError, match="is of round 2, but p1 has begun 3"):
+            seat.rebuilt().resume(journal, update)
+
+
+def test_what_was_saved_before_a_cut_is_there_after_it_was_given_up():
+    """Of push-sum, that is the mass that is under way."""
+    seat, _, _ = in_mid_round("pushsum")
+    saved = seat.state
+    assert saved.sent
+    again = seat.rebuilt()
+    again.give_up()
+    assert again.state == saved
+
+
+@pytest.mark.parametrize("title", CASES)
+def test_a_party_that_was_cut_off_before_anything_was_written_may_begin(title):
+    """Nothing was said then. The disk has the seat as it was before the round, however often that happens."""
+    case = CASES[title]
+    cut = [Fault(action="restart", party="p1", round=2, step=0, seconds=2.0, unwritten=True)] * 3
+    honest, disturbed = (
+        case.simulation(),
+        case.simulation(faults=[*cut[:1], *(replace(cut[1], seed=i) for i in (1, 2))]),
+    )
+    for number in (1, 2):
+        expected, found = (each.average(case.updates(number)) for each in (honest, disturbed))
+        np.testing.assert_array_equal(found.average["p1"], expected.average["p1"])
+    assert disturbed.seats["p1"].number == 2
 
 
 def test_played_rounds_are_journalled_only_where_somebody_is_to_come_back():

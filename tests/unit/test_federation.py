@@ -1,12 +1,21 @@
 """The façade: models and weights as people have them, refusals as of `aggregate`, and first causes of failures."""
 
+import copy
+import pickle
+import sys
+
 import numpy as np
 import pytest
 
 import tacit
 from tacit.api import federation as facade
+from tacit.core import errors
+from tacit.core.errors import Drop, TacitError
+from tacit.core.protocol import Settings, Unset
 from tacit.core.suite import SERVER, Update
+from tacit.drivers.simulator import Simulation
 from tacit.protocols import REGISTRY
+from tacit.protocols.admm import MOST_ITERATIONS, GroupPart, GroupSum, peer
 from tacit.protocols.secagg import user
 
 NAMES = ("a", "b", "c", "d")
@@ -41,6 +50,19 @@ def test_weights_are_taken_as_aggregate_takes_them(weights):
     np.testing.assert_allclose(out.average["a"]["b"], [2.0], atol=1e-6)
 
 
+@pytest.mark.parametrize("protocol", [name for name, each in REGISTRY.items() if each.weighted])
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.longdouble, np.int8, np.uint64])
+def test_weights_may_be_of_any_type(protocol, kind):
+    """In the digits of a half or a single float, a weight of 1 would have been more than all."""
+    models, options = [np.full(2, float(i)) for i in range(4)], {"allow_leaks": True}
+    for weights in ([1, 1, 1, 1], [3, 1, 2, 2]):
+        out = tacit.aggregate(models, protocol, weights=[kind(weight) for weight in weights], seed=1, **options)
+        same = tacit.aggregate(models, protocol, weights=[float(weight) for weight in weights], seed=1, **options)
+        np.testing.assert_array_equal(out.average["p0"], same.average["p0"])
+    federation = tacit.Federation(protocol, NAMES, max_weight=4.0, weighted=True, **options)
+    federation.average(models, [kind(weight) for weight in (3, 1, 2, 2)])
+
+
 def test_a_federation_and_a_call_give_the_same():
     models = [np.arange(3.0) + i for i in range(4)]
     one = tacit.aggregate(models, "secagg", seed=7)
@@ -65,6 +87,9 @@ WRONG = {
     "an update": ({name: Update(np.zeros(3), 1.0) for name in NAMES}, None, "a: give the model itself"),
     "too few": ({"a": np.zeros(3)}, None, "a model of each of a, b, c, d, and of nobody else"),
     "a stranger": (dict.fromkeys((*NAMES, "e"), np.zeros(3)), None, "of nobody else"),
+    "None": (None, None, "models must be a dict by party, or a list, not of type NoneType"),
+    "a number": (7, None, "models must be a dict by party, or a list, not of type int"),
+    "weights that are a number": (dict.fromkeys(NAMES, np.zeros(3)), 7, "weights must be a dict .* not of type int"),
     "weights of others": (dict.fromkeys(NAMES, np.zeros(3)), [1, 2], "exactly the parties"),
 }
 
@@ -103,6 +128,77 @@ def test_settings_are_refused_as_aggregate_refuses_them():
     assert tacit.Federation("pushsum", NAMES, allow_leaks=True).rounds == 0
 
 
+@pytest.mark.parametrize("iterations", [MOST_ITERATIONS + 1, 10**30])
+def test_what_nobody_would_wait_for_is_refused_at_once(iterations):
+    for options in ({}, {"masked": True, "group_size": None}, {"allow_leaks": True}):
+        with pytest.raises(tacit.ConfigError, match="at least 1 and at most 10000"):
+            tacit.Federation("admm", NAMES, iterations=iterations, **options)
+
+
+def test_a_refusal_does_not_first_audit_what_takes_too_long(monkeypatch):
+    def never(*_):
+        pytest.fail("it was audited")
+
+    monkeypatch.setattr(sys.modules["tacit.audit.preflight"], "exposure", never)
+    with pytest.raises(tacit.LeakRefused, match="10000 iterations are more than") as caught:
+        tacit.Federation("admm", NAMES, iterations=MOST_ITERATIONS)
+    assert caught.value.report is None
+    with pytest.raises(tacit.LeakRefused) as caught:
+        tacit.Federation("admm", [f"p{place}" for place in range(60)], iterations=40)
+    assert caught.value.report is None
+    federation = tacit.Federation("admm", NAMES, iterations=200, masked=True, group_size=None)
+    out = federation.average([np.ones(2)] * 4)
+    assert any("not audited" in warning for warning in out.warnings)
+
+
+def test_a_slow_penalty_does_not_take_forever():
+    terms = tacit.Federation("admm", NAMES, masked=True, group_size=None, rho=1e9)._checked.terms
+    assert terms.iterations == MOST_ITERATIONS
+    assert terms.notes()
+
+
+def pickled(anything, protocol=None):
+    return pickle.loads(pickle.dumps(anything, protocol))  # noqa: S301  # our own
+
+
+def everything_raised():
+    yield from (
+        errors.TacitError("a"),
+        errors.ConfigError(["a: x", "b: y; z"]),
+        errors.WireError("a"),
+        errors.PeerFault("a", Drop.SILENT, "no Sum from it"),
+        errors.NotEnough("Sum", 1, 2, {"a": Drop.SILENT, "b": Drop.BEHIND}, {"a": "why"}),
+        errors.LeakRefused("a", {"b": 1}),
+        errors.NotLinear("a"),
+        errors.JournalError("a"),
+        errors.TransportError("a"),
+        errors.MissingExtra("torch", "torch"),
+        Unset(["a", "b"], Settings(bits=16)),
+    )
+
+
+def test_every_error_survives_a_pickle_and_a_copy():
+    def kinds(kind):
+        return {kind}.union(*(kinds(each) for each in kind.__subclasses__() if each.__module__.startswith("tacit")))
+
+    raised = list(everything_raised())
+    assert {type(error) for error in raised} == kinds(TacitError)
+    for error in raised:
+        error.add_note("in a test")
+        for again in (*(pickled(error, protocol) for protocol in range(6)), copy.deepcopy(error)):
+            assert type(again) is type(error)
+            assert (str(again), again.args, again.__dict__) == (str(error), error.args, error.__dict__)
+
+
+def test_an_outcome_and_a_refusal_survive_a_pickle():
+    cut = [{"action": "drop", "party": SERVER, "to": "p1", "message": "Sum"}]
+    out = pickled(tacit.aggregate([np.ones(2)] * 4, "fedavg", faults=cut))
+    assert out.endings["p1"].error.peer == SERVER
+    with pytest.raises(tacit.LeakRefused) as caught:
+        tacit.aggregate([np.ones(2)] * 4, "admm", iterations=5)
+    assert pickled(caught.value).report.exposed.keys() == caught.value.report.exposed.keys()
+
+
 def test_the_first_cause_comes_out_and_not_what_follows_from_it():
     """p1's model leaves the ring's range in mid-run; that is what is said, not that its message is missing."""
     federation = tacit.Federation("pushsum", NAMES, masked=True, clip=1.0)
@@ -115,6 +211,27 @@ def test_the_first_cause_comes_out_and_not_what_follows_from_it():
 
     with pytest.raises(tacit.ConfigError, match="larger clip"):
         drift(models)
+
+
+@pytest.mark.parametrize(("kind", "size"), [(GroupPart, None), (GroupPart, 2), (GroupSum, 2)])
+def test_whoever_sends_no_vector_in_admm_is_named(kind, size):
+    """Nobody can go on without it, and the others should know without whose."""
+
+    async def liar(link, *rest):
+        honest = link.send
+
+        async def send(to, message, **more):
+            await honest(to, kind(memoryview(b"xy")) if isinstance(message, kind) else message, **more)
+
+        link.send = send
+        return await peer(link, *rest)
+
+    options = {"masked": True, "group_size": size, "iterations": 2, "allow_leaks": True}
+    simulation = Simulation.of("admm", NAMES, 3, stand_ins={"d": liar}, **options)
+    with pytest.raises(errors.PeerFault, match="d: malformed") as caught:
+        simulation.average({name: Update(np.ones(3)) for name in NAMES})
+    assert (caught.value.peer, caught.value.reason) == ("d", Drop.MALFORMED)
+    assert not any(isinstance(each.error, errors.WireError) for each in simulation.last.rounds.values())
 
 
 def test_the_first_error_is_the_cause_of_the_servers(monkeypatch):

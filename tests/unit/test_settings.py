@@ -9,11 +9,14 @@ import pytest
 import tomli_w
 
 import tacit
+from tacit.core.entropy import SeededEntropy
 from tacit.core.errors import ConfigError
-from tacit.core.protocol import Settings
+from tacit.core.protocol import Settings, spelled_out
 from tacit.core.suite import Parties
+from tacit.crypto.keys import Identity, Roster
 from tacit.designs import Batches, Everyone, Partition, Random, Sampled, graphs
 from tacit.designs.graphs import EdgeList, RegularGraph
+from tacit.drivers.agreement import agree, first_difference, terms_for
 from tacit.protocols import REGISTRY
 from tacit.protocols.pushsum import ExponentialStart, LognormalStart, UniformStart
 from tacit.protocols.secagg.terms import SecAggSettings
@@ -108,6 +111,101 @@ def test_there_is_one_way_to_keep_what_can_be_said_in_several():
     assert secagg({"threshold": np.int64(3)}).threshold == 3
 
 
+def agreed(protocol, settings):
+    entry = REGISTRY[protocol]
+    names = entry.everyone(("p0", "p1", "p2", "p3"))
+    roster = Roster(Identity.generate(name, SeededEntropy(name)).member() for name in names)
+    return agree(entry, settings.bind(Parties(names[:4])), roster, 3, b"n")
+
+
+ALIKE = [
+    ("pushsum", {"y0": ["exp", 2]}, {"y0": ["exp", 2.0]}),
+    ("pushsum", {"y0": ["exp", np.float32(2)]}, {"y0": {"kind": "exp", "rate": 2}}),
+    ("pushsum", {"y0": ExponentialStart(2)}, {"y0": ("exp", 2.0)}),
+    ("pushsum", {"y0": ["uniform", 0.0, 1]}, {"y0": ["uniform", -0.0, 1.0]}),
+    ("pushsum", {"self_weight": [0.1, 0.25]}, {"self_weight": (np.float64(0.1), 0.25)}),
+    ("admm", {"lambda0": [0.0, 1.0]}, {"lambda0": [-0.0, 1]}),
+    ("gossip", {"graph": EdgeList([(1, 0), (1, 2), (2, 3)])}, {"graph": [(2, 1), (0, 1), (3, 2)]}),
+    ("secagg", {"clip": 32}, {"clip": 32.0}),
+]
+
+
+@pytest.mark.parametrize(("protocol", "one", "other"), ALIKE)
+def test_settings_that_are_equal_are_spelled_alike_and_give_one_session(protocol, one, other):
+    entry = REGISTRY[protocol]
+    first, second = (entry.settings_from({"allow_leaks": True, **each}) for each in (one, other))
+    assert first == second
+    assert msgspec.json.encode(spelled_out(first)) == msgspec.json.encode(spelled_out(second))
+    assert agreed(protocol, first).session == agreed(protocol, second).session
+
+
+def test_settings_that_were_made_by_hand_are_agreed_on_like_others():
+    made = agreed("secagg", SecAggSettings(clip=32, max_weight=1))
+    assert made.session == agreed("secagg", SecAggSettings()).session
+    with pytest.raises(ConfigError, match=r"settings: Expected `bool`, got `str` - at `\$.weighted`"):
+        agreed("secagg", SecAggSettings(weighted="yes"))
+    with pytest.raises(ConfigError, match="settings: Expected a finite number, got nan"):
+        agreed("secagg", SecAggSettings(clip=float("nan")))
+
+
+@pytest.mark.parametrize(("here", "there"), [(2.0, 2), (1, True), (0.0, -0.0), ([0, 1], [0, True])])
+def test_what_is_equal_but_written_otherwise_is_a_difference_that_is_named(here, there):
+    assert first_difference({"rho": here}, {"rho": there}, "p1").startswith("rho")
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf"), np.float32("nan")])
+def test_numbers_that_json_does_not_have_are_no_settings(number):
+    """All of them would be written as null, and give one session to settings that differ."""
+    names = ("p0", "p1", "p2")
+    for protocol, options in (
+        ("pushsum", {"y0": ["exp", number]}),
+        ("pushsum", {"y0": UniformStart(0.0, number)}),
+        ("pushsum", {"y0": {"kind": "lognormal", "mean": number}}),
+        ("pushsum", {"self_weight": [0.1, number]}),
+        ("admm", {"lambda0": [0.0, number]}),
+        ("admm", {"rho": number}),
+        ("gossip", {"share": number}),
+        ("gossip", {"clip": number}),
+        ("fedavg", {"participation": number}),
+    ):
+        with pytest.raises(ConfigError, match=next(iter(options))):
+            terms_for(REGISTRY[protocol], names, {"allow_leaks": True, **options})
+
+
+@pytest.mark.parametrize(
+    "y0",
+    [
+        ["exp", 0.0],
+        ["exp", -1.0],
+        ["exp", 1e-320],
+        ["uniform", -5.0, -1.0],
+        ["uniform", 1.0, 1.0],
+        ["uniform", 0.0, 1e308],
+        ["lognormal", 0.0, -2.0],
+        ["lognormal", 1e6, 1.0],
+        ["lognormal", -300.0, 1.0],
+        ["lognormal", 0.0, 1e6],
+    ],
+    ids=str,
+)
+def test_distributions_that_no_mass_can_be_drawn_from(y0):
+    vectors = [[1.0, 2.0], [3.0, 4.0], [5.0, 9.0]]
+    with pytest.raises(ConfigError, match=r"^y0="):
+        tacit.aggregate(vectors, "pushsum", y0=y0, private=True, allow_leaks=True, seed=1)
+
+
+@pytest.mark.parametrize("start", [UniformStart(), ExponentialStart(), LognormalStart(), LognormalStart(-200.0, 9.0)])
+def test_distributions_within_their_bounds_give_numbers(start):
+    assert start.problems() == []
+
+    class Extreme(SeededEntropy):
+        def unit(self):
+            return 1.0 - 2.0**-53
+
+    drawn = start.draw(Extreme("y0"))
+    assert 1e-100 <= drawn <= 1e100
+
+
 @pytest.mark.parametrize(
     ("protocol", "options", "complaint"),
     [
@@ -118,6 +216,19 @@ def test_there_is_one_way_to_keep_what_can_be_said_in_several():
         ("pushsum", {"y0": ["uniform", 1]}, "y0="),
         ("pushsum", {"y0": []}, "y0="),
         ("pushsum", {"y0": {"kind": "cauchy"}}, "y0="),
+        ("pushsum", {"y0": ["exp", "x"]}, "y0="),
+        ("pushsum", {"y0": ["uniform", None, [1]]}, "y0="),
+        ("pushsum", {"y0": [["exp"]]}, "y0="),
+        ("pushsum", {"y0": ExponentialStart(True)}, "y0="),
+        ("pushsum", {"graph": [RegularGraph(2), RegularGraph("2")]}, "no such graph"),
+        ("gossip", {"graph": RegularGraph("2")}, "no such graph"),
+        ("gossip", {"graph": RegularGraph(2.0)}, "no such graph"),
+        ("gossip", {"graph": EdgeList(5)}, "no such graph"),
+        ("gossip", {"graph": EdgeList(((0, 1), (1, 3.5)))}, "no such graph"),
+        ("gossip", {"graph": [(0, True), (True, 2)]}, "graph="),
+        ("secagg", {"participation": Batches("2", 2)}, "participation"),
+        ("secagg", {"participation": Batches(2.0, 2)}, "participation"),
+        ("fedavg", {"participation": Sampled(2.5)}, "participation"),
         ("admm", {"group_size": "some"}, "group_size='some'"),
         ("admm", {"lambda0": [1]}, "lambda0="),
         ("secagg", {"participation": {"kind": "random"}}, "participation"),

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from numbers import Real
 from typing import Any
 
-from tacit.api.federation import Checked, heaviest, model_problems, named, weight_problems
+from tacit.api.federation import Checked, heaviest, model_problems, named, weight_problems, weights_of
 from tacit.core.suite import Party
 from tacit.drivers.faults import Fault
 from tacit.drivers.outcome import Outcome
@@ -34,8 +34,8 @@ def aggregate(
     >>> out.average["p0"].round(6).tolist()
     [3.0, 5.0]
     """
-    models = named(vectors)
-    shares = named(weights) if weights is not None else dict.fromkeys(models, 1.0)
+    models = named(vectors, "vectors")
+    shares = weights_of(weights, models)
     options.setdefault("max_weight", heaviest(shares))
     options.setdefault("weighted", len({weight for weight in shares.values() if isinstance(weight, Real)}) > 1)
     found = model_problems(models)

@@ -1,6 +1,7 @@
 """A federation in this process: parties that average their models, round after round."""
 
 import contextlib
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -47,19 +48,21 @@ class Checked:
     ) -> "Checked":
         """Binds and audits settings; raises ConfigError with every problem, those found before included."""
         problems = list(found)
+        if not isinstance(adversary, int | np.integer) or not 1 <= adversary < max(len(parties), 2):
+            most = len(parties) - 1
+            problems.append(f"adversary={adversary!r} must be a whole number from 1 to {most}: somebody must be left")
+        plain = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in options.items()}
         try:
             entry = find(protocol)
         except ConfigError as error:
             raise ConfigError([*problems, *error.problems]) from None
         planned, more = faults_from(faults, entry.everyone(tuple(parties)), [kind.__name__ for kind in entry.messages])
         problems += more
-        if not 1 <= adversary < max(len(parties), 2):
-            problems.append(f"adversary={adversary} must be from 1 to {len(parties) - 1}, for somebody must be left")
         try:
-            terms = terms_for(entry, parties, options, problems)
+            terms = terms_for(entry, parties, plain, problems)
         except LeakRefused as refused:
             # What the settings themselves refuse has not been audited yet.
-            leaking = terms_for(entry, parties, {**options, "allow_leaks": True})
+            leaking = terms_for(entry, parties, {**plain, "allow_leaks": True})
             raise LeakRefused(str(refused), evidence(entry, leaking)) from None
         return cls(entry, terms, planned, preflight(entry, terms, adversary=adversary, rounds=1))
 
@@ -107,7 +110,12 @@ class Federation:
         Raises ConfigError with every problem, and LeakRefused with the report of the audit if any `adversary` parties,
         or the server with one fewer, would learn a vector and `allow_leaks` is not set.
         """
-        self._checked = Checked.of(protocol, parties, faults, adversary, options)
+        try:
+            names = tuple(parties)
+            hash(names)
+        except TypeError:
+            raise ConfigError("parties must be a list of names") from None
+        self._checked = Checked.of(protocol, names, faults, adversary, options)
         self.parties = self._checked.terms.parties
         self._seed, self._record = seed, record
         self._layout: Layout | None = None
@@ -127,8 +135,8 @@ class Federation:
 
         Raises ConfigError with every problem before anything is sent, and what was first to go wrong if a round fails.
         """
-        brought = named(models, self.parties)
-        shares = named(weights, self.parties) if weights is not None else dict.fromkeys(brought, 1.0)
+        brought = named(models, "models", self.parties)
+        shares = weights_of(weights, brought, self.parties)
         found = model_problems(brought, self._layout)
         if brought.keys() != set(self.parties):
             found.append(f"a round takes a model of each of {', '.join(self.parties)}, and of nobody else")
@@ -144,11 +152,14 @@ class Federation:
 # --- models and weights as people have them ------------------------------------------------------------------------
 
 
-def named(given: Any, parties: Sequence[Party] | None = None) -> dict[Party, Any]:
+def named(given: Any, what: str, parties: Sequence[Party] | None = None) -> dict[Party, Any]:
     """Returns what was given for each party, by name: p0, p1, … unless the parties have names."""
     if isinstance(given, Mapping):
         return {party: _array(value) for party, value in given.items()}
-    values = list(given)
+    try:
+        values = list(given)
+    except TypeError:
+        raise ConfigError(f"{what} must be a dict by party, or a list, not of type {type(given).__name__}") from None
     names = [f"p{place}" for place in range(len(values))]
     if parties is not None:
         names[: len(parties)] = parties[: len(values)]
@@ -159,9 +170,10 @@ def _array(model: Any) -> Any:
     """Returns plain numbers and arrays of whole numbers as arrays of floats, so that their mean is not rounded."""
     if isinstance(model, np.ndarray) and model.dtype.kind in "iu":
         return model.astype(np.float64)
-    if isinstance(model, list | tuple) and _is_numbers(model):
-        with contextlib.suppress(ValueError):  # ragged: a list of lists of its own kind
-            return np.asarray(model, dtype=np.float64)
+    if isinstance(model, list | tuple):
+        # Ragged, a list of lists of its own kind; or beyond any float, or inside itself, which is told with the rest.
+        with contextlib.suppress(ValueError, OverflowError, RecursionError):
+            return np.asarray(model, dtype=np.float64) if _is_numbers(model) else model
     return model
 
 
@@ -171,18 +183,40 @@ def _is_numbers(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
+def weights_of(given: Any, models: Mapping[Party, Any], parties: Sequence[Party] | None = None) -> dict[Party, Any]:
+    """Returns the weights by name, as floats where they are numbers; all the same if none are given."""
+    if given is None:
+        return dict.fromkeys(models, 1.0)
+    return {party: _float(weight) for party, weight in named(given, "weights", parties).items()}
+
+
+def _float(weight: Any) -> Any:
+    """Returns a number of whatever type as a float, so that nobody computes in half of the digits."""
+    if isinstance(weight, bool) or not isinstance(weight, Real):
+        return weight
+    try:
+        return float(weight)
+    except OverflowError:
+        return math.inf
+
+
 def model_problems(models: Mapping[Party, Any], expected: Layout | None = None) -> list[str]:
     """Returns everything that keeps models from being averaged, with each other or as those before them."""
-    found = [f"{party}: {problem}" for party, model in models.items() for problem in problems(model)]
+    found: list[str] = []
+    layouts: dict[Party, Layout] = {}
+    for party, model in models.items():
+        try:
+            found += [f"{party}: {problem}" for problem in problems(model)]
+            layouts[party] = Layout.of(model)
+        except RecursionError:
+            found.append(f"{party}: the model contains itself, or is nested too deeply")
+        except ConfigError:
+            pass  # told already
     found += [
         f"{party}: give the model itself, and its weight in weights="
         for party, model in models.items()
         if isinstance(model, Update)
     ]
-    layouts: dict[Party, Layout] = {}
-    for party, model in models.items():
-        with contextlib.suppress(ConfigError):  # reported above
-            layouts[party] = Layout.of(model)
     first = next(iter(layouts), "")
     wanted = expected or layouts.get(first)
     for party, layout in layouts.items():

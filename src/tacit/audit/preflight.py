@@ -13,8 +13,8 @@ from tacit.core.errors import LeakRefused, NotLinear
 from tacit.core.protocol import Protocol, Settings, Terms
 from tacit.core.suite import Party
 
-MOST_PARTIES, MOST_COALITIONS = 32, 64
-"""With more of either an audit takes longer than somebody who only wants an average would wait."""
+MOST_PARTIES, MOST_COALITIONS, MOST_STEPS = 32, 64, 512
+"""With more of any, an audit takes longer than somebody who only wants an average would wait. Steps add up over all."""
 STILL_ROUNDS = 3
 """Rounds over which it is looked at what would leak if models stood still."""
 REMEMBERED = 256
@@ -32,8 +32,8 @@ def preflight(protocol: Protocol, terms: Terms, *, adversary: int, rounds: int) 
     # The baselines say of themselves that they leak by design, and nobody takes them for anything else.
     if settings.allow_leaks or protocol.leaks_by_design:
         return ()
-    if len(parties) > MOST_PARTIES or number(protocol, parties, adversary) > MOST_COALITIONS:
-        return (f"not audited, for with {len(parties)} parties that takes longer than the average; run: tacit audit",)
+    if too_long(protocol, terms, adversary):
+        return ("not audited, for that takes longer than the average; run: tacit audit",)
     key = protocol.name, tuple(parties), adversary, rounds, msgspec.json.encode(settings)
     if key not in _found:
         _found[key] = _look(protocol, terms, adversary, rounds)
@@ -45,9 +45,19 @@ def preflight(protocol: Protocol, terms: Terms, *, adversary: int, rounds: int) 
     return notes
 
 
+def too_long(protocol: Protocol, terms: Terms, adversary: int) -> bool:
+    """Says whether an audit takes longer than somebody would wait for it."""
+    steps = len(terms.parties) * max(len(terms.steps(kind)) for kind in protocol.messages)
+    coalitions = number(protocol, terms.parties, adversary)
+    return len(terms.parties) > MOST_PARTIES or steps > MOST_STEPS or coalitions > MOST_COALITIONS
+
+
 def evidence(protocol: Protocol, terms: Terms) -> Report | None:
-    """Returns the report on the first party, or the server, that learns a vector in one round, if there is one."""
-    found = exposure(protocol, terms, 1, 1, "free")
+    """Returns the report on the first party, or the server, that learns a vector in one round.
+
+    None if nobody does, or if it takes too long to say.
+    """
+    found = None if too_long(protocol, terms, 1) else exposure(protocol, terms, 1, 1, "free")
     return found[0].report(found[1]) if found else None
 
 

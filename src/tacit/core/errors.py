@@ -1,5 +1,6 @@
 """What can go wrong, each kind with a stable code."""
 
+import copyreg
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Any, ClassVar
@@ -14,6 +15,7 @@ class Drop(StrEnum):
     BAD_SHARE = "bad share"
     BROKE_RULES = "broke the rules"  # well-formed, but not what the protocol allows at this point
     ABORTED = "aborted"  # it gave up and said so
+    BEHIND = "behind"  # it has not heard the last average, or was told another
     DISAGREES = "disagrees"  # it has other settings, another roster or another model
     CRASHED = "crashed"
 
@@ -22,6 +24,10 @@ class TacitError(Exception):
     """The base of everything Tacit raises on purpose."""
 
     code: ClassVar[str] = "tacit"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # As it is. Exceptions are otherwise made anew from their message, which is not what all of these take.
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
 
 class ConfigError(TacitError):
@@ -62,11 +68,13 @@ class NotEnough(TacitError):
         need: int,
         missing: Mapping[str, Drop] | None = None,
         why: Mapping[str, str] | None = None,
+        cure: str = "",
     ) -> None:
         self.have, self.need, self.missing = have, need, dict(missing or {})
         more = {party: f": {text}" for party, text in (why or {}).items()}
         who = ", ".join(f"{party} ({reason}{more.get(party, '')})" for party, reason in self.missing.items())
-        super().__init__(f"{what}: {have} of at least {need}{f'; missing: {who}' if who else ''}")
+        names = f"; missing: {who}" if who else ""
+        super().__init__(f"{what}: {have} of at least {need}{names}{f'; {cure}' if cure else ''}")
 
 
 class LeakRefused(TacitError):

@@ -75,6 +75,8 @@ class Link:
     round: int
     dropped: dict[Party, Drop] = field(default_factory=dict)
     """Whom we no longer count on, and why."""
+    cure: str = ""
+    """What to do if too few are left, for the error to say."""
 
     @property
     def place(self) -> int:
@@ -120,10 +122,11 @@ class Link:
         Raises NotEnough, naming the missing, if that is fewer than `at_least` (default: all of them).
         """
         arrived = await Wait((kind,), tuple(senders), step, patience)
-        self.dropped.update(arrived.missing)
+        for peer, reason in arrived.missing.items():
+            self.dropped.setdefault(peer, reason)  # what it did first is why it is missing now
         need = len(senders) if at_least is None else at_least
         if len(arrived.messages) < need:
-            raise NotEnough(kind.__name__, len(arrived.messages), need, arrived.missing, arrived.why)
+            raise NotEnough(kind.__name__, len(arrived.messages), need, arrived.missing, arrived.why, self.cure)
         return {party: cast(M, arrived.messages[party]) for party in senders if party in arrived.messages}
 
     def exclude(self, peer: Party, reason: Drop) -> None:
@@ -133,7 +136,7 @@ class Link:
     def require(self, what: str, have: Collection[object], need: int) -> None:
         """Raises NotEnough, naming whom we have lost, if there are fewer than `need`."""
         if len(have) < need:
-            raise NotEnough(what, len(have), need, self.dropped)
+            raise NotEnough(what, len(have), need, self.dropped, cure=self.cure)
 
     def statement(self, what: str, *parts: bytes) -> bytes:
         """Returns bytes that say `what` about `parts` in this session and round, and can mean nothing else."""

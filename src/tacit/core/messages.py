@@ -5,10 +5,11 @@ address (session, round, step, kind, sender, receiver) is authenticated with the
 message: a second one with the same address is a replay and is thrown away.
 
 A greeting is the one thing that travels outside of envelopes: two parties of different sessions have no key in common,
-and a signed greeting tells each what the other holds to be agreed.
+and a signed greeting tells each what the other holds to be agreed. It answers one session and round of its receiver's,
+and means nothing in any other.
 """
 
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, TypeAlias
 
 import msgspec
 
@@ -23,6 +24,9 @@ MAX_MESSAGE = 2**31 - 2**16
 MAX_NAME = 64
 """Longest name of a party, in bytes."""
 MAX_GREETING = 2**20
+"""Longest greeting, in bytes."""
+
+Session: TypeAlias = Annotated[bytes, msgspec.Meta(min_length=SESSION_BYTES, max_length=SESSION_BYTES)]
 
 
 class Message(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
@@ -59,7 +63,7 @@ class Abort(Message, frozen=True):
 class Address(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """Where an envelope belongs. No two messages share one."""
 
-    session: bytes
+    session: Session
     round: int
     step: int
     kind: str
@@ -77,17 +81,21 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
 class Greeting(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
     """What its sender holds to be agreed, for all to read, and signed."""
 
-    sender: Party
-    to: Party
+    address: Address
+    """Where its sender is, and whom it is for."""
+    session: Session
+    round: int
+    """What it answers: mail of this session and round of its receiver's."""
     agreed: bytes
     signature: bytes
 
     def __repr__(self) -> str:
-        return f"Greeting({self.sender} -> {self.to})"
+        return f"Greeting({self.address.sender} -> {self.address.to})"
 
 
 _pack = msgspec.msgpack.Encoder().encode
 _unpack_envelope = msgspec.msgpack.Decoder(Envelope).decode
+_unpack_address = msgspec.msgpack.Decoder(tuple[Address, msgspec.Raw]).decode
 _unpack_greeting = msgspec.msgpack.Decoder(Greeting).decode
 _BINARY = {1: b"\xc4", 2: b"\xc5", 4: b"\xc6"}  # what msgpack puts before a length of so many bytes
 
@@ -151,6 +159,13 @@ class Codec:
             return _unpack_greeting(data) if greets else _unpack_envelope(data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise WireError(f"envelope: {error}") from None
+
+    def address(self, data: bytes) -> Address | None:
+        """Returns the address of an envelope that is too long for this protocol; None if there is none to be read."""
+        try:
+            return _unpack_address(data)[0] if len(data) > self._longest else None
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return None
 
     def open(self, suite: Suite, key: Secret, envelope: Envelope) -> bytes:
         """Returns the encoded message inside; raises WireError unless sender, address and content are authentic."""

@@ -7,6 +7,7 @@ a given roster. They are computed once, leave nothing open, and are what corouti
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from math import isfinite
 from typing import Any, ClassVar, TypeAlias
 
 import msgspec
@@ -17,7 +18,7 @@ from tacit.core.errors import ConfigError, JournalError
 from tacit.core.link import Effect, Link
 from tacit.core.messages import Message
 from tacit.core.outcome import Average
-from tacit.core.suite import SERVER, Parties, Party, Suite, Update
+from tacit.core.suite import SERVER, Parties, Party, Ring, Suite, Update
 
 Run: TypeAlias = Coroutine[Effect, Any, Average]
 Role: TypeAlias = Callable[..., Run]
@@ -104,6 +105,11 @@ class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     version: ClassVar[int] = 1
     """Changes with the meaning of the fields."""
 
+    def problems(self, terms: Any, ring: Ring, entries: int) -> list[str]:
+        """Returns why a round on these terms, with vectors of so many entries, cannot go on from it."""
+        del terms, ring, entries
+        return []
+
 
 @dataclass(frozen=True)
 class Claim:
@@ -165,10 +171,9 @@ class Protocol:
                 more = f"did you mean {near[0]!r}?" if near else f"it has {tuple(fields)}"
                 problems.append(f"{self.name} has no option {name!r}; {more}")
                 continue
-            plain = value.item() if isinstance(value, np.generic) else value
             try:
-                plain = self.settings.readers.get(name, _as_it_is)(plain)
-                given[name] = msgspec.convert(plain, fields[name], strict=True)
+                read = self.settings.readers.get(name, _as_it_is)(spelled_out(value))
+                given[name] = typed(read, fields[name])
             except ConfigError as error:
                 problems += error.problems
             except msgspec.ValidationError as error:
@@ -180,19 +185,27 @@ class Protocol:
             raise Unset(problems, settings)
         return settings
 
-    def encode_state(self, state: State) -> bytes:
-        """Returns a state as bytes that say which protocol and version they are of."""
-        return msgspec.msgpack.encode((self.name, self.state.version, state))
+    def encode_state(self, state: State, whose: tuple[Party, int] | None = None) -> bytes:
+        """Returns a state as bytes that say which protocol and version they are of, and whose they are.
 
-    def decode_state(self, data: bytes | memoryview) -> State:
-        """Returns the state; raises JournalError if the bytes are of another protocol or version, or of none."""
+        That is a party, and how many rounds it had begun; or None inside of what says so itself, as a journal does.
+        States outlive sessions, and name none.
+        """
+        return msgspec.msgpack.encode((self.name, self.state.version, whose, state))
+
+    def decode_state(self, data: bytes | memoryview, whose: tuple[Party, int] | None = None) -> State:
+        """Returns the state; raises JournalError unless the bytes are of this protocol and version, and of `whose`."""
         try:
-            name, version, rest = msgspec.msgpack.decode(data, type=tuple[str, int, msgspec.Raw])
+            header = tuple[str, int, tuple[Party, int] | None, msgspec.Raw]
+            name, version, owner, rest = msgspec.msgpack.decode(data, type=header)
             if (name, version) != (self.name, self.state.version):
                 raise JournalError(
                     f"this is a state of {name}, version {version}, not of {self.name}, version {self.state.version}; "
                     f"go on with the release that wrote it, or begin a new session"
                 )
+            if owner != whose:
+                theirs, ours = (f"{each[0]} after {each[1]} rounds" if each else "nobody" for each in (owner, whose))
+                raise JournalError(f"this is the state of {theirs}, not of {ours}; restore it, or begin a new session")
             return msgspec.msgpack.decode(rest, type=self.state)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise JournalError(f"this is no state: {error}; restore it, or begin a new session") from None
@@ -208,3 +221,27 @@ class Unset(ConfigError):
 
 def _as_it_is(value: Any) -> Any:
     return value
+
+
+def typed(value: Any, kind: Any) -> Any:
+    """Returns a setting as its type has it, however it was written; raises msgspec.ValidationError if it cannot be."""
+    return msgspec.convert(spelled_out(value), kind, strict=True)
+
+
+def spelled_out(value: Any) -> Any:
+    """Returns a setting as JSON has it, with nothing left out, so that equal settings are always spelled alike.
+
+    Raises msgspec.ValidationError for numbers that JSON does not have.
+    """
+    if isinstance(value, msgspec.Struct):
+        config = value.__struct_config__
+        kind = {} if config.tag_field is None else {config.tag_field: config.tag}
+        return kind | {name: spelled_out(getattr(value, name)) for name in value.__struct_fields__}
+    if isinstance(value, Mapping):
+        return {name: spelled_out(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [spelled_out(each) for each in value]
+    plain = value.item() if isinstance(value, np.generic) else value
+    if isinstance(plain, float) and not isfinite(plain):
+        raise msgspec.ValidationError(f"Expected a finite number, got {plain}")
+    return plain + 0.0 if isinstance(plain, float) else plain  # there is a -0.0 that equals 0.0

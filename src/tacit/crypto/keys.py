@@ -18,6 +18,7 @@ from tacit.core.suite import Party, Secret
 
 REMEMBERED = 1 << 14
 """Signatures that a roster remembers to have verified."""
+_ANY = X25519PrivateKey.from_private_bytes(bytes(range(32)))  # no secret: it only tries whether keys can be used
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,15 @@ class Member:
     def fingerprint(self) -> str:
         """A few letters that stand for both keys."""
         return hashlib.sha256(framed(self.verify_key, self.channel_key)).hexdigest()[:16]
+
+    def problems(self) -> list[str]:
+        """Returns what is wrong with the keys."""
+        try:
+            Ed25519PublicKey.from_public_bytes(self.verify_key)
+            exchanged(_ANY, self.channel_key)
+        except (ValueError, TypeError, WireError):
+            return [f"the keys of {self.name} cannot be used; ask {self.name} for what `Identity.member` returns there"]
+        return []
 
 
 @dataclass(frozen=True)
@@ -59,7 +69,7 @@ class Roster(Mapping[Party, Member]):
 
     def __init__(self, members: Iterable[Member]) -> None:
         self._members = {member.name: member for member in members}
-        self._verified: OrderedDict[tuple[Party, bytes, bytes], None] = OrderedDict()
+        self._verified: OrderedDict[bytes, None] = OrderedDict()
 
     def __getitem__(self, party: Party) -> Member:
         return self._members[party]
@@ -72,13 +82,14 @@ class Roster(Mapping[Party, Member]):
 
     def verify(self, signer: Party, statement: bytes, signature: bytes) -> None:
         """Raises PeerFault unless `signer` signed the statement."""
-        # Where one process plays everybody, a signature is verified by each of those it was sent to.
-        known = signer, statement, signature
+        # Where one process plays everybody, a signature is verified by each of those it was sent to. Statements may be
+        # long, and are not kept.
+        known = hashlib.sha256(framed(signer.encode(), statement, signature)).digest()
         if known in self._verified:
             return
         try:
             Ed25519PublicKey.from_public_bytes(self[signer].verify_key).verify(signature, statement)
-        except InvalidSignature:
+        except (InvalidSignature, ValueError):  # or a key of the wrong length
             raise PeerFault(signer, Drop.BAD_SIGNATURE) from None
         self._verified[known] = None
         if len(self._verified) > REMEMBERED:

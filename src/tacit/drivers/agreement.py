@@ -2,7 +2,8 @@
 
 The session is a hash of all of it. Channel keys are derived from the session, so parties that disagree on anything
 cannot read a word of each other's. A party that hears from a peer of another session answers with a signed greeting,
-which says what it holds to be agreed, and each of the two can then name the first thing that differs.
+which says what it holds to be agreed, and each of the two can then name the first thing that differs. A greeting
+answers one session and round of its receiver's, so that an old one says nothing in a new session.
 """
 
 import hashlib
@@ -16,14 +17,14 @@ import msgspec
 
 from tacit.core.errors import ConfigError, LeakRefused
 from tacit.core.link import framed
-from tacit.core.messages import MAX_MESSAGE, MAX_NAME, SESSION_BYTES, Codec, Greeting
-from tacit.core.protocol import Protocol, Settings, Terms, Unset
+from tacit.core.messages import MAX_GREETING, MAX_MESSAGE, MAX_NAME, SESSION_BYTES, Address, Codec, Greeting
+from tacit.core.protocol import Protocol, Settings, Terms, Unset, spelled_out, typed
 from tacit.core.suite import SERVER, Parties, Party, Suite
 from tacit.crypto.keys import Roster
 from tacit.protocols import find
 from tacit.vectors.fixedpoint import FixedPoint
 
-VERSION = 2
+VERSION = 3
 """Of everything that is sent. Releases that do not understand each other have different ones."""
 RING = ("bits", "clip", "max_weight")
 """Settings of the ring, which says itself what is wrong with them."""
@@ -60,8 +61,8 @@ class Agreement:
             "protocol": self.protocol.name,
             "parties": list(self.everyone),
             "entries": self.entries,
-            **_spelled_out(self.settings),
-            **{f"the key of {party}": self.roster[party].fingerprint for party in self.everyone},
+            **spelled_out(self.settings),
+            "keys": [self.roster[party].fingerprint for party in self.everyone],
             "nonce": self.nonce.hex(),
         }
 
@@ -69,8 +70,8 @@ class Agreement:
     def session(self) -> bytes:
         """The hash of all that was agreed."""
         keys = [part for member in self.roster.values() for part in (member.verify_key, member.channel_key)]
-        text = msgspec.json.encode(self.described)
-        return hashlib.sha256(framed(b"tacit/v2/session", text, *keys)).digest()[:SESSION_BYTES]
+        text = _written(self.described)
+        return hashlib.sha256(framed(b"tacit/v3/session", text, *keys)).digest()[:SESSION_BYTES]
 
     def ring(self, bits: int | None = None) -> FixedPoint:
         """Returns a ring for the vectors; of more bits than were agreed for those who look for rounding errors."""
@@ -96,40 +97,53 @@ class Agreement:
 
     # --- greetings -------------------------------------------------------------------------------------------------
 
-    def greeting(self, suite: Suite, to: Party) -> bytes:
-        """Returns what tells a peer on what it disagrees with us."""
-        agreed = msgspec.json.encode(self.described)
-        return msgspec.msgpack.encode(Greeting(suite.me, to, agreed, suite.sign(_statement(suite.me, to, agreed))))
+    @cached_property
+    def _told(self) -> bytes:
+        """What greetings say: all that was agreed, with digests of what is longest in it if there is too much."""
+        told = dict(self.described)
+        for name in sorted(told, key=lambda name: len(_written(told[name])), reverse=True):
+            if len(_written(told)) <= MAX_GREETING - 1024:  # which leaves room for two addresses and a signature
+                break
+            told[name] = _digest(told[name])
+        return _written(told)
+
+    def greeting(self, suite: Suite, number: int, heard: Address) -> Greeting:
+        """Returns what tells whoever was heard, in a round of ours, on what it disagrees with us."""
+        address = Address(self.session, number, 0, Greeting.__name__, suite.me, heard.sender)
+        greeting = Greeting(address, heard.session, heard.round, self._told, b"")
+        return msgspec.structs.replace(greeting, signature=suite.sign(_statement(greeting)))
 
     def difference(self, suite: Suite, greeting: Greeting) -> str | None:
         """Returns, in words, the first thing on which the sender of a greeting disagrees; None if there is none.
 
         Raises PeerFault if it is not the sender's.
         """
-        statement = _statement(greeting.sender, greeting.to, greeting.agreed)
-        suite.verify(greeting.sender, statement, greeting.signature)
+        sender = greeting.address.sender
+        suite.verify(sender, _statement(greeting), greeting.signature)
         try:
             theirs = msgspec.json.decode(greeting.agreed, type=dict[str, Any])
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return "what it holds to be agreed cannot be read"
-        return first_difference(self.described, theirs, greeting.sender)
+            if _written(theirs) == greeting.agreed:
+                return first_difference(self.described, theirs, sender)
+        except (msgspec.DecodeError, ValueError, RecursionError):
+            pass
+        return "what it holds to be agreed cannot be read"
 
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
         # Terms are bound anew: they hold what cannot be pickled, and follow from the rest.
         return _agreed, (self.protocol.name, self.settings, tuple(self.parties), self.roster, self.entries, self.nonce)
 
 
-def _spelled_out(value: Any) -> Any:
-    """Returns a setting as JSON has it, with nothing left out, so that equal settings are always spelled alike."""
-    if isinstance(value, msgspec.Struct):
-        config = value.__struct_config__
-        kind = {} if config.tag_field is None else {config.tag_field: config.tag}
-        return kind | {name: _spelled_out(getattr(value, name)) for name in value.__struct_fields__}
-    return [_spelled_out(each) for each in value] if isinstance(value, tuple) else value
+def _statement(greeting: Greeting) -> bytes:
+    """Returns what a greeting is signed for: everything else that it says."""
+    return framed(b"tacit/v3/greeting", msgspec.msgpack.encode(msgspec.structs.replace(greeting, signature=b"")))
 
 
-def _statement(sender: Party, to: Party, agreed: bytes) -> bytes:
-    return framed(b"tacit/v2/greeting", sender.encode(), to.encode(), agreed)
+def _written(value: Any) -> bytes:
+    return msgspec.json.encode(value)
+
+
+def _digest(value: Any) -> str:
+    return f"sha256 {hashlib.sha256(_written(value)).hexdigest()}"
 
 
 def _agreed(
@@ -139,27 +153,32 @@ def _agreed(
 
 
 def first_difference(ours: Mapping[str, Any], theirs: Mapping[str, Any], who: Party) -> str | None:
-    """Returns the first of our entries that is another with somebody else, in words."""
+    """Returns the first of our entries that is another with somebody else, or is written otherwise, in words."""
     nothing = "nothing"
     for name in (*ours, *(name for name in theirs if name not in ours)):
         here, there = ours.get(name, nothing), theirs.get(name, nothing)
-        if here == there:
+        if _written(here) == _written(there) or there == _digest(here):
             continue
         if name == "nonce":
             return f"{who} is in another session of the same federation; join the same one"
+        what = _short(name)
         if isinstance(here, list) and isinstance(there, list):
-            place = next((i for i, (a, b) in enumerate(zip(here, there, strict=False)) if a != b), None)
-            if place is not None:
-                name, here, there = f"{name}[{place}]", here[place], there[place]
+            pairs = enumerate(zip(here, there, strict=False))
+            place = next((i for i, (a, b) in pairs if _written(a) != _written(b)), None)
+            if place is None:
+                what, here, there = f"the number of {what}", len(here), len(there)
             else:
-                name, here, there = f"the number of {name}", len(here), len(there)
-        return f"{name} is {_short(there)} at {who} and {_short(here)} here"
+                what = f"the key of {ours['parties'][place]}" if name == "keys" else f"{what}[{place}]"
+                here, there = here[place], there[place]
+        return f"{what} is {_short(there)} at {who} and {_short(here)} here"
     return None
 
 
 def _short(value: Any) -> str:
-    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-    return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
+    """Returns a value as a few letters that print on one line, whoever wrote it."""
+    text = value if isinstance(value, str) else _written(value).decode()
+    shown = "".join([each if each.isprintable() else ascii(each)[1:-1] for each in text[: SHOWN + 1]])
+    return shown if len(shown) <= SHOWN else f"{shown[: SHOWN - 1]}…"
 
 
 # --- how to agree --------------------------------------------------------------------------------------------------
@@ -198,13 +217,22 @@ def terms_for(
 
 
 def agree(protocol: Protocol, terms: Terms, roster: Roster, entries: int, nonce: bytes) -> Agreement:
-    """Returns an agreement on terms; raises ConfigError for another roster, or vectors that do not fit a message."""
+    """Returns an agreement on terms.
+
+    Raises ConfigError for another roster, for keys that nobody can use, and for vectors that do not fit a message.
+    """
     everyone, bits = protocol.everyone(terms.parties), terms.settings.bits
     if entries * bits // 8 > MAX_MESSAGE:
         raise ConfigError(f"{entries} entries of {bits} bits do not fit a message of {MAX_MESSAGE} bytes")
     if tuple(roster) != everyone:
         raise ConfigError(f"the roster has {', '.join(roster)}, but the protocol is between {', '.join(everyone)}")
-    return Agreement(protocol, terms.settings, terms, roster, entries, nonce)
+    if problems := [problem for member in roster.values() for problem in member.problems()]:
+        raise ConfigError(problems)
+    try:
+        settings = typed(terms.settings, type(terms.settings))
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"settings: {error}") from None
+    return Agreement(protocol, settings, terms, roster, entries, nonce)
 
 
 def name_problems(parties: Sequence[Party]) -> list[str]:
@@ -215,15 +243,11 @@ def name_problems(parties: Sequence[Party]) -> list[str]:
         if (
             not isinstance(party, str)
             or not 1 <= len(party.encode(errors="replace")) <= MAX_NAME
-            or not _is_text(party)
+            or not party.isprintable()
         ):
-            problems.append(f"{party!r} is no name: a name is text of 1 to {MAX_NAME} bytes")
+            problems.append(f"{party!r} is no name: a name is text of 1 to {MAX_NAME} bytes that prints on one line")
         elif party == SERVER:
             problems.append(f"{SERVER!r} is the name of the server; call the party something else")
         if times[party] > 1:
             problems.append(f"{times[party]} parties are called {party!r}; names must differ")
     return problems
-
-
-def _is_text(name: str) -> bool:
-    return name.encode(errors="ignore").decode() == name  # lone surrogates have no bytes

@@ -4,7 +4,7 @@ A `Round` hands raw bytes to its `Inbox`. What cannot be authenticated is thrown
 What is authentic but wrong excludes its sender, for nobody else can have.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -12,9 +12,12 @@ from typing import NamedTuple
 
 from tacit.core.errors import Drop, PeerFault, WireError
 from tacit.core.link import Arrived, Link, Wait
-from tacit.core.messages import Abort, Codec, Envelope, Greeting, Message
+from tacit.core.messages import MAX_GREETING, Abort, Address, Codec, Envelope, Greeting, Message
 from tacit.core.protocol import Terms
 from tacit.core.suite import SERVER, Party, Suite
+
+TOLD = 4
+"""Greetings that mail which anybody may have written can draw to one party in a round."""
 
 
 class Discard(StrEnum):
@@ -40,6 +43,8 @@ class Mail(NamedTuple):
     """What they say, if they count and are what they claim to be."""
     discarded: Discard | None = None
     """Why they do not count. None if they do: because of the message, or because they exclude their sender."""
+    apart: Address | None = None
+    """Where the sender is, if that is another session and it is to be told what we hold to be agreed."""
 
 
 class Place(NamedTuple):
@@ -58,9 +63,9 @@ class Early:
     kept: dict[Place, bytes] = field(default_factory=dict)
     _bytes: Counter[Party] = field(default_factory=Counter)
 
-    def keep(self, place: Place, data: bytes) -> None:
-        """Keeps an envelope, once. What there is no room for is lost, as on a bad link."""
-        if place not in self.kept and self._bytes[place.sender] + len(data) <= self.room:
+    def keep(self, place: Place, data: bytes, more: int = 0) -> None:
+        """Keeps an envelope, once. What there is no room for, or so much more, is lost, as on a bad link."""
+        if place not in self.kept and self._bytes[place.sender] + len(data) <= self.room + more:
             self.kept[place] = data
             self._bytes[place.sender] += len(data)
 
@@ -83,16 +88,23 @@ class Inbox:
         terms: Terms,
         early: Early | None = None,
         differs: Callable[[Suite, Greeting], str | None] = lambda *_: None,
+        everyone: Collection[Party] = (),
     ) -> None:
-        """Takes mail for a link. `differs` says in words on what the sender of a greeting disagrees."""
+        """Takes mail for a link. `differs` says in words on what the sender of a greeting disagrees.
+
+        `everyone` is on the roster. Who exchanges messages is among what may differ, so any of them may greet.
+        """
         self._link, self._suite, self._codec, self._terms = link, suite, codec, terms
         self._peers: Collection[Party] = terms.peers(link.me)
+        self._known = {*self._peers, *everyone} - {link.me}
         self._wait: Wait | None = None
         self._pending: set[Party] = set()
         self._unread: dict[Place, tuple[Message, int]] = {}
         self._seen: set[Place] = set()
         self._bytes: Counter[Party] = Counter()
         self._early, self._differs = early, differs
+        self._greeters: set[Party] = set()
+        self._told: dict[Party, set[tuple[bytes, int]]] = defaultdict(set)
         self.gone: dict[Party, Drop] = {}
         """Senders from whom nothing more is expected, and why."""
         self.why: dict[Party, str] = {}
@@ -111,23 +123,31 @@ class Inbox:
         try:
             read = self._codec.read(data)
         except WireError:
-            return Mail("", discarded=Discard.NOT_AN_ENVELOPE)
+            # Where its sender is, messages may be longer.
+            stray = self._codec.address(data)
+            if stray is None or stray.session == self._link.session:
+                return Mail("", discarded=Discard.NOT_AN_ENVELOPE)
+            return self._elsewhere(stray)
         if isinstance(read, Greeting):
-            return self._greeted(read)
+            return self._greeted(read, data)
         address, link = read.address, self._link
+        if address.session != link.session:
+            return self._elsewhere(address)
         place = Place(address.sender, address.kind, address.step)
         reason = None
         if address.to != link.me or address.sender == link.me or address.sender not in self._peers:
             reason = Discard.MISDIRECTED
-        elif address.session != link.session:
-            reason = Discard.OTHER_SESSION
-        elif address.round != link.round and (self._early is None or address.round != link.round + 1):
+        elif not self._timely(address.round):
             reason = Discard.OTHER_ROUND
         elif address.round == link.round and place in self._seen:
             reason = Discard.REPLAYED
         elif address.round == link.round and address.sender in self.gone:
             reason = Discard.EXCLUDED
         return self._opened(read, place, data) if reason is None else Mail(place.sender, discarded=reason)
+
+    def _timely(self, number: int) -> bool:
+        """Says whether a round is the present one, or the next, if its mail is kept."""
+        return number == self._link.round or (self._early is not None and number == self._link.round + 1)
 
     def _opened(self, envelope: Envelope, place: Place, data: bytes) -> Mail:
         try:
@@ -164,21 +184,55 @@ class Inbox:
         """Says whether the protocol has anybody await such a message, from such a sender, at such a step."""
         return message.from_server == (sender == SERVER) and step in self._terms.steps(type(message))
 
-    def _greeted(self, greeting: Greeting) -> Mail:
-        sender = greeting.sender
-        if greeting.to != self._link.me or sender == self._link.me or sender not in self._peers:
-            return Mail(sender, discarded=Discard.MISDIRECTED)
-        if sender in self.gone:
-            return Mail(sender, discarded=Discard.EXCLUDED)
+    # --- those of another session ----------------------------------------------------------------------------------
+
+    def _elsewhere(self, address: Address) -> Mail:
+        """Throws mail of another session away."""
+        if address.to != self._link.me or address.sender not in self._known:
+            return Mail(address.sender, discarded=Discard.MISDIRECTED)
+        again = len(self._told[address.sender]) >= TOLD
+        return Mail(address.sender, discarded=Discard.OTHER_SESSION, apart=None if again else self._untold(address))
+
+    def _untold(self, address: Address) -> Address | None:
+        """Returns where a sender is unless it was told there already, and takes it as told."""
+        told, place = self._told[address.sender], (address.session, address.round)
+        if place in told:
+            return None
+        told.add(place)
+        return address
+
+    def _greeted(self, greeting: Greeting, data: bytes) -> Mail:
+        address, link = greeting.address, self._link
+        sender, reason = address.sender, None
+        if address.to != link.me or sender not in self._known:
+            reason = Discard.MISDIRECTED
+        elif greeting.session != link.session:
+            reason = Discard.OTHER_SESSION  # it answers what somebody else said, or we in another life
+        elif not self._timely(greeting.round):
+            reason = Discard.OTHER_ROUND
+        elif greeting.round == link.round and sender in self.gone:
+            reason = Discard.EXCLUDED
+        elif greeting.round == link.round and sender in self._greeters:
+            reason = Discard.REPLAYED
+        return self._answered(greeting, data) if reason is None else Mail(sender, discarded=reason)
+
+    def _answered(self, greeting: Greeting, data: bytes) -> Mail:
+        sender = greeting.address.sender
         try:
             difference = self._differs(self._suite, greeting)
         except PeerFault:
             return Mail(sender, discarded=Discard.NOT_AUTHENTIC)
+        if difference is not None and self._early is not None and greeting.round != self._link.round:
+            self._early.keep(Place(sender, type(greeting).__name__, 0), data, MAX_GREETING)
+            return Mail(sender, discarded=Discard.EARLY)
+        self._greeters.add(sender)
         if difference is None:
             return Mail(sender, discarded=Discard.AGREES)
         self.gone[sender], self.why[sender] = Drop.DISAGREES, difference
         self._noticed(sender)
-        return Mail(sender)
+        return Mail(sender, apart=self._untold(greeting.address))
+
+    # --- waits -----------------------------------------------------------------------------------------------------
 
     def expect(self, wait: Wait) -> bool:
         """Begins a wait; says whether it is over already."""

@@ -2,11 +2,14 @@
 
 A journal is a list of records, one for each call of `start`, `deliver` or `expire` that counts: what the call was
 given, the state if it was saved, and a digest of every message that came out. Each record carries a digest of all
-before it, and the newest digest, the `tip`, is kept apart from the records. So a journal that is cut short, reordered
-or changed is refused. Envelopes need not be hashed for that: whatever was changed in one no longer opens.
+before it, and the newest digest, the `tip`, is kept apart from the records: by whoever drives the round, next to its
+number and state, and never in one file or backup with the records. So a journal that is cut short, reordered, changed,
+or restored from an older copy is refused. Envelopes need not be hashed for that: whatever was changed in one no longer
+opens.
 """
 
 import hashlib
+import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -19,7 +22,7 @@ from tacit.core.protocol import Protocol
 from tacit.core.suite import Party, Update
 from tacit.drivers.round import Action, Begun, Greet, Heard, Post, Saved
 
-VERSION = 1
+VERSION = 2
 CURE = "restore the journal, or begin a new session"
 
 
@@ -69,13 +72,21 @@ def fingerprint(update: Update | None) -> bytes:
         return b""
     vector = np.asarray(update.vector)
     content = repr(vector.tolist()).encode() if vector.dtype.hasobject else np.ascontiguousarray(vector).tobytes()
-    return hashlib.sha256(framed(vector.dtype.str.encode(), repr(update.weight).encode(), content)).digest()
+    return hashlib.sha256(framed(vector.dtype.str.encode(), _number(update.weight), content)).digest()
+
+
+def _number(weight: object) -> bytes:
+    """Returns what is the same for the same weight, of whatever type; symbols, and what no float holds, are spelled."""
+    try:
+        return struct.pack(">d", weight)
+    except (struct.error, TypeError, OverflowError):
+        return repr(weight).encode()
 
 
 def said(posts: Iterable[Post]) -> bytes:
     """Returns the digest of some messages: their addresses, and the tags that content cannot change without.
 
-    Greetings are left out: they are the same whenever they are said, also because of mail that does not count.
+    Greetings are left out: they answer mail that does not count, and is not written down.
     """
     digest = hashlib.sha256()
     for post in posts:
@@ -126,18 +137,18 @@ class Journal:
         return records
 
     def encode(self) -> bytes:
-        """Returns all of it as bytes."""
-        return msgspec.msgpack.encode((VERSION, self.records, self.tip))
+        """Returns the records as bytes. The tip is not among them, or an older copy of both could not be told."""
+        return msgspec.msgpack.encode((VERSION, self.records))
 
     @classmethod
-    def decode(cls, data: bytes) -> "Journal":
-        """Returns a journal from bytes; raises JournalError if they are none, or of another version."""
+    def decode(cls, data: bytes, tip: bytes) -> "Journal":
+        """Returns a journal from bytes and its tip; raises JournalError if they are none, or of another version."""
         try:
             version, *rest = msgspec.msgpack.decode(data, type=list[msgspec.Raw])
             if (number := msgspec.msgpack.decode(version, type=int)) != VERSION:
                 raise JournalError(f"the journal is of version {number}, not {VERSION}; go on with the release of it")
-            records, tip = rest
-            return cls(msgspec.msgpack.decode(records, type=list[bytes]), msgspec.msgpack.decode(tip, type=bytes))
+            (records,) = rest
+            return cls(msgspec.msgpack.decode(records, type=list[bytes]), tip)
         except (msgspec.DecodeError, ValueError, UnicodeDecodeError, RecursionError) as error:
             raise JournalError(f"this is no journal: {error}; {CURE}") from None
 

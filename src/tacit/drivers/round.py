@@ -11,27 +11,35 @@ the same again, byte for byte, if its driver keeps to this:
 1. Of every call, what the call was given is on disk before anything that it returned is done: for `start` the round's
    number, seed, state, and update (`Begun`); for the others the bytes, or that time was up (`Heard`). With it goes a
    digest of every message that the call returned (*outbox before send*), so that a rebuilt round which would say
-   something else is found out before it does. `Journal.record` makes one record of all that.
+   something else is found out before it does. `Journal.record` makes one record of all that. The journal's tip is kept
+   apart from the records, next to the number and the state, so that an older copy of the records is not taken for all
+   of them: the new tip is written beside the one before, then the record, and then the one before is dropped. Wherever
+   that is cut off, one of the two fits.
 2. What was returned is done in order. A state that was `Saved` is on disk before any message after it leaves; it is
    part of the same record.
 3. Bytes are acknowledged to their sender once they are on disk, or were found not to count. Until then the sender keeps
    them. Mail that is `Kept` for the next round is on nobody's disk, and not acknowledged yet.
 4. A message is sent until it is acknowledged. What a rebuilt round says is sent again; receivers throw a second copy
    away. A round that is over goes on acknowledging.
-5. A round number is begun once. Afterwards it can be resumed from its journal, with what it was begun with, or given
-   up; it is never begun again with other inputs, for its pairwise masks would then cover two vectors. A round that is
-   given up leaves the last saved state behind, not the one before it.
-6. When a round is over and everything acknowledged, its ending and state are kept, and its journal, with the seed and
-   the update, is deleted. The ending is kept until the next round has begun.
+5. A round number is begun once, and is used up when its first record is on disk; before that nothing of it was said.
+   Afterwards it can be resumed from its journal, with what it was begun with, or given up; it is never begun again with
+   other inputs, for its pairwise masks would then cover two vectors. So a seat is rebuilt with all the numbers that
+   are used up, and is told whether the last is `unfinished`. A round that is given up leaves the last saved state
+   behind, not the one before it.
+6. When a round is over and everything acknowledged, its ending and state are kept, the state with its party and number
+   (`encode_state`), and its journal, with the seed and the update, is deleted. The ending is kept until the next round
+   has begun.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
+import msgspec
+
 from tacit.core.errors import TacitError
 from tacit.core.link import Effect, Link, Save, Send, Wait
-from tacit.core.messages import Abort, Address, Codec, Message, size_by_class
+from tacit.core.messages import Abort, Address, Codec, Greeting, Message, size_by_class
 from tacit.core.outcome import CLASSES, Average, Ending, Phase
 from tacit.core.protocol import Role, State
 from tacit.core.suite import SERVER, Party, Suite, Update
@@ -122,9 +130,10 @@ class Greet(Post):
 
     __slots__ = ()
 
-    def __init__(self, address: Address, data: bytes, effect: int) -> None:
-        self.address, self._payload, self.effect = address, data, effect
-        self.size, self.sizes = len(data), (len(data), 0, 0)
+    def __init__(self, greeting: Greeting, effect: int) -> None:
+        self.address, self._payload, self.effect = greeting.address, msgspec.msgpack.encode(greeting), effect
+        self.size = len(self._payload)
+        self.sizes = self.size, 0, 0
 
     @property
     def data(self) -> bytes:
@@ -156,7 +165,7 @@ class Round:
         self.agreement, self.suite, self.begun, self._codec = agreement, suite, begun, codec
         protocol, terms = agreement.protocol, agreement.terms
         self.link = Link(suite.me, terms.parties, agreement.session, begun.number)
-        self.inbox = Inbox(self.link, suite, codec, terms, early, agreement.difference)
+        self.inbox = Inbox(self.link, suite, codec, terms, early, agreement.difference, agreement.everyone)
         self.state = begun.state
         """The last one saved."""
         self.wait: Wait | None = None
@@ -172,7 +181,6 @@ class Round:
         self._phases: list[Phase] = []
         self._since = 0.0
         self._sent, self._received = [0, 0, 0], [0, 0, 0]
-        self._greeted: set[Party] = set()
         honest: Role | None = protocol.server if suite.me == SERVER else protocol.party
         brings = () if begun.update is None else (begun.update,)
         self._run = (role or honest)(self.link, *brings, terms, suite, begun.state)  # type: ignore[misc]
@@ -192,9 +200,8 @@ class Round:
         if mail.discarded is None and not self.over:
             actions.append(Heard(data))
         # Whoever is of another session, and whoever told us so, is told what we hold to be agreed.
-        apart = mail.discarded is Discard.OTHER_SESSION or mail.sender in self.inbox.why
-        if apart and mail.sender not in self._greeted:
-            actions.append(self._greeting(mail.sender))
+        if mail.apart is not None:
+            actions.append(self._greeting(mail.apart))
         if self.over:
             return actions
         if mail.message is not None:
@@ -232,6 +239,7 @@ class Round:
             error=self.error,
             clipped=getattr(ring, "clipped", 0),
             largest=getattr(ring, "largest", 0.0),
+            rounded=getattr(ring, "rounded", 0.0),
             sent=dict(zip(CLASSES, self._sent, strict=True)),
             received=dict(zip(CLASSES, self._received, strict=True)),
             phases=tuple(self._phases),
@@ -285,10 +293,9 @@ class Round:
         self._count(self._sent, post.sizes)
         return post
 
-    def _greeting(self, to: Party) -> Post:
-        self._greeted.add(to)
-        link, data = self.link, self.agreement.greeting(self.suite, to)
-        post = Greet(Address(link.session, link.round, 0, "Greeting", link.me, to), data, self.effects)
+    def _greeting(self, heard: Address) -> Post:
+        # A round that is over greets for the next one, in which the answer still matters.
+        post = Greet(self.agreement.greeting(self.suite, self.link.round + self.over, heard), self.effects)
         self._count(self._sent, post.sizes)
         return post
 

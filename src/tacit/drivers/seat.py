@@ -11,12 +11,16 @@ from tacit.crypto.keys import Identity, Keys
 from tacit.crypto.suite import RealSuite
 from tacit.drivers.agreement import Agreement
 from tacit.drivers.inbox import Discard, Early, Inbox
-from tacit.drivers.journal import CURE, Beginning, Journal, fingerprint, said
-from tacit.drivers.round import Action, Begun, Heard, Kept, Post, Round, Saved
+from tacit.drivers.journal import CURE, Beginning, Journal, Record, fingerprint, said
+from tacit.drivers.round import Action, Begun, Greet, Heard, Kept, Post, Round, Saved
 
 
 class Seat(ABC):
-    """A party of an agreement. What it needs to go on after a restart is its number, its state and its journal."""
+    """A party of an agreement.
+
+    What it needs to go on after a restart is its number, its state and, until a round is over, the journal with its
+    tip. A number is begun once: a seat that is rebuilt in mid-round has begun it already.
+    """
 
     def __init__(
         self,
@@ -26,10 +30,12 @@ class Seat(ABC):
         *,
         number: int = 0,
         state: State | None = None,
+        unfinished: bool = False,
         role: Role | None = None,
     ) -> None:
-        """Sits down after so many rounds, with the state that the last of them left.
+        """Sits down after so many rounds were begun, with the state that was saved last.
 
+        `unfinished` says that the last of them was cut off: it has to be resumed, or given up, before the next.
         `length` is that of an encoded vector; `role` puts another coroutine in the place of the protocol's.
         """
         self.agreement, self.me, self.number, self.role = agreement, me, number, role
@@ -37,6 +43,7 @@ class Seat(ABC):
         self.codec = agreement.codec(length)
         self.early = Early(self.codec.room)
         self._state = agreement.protocol.state() if state is None else state
+        self._unfinished = unfinished
         self._lobby: Inbox | None = None
 
     @abstractmethod
@@ -45,46 +52,58 @@ class Seat(ABC):
 
     @abstractmethod
     def rebuilt(self) -> "Seat":
-        """Returns the seat as it is after a restart in mid-round: only what the contract has on disk is left."""
+        """Returns the seat as it is after a restart: only what the contract has on disk is left."""
 
     @property
     def state(self) -> State:
         """The state that was saved last."""
         return self._state if self.round is None else self.round.state
 
+    @property
+    def unfinished(self) -> bool:
+        """Whether a round was begun that is neither over nor was given up."""
+        return self._unfinished if self.round is None else not self.round.over
+
     def begin(self, update: Update | None, seed: bytes, at: float = 0.0) -> list[Action]:
         """Begins the next round, which nobody can begin again, and returns what is to be done.
 
         What came early (`early.take()`) is then to be delivered, like everything else.
         """
-        if self.round is not None and not self.round.over:
-            raise ConfigError(f"{self.me} is still in round {self.number}; finish it, or give it up, before the next")
+        if self.unfinished:
+            raise ConfigError(
+                f"{self.me} is still in round {self.number}; finish or resume it, or give it up, before the next"
+            )
         if (update is None) != (self.me == SERVER):
             raise ConfigError(f"{self.me} brings {'no' if update is None else 'an'} update to a round")
-        self._state, self.number = self.state, self.number + 1
-        self.round = self._round(Begun(self.number, seed, self._state, update))
+        self.round = self._round(Begun(self.number + 1, seed, self.state, update))
+        self.number += 1
         return self.round.start(at)
 
     def deliver(self, data: bytes, at: float = 0.0) -> list[Action]:
         """Takes in what arrived, and returns what is to be done."""
         if self.round is not None:
             return self.round.deliver(data, at)
+        # There is no round yet, but mail of the next one, or of the one to be resumed, may have come.
+        agreement, before = self.agreement, self.number - self.unfinished
         if self._lobby is None:
-            # There is no round yet, but mail of the next one may have come.
-            link = Link(self.me, self.agreement.parties, self.agreement.session, self.number)
-            self._lobby = Inbox(link, self.suite(self.number, b""), self.codec, self.agreement.terms, self.early)
-        return [Kept()] if self._lobby.deliver(data).discarded is Discard.EARLY else []
+            link, suite = Link(self.me, agreement.parties, agreement.session, before), self.suite(before, b"")
+            told = agreement.difference, agreement.everyone
+            self._lobby = Inbox(link, suite, self.codec, agreement.terms, self.early, *told)
+        mail = self._lobby.deliver(data)
+        if mail.apart is not None:
+            return [Greet(agreement.greeting(self.suite(before, b""), before + 1, mail.apart), 0)]
+        return [Kept()] if mail.discarded is Discard.EARLY else []
 
     def expire(self, at: float = 0.0) -> list[Action]:
         """Ends the present wait, and returns what is to be done."""
         return [] if self.round is None else self.round.expire(at)
 
     def give_up(self, state: State | None = None) -> None:
-        """Leaves the present round, with the state that was saved last, or before it was cut off."""
+        """Leaves the present round, whose number is used up, with the state that was saved last, or the one given."""
         self._state = self.state if state is None else state
         if self.round is not None:
             self.round.close()
-        self.round = None
+        self.round, self._unfinished, self._lobby = None, False, None
 
     def resume(self, journal: Journal, update: Update | None, at: float = 0.0) -> list[Post]:
         """Rebuilds the round that a journal is of, and returns the messages that it said, to be sent again.
@@ -93,28 +112,32 @@ class Seat(ABC):
         what happened; then nothing may be sent.
         """
         records = journal.read()
-        begun = self._begun(records[0].event, update)
-        round_ = self._round(begun)
+        round_ = self._round(self._begun(records[0].event, update))
         posts: list[Post] = []
         for number, record in enumerate(records):
-            if number == 0:
-                actions = round_.start(at)
-            elif record.event is None:
-                actions = round_.expire(at)
-            else:
-                actions = round_.deliver(record.event, at)  # type: ignore[arg-type]  # the journal saw to it
-            again = [action for action in actions if isinstance(action, Post)]
-            saved = [action.state for action in actions if isinstance(action, Saved)]
-            state = self.agreement.protocol.encode_state(saved[-1]) if saved else None
-            counts = bool(actions) and isinstance(actions[0], Begun | Heard)
-            if not counts or said(again) != record.said or state != record.state:
+            try:
+                posts += self._again(round_, record, at)
+            except Exception as error:  # whatever a round does with what it was never told
                 round_.close()
                 raise JournalError(
-                    f"after record {number} of the journal, round {begun.number} would not go on as it did before, so "
+                    f"after record {number} of the journal, round {self.number} would not go on as it did before, so "
                     f"nothing is sent: the journal was changed, or written by another release; {CURE}"
-                )
-            posts += again
-        self.number, self.round = begun.number, round_
+                ) from error
+        self.round = round_
+        return posts
+
+    def _again(self, round_: Round, record: Record, at: float) -> list[Post]:
+        """Repeats a call, and returns the messages that came of it; raises JournalError if anything else does."""
+        if isinstance(record.event, Beginning):
+            actions = round_.start(at)
+        else:
+            actions = round_.expire(at) if record.event is None else round_.deliver(record.event, at)
+        posts = [action for action in actions if isinstance(action, Post)]
+        saved = [action.state for action in actions if isinstance(action, Saved)]
+        state = self.agreement.protocol.encode_state(saved[-1]) if saved else None
+        counts = bool(actions) and isinstance(actions[0], Begun | Heard)
+        if not counts or said(posts) != record.said or state != record.state:
+            raise JournalError("this is not what came of it before")
         return posts
 
     def _begun(self, event: object, update: Update | None) -> Begun:
@@ -126,10 +149,10 @@ class Seat(ABC):
             raise JournalError("the journal is of another session: a setting, the roster or the model has changed")
         if event.party != self.me:
             raise JournalError(f"the journal is of {event.party}, not of {self.me}; give each party its own")
-        if event.number != self.number + 1:
+        if event.number != self.number:
             raise JournalError(
-                f"the journal is of round {event.number}, but {self.me} has finished {self.number}; "
-                f"resume from the state that goes with it"
+                f"the journal is of round {event.number}, but {self.me} has begun {self.number}; "
+                f"resume with the number that goes with it"
             )
         if event.update != fingerprint(update):
             raise JournalError(
@@ -140,6 +163,8 @@ class Seat(ABC):
 
     def _round(self, begun: Begun) -> Round:
         suite = self.suite(begun.number, begun.seed)
+        if wrong := begun.state.problems(self.agreement.terms, suite.ring, self.agreement.entries):
+            raise JournalError(f"the state before round {begun.number} cannot be gone on from: {'; '.join(wrong)}")
         self._lobby = None
         return Round(self.agreement, suite, self.codec, begun, self.role, self.early)
 
@@ -154,23 +179,25 @@ class RealSeat(Seat):
         *,
         number: int = 0,
         state: State | None = None,
+        unfinished: bool = False,
         role: Role | None = None,
         bits: int | None = None,
         record: bool = False,
     ) -> None:
         """Sits down. `bits` takes a finer ring than was agreed; `record` remembers what is drawn, for audits."""
         length = agreement.ring(bits).length
-        super().__init__(agreement, identity.name, length, number=number, state=state, role=role)
+        super().__init__(agreement, identity.name, length, number=number, state=state, unfinished=unfinished, role=role)
         self.identity, self.keys = identity, Keys(identity, agreement.roster)
         self.bits, self._record = bits, record
 
     def rebuilt(self) -> "RealSeat":
-        """Returns the seat as it is after a restart in mid-round."""
+        """Returns the seat as it is after a restart."""
         return RealSeat(
             self.agreement,
             self.identity,
-            number=self.number - 1,
-            state=self._state,
+            number=self.number,
+            state=self.state,
+            unfinished=self.unfinished,
             role=self.role,
             bits=self.bits,
             record=self._record,

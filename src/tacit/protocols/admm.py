@@ -22,24 +22,26 @@ the group.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from tacit.core.errors import ConfigError
+from tacit.core.errors import ConfigError, Drop, PeerFault, WireError
 from tacit.core.link import Link
 from tacit.core.messages import Message
 from tacit.core.outcome import Average
 from tacit.core.protocol import Claim, Protocol, Settings, State, Terms
-from tacit.core.suite import Parties, Suite, Update, Vector
+from tacit.core.suite import Parties, Party, Ring, Suite, Update, Vector
 from tacit.designs.groups import Groups, groups
 from tacit.protocols.shapes.pairs import mask_among
 
 MASK = "tacit/admm/v1/mask"
 SAFE_ITERATIONS = 4
 """Up to here the audit found nobody exposed to a single peer, in patterns of 9 to 30 peers in threes."""
+MOST_ITERATIONS = 10_000
+"""More are refused: nobody waits for them."""
 
 
 class GroupPart(Message, frozen=True):
@@ -85,8 +87,8 @@ class AdmmSettings(Settings, frozen=True, kw_only=True):
             problems.append(
                 f"group_size={self.group_size} must be from 2 to the {len(parties)} parties, or None for all"
             )
-        if self.iterations is not None and self.iterations < 1:
-            problems.append(f"iterations={self.iterations} must be at least 1")
+        if self.iterations is not None and not 1 <= self.iterations <= MOST_ITERATIONS:
+            problems.append(f"iterations={self.iterations} must be at least 1 and at most {MOST_ITERATIONS}")
         if not (0 < self.rho < math.inf):
             problems.append(f"rho={self.rho} must be a positive number")
         if not self.lambda0[0] <= self.lambda0[1]:
@@ -104,7 +106,7 @@ class AdmmSettings(Settings, frozen=True, kw_only=True):
         if len(pattern.partitions[0]) > 1:
             unharmed = min(unharmed, SAFE_ITERATIONS)
         enough = math.ceil(self.bits * math.log(2) / math.log1p(2 / self.rho)) + 1
-        iterations = int(max(2, min(enough, unharmed))) if self.iterations is None else self.iterations
+        iterations = self.iterations or int(max(2, min(enough, unharmed, MOST_ITERATIONS)))
         return AdmmTerms(self, parties, pattern, iterations)
 
 
@@ -197,7 +199,7 @@ async def group_sum(link: Link, suite: Suite, terms: AdmmTerms, g: tuple[int, ..
     for party in others:
         await link.send(party, GroupPart(memoryview(suite.ring.pack(y))), step=i)
     received = await link.gather(GroupPart, others, step=i)
-    return sum((suite.ring.unpack(share.vector, len(y)) for share in received.values()), y)
+    return sum(vectors(suite.ring, received, len(y)), y)
 
 
 async def other_sums(
@@ -214,7 +216,16 @@ async def other_sums(
             if g[place % len(g)] == k:
                 await link.send(link.parties[u], GroupSum(memoryview(suite.ring.pack(z_g))), step=i)
     received = await link.gather(GroupSum, senders, step=i, patience=2)
-    return sum((suite.ring.unpack(each.vector, len(z_g)) for each in received.values()), suite.ring.zeros(len(z_g)))
+    return sum(vectors(suite.ring, received, len(z_g)), suite.ring.zeros(len(z_g)))
+
+
+def vectors(ring: Ring, received: Mapping[Party, GroupPart | GroupSum], length: int) -> Iterator[Vector]:
+    """Yields what was received; raises PeerFault at the first of it that is no vector, for all of it is needed."""
+    for party, message in received.items():
+        try:
+            yield ring.unpack(message.vector, length)
+        except WireError as error:
+            raise PeerFault(party, Drop.MALFORMED, str(error)) from None
 
 
 ADMM = Protocol(
