@@ -77,7 +77,7 @@ def test_a_recipe_of_sums_works_on_somebody_elses_transcripts():
     report = tacit.audit("secagg", parties=5, coalition=["p4"], rounds=30, **options)
     assert len(report.exposed) == 4
     names = tuple(f"p{i}" for i in range(5))
-    real = Simulation.of("secagg", names, 3, record=True, bits=64, **options)
+    real = Simulation.of("secagg", names, 3, record=True, bits=64, twin=True, **options)
     vectors = {name: Update(np.arange(3.0) - i) for i, name in enumerate(names)}
     transcripts = [real.average(vectors).transcript for _ in range(30)]
     for victim, recipe in report.exposed.items():

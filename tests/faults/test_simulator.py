@@ -1,5 +1,6 @@
 """The simulator itself: a virtual clock, one order of events, deadlines, and faults that do as told."""
 
+import contextlib
 import gc
 import traceback
 import warnings
@@ -29,7 +30,7 @@ every_protocol = pytest.mark.parametrize("protocol", REGISTRY)
 def played(protocol, faults=(), parties=PARTIES, **options):
     if protocol == "admm":  # which refuses a handful of parties without masks
         options = {"masked": True, "group_size": None, **options}
-    federation = Simulation.of(protocol, parties, 3, faults=faults, record=True, seed=0, **options)
+    federation = Simulation.of(protocol, parties, 3, faults=faults, record=True, seed=0, twin=True, **options)
     rng = np.random.default_rng(1)
     updates = {party: Update(rng.normal(size=3)) for party in parties}
     outcome = error = None
@@ -466,3 +467,45 @@ def test_dropouts_are_as_many_as_asked_and_the_same_every_time():
     assert len(dropouts(PARTIES, 1.0, 6, SeededEntropy("dropouts"))) == 5
     plans = {tuple(dropouts(PARTIES, 0.4, 6, SeededEntropy(seed))) for seed in range(20)}
     assert len(plans) > 10
+
+
+# --- whatever ends a round, everybody is in the next one ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("protocol", ["fedavg", "secagg", "gossip"])
+def test_an_interrupt_while_a_round_is_begun_leaves_nobody_behind(protocol):
+    simulation = Simulation.of(protocol, PARTIES, 3, seed=0)
+    updates = {party: Update(np.full(3, float(place))) for place, party in enumerate(PARTIES)}
+    simulation.average(updates)
+    seat = simulation.seats["p1"]
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    seat.begin = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        simulation.average(updates)
+    del seat.begin
+    assert {seat.number for seat in simulation.seats.values()} == {2}
+    outcome = simulation.average(updates)
+    assert outcome.dropped == {}
+    assert all(len(ending.contributors) == len(PARTIES) for ending in outcome.endings.values())
+
+
+@pytest.mark.parametrize("protocol", ["secagg", "pushsum"])
+def test_a_crash_after_a_restart_leaves_what_was_saved_before_it(protocol):
+    updates = {party: Update(np.ones(3)) for party in PARTIES}
+
+    def left(step, *actions):
+        faults = [Fault(action=action, party="p1", round=1, step=step, seconds=2.0) for action in actions]
+        simulation = Simulation.of(protocol, PARTIES, 3, faults=faults, seed=0, twin=True)
+        with contextlib.suppress(TacitError):
+            simulation.average(updates)
+        return simulation.states["p1"]
+
+    crashed = [left(step, "crash") for step in range(14)]
+    saved = [state for place, state in enumerate(crashed) if state not in crashed[:place]]
+    assert len(saved) > 1, "nothing is saved, and the test says nothing"
+    for step, state in enumerate(crashed):
+        # What a call saves is on disk with the call, so a restart may find more than was there before it, never less.
+        assert saved.index(left(step, "restart", "crash")) >= saved.index(state)

@@ -42,9 +42,8 @@ class Variant:
 
     def federation(self, faults=(), **more):
         parties = tuple(f"p{place}" for place in range(self.parties))
-        return Simulation.of(
-            self.protocol, parties, ENTRIES, faults=faults, record=True, **{"seed": 0, **self.options, **more}
-        )
+        options = {"seed": 0, "record": True, "twin": True, **self.options, **more}
+        return Simulation.of(self.protocol, parties, ENTRIES, faults=faults, **options)
 
 
 def mixed(brought, contributors, me):

@@ -25,7 +25,9 @@ class Case:
         return tuple(f"p{place}" for place in range(self.parties))
 
     def simulation(self, **more):
-        return Simulation.of(self.protocol, self.names, ENTRIES, **{"seed": 0, "record": True, **self.options, **more})
+        return Simulation.of(
+            self.protocol, self.names, ENTRIES, **{"seed": 0, "record": True, "twin": True, **self.options, **more}
+        )
 
     def updates(self, number, seed=0):
         rng = np.random.default_rng([seed, number])

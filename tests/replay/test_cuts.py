@@ -161,7 +161,7 @@ def test_after_a_crash_for_good_the_next_round_begins_from_what_was_saved_last(t
             assert simulation.last.rounds[party].begun.state == expected
 
 
-def test_a_client_that_dies_after_it_unmasked_remembers_the_set():
+def test_a_client_that_dies_after_its_vector_is_out_remembers_with_whom_it_may_be_summed():
     case = CASES["secagg-batches"]
     *_, effects = honest("secagg-batches")
     remembered = []
@@ -171,9 +171,9 @@ def test_a_client_that_dies_after_it_unmasked_remembers_the_set():
             simulation.average(case.updates(1))
         addresses = [each.envelope.address for each in simulation.last.transcript]
         sent = {address.kind for address in addresses if address.sender == "p0"}
-        remembered.append((len(simulation.states["p0"].history.sets) > 0, "Unmask" in sent))
-    assert {unmasked <= known for known, unmasked in remembered} == {True}
-    if any(unmasked for _, unmasked in remembered):
+        remembered.append((len(simulation.states["p0"].batch) > 0, "MaskedInput" in sent))
+    assert {masked <= known for known, masked in remembered} == {True}
+    if any(masked for _, masked in remembered):
         assert (True, False) in remembered, "there is a moment in which it has written it down and not yet said so"
 
 

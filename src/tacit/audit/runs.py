@@ -113,6 +113,7 @@ class Scope:
             record=True,
             stand_ins=self.stand_ins,
             bits_played=PROOF_BITS,
+            twin=True,
         )
 
 
@@ -188,7 +189,8 @@ class SymbolicRun:
             for party, round_ in played.rounds.items():
                 if isinstance(round_.suite.entropy, SymbolicEntropy):
                     self._factors[party] += round_.suite.entropy.factors
-        if aborted is not None and not any(self.contributors):
+        # A party that lies may want no average. Otherwise there would be nothing to audit.
+        if aborted is not None and not any(self.contributors) and not self.scope.stand_ins:
             raise aborted
 
     def multiplies(self, coalition: Collection[Party]) -> bool:

@@ -49,6 +49,8 @@ class Ending:
     """Entries of its vector that were cut off at the clip,"""
     largest: float
     """and the largest magnitude among them."""
+    rounded: float
+    """By how much of itself its weight was rounded, for the ring to carry it."""
     sent: Mapping[str, int]
     """Bytes by class."""
     received: Mapping[str, int]

@@ -13,6 +13,9 @@ from tacit.drivers.agreement import Agreement
 from tacit.drivers.recording import Transcript
 from tacit.vectors.fixedpoint import LARGEST
 
+COARSE = 0.01
+"""A weight that was rounded by more than this part of itself is warned about."""
+
 
 @dataclass
 class Traffic:
@@ -45,13 +48,16 @@ class Outcome:
     clipped: dict[Party, int]
     """Entries that were cut off at the clip, for each party with any."""
     dropped: dict[Party, Drop]
-    """Parties that did not get through the round, and why."""
+    """Parties that did not get through the round, or were left out of it, and why."""
     warnings: tuple[str, ...] = ()
     seconds: float = 0.0
     """How long the round took on the driver's clock (a virtual one in simulation)."""
     endings: dict[Party, Ending] = field(default_factory=dict, repr=False)
     """How it ended for each."""
     transcript: Transcript | None = None
+    seed: int | None = None
+    """What everybody's keys followed from, if a seed was asked for: whoever knows it knows everything. None if they
+    came from the operating system."""
 
 
 def merged(
@@ -76,6 +82,10 @@ def merged(
         if reason is Drop.DISAGREES and peer not in finished
     }
     dropped |= dict.fromkeys(crashed, Drop.CRASHED)
+    # Whoever had not heard the last average was left out, although it heard this one in the end.
+    dropped |= {
+        peer: reason for ending in endings.values() for peer, reason in ending.dropped.items() if reason is Drop.BEHIND
+    }
     if SERVER in failed or not finished:
         raise first_cause(failed, dropped)
     # A server that crashed while it announced the sum has nothing to say; those who heard it have.
@@ -92,7 +102,11 @@ def merged(
         ),
         clipped={party: ending.clipped for party, ending in clipped.items()},
         dropped=dropped,
-        warnings=(*(_clipping(agreement, ending) for ending in clipped.values()), *agreement.terms.notes()),
+        warnings=(
+            *(_clipping(agreement, ending) for ending in clipped.values()),
+            *(_rounding(agreement, ending) for ending in endings.values() if ending.rounded > COARSE),
+            *agreement.terms.notes(),
+        ),
         endings=dict(endings),
     )
 
@@ -115,6 +129,14 @@ def _clipping(agreement: Agreement, ending: Ending) -> str:
     return (
         f"{ending.party}: {ending.clipped} of {agreement.entries} entries were cut off at "
         f"±{agreement.settings.clip:g}; the largest is {ending.largest:.4g}, {_cure(ending.largest)}"
+    )
+
+
+def _rounding(agreement: Agreement, ending: Ending) -> str:
+    bits = agreement.settings.bits
+    return (
+        f"{ending.party}: its weight was rounded by {ending.rounded:.0%}, for {bits} bits tell few weights apart; "
+        f"use bits={2 * bits}, or a max_weight that is closer to the weights"
     )
 
 

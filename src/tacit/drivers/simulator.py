@@ -1,8 +1,11 @@
 """Plays all parties of a federation in one process: deterministic, on a virtual clock, with a plan of faults.
 
-Same seed, same bytes. There are no threads and no asyncio: a heap of events decides whose round moves next.
+Same run, same bytes: with a seed, keys and choices follow from the seed *and* from all that was agreed, brought and
+planned to go wrong up to the present round. So two runs of one seed have no key in common unless they are the same run
+so far. There are no threads and no asyncio: a heap of events decides whose round moves next.
 """
 
+import hashlib
 import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,6 +15,7 @@ import numpy as np
 
 from tacit.core.entropy import SEED_BYTES, Entropy, SeededEntropy, SystemEntropy
 from tacit.core.errors import ConfigError
+from tacit.core.link import framed
 from tacit.core.messages import Envelope
 from tacit.core.outcome import Ending
 from tacit.core.protocol import Protocol, Role, State, Terms
@@ -20,7 +24,7 @@ from tacit.crypto.keys import Identity, Roster
 from tacit.crypto.suite import RealSuite
 from tacit.drivers.agreement import Agreement, agree, terms_for
 from tacit.drivers.faults import PHASE, TO_MESSAGES, Fault, arrivals, faults_from, flipped
-from tacit.drivers.journal import Journal
+from tacit.drivers.journal import Journal, fingerprint
 from tacit.drivers.outcome import Outcome, merged
 from tacit.drivers.recording import Holdings, Passed, Transcript
 from tacit.drivers.round import Action, Post, Round, Saved
@@ -41,14 +45,21 @@ class Simulation:
         faults: Sequence[Fault] = (),
         *,
         record: bool = False,
+        twin: bool = False,
     ) -> None:
-        """Takes everybody's seat. Without a seed, the seeds of rounds are those of the operating system."""
+        """Takes everybody's seat. Without a seed, the seeds of rounds are those of the operating system.
+
+        `twin` lets rounds follow from the seed alone, whatever is brought to them. It is for audits, whose run on
+        symbols and whose run on numbers must choose alike, and for nobody whose vectors matter.
+        """
         self.agreement, self.seats, self.faults = agreement, dict(seats), tuple(faults)
         self.number = 0
         """How many rounds were begun."""
         self.last: Played | None = None
         """The last round as it was played, to look into after an abort."""
-        self._seed, self._record = seed, record
+        self._seed, self._record, self._twin = seed, record, twin
+        self._story = repr(self.faults).encode()
+        """What stands for all that a run with a seed depends on besides its agreement, round after round."""
 
     @classmethod
     def of(
@@ -61,6 +72,7 @@ class Simulation:
         faults: Sequence[Fault | Mapping[str, Any]] = (),
         record: bool = False,
         stand_ins: Mapping[Party, Role] | None = None,
+        twin: bool = False,
         **options: Any,
     ) -> "Simulation":
         """Returns a simulation for some options; raises ConfigError with every problem, or LeakRefused."""
@@ -68,7 +80,7 @@ class Simulation:
         kinds = [kind.__name__ for kind in entry.messages]
         planned, problems = faults_from(faults, entry.everyone(tuple(parties)), kinds)
         terms = terms_for(entry, parties, options, problems)
-        return cls.on(entry, terms, entries, seed, planned, record=record, stand_ins=stand_ins)
+        return cls.on(entry, terms, entries, seed, planned, record=record, stand_ins=stand_ins, twin=twin)
 
     @classmethod
     def on(
@@ -82,11 +94,12 @@ class Simulation:
         record: bool = False,
         stand_ins: Mapping[Party, Role] | None = None,
         bits_played: int | None = None,
+        twin: bool = False,
     ) -> "Simulation":
         """Returns a simulation on terms, with identities and a session of its own.
 
         `stand_ins` puts other coroutines in the place of some parties', for attacks and tests; `bits_played` plays in a
-        finer ring than the one agreed on.
+        finer ring than the one agreed on; `twin` is explained above.
         """
         everyone = protocol.everyone(terms.parties)
         identities = [Identity.generate(party, entropy_for(seed, f"identity {party}")) for party in everyone]
@@ -97,7 +110,7 @@ class Simulation:
             each.name: RealSeat(agreement, each, role=roles.get(each.name), bits=bits_played, record=record)
             for each in identities
         }
-        return cls(agreement, seats, seed, faults, record=record)
+        return cls(agreement, seats, seed, faults, record=record, twin=twin)
 
     @property
     def parties(self) -> tuple[Party, ...]:
@@ -110,8 +123,20 @@ class Simulation:
         return {party: seat.state for party, seat in self.seats.items()}
 
     def seed_of(self, party: Party, number: int) -> bytes:
-        """Returns the seed of a party's round."""
-        return round_seed(self._seed, party, number)
+        """Returns the seed of a party's round: fresh, or the one that follows from the run so far."""
+        path = () if self._twin else (self.agreement.session,)
+        return entropy_for(self._seed, f"party {party} round {number}", *path).bytes(SEED_BYTES)
+
+    def _renew(self, updates: Mapping[Party, Update]) -> None:
+        """Begins a session of a seed and of all that was brought so far, so that no other run has its keys."""
+        brought = (fingerprint(updates[party]) for party in self.parties)
+        states = (self.agreement.protocol.encode_state(seat.state) for seat in self.seats.values())
+        played = (_by_whom(seat) for seat in self.seats.values())
+        self._story = hashlib.sha256(framed(self._story, *brought, *states, *played)).digest()
+        nonce = entropy_for(self._seed, "session", self._story).bytes(NONCE_BYTES)
+        self.agreement = replace(self.agreement, nonce=nonce)
+        for seat in self.seats.values():
+            seat.agreement = self.agreement
 
     def average(self, updates: Mapping[Party, Update]) -> Outcome:
         """Plays one round and returns its outcome; raises what was first to go wrong if it failed."""
@@ -122,23 +147,26 @@ class Simulation:
             raise ConfigError(
                 "parties have different weights; pass weighted=True, for everybody must know that they may"
             )
+        if self._seed is not None and not self._twin:
+            self._renew(updates)
         self.number += 1
         faults = [fault for fault in self.faults if fault.round in (None, self.number)]
         self.last = played = Played(self, self.number, faults, record=self._record)
         played.run(updates)
         outcome = merged(self.agreement, played.endings, played.crashed, played.ended)
-        outcome.seconds, outcome.transcript = played.clock, played.transcript
+        outcome.seconds, outcome.transcript, outcome.seed = played.clock, played.transcript, self._seed
         return outcome
 
 
-def entropy_for(seed: int | None, name: str) -> Entropy:
+def _by_whom(seat: Seat) -> bytes:
+    """Returns what tells apart seats that play one party otherwise: by another coroutine, or in a finer ring."""
+    names = (getattr(seat.role, name, "") for name in ("__module__", "__qualname__"))
+    return " ".join([*names, str(getattr(seat, "bits", None))]).encode()
+
+
+def entropy_for(seed: int | None, *purpose: str | bytes) -> Entropy:
     """Returns the operating system's entropy, or that of a seed for one purpose."""
-    return SystemEntropy() if seed is None else SeededEntropy(seed, name)
-
-
-def round_seed(seed: int | None, party: Party, number: int) -> bytes:
-    """Returns the seed of a party's round: fresh, or the one that follows from the seed of a simulation."""
-    return entropy_for(seed, f"party {party} round {number}").bytes(SEED_BYTES)
+    return SystemEntropy() if seed is None else SeededEntropy(seed, *purpose)
 
 
 # --- one round -----------------------------------------------------------------------------------------------------
@@ -196,6 +224,8 @@ class Played:
         self._mute = {party for party, on in self._on.items() if any(fault.mutes(number, party) for fault in on)}
         restarting = [party for party, on in self._on.items() if any(fault.action == "restart" for fault in on)]
         self._journals = {party: Journal() for party in restarting}
+        self._unbegun = {party: self.seats[party].rebuilt() for party in restarting}
+        """Their seats before the round, none of which is begun itself."""
         self._down: dict[Party, list[Arrival]] = {}
         """Those who were cut off and will be back, and what came for them, which nobody acknowledged."""
         self._average: Any = None
@@ -212,10 +242,12 @@ class Played:
                 self.clock, _, party, event = heapq.heappop(self._events)
                 self._happen(party, event)
         finally:
-            for party, round_ in self.rounds.items():
+            for round_ in self.rounds.values():
                 round_.close()
-                if not round_.over:
-                    self.seats[party].give_up()  # it crashed, or somebody's programming error ended the simulation
+            for seat in self.seats.values():
+                if seat.round is None or not seat.round.over:
+                    seat.give_up()  # it crashed, or somebody's programming error or an interrupt ended the simulation
+                seat.number = self.number  # also of those who had not begun, or they would be behind for good
             # In the order of the roster, whoever ended first.
             self.endings = {party: self.endings.get(party) or each.ending for party, each in self.rounds.items()}
             if self.transcript is not None:
@@ -313,16 +345,18 @@ class Played:
 
     def _resume(self, party: Party) -> None:
         """Rebuilds a party from what the contract says is on disk, and nothing else."""
-        journal, waiting = Journal.decode(self._journals[party].encode()), self._down.pop(party)
+        written, waiting = self._journals[party], self._down.pop(party)
+        journal = Journal.decode(written.encode(), written.tip)
         self.rounds[party].close()
-        self.seats[party] = seat = self.seats[party].rebuilt()
+        # Without a record nothing of the round was ever said, and the disk has the seat as it was before it.
+        self.seats[party] = seat = (self.seats if journal.records else self._unbegun)[party].rebuilt()
         if not journal.records:
-            self._begin(party)  # nothing of it was ever said
+            self._begin(party)
         else:
-            before = Before(seat.state, 0, 0)
             posts = seat.resume(journal, self._updates.get(party), self.clock)
             self.rounds[party] = _present(seat)
-            self._perform(party, posts, before)
+            # What it had saved is on its disk, also if it is cut off again while it says all that once more.
+            self._perform(party, posts, Before(seat.state, 0, 0))
         for arrival in waiting:
             self._happen(party, arrival)
 

@@ -48,11 +48,11 @@ class SymbolicSeat(Seat):
         return SymbolicSuite(self.me, number, self._world, entropy, ring)
 
     def rebuilt(self) -> "SymbolicSeat":
-        """Returns the seat as it is after a restart in mid-round."""
+        """Returns the seat as it is after a restart."""
         seat = SymbolicSeat(
-            self.agreement, self.me, self._world, self._table, self._value, self.role, number=self.number - 1
+            self.agreement, self.me, self._world, self._table, self._value, self.role, number=self.number
         )
-        seat._state = self._state
+        seat._state, seat._unfinished = self.state, self.unfinished
         return seat
 
 
@@ -80,7 +80,7 @@ class SymbolicSimulation(Simulation):
         seats = {
             party: SymbolicSeat(agreement, party, self.world, table, value, roles.get(party)) for party in everyone
         }
-        super().__init__(agreement, seats, seed, faults, record=True)
+        super().__init__(agreement, seats, seed, faults, record=True, twin=True)
 
     @classmethod
     def of(  # type: ignore[override]  # symbols have no bits, and are always recorded
