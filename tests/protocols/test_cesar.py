@@ -6,12 +6,16 @@ import numpy as np
 import pytest
 
 import tacit
-from tacit.core.suite import Update
+from tacit.core.errors import Drop
+from tacit.core.outcome import Average
+from tacit.core.suite import Secret, Update
 from tacit.crypto.masks import words
 from tacit.designs import graphs
 from tacit.drivers.faults import Fault
 from tacit.drivers.simulator import Simulation
 from tacit.protocols import cesar
+from tacit.protocols.cesar import sending
+from tacit.protocols.shapes import neighbourhood
 from tacit.protocols.shapes.neighbourhood import drawn_entries
 from tacit.vectors import indices
 from tacit.vectors.fixedpoint import FixedPoint
@@ -286,3 +290,81 @@ def test_with_too_few_masks_a_liar_and_a_friend_single_somebody_out(bent):
     report = tacit.audit("cesar", parties=5, coalition=["p0", "p4"], stand_ins={"p0": bent(cesar.CESAR, "p0", alone)})
     assert list(report.exposed) == ["p1"]
     assert report.errors["p1"] < 1e-9
+
+
+class Aligned:
+    """A receiver that tells each of two neighbours that the other selected whatever it selected itself.
+
+    If masks followed from rank, those of the two would cancel entry by entry, and the sum would lay private entries of
+    one over entries of the other, at other positions. Whoever knows the one then knows the other.
+    """
+
+    def __init__(self):
+        self.sum = self.selected = None
+
+    async def __call__(self, link, update, _terms, suite, _state):
+        parties = link.parties[1], link.parties[2]
+        for party in parties:
+            await link.send(party, cesar.Selection(indices.encode_mask(np.ones(len(update.vector), dtype=bool))))
+        selected = await link.gather(cesar.Selection, parties, at_least=2)
+        self.selected = {party: indices.decode(selected[party].indices, len(update.vector)) for party in parties}
+        everything = indices.encode_mask(np.ones(len(self.selected[parties[0]]), dtype=bool))
+        for i, j in ((1, 2), (2, 1)):
+            await link.send(link.parties[i], cesar.Turn({i: b"", j: everything}), step=1)
+        masked = await link.gather(cesar.Masked, parties, at_least=2, step=1, patience=16)
+        for party in parties:
+            await link.send(party, cesar.Turn({}, complete=True), step=2)
+        released = await link.gather(cesar.Release, parties, at_least=2, step=2, patience=64)
+        total = suite.ring.zeros(len(self.selected[parties[0]]))
+        for party in parties:
+            w = suite.ring.unpack(masked[party].vector, len(total)).copy()
+            suite.mask(w, minus=[Secret(released[party].seed)])
+            total += w
+        self.sum = suite.ring.floats(total)
+        return Average(update.vector, ())
+
+
+def _recovered(liar):
+    """Returns how many of p1's private entries a receiver recovers that knows the model of p2, and of how many."""
+    rng = np.random.default_rng(0)
+    vectors = {party: rng.normal(size=200) for party in ("p0", "p1", "p2")}
+    options = {"sparsifier": "topk", "share": 0.4, "record": True, "stand_ins": {"p0": liar}}
+    federation = Simulation.of("cesar", tuple(vectors), 200, seed=0, **options)
+    federation.average({party: Update(vector) for party, vector in vectors.items()})
+    mine, known = liar.selected["p1"], liar.selected["p2"]
+    guess = liar.sum * 3 - vectors["p2"][known]  # the weights are thirds
+    return int(np.sum(np.abs(guess - vectors["p1"][mine]) < 1e-5)), len(mine)
+
+
+def test_a_receiver_that_lies_about_positions_lays_nobodys_entries_over_known_ones():
+    found, _ = _recovered(Aligned())
+    assert found == 0
+
+
+def test_it_would_if_masks_followed_from_rank(monkeypatch):
+    """So the test above can fail."""
+    monkeypatch.setattr(sending, "positions", lambda _: b"")
+    assert _recovered(Aligned()) == (80, 80)
+
+
+async def _garbled(link, update, terms, suite, _state):
+    """Selects like everybody else, and then sends turns that nobody can read."""
+    for party in terms.peers(link.me):
+        await link.send(party, cesar.Selection(neighbourhood.own_entries(suite, terms, update.vector)[1]))
+    for party in terms.peers(link.me):
+        selections = dict.fromkeys(terms.view(link.place), b"\xff\xff")
+        await link.send(party, cesar.Turn(selections), step=1)
+    return Average(update.vector, ())
+
+
+@pytest.mark.parametrize("options", [{}, {"share": 0.6}, {"share": 0.6, "sparsifier": "topk"}], ids=str)
+def test_a_node_whose_turns_cannot_be_read_is_left_out_and_named(options):
+    names = PARTIES[:5]
+    federation = Simulation.of("cesar", names, D, stand_ins={"p4": _garbled}, **options)
+    outcome = federation.average({name: UPDATES[name] for name in names})
+    honest = names[:4]
+    for name in honest:
+        assert outcome.endings[name].error is None
+        assert set(outcome.endings[name].contributors) == set(honest)
+    if options:
+        assert all(outcome.endings[name].dropped["p4"] is Drop.MALFORMED for name in honest)

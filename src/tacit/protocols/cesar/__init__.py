@@ -22,8 +22,9 @@ it.
 + 1. If one drops out between its masked model and its release, node k goes without its neighbours in this round.
 
 **Deviations.**
-- *Masks are fresh for each receiver, attempt and set*, keyed by the two identities instead of by seeds sent in the
-  prestep. Colluding receivers cannot difference them, and a mask agreed for one set does not cancel in another.
+- *Masks are fresh for each receiver, attempt, set and positions*, keyed by the two identities instead of by seeds sent
+  in the prestep. Colluding receivers cannot difference them, a mask agreed for one set does not cancel in another, and
+  a receiver that lies about who selected what cannot lay the entries of one sender over other entries of another.
 - *A masked model also carries a self mask*, whose seed its sender releases once. A message that comes late, after a
   redo without its sender, stays masked; otherwise the two sums would differ by exactly one model.
 - *The common neighbour passes selections on*, instead of every pair of second-degree neighbours exchanging them. The

@@ -1,15 +1,22 @@
 """Node i of `cesar` as a sender: one masked model for each neighbour k that asks for it, and one release each."""
 
+import hashlib
 from collections.abc import Collection
 
 import numpy as np
 
+from tacit.core.errors import Drop, WireError
 from tacit.core.link import Link
 from tacit.core.suite import Party, Secret, Suite, Vector
 from tacit.protocols.cesar.terms import MASK, CesarTerms, Masked, Release, Turn
 from tacit.protocols.shapes.neighbourhood import Neighbourhood, counts, told_entries
 from tacit.vectors import indices
-from tacit.vectors.indices import Mask
+from tacit.vectors.indices import Mask, Positions
+
+
+def positions(entries: Positions) -> bytes:
+    """Returns what stands for some positions. A mask is for these alone, so no lie can line it up with others."""
+    return hashlib.sha256(entries.astype("<u4").tobytes()).digest()
 
 
 class Sending:
@@ -21,7 +28,9 @@ class Sending:
         self.values = suite.ring.limited(vector, terms.settings.clip)[self.own]
         self.encoded: dict[float, Vector] = {}  # by weight, of which there is one in a regular graph
         self.receivers = list(at.view)
-        self.seeds: dict[int, Secret] = {}
+        # All of them at once, so that none depends on the order in which turns come.
+        self.seeds = {(k, attempt): suite.seed() for k in at.view for attempt in terms.steps(Masked)}
+        self.used: dict[int, Secret] = {}
 
     async def answer(self, turns: dict[Party, Turn], attempt: int) -> None:
         """Answers each receiver's turn, and forgets those from whom nothing more is to come."""
@@ -29,12 +38,18 @@ class Sending:
             party = self.link.parties[k]
             turn = turns.get(party)
             if turn is not None and self.may_send(k, turn.selections):
-                await self.link.send(party, Masked(memoryview(self.masked(k, turn, attempt))), step=attempt)
+                try:
+                    masked = self.masked(k, turn, attempt)
+                except WireError:
+                    self.link.exclude(party, Drop.MALFORMED)
+                    self.receivers.remove(k)
+                else:
+                    await self.link.send(party, Masked(memoryview(masked)), step=attempt)
                 continue
             self.receivers.remove(k)
             # Only here does a seed leave us, and never a second one for the same receiver.
-            if turn is not None and turn.complete and k in self.seeds:
-                await self.link.send(party, Release(self.seeds[k].reveal()), step=attempt)
+            if turn is not None and turn.complete and k in self.used:
+                await self.link.send(party, Release(self.used[k].reveal()), step=attempt)
 
     def may_send(self, k: int, members: Collection[int]) -> bool:
         """Says whether a turn of k is one that we may take part in."""
@@ -51,15 +66,16 @@ class Sending:
             self.encoded[weight] = ring.values(self.values, weight)
         w = self.encoded[weight].copy()
         members = b",".join(b"%d" % j for j in sorted(turn.selections))
-        context = self.link.statement("cesar mask", b"%d" % k, b"%d" % attempt, members)
         for j, cover in covers.items():
             # Both sides of a pair find the same entries here, because an entry has as many masks with each (Lemma 3).
             common = np.flatnonzero(cover & kept)
+            where = positions(self.own[common]) if self.terms.selective else b""
+            context = self.link.statement("cesar mask", b"%d" % k, b"%d" % attempt, members, where)
             mask = self.suite.stream(self.suite.pairwise(self.link.parties[j], MASK, context), w, len(common))
             (np.add if i < j else np.subtract).at(w, common, mask)
         w = w[np.flatnonzero(kept)]
-        self.seeds[k] = self.suite.seed()
-        self.suite.mask(w, [self.seeds[k]])
+        self.used[k] = self.seeds[k, attempt]
+        self.suite.mask(w, [self.used[k]])
         return ring.pack(w)
 
     def overlaps(self, turn: Turn) -> dict[int, Mask]:
