@@ -1,14 +1,20 @@
 """Push-sum: exact mass, crashes and losses that cost none, and the papers' two algorithms."""
 
+import contextlib
+
+import msgspec
 import networkx as nx
 import numpy as np
 import pytest
 
 import tacit
+from tacit.core.link import Send
+from tacit.core.outcome import Average
 from tacit.core.suite import Update
 from tacit.designs import graphs
 from tacit.drivers.faults import Fault
 from tacit.drivers.simulator import Simulation
+from tacit.protocols import pushsum
 
 N, D = 7, 20
 PARTIES = tuple(f"p{i}" for i in range(N))
@@ -58,8 +64,8 @@ def mass(federation):
     return total
 
 
-def started(vectors=VECTORS, bits=32):
-    fresh = Simulation.of("pushsum", tuple(vectors), D, bits=bits, seed=0)
+def started(vectors=VECTORS, **options):
+    fresh = Simulation.of("pushsum", tuple(vectors), D, seed=0, **options)
     ring = fresh.agreement.ring()
     total = ring.zeros(D + 1)
     for vector in vectors.values():
@@ -113,6 +119,189 @@ def test_losses_and_crashes_lose_no_mass(masked):
     np.testing.assert_array_equal(mass(running), started(bits=64))
     for party in PARTIES:
         np.testing.assert_allclose(outcome.average[party], MEAN, atol=1e-8)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("action", ["drop", "corrupt", "delay", "silence", "crash"])
+def test_whatever_goes_wrong_in_the_first_round_the_others_go_on(action, masked):
+    running = federation(masked=masked, bits=64, faults=[Fault(action=action, party="p1", round=1, step=1)])
+    outcome = rounds(running, 120)
+    for party in PARTIES:
+        np.testing.assert_allclose(outcome.average[party], MEAN, atol=1e-8)
+
+
+async def poisonous(link, update, terms, suite, state):
+    """Pushes, in round 1, a y that eats up everybody else's; and comes right after that."""
+    if link.round > 1:
+        return await pushsum.client(link, update, terms, suite, state)
+    i, graph = link.place, terms.graphs[0]
+    for party in link.parties.named(sorted(graph.successors(i))):
+        mass = suite.ring.values(np.append(np.zeros(D), -3.0))
+        if terms.settings.masked:
+            mass = pushsum.covered(link, suite, graph, party, mass)
+        await link.send(party, pushsum.Mass(memoryview(suite.ring.pack(mass))))
+    return Average(update.vector, ())
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_a_mass_that_leaves_nothing_is_not_taken_and_forgotten_when_it_comes_right(masked):
+    running = federation(masked=masked, bits=64, stand_ins={"p1": poisonous})
+    first = running.average({party: Update(vector) for party, vector in VECTORS.items()})
+    hurt = [party for party in PARTIES if party not in first.average]
+    assert hurt == [PARTIES[i] for i in sorted(DIRECTED.successors(1))]
+    for _ in range(120):
+        outcome = running.average(models(running))
+    for party in PARTIES:
+        np.testing.assert_allclose(outcome.average[party], MEAN, atol=1e-8)
+
+
+def quiet(running, vectors=VECTORS):
+    """Runs a round in which nobody changes its model; returns who failed in it."""
+    with contextlib.suppress(tacit.TacitError):
+        running.average(models(running, vectors))
+    return [party for party, ending in running.last.endings.items() if ending.error]
+
+
+TEN = {f"p{i}": RNG.normal(size=D) for i in range(10)}
+LONG = range(2, 10)
+
+
+@pytest.mark.parametrize(
+    ("masked", "faults"),
+    [
+        (True, [Fault(action="silence", party="p9", round=number) for number in LONG]),
+        (False, [Fault(action="drop", to="p9", round=number) for number in LONG]),
+    ],
+)
+def test_who_hears_nothing_for_many_rounds_is_back_when_it_hears_again(masked, faults):
+    running = federation("complete", TEN, masked=masked, faults=faults)
+    assert [quiet(running, TEN) for _ in range(40)] == [[]] * 40
+    ring = running.agreement.ring()
+    for model in models(running, TEN).values():
+        np.testing.assert_allclose(model.vector, np.mean(list(TEN.values()), axis=0), atol=100 * ring.resolution)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("bits", [16, 32])
+@pytest.mark.parametrize("masked", [False, True])
+def test_whatever_is_lost_for_however_long_nobody_is_dead(masked, bits, seed):
+    rng = np.random.default_rng(seed)
+    faults = [
+        Fault(action=action, **{side: f"p{rng.integers(N)}"}, round=number)
+        for _ in range(4)
+        for begin, length in [(rng.integers(1, 12), rng.integers(1, 11))]
+        for action, side in [[("drop", "to"), ("drop", "party"), ("silence", "party")][rng.integers(3)]]
+        for number in range(int(begin), int(begin + length))
+    ]
+    running = federation(masked=masked, bits=bits, clip=8.0, faults=faults)
+    for _ in range(22):
+        assert quiet(running) == []
+    assert [quiet(running) for _ in range(60)] == [[]] * 60
+    np.testing.assert_array_equal(mass(running), started(bits=bits, clip=8.0))
+    ring = running.agreement.ring()
+    for model in models(running).values():
+        np.testing.assert_allclose(model.vector, MEAN, atol=20 * ring.resolution)
+
+
+@pytest.mark.parametrize("out", [1, 2, 9, 63])
+def test_what_is_kept_of_a_positive_mass_is_positive(out):
+    ring = federation(bits=16).agreement.ring()
+    y = np.arange(1, 1 << 15).astype(ring.dtype)
+    kept = y - ring.portion(y, (1 - 1 / (out + 1)) / out) * ring.dtype.type(out)
+    assert kept.min() >= 1
+    assert kept.max() < 1 << 15
+
+
+def test_who_took_nothing_in_pushes_nothing_new_until_it_does():
+    faults = [Fault(action="drop", to="p2", round=number) for number in (2, 3)]
+    running = federation(faults=faults)
+    sent = []
+    for _ in range(5):
+        quiet(running)
+        sent.append({party: bytes(total) for party, total in running.states["p2"].sent.items()})
+    assert sent[0] != sent[1] == sent[2] == sent[3] != sent[4]
+
+
+def test_with_masks_it_goes_on_pushing_for_the_sums_of_others_would_show_one_of_them_alone():
+    """p1 misses a message in round 2. Had it pushed nothing in round 3, p0 would see what p2 pushed."""
+    three = {f"p{i}": VECTORS[f"p{i}"] for i in range(3)}
+    faults = [Fault(action="drop", party="p2", to="p1", round=2)]
+    running = federation("complete", three, masked=True, faults=faults)
+    before: dict = {}
+    for _ in range(3):
+        before = dict(running.states)
+        quiet(running, three)
+    ring = running.agreement.ring()
+    learnt = [ring.unpack(states["p0"].taken["*"], D + 1) for states in (before, running.states)]
+    pushed = [ring.unpack(states["p2"].sent["p0"], D + 1) for states in (before, running.states)]
+    assert not np.array_equal(learnt[1] - learnt[0], pushed[1] - pushed[0])
+
+
+def test_who_has_nobody_to_hear_in_a_round_pushes_as_ever():
+    """p0 hears somebody in every second round only."""
+    there, back = nx.DiGraph([(0, i) for i in range(1, N)]), nx.DiGraph([(i, 0) for i in range(1, N)])
+    back.add_edges_from((i, i % (N - 1) + 1) for i in range(1, N))
+    outcome = rounds(federation([there, back], bits=64), 200)
+    for party in PARTIES:
+        np.testing.assert_allclose(outcome.average[party], MEAN, atol=1e-8)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_who_weighs_next_to_nothing_and_hears_nothing_at_first_is_not_dead(masked):
+    faults = [Fault(action="drop", to="p1", round=1)]
+    running = federation(masked=masked, bits=16, weighted=True, max_weight=1e6, faults=faults)
+    given = {party: Update(vector, 1.0 if party == "p1" else 1e6) for party, vector in VECTORS.items()}
+    first = running.average(given)
+    assert "p1" not in first.average
+    for _ in range(10):
+        outcome = running.average(given)
+    assert set(outcome.average) == set(PARTIES)
+
+
+def test_what_does_not_fit_in_all_at_once_is_taken_in_bit_by_bit():
+    """When p9 hears again, half of all mass there is waits for it: five times what a client holds."""
+    vectors = {party: np.full(D, 10.0) for party in TEN}
+    faults = [Fault(action="drop", to="p9", round=number) for number in LONG]
+    running = federation("complete", vectors, clip=32.0, faults=faults)
+    assert [quiet(running, vectors) for _ in range(40)] == [[]] * 40
+    assert mass(running).tolist() == started(vectors).tolist()
+    y = running.agreement.ring().floats(running.agreement.ring().unpack(running.states["p9"].x, D + 1))[-1]
+    assert y == pytest.approx(1.0, rel=1e-3)
+
+
+async def deceitful(link, update, terms, suite, state):
+    """Is right in all rounds but the second, in which it adds a lot to what it pushes to p2."""
+    run = pushsum.client(link, update, terms, suite, state)
+    answer = None
+    while True:
+        try:
+            effect = run.send(answer)
+        except StopIteration as stop:
+            return stop.value
+        if isinstance(effect, Send) and link.round == 2 and effect.to == "p2":
+            ring = suite.ring
+            lot = ring.zeros(D + 1)
+            lot[0] = 1 << 30
+            effect.message = pushsum.Mass(memoryview(ring.pack(ring.unpack(effect.message.vector, D + 1) + lot)))
+        answer = await effect
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_a_mass_that_is_too_large_is_not_taken_and_forgotten_when_it_comes_right(masked):
+    running = federation(masked=masked, bits=32, stand_ins={"p1": deceitful})
+    failed = [quiet(running) for _ in range(60)]
+    assert failed == [[], ["p2"] if masked else [], *[[]] * 58]
+    np.testing.assert_array_equal(mass(running), started())
+    ring = running.agreement.ring()
+    for model in models(running).values():
+        np.testing.assert_allclose(model.vector, MEAN, atol=20 * ring.resolution)
+
+
+def test_a_state_of_before_goes_on():
+    """What was kept by a release that did not write down whether anything was taken in is read as if it had been."""
+    kept = {"x": b"\0" * 8, "sent": {}, "taken": {}}
+    data = msgspec.msgpack.encode((pushsum.PUSHSUM.name, 1, None, kept))
+    assert pushsum.PUSHSUM.decode_state(data).fed
 
 
 def test_the_callers_change_is_the_gradient_step():

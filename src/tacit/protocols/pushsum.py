@@ -13,11 +13,15 @@ the in-neighbours of a client mask pairwise, and it learns only the sum that it 
 
 **Faults.** No mass is ever lost. Messages carry everything sent over a link so far, and receivers take the difference
 to what they took before, so what was lost arrives with the next message; a client that crashes goes on from its saved
-state. With `masked=True` a client whose in-neighbours are not all heard waits for the next round.
+state. With `masked=True` a client whose in-neighbours are not all heard waits for the next round. Masses that would
+take x or y out of range are left for later, and a mass that was wrong once comes right with the next.
 
 **Deviations.** Numbers are integers in the ring: a client keeps what it does not send, to the last unit, so that total
-mass is conserved exactly. A weight multiplies both x_i(0) and y_i(0). With `private=True` the models agree on Σ x_i /
-Σ y_i, as in the paper, and not on the average of the vectors that they started from.
+mass is conserved exactly; parts are rounded towards zero, so that what is left of y_i is never nothing. A client that
+took nothing in, when there was last anybody to hear, keeps its mass (p_ii = 1), or y_i would drain away into messages
+that nobody takes; not with `masked=True`, where sums would then show the pushes of the others. A weight multiplies both
+x_i(0) and y_i(0). With `private=True` the models agree on Σ x_i / Σ y_i, as in the paper, and not on the average of the
+vectors that they started from.
 """
 
 import math
@@ -39,10 +43,13 @@ from tacit.core.suite import Parties, Party, Ring, Suite, Update, Vector
 from tacit.designs import graphs
 from tacit.designs.graphs import CompleteGraph, Graph, graph_from
 from tacit.protocols.shapes.pairs import mask_among
+from tacit.vectors.fixedpoint import LARGEST, SMALLEST
 
 MASK = "tacit/pushsum/v1/mask"
 ALL = "*"
 """Stands for all senders together, whose masses are masked."""
+FARTHEST = 9.0
+"""Standard deviations that a normal sample of 53 bits can be away from its mean at most."""
 
 
 class Mass(Message, frozen=True):
@@ -62,6 +69,23 @@ class MassState(State, frozen=True):
     """Everything ever pushed, by receiver."""
     taken: dict[Party, memoryview] = msgspec.field(default_factory=dict)
     """Everything ever taken in, by sender; of the sum of all senders if it is masked."""
+    fed: bool = True
+    """Whether anything was taken in when there was last anybody to hear."""
+
+    def problems(self, terms: "PushSumTerms", ring: Ring, entries: int) -> list[str]:
+        """Returns why a round on these terms cannot go on from it: masses of other lengths, or of strangers."""
+        senders = (ALL,) if terms.settings.masked else terms.parties
+        wrong = [
+            f"it has masses of {party!r}, who is nobody here"
+            for parties, known in ((self.sent, terms.parties), (self.taken, senders))
+            for party in parties
+            if party not in known
+        ]
+        masses = [*([] if self.x is None else [self.x]), *self.sent.values(), *self.taken.values()]
+        size = (entries + 1) * ring.element_bytes
+        if sizes := sorted({mass.nbytes for mass in masses} - {size}):
+            wrong.append(f"a mass takes {size} bytes, not {sizes[0]}")
+        return wrong
 
 
 # --- y_i(0) --------------------------------------------------------------------------------------------------------
@@ -69,6 +93,10 @@ class MassState(State, frozen=True):
 
 class Start(msgspec.Struct, frozen=True, tag_field="kind", forbid_unknown_fields=True, omit_defaults=True):
     """A distribution of y_i(0) from Table 3. All have mean 1 unless told otherwise."""
+
+    def problems(self) -> list[str]:
+        """Returns why nothing can be drawn from it that a mass can be divided by."""
+        raise NotImplementedError
 
     def draw(self, entropy: Entropy) -> float:
         """Returns a sample."""
@@ -81,6 +109,10 @@ class UniformStart(Start, frozen=True, tag="uniform"):
     low: float = 0.5
     high: float = 1.5
 
+    def problems(self) -> list[str]:
+        """Returns why it is no interval of masses."""
+        return [] if 0 <= self.low < self.high <= LARGEST else [f"y0={self} must have 0 ≤ low < high ≤ {LARGEST:g}"]
+
     def draw(self, entropy: Entropy) -> float:
         """Returns a sample."""
         return self.low + (self.high - self.low) * entropy.unit()
@@ -90,6 +122,11 @@ class ExponentialStart(Start, frozen=True, tag="exp"):
     """Exp(rate)."""
 
     rate: float = 1.0
+
+    def problems(self) -> list[str]:
+        """Returns why it has no such rate."""
+        within = SMALLEST <= self.rate <= LARGEST
+        return [] if within else [f"y0={self} must have a rate between {SMALLEST:g} and {LARGEST:g}"]
 
     def draw(self, entropy: Entropy) -> float:
         """Returns a sample."""
@@ -101,6 +138,12 @@ class LognormalStart(Start, frozen=True, tag="lognormal"):
 
     mean: float = -1.0
     variance: float = 2.0
+
+    def problems(self) -> list[str]:
+        """Returns why its samples could be too large or too small for any ring."""
+        if self.variance > 0 and abs(self.mean) + FARTHEST * math.sqrt(self.variance) <= math.log(LARGEST):
+            return []
+        return [f"y0={self} must have a variance above 0, and samples between {SMALLEST:g} and {LARGEST:g}"]
 
     def draw(self, entropy: Entropy) -> float:
         """Returns a sample, by Box and Muller."""
@@ -117,10 +160,11 @@ def _start_from(value: Any) -> Any:
     if isinstance(named, list | tuple):
         kinds: dict[Any, Any] = {"uniform": UniformStart, "exp": ExponentialStart, "lognormal": LognormalStart}
         name, *parameters = named or [None]
-        if name not in kinds or len(parameters) not in (0, len(kinds[name].__struct_fields__)):
-            each = ", ".join(f"{kind}{fields.__struct_fields__}" for kind, fields in kinds.items())
+        kind = kinds.get(name) if isinstance(name, str) else None
+        if kind is None or len(parameters) not in (0, len(kind.__struct_fields__)):
+            each = ", ".join(f"{name}{fields.__struct_fields__}" for name, fields in kinds.items())
             raise ConfigError(f"y0={value!r} must be one of {', '.join(kinds)}, or one with its parameters: {each}")
-        return kinds[name](*parameters)
+        return kind(*parameters)
     return value
 
 
@@ -154,7 +198,7 @@ class PushSumSettings(Settings, frozen=True, kw_only=True):
         low, high = self.self_weight
         if not 0 < low < high < 0.5:
             problems.append(f"self_weight={self.self_weight} must be β, α with 0 < β < α < 1/2")
-        return problems
+        return [*problems, *self.y0.problems()]
 
     def bind(self, parties: Parties) -> "PushSumTerms":
         """Returns what the settings mean for these parties; raises ConfigError with every reason why they cannot."""
@@ -205,27 +249,27 @@ async def client(link: Link, update: Update, terms: PushSumTerms, suite: Suite, 
         x = start(terms, update, suite)
     else:
         x = unpacked(ring, state.x)
-        step = (update.vector - ring.ratio(x)) * weight_of(terms, update)
-        x = ring.within(x + ring.values(np.append(step, 0.0)))
-    p_ii = self_weight(terms, suite.entropy, len(out))
+        x = ring.within(x + step(ring, x, update, weight_of(terms, update)))
+    # Masked sums need everybody's push: if all in-neighbours of a client but one kept theirs, it would see that one's.
+    pushes = state.fed or terms.settings.masked
+    p_ii = self_weight(terms, suite.entropy, len(out)) if pushes else 1.0
     part = ring.within(ring.portion(x, (1.0 - p_ii) / max(1, len(out))))
     sent = {party: unpacked(ring, mass) for party, mass in state.sent.items()}
     for party in out:
         sent[party] = sent.get(party, ring.zeros(len(part))) + part
         x = x - part
-    state = await link.save(
-        msgspec.structs.replace(
-            state, x=packed(ring, x), sent={party: packed(ring, mass) for party, mass in sent.items()}
-        )
-    )
+    kept = {party: packed(ring, mass) for party, mass in sent.items()}
+    fed = state.fed and not heard  # until something is taken in below
+    state = await link.save(msgspec.structs.replace(state, x=packed(ring, x), sent=kept, fed=fed))
     for party in out:
         mass = covered(link, suite, graph, party, sent[party]) if terms.settings.masked else sent[party]
         await link.send(party, Mass(memoryview(ring.pack(mass))))
 
     received = await link.gather(Mass, heard, at_least=0)
     x, state, contributors = take(link, terms, suite, state, x, heard, received)
+    w = ring.ratio(x)  # Before anything is kept: masses that add up to nothing are not taken, and may come right later.
     await link.save(state)
-    return Average(ring.ratio(x), contributors)
+    return Average(w, contributors)
 
 
 def packed(ring: Ring, vector: Vector) -> memoryview:
@@ -244,6 +288,15 @@ def start(terms: PushSumTerms, update: Update, suite: Suite) -> Vector:
     y = suite.entropy.secret_number("y0", settings.y0.draw) if settings.private else 1.0
     weight = weight_of(terms, update)
     return suite.ring.values(np.append(suite.ring.weighted(update.vector, weight), y * weight))
+
+
+def step(ring: Ring, x: Vector, update: Update, weight: float) -> Vector:
+    """Returns what the caller did to the model since the last round, times the weight, and 0 for y."""
+    try:
+        w = ring.ratio(x)
+    except WireError:  # y_i(0) was rounded to nothing and nothing was taken in yet: there is no model to step from.
+        return ring.zeros(len(x))
+    return ring.values(np.append((update.vector - w) * weight, 0.0))
 
 
 def weight_of(terms: PushSumTerms, update: Update) -> float:
@@ -288,18 +341,21 @@ def take(
             link.exclude(party, Drop.MALFORMED)
     if terms.settings.masked:
         if len(pushed) < len(heard):
-            return (
-                x,
-                state,
-                (link.me,),
-            )  # The masks do not cancel. What was pushed is not lost: the next sum has it too.
+            # The masks do not cancel. What was pushed is not lost: the next sum has it too.
+            return x, state, (link.me,)
         pushed = {ALL: sum(pushed.values(), ring.zeros(len(x)))}
+    taken = {}
     for party, mass in pushed.items():
         before = unpacked(ring, state.taken[party]) if party in state.taken else ring.zeros(len(mass))
-        x = x + (mass - before)
-    taken = state.taken | {party: packed(ring, mass) for party, mass in pushed.items()}
-    after = msgspec.structs.replace(state, x=packed(ring, x), taken=taken)
-    return x, after, (link.me, *(heard if terms.settings.masked else pushed))
+        try:
+            x = ring.within(x + (mass - before))
+        except ConfigError:
+            if party == ALL:
+                raise
+            continue  # It is not lost either, and may fit in later: when we have pushed some, or when it comes right.
+        taken[party] = packed(ring, mass)
+    after = msgspec.structs.replace(state, x=packed(ring, x), taken=state.taken | taken, fed=state.fed or bool(taken))
+    return x, after, (link.me, *(heard if terms.settings.masked else taken))
 
 
 PUSHSUM = Protocol(
