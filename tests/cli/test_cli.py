@@ -10,6 +10,7 @@ import warnings
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import click
 import click.testing
@@ -34,7 +35,7 @@ with warnings.catch_warnings():
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-SMALL = ("--rounds", "3", "--parties", "5")
+SMALL = ("--rounds", "4", "--parties", "5")
 
 
 def run(*arguments: str) -> click.testing.Result:
@@ -48,7 +49,7 @@ def error_lines(result: click.testing.Result) -> list[str]:
 
 @pytest.fixture(scope="module")
 def report() -> demo.DemoReport:
-    return demo.run(demo.DemoSettings(parties=5, rounds=3))
+    return demo.run(demo.DemoSettings(parties=5, rounds=4))
 
 
 # --- the demo ------------------------------------------------------------------------------------------------------
@@ -62,7 +63,7 @@ def test_both_runs_end_in_the_same_model_bit_for_bit(report: demo.DemoReport) ->
 
 def test_the_server_reads_every_model_or_none(report: demo.DemoReport) -> None:
     plain, blind = report.runs["fedavg"], report.runs["secagg"]
-    assert plain.models_sent == blind.models_sent == 5 * 3 - 1
+    assert plain.models_sent == blind.models_sent == 5 * 4 - 2
     assert (plain.models_read, plain.server_saw) == (plain.models_sent, "every party's model")
     assert (blind.models_read, blind.server_saw) == (0, "only the sum")
     assert plain.correlation > 0.999
@@ -75,10 +76,28 @@ def test_what_is_shown_of_a_model_is_what_the_server_decodes(report: demo.DemoRe
     assert not np.isclose(glimpse.seen["secagg"], glimpse.true, atol=0.1).any()
 
 
-def test_a_party_crashes_before_its_vector_and_is_back_in_the_next_round(report: demo.DemoReport) -> None:
-    assert report.dropouts == [demo.Dropout(round=2, dropped={"p1": "crashed"}, averaged=4, back=3)]
-    assert {run.rounds_with_dropout for run in report.runs.values()} == {1}
-    assert {run.rounds for run in report.runs.values()} == {3}
+def test_a_party_crashes_before_its_vector_listens_to_a_round_and_is_back(report: demo.DemoReport) -> None:
+    assert report.dropouts == [
+        demo.Dropout(round=2, dropped={"p1": "crashed"}, averaged=4, back=4),
+        demo.Dropout(round=3, dropped={"p1": "behind"}, averaged=4, back=4),
+    ]
+    assert {run.rounds_with_dropout for run in report.runs.values()} == {2}
+    assert {run.rounds for run in report.runs.values()} == {4}
+
+
+def test_a_plain_server_would_have_it_back_at_once_and_so_average_other_models(
+    report: demo.DemoReport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The demo keeps it silent for a round there, and this is why."""
+
+    def careless(**fields: Any) -> tacit.Fault:
+        return tacit.Fault(**{**fields, "round": 99} if fields["action"] == "silence" else fields)
+
+    monkeypatch.setattr("tacit.app.demo.Fault", careless)
+    other = demo.run(demo.DemoSettings(parties=5, rounds=4))
+    assert other.runs["fedavg"].models_sent == 5 * 4 - 1
+    assert other.runs["secagg"] == report.runs["secagg"]
+    assert not other.identical
 
 
 @pytest.mark.parametrize(("protocol", "kind"), [("fedavg", "Plain"), ("secagg", "MaskedInput")])
@@ -104,8 +123,8 @@ def test_averaging_beats_every_party_alone() -> None:
 
 
 def test_the_same_seed_is_the_same_demo(report: demo.DemoReport) -> None:
-    assert demo.run(demo.DemoSettings(parties=5, rounds=3)) == report
-    assert demo.run(demo.DemoSettings(parties=5, rounds=3, seed=1)) != report
+    assert demo.run(demo.DemoSettings(parties=5, rounds=4)) == report
+    assert demo.run(demo.DemoSettings(parties=5, rounds=4, seed=1)) != report
 
 
 def test_so_few_that_nobody_can_be_spared_do_without_a_crash() -> None:
@@ -120,8 +139,11 @@ def test_demo_prints_its_table() -> None:
     result = run("demo", *SMALL)
     assert result.exit_code == 0
     assert result.stderr == ""
-    for said in ("fedavg", "secagg", "every party's model", "only the sum", "the same bit for bit", "p1 (crashed)"):
+    for said in ("fedavg", "secagg", "every party's model", "only the sum", "the same bit for bit"):
         assert said in result.stdout
+    told = result.stdout.splitlines()
+    assert "Round 2 lost p1 (crashed) and ended with the other 4." in told
+    assert "Round 3 went on without p1 (behind), who heard its average. Back in round 4." in told
     assert max(map(len, result.stdout.splitlines())) <= 80
 
 
@@ -134,7 +156,7 @@ def test_demo_as_json_has_the_figures_of_the_table(report: demo.DemoReport) -> N
         assert found["runs"][name]["server_saw"] == figures.server_saw
         assert found["runs"][name]["bytes_per_party_per_round"] == figures.bytes_per_party_per_round
         row = next(line for line in run("demo", *SMALL).stdout.splitlines() if line.startswith(name)).split()
-        assert row[1:5] == [f"{figures.accuracy:.1%}", "3", "1", f"{figures.bytes_per_party_per_round:,}"]
+        assert row[1:5] == [f"{figures.accuracy:.1%}", "4", "2", f"{figures.bytes_per_party_per_round:,}"]
     assert found["alone"] == report.alone
     assert found["largest_difference"] == 0.0
     assert found["identical"] is True

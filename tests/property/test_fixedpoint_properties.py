@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tacit.core.suite import Update
-from tacit.vectors.fixedpoint import BITS, HEAVIEST, FixedPoint
+from tacit.vectors.fixedpoint import BITS, FixedPoint
 
 SLACK = 2.0**-50  # relative: a float64 product and quotient or two
 
@@ -46,17 +46,51 @@ def test_the_mean_is_within_half_a_step_for_each_party(drawn):
     assert ring.clipped == 0
 
 
+def steps_of(ring, weight):
+    """The whole number that a weight is rounded to."""
+    return max(1, round(weight / ring.max_weight * ring.heaviest))
+
+
 @given(rounds())
 @repeatable
 def test_the_weighted_mean_is_within_half_a_step_for_each_party(drawn):
     ring, updates = drawn
     total = total_of(ring, updates)
-    shares = np.array([update.weight for update in updates]) / ring.max_weight
-    expected = shares @ np.array([update.vector for update in updates]) / shares.sum()
-    # A weight is off by at most half a step of 1 / HEAVIEST, which moves the mean by at most twice that over the sum.
-    rounding = len(updates) * (ring.resolution / 2 + ring.clip / HEAVIEST) / shares.sum()
+    steps = np.array([steps_of(ring, update.weight) for update in updates])
+    expected = steps @ np.array([update.vector for update in updates]) / steps.sum()
+    rounding = len(updates) * ring.resolution / 2 * ring.heaviest / steps.sum()
     assert (np.abs(ring.mean(total) - expected) <= rounding + len(updates) * SLACK * ring.clip).all()
-    assert abs(ring.weight_of(total) / ring.max_weight - shares.sum()) <= len(updates) * (0.5 / HEAVIEST + SLACK)
+    assert total[ring.entries :].tolist() == [steps.sum(), 0]
+    assert abs(ring.weight_of(total) / ring.max_weight - steps.sum() / ring.heaviest) <= SLACK * len(updates)
+
+
+@given(rounds())
+@repeatable
+def test_weights_are_off_by_half_a_step_or_are_the_first_one(drawn):
+    ring, updates = drawn
+    total_of(ring, updates)
+    relative = []
+    for update in updates:
+        exact = Fraction(update.weight) / Fraction(ring.max_weight) * ring.heaviest
+        steps = steps_of(ring, update.weight)
+        assert abs(steps - exact) <= Fraction(1, 2) + exact * Fraction(SLACK) or (steps == 1 and exact < 1)
+        relative.append(float(abs(steps - exact) / exact))
+    np.testing.assert_allclose(ring.rounded, max(relative), rtol=1e-6, atol=4 * SLACK)
+
+
+@given(bits, st.integers(2, 40), st.data())
+@repeatable
+def test_weights_with_the_same_sum_leave_the_same_elements(bits, parties, data):
+    """However it is made up: a step from one to the other changes both vectors, and nothing of the sum."""
+    ring = FixedPoint(bits, 1.0, parties, entries=1)
+    some = data.draw(st.lists(st.integers(1, ring.heaviest), min_size=2, max_size=parties))
+    most, least = some.index(max(some)), some.index(min(some))
+    moved = data.draw(st.integers(0, min(some[most] - 1, ring.heaviest - some[least])))
+    others = list(some)
+    others[most] -= moved
+    others[least] += moved
+    one, other = (total_of(ring, [Update(np.zeros(1), w / ring.heaviest) for w in each]) for each in (some, others))
+    assert one.tolist() == other.tolist() == [0, sum(some), 0]
 
 
 @given(rounds())
@@ -64,7 +98,7 @@ def test_the_weighted_mean_is_within_half_a_step_for_each_party(drawn):
 def test_each_entry_is_the_nearest_integer(drawn):
     ring, updates = drawn
     for vector, weight in updates:
-        stood_for = Fraction(round(weight / ring.max_weight * HEAVIEST), HEAVIEST)
+        stood_for = Fraction(steps_of(ring, weight), ring.heaviest)
         signed = ring.encode(Update(vector, weight)).view(f"i{ring.bits // 8}")
         for x, integer in zip(vector.tolist(), signed.tolist(), strict=False):
             exact = Fraction(x) * stood_for * ring.limit / Fraction(ring.clip)
@@ -80,11 +114,12 @@ def test_nothing_wraps_when_everybody_is_at_the_clip(bits, clip, parties, negati
     parties = min(parties, 2 ** (bits - 1) - 1)
     ring = FixedPoint(bits, clip, parties, entries=1)
     vector = ring.encode(Update(np.array([-clip if negative else clip])))
-    entry, *limbs = vector.tolist()
+    entry, weight, zero = vector.tolist()
     signed = entry - 2**bits if entry >= 2 ** (bits - 1) else entry
     assert abs(signed) in (ring.limit, ring.limit - 1)  # at 2^53 the scale itself may be rounded down
     assert abs(signed) * parties <= 2 ** (bits - 1) - 1
-    assert all(limb * parties < 2**bits for limb in limbs)
+    assert (weight, zero) == (ring.heaviest, 0)
+    assert 0 < weight * parties < 2**bits
     # As many equal vectors as there are parties: multiplying wraps exactly where adding would.
     total = vector * ring.dtype.type(parties)
     np.testing.assert_allclose(ring.mean(total), [-clip if negative else clip], rtol=1e-12)

@@ -3,7 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.core.entropy import SeededEntropy
-from tacit.designs import Batches, Circle, History, Partition, Random, Sampled, multi_round_privacy
+from tacit.designs import Batches, Circle, Partition, Random, Sampled, multi_round_privacy
 
 
 @st.composite
@@ -17,20 +17,20 @@ def batches(draw: st.DrawFn) -> Batches:
 def test_batches_keep_their_promise_whatever_drops_out_and_whenever(policy: Batches, data: st.DataObject) -> None:
     users, entropy = policy.users or 0, SeededEntropy("drops")
     assert policy.problems(users) == []
-    counts, rows, history = np.zeros(users, dtype=np.int64), [], History()
+    counts, rows = np.zeros(users, dtype=np.int64), []
     somebody = st.sets(st.integers(0, users - 1), max_size=3)
     for _ in range(data.draw(st.integers(1, 8))):
         absent, late = data.draw(somebody), data.draw(somebody)
         asked = policy.ask([i for i in range(users) if i not in absent], counts, entropy)
         summed = policy.choose([i for i in asked if i not in late], entropy)
         assert len(asked) in (0, policy.per_round)
+        assert not asked or policy.may_ask(asked, users)
+        assert all(set(policy.batch(i)) <= set(asked) for i in asked)
         assert not summed or policy.allows(summed)
         row = np.zeros(users, dtype=np.int64)
         row[summed] = 1
         counts += row
         rows.append(row)
-        history = history.and_then([str(i) for i in summed])
-        assert not summed or history.would_keep([str(i) for i in summed]) == multi_round_privacy(rows)
     assert multi_round_privacy(rows) >= policy.privacy
 
 
@@ -46,6 +46,41 @@ def test_clients_refuse_every_set_with_a_broken_batch(policy: Batches, data: st.
     assert kept == (sorted(whole) if 2 <= len(whole) <= policy.per_round else [])
     for gone in kept:
         assert not policy.allows([i for i in kept if i != gone])
+
+
+@settings(derandomize=True, deadline=None)
+@given(batches(), st.data())
+def test_clients_take_part_in_rounds_of_whole_batches_only(policy: Batches, data: st.DataObject) -> None:
+    users, size = policy.users or 0, policy.privacy
+    asked = data.draw(st.sets(st.integers(-2, users + 2), max_size=users))
+    members = [set(range(i, i + size)) for i in range(0, users, size)]
+    whole = set().union(*(batch for batch in members if batch <= asked))
+    assert policy.may_ask(asked, users) == (asked == whole and len(asked) == policy.per_round)
+
+
+@settings(derandomize=True, deadline=None)
+@given(st.data())
+def test_with_one_batch_for_life_nobody_is_told_from_it_whatever_the_roster_and_t(data: st.DataObject) -> None:
+    """A server may order the roster anew, and change T, in every round; members remember their batch, and refuse."""
+    people = [str(i) for i in range(12)]
+    memory: dict[str, tuple[str, ...]] = {}
+    sums: list[set[str]] = []
+    for _ in range(data.draw(st.integers(1, 6))):
+        roster, size = data.draw(st.permutations(people)), data.draw(st.sampled_from([2, 3, 4]))
+        policy = Batches(12, size, 12)
+        willing = []
+        for start in range(0, 12, size):
+            batch = tuple(roster[i] for i in policy.batch(start))
+            if all(set(memory.get(name, batch)) == set(batch) for name in batch):
+                willing.append(batch)
+        for batch in willing:
+            memory |= dict.fromkeys(batch, batch)  # before the vector leaves, whether it is summed or not
+        chosen = data.draw(st.sets(st.sampled_from(willing))) if willing else set()
+        sums.append({name for batch in chosen for name in batch})
+    seen = {name: tuple(name in each for each in sums) for name in people}
+    for name in set().union(*sums):
+        alike = {other for other in people if seen[other] == seen[name]}
+        assert set(memory[name]) <= alike
 
 
 @settings(derandomize=True, deadline=None)
@@ -71,6 +106,7 @@ def test_a_partition_is_batches_as_large_as_a_round(size: int, absent: int, data
     assert asked == other.ask(present, counts, SeededEntropy("p"))
     assert one.choose(asked, SeededEntropy("p")) == asked
     assert one.allows(asked) == other.allows(asked) == bool(asked)
+    assert one.may_ask(asked, users) == other.may_ask(asked, users) == bool(asked)
     assert one.family_size() == users // size
 
 
@@ -84,6 +120,7 @@ def test_what_is_settled_is_what_clients_accept(present: list[int], size: int, s
         assert set(asked) <= set(present)
         assert bool(asked) == (len(present) >= size)
         assert len(asked) <= policy.most(30)
+        assert policy.may_ask(asked, 30) == bool(asked)
         summed = policy.choose(asked, entropy)
         assert bool(summed) == (len(asked) >= policy.least)
         assert not summed or policy.allows(summed)

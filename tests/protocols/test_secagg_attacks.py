@@ -9,12 +9,16 @@ import numpy as np
 import pytest
 
 import tacit
+from tacit.core.errors import Drop
 from tacit.core.link import Link
-from tacit.core.suite import SERVER, Update
+from tacit.core.messages import SEAL_BYTES
+from tacit.core.suite import SERVER, Secret, Update
+from tacit.crypto.suite import RealSuite
 from tacit.designs import Batches, Random, multi_round_privacy
 from tacit.drivers.faults import Fault
 from tacit.drivers.simulator import Simulation
 from tacit.protocols import secagg
+from tacit.protocols.secagg.messages import PAIR
 from tacit.protocols.secagg.terms import circle_of
 from tacit.vectors.indices import from_bitmap, to_bitmap
 
@@ -39,7 +43,7 @@ def crooked(change):
     """Returns a server coroutine that plays by the rules but for `change`."""
 
     async def server(link, terms, suite, state):
-        bent = Crooked(link.me, link.parties, link.session, link.round, link.dropped, change)
+        bent = Crooked(link.me, link.parties, link.session, link.round, link.dropped, change=change)
         return await secagg.server(bent, terms, suite, state)
 
     return server
@@ -62,9 +66,15 @@ def honest(_, message):
     return message
 
 
+def as_chosen(message, users, n=N):
+    """Returns what the server sends for another U5: its bitmap, and such words of these users as it has."""
+    views = {v: tag for v, tag in message.views.items() if v in users}
+    return secagg.Chosen(to_bitmap(users, n), views)
+
+
 def with_chosen(users):
     def change(_, message):
-        return secagg.Chosen(to_bitmap(users, N)) if isinstance(message, secagg.Chosen) else message
+        return as_chosen(message, users) if isinstance(message, secagg.Chosen) else message
 
     return change
 
@@ -123,7 +133,7 @@ def test_a_user_that_did_not_share_its_keys_cannot_be_chosen():
 def test_showing_two_halves_different_sets_unmasks_nothing():
     def change(to, message):
         if isinstance(message, secagg.Chosen):
-            return secagg.Chosen(to_bitmap([0, 1, 2, 3, 4] if to in PARTIES[:3] else [1, 2, 3, 4, 5], N))
+            return as_chosen(message, [0, 1, 2, 3, 4] if to in PARTIES[:3] else [1, 2, 3, 4, 5])
         return message
 
     shares, _ = released(change)
@@ -135,7 +145,7 @@ def test_one_user_shown_another_set_is_not_fooled():
 
     def change(to, message):
         if isinstance(message, secagg.Chosen):
-            return secagg.Chosen(to_bitmap([0, 1, 2, 3, 4] if to != "p5" else range(N), N))
+            return as_chosen(message, [0, 1, 2, 3, 4] if to != "p5" else range(N))
         return message
 
     shares, _ = released(change)
@@ -145,19 +155,30 @@ def test_one_user_shown_another_set_is_not_fooled():
 def test_too_few_consents_are_refused():
     def change(_, message):
         if isinstance(message, secagg.Consents):
-            few = dict(list(message.signatures.items())[:3])
-            return secagg.Consents(few)
+            return secagg.Consents(to_bitmap([0, 1, 2], N), message.signatures[: 3 * 64])
         return message
 
     shares, complaints = released(change, threshold=5)
     assert shares == []
-    assert "fewer than 5" in complaints["p0"]
+    assert "it shows that 3 users agree on the chosen set, and must show it of 5" in complaints["p0"]
+
+
+def test_consents_of_the_same_user_again_are_refused():
+    def change(_, message):
+        if isinstance(message, secagg.Consents):
+            one = bytes(message.signatures[:64])
+            return msgspec.structs.replace(message, signatures=memoryview(one * (len(message.signatures) // 64)))
+        return message
+
+    shares, complaints = released(change)
+    assert shares == []
+    assert "bad signature" in complaints["p0"]
 
 
 def test_a_forged_consent_is_refused():
     def change(_, message):
         if isinstance(message, secagg.Consents):
-            return secagg.Consents(dict.fromkeys(message.signatures, bytes(64)))
+            return msgspec.structs.replace(message, signatures=memoryview(bytes(len(message.signatures))))
         return message
 
     shares, complaints = released(change)
@@ -224,7 +245,7 @@ def test_a_user_named_both_alive_and_dropped():
     def change(_, message):
         if isinstance(message, secagg.Chosen):
             # Same address twice: the second is a replay to the client, whatever it says.
-            return [message, secagg.Chosen(to_bitmap([0, 1, 2, 3], N))]
+            return [message, as_chosen(message, [0, 1, 2, 3, 4])]
         return message
 
     shares, complaints = released(change)
@@ -242,30 +263,85 @@ def test_a_sparse_set_that_leaves_a_user_without_neighbours_is_refused():
     def change(_, message):
         if not isinstance(message, secagg.Chosen):
             return message
-        return secagg.Chosen(to_bitmap(chosen, 30))
+        return as_chosen(message, chosen, 30)
 
-    federation = Simulation.of("secagg", parties, 3, neighbours=8, threshold=6, seed=0)
+    federation = Simulation.of("secagg", parties, 3, neighbours=8, threshold=6, seed=0, twin=True)
     link = Link(SERVER, federation.parties, federation.agreement.session, 1)
     circle = circle_of(link, federation.agreement.terms, range(30))
     chosen = [u for u in range(30) if u not in circle.neighbours(0)]
-    shares, complaints = released(change, parties=parties, neighbours=8, threshold=6)
+    shares, complaints = released(change, parties=parties, neighbours=8, threshold=6, twin=True)
     assert shares == []
     assert "too thinly spread" in complaints["p0"]
 
 
+def regrouped(**states):
+    """Runs a round of p0 and p2 as a batch, where p0 remembers what it took part in before."""
+    second = Simulation.of("secagg", ("p0", "p2"), 3, participation=Batches(2, 2), record=True)
+    for party, state in states.items():
+        second.seats[party].give_up(state)
+    with contextlib.suppress(tacit.TacitError):
+        second.average({party: VECTORS[party] for party in second.parties})
+    return second.last
+
+
 def test_a_changed_roster_cannot_break_up_batches_of_the_past():
     """p0 and p1 were summed as a batch. A new roster pairs p0 with p2, and the difference would be p1 − p2."""
-    values = {party: VECTORS[party] for party in PARTIES[:2]}
-    first = Simulation.of("secagg", ("p0", "p1"), 3, participation=Batches(2, 2), seed=0)
-    first.average(values)
-    second = Simulation.of("secagg", ("p0", "p2"), 3, participation=Batches(2, 2), seed=0)
-    second.seats["p0"].give_up(first.states["p0"])
-    with pytest.raises(tacit.NotEnough, match="Consent: 1 of at least 2; missing: p0"):
-        second.average({party: VECTORS[party] for party in second.parties})
-    assert "would single out fewer than 2" in str(second.last.endings["p0"].error)
+    first = Simulation.of("secagg", ("p0", "p1"), 3, participation=Batches(2, 2))
+    first.average({party: VECTORS[party] for party in first.parties})
+    state = first.states["p0"]
+    told_alike = msgspec.structs.replace(state, last=bytes(32))
+    last = regrouped(p0=told_alike)
+    assert "it would sum us with p0, p2; we were summed with p0, p1 before" in str(last.endings["p0"].error)
+    sent = {passed.envelope.address.kind for passed in last.transcript if passed.envelope.address.sender == "p0"}
+    assert sent == {"AdvertiseKeys", "Abort"}, "it refuses before anything of its own has left, not after"
+    assert regrouped().endings["p0"].average is not None, "and does not where it remembers nothing"
 
-    unaware = Simulation.of("secagg", ("p0", "p2"), 3, participation=Batches(2, 2), seed=0)
-    assert unaware.average({party: VECTORS[party] for party in second.parties}).contributors == ("p0", "p2")
+
+@pytest.mark.parametrize("lost", ["MaskedInput", "Chosen", "Consents", "Sum"])
+def test_whoever_does_not_hear_what_became_of_its_vector_remembers_its_batch(lost):
+    """The server need not tell a user that it is summed, and could let others do the unmasking."""
+    first = Simulation.of(
+        "secagg",
+        PARTIES,
+        3,
+        participation=Batches(6, 2),
+        faults=[Fault(action="drop", message=lost, to=party) for party in ("p0", "p1")]
+        + [Fault(action="drop", message=lost, party=party) for party in ("p0", "p1")],
+    )
+    with contextlib.suppress(tacit.TacitError):
+        first.average(VECTORS)
+    for party in ("p0", "p1"):
+        assert first.states[party].batch == ("p0", "p1")
+    last = regrouped(p0=msgspec.structs.replace(first.states["p0"], last=bytes(32)))
+    assert "we were summed with p0, p1 before" in str(last.endings["p0"].error)
+
+
+def test_another_t_is_another_batch():
+    """Of abcdef and ef, summed in batches of two, and then abc in a batch of three, d would be left."""
+    first = Simulation.of("secagg", PARTIES, 3, participation=Batches(6, 2))
+    first.average(VECTORS)
+    second = Simulation.of("secagg", PARTIES, 3, participation=Batches(6, 3))
+    for party, state in first.states.items():
+        second.seats[party].give_up(state)
+    with pytest.raises(tacit.NotEnough):
+        second.average(VECTORS)
+    assert "we were summed with p0, p1 before" in str(second.last.endings["p0"].error)
+
+
+def test_two_with_one_key_are_left_out_and_named(monkeypatch):
+    """The others would refuse a list in which a key is there twice, and blame the server for it."""
+    honest_seed = RealSuite.seed
+
+    def seed(suite):
+        drawn = honest_seed(suite)
+        if suite.me in ("p4", "p5"):
+            drawn = suite.made[-1] = Secret(bytes([len(suite.made)]) * 32)
+        return drawn
+
+    monkeypatch.setattr(RealSuite, "seed", seed)
+    outcome = Simulation.of("secagg", PARTIES, 3, threshold=4).average(VECTORS)
+    assert outcome.contributors == PARTIES[:4]
+    assert outcome.endings[SERVER].dropped == dict.fromkeys(("p4", "p5"), Drop.BROKE_RULES)
 
 
 def participation(policy, rounds, seed):
@@ -303,3 +379,42 @@ def test_bitmaps_of_the_wrong_length_are_refused():
     with pytest.raises(tacit.WireError):
         from_bitmap(b"\x01", 6)
     assert from_bitmap(to_bitmap([1, 5], 6), 6) == [1, 5]
+
+
+# --- clients against clients ---------------------------------------------------------------------------------------
+
+
+def test_padded_shares_remove_whoever_padded_them_and_nobody_else(bent):
+    """Relayed as they came, they made what the server passes on to p2 longer than p2 accepts."""
+    excess, padding = 1000, ("p1", "p3")
+
+    def pad(message, *_):
+        if isinstance(message, secagg.ShareKeys):
+            return msgspec.structs.replace(message, sealed={**message.sealed, 2: message.sealed[2] + bytes(excess)})
+        return message
+
+    sealed = (N - 1) * (PAIR + SEAL_BYTES)
+    assert sealed + excess < secagg.ShareKeys.limit(N, 3), "the server would take them, by their length"
+    assert sealed + len(padding) * excess > secagg.SealedShares.limit(N, 3), "and p2 would not"
+    padded = {party: bent(secagg.SECAGG, party, pad) for party in padding}
+    outcome = Simulation.of("secagg", PARTIES, 3, stand_ins=padded, threshold=4).average(VECTORS)
+    assert outcome.endings[SERVER].dropped == dict.fromkeys(padding, Drop.MALFORMED)
+    assert outcome.contributors == tuple(party for party in PARTIES if party not in padding)
+
+
+def test_where_nobody_may_drop_out_the_error_names_the_choices_and_what_each_costs():
+    lost = [Fault(action="crash", party="p1", message="MaskedInput")]
+    with pytest.raises(tacit.NotEnough) as three:
+        tacit.aggregate([[1.0]] * 3, "secagg", faults=lost)
+    said = str(three.value)
+    assert said.startswith("MaskedInput: 2 of at least 3; missing: p1 (silent); ")
+    assert "of 3 users with threshold=3 none may drop out: run the round again with everybody" in said
+    assert "set threshold=2, which spares 1, but if two are left each learns the other's vector" in said
+    assert "may then have no friends among them, where now it may have 2" in said
+    assert "have 4 or more, of whom the default threshold spares 1" in said
+    assert "\n" not in said
+    assert tacit.aggregate([[1.0]] * 4, "secagg", faults=lost).contributors == ("p0", "p2", "p3")
+    assert tacit.aggregate([[1.0]] * 3, "secagg", faults=lost, threshold=2).contributors == ("p0", "p2")
+    with pytest.raises(tacit.NotEnough) as five:
+        tacit.aggregate([[1.0]] * 5, "secagg", faults=[Fault(action="crash", party=p) for p in ("p0", "p1")])
+    assert "none may drop out" not in str(five.value), "one may"

@@ -8,6 +8,7 @@ import pytest
 
 from tacit.core.errors import ConfigError
 from tacit.designs import Circle, secure_degree
+from tacit.designs.circle import SAMPLE, two_thirds
 
 
 def graph(circle: Circle, members: list[int]) -> nx.Graph:
@@ -139,53 +140,137 @@ def tail(above: int, n: int, marked: int, drawn: int) -> Fraction:
     return Fraction(ways, math.comb(n, drawn))
 
 
-def meets(n: int, k: int, t: int, c: int, d: int, security: int, failure: int) -> bool:
+def fooled(users: int, c: int) -> Fraction:
+    """The chance that 40 consents, of those that a circle of so many shows, are all for a set that few have signed.
+
+    Of two sets, one has at most half of the honest users behind it, and all the corrupted ones.
+    """
+    shown = math.floor(Fraction(2 * users, 3)) + 1
+    signed, looked = min(math.floor(Fraction(users - c, 2)) + c, shown), min(40, shown)
+    return Fraction(math.comb(signed, looked), math.comb(shown, looked))
+
+
+def more_than(above: int, tries: int, chance: Fraction) -> Fraction:
+    """The chance that more than `above` of so many independent tries succeed."""
+    yes, all_ = chance.numerator, chance.denominator
+    ways = sum(math.comb(tries, i) * yes**i * (all_ - yes) ** (tries - i) for i in range(above + 1, tries + 1))
+    return Fraction(ways, all_**tries)
+
+
+def split(users: int, k: int, t: int, c: int) -> Fraction:
+    """The chance that one place of a circle of so many has too many corrupted ones around it."""
     spare = 2 * t - (k + 1) - 1
-    exposed = n * (tail(spare, n, c, k + 1) + tail(spare // 2, n, c, k // 2)) if spare >= 0 else 1
-    stuck = n * (tail(k + 1 - t, n, d, k + 1) + tail(k // 2 - spare // 2 - 1, n, d, k // 2))
-    return exposed <= Fraction(1, 2**security) and stuck <= Fraction(1, 2**failure)
+    return tail(spare, users, c, k + 1) + tail(spare // 2, users, c, k // 2) if spare >= 0 else Fraction(1)
+
+
+def deceived(users: int, k: int, t: int, c: int) -> Fraction:
+    """The chance that as many holders are fooled as are missing at t, if 2t − (k+1) − 1 of them are corrupted."""
+    return more_than(t - (2 * t - (k + 1) - 1) - 1, k + 1, fooled(users, c))
+
+
+def stuck(n: int, k: int, t: int, d: int) -> Fraction:
+    """The chance that one place has lost too many."""
+    spare = 2 * t - (k + 1) - 1
+    return tail(k + 1 - t, n, d, k + 1) + tail(k // 2 - spare // 2 - 1, n, d, k // 2)
+
+
+def sizes(n: int) -> range:
+    """How many users the server may let in: more than two thirds of them, up to all."""
+    return range(math.floor(Fraction(2 * n, 3)) + 1, n + 1)
+
+
+def meets(n: int, k: int, t: int, c: int, d: int, security: int, failure: int) -> bool:
+    """Whether a degree and a threshold do for every circle there may be; half of the risk is for each way to lose."""
+    half, worst = Fraction(1, 2 * n * 2**security), max(sizes(n), key=lambda users: fooled(users, c))
+    return (
+        stuck(n, k, t, d) <= Fraction(1, n * 2**failure)
+        and split(sizes(n)[0], k, t, c) <= half
+        and deceived(worst, k, t, c) <= half
+    )
 
 
 @pytest.mark.parametrize(
-    ("n", "corrupted", "dropouts", "security", "failure"),
+    ("n", "c", "d", "security", "failure"),
     [
-        (100, 0.1, 0.1, 40, 20),
-        (60, 0.2, 0.1, 20, 10),
-        (160, 0.05, 0.2, 30, 10),
-        (80, 0.0, 0.1, 40, 20),
-        (50, 0.3, 0.2, 20, 8),
-        (108, 13 / 108, 12 / 108, 10, 8),  # 36 works, 38 does not and 40 does
+        (100, 10, 10, 40, 20),
+        (60, 12, 6, 20, 10),
+        (160, 8, 32, 30, 10),
+        (80, 0, 8, 40, 20),
+        (100, 5, 5, 80, 20),
+        (150, 15, 7, 80, 20),
+        (50, 15, 10, 20, 8),  # no sparse graph works
+        (108, 13, 12, 10, 8),  # all users would make do with 40, and two thirds of them need 44
+        (120, 12, 12, 20, 8),
+        (119, 18, 2, 20, 5),  # 30 but for what users look at
+        (200, 40, 20, 20, 10),  # 92 but for what users look at, of whom too many are fooled in any sparse graph
+        (60, 0, 19, 10, 8),  # 41 are left to show what 41 must show,
+        (60, 0, 20, 10, 8),  # and here 40 are
+        (40, 27, 2, 10, 4),  # 27 may take part, and all of them are corrupted
     ],
 )
 def test_the_degree_is_the_smallest_that_exact_arithmetic_allows(
-    n: int, corrupted: float, dropouts: float, security: int, failure: int
+    n: int, c: int, d: int, security: int, failure: int
 ) -> None:
-    c, d = round(corrupted * n), round(dropouts * n)
+    fewest = sizes(n)[0]
     works = [
-        (k, t) for k in range(2, n - 1, 2) for t in range(k // 2 + 1, k + 2) if meets(n, k, t, c, d, security, failure)
+        (k, t)
+        for k in range(2, fewest - 1, 2)
+        for t in range(k // 2 + 1, k + 2)
+        if fewest <= n - d and c < fewest and meets(n, k, t, c, d, security, failure)
     ]
     expected = works[0] if works else (n - 1, (n + c) // 2 + 1)
-    assert secure_degree(n, corrupted, dropouts, security, failure) == expected
+    assert secure_degree(n, c / n, d / n, security, failure) == expected
+
+
+def test_a_lying_server_is_to_be_wrong_with_eighty_bits() -> None:
+    assert secure_degree(500, 0.05, 0.05) == secure_degree(500, 0.05, 0.05, security_bits=80, failure_bits=20)
+
+
+@pytest.mark.parametrize(("n", "c", "d"), [(100, 5, 0), (90, 18, 9), (150, 15, 7), (250, 25, 12), (400, 60, 20)])
+def test_no_circle_that_the_server_may_ask_for_is_weaker_than_promised(n: int, c: int, d: int) -> None:
+    """A few more than two thirds may be worse: less of their consents is looked at, and halves and thirds round."""
+    k, t = secure_degree(n, c / n, d / n)
+    if k < n - 1:  # in a complete graph everybody looks at everything
+        risks = {users: users * (split(users, k, t, c) + deceived(users, k, t, c)) for users in sizes(n)}
+        worst = max(risks, key=lambda users: risks[users])
+        assert risks[worst] <= Fraction(1, 2**80), f"{worst} users: 2^{math.log2(risks[worst]):.1f}"
+
+
+def test_more_users_dilute_the_corrupted_ones() -> None:
+    """So of all circles the smallest has to be looked at for them, and no other."""
+    for n, c, k, t in ((100, 10, 42, 25), (60, 6, 20, 13), (90, 20, 30, 21)):
+        chances = [split(users, k, t, c) for users in sizes(n)]
+        assert chances == sorted(chances, reverse=True)
+        assert chances[0] > 2 * chances[-1] > 0
 
 
 def test_the_degree_grows_like_log_n() -> None:
-    degrees = [secure_degree(10**e, 0.05, 0.05)[0] for e in (3, 4, 5, 6)]
+    degrees = [secure_degree(10**e, 0.05, 0.05)[0] for e in (4, 5, 6, 7)]
     steps = np.diff(degrees)
-    assert all(0 < step <= 20 for step in steps)  # a factor of ten costs a constant, and no more each time
+    assert secure_degree(1000, 0.05, 0.05)[0] < degrees[0]
+    assert all(0 < step <= 15 for step in steps)  # a factor of ten costs a constant, and no more each time
     assert all(later <= earlier for earlier, later in pairwise(steps))
-    assert degrees[-1] <= 110
+    assert degrees[-1] <= 170
 
 
 def test_more_to_fear_takes_more_neighbours() -> None:
     calm = secure_degree(1000, 0.05, 0.05)[0]
     assert secure_degree(1000, 0.15, 0.05)[0] > calm
     assert secure_degree(1000, 0.05, 0.15)[0] > calm
-    assert secure_degree(1000, 0.05, 0.05, security_bits=80)[0] > calm
+    assert secure_degree(1000, 0.05, 0.05, security_bits=120)[0] > calm
+    assert secure_degree(1000, 0.05, 0.05, security_bits=40)[0] < calm
     assert secure_degree(1000, 0.05, 0.05, failure_bits=40)[0] > calm
+
+
+@pytest.mark.parametrize(("users", "more"), [(0, 1), (1, 1), (2, 2), (3, 3), (4, 3), (5, 4), (6, 5), (9, 7), (100, 67)])
+def test_two_thirds_are_more_than_two_thirds(users: int, more: int) -> None:
+    assert two_thirds(users) == more
+    assert 3 * (more - 1) <= 2 * users < 3 * more
 
 
 def test_without_a_sparse_graph_the_complete_one_is_returned() -> None:
     assert secure_degree(10, 1 / 3, 0.1) == (9, 7)  # 2·7 > 10 + 3, and 7 ≤ 10 − 1
+    assert secure_degree(1000, 0.02, 0.4) == (999, 511)  # 600 are left, and 667 must be shown to agree
     assert secure_degree(2, 0, 0) == (1, 2)
 
 
@@ -196,9 +281,9 @@ def test_what_no_graph_can_bear_is_refused(n: int, corrupted: float, dropouts: f
 
 
 def test_fractions_that_round_down_lose_no_corrupted_user() -> None:
-    assert math.floor(0.29 * 100) == 28
-    assert secure_degree(100, 0.29, 0.0) == secure_degree(100, 0.2901, 0.0)
-    assert secure_degree(100, 0.29, 0.0) != secure_degree(100, 0.28, 0.0)
+    assert math.floor(0.072 * 750) == 53
+    assert secure_degree(750, 0.072, 0.05) == secure_degree(750, 54 / 750, 0.05) == secure_degree(750, 0.0721, 0.05)
+    assert secure_degree(750, 0.072, 0.05) != secure_degree(750, 53 / 750, 0.05)
 
 
 def test_on_random_circles_the_promises_hold() -> None:
@@ -207,11 +292,30 @@ def test_on_random_circles_the_promises_hold() -> None:
     k, t = secure_degree(n, c / n, d / n, security_bits=4, failure_bits=4)
     spare, exposed, stuck = 2 * t - (k + 1) - 1, 0, 0
     for trial in range(300):
-        circle = Circle(range(n), k, b"circle %d" % trial)
+        few, all_ = (Circle(range(users), k, b"circle %d" % trial) for users in (two_thirds(n), n))
         corrupted, alive = set(range(c)), set(range(d, n))  # the order is what is random
-        holders = [set(circle.holders(i)) for i in range(n)]
-        most_in_run = k // 2 - circle.weakest(set(range(n)) - corrupted)
-        exposed += max(len(each & corrupted) for each in holders) > spare or most_in_run > spare // 2
-        stuck += min(len(each & alive) for each in holders) < t or circle.weakest(alive) <= spare // 2
+        most_in_run = k // 2 - few.weakest(set(range(c, two_thirds(n))))
+        most_held = max(len(corrupted.intersection(few.holders(i))) for i in range(two_thirds(n)))
+        exposed += most_held > spare or most_in_run > spare // 2
+        stuck += min(len(alive.intersection(all_.holders(i))) for i in range(n)) < t
+        stuck += all_.weakest(alive) <= spare // 2
     assert exposed <= 300 / 16
     assert stuck <= 300 / 16
+
+
+def test_on_random_circles_few_are_fooled_by_the_consents_they_look_at() -> None:
+    """Here every twentieth user is, and it takes nine next to each other where 24 of 33 may be corrupted."""
+    n, c = 200, 36
+    k, t = secure_degree(n, c / n, 0.05, security_bits=4, failure_bits=4)
+    generator, users = np.random.default_rng(3), 136  # the worst number, by the exact arithmetic above
+    shown, signed = two_thirds(users), (users + c) // 2
+    assert users == max(sizes(n), key=lambda users: fooled(users, c))
+    fooled_ones, lost = 0, 0
+    for trial in range(300):
+        circle = Circle(range(users), k, b"circle %d" % trial)
+        seen = generator.hypergeometric(signed, shown - signed, SAMPLE, size=users)
+        blind = set(np.flatnonzero(seen == SAMPLE).tolist())
+        fooled_ones += len(blind)
+        lost += max(len(blind.intersection(circle.holders(i))) for i in range(users)) > k + 1 - t
+    assert fooled_ones / 300 / users == pytest.approx(float(fooled(users, c)), rel=0.1)
+    assert lost <= 300 / 16

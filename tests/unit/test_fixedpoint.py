@@ -1,5 +1,6 @@
 import sys
 import tracemalloc
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -28,19 +29,69 @@ def test_two_vectors_average_to_their_mean():
 
 
 def test_the_encoding_is_what_the_docstring_says():
-    """Written out by hand: limit 32767 // 5 = 6553, three limbs of 16 - 3 bits, the weight 2^32 - 1."""
+    """Written out by hand: limit 32767 // 5 = 6553, and the weight 65535 // 5 = 13107, or half of it, rounded."""
     ring = FixedPoint(16, clip=1.0, parties=5, entries=4)
-    assert (ring.limit, ring.limbs, ring.length) == (6553, 3, 7)
+    assert (ring.limit, ring.heaviest, ring.length) == (6553, 13107, 6)
     vector = ring.encode(Update(np.array([1.0, -1.0, 0.5, 0.0])))
     assert vector.dtype == np.uint16
-    assert vector.tolist() == [6553, 65536 - 6553, 3276, 0, 0x1FFF, 0x1FFF, 0x3F]
+    assert vector.tolist() == [6553, 65536 - 6553, 3276, 0, 13107, 0]
+    # 6553 · 6554 / 13107 = 3276.75, for it is the rounded weight that counts.
+    vector = ring.encode(Update(np.array([1.0, -1.0, 0.5, 0.0]), 0.5))
+    assert vector.tolist() == [3277, 65536 - 3277, 1638, 0, 6554, 0]
 
 
 @pytest.mark.parametrize(
-    ("bits", "parties", "limbs"), [(16, 1, 2), (16, 32767, 32), (32, 1, 1), (32, 9, 2), (64, 9, 1)]
+    ("bits", "parties", "heaviest"),
+    [
+        (16, 1, 65535),
+        (16, 32767, 2),
+        (32, 1, 2**32 - 1),
+        (32, 9, (2**32 - 1) // 9),
+        (64, 9, 2**32 - 1),
+        (64, 2**32, 2**32 - 1),
+        (64, 2**33, 2**31 - 1),
+    ],
 )
-def test_weights_take_as_many_limbs_as_they_need(bits, parties, limbs):
-    assert FixedPoint(bits, 1.0, parties, entries=10).length == 10 + limbs
+def test_weights_are_one_element_however_many_add_up(bits, parties, heaviest):
+    ring = FixedPoint(bits, 1.0, parties, entries=10)
+    assert (ring.heaviest, ring.length) == (heaviest, 10 + 2)
+    assert ring.encode(Update(np.zeros(10))).tolist() == [0] * 10 + [heaviest, 0]
+    assert parties * heaviest < 2**bits, "no sum overflows"
+    assert heaviest == 2**32 - 1 or parties * (heaviest + 1) >= 2**bits, "and no step is given away"
+
+
+def in_limbs(weight, bits, parties):
+    """Returns a weight of 32 bits as it was once sent: cut into limbs that cannot overflow when they are summed."""
+    size = bits - (parties - 1).bit_length()
+    return [weight >> place & (1 << size) - 1 for place in range(0, 32, size)]
+
+
+@pytest.mark.parametrize(
+    ("parties", "max_weight", "together", "told_apart"),
+    [(40, 400, 441, [160, 200]), (5, 771, 1183, [80, 280])],
+    ids=["40 parties", "5 parties"],
+)
+def test_of_weights_that_are_summed_nothing_shows_but_their_sum(parties, max_weight, together, told_apart):
+    """Two weights are whole numbers, and their sum is known. That leaves 360 pairs, of which limbs excluded many."""
+    pairs = [(a, together - a) for a in range(1, max_weight + 1) if 1 <= together - a <= max_weight]
+    assert len(pairs) == 360
+    high = Counter()
+    for pair in pairs:
+        limbs = [in_limbs(round(weight / max_weight * (2**32 - 1)), 32, parties) for weight in pair]
+        assert [low + (top << 32 - (parties - 1).bit_length()) for low, top in limbs] == [
+            round(weight / max_weight * (2**32 - 1)) for weight in pair
+        ]
+        high[sum(top for _, top in limbs)] += 1
+    assert sorted(high.values()) == told_apart, "the high limbs alone told a carry from none"
+
+    ring = FixedPoint(32, 1.0, parties, entries=1, max_weight=max_weight)
+    seen = {}
+    for pair in pairs:
+        total = encoded(ring, *(([0.0], weight) for weight in pair))
+        rounded = sum(round(weight / max_weight * ring.heaviest) for weight in pair)
+        seen.setdefault(rounded, set()).add(total.tobytes())
+    assert all(len(sums) == 1 for sums in seen.values()), "sums are the same to the last bit if the weights' are"
+    assert len(seen) == 1, "and they are, because whole numbers are not rounded"
 
 
 @pytest.mark.parametrize(("parties", "limit"), [(3, 2**53), (1023, 2**53), (1025, (2**63 - 1) // 1025)])
@@ -72,6 +123,22 @@ def test_the_average_agrees_with_the_rounded_weights_not_the_given_ones():
     total = encoded(ring, ([0.75], 1e-15))
     assert ring.mean(total)[0] == pytest.approx(0.75, abs=1e-6)
     assert ring.weight_of(total) == pytest.approx(1 / (2**32 - 1))
+
+
+def test_how_far_weights_were_rounded_is_told():
+    """Of 13000 steps up to 1000, a whole number takes 13 times itself, and 1.5 takes 19.5 and gets 20."""
+    ring = FixedPoint(16, clip=1.0, parties=5, entries=1, max_weight=1000)
+    for whole in (1000, 1, 500):
+        ring.encode(Update(np.zeros(1), whole))
+        assert ring.rounded == 0.0
+    ring.encode(Update(np.zeros(1), 1.5))
+    assert ring.rounded == pytest.approx(0.5 / 19.5)
+    ring.encode(Update(np.zeros(1), 10.01))
+    assert ring.rounded == pytest.approx(0.5 / 19.5)
+    assert ring.fresh().rounded == 0.0
+    ring.encode(Update(np.zeros(1), 0.01))
+    assert ring.rounded == pytest.approx((1 - 0.13) / 0.13)
+    assert (ring.clipped, ring.largest) == (0, 0.0)
 
 
 @pytest.mark.parametrize("entries", [1, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK + 3])
@@ -176,13 +243,37 @@ def test_a_sum_of_nothing_has_no_mean(bits):
         ring.weight_of(ring.zeros())
 
 
+@pytest.mark.parametrize(("bits", "parties"), [(16, 4), (16, 32767), (32, 4), (32, 1000), (64, 3)])
+def test_more_weight_than_all_parties_have_is_noticed(bits, parties):
+    ring = FixedPoint(bits, clip=1.0, parties=parties, entries=2)
+    total = ring.zeros()
+    total[2] = parties * ring.heaviest
+    assert ring.mean(total).tolist() == [0.0, 0.0]
+    assert ring.weight_of(total) == pytest.approx(parties)
+    total[2] += 1
+    assert total[2] == parties * ring.heaviest + 1, "the ring has room for more"
+    for read in (ring.mean, ring.weight_of):
+        with pytest.raises(WireError, match="more than all parties"):
+            read(total)
+
+
 @pytest.mark.parametrize("bits", BITS)
-def test_more_weight_than_all_parties_have_is_noticed(bits):
+def test_a_mask_that_was_left_in_the_sum_is_noticed(bits):
+    """Whatever it makes of the weight, which alone would tell in few rings: here all that it can be is in range."""
     ring = FixedPoint(bits, clip=1.0, parties=3, entries=2)
-    ones = ring.encode(Update(np.zeros(2)))
-    assert ring.mean(ones + ones + ones).tolist() == [0.0, 0.0]
-    with pytest.raises(WireError, match="more than all parties"):
-        ring.mean(ones + ones + ones + ones)
+    honest = encoded(ring, ([0.5, 0.5], 1.0), ([0.5, -0.5], 0.5))
+    assert ring.mean(honest).shape == (2,)
+    masks = np.random.default_rng(bits).integers(0, 2**bits, size=(200, ring.length), dtype=ring.dtype)
+    assert masks[:, -1].all()
+    for mask in masks:
+        for read in (ring.mean, ring.weight_of):
+            with pytest.raises(WireError, match="masks were left in it"):
+                read(honest + mask)
+        assert ring.mean(honest + mask - mask).tolist() == ring.mean(honest).tolist()
+    for zero in (1, 2 ** (bits - 1), 2**bits - 1):
+        honest[-1] = zero
+        with pytest.raises(WireError, match="masks were left in it"):
+            ring.mean(honest)
 
 
 @pytest.mark.parametrize("total", [np.zeros(3, np.uint32), np.zeros(7, np.float64), np.zeros(7, np.uint64)])

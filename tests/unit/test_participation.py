@@ -1,6 +1,7 @@
 import time
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable
+from itertools import combinations
 
 import msgspec
 import numpy as np
@@ -12,7 +13,6 @@ from tacit.core.errors import ConfigError
 from tacit.designs import (
     Batches,
     Everyone,
-    History,
     Participation,
     Partition,
     Random,
@@ -34,6 +34,10 @@ def run(policy: Participation, users: int, rounds: int, absent: float, late: flo
         row[policy.choose([i for i in asked if generator.random() >= late], entropy)] = True
         counts += row
     return matrix
+
+
+def names(*positions: int) -> list[str]:
+    return [f"p{i}" for i in positions]
 
 
 # The numbers of the paper.
@@ -201,6 +205,72 @@ def test_a_single_user_is_never_a_batch_to_sum() -> None:
     assert policy.choose([3, 6], SeededEntropy("one")) == [3, 6]
 
 
+WHOM: dict[str, tuple[Participation, Callable[[tuple[int, ...]], bool]]] = {
+    "everyone": (Everyone(), lambda asked: len(asked) >= 2),
+    "sampled": (Sampled(3), lambda asked: len(asked) >= 3),
+    "sampled of some": (Sampled(3, of=5), lambda asked: 3 <= len(asked) <= 5),
+    "random": (Random(4), lambda asked: len(asked) == 4),
+    "batches": (Batches(4, 2), lambda asked: len(asked) == 4 and all(i ^ 1 in asked for i in asked)),
+    "batches of one": (Batches(4, 1), lambda asked: len(asked) == 4),
+    "partial batches": (
+        Batches(4, 2, partial=True),
+        lambda asked: len(asked) == 4 and all(i ^ 1 in asked for i in asked),
+    ),
+    "one batch": (Batches(4, 4), lambda asked: asked in ((0, 1, 2, 3), (4, 5, 6, 7))),
+    "partition": (Partition(4), lambda asked: asked in ((0, 1, 2, 3), (4, 5, 6, 7))),
+}
+"""Policies, and of which sets of eight users a client takes part."""
+
+
+@pytest.mark.parametrize("which", WHOM)
+def test_of_all_sets_clients_take_part_in_those_that_the_policy_could_have_asked(which: str) -> None:
+    policy, wanted = WHOM[which]
+    for policy_ in (policy, policy.bind(8)):
+        for size in range(9):
+            for asked in combinations(range(8), size):
+                assert policy_.may_ask(asked, 8) == wanted(asked)
+                assert policy_.may_ask(frozenset(asked), 8) == wanted(asked)
+
+
+@pytest.mark.parametrize("which", WHOM)
+def test_of_no_set_with_strangers_or_with_somebody_twice(which: str) -> None:
+    policy = WHOM[which][0].bind(8)
+    assert policy.may_ask([0, 1, 2, 3], 8)
+    for asked in ([0, 0, 1, 1], [0, 1, 2, 2], [0, 1, 2, 3, 3], [-2, -1, 0, 1], [-4, -3, -2, -1], [8, 9, 10, 11]):
+        assert not policy.may_ask(asked, 8)
+    assert not policy.may_ask([4, 5, 6, 7, 8, 9], 8)
+    assert not policy.may_ask([4, 5, 6, 7], 7), "there are fewer users than that"
+
+
+@pytest.mark.parametrize("which", WHOM)
+def test_the_server_asks_whom_it_may(which: str) -> None:
+    policy, entropy, counts = WHOM[which][0].bind(8), SeededEntropy("may", which), np.zeros(8, dtype=np.int64)
+    for _ in range(50):
+        asked = policy.ask(range(8), counts, entropy)
+        assert policy.may_ask(asked, 8)
+        counts[asked] += 1
+
+
+LOOSE = ["everyone", "sampled", "sampled of some", "random", "partial batches"]
+
+
+@pytest.mark.parametrize("which", LOOSE)
+def test_where_nothing_is_promised_everybody_may_be_summed_without_any_other(which: str) -> None:
+    policy = WHOM[which][0].bind(8)
+    assert policy.promise == 1
+    assert [policy.batch(user) for user in range(8)] == [(user,) for user in range(8)]
+
+
+@pytest.mark.parametrize("which", sorted(WHOM.keys() - set(LOOSE)))
+def test_nobody_is_ever_summed_without_its_batch(which: str) -> None:
+    policy = WHOM[which][0].bind(8)
+    assert {len(policy.batch(user)) for user in range(8)} == {policy.promise}
+    for size in range(9):
+        for chosen in combinations(range(8), size):
+            if policy.allows(chosen):
+                assert all(set(policy.batch(user)) <= set(chosen) for user in chosen)
+
+
 @pytest.mark.parametrize(
     ("policy", "most", "least", "promise"),
     [
@@ -332,51 +402,3 @@ def test_large_matrices_are_quick() -> None:
     assert cardinality(matrix) == pytest.approx(20, abs=0.5)
     assert 0 < fairness_gap(matrix) < 0.1
     assert time.perf_counter() - begin < 0.2
-
-
-# The history of a client.
-
-
-def names(*positions: int) -> list[str]:
-    return [f"p{i}" for i in positions]
-
-
-def test_a_history_foresees_what_a_set_would_expose() -> None:
-    history = History()
-    assert history.would_keep(names(0, 1, 2, 3)) == 4
-    history = history.and_then(names(0, 1, 2, 3))
-    assert history.would_keep(names(0, 1)) == 2
-    assert history.would_keep(names(0, 1, 2)) == 1
-    assert history.would_keep(names(0, 1, 2, 3, 4)) == 1
-    assert history.would_keep(names(4, 5, 6)) == 3
-    assert len(history.sets) == 1
-
-
-def sets_of(matrix: NDArray[np.bool]) -> Iterator[list[str]]:
-    for row in matrix:
-        if row.any():
-            yield names(*np.flatnonzero(row).tolist())
-
-
-@pytest.mark.parametrize("policy", [Random(8), Batches(8, 2), Batches(8, 4)])
-def test_a_history_agrees_with_the_matrix_and_stays_small(policy: Participation) -> None:
-    matrix = run(policy, users=40, rounds=400, absent=0.1)
-    matrix = matrix[matrix.any(axis=1)]
-    history = History()
-    for row, chosen in enumerate(sets_of(matrix)):
-        if row % 10 == 0:
-            assert history.would_keep(chosen) == multi_round_privacy(matrix[: row + 1])
-        history = history.and_then(chosen)
-    assert len(history.sets) <= 40 // policy.promise
-    assert history.would_keep(history.sets[0]) == multi_round_privacy(matrix)
-
-
-def test_a_history_survives_being_saved() -> None:
-    history = History()
-    history = history.and_then({"b", "a"})
-    history = history.and_then(["a", "b"])
-    again = msgspec.json.decode(msgspec.json.encode(history), type=History)
-    assert again.sets == history.sets == (("a", "b"),)
-    again = again.and_then(["c", "d"])
-    assert len(again.sets) == 2
-    assert len(history.sets) == 1

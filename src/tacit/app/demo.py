@@ -2,8 +2,10 @@
 
 Each round every party trains on its own samples from the model they share, and the results are averaged. The two runs
 start from the same model, deal out the same samples and shuffle them alike, so whatever differs at the end is the
-doing of the protocol. In the middle of one round a party crashes; the others go on without it, and it is back in the
-next. Nothing here is told in advance: what the server could read is found by opening its mail with its own keys.
+doing of the protocol. In the middle of one round a party crashes, and the others go on without it. It has not heard how
+that round ended, so secure aggregation lets it listen to the next one and take part in the one after. A plain server
+would take it back at once; there it is silent for a round, so that both runs average the same. Nothing here is told in
+advance: what the server could read is found by opening its mail with its own keys.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,7 +32,7 @@ PLAIN, BLIND = "fedavg", "secagg"
 PROTOCOLS = (PLAIN, BLIND)
 
 # How many sends and waits a party has behind it when it is about to send its vector.
-BEFORE_THE_VECTOR = {PLAIN: 2, BLIND: 4}
+BEFORE_THE_VECTOR = {PLAIN: 2, BLIND: 5}
 
 SKEW = 0.3  # Dirichlet: so uneven that most parties have hardly seen some of the digits
 TESTED = 360  # samples that no party gets
@@ -253,6 +255,9 @@ def together(
     model = classroom.softmax.initial()
     layout, diary = Layout.of(model), Diary()
     effect, round_ = BEFORE_THE_VECTOR[protocol], settings.crash_round
+    faults = [Fault(action="crash", party=party, round=round_, step=effect) for party in crashing]
+    if protocol == PLAIN:
+        faults += [Fault(action="silence", party=party, round=round_ + 1) for party in crashing]
     weights = {party: float(len(samples.y)) for party, samples in classroom.samples.items()}
     simulation = Simulation.of(
         protocol,
@@ -262,7 +267,7 @@ def together(
         record=True,
         # All the samples there are: a bound that everybody may know, where the largest weight would be somebody's own.
         max_weight=sum(weights.values()),
-        faults=[Fault(action="crash", party=party, round=round_, step=effect) for party in crashing],
+        faults=faults,
     )
 
     def bring(number: int, before: Step | None) -> dict[Party, Update]:
@@ -332,7 +337,9 @@ def judged(protocol: str, diary: Diary, shown: Party) -> DemoRun:
         protocol=protocol,
         accuracy=diary.accuracies[-1],
         rounds=len(diary.accuracies),
-        rounds_with_dropout=sum(bool(dropped) for dropped in diary.dropped),
+        rounds_with_dropout=sum(
+            len(some) < len(all_) for some, all_ in zip(diary.contributors, diary.true, strict=True)
+        ),
         bytes_per_party_per_round=round(float(np.mean(diary.traffic))),
         models_sent=len(pairs),
         models_read=read,

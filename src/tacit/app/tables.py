@@ -15,6 +15,7 @@ from tacit.app.demo import DemoReport, Dropout
 from tacit.audit.attacks.findings import Finding
 from tacit.audit.plan import Plan
 from tacit.audit.report import Report
+from tacit.core.errors import Drop
 from tacit.core.protocol import Protocol
 
 MOST_ROWS = 20
@@ -64,7 +65,9 @@ def _runs(report: DemoReport) -> Table:
 
 def _told(dropout: Dropout) -> str:
     who = " and ".join(f"{party} ({reason})" for party, reason in dropout.dropped.items())
-    back = f" Back in round {dropout.back}." if dropout.back else ""
+    back = f" Back in round {dropout.back}." if dropout.back == dropout.round + 1 else ""
+    if set(dropout.dropped.values()) == {Drop.BEHIND}:
+        return f"Round {dropout.round} went on without {who}, who heard its average.{back}"
     return f"Round {dropout.round} lost {who} and ended with the other {dropout.averaged}.{back}"
 
 

@@ -207,6 +207,14 @@ class Suite(ABC):
         """Returns the plaintext, or raises WireError if anything was changed."""
 
     @abstractmethod
+    def tag(self, key: Secret, statement: bytes) -> bytes:
+        """Returns what only those who have the key can say about a statement."""
+
+    @abstractmethod
+    def check_tag(self, key: Secret, statement: bytes, tag: bytes) -> None:
+        """Raises WireError unless the tag is that of the statement under the key."""
+
+    @abstractmethod
     def sign(self, statement: bytes) -> bytes:
         """Signs with our identity."""
 

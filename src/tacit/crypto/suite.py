@@ -1,16 +1,19 @@
 """The real `Suite`: X25519, HKDF-SHA-256, AES-256-GCM, Ed25519, AES-256-CTR masks and Shamir shares."""
 
+import hashlib
+import hmac
 from collections.abc import Mapping, Sequence
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.hashes import SHA256, Hash
 
 from tacit.core.entropy import RecordingEntropy, SeededEntropy
+from tacit.core.errors import WireError
 from tacit.core.link import framed
 from tacit.core.suite import KeyPair, Party, Ring, Secret, Suite, Vector
 from tacit.crypto import masks, shares
 from tacit.crypto.keys import Keys, exchanged, expanded, extracted
-from tacit.crypto.sealing import Sealing
+from tacit.crypto.sealing import TAG_BYTES, Sealing
 
 
 class RealSuite(Suite):
@@ -91,6 +94,15 @@ class RealSuite(Suite):
     def open(self, key: Secret, sealed: bytes, context: bytes) -> bytes:
         """Returns the plaintext, or raises WireError if key, context or a single bit is not the sender's."""
         return self._under(key).open(sealed, context)
+
+    def tag(self, key: Secret, statement: bytes) -> bytes:
+        """Returns BLAKE2b of the statement under the key, 16 bytes."""
+        return hashlib.blake2b(statement, key=key.reveal(), digest_size=TAG_BYTES, person=b"tacit/v1/tag").digest()
+
+    def check_tag(self, key: Secret, statement: bytes, tag: bytes) -> None:
+        """Raises WireError unless the tag is that of the statement under the key."""
+        if not hmac.compare_digest(self.tag(key, statement), tag):
+            raise WireError("a tag that does not fit")
 
     def sign(self, statement: bytes) -> bytes:
         """Returns our Ed25519 signature."""

@@ -2,7 +2,7 @@
 
 from tacit.designs.circle import Circle, secure_degree
 from tacit.designs.groups import Groups, groups, randomized_groups
-from tacit.designs.history import History, cardinality, fairness_gap, multi_round_privacy
+from tacit.designs.history import cardinality, fairness_gap, multi_round_privacy
 from tacit.designs.participation import (
     Batches,
     Everyone,
@@ -18,7 +18,6 @@ __all__ = [
     "Circle",
     "Everyone",
     "Groups",
-    "History",
     "Participation",
     "Partition",
     "Random",

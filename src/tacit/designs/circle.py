@@ -69,20 +69,33 @@ class Circle:
         return int((upto[run:] - upto[:-run]).min())
 
 
+SAMPLE = 40
+"""How many consents a user of a sparse graph looks at, of those of two thirds of all users that it must be shown."""
+
+
+def two_thirds(users: int) -> int:
+    """Returns two thirds of a number, and one more."""
+    return 2 * users // 3 + 1
+
+
 def secure_degree(
-    n: int, corrupted: float, dropouts: float, security_bits: int = 40, failure_bits: int = 20
+    n: int, corrupted: float, dropouts: float, security_bits: int = 80, failure_bits: int = 20
 ) -> tuple[int, int]:
     """Returns the smallest even degree k, and the threshold t, with which a circle of n users is safe and gets done.
 
-    `corrupted` and `dropouts` are fractions of the users. Over the random order of the circle, and by a union bound
-    over all n places:
+    `corrupted` and `dropouts` are fractions of the users. The server says who takes part: as few as two thirds, and all
+    the corrupted ones among them. Over the random order of such a circle, what users look at, and all its places,
 
     (a) except with probability 2^-security_bits, each secret has at most 2t − (k+1) − 1 corrupted holders, so that
         the holders cannot be split over two different sets (each set takes t answers, and only corrupted holders answer
-        for both, so that would take 2t ≤ holders + corrupted), and each run of k/2 places has at most half as many;
+        for both, so that would take 2t ≤ holders + corrupted), and each run of k/2 places has at most half as many; and
+        of two different sets of one U2, one has so few honest users behind it that of nobody's holders as many as it
+        takes with the corrupted ones to reach t look at none but good signatures for it (users with different U2 have
+        no key in common, and each must have two thirds of all in its sum);
     (b) except with probability 2^-failure_bits, t holders of each secret survive, and more members of each run survive
         than may be corrupted in it, so that `Circle.weakest` of the survivors is above t − k/2 − 1.
 
+    A server that lies can try in its head what circles come of many a set of users. Of 80 bits, 40 are for that.
     Where no sparse graph does, the degree is n − 1 and t is that of the complete graph. Raises ConfigError where not
     even that one is both safe and sure to get done.
     """
@@ -94,15 +107,19 @@ def secure_degree(
             f"no threshold suits {n} users of which {c} are corrupted and {d} drop out; "
             f"corrupted + 2·dropouts must stay below {n}"
         )
+    if two_thirds(n) > n - d or c >= two_thirds(n):
+        return n - 1, t  # too few would be left to show that they agree
+
+    deceived = _deceived(n, c)
 
     def threshold(k: int) -> int | None:
-        return _threshold(n, k, c, d, 2.0**-security_bits / n, 2.0**-failure_bits / n)
+        return _threshold(n, k, c, d, deceived, 2.0**-security_bits / n, 2.0**-failure_bits / n)
 
     def works(k: int) -> bool:
         return threshold(k) is not None
 
     # Double, then halve, so that the cost grows with log k and the large, slow degrees are looked at only if needed.
-    degrees = range(2, n - 1, 2)
+    degrees = range(2, two_thirds(n) - 1, 2)
     above = 1
     while above <= len(degrees) and not works(degrees[above - 1]):
         above *= 2
@@ -114,19 +131,34 @@ def secure_degree(
     return (n - 1, t) if best is None else (degrees[first], best)
 
 
-def _threshold(n: int, k: int, c: int, d: int, exposed: float, stuck: float) -> int | None:
+def _deceived(n: int, c: int) -> float:
+    """Returns how likely a user is deceived at most, of all the numbers of users that the server may let in.
+
+    It may be worst for any of them: the more there are, the less of their consents is looked at.
+    """
+    users = np.arange(two_thirds(n), n + 1)
+    shown = 2 * users // 3 + 1
+    good = np.minimum((users + c) // 2, shown)
+    chance = np.ones(len(users))
+    for i in range(SAMPLE):  # of fewer than SAMPLE, all are looked at
+        chance *= np.where(i < shown, np.maximum(good - i, 0) / np.maximum(shown - i, 1), 1.0)
+    return float(chance.max())
+
+
+def _threshold(n: int, k: int, c: int, d: int, deceived: float, exposed: float, stuck: float) -> int | None:
     """Returns the smallest safe threshold for degree k, or None if too few would survive to reach it."""
-    from scipy.stats import hypergeom  # takes a second to import, and parties that only join a circle never need it
+    from scipy.stats import binom, hypergeom  # slow to import, and parties that only join a circle never need them
 
-    holders, run = k + 1, k // 2
+    holders, run, fewest = k + 1, k // 2, two_thirds(n)
 
-    def exposure(t: int) -> float:
+    def splits(t: int) -> float:
         spare = t - run - 1  # half of 2t − (k+1) − 1
-        return float(hypergeom.sf(2 * spare, n, c, holders) + hypergeom.sf(spare, n, c, run))
+        return float(hypergeom.sf(2 * spare, fewest, c, holders) + hypergeom.sf(spare, fewest, c, run))
 
-    # A larger threshold is safer and harder to reach, so the smallest safe one decides.
-    t = bisect_left(range(holders + 1), True, lo=run + 1, key=lambda t: exposure(t) <= exposed)
-    if t > holders:
+    # A larger threshold is harder to split, and harder to reach, so the smallest safe one decides.
+    t = bisect_left(range(holders + 1), True, lo=run + 1, key=lambda t: splits(t) <= exposed / 2)
+    # t less the 2t − (k+1) − 1 corrupted ones are holders − t + 1.
+    if t > holders or binom.sf(holders - t, holders, deceived) > exposed / 2:
         return None
     spare = t - run - 1
     failure = float(hypergeom.sf(holders - t, n, d, holders) + hypergeom.sf(run - spare - 1, n, d, run))

@@ -63,6 +63,14 @@ class Participation(
         """
         raise NotImplementedError
 
+    def may_ask(self, asked: Collection[int], users: int) -> bool:
+        """Returns whether a client may take part in a round in which exactly these of so many users are asked."""
+        return _is_set(asked, users) and self.least <= len(asked) <= self.most(users)
+
+    def batch(self, user: int) -> tuple[int, ...]:
+        """Returns those without whom a user is never summed: nobody else, where nothing is promised."""
+        return (user,)
+
     def choose(self, delivered: Sequence[int], entropy: Entropy) -> list[int]:
         """Returns whose vectors are summed of those that delivered, sorted; nobody if the policy allows no sum."""
         del entropy
@@ -70,8 +78,7 @@ class Participation(
 
     def allows(self, chosen: Collection[int]) -> bool:
         """Returns whether a client may help to unmask the sum of exactly these users."""
-        # A user named twice would make a set look larger than it is.
-        return len(chosen) >= 2 and len(set(chosen)) == len(chosen) and min(chosen) >= 0
+        return len(chosen) >= 2 and _is_set(chosen)
 
     def _if_allowed(self, chosen: list[int]) -> list[int]:
         return chosen if self.allows(chosen) else []
@@ -153,6 +160,10 @@ class Random(Participation, frozen=True):
         del counts
         here = sorted(set(present))
         return entropy.sample(here, self.per_round) if len(here) >= self.per_round else []
+
+    def may_ask(self, asked: Collection[int], users: int) -> bool:
+        """Returns whether there are exactly K."""
+        return _is_set(asked, users) and len(asked) == self.per_round
 
     def allows(self, chosen: Collection[int]) -> bool:
         """Returns whether there are at most K."""
@@ -239,6 +250,16 @@ class _Whole(Participation, frozen=True):
         _, t, _ = self._shape
         sizes = Counter(user // t for user in delivered)
         return self._if_allowed([user for user in sorted(delivered) if self._loose or sizes[user // t] == t])
+
+    def may_ask(self, asked: Collection[int], users: int) -> bool:
+        """Returns whether they are whole batches, exactly K users."""
+        k, t, _ = self._shape
+        return _is_set(asked, users) and len(asked) == k and len({user // t for user in asked}) * t == k
+
+    def batch(self, user: int) -> tuple[int, ...]:
+        """Returns the members of a user's batch."""
+        _, t, _ = self._shape
+        return (user,) if self._loose else tuple(range(user // t * t, user // t * t + t))
 
     def allows(self, chosen: Collection[int]) -> bool:
         """Returns whether they are whole batches, K users at most."""
@@ -327,6 +348,12 @@ def participation_from(value: Participation | str | Mapping[str, Any]) -> Partic
         valid = ", ".join(f"{kind.__name__.lower()}({', '.join(kind.__struct_fields__)})" for kind in get_args(Policy))
         raise ConfigError(f"participation {value!r}: {error}; valid kinds are {valid}") from None
     return policy
+
+
+def _is_set(users: Collection[int], below: int | None = None) -> bool:
+    """Says whether these are users, and none of them is named twice, which would make a set look larger than it is."""
+    in_range = not users or (min(users) >= 0 and (below is None or max(users) < below))
+    return in_range and len(set(users)) == len(users)
 
 
 def _size_problems(name: str, size: int, users: int) -> list[str]:

@@ -94,7 +94,7 @@ async def server(link: Link, terms: FedAvgTerms, suite: Suite, state: StarState)
     total = ring.zeros()
     for place in chosen:
         total += delivered[place]
-    return await star.announce(link, terms, ring, chosen, total)
+    return await star.announce(link, terms, ring, Sum(terms.sets.bitmap(chosen), memoryview(ring.pack(total))))
 
 
 FEDAVG = Protocol(

@@ -1,8 +1,9 @@
 """Real vectors as integers modulo 2^b, so that sums are exact and masks cancel without a trace.
 
 An entry x of a party with relative weight r (0 < r ≤ 1) becomes the integer nearest to x·r·scale, where the scale is
-the largest for which the agreed number of parties cannot overflow the ring. Behind the entries travels the weight
-itself, cut into limbs that cannot overflow either. Both are masked alike, so nobody sees a weight in clear.
+the largest for which the agreed number of parties cannot overflow the ring. Behind the entries travel the weight
+itself, as one more element, and a zero. All are masked alike, so nobody sees a weight in clear, and of the weights in a
+sum nothing shows but their sum. If the zeros do not add up to zero, masks were left in the sum.
 """
 
 from collections.abc import Mapping
@@ -20,9 +21,8 @@ from tacit.core.suite import Party, Ring, Update, Vector
 BITS = (16, 32, 64)
 CHUNK = 1 << 16  # entries encoded at a time: their scratch of 512 KiB stays in cache through all passes over it
 
-WEIGHT_BITS = 32
-HEAVIEST = (1 << WEIGHT_BITS) - 1
-"""The integer that stands for `max_weight`."""
+FINEST = (1 << 32) - 1
+"""As many weights are told apart at most. A ring of 16 bits, or very many parties, allow fewer."""
 
 # Far outside what any model holds, and far inside what a float64 can divide by without losing digits.
 SMALLEST, LARGEST = 1e-100, 1e100
@@ -32,7 +32,8 @@ class FixedPoint(Ring):
     """Vectors over Z_2^bits for up to `parties` contributions with entries in [-clip, clip].
 
     Entries beyond the clip are cut off and counted in `clipped`, over the life of the ring; `largest` is the largest
-    magnitude among them, so that one look tells what clip would have been enough.
+    magnitude among them, so that one look tells what clip would have been enough. `rounded` is by how much of itself a
+    weight was rounded at most.
     """
 
     def __init__(self, bits: int, clip: float, parties: int, entries: int, max_weight: float = 1.0) -> None:
@@ -43,7 +44,7 @@ class FixedPoint(Ring):
             raise ConfigError(wrong)
         self.bits, self.clip, self.parties = int(bits), float(clip), int(parties)
         self.entries, self.max_weight = entries, float(max_weight)
-        self.clipped, self.largest = 0, 0.0
+        self.clipped, self.largest, self.rounded = 0, 0.0, 0.0
 
         # Beyond 2^53 a float64 no longer tells neighbouring integers apart, so a larger scale would add no precision.
         self.limit = min(_capacity(self.bits) // self.parties, 1 << 53)
@@ -53,10 +54,13 @@ class FixedPoint(Ring):
         while self.clip * self.scale > self.limit:
             self.scale = nextafter(self.scale, 0)
 
-        # n limbs of bits - ceil(log2 n) bits each sum to less than 2^bits.
-        self.limb_bits = self.bits - (self.parties - 1).bit_length()
-        self.limbs = -(-WEIGHT_BITS // self.limb_bits)
-        self.length = self.entries + self.limbs
+        self.heaviest = min(((1 << self.bits) - 1) // self.parties, FINEST)
+        """The integer that stands for `max_weight`: so many of it cannot overflow either."""
+        if self.max_weight.is_integer() and self.max_weight <= self.heaviest:
+            # Weights that are whole numbers are then exact. Rounded, the last digit of their sum would tell which of
+            # several that add up to the same were summed.
+            self.heaviest -= self.heaviest % int(self.max_weight)
+        self.length = self.entries + 2
 
         self.element_bytes = self.bits // 8
         self.dtype = np.dtype(f"u{self.bits // 8}")
@@ -66,7 +70,7 @@ class FixedPoint(Ring):
     def fresh(self) -> "FixedPoint":
         """Returns the same ring, with nothing cut off yet."""
         ring = copy(self)
-        ring.clipped, ring.largest = 0, 0.0
+        ring.clipped, ring.largest, ring.rounded = 0, 0.0, 0.0
         return ring
 
     @property
@@ -97,9 +101,9 @@ class FixedPoint(Ring):
         return wrong
 
     def encode(self, update: Update) -> Vector:
-        """Returns the weighted vector and, behind it, the limbs of its weight.
+        """Returns the weighted vector and, behind it, its weight and a zero.
 
-        A weight is rounded to one of 2^32 - 1 steps up to `max_weight`, and never to zero. The entries are scaled by
+        A weight is rounded to one of `heaviest` steps up to `max_weight`, and never to zero. The entries are scaled by
         the rounded weight, so that the average is consistent with the weights that were summed.
         """
         vector = np.asarray(update.vector)
@@ -109,12 +113,12 @@ class FixedPoint(Ring):
             wrong.append(f"expected {expected}, not one of shape {vector.shape} and type {vector.dtype}")
         if wrong:
             raise ConfigError(wrong)
-        weight = max(1, round(update.weight / self.max_weight * HEAVIEST))
+        exact = float(update.weight) / self.max_weight * self.heaviest
+        weight = max(1, round(exact))
+        self.rounded = max(self.rounded, abs(weight - exact) / exact)
         encoded = np.empty(self.length, self.dtype)
-        self._fill(encoded[: self.entries], vector, weight / HEAVIEST)
-        lowest = (1 << self.limb_bits) - 1
-        for place in range(self.limbs):
-            encoded[self.entries + place] = weight >> place * self.limb_bits & lowest
+        self._fill(encoded[: self.entries], vector, weight / self.heaviest)
+        encoded[self.entries :] = weight, 0
         return encoded
 
     def limited(self, vector: Vector, clip: float) -> Vector:
@@ -164,31 +168,32 @@ class FixedPoint(Ring):
         return np.zeros(self.length if length is None else length, self.dtype)
 
     def portion(self, vector: Vector, part: float) -> Vector:
-        """Returns that part of each ring element, rounded; what is left is the vector minus it, to the last unit."""
-        return np.rint(vector.view(self._signed) * part).astype(self._signed).view(self.dtype)
+        """Returns that part of each ring element, rounded towards zero; the vector minus it is exactly what is left."""
+        # Of y > 0, k parts of (1 − p)/k take k·⌊y (1 − p)/k⌋ ≤ y (1 − p) < y, so that something positive is left.
+        return np.trunc(vector.view(self._signed) * part).astype(self._signed).view(self.dtype)
 
     def mean(self, total: Vector) -> NDArray[np.float64]:
         """Returns the weighted average that a sum of encoded vectors stands for; WireError if it cannot be a sum."""
-        weight = self._weight(total) / HEAVIEST
+        weight = self._weight(total) / self.heaviest
         signed = total[: self.entries].view(self._signed)
         average: NDArray[np.float64] = np.divide(signed, self.scale * weight, dtype=np.float64)
         return average
 
     def weight_of(self, total: Vector) -> float:
         """Returns the sum of the weights in a sum of encoded vectors, in the units of the caller."""
-        return self._weight(total) / HEAVIEST * self.max_weight
+        return self._weight(total) / self.heaviest * self.max_weight
 
     def _weight(self, total: Vector) -> int:
         if total.shape != (self.length,) or total.dtype != self.dtype:
             raise WireError(f"expected {self.length} entries of {self.dtype}, not {total.shape} of {total.dtype}")
-        limbs = total[self.entries :].tolist()
-        weight = sum(int(limb) << place * self.limb_bits for place, limb in enumerate(limbs))
-        # Every encoding weighs something, so a sum of none, or one whose masks did not cancel, is nearly always caught
-        # here. It is what peers sent that does not add up, hence a WireError and not a ConfigError.
-        if not 1 <= weight <= self.parties * HEAVIEST:
+        weight, zero = total[self.entries :].tolist()
+        # It is what peers sent that does not add up, hence a WireError and not a ConfigError.
+        if zero:
+            raise WireError("this is not a sum of encoded vectors: masks were left in it")
+        if not 1 <= weight <= self.parties * self.heaviest:
             found = "nothing" if weight == 0 else "more than all parties together"
             raise WireError(f"this is not a sum of encoded vectors: it weighs {found}")
-        return weight
+        return int(weight)
 
     def within(self, vector: Vector) -> Vector:
         """Returns the vector; raises ConfigError if a sum of as many such as there are parties could overflow."""

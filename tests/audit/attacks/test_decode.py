@@ -69,6 +69,7 @@ def test_open_links_carry_what_clients_bring():
     ring = FixedPoint(64, 32.0, 5, 3)
     to_server = heard.elements[0, :5, 5]
     assert to_server[:, :3].tolist() == [ring.values(vector).tolist() for vector in brought]
+    assert to_server[:, 3:].tolist() == [[ring.heaviest, 0]] * 5, "a weight, the same for all, and a zero"
     from_server = heard.elements[0, 5, :5]
     assert (from_server == to_server.sum(axis=0)).all()
     assert not heard.elements[0, :5, :5].any(), "clients do not talk to each other"

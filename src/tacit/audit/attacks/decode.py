@@ -272,7 +272,8 @@ def listen(training: Listened, *, sealed: bool) -> Tapped:
     agreement = training.agreement
     place = {party: i for i, party in enumerate(agreement.everyone)}
     carrying = {kind.__name__ for kind in agreement.protocol.messages if kind.parameters}
-    length = agreement.entries + 1
+    # Behind the entries come a weight and a zero, or a mass.
+    length = agreement.entries + (2 if agreement.protocol.server else 1)
     elements = np.zeros((len(training.transcripts), len(place), len(place), length), np.uint64)
     for t, transcript in enumerate(training.transcripts):
         for address, data in _ciphertexts(transcript) if sealed else _plaintexts(transcript):
@@ -301,10 +302,10 @@ def _ciphertexts(transcript: Transcript) -> Iterator[tuple[Address, bytes]]:
 
 
 def from_fedavg(heard: Tapped) -> Numbers:
-    """Decodes what clients and server send: vectors, with a weight behind them that is the same for all."""
+    """Decodes what clients and server send: vectors, with a weight behind them that is the same for all, and a zero."""
     n = heard.elements.shape[1] - 1
-    w = heard.numbers(heard.elements[:, n, 0, :-1]) / n  # the server sends the sum
-    w_i = heard.numbers(heard.elements[:, :n, n, :-1])
+    w = heard.numbers(heard.elements[:, n, 0, :-2]) / n  # the server sends the sum
+    w_i = heard.numbers(heard.elements[:, :n, n, :-2])
     return decode_fedavg(w[:-1, np.newaxis], w_i[1:])
 
 

@@ -64,6 +64,14 @@ class Signature:
 
 
 @dataclass(frozen=True)
+class Tag:
+    """The word of somebody who has a key for a statement."""
+
+    key: bytes
+    statement: bytes
+
+
+@dataclass(frozen=True)
 class KeyShare:
     """One holder's share of a secret."""
 
@@ -80,7 +88,7 @@ class Commitment:
     context: bytes
 
 
-Meaning: TypeAlias = Made | Public | Agreed | Sealed | Signature | KeyShare | Commitment
+Meaning: TypeAlias = Made | Public | Agreed | Sealed | Signature | Tag | KeyShare | Commitment
 
 
 class World:
@@ -187,6 +195,15 @@ class SymbolicSuite(Suite):
         if not isinstance(meaning, Sealed) or meaning.key != key.reveal() or meaning.context != context:
             raise WireError("sealed bytes are not authentic")
         return meaning.plaintext
+
+    def tag(self, key: Secret, statement: bytes) -> bytes:
+        """Returns a token bound to a key and a statement."""
+        return self._world.token(Tag(key.reveal(), statement), 16)
+
+    def check_tag(self, key: Secret, statement: bytes, tag: bytes) -> None:
+        """Raises WireError unless the tag is that of the statement under the key."""
+        if self._world.meaning(tag) != Tag(key.reveal(), statement):
+            raise WireError("a tag that does not fit")
 
     def sign(self, statement: bytes) -> bytes:
         """Returns our word for a statement."""

@@ -2,35 +2,47 @@
 
 | round of the paper | who | sends | to |
 | --- | --- | --- | --- |
-| AdvertiseKeys | user u ∈ everyone | `AdvertiseKeys`: c_u^PK, s_u^PK, signature | server |
+| AdvertiseKeys | user u ∈ everyone | `AdvertiseKeys`: c_u^PK, s_u^PK, what u was told last, signature | server |
 | | server | `KeyList`: U2 and its keys | users of U2 |
 | ShareKeys | user u ∈ U2 | `ShareKeys`: sealed shares of s_u^SK and b_u | server |
 | | server | `SealedShares`: U3 and the shares for this user | users of U3 |
-| MaskedInput | user u ∈ U3 | `MaskedInput`: y_u | server |
-| | server | `Chosen`: U5 ⊆ U4, those who delivered | users of U4 |
-| ConsistencyCheck | user u ∈ U4 | `Consent`: signature over U5 | server |
+| MaskedInput | user u ∈ U3 | `MaskedInput`: y_u, and u's word for U2 and U3 to each neighbour | server |
+| | server | `Chosen`: U5 ⊆ U4, those who delivered, and their words | users of U4 |
+| ConsistencyCheck | user u ∈ U4 | `Consent`: signature over U2, U3 and U5 | server |
 | | server | `Consents`: the signatures of U6 | users of U6 |
 | Unmasking | user u ∈ U6 | `Unmask`: a share of b_v for v ∈ U5, of s_v^SK for v ∈ U3 \\ U5 | server |
 | | server | `Sum` | everyone |
 
 **Who learns what.** The server and everyone on the roster learn the sum over U5 of the weighted vectors, the sum of
-the weights, and who is in U5. The server also learns who dropped out, and when. It learns no other sum, even if it
-breaks the rules together with 2·threshold − holders − 1 of the holders of anybody's shares. Nobody checks that the sum
-it announces is the right one: the server is trusted to be correct, not with secrets.
+the weights, and who is in U5. The server also learns who dropped out, and when. It learns no other sum of U2, even if
+it breaks the rules together with 2·threshold − holders − 1 users, where in a complete graph all who may be asked are
+holders; in a sparse one, see `designs.circle.secure_degree`. Nobody checks that the sum it announces is the right one,
+only that all who mask together were told the same: the server is trusted to be correct, not with secrets.
 
 **Faults.** Users may drop out at every step. The round ends in the average over U5 as long as `threshold` holders of
-everybody's shares stay to the end; otherwise it is aborted and nothing is unmasked.
+everybody's shares stay to the end; otherwise it is aborted and nothing is unmasked. Whoever missed the last sum sits a
+round out, hears its sum, and is back.
 
 **Deviations.**
 - The text of Unmasking mixes U4, U5, U6, and u, v; the order here is that of Bonawitz et al. 2017, on which it builds.
 - Signatures also cover session, round and name, so that an advertisement or consent of one round is no use in another.
+- *The paper signs U5 alone, and leaves open which U2 and U3 users were told.* Keys of seals and masks follow from U2; a
+  masked input carries its sender's word, to each neighbour, for U2 and U3; and nobody gives a share of b_v unless v
+  gave its word for the sets that it was told itself. Otherwise a user could be made to mask with none but those who
+  then "drop out".
+- Consents are those of `threshold` users in a complete graph. In a sparse one they are of two thirds of U2, for holders
+  along a stretch of the circle could be told another story than the rest; a user looks at some of them, which the
+  server cannot know.
+- `fewest` users must be asked and summed, and more than half of all.
+- Users sign what they were told last with their keys, so that those who were told different averages never mask with
+  each other.
 - A user also sends a commitment to b_u, so that a wrong share of it leads to an abort and not to a wrong sum.
 - Weights are inside the masked vector, so the result is the weighted average and nobody's weight is shown.
 - `neighbours=k`: masks and shares only between neighbours in the graph of Bell et al. 2020, which every user puts up
   itself from U2. A user refuses a U5 in which that graph could fall apart (see `Circle.weakest`).
-- `participation`: U2 and U5 may follow a policy of paper 002. A user refuses a U5 that its policy does not allow or
-  that, with the sets it helped to unmask before, breaks the promised T. Batches stay whole: of a batch with a missing
-  member nobody is in U5.
+- `participation`: U2 and U5 may follow a policy of paper 002. A user refuses a U2 or a U5 that its policy does not
+  allow and, before it sends anything, a U2 in which it is in another batch than ever before. Batches stay whole: of a
+  batch with a missing member nobody is in U5.
 - The paper hides names behind pseudonyms so that the server must sample at random. It could still grind; use a policy.
 """
 

@@ -1,8 +1,11 @@
 """The server of `secagg`, which passes messages on and at the end takes the masks off the sum."""
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+
+import msgspec
 
 from tacit.core.entropy import Entropy
 from tacit.core.errors import Drop, PeerFault, WireError
@@ -19,11 +22,12 @@ from tacit.protocols.secagg.messages import (
     MaskedInput,
     SealedShares,
     ShareKeys,
+    SignedKeys,
     Unmask,
 )
-from tacit.protocols.secagg.terms import Accord, SecAggTerms, circle_of, too_thin
+from tacit.protocols.secagg.terms import Accord, SecAggTerms, circle_of, digest_of, too_thin
 from tacit.protocols.shapes import star
-from tacit.protocols.shapes.star import StarState, by_place
+from tacit.protocols.shapes.star import StarState, Sum, by_place
 
 RESAMPLES = 20
 """How often the server draws U5 anew if users would refuse it."""
@@ -31,23 +35,23 @@ RESAMPLES = 20
 
 async def server(link: Link, terms: SecAggTerms, suite: Suite, state: StarState) -> Average:
     """The server."""
-    accord, least, parties = Accord(link, suite, terms), terms.least, link.parties
+    accord, least, parties, bitmap = Accord(link, suite, terms), terms.least, link.parties, terms.sets.bitmap
+
+    link.cure, state = terms.cure, accord.remembered(state)
 
     # AdvertiseKeys
-    advertised = by_place(link, await link.gather(AdvertiseKeys, parties, least))
-    probe = suite.key_pair().secret
-    u1 = {
-        u: (keys.c, keys.s, keys.signature)
-        for u, keys in advertised.items()
-        if vouched(accord, u, accord.advertisement(u, keys.c, keys.s), keys.signature)
-        and usable(accord, probe, u, keys)
-    }
+    before = None if state.announced is None else Sum(state.announced[0], memoryview(state.announced[1]))
+    u1 = usable(accord, by_place(link, await link.gather(AdvertiseKeys, parties, least)), before)
     u2, state = star.asked(terms, state, u1, suite.entropy)
-    link.require("users to sample from", u2, least)
-    await link.save(state)
-    circle, members = accord.graph(u2), terms.sets.bitmap(u2)
+    if len(u2) < least and before is not None and Drop.BEHIND in link.dropped.values():
+        # Too many have not heard the last sum. Everybody hears it again, so that the next round finds them together.
+        await star.announce(link, terms, suite.ring, before)
+    link.require("users who can mask together", u1, least)
+    link.require("users whom the policy lets take part", u2, least)
+    state = await link.save(state)
+    circle, members2 = accord.graph(u2), bitmap(u2)
     for u in u2:
-        await link.send(parties[u], KeyList(members, {v: u1[v] for v in circle.neighbours(u)}))
+        await link.send(parties[u], KeyList(members2, {v: u1[v] for v in circle.neighbours(u)}))
 
     # ShareKeys
     shared = by_place(link, await link.gather(ShareKeys, parties.named(u2), least))
@@ -56,48 +60,83 @@ async def server(link: Link, terms: SecAggTerms, suite: Suite, state: StarState)
         del shared[u]
     u3 = set(shared)
     link.require("users who shared their keys", u3, least)
-    members = terms.sets.bitmap(u3)
+    members3 = bitmap(u3)
     for u in sorted(u3):
         sealed = {v: shared[v].sealed[u] for v in circle.neighbours(u) if v in u3}
-        await link.send(parties[u], SealedShares(members, sealed))
+        await link.send(parties[u], SealedShares(members3, sealed))
     commitments = {u: message.commitment for u, message in shared.items()}
     del shared
 
     # MaskedInputCollection
     masked = by_place(link, await link.gather(MaskedInput, parties.named(sorted(u3)), least))
+    for u in [u for u, message in masked.items() if message.views.keys() != u3.intersection(circle.neighbours(u))]:
+        link.exclude(parties[u], Drop.BROKE_RULES)
+        del masked[u]
     y = star.unpacked(link, suite.ring, {u: message.vector for u, message in masked.items()})
     u4 = list(y)
     u5 = summed(terms, link, u2, u4, suite.entropy)
     link.require("masked vectors to sum", u5, terms.smallest)
-    members = terms.sets.bitmap(u5)
+    chosen, members5 = set(u5), bitmap(u5)
     for u in u4:
-        await link.send(parties[u], Chosen(members))
+        views = {v: masked[v].views[u] for v in circle.neighbours(u) if v in chosen}
+        await link.send(parties[u], Chosen(members5, views))
     total = suite.ring.zeros()
     for u in u5:
         total += y[u]
     del masked, y
 
     # ConsistencyCheck
-    consents = by_place(link, await link.gather(Consent, parties.named(u4), terms.threshold))
-    statement = accord.consent(members)
+    needed = accord.needed(circle, u2)
+    consents = by_place(link, await link.gather(Consent, parties.named(u4), needed))
+    statement = accord.consent(members2, members3, members5)
     u6 = {u: consent for u, consent in consents.items() if vouched(accord, u, statement, consent.signature)}
-    link.require("valid consents", u6, terms.threshold)
+    link.require("valid consents", u6, needed)
+    shown = list(u6)[:needed]  # as many as a user must see; more would only cost it time
+    agreed = Consents(bitmap(shown), memoryview(b"".join(u6[u].signature for u in shown)))
     for u in u6:
-        # As many as the user needs to see; more would only cost it time.
-        agreeing = [v for v in circle.holders(u) if v in u6][: terms.threshold]
-        await link.send(parties[u], Consents({v: u6[v].signature for v in agreeing}))
+        await link.send(parties[u], agreed)
 
     # Unmasking
     opened = by_place(link, await link.gather(Unmask, parties.named(u6), terms.threshold))
     secrets = Recovery(accord, circle, opened)
     suite.mask(total, minus=[secrets.seed(u, commitments[u]) for u in u5])
-    chosen = set(u5)
     for v in sorted(u3 - chosen):
         others = {u: u1[u][1] for u in circle.neighbours(v) if u in chosen}
         if others:
             # p_{v,u} = −p_{u,v}: adding v's side of the masks takes the side of U5 off.
-            suite.mask(total, *accord.pairwise(v, secrets.key(v, u1[v][1]), others))
-    return await star.announce(link, terms, suite.ring, u5, total)
+            suite.mask(total, *accord.pairwise(members2, v, secrets.key(v, u1[v][1]), others))
+    vector = bytes(suite.ring.pack(total))
+    # Before it is kept: what no user would take for an average is never announced, now or later.
+    star.averaged(terms, suite.ring, Sum(members5, memoryview(vector)))
+    await link.save(msgspec.structs.replace(state, announced=(members5, vector)))
+    return await star.announce(link, terms, suite.ring, Sum(members5, memoryview(vector)))
+
+
+def usable(accord: Accord, advertised: Mapping[int, AdvertiseKeys], before: Sum | None) -> dict[int, SignedKeys]:
+    """Returns the keys of those whom the others will not refuse; who signed nothing, or nothing usable, is excluded.
+
+    So are those who have not heard the last sum, unless most have not: users mask with none who was told anything else
+    than they were. Whoever is left out hears the next sum, and is back after that.
+    """
+    probe = accord.suite.key_pair().secret
+    sound = {
+        u: keys
+        for u, keys in advertised.items()
+        if vouched(accord, u, accord.advertisement(u, keys.c, keys.s, keys.last), keys.signature)
+        and can_agree(accord, probe, u, keys)
+    }
+    times = Counter(key for keys in sound.values() for key in (keys.c, keys.s))
+    for u in [u for u, keys in sound.items() if max(times[keys.c], times[keys.s]) > 1]:
+        accord.link.exclude(accord.link.parties[u], Drop.BROKE_RULES)  # two with one key; the others would refuse
+        del sound[u]
+    told = Counter(keys.last for keys in sound.values())
+    last = max(told, key=lambda each: told[each], default=b"")
+    if before is not None and (told[digest_of(before)] >= accord.terms.least or told[last] < accord.terms.least):
+        last = digest_of(before)
+    behind = [u for u, keys in sound.items() if keys.last != last]
+    for u in behind:
+        accord.link.exclude(accord.link.parties[u], Drop.BEHIND)
+    return {u: (keys.c, keys.s, keys.signature) for u, keys in sound.items() if u not in behind}
 
 
 def summed(terms: SecAggTerms, link: Link, u2: Sequence[int], u4: Collection[int], entropy: Entropy) -> list[int]:
@@ -119,7 +158,7 @@ def vouched(accord: Accord, u: int, statement: bytes, signature: bytes) -> bool:
     return True
 
 
-def usable(accord: Accord, probe: Secret, u: int, keys: AdvertiseKeys) -> bool:
+def can_agree(accord: Accord, probe: Secret, u: int, keys: AdvertiseKeys) -> bool:
     """Says whether others can agree on keys with a user's; whoever would make them abort is excluded instead."""
     try:
         for public in (keys.c, keys.s):
@@ -127,9 +166,7 @@ def usable(accord: Accord, probe: Secret, u: int, keys: AdvertiseKeys) -> bool:
     except WireError:
         accord.link.exclude(accord.link.parties[u], Drop.MALFORMED)
         return False
-    if keys.c == keys.s:
-        accord.link.exclude(accord.link.parties[u], Drop.BROKE_RULES)
-    return keys.c != keys.s
+    return True
 
 
 @dataclass(frozen=True)
@@ -163,9 +200,7 @@ class Recovery:
             with contextlib.suppress(WireError):
                 secret = self.accord.suite.recover(rest, threshold)
                 if fits(secret):
-                    if suspect is not None:
-                        link.exclude(link.parties[suspect], Drop.BAD_SHARE)
-                    return secret
+                    return secret  # Who lied, the holder or whoever dealt it the share, nobody can tell.
         raise WireError(
             f"the shares of a secret of {link.parties[owner]} do not fit together; a holder lied, or its owner"
         )

@@ -1,22 +1,30 @@
-"""What users and server of `secagg` say to each other."""
+"""What users and server of `secagg` say to each other. Whatever has a known length has exactly that length."""
 
 from typing import Annotated, ClassVar
 
 import msgspec
 
-from tacit.core.messages import Message
+from tacit.core.messages import SEAL_BYTES, Message
 
+PAIR = 83
+"""Bytes of a pair of shares, packed."""
+SIGNATURE_BYTES = 64
+
+Place = Annotated[bytes, msgspec.Meta(min_length=4, max_length=4)]
 Key = Annotated[bytes, msgspec.Meta(min_length=32, max_length=32)]
 ShareBytes = Annotated[bytes, msgspec.Meta(min_length=33, max_length=33)]
-SignatureBytes = Annotated[bytes, msgspec.Meta(min_length=64, max_length=64)]
+SealedPair = Annotated[bytes, msgspec.Meta(min_length=PAIR + SEAL_BYTES, max_length=PAIR + SEAL_BYTES)]
+SignatureBytes = Annotated[bytes, msgspec.Meta(min_length=SIGNATURE_BYTES, max_length=SIGNATURE_BYTES)]
+TagBytes = Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
 SignedKeys = tuple[Key, Key, SignatureBytes]
 
 
 class AdvertiseKeys(Message, frozen=True):
-    """c_u^PK to seal shares, s_u^PK to agree on masks, and the signature over both."""
+    """c_u^PK to seal shares, s_u^PK to agree on masks, what u was told last, and its signature over all of it."""
 
     c: Key
     s: Key
+    last: Key
     signature: SignatureBytes
 
 
@@ -32,46 +40,53 @@ class KeyList(Message, frozen=True):
 class ShareKeys(Message, frozen=True):
     """e_{u,v} for each neighbour v, and the commitment to b_u."""
 
-    sealed: dict[int, bytes]
+    sealed: dict[int, SealedPair]
     commitment: Key
-    per_party: ClassVar[int] = 160
+    per_party: ClassVar[int] = 120
 
 
 class SealedShares(Message, frozen=True):
     """U3, and e_{v,u} from each neighbour v in it."""
 
     members: bytes
-    sealed: dict[int, bytes]
+    sealed: dict[int, SealedPair]
     from_server: ClassVar[bool] = True
-    per_party: ClassVar[int] = 160
+    per_party: ClassVar[int] = 120
 
 
 class MaskedInput(Message, frozen=True):
-    """y_u, which is useless without b_u and the keys of those who drop out."""
+    """y_u, useless without b_u and the keys of those who drop out; and u's word to each neighbour for which U3."""
 
     vector: memoryview
+    views: dict[int, TagBytes]
+    per_party: ClassVar[int] = 32
     per_entry: ClassVar[int] = 8
     parameters: ClassVar[tuple[str, ...]] = ("vector",)
 
 
 class Chosen(Message, frozen=True):
-    """U5. There is no way to ask for shares but this: it settles for each user which of its two shares is given."""
+    """U5, and the word of each neighbour in it for which U3 it masked.
+
+    There is no way to ask for shares but this: it settles for each user which of its two shares is given.
+    """
 
     members: bytes
+    views: dict[int, TagBytes]
     from_server: ClassVar[bool] = True
-    per_party: ClassVar[int] = 1
+    per_party: ClassVar[int] = 32
 
 
 class Consent(Message, frozen=True):
-    """A user's signature over U5."""
+    """A user's signature over U2, U3 and U5."""
 
     signature: SignatureBytes
 
 
 class Consents(Message, frozen=True):
-    """The signatures of `threshold` users of U6 who hold this user's shares."""
+    """As many of U6 as every user wants to see, and their signatures one after the other, in the roster's order."""
 
-    signatures: dict[int, SignatureBytes]
+    members: bytes
+    signatures: memoryview
     from_server: ClassVar[bool] = True
     per_party: ClassVar[int] = 80
 
@@ -87,10 +102,10 @@ class Unmask(Message, frozen=True):
 class SharePair(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """What is inside e_{u,v}: u ‖ v ‖ share of s_u^SK ‖ share of b_u."""
 
-    u: int
-    v: int
+    u: Place
+    v: Place
     key: ShareBytes
     seed: ShareBytes
 
     def __repr__(self) -> str:
-        return f"SharePair({self.u} -> {self.v})"
+        return f"SharePair({int.from_bytes(self.u)} -> {int.from_bytes(self.v)})"

@@ -6,14 +6,18 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
+import msgspec
+
 from tacit.core.errors import ConfigError
-from tacit.core.link import Link
+from tacit.core.link import Link, framed
 from tacit.core.suite import Parties, Secret, Suite
-from tacit.designs.circle import Circle
+from tacit.designs.circle import Circle, two_thirds
 from tacit.protocols.shapes import star
-from tacit.protocols.shapes.star import StarSettings, StarTerms
+from tacit.protocols.shapes.star import StarSettings, StarState, StarTerms, Sum
 
 SEAL, MASK = "tacit/secagg/v1/seal", "tacit/secagg/v1/mask"
+NOTHING = bytes(32)
+"""What a user was told last that was told nothing yet."""
 
 
 def _neighbours_from(value: Any) -> Any:
@@ -27,6 +31,9 @@ class SecAggSettings(StarSettings, frozen=True, kw_only=True):
 
     neighbours: int | Literal["all"] = "all"
     """With how many others a user shares masks and keys: a number, or "all"."""
+    fewest: int | None = None
+    """The smallest number of users that may be asked, and summed unless the policy sums fewer. Two thirds of the most
+    that may be asked, and one more, unless set, or the threshold in a complete graph."""
 
     readers: ClassVar[Mapping[str, Callable[[Any], Any]]] = {**StarSettings.readers, "neighbours": _neighbours_from}
 
@@ -43,12 +50,20 @@ class SecAggSettings(StarSettings, frozen=True, kw_only=True):
         except ConfigError as error:
             # The threshold can be judged all the same, if anybody could take part.
             raise ConfigError([*error.problems, *self._threshold_problems(len(parties))]) from None
-        # As many as hold the shares of one user, at most.
+        # As many as hold the shares of one user, at most: all of them, or those next to it on a circle.
         holders = most if self.degree is None else min(most, self.degree + self.degree % 2 + 1)
-        if problems := self._threshold_problems(holders):
+        sparse = holders < most
+        problems = self._threshold_problems(holders) + self._fewest_problems(
+            most, two_thirds(most) if sparse else most // 2 + 1
+        )
+        if problems:
             raise ConfigError(problems)
-        threshold = 2 * holders // 3 + 1 if self.threshold is None else self.threshold
-        return SecAggTerms(self, parties, policy, threshold)
+        threshold = two_thirds(holders) if self.threshold is None else self.threshold
+        fewest = self.fewest
+        if fewest is None:
+            # Where everybody holds shares, fewer than the threshold could not end a round.
+            fewest = two_thirds(most) if sparse else threshold
+        return SecAggTerms(self, parties, policy, threshold, min(max(fewest, policy.least), most))
 
     def _threshold_problems(self, holders: int) -> list[str]:
         if self.threshold is None:
@@ -62,12 +77,22 @@ class SecAggSettings(StarSettings, frozen=True, kw_only=True):
             ]
         return []
 
+    def _fewest_problems(self, most: int, least: int) -> list[str]:
+        if self.fewest is None or (2 if self.allow_leaks else least) <= self.fewest <= most:
+            return []
+        return [
+            f"fewest={self.fewest} must be from {least} to {most} of the {most} users who may be asked: of fewer, the "
+            f"server could make several sums; or pass allow_leaks=True to go on knowingly"
+        ]
+
 
 @dataclass(frozen=True)
 class SecAggTerms(StarTerms):
     """What the settings of `secagg` mean for some parties."""
 
     settings: SecAggSettings
+    fewest: int
+    """How many must be asked and, unless the policy says otherwise, summed."""
     circle: Callable[[frozenset[int], bytes], Circle] = field(init=False, repr=False, compare=False)
     """Returns the circle of some users for a seed. Everybody in a round computes the same one, so it is kept."""
 
@@ -82,14 +107,38 @@ class SecAggTerms(StarTerms):
         return self.settings.degree is None
 
     @property
+    def least(self) -> int:
+        """How many must be there at every step."""
+        return max(self.policy.least, self.threshold, self.fewest)
+
+    @property
+    def cure(self) -> str:
+        """What to do where nobody may drop out, and what it costs; nothing where somebody may."""
+        most, least = self.policy.most(len(self.parties)), self.least
+        if least < most or self.settings.degree is not None:
+            return ""
+        choices = ["run the round again with everybody"]
+        lower = most // 2 + 1
+        if lower < most and max(self.policy.least, self.settings.fewest or 0) < most:
+            friends, before = 2 * lower - most - 1, 2 * self.threshold - most - 1
+            pair = "if two are left each learns the other's vector, and " if lower == 2 else ""
+            choices.append(
+                f"set threshold={lower}, which spares {most - lower}, but {pair}a server that lies may then have "
+                f"{friends or 'no'} friend{'s' * (friends != 1)} among them, where now it may have {before}"
+            )
+        enough = next(n for n in range(most + 1, 2 * most + 4) if two_thirds(n) < n)
+        choices.append(f"have {enough} or more, of whom the default threshold spares {enough - two_thirds(enough)}")
+        return f"of {most} users with threshold={self.threshold} none may drop out: {', or '.join(choices)}"
+
+    @property
     def smallest(self) -> int:
         """How many a sum must have."""
-        return self.policy.smallest(self.threshold)
+        return self.policy.smallest(max(self.threshold, self.fewest))
 
 
 @dataclass(frozen=True)
 class Accord:
-    """What both sides of a round compute alike. Users are places on the roster."""
+    """What both sides of a round compute alike. Users are places on the roster, and sets are as they are sent."""
 
     link: Link
     suite: Suite
@@ -99,26 +148,42 @@ class Accord:
         """Returns who shares masks with whom. Everyone computes it, so the server cannot pick a victim's neighbours."""
         return circle_of(self.link, self.terms, u2)
 
-    def advertisement(self, u: int, c: bytes, s: bytes) -> bytes:
-        """Returns what a user signs about its keys."""
-        return self.link.statement("secagg keys", self.link.parties[u].encode(), c, s)
+    def advertisement(self, u: int, c: bytes, s: bytes, last: bytes) -> bytes:
+        """Returns what a user signs about its keys, and about what it was told last."""
+        return self.link.statement("secagg keys", self.link.parties[u].encode(), c, s, last)
 
-    def consent(self, members: bytes) -> bytes:
-        """Returns what a user signs about U5."""
-        return self.link.statement("secagg chosen", members)
+    def remembered(self, state: StarState) -> StarState:
+        """Returns a state without what was told to others than those who are here, or of another model."""
+        among = framed(*(party.encode() for party in self.link.parties), self.suite.ring.length.to_bytes(8))
+        here = hashlib.sha256(framed(b"tacit/v1/secagg among", among)).digest()
+        if state.among == here:
+            return state
+        return msgspec.structs.replace(state, among=here, last=NOTHING, announced=None)
+
+    def view(self, u: int, u2: bytes, u3: bytes) -> bytes:
+        """Returns what user u gives its word for when it masks."""
+        return self.link.statement("secagg view", self.link.parties[u].encode(), u2, u3)
+
+    def consent(self, u2: bytes, u3: bytes, u5: bytes) -> bytes:
+        """Returns what a user signs about the sets."""
+        return self.link.statement("secagg chosen", u2, u3, u5)
+
+    def needed(self, circle: Circle, u2: Collection[int]) -> int:
+        """Returns how many users must be shown to consent. In a sparse graph the threshold says nothing of them all."""
+        return self.terms.threshold if circle.complete else two_thirds(len(u2))
 
     def commitment(self, u: int, b: Secret) -> bytes:
         """Returns what binds a user to b_u."""
         return self.suite.commit(b, self.link.statement("secagg seed", self.link.parties[u].encode()))
 
-    def agree(self, label: str, u: int, secret: Secret, v: int, public: bytes) -> Secret:
-        """Returns the key of u and v for one purpose, computed on u's side."""
+    def agree(self, label: str, u2: bytes, u: int, secret: Secret, v: int, public: bytes) -> Secret:
+        """Returns the key of u and v for one purpose, computed on u's side. Users with another U2 have another key."""
         pair = b"%d %d" % (min(u, v), max(u, v))
-        return self.suite.agree(secret, public, label, self.link.statement("secagg pair", pair))
+        return self.suite.agree(secret, public, label, self.link.statement("secagg pair", pair, u2))
 
-    def pairwise(self, u: int, s: Secret, others: Mapping[int, bytes]) -> tuple[list[Secret], list[Secret]]:
+    def pairwise(self, u2: bytes, u: int, s: Secret, others: Mapping[int, bytes]) -> tuple[list[Secret], list[Secret]]:
         """Returns the seeds of u's masks p_{u,v}, by sign: Δ_{u,v} = 1 when u > v and −1 when u < v."""
-        seeds = {v: self.agree(MASK, u, s, v, public) for v, public in others.items()}
+        seeds = {v: self.agree(MASK, u2, u, s, v, public) for v, public in others.items()}
         return [seed for v, seed in seeds.items() if u > v], [seed for v, seed in seeds.items() if u < v]
 
 
@@ -133,3 +198,8 @@ def too_thin(terms: SecAggTerms, circle: Circle, u5: Collection[int]) -> bool:
     """Says whether a sparse graph could fall apart over U5, given the corrupted users that the threshold allows for."""
     corrupted = 2 * terms.threshold - (circle.degree + 1) - 1
     return not circle.complete and circle.weakest(u5) <= corrupted // 2
+
+
+def digest_of(result: Sum) -> bytes:
+    """Returns what stands for an announcement: users with different ones were told different things."""
+    return hashlib.sha256(framed(b"tacit/v1/secagg sum", result.members, bytes(result.vector))).digest()

@@ -1,15 +1,16 @@
 """User u of `secagg`."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import msgspec
 
 from tacit.core.errors import Drop, PeerFault, WireError
 from tacit.core.link import Link
 from tacit.core.outcome import Average
-from tacit.core.suite import SERVER, KeyPair, Secret, Suite, Update
-from tacit.designs.circle import Circle
+from tacit.core.suite import SERVER, KeyPair, Party, Secret, Suite, Update, Vector
+from tacit.designs.circle import SAMPLE, Circle
 from tacit.protocols.secagg.messages import (
+    SIGNATURE_BYTES,
     AdvertiseKeys,
     Chosen,
     Consent,
@@ -22,7 +23,7 @@ from tacit.protocols.secagg.messages import (
     SignedKeys,
     Unmask,
 )
-from tacit.protocols.secagg.terms import SEAL, Accord, SecAggTerms, too_thin
+from tacit.protocols.secagg.terms import SEAL, Accord, SecAggTerms, digest_of, too_thin
 from tacit.protocols.shapes import star
 from tacit.protocols.shapes.star import PATIENCE, StarState, Sum
 
@@ -35,75 +36,114 @@ def broke_rules(detail: str) -> PeerFault:
 async def client(link: Link, update: Update, terms: SecAggTerms, suite: Suite, state: StarState) -> Average:
     """User u. At every step the server may send the `Sum` instead, to a user that it has left out."""
     accord, ring, u = Accord(link, suite, terms), suite.ring, link.place
+    state = accord.remembered(state)
 
     # AdvertiseKeys
     c, s = suite.key_pair(), suite.key_pair()
-    signature = suite.sign(accord.advertisement(u, c.public, s.public))
-    await link.send(SERVER, AdvertiseKeys(c.public, s.public, signature))
+    signature = suite.sign(accord.advertisement(u, c.public, s.public, state.last))
+    await link.send(SERVER, AdvertiseKeys(c.public, s.public, state.last, signature))
 
     # ShareKeys
     listed = await link.receive(SERVER, KeyList, Sum, patience=PATIENCE)
     if isinstance(listed, Sum):
-        return star.averaged(terms, ring, listed)
+        return await told(accord, state, listed)
     u2 = terms.sets.users(listed.members)
-    if u not in u2 or not terms.threshold <= len(u2) <= terms.policy.most(len(link.parties)):
-        raise broke_rules(f"it sampled {len(u2)} users, which the settings do not allow")
+    check_asked(accord, state, u, u2)
     circle = accord.graph(u2)
-    check_keys(accord, circle, u, (c.public, s.public), listed.keys)
+    check_keys(accord, state, circle, u, (c.public, s.public), listed.keys)
     b = suite.seed()
-    seals = {v: accord.agree(SEAL, u, c.secret, v, public) for v, (public, _, _) in listed.keys.items()}
+    seals = {v: accord.agree(SEAL, listed.members, u, c.secret, v, key) for v, (key, _, _) in listed.keys.items()}
     own, sealed = share_secrets(accord, circle, u, s, b, seals)
     await link.send(SERVER, ShareKeys(sealed, accord.commitment(u, b)))
 
     # MaskedInputCollection
     inbox = await link.receive(SERVER, SealedShares, Sum, patience=PATIENCE)
     if isinstance(inbox, Sum):
-        return star.averaged(terms, ring, inbox)
+        return await told(accord, state, inbox)
     u3 = terms.sets.users(inbox.members)
     others = u3.intersection(circle.neighbours(u))
     if u not in u3 or not u3.issubset(u2) or inbox.sealed.keys() != others:
         raise broke_rules("the shares it passed on are not those of the users it lists")
-    if len(others) + 1 < terms.threshold:
-        raise broke_rules(f"it goes on with {len(others) + 1} holders of our shares, fewer than {terms.threshold}")
+    if len(u3) < terms.least or len(others) + 1 < terms.threshold:
+        raise broke_rules(f"it goes on with {len(u3)} users, {len(others) + 1} of them to hold our shares: too few")
+    held = {u: own} | open_shares(accord, u, seals, inbox.sealed)
     y = ring.encode(update)
-    plus, minus = accord.pairwise(u, s.secret, {v: listed.keys[v][1] for v in sorted(others)})
-    suite.mask(y, [b, *plus], minus)
-    await link.send(SERVER, MaskedInput(memoryview(ring.pack(y))))
+    mask(accord, listed.members, u, s, b, {v: listed.keys[v][1] for v in sorted(others)}, y)
+    view = accord.view(u, listed.members, inbox.members)
+    views = {v: suite.tag(seals[v], view) for v in others}
+    # With whom we may be summed is remembered before our vector leaves: we may never hear whether we were.
+    state = await link.save(msgspec.structs.replace(state, batch=batch_of(accord, u)))
+    await link.send(SERVER, MaskedInput(memoryview(ring.pack(y)), views))
     del y  # It is on its way, and a simulation would hold one for every client until the end of the round.
 
     # ConsistencyCheck
     chosen = await link.receive(SERVER, Chosen, Sum, patience=PATIENCE)
     if isinstance(chosen, Sum):
-        return star.averaged(terms, ring, chosen)
-    u5 = terms.sets.users(chosen.members)
-    check_chosen(accord, state, circle, u3, chosen.members)
-    await link.send(SERVER, Consent(suite.sign(accord.consent(chosen.members))))
+        return await told(accord, state, chosen)
+    sets = listed.members, inbox.members, chosen.members
+    check_chosen(accord, circle, sets)
+    check_views(accord, seals, sets, others, chosen.views)
+    await link.send(SERVER, Consent(suite.sign(accord.consent(*sets))))
 
     # Unmasking
     consents = await link.receive(SERVER, Consents, Sum, patience=PATIENCE)
     if isinstance(consents, Sum):
-        return star.averaged(terms, ring, consents)
-    check_consents(accord, others | {u}, chosen.members, consents)
-    held = {u: own} | open_shares(accord, u, seals, inbox.sealed)
-    # Remembered before anything is released, so that a crash in between cannot make us forget.
-    history = state.history.and_then(terms.sets.names(chosen.members))
-    await link.save(msgspec.structs.replace(state, history=history))
+        return await told(accord, state, consents)
+    check_consents(accord, circle, sets, consents)
+    u5 = terms.sets.users(chosen.members)
     seeds = {v: pair.seed for v, pair in held.items() if v in u5}
     keys = {v: pair.key for v, pair in held.items() if v not in u5}
     await link.send(SERVER, Unmask(seeds, keys))
-    return await star.announced(link, terms, ring)
+    result = await link.receive(SERVER, Sum, patience=PATIENCE)
+    if result.members != chosen.members:
+        raise broke_rules("it announces the sum of other users than we helped to unmask")
+    return await told(accord, state, result)
+
+
+async def told(accord: Accord, state: StarState, result: Sum) -> Average:
+    """Returns the average that the server announced, and remembers what that was."""
+    average = star.averaged(accord.terms, accord.suite.ring, result)
+    await accord.link.save(msgspec.structs.replace(state, last=digest_of(result)))
+    return average
+
+
+def check_asked(accord: Accord, state: StarState, u: int, u2: frozenset[int]) -> None:
+    """Raises PeerFault unless we may take part in a round with U2: before anything of ours leaves, not after."""
+    terms, parties = accord.terms, accord.link.parties
+    if u not in u2 or len(u2) < terms.least or not terms.policy.may_ask(u2, len(parties)):
+        raise broke_rules(f"it sampled {len(u2)} users, which the settings do not allow")
+    if terms.policy.promise > 1 and state.batch not in ((), batch_of(accord, u)):
+        before, now = (", ".join(batch) for batch in (state.batch, batch_of(accord, u)))
+        raise broke_rules(f"it would sum us with {now}; we were summed with {before} before, and could be told apart")
+
+
+def batch_of(accord: Accord, u: int) -> tuple[Party, ...]:
+    """Returns those without whom we are not summed, as far as the policy sees to that."""
+    return tuple(sorted(accord.link.parties.named(accord.terms.policy.batch(u))))
 
 
 def check_keys(
-    accord: Accord, circle: Circle, u: int, own: tuple[bytes, bytes], keys: Mapping[int, SignedKeys]
+    accord: Accord,
+    state: StarState,
+    circle: Circle,
+    u: int,
+    own: tuple[bytes, bytes],
+    keys: Mapping[int, SignedKeys],
 ) -> None:
-    """Raises PeerFault unless these are our neighbours' keys, all different, and signed by them."""
+    """Raises PeerFault unless these are our neighbours' keys, all different, and signed by them.
+
+    They signed what they were told last as well. Whoever was told something else than we were has another signature.
+    """
     if keys.keys() != set(circle.neighbours(u)):
         raise broke_rules("the keys it lists are not those of our neighbours")
     if len({*own, *(key for c, s, _ in keys.values() for key in (c, s))}) != 2 * len(keys) + 2:
         raise broke_rules("the keys it lists are not all different")
     for v, (c, s, signature) in keys.items():
-        accord.suite.verify(accord.link.parties[v], accord.advertisement(v, c, s), signature)
+        try:
+            accord.suite.verify(accord.link.parties[v], accord.advertisement(v, c, s, state.last), signature)
+        except PeerFault as fault:
+            detail = "its keys are not its own, or it was told another average than we were"
+            raise PeerFault(fault.peer, fault.reason, detail) from None
 
 
 def share_secrets(
@@ -113,34 +153,9 @@ def share_secrets(
     numbers = [v + 1 for v in circle.holders(u)]  # never 0, where the polynomial takes the secret itself
     of_s = accord.suite.share(s.secret, accord.terms.threshold, numbers)
     of_b = accord.suite.share(b, accord.terms.threshold, numbers)
-    pairs = {v: SharePair(u, v, of_s[v + 1], of_b[v + 1]) for v in circle.holders(u)}
+    pairs = {v: SharePair(u.to_bytes(4), v.to_bytes(4), of_s[v + 1], of_b[v + 1]) for v in circle.holders(u)}
     sealed = {v: accord.suite.seal(key, msgspec.msgpack.encode(pairs[v]), b"") for v, key in seals.items()}
     return pairs[u], sealed
-
-
-def check_chosen(accord: Accord, state: StarState, circle: Circle, u3: frozenset[int], members: bytes) -> None:
-    """Raises PeerFault unless U5 is a set that we may help to unmask."""
-    terms = accord.terms
-    u5 = terms.sets.users(members)
-    if not u5.issubset(u3):
-        raise broke_rules("it chose users that it did not list before")
-    if not terms.policy.allows(u5) or len(u5) < terms.smallest:
-        raise broke_rules(f"our policy does not allow a sum over these {len(u5)} users")
-    promise = terms.policy.promise
-    if promise > 1 and state.history.would_keep(terms.sets.names(members)) < promise:
-        raise broke_rules(f"with what was summed before, this sum would single out fewer than {promise} users")
-    if too_thin(terms, circle, u5):
-        raise broke_rules("the users it chose are too thinly spread to hide each other")
-
-
-def check_consents(accord: Accord, holders: frozenset[int], members: bytes, consents: Consents) -> None:
-    """Raises PeerFault unless `threshold` of those who hold shares with us signed the very same U5."""
-    signed, threshold = consents.signatures, accord.terms.threshold
-    if not holders.issuperset(signed) or len(signed) < threshold:
-        raise broke_rules(f"{len(signed)} holders agree on the chosen set, fewer than {threshold}")
-    statement = accord.consent(members)
-    for v, signature in signed.items():
-        accord.suite.verify(accord.link.parties[v], statement, signature)
 
 
 def open_shares(
@@ -153,6 +168,63 @@ def open_shares(
             held[v] = msgspec.msgpack.decode(accord.suite.open(seals[v], ciphertext, b""), type=SharePair)
         except (WireError, msgspec.DecodeError):
             raise PeerFault(accord.link.parties[v], Drop.BAD_SHARE) from None
-        if (held[v].u, held[v].v) != (v, u):
+        if (held[v].u, held[v].v) != (v.to_bytes(4), u.to_bytes(4)):
             raise PeerFault(accord.link.parties[v], Drop.BAD_SHARE, "it is addressed to somebody else")
     return held
+
+
+def mask(accord: Accord, u2: bytes, u: int, s: KeyPair, b: Secret, others: Mapping[int, bytes], y: Vector) -> None:
+    """Puts our own mask and those with the others on our vector, in place."""
+    plus, minus = accord.pairwise(u2, u, s.secret, others)
+    accord.suite.mask(y, [b, *plus], minus)
+
+
+def check_chosen(accord: Accord, circle: Circle, sets: tuple[bytes, bytes, bytes]) -> None:
+    """Raises PeerFault unless U5 is a set that we may help to unmask."""
+    terms = accord.terms
+    _, u3, u5 = map(terms.sets.users, sets)
+    if not u5.issubset(u3):
+        raise broke_rules("it chose users that it did not list before")
+    if not terms.policy.allows(u5) or len(u5) < terms.smallest:
+        raise broke_rules(f"our policy does not allow a sum over these {len(u5)} users")
+    if too_thin(terms, circle, u5):
+        raise broke_rules("the users it chose are too thinly spread to hide each other")
+
+
+def check_views(
+    accord: Accord,
+    seals: Mapping[int, Secret],
+    sets: tuple[bytes, bytes, bytes],
+    others: Collection[int],
+    views: Mapping[int, bytes],
+) -> None:
+    """Raises PeerFault unless every neighbour in U5 gave us its word that it masked for the same U2 and U3 as we did.
+
+    A user that was told another U3 has masks that others cannot know of. To give a share of its b_v would unmask it.
+    """
+    u2, u3, u5 = sets
+    chosen = accord.terms.sets.users(u5).intersection(others)
+    if views.keys() != chosen:
+        raise broke_rules("it does not show for which sets those it chose have masked")
+    for v, tag in views.items():
+        try:
+            accord.suite.check_tag(seals[v], accord.view(v, u2, u3), tag)
+        except WireError:
+            raise PeerFault(accord.link.parties[v], Drop.BROKE_RULES, "it masked for other sets than we did") from None
+
+
+def check_consents(accord: Accord, circle: Circle, sets: tuple[bytes, bytes, bytes], consents: Consents) -> None:
+    """Raises PeerFault unless enough users signed the very same sets.
+
+    In a sparse graph it is enough to look at some of the signatures, for the server does not know at which. Whoever was
+    told what only few others were told finds a false one among them.
+    """
+    u2, u6 = accord.terms.sets.users(sets[0]), sorted(accord.terms.sets.users(consents.members))
+    needed = accord.needed(circle, u2)
+    if not u2.issuperset(u6) or len(u6) != needed or consents.signatures.nbytes != SIGNATURE_BYTES * needed:
+        raise broke_rules(f"it shows that {len(u6)} users agree on the chosen set, and must show it of {needed}")
+    looked = range(needed) if circle.complete else accord.suite.entropy.sample(range(needed), min(SAMPLE, needed))
+    statement = accord.consent(*sets)
+    for place in looked:
+        signature = consents.signatures[SIGNATURE_BYTES * place :][:SIGNATURE_BYTES]
+        accord.suite.verify(accord.link.parties[u6[place]], statement, bytes(signature))

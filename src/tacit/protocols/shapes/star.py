@@ -15,7 +15,6 @@ from tacit.core.messages import Message
 from tacit.core.outcome import Average
 from tacit.core.protocol import Settings, State, Terms
 from tacit.core.suite import SERVER, Parties, Party, Ring, Vector
-from tacit.designs.history import History
 from tacit.designs.participation import Everyone, Participation, Policy, Sampled, participation_from
 from tacit.vectors.indices import from_bitmap, to_bitmap
 
@@ -117,10 +116,18 @@ class StarTerms(Terms):
 
 
 class StarState(State, frozen=True):
-    """What outlives a round: the server's counts, and each client's memory of what it helped to sum."""
+    """What outlives a round: the server's counts, and what each client remembers."""
 
     counts: dict[Party, int] = msgspec.field(default_factory=dict)
-    history: History = History()
+    batch: tuple[Party, ...] = ()
+    """Those with whom a client was summed whenever it was, itself among them, as far as the policy saw to that;"""
+    among: bytes = b""
+    """who they all were, and how long their vectors, when"""
+    last: bytes = bytes(32)
+    """it heard what this stands for, for protocols that bind the last announcement into what is said next;"""
+    announced: tuple[bytes, bytes] | None = None
+    """and at the server that announcement: its members and its vector, for those who missed it."""
+    version: ClassVar[int] = 2
 
 
 # --- the server's choices ------------------------------------------------------------------------------------------
@@ -169,9 +176,8 @@ def unpacked(link: Link, ring: Ring, received: Mapping[int, memoryview]) -> dict
     return vectors
 
 
-async def announce(link: Link, terms: StarTerms, ring: Ring, chosen: Sequence[int], total: Vector) -> Average:
+async def announce(link: Link, terms: StarTerms, ring: Ring, result: Sum) -> Average:
     """Sends the sum to everyone on the roster and returns the average."""
-    result = Sum(terms.sets.bitmap(chosen), memoryview(ring.pack(total)))
     for party in link.parties:
         await link.send(party, result)
     return averaged(terms, ring, result)
