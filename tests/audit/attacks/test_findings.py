@@ -28,7 +28,8 @@ def test_the_interval_of_a_mean_covers_it():
 
 
 def test_attacks_are_found_by_name():
-    assert set(ATTACKS) == {"admm", "decode", "onlooker", "disaggregate", "epsilon", "collusion", "inversion"}
+    names = {"admm", "decode", "onlooker", "disaggregate", "epsilon", "collusion", "inversion", "lies"}
+    assert set(ATTACKS) == names
     assert all(find_attack(name).name == name for name in ATTACKS)
     with pytest.raises(tacit.ConfigError, match="decode"):
         find_attack("decoder")

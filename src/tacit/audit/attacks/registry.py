@@ -1,12 +1,12 @@
 """The attacks by name, one line each."""
 
-from tacit.audit.attacks import admm, collusion, decode, disaggregate, epsilon, inversion, onlooker
+from tacit.audit.attacks import admm, collusion, decode, disaggregate, epsilon, inversion, lies, onlooker
 from tacit.audit.attacks.findings import Attack
 from tacit.core.errors import ConfigError
 
 ATTACKS: dict[str, Attack] = {
     module.ATTACK.name: module.ATTACK
-    for module in (admm, decode, onlooker, disaggregate, epsilon, collusion, inversion)
+    for module in (admm, decode, onlooker, disaggregate, epsilon, collusion, inversion, lies)
 }
 
 
