@@ -14,8 +14,8 @@ from typing import NamedTuple
 import networkx as nx
 
 import tacit
-from tacit.audit.attacks import decode, epsilon
-from tacit.designs import Batches, Random, graphs, groups
+from tacit.audit.attacks import decode, epsilon, lies, lies_variants
+from tacit.designs import Batches, Random, graphs, groups, secure_degree
 
 RUNS = 20
 PAGE = Path(__file__).with_name("claims.md")
@@ -207,6 +207,118 @@ def smallest_cesar() -> tuple[nx.Graph, tuple[str, ...], list[str]]:
     raise AssertionError("there is one of at most seven nodes")
 
 
+# --- what Tacit claimed itself -------------------------------------------------------------------------------------
+
+
+class Own(NamedTuple):
+    """What was said of Tacit, what became of it, and what is said now."""
+
+    claim: str
+    verdict: str
+    broken: str
+    holds: str
+
+
+def lie(lacking: str) -> str:
+    """Returns the first lie that works on a variant of `secagg` without some precaution, carried out on real keys."""
+    with lies_variants.variant(lacking) as variant:
+        found = next(lies.Search(variant.case).breaks())
+        if found.error() > lies.CLOSE:
+            raise AssertionError(f"a lie does not recover what it says: {lacking}")
+        return f"{variant.case}: {found.told}; the server learns {found.learnt}"
+
+
+def own() -> list[Own]:
+    """What was claimed on the page of `secagg`, in the threat model and elsewhere, and did not hold."""
+    now = secure_degree(1000, 0.05, 0.1)
+    return [
+        Own(
+            "the server learns no other sum, even if it breaks the rules together with 2·threshold − holders − 1 of "
+            "the holders of anybody's shares",
+            "refuted: U3 was signed by nobody",
+            lie("U3 signed by nobody"),
+            "users give their word for U2 and U3 with their masked vectors, and nobody gives shares of b_v of a "
+            "user that was told anything else (`test_a_victim_that_masks_only_with_the_dropped`)",
+        ),
+        Own(
+            "with `neighbours=k` nobody chooses the order of the circle",
+            "refuted: everyone drew it from the U2 it was told",
+            lie("U2 signed by nobody"),
+            "keys of masks and shares follow from U2, and U2 has `fewest` users "
+            "(`test_a_circle_of_the_servers_choosing`)",
+        ),
+        Own(
+            "nobody releases shares before `threshold` holders signed the very same set",
+            "true, and not enough in a sparse graph",
+            lie("consents are local"),
+            "consents are those of two thirds of U2, over U2, U3 and U5 (`test_two_stories_along_the_circle`)",
+        ),
+        Own(
+            "clients refuse to sum a single user, and `secure_degree` makes a circle safe but for 2^-security_bits",
+            "refuted: U2 and U5 had no lower bound, and the degree allowed for no small U2",
+            lie("no lower bound"),
+            f"`fewest` bounds both, and `secure_degree` allows for it and for a server that tries many U2: for 1000 "
+            f"users of whom a twentieth is corrupted and a tenth missing, degree {now[0]} and threshold {now[1]} "
+            f"(`test_a_server_with_many_friends_and_one_victim`, `test_disjoint_sums_in_one_round`)",
+        ),
+        Own(
+            "with `Batches(K, T)` no combination of sums singles out fewer than T parties, and clients enforce it "
+            "themselves",
+            "refuted: a client refused when its masked vector was out, judged by the sums that it knew of, and "
+            "remembered only those that it was told of",
+            "a changed roster, or another T: T = 1 where 2 was promised",
+            "a client has one batch for life, and remembers it before its vector leaves "
+            "(`test_a_changed_roster_cannot_break_up_batches_of_the_past`, `test_another_t_is_another_batch`, "
+            "`test_whoever_does_not_hear_what_became_of_its_vector_remembers_its_batch`)",
+        ),
+        Own(
+            "different sums for different parties are not covered",
+            "it said so, and need not be so",
+            "where all but one are told a model without a gradient, the next average is the update of that one "
+            "(`test_as_it_was_the_next_average_is_the_victims_update`)",
+            "users sign what they were told last, and mask with none who was told anything else "
+            "(`test_whoever_was_told_something_else_is_not_summed_with_the_others`)",
+        ),
+        Own(
+            "one round shows one sum",
+            "refuted for a loop of calls: `aggregate` drew everything from `seed=0`",
+            "two calls with the same parties: the difference of what the server saw is the difference of two updates",
+            "keys come from the operating system; with a seed, no two runs share a key unless they are the same run "
+            "(`test_a_loop_of_calls_shows_the_server_nothing_by_subtraction`)",
+        ),
+        Own(
+            "in `cesar`, masks are fresh for each receiver, attempt and set, so that a receiver that lies gets noise",
+            "refuted: they followed from rank, not from position",
+            "a receiver that knows one neighbour's model reads all 80 entries that another selected of 200 "
+            "(`test_it_would_if_masks_followed_from_rank`)",
+            "positions are part of what masks are derived from "
+            "(`test_a_receiver_that_lies_about_positions_lays_nobodys_entries_over_known_ones`)",
+        ),
+        Own(
+            "of weights the server learns the sum",
+            "refuted: they were summed in limbs",
+            "two weights whose sum is known: 160 of 360 pairs are left "
+            "(`test_of_weights_that_are_summed_nothing_shows_but_their_sum`)",
+            "a weight is one number, and whole numbers are not rounded",
+        ),
+        Own(
+            "`pushsum` goes on from its saved state, whatever is lost or wrong",
+            "refuted: a bad or missing message in round 1 left a state on which every later round failed",
+            "a mass that leaves nothing positive",
+            "masses that add up to nothing are not taken "
+            "(`test_a_mass_that_leaves_nothing_is_not_taken_and_forgotten_when_it_comes_right`)",
+        ),
+        Own(
+            "a client that breaks the rules costs nobody else their place",
+            "refuted, and withdrawn: a client can make those leave to whom it sends shares that do not open",
+            "also, two of six that pad their shares for a third made what the server passes on too long for it",
+            "what has a known length has exactly that length "
+            "(`test_padded_shares_remove_whoever_padded_them_and_nobody_else`); of the rest, the [threat "
+            "model](threat-model.md#clients-that-work-together) says that it can happen",
+        ),
+    ]
+
+
 AUDITS: tuple[Callable[[], list[Finding]], ...] = (admm, pushsum, secagg, cesar)
 
 
@@ -225,6 +337,19 @@ def page() -> str:
             "| claim | verdict | what was computed | smallest counterexample | what holds |",
             "| --- | --- | --- | --- | --- |",
             *rows,
+            "",
+            "## What Tacit claimed",
+            "",
+            "The same was done to Tacit itself. This is what was claimed before and did not hold, or said less than "
+            "could",
+            "be had, what broke it, and what holds now. Lies of a server were found by `tacit attack lies` on variants",
+            "that lack a precaution, and carried out with real keys; the tests named try the rest, and fail without "
+            "the",
+            "precaution.",
+            "",
+            "| claimed | verdict | what broke it | what holds now |",
+            "| --- | --- | --- | --- |",
+            *(f"| {' | '.join(each)} |" for each in own()),
             "",
         ]
     )

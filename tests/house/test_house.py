@@ -5,6 +5,7 @@ the tree, so that a rule that has gone blind is noticed.
 """
 
 import ast
+import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -317,3 +318,15 @@ def test_a_rule_catches_what_breaks_it(rule: Rule, path: str, text: str, named: 
 @pytest.mark.parametrize(("rule", "path", "text"), KEEPS)
 def test_a_rule_leaves_the_rest_alone(rule: Rule, path: str, text: str) -> None:
     assert list(rule(Source(path, text))) == []
+
+
+def test_every_test_that_the_docs_name_is_there() -> None:
+    """A page that says "covered" names what tries it."""
+    root = Path(__file__).parents[2]
+
+    def found(pattern: str, files: str) -> set[str]:
+        return {name for path in root.glob(files) for name in re.findall(pattern, path.read_text(encoding="utf-8"))}
+
+    there, named = found(r"def (test_\w+)", "tests/**/test_*.py"), found(r"`(test_\w+)`", "docs/**/*.md")
+    assert len(named) > 20
+    assert sorted(named - there) == []
