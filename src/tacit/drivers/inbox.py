@@ -88,15 +88,15 @@ class Inbox:
         terms: Terms,
         early: Early | None = None,
         differs: Callable[[Suite, Greeting], str | None] = lambda *_: None,
-        everyone: Collection[Party] = (),
+        roster: Collection[Party] = (),
     ) -> None:
         """Takes mail for a link. `differs` says in words on what the sender of a greeting disagrees.
 
-        `everyone` is on the roster. Who exchanges messages is among what may differ, so any of them may greet.
+        Anybody on the roster may greet: who exchanges messages with whom is among what may differ.
         """
         self._link, self._suite, self._codec, self._terms = link, suite, codec, terms
         self._peers: Collection[Party] = terms.peers(link.me)
-        self._known = {*self._peers, *everyone} - {link.me}
+        self._roster = roster
         self._wait: Wait | None = None
         self._pending: set[Party] = set()
         self._unread: dict[Place, tuple[Message, int]] = {}
@@ -188,10 +188,14 @@ class Inbox:
 
     def _elsewhere(self, address: Address) -> Mail:
         """Throws mail of another session away."""
-        if address.to != self._link.me or address.sender not in self._known:
+        if address.to != self._link.me or not self._knows(address.sender):
             return Mail(address.sender, discarded=Discard.MISDIRECTED)
         again = len(self._told[address.sender]) >= TOLD
         return Mail(address.sender, discarded=Discard.OTHER_SESSION, apart=None if again else self._untold(address))
+
+    def _knows(self, party: Party) -> bool:
+        """Says whether somebody else is one of us."""
+        return party != self._link.me and (party in self._peers or party in self._roster)
 
     def _untold(self, address: Address) -> Address | None:
         """Returns where a sender is unless it was told there already, and takes it as told."""
@@ -204,7 +208,7 @@ class Inbox:
     def _greeted(self, greeting: Greeting, data: bytes) -> Mail:
         address, link = greeting.address, self._link
         sender, reason = address.sender, None
-        if address.to != link.me or sender not in self._known:
+        if address.to != link.me or not self._knows(sender):
             reason = Discard.MISDIRECTED
         elif greeting.session != link.session:
             reason = Discard.OTHER_SESSION  # it answers what somebody else said, or we in another life

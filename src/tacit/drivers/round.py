@@ -165,7 +165,7 @@ class Round:
         self.agreement, self.suite, self.begun, self._codec = agreement, suite, begun, codec
         protocol, terms = agreement.protocol, agreement.terms
         self.link = Link(suite.me, terms.parties, agreement.session, begun.number)
-        self.inbox = Inbox(self.link, suite, codec, terms, early, agreement.difference, agreement.everyone)
+        self.inbox = Inbox(self.link, suite, codec, terms, early, agreement.difference, agreement.roster)
         self.state = begun.state
         """The last one saved."""
         self.wait: Wait | None = None

@@ -87,7 +87,7 @@ class Seat(ABC):
         agreement, before = self.agreement, self.number - self.unfinished
         if self._lobby is None:
             link, suite = Link(self.me, agreement.parties, agreement.session, before), self.suite(before, b"")
-            told = agreement.difference, agreement.everyone
+            told = agreement.difference, agreement.roster
             self._lobby = Inbox(link, suite, self.codec, agreement.terms, self.early, *told)
         mail = self._lobby.deliver(data)
         if mail.apart is not None:
