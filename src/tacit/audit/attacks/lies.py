@@ -30,7 +30,7 @@ wrong below the protocol (seals, signatures, session and addresses, which other 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import combinations, product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -176,15 +176,16 @@ class Search:
 
     def _groups(self, options: Iterable[Sequence[Client]]) -> list[list[Client]]:
         """Returns groups of clients that can be made to consent to the same, if any of them then gives shares."""
-        accepting: dict[bytes, list[Client]] = defaultdict(list)
+        accepting: dict[bytes, dict[int, list[Client]]] = defaultdict(lambda: defaultdict(list))
         for client in (each for accepted in options for each in accepted if not each.silent):
-            accepting[self.cast.statement(client)].append(client)
+            accepting[self.cast.statement(client)][client.place].append(client)
         groups = []
         for willing in accepting.values():
-            for group in (each for size in range(len(willing), 0, -1) for each in combinations(willing, size)):
-                after = [self.cast.tellable(client, group)[0] for client in group]
-                if not all(client.silent for client in after):
-                    groups.append(after)
+            for places in (each for size in range(len(willing), 0, -1) for each in combinations(willing, size)):
+                for group in product(*(willing[place] for place in places)):
+                    after = [self.cast.tellable(client, group)[0] for client in group]
+                    if not all(client.silent for client in after):
+                        groups.append(after)
         return groups
 
     def _apart(self, groups: Sequence[list[Client]], clients: Mapping[int, Client]) -> Iterator[Break]:
