@@ -14,10 +14,11 @@
 | | server | `Sum` | everyone |
 
 **Who learns what.** The server and everyone on the roster learn the sum over U5 of the weighted vectors, the sum of
-the weights, and who is in U5. The server also learns who dropped out, and when. It learns no sum of fewer users, nor two
-with an honest user in common, even if it breaks the rules together with 2·threshold − holders − 1 users, where in a
-complete graph all who may be asked are holders; in a sparse one, see `designs.circle.secure_degree`. Nobody checks that the sum it announces is the right one,
-only that all who mask together were told the same: the server is trusted to be correct, not with secrets.
+the weights, and who is in U5. The server also learns who dropped out, and when. It learns no sum of fewer users, nor
+two with an honest user in common, even if it breaks the rules together with 2·threshold − holders − 1 users, where in a
+complete graph all who may be asked are holders; in a sparse one, see `designs.circle.secure_degree`. Nobody checks that
+the sum it announces is the right one, only that all who mask together were told the same: the server is trusted to be
+correct, not with secrets.
 
 **Faults.** Users may drop out at every step. The round ends in the average over U5 as long as `threshold` holders of
 everybody's shares stay to the end; otherwise it is aborted and nothing is unmasked. Whoever missed the last sum sits a
