@@ -368,3 +368,20 @@ def test_a_node_whose_turns_cannot_be_read_is_left_out_and_named(options):
         assert set(outcome.endings[name].contributors) == set(honest)
     if options:
         assert all(outcome.endings[name].dropped["p4"] is Drop.MALFORMED for name in honest)
+
+
+def test_masks_of_drawn_positions_follow_from_everybodys_seeds(bent):
+    """A receiver that tells p1 another seed of p2 than p2 sent has p1 mask for positions that p2 does not."""
+    lied = []
+
+    def lie(message, to, *_):
+        if isinstance(message, cesar.Turn) and to == "p1" and message.selections:
+            lied.append(to)
+            return msgspec.structs.replace(message, selections={**message.selections, 2: bytes(32)})
+        return message
+
+    options = {"share": 0.7, "parties": 4, "coalition": ["p0"], "entries": 24}
+    honest = tacit.audit("cesar", **options)
+    report = tacit.audit("cesar", stand_ins={"p0": bent(cesar.CESAR, "p0", lie)}, **options)
+    assert lied
+    assert report.exposed == honest.exposed == {}

@@ -50,7 +50,7 @@ async def node(link: Link, update: Update, terms: CesarTerms, suite: Suite, stat
     del state
     at, vector = Neighbourhood(link, terms), update.vector
     mask, selection = own_entries(suite, terms, vector)
-    sending = Sending(link, suite, terms, at, vector, mask)
+    sending = Sending(link, suite, terms, at, vector, mask, selection)
     receiving = Receiving(link, suite, terms, at, len(vector))
 
     for party in at.names:

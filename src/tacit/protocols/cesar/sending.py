@@ -6,7 +6,7 @@ from collections.abc import Collection
 import numpy as np
 
 from tacit.core.errors import Drop, WireError
-from tacit.core.link import Link
+from tacit.core.link import Link, framed
 from tacit.core.suite import Party, Secret, Suite, Vector
 from tacit.protocols.cesar.terms import MASK, CesarTerms, Masked, Release, Turn
 from tacit.protocols.shapes.neighbourhood import Neighbourhood, counts, told_entries
@@ -22,8 +22,17 @@ def positions(entries: Positions) -> bytes:
 class Sending:
     """What node i has to send, and to whom it still may."""
 
-    def __init__(self, link: Link, suite: Suite, terms: CesarTerms, at: Neighbourhood, vector: Vector, mask: Mask):
-        self.link, self.suite, self.terms, self.at = link, suite, terms, at
+    def __init__(
+        self,
+        link: Link,
+        suite: Suite,
+        terms: CesarTerms,
+        at: Neighbourhood,
+        vector: Vector,
+        mask: Mask,
+        selection: bytes,
+    ) -> None:
+        self.link, self.suite, self.terms, self.at, self.selection = link, suite, terms, at, selection
         self.entries, self.own = len(vector), np.flatnonzero(mask)
         self.values = suite.ring.limited(vector, terms.settings.clip)[self.own]
         self.encoded: dict[float, Vector] = {}  # by weight, of which there is one in a regular graph
@@ -66,10 +75,12 @@ class Sending:
             self.encoded[weight] = ring.values(self.values, weight)
         w = self.encoded[weight].copy()
         members = b",".join(b"%d" % j for j in sorted(turn.selections))
+        # Positions follow from everybody's seeds, if they are drawn: ours as it is, the others' as we were told.
+        seeds = framed(*(turn.selections[j] if j != i else self.selection for j in sorted(turn.selections)))
         for j, cover in covers.items():
             # Both sides of a pair find the same entries here, because an entry has as many masks with each (Lemma 3).
             common = np.flatnonzero(cover & kept)
-            where = positions(self.own[common]) if self.terms.selective else b""
+            where = positions(self.own[common]) if self.terms.shows_data else seeds
             context = self.link.statement("cesar mask", b"%d" % k, b"%d" % attempt, members, where)
             mask = self.suite.stream(self.suite.pairwise(self.link.parties[j], MASK, context), w, len(common))
             (np.add if i < j else np.subtract).at(w, common, mask)
