@@ -8,6 +8,7 @@ drivers serve both and no protocol can tell which one it runs on.
 import hmac
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from fractions import Fraction
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 import numpy as np
@@ -19,6 +20,8 @@ Party: TypeAlias = str
 Vector: TypeAlias = NDArray[Any]
 
 SERVER: Party = "server"
+WHOLE = Fraction(1)
+"""All of a vector. Parts of vectors are fractions, for a third of a third is a ninth and not 0.11111111111111112."""
 
 
 class Parties(tuple[Party, ...]):
@@ -115,7 +118,7 @@ class Ring(ABC):
         """Returns a plain vector cut off at the clip, and counts what was cut off."""
 
     @abstractmethod
-    def values(self, vector: Vector, part: float = 1.0) -> Vector:
+    def values(self, vector: Vector, part: Fraction = WHOLE) -> Vector:
         """Returns that part (above 0, up to 1) of a vector of any length as ring elements, without a weight."""
 
     @abstractmethod
@@ -127,7 +130,7 @@ class Ring(ABC):
         """Returns ring elements of zero, to sum into: as many as an encoded vector has, or as asked."""
 
     @abstractmethod
-    def portion(self, vector: Vector, part: float) -> Vector:
+    def portion(self, vector: Vector, part: Fraction) -> Vector:
         """Returns that part of each ring element, so that the vector minus it is exactly what is left."""
 
     @abstractmethod

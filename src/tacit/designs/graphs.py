@@ -5,6 +5,8 @@ from which everybody draws the same graph for the same roster.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import msgspec
@@ -253,15 +255,16 @@ def connection_problems(graph: nx.Graph) -> list[str]:
     ]
 
 
-def metropolis_weight(degree: int, other: int) -> float:
+@lru_cache(maxsize=1024)
+def metropolis_weight(degree: int, other: int) -> Fraction:
     """Returns the Metropolis-Hastings weight of neighbours by their degrees; 1/(δ + 1) if both are δ."""
-    return 1.0 / (1 + max(degree, other))
+    return Fraction(1, 1 + max(degree, other))
 
 
 def metropolis(graph: nx.Graph) -> dict[tuple[int, int], float]:
     """Returns all Metropolis-Hastings weights: symmetric, and with each node's rest on itself doubly stochastic."""
     weights = {(i, j): metropolis_weight(len(graph[i]), len(graph[j])) for i, j in graph.edges}
-    return {edge: weight for (i, j), weight in weights.items() for edge in ((i, j), (j, i))}
+    return {edge: float(weight) for (i, j), weight in weights.items() for edge in ((i, j), (j, i))}
 
 
 def column_stochastic(graph: nx.DiGraph, self_weights: Sequence[float] | None = None) -> dict[tuple[int, int], float]:

@@ -24,6 +24,7 @@ the group.
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -183,7 +184,7 @@ async def peer(link: Link, update: Update, terms: AdmmTerms, suite: Suite, state
         partition = terms.pattern.partitions[(i - 1) % terms.pattern.gap]
         g = next(group for group in partition if k in group)
         x = (w * 2.0 - lambda_ + z * rho) * (1.0 / (2.0 + rho))
-        y = ring.values(x + lambda_ * (1.0 / rho), 1.0 / n)
+        y = ring.values(x + lambda_ * (1.0 / rho), Fraction(1, n))
         z_g = await group_sum(link, suite, terms, g, i, y)
         total = z_g + await other_sums(link, suite, partition, g, i, z_g)
         z = ring.floats(total)

@@ -27,6 +27,7 @@ vectors that they started from.
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, ClassVar, TypeAlias
 
 import msgspec
@@ -252,8 +253,8 @@ async def client(link: Link, update: Update, terms: PushSumTerms, suite: Suite, 
         x = ring.within(x + step(ring, x, update, weight_of(terms, update)))
     # Masked sums need everybody's push: if all in-neighbours of a client but one kept theirs, it would see that one's.
     pushes = state.fed or terms.settings.masked
-    p_ii = self_weight(terms, suite.entropy, len(out)) if pushes else 1.0
-    part = ring.within(ring.portion(x, (1.0 - p_ii) / max(1, len(out))))
+    p_ii = self_weight(terms, suite.entropy, len(out)) if pushes else Fraction(1)
+    part = ring.within(ring.portion(x, (1 - p_ii) / max(1, len(out))))
     sent = {party: unpacked(ring, mass) for party, mass in state.sent.items()}
     for party in out:
         sent[party] = sent.get(party, ring.zeros(len(part))) + part
@@ -304,14 +305,14 @@ def weight_of(terms: PushSumTerms, update: Update) -> float:
     return update.weight / terms.settings.max_weight if terms.settings.weighted else 1.0
 
 
-def self_weight(terms: PushSumTerms, entropy: Entropy, out: int) -> float:
+def self_weight(terms: PushSumTerms, entropy: Entropy, out: int) -> Fraction:
     """Returns p_ii: 1 with nobody to send to, random in [β, α] with `private`, else as much as each receiver gets."""
     if not out:
-        return 1.0
+        return Fraction(1)
     if not terms.settings.private:
-        return 1.0 / (out + 1)
+        return Fraction(1, out + 1)
     low, high = terms.settings.self_weight
-    return low + (high - low) * entropy.secret_factor()
+    return Fraction(low + (high - low) * entropy.secret_factor())
 
 
 def covered(link: Link, suite: Suite, graph: nx.DiGraph, party: Party, mass: Vector) -> Vector:

@@ -8,6 +8,7 @@ sum nothing shows but their sum. If the zeros do not add up to zero, masks were 
 
 from collections.abc import Mapping
 from copy import copy
+from fractions import Fraction
 from math import isfinite, nextafter
 from numbers import Real
 from typing import Any
@@ -16,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.core.errors import ConfigError, WireError
-from tacit.core.suite import Party, Ring, Update, Vector
+from tacit.core.suite import WHOLE, Party, Ring, Update, Vector
 
 BITS = (16, 32, 64)
 CHUNK = 1 << 16  # entries encoded at a time: their scratch of 512 KiB stays in cache through all passes over it
@@ -130,10 +131,10 @@ class FixedPoint(Ring):
         self.clipped, self.largest = self.clipped + beyond, max(self.largest, float(magnitudes.max()))
         return np.clip(vector, -clip, clip)
 
-    def values(self, vector: Vector, part: float = 1.0) -> Vector:
+    def values(self, vector: Vector, part: Fraction = WHOLE) -> Vector:
         """Returns that part (above 0, up to 1) of a vector of any length as ring elements, without a weight."""
         encoded = np.empty(len(vector), self.dtype)
-        self._fill(encoded, vector, part)
+        self._fill(encoded, vector, float(part))
         return encoded
 
     def floats(self, total: Vector) -> NDArray[np.float64]:
@@ -167,10 +168,10 @@ class FixedPoint(Ring):
         """Returns ring elements of zero, to sum into: as many as an encoded vector has, or as asked."""
         return np.zeros(self.length if length is None else length, self.dtype)
 
-    def portion(self, vector: Vector, part: float) -> Vector:
+    def portion(self, vector: Vector, part: Fraction) -> Vector:
         """Returns that part of each ring element, rounded towards zero; the vector minus it is exactly what is left."""
         # Of y > 0, k parts of (1 − p)/k take k·⌊y (1 − p)/k⌋ ≤ y (1 − p) < y, so that something positive is left.
-        return np.trunc(vector.view(self._signed) * part).astype(self._signed).view(self.dtype)
+        return np.trunc(vector.view(self._signed) * float(part)).astype(self._signed).view(self.dtype)
 
     def mean(self, total: Vector) -> NDArray[np.float64]:
         """Returns the weighted average that a sum of encoded vectors stands for; WireError if it cannot be a sum."""

@@ -6,6 +6,7 @@ indexes it exactly as it does a vector of numbers.
 
 from collections.abc import Mapping
 from fractions import Fraction
+from numbers import Real
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -56,12 +57,17 @@ class Form:
     def __add__(self, other: Any) -> "Form":
         if isinstance(other, Form):
             return self._plus(other, 1)
-        return self if isinstance(other, int | float) and other == 0 else NotImplemented
+        return self._plus(Form({ONE: _exact(other)}), 1) if isinstance(other, Real) else NotImplemented
 
     __radd__ = __add__
 
     def __sub__(self, other: Any) -> "Form":
-        return self._plus(other, -1) if isinstance(other, Form) else NotImplemented
+        if isinstance(other, Form):
+            return self._plus(other, -1)
+        return self._plus(Form({ONE: _exact(other)}), -1) if isinstance(other, Real) else NotImplemented
+
+    def __rsub__(self, other: Any) -> "Form":
+        return -self + other
 
     def __neg__(self) -> "Form":
         return self * -1

@@ -2,12 +2,13 @@
 
 import hashlib
 from collections.abc import Callable, Hashable
+from fractions import Fraction
 
 import numpy as np
 
 from tacit.audit.symbolic.forms import ONE, Form, Unknown, unknowns
 from tacit.core.errors import ConfigError, WireError
-from tacit.core.suite import Ring, Update, Vector
+from tacit.core.suite import WHOLE, Ring, Update, Vector
 
 SIZE = 8  # bytes an entry
 
@@ -82,11 +83,11 @@ class SymbolicRing(Ring):
         del clip
         return vector
 
-    def values(self, vector: Vector, part: float = 1.0) -> Vector:
+    def values(self, vector: Vector, part: Fraction = WHOLE) -> Vector:
         """Returns that part of a symbolic vector. Numbers in it are public: so many times the constant `ONE`."""
         forms = np.empty(len(vector), dtype=object)
         forms[:] = [entry if isinstance(entry, Form) else Form({ONE: 1}) * entry for entry in vector]
-        return forms * part if part != 1.0 else forms
+        return forms * part if part != WHOLE else forms
 
     def floats(self, total: Vector) -> Vector:
         """Returns the sum itself."""
@@ -98,7 +99,7 @@ class SymbolicRing(Ring):
         vector[:] = [Form() for _ in vector]
         return vector
 
-    def portion(self, vector: Vector, part: float) -> Vector:
+    def portion(self, vector: Vector, part: Fraction) -> Vector:
         """Returns that part of each form."""
         return vector * part
 

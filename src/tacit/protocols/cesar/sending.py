@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Collection
+from fractions import Fraction
 
 import numpy as np
 
@@ -35,7 +36,7 @@ class Sending:
         self.link, self.suite, self.terms, self.at, self.selection = link, suite, terms, at, selection
         self.entries, self.own = len(vector), np.flatnonzero(mask)
         self.values = suite.ring.limited(vector, terms.settings.clip)[self.own]
-        self.encoded: dict[float, Vector] = {}  # by weight, of which there is one in a regular graph
+        self.encoded: dict[Fraction, Vector] = {}  # by weight, of which there is one in a regular graph
         self.receivers = list(at.view)
         # All of them at once, so that none depends on the order in which turns come.
         self.seeds = {(k, attempt): suite.seed() for k in at.view for attempt in terms.steps(Masked)}

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import lru_cache
 from typing import Any, ClassVar
 
@@ -90,7 +91,7 @@ class GraphTerms(Terms):
         """Returns View(i), the neighbours of a node, ascending."""
         return sorted(self.graph[i])
 
-    def weight(self, i: int, k: int) -> float:
+    def weight(self, i: int, k: int) -> Fraction:
         """Returns the weight p_ik = p_ki of two neighbours, by Metropolis and Hastings."""
         return graphs.metropolis_weight(self.degrees[i], self.degrees[k])
 
@@ -103,7 +104,7 @@ class Neighbourhood:
         self.view = terms.view(self.me)
         self.names: tuple[Party, ...] = link.parties.named(self.view)
 
-    def weight(self, k: int) -> float:
+    def weight(self, k: int) -> Fraction:
         """Returns the weight of a neighbour."""
         return self._terms.weight(self.me, k)
 
@@ -169,11 +170,11 @@ def add_at(total: Vector, mask: Mask, part: Vector) -> None:
 def mixed(at: Neighbourhood, own: Vector, heard: Vector, shared: Mapping[int, Mask]) -> Vector:
     """Returns own + Σ p_k (v_k − own), from Σ p_k v_k and, for each k that was heard, the entries that it shared."""
     kept = np.ones(len(own))
-    alike: dict[float, list[Mask]] = {}
+    alike: dict[Fraction, list[Mask]] = {}
     for k, mask in shared.items():
         alike.setdefault(at.weight(k), []).append(mask)
     for weight, masks in sorted(alike.items()):
-        kept -= weight * counts(masks)
+        kept -= float(weight) * counts(masks)
     kept = kept * own  # not in place, for symbols have another type
     kept += heard
     return kept
