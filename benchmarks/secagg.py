@@ -29,8 +29,9 @@ from tacit.designs import secure_degree
 from tacit.drivers import simulator
 from tacit.drivers.faults import dropouts
 from tacit.drivers.outcome import Outcome
+from tacit.drivers.played import Arrival, Played
 from tacit.drivers.seat import RealSeat
-from tacit.drivers.simulator import Arrival, Played, Simulation
+from tacit.drivers.simulator import Simulation
 from tacit.vectors.fixedpoint import FixedPoint
 
 DROPOUTS, CORRUPTED = 0.1, 0.05

@@ -7,7 +7,7 @@ import pytest
 import tacit
 from tacit.audit import preflight
 from tacit.designs import graphs
-from tacit.drivers import simulator
+from tacit.drivers.played import Played
 
 
 def vectors(count):
@@ -17,13 +17,13 @@ def vectors(count):
 @pytest.fixture
 def silence(monkeypatch):
     """Makes sure that no real message is sent: rounds on numbers fail at once."""
-    honest = simulator.Played._send
+    honest = Played._send
 
     def send(self, party, post):
         assert self.transcript is not None, "sent before it was refused"
         honest(self, party, post)
 
-    monkeypatch.setattr(simulator.Played, "_send", send)
+    monkeypatch.setattr(Played, "_send", send)
 
 
 @pytest.mark.usefixtures("silence")

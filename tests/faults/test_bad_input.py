@@ -13,7 +13,8 @@ from tacit.core.errors import ConfigError
 from tacit.core.suite import Update
 from tacit.designs import Batches, Partition, Random
 from tacit.drivers.faults import Fault
-from tacit.drivers.simulator import Played, Simulation
+from tacit.drivers.played import Played
+from tacit.drivers.simulator import Simulation
 from tacit.protocols import REGISTRY
 
 NAN, INF = float("nan"), float("inf")

@@ -18,8 +18,8 @@ from tacit.core.errors import TacitError
 from tacit.core.suite import SERVER
 from tacit.crypto.sealing import Sealing
 from tacit.drivers.faults import PHASE, Fault
+from tacit.drivers.played import Played
 from tacit.drivers.round import Saved
-from tacit.drivers.simulator import Played
 from tacit.protocols import REGISTRY
 
 every_case = pytest.mark.parametrize("title", CASES)

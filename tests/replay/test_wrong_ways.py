@@ -15,8 +15,8 @@ from tacit.core.errors import ConfigError, JournalError
 from tacit.core.suite import Update
 from tacit.drivers.faults import Fault
 from tacit.drivers.journal import Beginning, Journal
+from tacit.drivers.played import Played
 from tacit.drivers.round import Begun, Post
-from tacit.drivers.simulator import Played
 
 DISTURBED = ("secagg", "pushsum-masked", "cesar-random", "admm-all-to-all", "gossip-topk", "fedavg")
 

@@ -185,7 +185,7 @@ sys.exit("torch" in sys.modules)
 
 
 def test_torch_modules_state_dicts_and_tensors():
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason="there are no tensors to flatten without torch")
     torch.manual_seed(0)
     module = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2))
     layout = Layout.of(module)
@@ -206,7 +206,7 @@ def test_torch_modules_state_dicts_and_tensors():
 
 
 def test_torch_types_that_numpy_lacks_come_back():
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason="there are no tensors to flatten without torch")
     model = [torch.tensor([1.5, -2.0], dtype=torch.bfloat16), torch.tensor(3, dtype=torch.int16), np.ones(1)]
     layout = Layout.of(model)
     assert layout.flatten(model).tolist() == [1.5, -2.0, 3.0, 1.0]
@@ -219,7 +219,7 @@ def test_torch_types_that_numpy_lacks_come_back():
 
 
 def test_bad_tensors_are_named():
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason="there are no tensors to flatten without torch")
     model = {
         "mask": torch.tensor([True]),
         "sparse": torch.eye(2).to_sparse(),

@@ -98,7 +98,7 @@ def test_theorem_1_claims_1_and_gives_about_the_root_of_m_times_that(m, epsilon)
 
 @pytest.mark.parametrize("m", [1, 10, 100])
 def test_the_tight_accountant_agrees_with_the_closed_form_and_is_below_the_others(m):
-    pytest.importorskip("dp_accounting")
+    pytest.importorskip("dp_accounting", reason="the tight accountants are those of dp-accounting")
     sigma = paper_sigma(1.0, DELTA, users=m, **WORK)
     zcdp, rdp, pld = (
         accounted_epsilon(sigma, DELTA, honest=m, accountant=name, **WORK) for name in ("zcdp", "rdp", "pld")
@@ -113,7 +113,7 @@ def test_the_tight_accountant_agrees_with_the_closed_form_and_is_below_the_other
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 8.0])
 def test_calibration_is_the_inverse_of_accounting(accountant, epsilon):
     if accountant != "zcdp":
-        pytest.importorskip("dp_accounting")
+        pytest.importorskip("dp_accounting", reason="the tight accountants are those of dp-accounting")
     rest = {"honest": 6, "lipschitz": 2.0, "accountant": accountant, **WORK}
     sigma = user_sigma(epsilon, DELTA, **rest)
     assert accounted_epsilon(sigma, DELTA, **rest) == pytest.approx(epsilon, rel=1e-5)
@@ -145,7 +145,7 @@ def test_every_impossible_setting_is_named():
 
 
 def test_an_unknown_accountant_is_refused():
-    pytest.importorskip("dp_accounting")
+    pytest.importorskip("dp_accounting", reason="the tight accountants are those of dp-accounting")
     with pytest.raises(ConfigError, match="zcdp, rdp or pld"):
         accounted_epsilon(1.0, DELTA, honest=1, accountant="moments", **WORK)
 

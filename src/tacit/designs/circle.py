@@ -90,8 +90,9 @@ def secure_degree(
         the holders cannot be split over two different sets (each set takes t answers, and only corrupted holders answer
         for both, so that would take 2t ≤ holders + corrupted), and each run of k/2 places has at most half as many; and
         of two different sets of one U2, one has so few honest users behind it that of nobody's holders as many as it
-        takes with the corrupted ones to reach t look at none but good signatures for it (users with different U2 have
-        no key in common, and each must have two thirds of all in its sum);
+        takes with the corrupted ones to reach t look at none but good signatures for it (as for users with different
+        U2, each lists two thirds of all in its U3, and its neighbours in it must have sealed shares for the same U2,
+        which is what stops two stories);
     (b) except with probability 2^-failure_bits, t holders of each secret survive, and more members of each run survive
         than may be corrupted in it, so that `Circle.weakest` of the survivors is above t − k/2 − 1.
 

@@ -8,7 +8,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
-pytest.importorskip("torch")
+pytest.importorskip("torch", reason="the onlooker's classifier is a torch network")
 
 import torch
 
@@ -143,7 +143,7 @@ def test_cbgd_hears_what_deployed_gossip_sends():
             for address, message in transcript.opened(party):
                 i, k = PARTIES.index(address.sender), PARTIES.index(address.to)
                 weight = graphs.metropolis_weight(graph.degree(i), graph.degree(k))
-                broadcast = ring.floats(ring.unpack(message.vector, D)) / weight
+                broadcast = ring.floats(ring.unpack(message.vector, D)) / float(weight)
                 np.testing.assert_allclose(broadcast, expected[i, :, t], atol=1e-12)
                 heard += 1
     assert heard == 2 * 2 * 8 * ROUNDS  # both ways, and opened by either end
@@ -169,7 +169,7 @@ def test_push_sum_hears_what_deployed_push_sum_sends(private, monkeypatch):
                     before[link] = total
     y = np.array([starts[party] for party in PARTIES])
     assert len(set(y)) == (N if private else 1)
-    p = np.array(kept).reshape(ROUNDS, 1, N)
+    p = np.array(kept, dtype=np.float64).reshape(ROUNDS, 1, N)
     expected = series.push_sum(LOSSES, LINKS, STARTS[np.newaxis], y[np.newaxis], p)[0]
     np.testing.assert_allclose(carried, expected, atol=1e-10)
 

@@ -36,7 +36,6 @@ RESAMPLES = 20
 async def server(link: Link, terms: SecAggTerms, suite: Suite, state: StarState) -> Average:
     """The server."""
     accord, least, parties, bitmap = Accord(link, suite, terms), terms.least, link.parties, terms.sets.bitmap
-
     link.cure, state = terms.cure, accord.remembered(state)
 
     # AdvertiseKeys
