@@ -6,8 +6,10 @@ import pytest
 
 import tacit
 from tacit.audit import preflight
-from tacit.designs import graphs
+from tacit.designs import Random, graphs
+from tacit.drivers.agreement import terms_for
 from tacit.drivers.played import Played
+from tacit.protocols import find
 
 
 def vectors(count):
@@ -77,15 +79,24 @@ def test_the_adversary_can_be_told_to_be_several():
 
 
 def test_what_would_leak_only_if_models_stood_still_is_a_warning():
-    out = tacit.aggregate(vectors(9), "cesar", share=0.5)
+    out = tacit.aggregate([np.arange(64.0) % (i + 2) for i in range(9)], "cesar", share=0.5, clip=64)
     assert any("stood still" in warning for warning in out.warnings)
 
 
-def test_many_parties_are_not_audited_and_that_is_said():
-    out = tacit.aggregate(vectors(preflight.MOST_PARTIES + 1), "secagg", clip=64)
-    assert any("tacit audit" in warning for warning in out.warnings)
-    out = tacit.aggregate(vectors(14), "secagg", adversary=2)
-    assert any("tacit audit" in warning for warning in out.warnings)
+def test_what_takes_too_long_is_not_audited_and_that_is_said():
+    out = tacit.aggregate(vectors(30), "cesar", clip=64)
+    assert any("not audited" in warning and "tacit audit" in warning for warning in out.warnings)
+    assert any("private neighbours" in warning for warning in out.warnings), "what is known without is cited"
+
+
+def test_single_parties_and_the_server_are_looked_at_whatever_the_adversary():
+    """Several coalitions are more than there is time for; each party alone, and the server, are not."""
+    secagg = find("secagg")
+    terms = terms_for(secagg, tuple(f"p{i}" for i in range(40)), {"participation": Random(30)})
+    notes = preflight.preflight(secagg, terms, adversary=3, rounds=1)
+    assert any("of 10,660 coalitions of 3, 64 were looked at" in note for note in notes)
+    with pytest.raises(tacit.LeakRefused):
+        tacit.aggregate(vectors(12), "pushsum", adversary=2)
 
 
 def test_secret_factors_are_said_not_to_be_audited():
@@ -96,8 +107,8 @@ def test_secret_factors_are_said_not_to_be_audited():
 def test_an_audit_is_done_once_for_the_same_settings(monkeypatch):
     preflight._found.clear()
     times = []
-    honest = preflight.exposure
-    monkeypatch.setattr(preflight, "exposure", lambda *question: times.append(question) or honest(*question))
+    honest = preflight._look
+    monkeypatch.setattr(preflight, "_look", lambda *question: times.append(question) or honest(*question))
     for graph in (nx.cycle_graph(5), nx.cycle_graph(5), nx.complete_graph(5)):
         tacit.aggregate(vectors(5), "cesar", graph=graph)
     assert len(times) == 2, "one question for each of the two graphs"

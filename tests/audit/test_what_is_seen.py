@@ -74,7 +74,7 @@ def test_sparsification_exposes_some_entries_and_the_recipe_recovers_exactly_tho
         assert all(0 < fraction < 1 for fraction in report.fractions.values())
         assert max(report.errors.values()) < 1e-9
         for victim, recipe in report.exposed.items():
-            assert len(recipe.parts) == round(report.fractions[victim] * 24)
+            assert len(recipe.pieces) == round(report.fractions[victim] * 24)
     whole = tacit.audit("cesar", coalition_size=2, share=1.0, **question)
     assert not any(report.exposed for report in whole)
 
@@ -103,7 +103,7 @@ def test_the_entries_that_topk_selects_are_those_of_the_vectors_given():
     vectors = [np.eye(8)[i] * 5 + 0.01 for i in range(5)]
     report = tacit.audit("gossip", parties=5, coalition=["p0"], share=1 / 8, sparsifier="topk", vectors=vectors)
     assert report.entries == 8
-    assert {victim: list(recipe.parts) for victim, recipe in report.exposed.items()} == {
+    assert {victim: list(recipe.pieces) for victim, recipe in report.exposed.items()} == {
         f"p{i}": [i] for i in range(1, 5)
     }
 

@@ -157,7 +157,13 @@ def test_symbolic_entropy_makes_fresh_unknowns_of_secret_vectors():
     for other in (SymbolicEntropy("p1", 1, b"seed"), SymbolicEntropy("p0", 2, b"seed")):
         assert not set(unknowns) & {unknown for form in other.secret_vector("noise", 3) for unknown in form.terms}
     again = SymbolicEntropy("p0", 1, b"seed").secret_vector("noise", 3)
-    assert list(again) == list(one), "a round that is said again draws the same"
+    assert [form.terms for form in again] == [form.terms for form in one], "a round that is said again draws the same"
+
+
+@pytest.mark.parametrize("name", ["input", "plain", "mask", "ratio"])
+def test_what_is_drawn_is_never_taken_for_what_is_brought_or_for_a_mask(name):
+    for form in SymbolicEntropy("p0", 1, b"seed").secret_vector(name, 2):
+        assert [unknown[0] for unknown in form.terms] == [f"drawn {name}"]
 
 
 def test_symbolic_draws_leave_the_stream_where_real_ones_of_any_length_do():

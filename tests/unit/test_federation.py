@@ -170,6 +170,7 @@ def everything_raised():
         errors.NotEnough("Sum", 1, 2, {"a": Drop.SILENT, "b": Drop.BEHIND}, {"a": "why"}),
         errors.LeakRefused("a", {"b": 1}),
         errors.NotLinear("a"),
+        errors.NotAuditable("a"),
         errors.JournalError("a"),
         errors.TransportError("a"),
         errors.MissingExtra("torch", "torch"),

@@ -1,12 +1,14 @@
 import sys
 import tracemalloc
 from collections import Counter
+from fractions import Fraction
 
 import numpy as np
 import pytest
 
-from tacit.audit.symbolic.forms import Form, unknowns
+from tacit.audit.symbolic.forms import unknowns
 from tacit.audit.symbolic.ring import FormTable, SymbolicRing
+from tacit.audit.symbolic.simulation import brought
 from tacit.core.errors import ConfigError, WireError
 from tacit.core.suite import Ring, Update
 from tacit.vectors.fixedpoint import BITS, CHUNK, FixedPoint
@@ -352,23 +354,65 @@ def test_nan_and_infinity_are_refused_and_counted(dtype, bad, found):
 def test_symbolic_vectors_add_up_and_travel():
     table = FormTable()
     ring: Ring = SymbolicRing(2, table, "p0")
-    ours = ring.encode(Update(unknowns("input", "p0", 2), Form({("weight", "p0"): 1})))
-    theirs = ring.encode(Update(unknowns("input", "p1", 2)))
+    ours = ring.encode(brought("p0", 2))
+    theirs = ring.encode(Update(unknowns("plain", "p1", 2), 3.0))
     total = ring.zeros()
     total += ring.unpack(ring.pack(ours))
     total += ring.unpack(memoryview(ring.pack(theirs)))
-    assert total[0] == Form({("input", "p0", 0): 1, ("input", "p1", 0): 1})
-    assert total[2] == Form({("weight", "p0"): 1, ("one",): 1})
-    assert ring.mean(total).tolist() == total[:2].tolist()
-    assert len(total) == ring.length == 3
+    assert total[0].terms == {("input", "p0", 0): 1, ("plain", "p1", 0): 3}
+    assert total[2].terms == {("input", "p0", 2): 1, ("one",): 3}
+    assert total[3].terms == {}
+    assert len(total) == ring.length == 4
+
+
+def test_a_symbolic_mean_is_a_quotient_or_unknown():
+    table = FormTable()
+    ring = SymbolicRing(1, table, "p0")
+    known = ring.encode(Update(unknowns("plain", "p0", 1), 2.0)) + ring.encode(Update(unknowns("plain", "p1", 1), 3.0))
+    assert ring.mean(known)[0].terms == {("plain", "p0", 0): Fraction(2, 5), ("plain", "p1", 0): Fraction(3, 5)}
+    (mean,) = ring.mean(known + ring.encode(brought("p2", 1)))
+    (unknown,) = mean.terms
+    assert unknown[0] == "ratio"
+
+
+def test_symbolic_vectors_have_weights_of_their_own():
+    table = FormTable()
+    ring = SymbolicRing(2, table, "p0")
+    ours, theirs = brought("p0", 2), brought("p1", 2)
+    weighted = ring.weighted(ours.vector, ours.weight / 4)
+    assert [form.terms for form in weighted] == [{("input", "p0", 0): 1}, {("input", "p0", 1): 1}]
+    assert ring.weighted(np.array([2.0, 0.0]), ours.weight)[0].terms == {("input", "p0", 2): 2}
+    for vector, weight in (
+        (theirs.vector, ours.weight),
+        (weighted, ours.weight),
+        (ours.vector, ours.vector[0]),
+        (ours.vector, ours.weight + theirs.weight),
+        (unknowns("noise", "p0", 2), ours.weight),
+    ):
+        with pytest.raises(TypeError, match="multiply"):
+            ring.weighted(vector, weight)
+
+
+def test_vectors_that_were_never_weighted_are_shown_as_inputs():
+    table = FormTable()
+    ring = SymbolicRing(1, table, "p0")
+    plain = ring.pack(brought("p0", 1).vector)
+    assert table.shown(plain)[0].terms == {("input", "p0", 0): 1}
+    assert table.meaning(plain)[0].terms == {("plain", "p0", 0): 1}
+    weighted = ring.pack(ring.encode(brought("p0", 1)))
+    assert table.shown(weighted)[0].terms == {("input", "p0", 0): 1}
+    assert table.shown(plain)[0].terms == {("plain", "p0", 0): 1}, "it is no longer what it was taken for"
+    assert table.shown(b"") is None
 
 
 def test_symbolic_bytes_are_fresh_opaque_and_repeatable():
     ring, again = SymbolicRing(2, FormTable(), "p0"), SymbolicRing(2, FormTable(), "p0")
     first, second = ring.pack(ring.zeros()), ring.pack(ring.zeros())
-    assert len(first) == len(second) == 24
+    assert len(first) == len(second) == 32
     assert first != second
     assert [first, second] == [again.pack(again.zeros()), again.pack(again.zeros())]
+    with pytest.raises(TypeError, match="pack"):
+        ring.pack(np.array([ring.zeros(), ring.zeros()]))
 
 
 def test_a_round_that_is_said_again_packs_the_same_bytes_or_is_found_out():
@@ -391,11 +435,11 @@ def test_bytes_of_zeros_mean_nothing():
 def test_the_table_keeps_a_vector_as_it_was_when_packed():
     table = FormTable()
     ring = SymbolicRing(1, table, "p0")
-    vector = ring.encode(Update(unknowns("input", "p0", 1)))
-    before, data = vector.copy(), ring.pack(vector)
+    vector = ring.encode(brought("p0", 1))
+    before, data = [form.terms for form in vector], ring.pack(vector)
     vector += vector
     meaning = table.meaning(memoryview(data))
-    assert meaning.tolist() == before.tolist()
+    assert [form.terms for form in meaning] == before
     assert not meaning.flags.writeable
     assert table.meaning(b"something else") is None
 
@@ -404,8 +448,8 @@ def test_symbolic_bytes_that_were_never_packed_are_refused():
     table = FormTable()
     ring, longer = SymbolicRing(2, table, "p0"), SymbolicRing(3, table, "p1")
     with pytest.raises(WireError, match="never packed"):
-        ring.unpack(bytes(24))
-    with pytest.raises(WireError, match="24 bytes, not 32"):
+        ring.unpack(bytes(32))
+    with pytest.raises(WireError, match="32 bytes, not 40"):
         ring.unpack(longer.pack(longer.zeros()))
     with pytest.raises(ConfigError):
-        ring.encode(Update(unknowns("input", "p0", 3)))
+        ring.encode(brought("p0", 3))

@@ -40,6 +40,6 @@ def aggregate(
     options.setdefault("weighted", len({weight for weight in shares.values() if isinstance(weight, Real)}) > 1)
     found = model_problems(models)
     found += weight_problems(models, shares, options["max_weight"])
-    checked = Checked.of(protocol, tuple(models), faults, adversary, options, found)
+    checked = Checked.of(protocol, tuple(models), faults, adversary, options, found, models)
     layout = Layout.of(next(iter(models.values())))
     return checked.average(checked.simulation(layout, seed, record), layout, models, shares, 2)

@@ -34,6 +34,7 @@ class Checked:
     protocol: Protocol
     terms: Terms
     faults: tuple[Fault, ...]
+    adversary: int
     notes: tuple[str, ...]
 
     @classmethod
@@ -45,8 +46,12 @@ class Checked:
         adversary: int,
         options: Mapping[str, Any],
         found: Sequence[str] = (),
+        models: Mapping[Party, Any] | None = None,
     ) -> "Checked":
-        """Binds and audits settings; raises ConfigError with every problem, those found before included."""
+        """Binds and audits settings; raises ConfigError with every problem, those found before included.
+
+        The models matter only where entries are selected by their size.
+        """
         problems = list(found)
         if not isinstance(adversary, int | np.integer) or not 1 <= adversary < max(len(parties), 2):
             most = len(parties) - 1
@@ -64,7 +69,12 @@ class Checked:
             # What the settings themselves refuse has not been audited yet.
             leaking = terms_for(entry, parties, {**plain, "allow_leaks": True})
             raise LeakRefused(str(refused), evidence(entry, leaking)) from None
-        return cls(entry, terms, planned, preflight(entry, terms, adversary=adversary, rounds=1))
+        vectors = None
+        if models is not None and terms.selective:
+            layout = Layout.of(next(iter(models.values())))
+            vectors = {party: layout.flatten(model) for party, model in models.items()}
+        notes = preflight(entry, terms, adversary=adversary, rounds=1, vectors=vectors)
+        return cls(entry, terms, planned, adversary, notes)
 
     def simulation(self, layout: Layout, seed: int | None, record: bool) -> Simulation:
         """Returns a simulation for models of a layout."""
@@ -80,8 +90,25 @@ class Checked:
         outcome.average = {party: layout.restore(vector) for party, vector in outcome.average.items()}
         for note in outcome.warnings[: len(outcome.clipped)]:
             warnings.warn(note, ClippedWarning, stacklevel=up + 1)
-        outcome.warnings = (*self.notes, *outcome.warnings)
+        outcome.warnings = (*self.notes, *self._few(outcome), *outcome.warnings)
         return outcome
+
+    def _few(self, outcome: Outcome) -> list[str]:
+        """Returns a warning if so few were averaged that those who collude could take themselves off."""
+        if self.protocol.leaks_by_design:
+            return []
+        sets = {ending.contributors for ending in outcome.endings.values() if ending.average is not None}
+        few = min((each for each in sets if len(each) > 1), key=len, default=())
+        if not few or len(few) > self.adversary + 1:
+            return []
+        return [
+            f"an average was of {' and '.join(few)} alone, so that {_any(len(few) - 1)} of them can work out the rest "
+            f"of it; average among more (see tacit plan)"
+        ]
+
+
+def _any(count: int) -> str:
+    return "each" if count == 1 else f"any {count}"
 
 
 class Federation:

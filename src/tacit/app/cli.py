@@ -181,8 +181,19 @@ def audit(
     coalition_size: Annotated[int | None, Choice(help="Audit every coalition of that many parties instead.")] = None,
     rounds: Annotated[int, Choice(help="How many rounds they watch; 1 unless set.")] = 1,
     drift: Annotated[
-        str, Choice(help="static: the same vectors every round, the worst case; free: new ones. static unless set.")
+        str,
+        Choice(
+            help="static: the same vectors every round, the worst case; free: new ones; or by how much an entry "
+            "changes a round. static unless set."
+        ),
     ] = "static",
+    dropout: Annotated[float, Choice(help="The chance with which a party is lost to a round; 0 unless set.")] = 0.0,
+    noise: Annotated[
+        float, Choice(help="The standard deviation of the noise that everybody adds to an entry; 0 unless set.")
+    ] = 0.0,
+    prior: Annotated[
+        float | None, Choice(help="The standard deviation of an entry; that of any number up to the clip unless set.")
+    ] = None,
     entries: Annotated[
         int | None, Choice(help="How many positions to look at, if they fare differently; 16 then unless set.")
     ] = None,
@@ -205,10 +216,21 @@ def audit(
     else:
         every = [tuple(coalition)] if coalition is not None else list(coalitions(find(protocol), names, 1))
     settings = settings_from(options or [])
-    scope = Scope.of(protocol, names, settings, rounds=rounds, drift=drift, entries=entries, sealed=not open_links)
+    scope = Scope.of(
+        protocol,
+        names,
+        settings,
+        rounds=rounds,
+        drift=float(drift) if drift.replace(".", "", 1).isdigit() else drift,
+        dropout=dropout,
+        noise=noise,
+        prior=prior,
+        entries=entries,
+        sealed=not open_links,
+    )
     with progress_bar(MofNCompleteColumn()) as bar:
         job = bar.add_task("running on unknowns", total=len(every))
-        auditor = Auditor(scope)
+        auditor = Auditor(scope, guard=True)
         reports = []
         for members in every:
             bar.update(job, description=", ".join(members))
@@ -257,6 +279,7 @@ def plan(
     parties: Annotated[int, typer.Argument(help="How many want to average.")],
     coalition_size: Annotated[int, Choice(help="How many of them, or with the server, may collude; 1 unless set.")] = 1,
     rounds: Annotated[int, Choice(help="How often they average; 10 unless set.")] = 10,
+    dropout: Annotated[float, Choice(help="The chance with which a party is lost to a round; 0.05 unless set.")] = 0.05,
     entries: Annotated[int, Choice(help="How long their vectors are; 100000 unless set.")] = 100_000,
     epsilon: Annotated[float, Choice(help="ε of differential privacy, if noise is to be added; 1 unless set.")] = 1.0,
     delta: Annotated[float, Choice(help="and δ; 0.00001 unless set.")] = 1e-5,
@@ -273,6 +296,7 @@ def plan(
             parties,
             coalition_size=coalition_size,
             rounds=rounds,
+            dropout=dropout,
             entries=entries,
             epsilon=epsilon,
             delta=delta,
@@ -281,7 +305,7 @@ def plan(
     if picture is not None:
         pictures.costs(found, picture)
     if as_json:
-        typer.echo(as_text(found))
+        typer.echo(as_text(tables.planned(found)))
     else:
         tables.show(tables.plan(found))
 

@@ -46,25 +46,26 @@ def exposure(reports: Sequence[Report], path: str) -> None:
     else:
         axes.set_ylabel(f"{len(reports)} coalitions")
     first = reports[0]
-    rounds = "1 round" if first.rounds == 1 else f"{first.rounds} rounds"
     legend = "red: exposed (pale: some entries), green: not, grey: in the coalition itself"
-    axes.set_title(
-        f"{first.protocol}, {rounds}, {first.drift} models: who is exposed to whom\n{legend}", fontsize=9, loc="left"
-    )
+    axes.set_title(f"{first.protocol}: who is exposed to whom\n{first.looked_at}\n{legend}", fontsize=9, loc="left")
     _save(figure, path)
 
 
 def costs(plan: Plan, path: str) -> None:
     """Draws what proposals cost, and what the audit says of them."""
     proposals = plan.proposals[::-1]
-    colours = {"holds": SAFE, "holds if models change": WARNING}
+    colours = {"holds": SAFE, "holds if models change": WARNING, "nothing found": WARNING}
     figure, axes = _figure(8.5, 1.4 + 0.4 * len(proposals))
     places = range(len(proposals))
     values = [proposal.bytes_per_party / 1e6 for proposal in proposals]
-    axes.barh(places, values, color=[colours.get(proposal.verdict, LEAK) for proposal in proposals])
+    axes.barh(
+        places,
+        values,
+        color=[colours.get(proposal.verdict, WARNING if proposal.fine else LEAK) for proposal in proposals],
+    )
     axes.set_yticks(places, [f"{proposal.protocol}: {proposal.why}" for proposal in proposals], fontsize=8)
     for place, proposal, value in zip(places, proposals, values, strict=True):
-        axes.text(value, place, f" {value:.3g} MB, {proposal.verdict}", va="center", fontsize=8)
+        axes.text(value, place, f" {value:.3g} MB, {proposal.told}", va="center", fontsize=8)
     axes.set_xscale("log")
     axes.set_xlim(right=max(values) * 30)
     axes.set_xlabel("megabytes that a party sends and receives in a round")

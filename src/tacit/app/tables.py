@@ -91,11 +91,25 @@ def audited(report: Report) -> dict[str, Any]:
         "coalition": report.coalition,
         "rounds": report.rounds,
         "drift": report.drift,
+        "dropout": report.dropout,
+        "looked_at": report.looked_at,
         "entries": report.entries,
         "exposed": {
-            victim: {"error": report.errors.get(victim), "fraction": report.fractions[victim]}
-            for victim in report.exposed
+            victim: {
+                "error": report.errors.get(victim),
+                "fraction": report.fractions[victim],
+                "recipe": [
+                    {"factor": str(factor), "of": [{"times": times, "what": what} for times, what in parts]}
+                    for factor, parts in recipe.steps()
+                ],
+            }
+            for victim, recipe in report.exposed.items()
         },
+        "nearly": report.nearly,
+        "bits": report.bits,
+        "most_bits": report.most_bits,
+        "at_worst": report.at_worst,
+        "fewest": report.fewest,
         "safe_rounds": report.safe_rounds,
         "smallest_group": report.smallest_group,
         "heard": [
@@ -109,22 +123,56 @@ def audited(report: Report) -> dict[str, Any]:
 def audit(reports: list[Report]) -> RenderableType:
     """Returns who can learn whose vector, one coalition a row."""
     table = _table("coalition", "learns the vectors of")
-    for heading in ("first in\nround", "smallest\ngroup", "recipe off\nby at most"):
+    for heading in ("first in\nround", "smallest\ngroup", "bits of\nan entry", "recipe off\nby at most"):
         table.add_column(heading, justify="right")
     for report in reports:
+        exposed = report.exposed or report.nearly
         table.add_row(
             ", ".join(report.coalition),
-            ", ".join(_victim(report, victim) for victim in report.parties if victim in report.exposed) or "nobody",
-            str(report.safe_rounds + 1) if report.exposed else "",
+            ", ".join(_victim(report, victim) for victim in report.parties if _is_known(report, victim)) or "nobody",
+            str(report.safe_rounds + 1) if exposed else "",
             str(report.smallest_group),
+            f"{max(report.bits.values()):.1f}" if report.bits else "",
             f"{max(report.errors.values()):.0e}" if report.errors else "",
         )
     first = reports[0]
-    rounds = "1 round" if first.rounds == 1 else f"{first.rounds} rounds"
-    looked = f", {first.entries} positions" if first.entries > 1 else ""
-    title = Text(f"{first.protocol}, {len(first.parties)} parties, {rounds}, {first.drift} vectors{looked}\n")
+    title = Text(f"{first.protocol}, {len(first.parties)} parties: {first.looked_at}\n")
+    bits = f"An entry has {first.most_bits:.1f} bits, and who knows one more knows it twice as well."
     notes = [Text(f"\nNote: {note}.") for note in dict.fromkeys(note for report in reports for note in report.notes)]
-    return Group(title, table, *_matrix(reports), *notes, *_overheard(reports))
+    return Group(
+        title,
+        table,
+        Text(f"\n{bits}"),
+        *_matrix(reports),
+        *_worst(reports),
+        *_recipe(reports),
+        *notes,
+        *_overheard(reports),
+    )
+
+
+def _is_known(report: Report, party: str) -> bool:
+    return party in report.exposed or party in report.nearly
+
+
+def _worst(reports: list[Report]) -> Iterator[Text]:
+    """Yields what happens if as many drop out as the settings allow, where that is worse."""
+    worse = [report for report in reports if report.at_worst and not report.exposed]
+    if worse:
+        first = worse[0]
+        more = f", and {len(worse) - 1} coalitions more likewise" if len(worse) > 1 else ""
+        yield Text(
+            f"\nIf so many drop out that {first.fewest} are summed, {', '.join(first.coalition)} can work out the "
+            f"vector of {', '.join(first.at_worst or ())}{more}."
+        )
+
+
+def _recipe(reports: list[Report]) -> Iterator[Text]:
+    """Yields the shortest recipe, for an example."""
+    recipes = [(report, recipe) for report in reports for recipe in report.exposed.values()]
+    if recipes:
+        report, recipe = min(recipes, key=lambda each: len(str(each[1])))
+        yield Text(f"\nFor example, {', '.join(report.coalition)} can compute\n  {recipe}")
 
 
 def _matrix(reports: list[Report]) -> Iterator[Text]:
@@ -138,18 +186,20 @@ def _matrix(reports: list[Report]) -> Iterator[Text]:
     for name, report in zip(names, reports, strict=True):
         cells = (f"{_cell(report, party):>{wide}}" for party in parties)
         lines.append(f"{name:{margin}} {' '.join(cells)}")
-    yield Text("\nWho is exposed (█ all, ▒ some entries) to whom:\n\n" + "\n".join(lines))
+    yield Text("\nWho is exposed (█ all, ▒ some entries or nearly) to whom:\n\n" + "\n".join(lines))
 
 
 def _cell(report: Report, party: str) -> str:
     if party in report.coalition:
         return ""
     fraction = report.fractions.get(party, 0.0)
-    return "█" if fraction == 1.0 else "▒" if fraction else "·"
+    return "█" if fraction == 1.0 else "▒" if fraction or party in report.nearly else "·"
 
 
 def _victim(report: Report, victim: str) -> str:
-    """Returns a victim's name and, if not all of its entries are exposed, how many are."""
+    """Returns a victim's name and, if not all of its entries are exposed, or not exactly, how many are or how far."""
+    if victim in report.nearly:
+        return f"{victim} (nearly, {report.bits[victim]:.1f} bits)"
     fraction = report.fractions.get(victim, 1.0)
     return victim if fraction == 1.0 else f"{victim} ({fraction:.0%})"
 
@@ -191,25 +241,28 @@ def findings(results: list[Finding]) -> RenderableType:
     return Group(*parts[:-1])
 
 
+def planned(proposed: Plan) -> dict[str, Any]:
+    """Returns a plan as plain data, with every verdict as it is told."""
+    told = [{**asdict(proposal), "told": proposal.told} for proposal in proposed.proposals]
+    return {**asdict(proposed), "proposals": told}
+
+
 def plan(proposed: Plan) -> RenderableType:
     """Returns proposals, those that hold first."""
     table = _table("protocol", "settings")
-    for heading in ("MB a party\na round", "coalitions\naudited", "rounds"):
-        table.add_column(heading, justify="right")
-    table.add_column("verdict")
+    table.add_column("MB a party\na round", justify="right")
+    table.add_column("verdict, and what was looked at")
     for proposal in proposed.proposals:
         options = ", ".join(f"{name}={_default(value)}" for name, value in proposal.options.items())
         table.add_row(
             proposal.protocol,
             f"{proposal.why}\n{options}" if options else proposal.why,
             f"{proposal.bytes_per_party / 1e6:.2f}",
-            f"{proposal.audited} of {proposal.coalitions}",
-            str(proposal.rounds) if proposal.audited else "",
-            proposal.verdict,
+            proposal.told,
         )
     title = Text(
         f"{proposed.parties} parties, any {proposed.coalition_size} colluding, {proposed.rounds} rounds, "
-        f"{proposed.entries:,} entries\n"
+        f"{proposed.dropout:.0%} dropouts, {proposed.entries:,} entries\n"
     )
     noise = Text(
         f"\nFor ε = {proposed.epsilon:g} at δ = {proposed.delta:g} over all rounds, each party adds Gaussian noise of "

@@ -4,10 +4,15 @@ import math
 from collections.abc import Iterator, Sequence
 from itertools import combinations, islice
 
+from tacit.audit.orbits import Kind, orbits
+from tacit.audit.runs import Scope, is_count
 from tacit.core.entropy import SeededEntropy
 from tacit.core.errors import ConfigError
 from tacit.core.protocol import Protocol
 from tacit.core.suite import SERVER, Party
+
+SAMPLE = 64
+"""Coalitions that are drawn where there are too many."""
 
 
 def coalitions(protocol: Protocol, parties: Sequence[Party], size: int) -> Iterator[tuple[Party, ...]]:
@@ -36,10 +41,22 @@ def some(protocol: Protocol, parties: Sequence[Party], size: int, most: int) -> 
     return list(islice(drawn, most))
 
 
+def chosen(scope: Scope, size: int, most: int) -> tuple[list[Kind], int]:
+    """Returns the coalitions of a size to look at, and how many there are: one of each kind, or some at random.
+
+    If there are more kinds than `most`, no number of them is all, and a few dozen say as much as a thousand.
+    """
+    total = number(scope.protocol, scope.parties, size)
+    kinds = orbits(scope, size, most)
+    if kinds is None:
+        kinds = [Kind(members, 1) for members in some(scope.protocol, scope.parties, size, min(most, SAMPLE))]
+    return kinds, total
+
+
 def of_parties(
     parties: Sequence[Party], size: int, coalition: Sequence[Party] | None = None
 ) -> list[tuple[Party, ...]]:
     """Returns every coalition of so many parties; raises ConfigError if there is none, or one was named besides."""
-    if coalition is not None or not 1 <= size < len(parties):
+    if coalition is not None or not is_count(size) or size >= len(parties):
         raise ConfigError(f"coalition_size must be from 1 to {len(parties) - 1}, and goes without coalition")
     return list(combinations(parties, size))

@@ -1,24 +1,44 @@
 """The linear view: which unknowns follow from the forms that a coalition knows.
 
-Every form is a row over unknowns. An unknown is exposed exactly when its unit vector lies in the row space. Rows are
-eliminated modulo a prime of 2203 bits, with coefficients taken as the exact rationals that their floats are, so there
-is no tolerance to choose: a wrong answer would need a determinant that happens to be divisible by that prime. Whether
-anybody is exposed at all is asked first modulo a prime of 31 bits, as arrays, which is a hundred times faster.
+Every form is a row over unknowns. An unknown is exposed exactly when its unit vector lies in the row space. Whether
+anybody is exposed at all is asked modulo a prime of 31 bits, as arrays. That prime is drawn anew in every process, so
+that nobody can write a protocol whose factors vanish modulo it. How it is done is asked in two steps. Masks are uniform
+modulo 2^bits and cancel in whole numbers only, so the combinations of forms in which they do come first; what these
+speak of is then eliminated modulo a prime of 2203 bits, from which the exact fractions of a recipe are read.
 """
 
+import math
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from fractions import Fraction
+from heapq import heapify, heappop, heappush
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tacit.audit.symbolic.forms import Form, Unknown
+from tacit.core.entropy import SystemEntropy
 
 PRIME = 2**2203 - 1
 """Large, so that the fractions of a recipe can be read back from their residues."""
-SMALL_PRIME = 2**31 - 1
+
+
+def _drawn_prime() -> int:
+    """Returns a random prime between 2^30 and 2^31, by the test of Miller and Rabin, which is exact for these bases."""
+    entropy = SystemEntropy()
+    while True:
+        number = 2**30 + 2 * entropy.below(2**29) + 1
+        odd, twos = number - 1, 0
+        while odd % 2 == 0:
+            odd, twos = odd // 2, twos + 1
+        powers = [pow(base, odd, number) for base in (2, 3, 5, 7)]
+        if all(power == 1 or any(pow(power, 2**i, number) == number - 1 for i in range(twos)) for power in powers):
+            return number
+
+
+SMALL_PRIME = _drawn_prime()
 """Small, so that a product of two residues fits a machine word."""
 MOST_SUPPORTS = 5_000
 """Sets of unknowns that are tried out, at most, in search of the smallest support."""
@@ -39,7 +59,7 @@ class RowSpace:
         self.rows: dict[Unknown, dict[Unknown, int]] = {}
         self.recipes: dict[Unknown, dict[int, int]] = {}
         wanted = set(interesting)
-        for index, form in _useful(forms, wanted):
+        for index, form in useful(forms, wanted):
             row = {unknown: residue(factor) for unknown, factor in form.terms.items()}
             self._insert(row, {index: 1}, wanted)
 
@@ -76,6 +96,75 @@ class RowSpace:
         return not row
 
 
+def cancelled(forms: Sequence[Form]) -> list[tuple[Form, dict[int, int]]]:
+    """Returns a basis of the combinations of forms, in whole numbers, in which all masks cancel.
+
+    A mask is added to one vector and subtracted from another, or known, so these are mostly sums and differences.
+    """
+    wanted = {unknown for form in forms for unknown in form.terms if unknown[0] != "mask"}
+    leads: dict[Unknown, int] = {}
+    pivots: list[tuple[dict[Unknown, Any], dict[int, Any]]] = []
+    found: list[tuple[Form, dict[int, int]]] = []
+    for index, form in sorted(useful(forms, wanted), key=lambda each: len(each[1].terms)):
+        row: dict[Unknown, Any] = {each: factor for each, factor in form.terms.items() if each[0] == "mask"}
+        combination: dict[int, Any] = {index: 1}
+        # A pivot is free of the leads of those before it, so each has to be taken off once at most.
+        due = [leads[each] for each in row if each in leads]
+        heapify(due)
+        while due:
+            masks, how = pivots[heappop(due)]
+            lead = next(iter(masks))
+            if (value := row.get(lead, 0)) != 0:
+                factor = value if masks[lead] == 1 else -value if masks[lead] == -1 else Fraction(value) / masks[lead]
+                for each, other in masks.items():
+                    rest = row.get(each, 0) - factor * other
+                    if rest == 0:
+                        row.pop(each, None)
+                    else:
+                        if each not in row and each in leads:
+                            heappush(due, leads[each])
+                        row[each] = rest
+                for number, other in how.items():
+                    combination[number] = combination.get(number, 0) - factor * other
+        combination = {number: factor for number, factor in combination.items() if factor != 0}
+        if row:
+            leads[next(iter(row))] = len(pivots)
+            pivots.append((row, combination))
+            continue
+        common = math.lcm(*(Fraction(factor).denominator for factor in combination.values()))
+        whole = {each: int(factor * common) for each, factor in combination.items()}
+        found.append((_combined(forms, whole), whole))
+    return found
+
+
+def _combined(forms: Sequence[Form], factors: Mapping[int, int | Fraction]) -> Form:
+    """Returns a combination of forms."""
+    terms: dict[Unknown, Any] = {}
+    for index, factor in factors.items():
+        for unknown, value in forms[index].terms.items():
+            terms[unknown] = terms.get(unknown, 0) + factor * value
+    return Form(terms)
+
+
+def solved(
+    forms: Sequence[Form], interesting: Collection[Unknown]
+) -> dict[Unknown, list[tuple[Fraction, dict[int, int]]]]:
+    """Returns how interesting unknowns follow from forms: as fractions of sums, in whole numbers, without masks.
+
+    Each is verified without any prime, and left out if its fractions have more digits than can be followed.
+    """
+    sums, wanted = cancelled(forms), set(interesting)
+    reduced = [form for form, _ in sums]
+    space = RowSpace(reduced, wanted)
+    found = {}
+    for unknown in space.exposed():
+        if unknown in wanted:
+            factors = {index: rational(value) for index, value in space.recipes[unknown].items()}
+            if _combined(reduced, factors).terms == {unknown: 1}:
+                found[unknown] = [(factor, sums[index][1]) for index, factor in factors.items()]
+    return found
+
+
 def rational(value: int) -> Fraction:
     """Returns the fraction with small numerator and denominator that a residue stands for."""
     (r0, r1), (t0, t1) = (PRIME, value), (0, 1)
@@ -94,7 +183,7 @@ def _subtract(row: dict, other: dict, factor: int) -> None:  # type: ignore[type
             row.pop(key, None)
 
 
-def _useful(forms: Sequence[Form], wanted: set[Unknown]) -> Iterable[tuple[int, Form]]:
+def useful(forms: Sequence[Form], wanted: Collection[Unknown]) -> Iterable[tuple[int, Form]]:
     """Yields forms, but for those with an uninteresting unknown that occurs nowhere else: they say nothing."""
     uses = Counter(unknown for form in forms for unknown in form.terms)
     where: dict[Unknown, list[int]] = defaultdict(list)
@@ -163,29 +252,63 @@ class SmallRowSpace:
     """What some forms say about the interesting unknowns alone, modulo the small prime."""
 
     def __init__(self, forms: Sequence[Form], interesting: Sequence[Unknown]) -> None:
-        single, rest = _peeled(forms)
-        units = [Form({unknown: 1}) for unknown in interesting if unknown in single]
-        kept = [*units, *(form for _, form in _useful(rest, set(interesting)))]
-        others = dict.fromkeys(unknown for form in kept for unknown in form.terms)
-        for unknown in interesting:
-            others.pop(unknown, None)
-        # Uninteresting unknowns come first, so that rows are led by them as long as they speak of any.
-        column = {unknown: place for place, unknown in enumerate((*others, *interesting))}
-        echelon = Echelon(len(column), len(kept))
-        for form in kept:
-            row = np.zeros(len(column), dtype=np.int64)
-            for unknown, factor in form.terms.items():
-                row[column[unknown]] = _small(factor)
-            echelon.take(row)
-        led = [place for place, lead in enumerate(echelon.leads) if lead >= len(others)]
         self.interesting = list(interesting)
-        self.rows = echelon.rows[led][:, len(others) :]
+        place = {unknown: column for column, unknown in enumerate(interesting)}
+        single, rest = _peeled(forms)
+        kept = [form for _, form in useful(rest, place.keys())]
+        basis = [{place[unknown]: 1} for unknown in interesting if unknown in single]
+        for group in connected(kept):
+            basis += _said([kept[index] for index in group], place)
+        self.rows = np.zeros((len(basis), len(interesting)), dtype=np.int64)
         """A basis of it, a column for each interesting unknown."""
+        for row, values in zip(self.rows, basis, strict=True):
+            row[list(values)] = list(values.values())
 
     def exposed(self) -> list[Unknown]:
         """Returns the interesting unknowns that are determined, each alone."""
         single = np.count_nonzero(self.rows, axis=1) == 1
         return [self.interesting[int(row.argmax())] for row in self.rows[single]]
+
+
+def connected(forms: Sequence[Form]) -> list[list[int]]:
+    """Returns the forms, by their numbers, in groups that have no unknown in common."""
+    above: dict[Unknown, Unknown] = {}
+
+    def top(unknown: Unknown) -> Unknown:
+        while above[unknown] is not unknown:
+            above[unknown] = unknown = above[above[unknown]]
+        return unknown
+
+    for form in forms:
+        first: Unknown | None = None
+        for unknown in form.terms:
+            root = top(above.setdefault(unknown, unknown))
+            if first is None:
+                first = root
+            elif root is not first:
+                above[root] = first
+    groups: dict[Unknown, list[int]] = defaultdict(list)
+    for index, form in enumerate(forms):
+        if form.terms:
+            groups[top(next(iter(form.terms)))].append(index)
+    return list(groups.values())
+
+
+def _said(forms: Sequence[Form], place: Mapping[Unknown, int]) -> list[dict[int, int]]:
+    """Returns a basis of what forms say about unknowns that have a place alone: by place, modulo the small prime."""
+    unknowns = dict.fromkeys(unknown for form in forms for unknown in form.terms)
+    # Uninteresting unknowns come first, so that rows are led by them as long as they speak of any.
+    others = [unknown for unknown in unknowns if unknown not in place]
+    spoken = [unknown for unknown in unknowns if unknown in place]
+    column = {unknown: number for number, unknown in enumerate((*others, *spoken))}
+    echelon = Echelon(len(column), len(forms))
+    for form in forms:
+        row = np.zeros(len(column), dtype=np.int64)
+        row[[column[unknown] for unknown in form.terms]] = [_small(factor) for factor in form.terms.values()]
+        echelon.take(row)
+    led = [number for number, lead in enumerate(echelon.leads) if lead >= len(others)]
+    found = echelon.rows[led][:, len(others) :]
+    return [{place[spoken[number]]: int(row[number]) for number in np.flatnonzero(row)} for row in found]
 
 
 def _peeled(forms: Sequence[Form]) -> tuple[set[Unknown], list[Form]]:
@@ -209,9 +332,10 @@ def _peeled(forms: Sequence[Form]) -> tuple[set[Unknown], list[Form]]:
     return single, [Form(row) for row in terms if row]
 
 
-def _small(factor: int | float | Fraction) -> int:
-    exact = factor if isinstance(factor, int) else Fraction(factor)
-    return int(exact.numerator) * pow(int(exact.denominator), -1, SMALL_PRIME) % SMALL_PRIME
+def _small(factor: int | Fraction) -> int:
+    if isinstance(factor, int):
+        return factor % SMALL_PRIME
+    return int(factor.numerator) * pow(int(factor.denominator), -1, SMALL_PRIME) % SMALL_PRIME
 
 
 def smallest_class(rows: NDArray[np.integer]) -> int | None:

@@ -2,14 +2,18 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from numbers import Real
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from tacit.audit.arguments import argument_for
 from tacit.audit.attacks.findings import Progress, quietly
-from tacit.audit.coalitions import number, some
-from tacit.audit.report import Auditor, Verdict
-from tacit.audit.runs import Scope
+from tacit.audit.coalitions import chosen, number
+from tacit.audit.report import Auditor
+from tacit.audit.runs import Scope, SymbolicRun, dropouts, is_count
+from tacit.audit.smallest import Smallest
 from tacit.audit.symbolic.simulation import Drift
 from tacit.core.errors import ConfigError, LeakRefused, NotLinear
 from tacit.core.protocol import Protocol, Terms
@@ -17,12 +21,14 @@ from tacit.core.suite import Party, Update
 from tacit.designs import graphs
 from tacit.designs.circle import secure_degree
 from tacit.drivers.agreement import terms_for
+from tacit.drivers.faults import Fault
 from tacit.drivers.simulator import Simulation
 from tacit.privacy.noise import user_sigma
 from tacit.protocols import find
 
-MOST_COALITIONS = 30
-"""Coalitions that are audited for each proposal; if there are more, these are drawn at random."""
+MOST_COALITIONS, MOST_WORK = 4000, 400_000
+"""Coalitions that are audited for each proposal, fewer the more a round takes. If there are more, and not of a few
+kinds, some are drawn at random."""
 MOST_RUN = 3
 """Rounds that are audited where every one has to be run."""
 LARGE, SMALL = 64, 16
@@ -31,6 +37,42 @@ DROPOUTS = 0.1
 """The part of the parties that may drop out of a sparse graph."""
 MEASURED = (64, 576)
 """Lengths of the vectors on which costs are measured. Bytes grow in proportion, so two of them say it all."""
+
+
+@dataclass(frozen=True)
+class Looked:
+    """What the audit of a proposal looked at."""
+
+    coalitions: int
+    """How many coalitions: those that were audited, and those that are alike to one that was,"""
+    of_coalitions: int
+    """of how many there are;"""
+    kinds: int
+    """how many of them were audited;"""
+    rounds: int
+    """how many rounds,"""
+    of_rounds: int
+    """of how many there are to be;"""
+    dropout: float
+    """with what chance parties were lost to a round;"""
+    fewest: int | None
+    """and how many are summed, at the least, in the smallest round that was looked at, if it is smaller than others."""
+
+    @property
+    def everything(self) -> bool:
+        """Whether that is all there is."""
+        return self.coalitions == self.of_coalitions and self.rounds == self.of_rounds
+
+    def __str__(self) -> str:
+        if not self.kinds:
+            return "not audited"
+        some = f"{self.coalitions:,} of {self.of_coalitions:,}" if self.coalitions < self.of_coalitions else "all"
+        many = f"{some} {self.of_coalitions:,} coalitions" if some == "all" else f"{some} coalitions"
+        rounds = (
+            f"{self.rounds} of {self.of_rounds} rounds" if self.rounds < self.of_rounds else f"{self.rounds} rounds"
+        )
+        lost = f", {self.dropout:.0%} dropouts" if self.dropout else ", no dropouts"
+        return f"{many}, {rounds}{lost}" + (f", down to {self.fewest} in a sum" if self.fewest is not None else "")
 
 
 @dataclass(frozen=True)
@@ -45,33 +87,44 @@ class Proposal:
     most_bytes: float
     """Those of the party that has most."""
     verdict: str
-    """"holds", "holds if models change", "leaks", "leaks by design", or "not linear"."""
-    audited: int
-    """How many coalitions were audited."""
-    coalitions: int
-    """How many there are."""
+    """"holds", "holds if models change", "nothing found" or "nothing found if models change" where not all was looked
+    at, "leaks", "leaks by design", or "not linear"."""
+    looked: Looked
+    """What that is the result of."""
     leaking: int
-    """To how many of those audited somebody is exposed, even if models change."""
-    rounds: int
-    """Over how many rounds that was audited."""
+    """To how many coalitions somebody is exposed, even if models change."""
     safe_rounds: int
-    """After how many of these nobody would be exposed yet if models stood still."""
+    """After how many rounds nobody would be exposed yet if models stood still."""
     smallest_group: int
     """T: how many parties there are, at least, behind any sum that could be singled out if they did."""
+    argument: str = ""
+    """The name of the argument by which it holds for coalitions and rounds that were not looked at."""
 
     @property
     def holds(self) -> bool:
-        """Whether nobody is exposed to any coalition that was audited, as long as models change."""
+        """Whether nobody is exposed to any coalition, as long as models change."""
         return self.verdict.startswith("holds")
+
+    @property
+    def fine(self) -> bool:
+        """Whether nobody was found to be exposed, as long as models change."""
+        return self.verdict.startswith(("holds", "nothing"))
+
+    @property
+    def told(self) -> str:
+        """The verdict, with what it is the result of."""
+        reason = f", else by argument ({self.argument})" if self.argument else ""
+        return f"{self.verdict} ({self.looked}{reason})" if self.looked.kinds else self.verdict
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Proposals for a consortium, the ones that hold first, and of those the cheapest."""
+    """Proposals for a consortium: what holds, then what nothing was found in, then the rest; the cheapest first."""
 
     parties: int
     coalition_size: int
     rounds: int
+    dropout: float
     entries: int
     proposals: tuple[Proposal, ...]
     epsilon: float
@@ -86,6 +139,7 @@ def plan(
     *,
     coalition_size: int = 1,
     rounds: int = 1,
+    dropout: float = 0.05,
     entries: int = 100_000,
     epsilon: float = 1.0,
     delta: float = 1e-5,
@@ -93,30 +147,39 @@ def plan(
 ) -> Plan:
     """Returns what to run for so many parties, of which any `coalition_size` may collude (with the server, one fewer).
 
-    The vectors have `entries` entries, and are averaged in so many rounds.
+    The vectors have `entries` entries, and are averaged in so many rounds, to each of which each party is lost with a
+    chance of `dropout`.
     """
-    problems = []
-    if not 1 <= coalition_size <= parties - 2:
+    problems = [
+        f"{name} must be a whole number of at least 1, not {n!r}"
+        for name, n in (
+            ("parties", parties),
+            ("coalition_size", coalition_size),
+            ("rounds", rounds),
+            ("entries", entries),
+        )
+        if not is_count(n)
+    ]
+    if not problems and coalition_size > parties - 2:
         problems.append(
             f"of {parties} parties 1 to {max(parties - 2, 1)} can collude, for two must be left to hide among each "
             f"other, not {coalition_size}"
         )
-    problems += [
-        f"{name} must be at least 1, not {n}" for name, n in (("rounds", rounds), ("entries", entries)) if n < 1
-    ]
+    if isinstance(dropout, bool) or not isinstance(dropout, Real) or not 0 <= float(dropout) <= 1:
+        problems.append(f"dropout must be a chance from 0 to 1, not {dropout!r}")
     if problems:
         raise ConfigError(problems)
     sigma = user_sigma(epsilon, delta, honest=parties - coalition_size, samples=2, rounds=rounds)
-    names = tuple(f"p{i}" for i in range(parties))
+    names, asked = tuple(f"p{i}" for i in range(parties)), Asked(coalition_size, rounds, float(dropout))
     wanted = [(each, _allowed(each[0], each[1], names)) for each in candidates(parties, coalition_size)]
     found = []
     for done, ((protocol, options, why), terms) in enumerate(wanted):
         progress(f"{protocol}: {why}", done / len(wanted))
         if terms is not None:
-            found.append(_proposal(find(protocol), terms, options, why, coalition_size, rounds, entries))
+            found.append(_proposal(find(protocol), terms, options, why, asked, entries))
     progress("plan", 1.0)
-    found.sort(key=lambda each: (not each.holds, each.bytes_per_party))
-    return Plan(parties, coalition_size, rounds, entries, tuple(found), epsilon, delta, sigma)
+    found.sort(key=lambda each: (not each.holds, not each.fine, each.bytes_per_party))
+    return Plan(parties, coalition_size, rounds, asked.dropout, entries, tuple(found), epsilon, delta, sigma)
 
 
 def candidates(n: int, c: int) -> Iterator[tuple[str, dict[str, Any], str]]:
@@ -163,7 +226,8 @@ def _allowed(protocol: str, options: Mapping[str, Any], names: Sequence[Party]) 
 
 def _threshold(holders: int, c: int) -> int:
     """Returns a threshold with which c colluding holders cannot help a server to two different sets."""
-    return min(holders, max(2 * holders // 3 + 1, (holders + c) // 2 + 1))
+    # Of a sum that they are in, two others must be left.
+    return min(holders, max(2 * holders // 3 + 1, (holders + c) // 2 + 1, c + 2))
 
 
 def _regular(n: int, degree: int, girth: int) -> dict[str, Any] | None:
@@ -176,28 +240,84 @@ def _regular(n: int, degree: int, girth: int) -> dict[str, Any] | None:
     return None
 
 
+class Asked(NamedTuple):
+    """What a plan is for."""
+
+    coalition_size: int
+    rounds: int
+    dropout: float
+
+
 def _proposal(
-    protocol: Protocol, terms: Terms, options: dict[str, Any], why: str, c: int, rounds: int, entries: int
+    protocol: Protocol, terms: Terms, options: dict[str, Any], why: str, asked: Asked, entries: int
 ) -> Proposal:
     mean, most = cost(protocol, terms, entries)
-    every, total = some(protocol, terms.parties, c, MOST_COALITIONS), number(protocol, terms.parties, c)
-    whole = protocol.choice is not None and terms.rounds_alike
-    watched = rounds if whole else min(rounds, MOST_RUN)
-    name = protocol.name
+    proposal = partial(Proposal, protocol.name, options, why, mean, most)
+    total = number(protocol, terms.parties, asked.coalition_size)
+    unseen = Looked(0, total, 0, 0, asked.rounds, 0.0, None)
     if protocol.leaks_by_design:
-        return Proposal(name, options, why, mean, most, "leaks by design", 0, total, 0, watched, 0, 1)
+        return proposal("leaks by design", unseen, total, 0, 1)
     try:
-        still = _verdicts(protocol, terms, every, watched, "static")
-        # What nobody learns even if models stand still, nobody learns if they change.
-        suspects = [members for members, verdict in still.items() if verdict.victims]
-        free = _verdicts(protocol, terms, suspects, min(watched, MOST_RUN), "free") if suspects else {}
-        leaking = sum(1 for verdict in free.values() if verdict.victims)
+        return proposal(*_audited(protocol, terms, asked))
     except NotLinear:
-        return Proposal(name, options, why, mean, most, "not linear", 0, total, 0, watched, 0, 1)
-    safe = min(verdict.safe_rounds for verdict in still.values())
-    verdict = "leaks" if leaking else "holds" if safe == watched else "holds if models change"
-    group = min(verdict.smallest_group for verdict in still.values())
-    return Proposal(name, options, why, mean, most, verdict, len(every), total, leaking, watched, safe, group)
+        return proposal("not linear", unseen, 0, 0, 1)
+
+
+def _audited(protocol: Protocol, terms: Terms, asked: Asked) -> tuple[str, Looked, int, int, int, str]:
+    """Returns the verdict and what follows it in a proposal."""
+    c, alike = asked.coalition_size, protocol.choice is not None and terms.rounds_alike
+    watched = asked.rounds if alike else min(asked.rounds, MOST_RUN)
+    dropout = asked.dropout if tolerates(protocol, terms) else 0.0
+
+    def auditor(drift: Drift) -> Auditor:
+        faults = dropouts(protocol, dropout)
+        return Auditor(
+            Scope(protocol, terms, watched, drift, faults=faults, dropout=dropout), rehearse=True, small=small
+        )
+
+    small = Smallest(Scope(protocol, terms))
+    still = auditor("static")
+    kinds, total = chosen(still.scope, c, min(MOST_COALITIONS, max(30, MOST_WORK // terms.work)))
+    verdicts = {kind: still.verdict(kind.coalition) for kind in kinds}
+    # What nobody learns even if models stand still, nobody learns if they change.
+    suspects = [kind for kind, verdict in verdicts.items() if verdict.victims]
+    free = auditor("free") if suspects else still
+    leaking = {kind for kind in suspects if free.verdict(kind.coalition).victims}
+    fewest: list[int] = []
+    for kind in kinds:
+        known = small.knowledge(kind.coalition)
+        if known is not None:
+            fewest.append(len(known.run.contributors[0]))
+            if known.victims:
+                leaking.add(kind)
+    looked = Looked(
+        sum(kind.many for kind in kinds), total, len(kinds), watched, asked.rounds, dropout, min(fewest, default=None)
+    )
+    safe = min(verdict.safe_rounds for verdict in verdicts.values())
+    group = min(verdict.smallest_group for verdict in verdicts.values())
+    argument, changing = "", safe < watched
+    if not looked.everything and not leaking:
+        argument = "" if changing else _argued(protocol, terms, asked, "static", dropout)
+        if not argument and (argument := _argued(protocol, terms, asked, "free", dropout)):
+            changing = True
+    verdict = "leaks" if leaking else "holds" if looked.everything or argument else "nothing found"
+    verdict += " if models change" if changing and not leaking else ""
+    return verdict, looked, sum(kind.many for kind in leaking), safe, group, argument
+
+
+def _argued(protocol: Protocol, terms: Terms, asked: Asked, drift: Drift, dropout: float) -> str:
+    """Returns the name of an argument by which nobody is exposed to any coalition in any round, if there is one."""
+    found = argument_for(protocol, terms, asked.coalition_size, asked.rounds, drift)
+    return "" if found is None or found.exposes or (dropout and not found.dropouts) else found.name
+
+
+def tolerates(protocol: Protocol, terms: Terms) -> bool:
+    """Says whether a round goes on without a party."""
+    scope = Scope(protocol, terms, 1, "free", faults=(Fault(action="silence", party=terms.parties[-1]),))
+    try:
+        return SymbolicRun(scope).aborted is None
+    except NotLinear:
+        return True
 
 
 def cost(protocol: Protocol, terms: Terms, entries: int) -> tuple[float, float]:
@@ -210,10 +330,3 @@ def cost(protocol: Protocol, terms: Terms, entries: int) -> tuple[float, float]:
     slope = (bytes_of[1] - bytes_of[0]) / (MEASURED[1] - MEASURED[0])
     found = bytes_of[0] + slope * (entries - MEASURED[0])
     return float(found.mean()), float(found.max())
-
-
-def _verdicts(
-    protocol: Protocol, terms: Terms, every: Sequence[tuple[Party, ...]], rounds: int, drift: Drift
-) -> dict[tuple[Party, ...], Verdict]:
-    auditor = Auditor(Scope(protocol, terms, rounds, drift))
-    return {members: auditor.verdict(members) for members in every}

@@ -1,55 +1,78 @@
 """What is checked before anything is sent: would these settings show somebody's vector?"""
 
 from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
+from numpy.typing import NDArray
 
-from tacit.audit.coalitions import coalitions, number
+from tacit.audit.arguments import argument_for
+from tacit.audit.coalitions import chosen
 from tacit.audit.report import Auditor, Report
 from tacit.audit.runs import Scope
+from tacit.audit.smallest import Smallest
 from tacit.audit.symbolic.simulation import Drift
 from tacit.core.errors import LeakRefused, NotLinear
 from tacit.core.protocol import Protocol, Settings, Terms
 from tacit.core.suite import Party
 
-MOST_PARTIES, MOST_COALITIONS, MOST_STEPS = 32, 64, 512
-"""With more of any, an audit takes longer than somebody who only wants an average would wait. Steps add up over all."""
-STILL_ROUNDS = 3
+MOST_WORK, MOST_STEPS = 20_000, 128
+"""Messages, shares and masks of a round, and steps of it, above which an audit takes longer than somebody who only
+wants an average would wait."""
+MOST_COALITIONS = 256
+"""Coalitions of several that are looked at. Single parties, and the server, always are."""
+STILL_ROUNDS = 2
 """Rounds over which it is looked at what would leak if models stood still."""
+POSITIONS = 64
+"""Positions of a sparse vector that are looked at."""
 REMEMBERED = 256
 
-_found: OrderedDict[Any, tuple[Report | None, tuple[str, ...]]] = OrderedDict()
+_found: OrderedDict[Any, tuple[tuple[Report, str] | None, tuple[str, ...]]] = OrderedDict()
 
 
-def preflight(protocol: Protocol, terms: Terms, *, adversary: int, rounds: int) -> tuple[str, ...]:
+def preflight(
+    protocol: Protocol,
+    terms: Terms,
+    *,
+    adversary: int,
+    rounds: int,
+    vectors: Mapping[Party, NDArray[Any]] | None = None,
+) -> tuple[str, ...]:
     """Raises LeakRefused, with the report, if settings show somebody's vector; returns what else there is to say.
 
-    The adversary is any so many parties, and the server with one party fewer. Models change from round to round; what
-    would leak only if they stood still is a warning.
+    The adversary is any so many parties, and the server with one party fewer. Any single party, and the server, are
+    looked at in any case. Models change from round to round; what would leak only if they stood still is a warning. As
+    many parties drop out as the settings allow. The vectors matter only where entries are selected by their size.
     """
     parties, settings = terms.parties, terms.settings
     # The baselines say of themselves that they leak by design, and nobody takes them for anything else.
     if settings.allow_leaks or protocol.leaks_by_design:
         return ()
-    if too_long(protocol, terms, adversary):
-        return ("not audited, for that takes longer than the average; run: tacit audit",)
-    key = protocol.name, tuple(parties), adversary, rounds, msgspec.json.encode(settings)
-    if key not in _found:
-        _found[key] = _look(protocol, terms, adversary, rounds)
-        while len(_found) > REMEMBERED:
-            _found.popitem(last=False)
-    report, notes = _found[key]
-    if report is not None:
-        raise LeakRefused(refusal(report, settings), report)
+    if too_long(protocol, terms):
+        argument = argument_for(protocol, terms, adversary, rounds, "free")
+        known = ""
+        if argument is not None and not argument.exposes:
+            known = f"; known without (docs/arguments.md, {argument.name}): {argument.statement}"
+        return (f"not audited, for that takes longer than the average; run: tacit audit{known}",)
+    if vectors is not None and terms.selective:
+        refused, notes = _look(protocol, terms, adversary, rounds, vectors)
+    else:
+        key = protocol.name, tuple(parties), adversary, rounds, msgspec.json.encode(settings)
+        if key not in _found:
+            _found[key] = _look(protocol, terms, adversary, rounds, None)
+            while len(_found) > REMEMBERED:
+                _found.popitem(last=False)
+        refused, notes = _found[key]
+    if refused is not None:
+        raise LeakRefused(refused[1], refused[0])
     return notes
 
 
-def too_long(protocol: Protocol, terms: Terms, adversary: int) -> bool:
+def too_long(protocol: Protocol, terms: Terms) -> bool:
     """Says whether an audit takes longer than somebody would wait for it."""
-    steps = len(terms.parties) * max(len(terms.steps(kind)) for kind in protocol.messages)
-    coalitions = number(protocol, terms.parties, adversary)
-    return len(terms.parties) > MOST_PARTIES or steps > MOST_STEPS or coalitions > MOST_COALITIONS
+    steps = max(len(terms.steps(kind)) for kind in protocol.messages)
+    return steps > MOST_STEPS or steps * terms.work > MOST_WORK
 
 
 def evidence(protocol: Protocol, terms: Terms) -> Report | None:
@@ -57,48 +80,88 @@ def evidence(protocol: Protocol, terms: Terms) -> Report | None:
 
     None if nobody does, or if it takes too long to say.
     """
-    found = None if too_long(protocol, terms, 1) else exposure(protocol, terms, 1, 1, "free")
-    return found[0].report(found[1]) if found else None
+    if too_long(protocol, terms):
+        return None
+    scope = Scope(protocol, terms, 1, "free")
+    found = exposure(
+        Auditor(scope, rehearse=True), (kind.coalition for kind in chosen(scope, 1, len(terms.parties) + 1)[0])
+    )
+    return None if found is None else Auditor(scope).report(found)
 
 
-def exposure(
-    protocol: Protocol, terms: Terms, adversary: int, rounds: int, drift: Drift
-) -> tuple[Auditor, tuple[Party, ...]] | None:
-    """Returns an auditor and the first coalition that learns a vector, if there is one."""
-    auditor = Auditor(Scope(protocol, terms, rounds, drift))
-    for coalition in coalitions(protocol, terms.parties, adversary):
-        if auditor.verdict(coalition).victims:
-            return auditor, coalition
+def exposure(auditor: Auditor, coalitions: Iterable[tuple[Party, ...]]) -> tuple[Party, ...] | None:
+    """Returns the first coalition that learns a vector, if there is one."""
+    return next((coalition for coalition in coalitions if auditor.verdict(coalition).victims), None)
+
+
+def _look(
+    protocol: Protocol, terms: Terms, adversary: int, rounds: int, vectors: Mapping[Party, NDArray[Any]] | None
+) -> tuple[tuple[Report, str] | None, tuple[str, ...]]:
+    """Returns the report that settings are refused with, and why, or None; and what else there is to say."""
+    entries = POSITIONS if terms.selective else None
+
+    def scope(rounds: int, drift: Drift) -> Scope:
+        return Scope(protocol, terms, rounds, drift, entries=entries, vectors=vectors)
+
+    notes: list[str] = []
+    several: list[tuple[Party, ...]] = []
+    for size in sorted({1, adversary}):
+        kinds, total = chosen(scope(1, "free"), size, MOST_COALITIONS if size > 1 else len(terms.parties) + 1)
+        looked = sum(kind.many for kind in kinds)
+        several += [kind.coalition for kind in kinds]
+        if looked < total:
+            notes.append(f"of {total:,} coalitions of {size}, {looked:,} were looked at; run: tacit audit")
+    if terms.selective:
+        notes.append(f"sparse vectors were looked at in up to {POSITIONS} positions, of one drawing")
+    suspects, small = several, Smallest(scope(1, "free"))
+    try:
+        # What nobody learns even if models stand still, nobody learns if they change, so most need no second audit.
+        still = Auditor(scope(max(rounds, STILL_ROUNDS), "static"), rehearse=True, small=small)
+        verdicts = {coalition: still.verdict(coalition) for coalition in several}
+        suspects = [coalition for coalition, verdict in verdicts.items() if verdict.victims]
+        if suspects:
+            first = min(suspects, key=lambda coalition: verdicts[coalition].safe_rounds)
+            notes.append(
+                f"if models stood still for {verdicts[first].safe_rounds + 1} rounds, {' and '.join(first)} could work "
+                f"out that of {', '.join(verdicts[first].victims)}"
+            )
+    except NotLinear as error:
+        notes.append(f"not audited in full: {error}")
+    try:
+        found = exposure(Auditor(scope(rounds, "free"), rehearse=True, small=small), suspects) if suspects else None
+        if found is not None:
+            report = Auditor(scope(rounds, "free")).report(found)
+            return (report, refusal(report, terms.settings)), ()
+        if (worst := _worst(small, several)) is not None:
+            report, missing = worst
+            return (report, refusal(report, terms.settings, missing)), ()
+    except NotLinear as error:
+        return None, (f"not audited: {error}",)
+    return None, tuple(notes)
+
+
+def _worst(small: Smallest, coalitions: Iterable[tuple[Party, ...]]) -> tuple[Report, list[Party]] | None:
+    """Returns the report on a coalition that learns a vector if as many drop out as may, and who that is."""
+    for coalition in coalitions:
+        known = small.knowledge(coalition)
+        if known is not None and known.victims:
+            alone = known.run.scope
+            return Auditor(alone).report(small.members(coalition)), [fault.party or "" for fault in alone.faults]
     return None
 
 
-def refusal(report: Report, settings: Settings) -> str:
+def refusal(report: Report, settings: Settings, missing: Sequence[Party] = ()) -> str:
     """Returns why settings are refused, and what to do."""
     if len(report.parties) == 2:
         return "of two parties an average shows each the other's vector; add a party, or pass allow_leaks=True"
-    victims = list(report.exposed)
+    victims = [*report.exposed, *report.nearly]
     whose = f"the vector of {victims[0]}" + (f" and {len(victims) - 1} more" if len(victims) > 1 else "")
     cure = "masked=True" if getattr(settings, "masked", None) is False else "other settings (see tacit plan)"
+    when = ""
+    if missing:
+        when = f" if {missing[0]} " + (f"and {len(missing) - 1} more drop out" if len(missing) > 1 else "drops out")
+        cure = next((f"a larger {name}" for name in ("threshold", "masking") if hasattr(settings, name)), cure)
     return (
-        f"{report.protocol} would show {' and '.join(report.coalition)} {whose}, as the report says; use {cure}, "
+        f"{report.protocol} would show {' and '.join(report.coalition)} {whose}{when}, as the report says; use {cure}, "
         f"or pass allow_leaks=True to go on knowingly"
     )
-
-
-def _look(protocol: Protocol, terms: Terms, adversary: int, rounds: int) -> tuple[Report | None, tuple[str, ...]]:
-    try:
-        # What nobody learns even if models stand still, nobody learns if they change, so most need no second audit.
-        still = exposure(protocol, terms, adversary, max(rounds, STILL_ROUNDS), "static")
-        if still is None:
-            return None, ()
-        auditor, coalition = still
-        victims, safe, _ = auditor.verdict(coalition)
-        note = f"if models stood still for {safe + 1} rounds, {' and '.join(coalition)} could work out that of "
-        note += ", ".join(victims)
-    except NotLinear as error:
-        note = f"not audited in full: {error}"
-    try:
-        found = exposure(protocol, terms, adversary, rounds, "free")
-    except NotLinear as error:
-        return None, (f"not audited: {error}",)
-    return (None, (note,)) if found is None else (found[0].report(found[1]), ())

@@ -15,8 +15,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.audit.symbolic.forms import ONE, Unknown
-from tacit.audit.symbolic.suite import Agreed, KeyShare, Public, Sealed
-from tacit.audit.views import FromKeys, FromShares, InClear, KnownVector, Location, OpenLink, OwnSecret, View
+from tacit.audit.symbolic.suite import Agreed, KeyShare, Made, Public, Sealed
+from tacit.audit.views import (
+    FromKeys,
+    FromShares,
+    InClear,
+    KnownVector,
+    Location,
+    OpenLink,
+    OwnSecret,
+    View,
+    follow,
+)
 from tacit.core.entropy import SeededEntropy
 from tacit.core.errors import ConfigError
 from tacit.core.suite import Party, Secret, Vector
@@ -34,9 +44,17 @@ Source: TypeAlias = KnownVector | Unknown
 class Part:
     """So many times one entry of something that is known."""
 
-    factor: Fraction
+    times: int
     source: Source
     place: int
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some multiple of a sum in the ring. Masks cancel in the sum, in whole numbers, before anything is a fraction."""
+
+    factor: Fraction
+    parts: tuple[Part, ...]
 
 
 @dataclass(frozen=True)
@@ -45,7 +63,7 @@ class Recipe:
 
     victim: Party
     view: View
-    parts: Mapping[int, tuple[Part, ...]]
+    pieces: Mapping[int, tuple[Piece, ...]]
     """By entry, for those that are exposed."""
     entries: int
     """Of how many entries the audit knew. If of one, that stands for all, and the recipe for vectors of any length."""
@@ -57,13 +75,24 @@ class Recipe:
         """
         replay = Replay(self.view, recorded(transcript))
         if self.entries == 1:
-            return replay.combined(self.parts[0])
+            return replay.combined(self.pieces[0])
         if replay.entries != self.entries:
             raise ConfigError(f"the recipe is for vectors of {self.entries} entries, not {replay.entries}")
         recovered = np.full(self.entries, np.nan)
-        for entry, parts in self.parts.items():
-            recovered[entry] = replay.combined(parts, alone=True)[0]
+        for entry, pieces in self.pieces.items():
+            recovered[entry] = replay.combined(pieces, alone=True)[0]
         return recovered
+
+    def steps(self) -> list[tuple[Fraction, list[tuple[int, str]]]]:
+        """Returns how the first entry that is exposed is worked out: factors of sums of so many times what."""
+        pieces = self.pieces[min(self.pieces)]
+        found = [
+            (piece.factor, [(part.times, named(self.view, part.source)) for part in piece.parts]) for piece in pieces
+        ]
+        return sorted(found, key=lambda each: len(each[1]))
+
+    def __str__(self) -> str:
+        return f"{self.victim} = " + _sentence(self.steps())
 
 
 @dataclass(frozen=True)
@@ -77,6 +106,15 @@ class SumRecipe:
     """By round."""
     own: Mapping[tuple[Party, int], float]
     """What is taken off of the members' own vectors, by member and round."""
+
+    def steps(self) -> list[tuple[Fraction, list[tuple[int, str]]]]:
+        """Returns how the vector is worked out: factors of what."""
+        sums = [(factor, f"the sum of round {round_}") for round_, factor in self.factors.items()]
+        own = [(-factor, f"what {party} brought to round {round_}") for (party, round_), factor in self.own.items()]
+        return [(Fraction(factor).limit_denominator(10**6), [(1, what)]) for factor, what in (*sums, *own)]
+
+    def __str__(self) -> str:
+        return f"{self.victim} = " + _sentence(self.steps())
 
     def recover(self, transcript: Transcript | Sequence[Transcript]) -> NDArray[np.float64]:
         """Returns the victim's vector, recovered from the recorded transcripts of a real run with the same settings."""
@@ -128,27 +166,25 @@ class Replay:
         signing, channel = self.transcripts[0].holdings[party].identity
         return Keys(Identity(party, Secret(signing), Secret(channel)), self.agreement.roster)
 
-    def combined(self, parts: Sequence[Part], *, alone: bool = False) -> NDArray[np.float64]:
+    def combined(self, pieces: Sequence[Piece], *, alone: bool = False) -> NDArray[np.float64]:
         """Returns a linear combination of real vectors, or of single entries of them.
 
-        A mask is in exactly two vectors, or in one and known; it cancels only if both have the same factor. So vectors
-        of one factor are added up in the ring, where their masks vanish exactly, and only then turned into numbers.
+        Each piece is added up in the ring, where its masks vanish exactly, and only then turned into numbers.
         """
-        alike: dict[Fraction, Vector] = {}
         entries = 1 if alone else self.entries
         total = np.zeros(entries)
-        for part in parts:
-            which = slice(part.place, part.place + 1) if alone else slice(entries)
-            if not isinstance(part.source, KnownVector) and part.source[0] != "input":
-                total += float(part.factor) * self.own(part.source)[which]
+        for piece in pieces:
+            first = piece.parts[0]
+            if len(piece.parts) == 1 and not isinstance(first.source, KnownVector) and first.source[0] != "input":
+                # A number that a member drew itself never was in the ring.
+                which = slice(first.place, first.place + 1) if alone else slice(entries)
+                total += float(piece.factor * first.times) * self.own(first.source)[which]
                 continue
-            summed = alike.setdefault(abs(part.factor), self.ring.zeros(entries))
-            if part.factor > 0:
-                summed += self.elements(part.source)[which]
-            else:
-                summed -= self.elements(part.source)[which]
-        for factor, summed in alike.items():
-            total += float(factor) * self.ring.floats(summed)
+            summed = self.ring.zeros(entries)
+            for part in piece.parts:
+                which = slice(part.place, part.place + 1) if alone else slice(entries)
+                summed += self.elements(part.source)[which] * self.ring.dtype.type(part.times % 2**self.ring.bits)
+            total += float(piece.factor) * self.ring.floats(summed)
         return total
 
     def elements(self, source: Source) -> Vector:
@@ -177,10 +213,7 @@ class Replay:
         if found.box is None:
             round_, number = found.path
             return bytes(self.transcripts[round_ - 1].passed[number].envelope.sealed)
-        value = msgspec.msgpack.decode(self.opened(found))
-        for key in found.path:
-            value = value[key]
-        return bytes(value)
+        return follow(self.opened(found), found.path)
 
     def opened(self, found: Location) -> bytes:
         """Returns the real plaintext of the box that something was found in."""
@@ -236,3 +269,70 @@ class Replay:
             if self.view.world.identity(party) == meaning.of:
                 return member.channel_key
         return self.suite.public(self.secret(meaning.of))
+
+
+# --- recipes that people can read ----------------------------------------------------------------------------------
+
+MOST_STEPS = 6
+"""Steps of a recipe that are written out; there can be thousands."""
+
+
+def named(view: View, source: Source) -> str:
+    """Returns what an ingredient is, in words."""
+    if not isinstance(source, KnownVector):
+        if source == ONE:
+            return "1"
+        party, round_ = source[1][:2] if isinstance(source[1], tuple) else (source[1], 0)
+        when = f" in round {round_}" if round_ > 1 else ""
+        return f"{party}'s own {'vector' if source[0] in ('input', 'plain') else source[0]}{when}"
+    return _mask_named(view, source.token) if source.is_mask else _message_named(view, source.token)
+
+
+def _message_named(view: View, token: bytes) -> str:
+    found = view.found[token]
+    while found.box is not None:
+        found = view.found[found.box]
+    address = view.seen[found.path].address  # the path of an envelope is its number
+    when = "".join(
+        f", {name} {number}" for name, number in (("round", address.round), ("step", address.step)) if number > 1
+    )
+    return f"what {address.sender} sent to {address.to} ({address.kind}{when})"
+
+
+def _mask_named(view: View, token: bytes) -> str:
+    how, meaning = view.how[token], view.world.meaning(token)
+    if isinstance(meaning, Made):
+        return f"a mask of {meaning.by}" + (" from its shares" if isinstance(how, FromShares) else "")
+    if isinstance(meaning, Agreed):
+        halves = [view.world.meaning(half) for half in meaning.between]
+        owners = [view.world.meaning(half.of) for half in halves if isinstance(half, Public)]
+        names = sorted(owner.by for owner in owners if isinstance(owner, Made))
+        return f"the mask that {' and '.join(names)} share"
+    return "a mask"
+
+
+def _sentence(steps: Sequence[tuple[Fraction, Sequence[tuple[int, str]]]]) -> str:
+    words: list[str] = []
+    for factor, parts in steps[:MOST_STEPS]:
+        sign = -1 if (factor < 0) != (len(parts) == 1 and parts[0][0] < 0) else 1
+        size = abs(factor) * (abs(parts[0][0]) if len(parts) == 1 else 1)
+        inner = parts[0][1] if len(parts) == 1 else "(" + _sum_of(parts) + ")"
+        words.append(
+            ("- " if sign < 0 else "+ " if words else "") + ("" if size == 1 else f"{_number(size)} × ") + inner
+        )
+    more = len(steps) - MOST_STEPS
+    return " ".join(words) + (f" and {more} terms more" if more > 0 else "")
+
+
+def _sum_of(parts: Sequence[tuple[int, str]]) -> str:
+    ordered = sorted(parts, key=lambda part: part[0] < 0)
+    words: list[str] = []
+    for times, what in ordered[:MOST_STEPS]:
+        sign = "- " if times < 0 else "+ " if words else ""
+        words.append(sign + ("" if abs(times) == 1 else f"{abs(times)} × ") + what)
+    more = len(parts) - MOST_STEPS
+    return " ".join(words) + (f" and {more} more" if more > 0 else "")
+
+
+def _number(size: Fraction) -> str:
+    return str(size) if max(size.numerator, size.denominator) < 10**6 else f"{float(size):.6g}"

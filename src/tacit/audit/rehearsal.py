@@ -1,6 +1,7 @@
 """Whose vectors each of many rounds sums, without running them."""
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from tacit.core.entropy import SeededEntropy
 from tacit.core.errors import ConfigError
@@ -11,8 +12,17 @@ from tacit.drivers.faults import Fault
 from tacit.drivers.simulator import Simulation
 
 
-def rehearsed(simulation: Simulation, rounds: int) -> Iterator[tuple[Party, ...]]:
-    """Yields whose vectors the first rounds of a simulation sum; nobody's if a round would be aborted.
+class Rehearsed(NamedTuple):
+    """What a round comes to, without running it."""
+
+    asked: tuple[Party, ...]
+    delivered: tuple[Party, ...]
+    summed: tuple[Party, ...]
+    """Nobody if it would be aborted."""
+
+
+def rehearsed(simulation: Simulation, rounds: int) -> Iterator[Rehearsed]:
+    """Yields who is asked, who delivers, and whose vectors are summed in the first rounds of a simulation.
 
     The server's choices are made by the functions that it calls itself, from the seeds of its rounds.
     """
@@ -37,7 +47,8 @@ def rehearsed(simulation: Simulation, rounds: int) -> Iterator[tuple[Party, ...]
         asked, state = choice.asked(terms, state, present, entropy)
         delivered = [place for place in asked if _sends(faults, number, choice.delivery, parties[place])]
         chosen = choice.summed(terms, link, asked, delivered, entropy) if asked else []
-        yield () if any(fault.mutes(number, SERVER) for fault in faults) else parties.named(chosen)
+        mute = any(fault.mutes(number, SERVER) for fault in faults)
+        yield Rehearsed(*(() if mute else parties.named(each) for each in (asked, delivered, chosen)))
 
 
 def _sends(faults: Sequence[Fault], number: int, kind: type[Message], party: Party) -> bool:

@@ -10,20 +10,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.audit.coalitions import of_parties
+from tacit.audit.guards import guarded
 from tacit.audit.linear import smallest_class, smallest_support
 from tacit.audit.recipes import Recipe, SumRecipe
-from tacit.audit.rounds import RehearsedRun
-from tacit.audit.runs import ONLOOKER, Knowledge, Scope, SymbolicRun
+from tacit.audit.rounds import RehearsedRun, Together
+from tacit.audit.runs import ONLOOKER, Knowledge, Scope, SymbolicRun, is_count
+from tacit.audit.smallest import Smallest
 from tacit.audit.symbolic.simulation import Drift
 from tacit.core.errors import ConfigError, NotLinear
 from tacit.core.protocol import Role
 from tacit.core.suite import Party
 from tacit.drivers.faults import Fault
+from tacit.protocols import SHIPPED
 
 EXACT_ROUNDS = 16
 """Rounds up to which every one is run; of more, only the sums are looked at, if that is all a round shows."""
-CHECKED_ROUNDS = 2
-"""Rounds that are run whole all the same, to see that it is."""
+HEARD_ROUNDS = 2
+"""Rounds of as many more that an onlooker is shown, who hears more than sums."""
+MOST_GUARDED = 500
+"""Messages, shares and masks of a round of a shipped protocol up to which it is guarded."""
+PROVED = 1e-3
+"""How far a recipe may be off when it is replayed, for the entries that are replayed are up to 1."""
 
 
 @dataclass
@@ -34,13 +41,27 @@ class Report:
     parties: tuple[Party, ...]
     coalition: tuple[Party, ...]
     rounds: int
-    drift: Drift
-    exposed: dict[Party, Recipe | SumRecipe]
+    drift: Drift | float
+    exposed: dict[Party, Recipe | SumRecipe | Together]
     """Whose vectors it can work out, and how."""
     safe_rounds: int
     """After how many rounds nobody is exposed yet."""
     smallest_group: int
     """T: how many parties there are, at least, behind any sum it can single out; the number of all if it can none."""
+    bits: dict[Party, float] = field(default_factory=dict)
+    """How many bits of an entry of each of the others it knows, at best; empty if there are too many to say."""
+    most_bits: float = 0.0
+    """How many bits an entry has."""
+    nearly: tuple[Party, ...] = ()
+    """Of whom it cannot work out an entry exactly, but so closely that it makes no difference."""
+    at_worst: tuple[Party, ...] | None = None
+    """Who is exposed in a single round if as many others drop out as the settings allow; None if not looked at."""
+    fewest: int | None = None
+    """How many are summed then."""
+    dropout: float = 0.0
+    """With what chance each party was lost to each round, for the rest of this report."""
+    watched: int = 0
+    """How many of the rounds were looked at."""
     fractions: dict[Party, float] = field(default_factory=dict)
     """Which part of each victim's entries is exposed, of the positions that were looked at."""
     entries: int = 1
@@ -62,6 +83,20 @@ class Report:
         """
         return None if self.entries > 1 or self.rows is None else smallest_support(self.rows)
 
+    @property
+    def looked_at(self) -> str:
+        """What was looked at, for whoever quotes the result."""
+        rounds = (
+            f"{self.watched} of {self.rounds} rounds" if self.watched < self.rounds else _many(self.rounds, "round")
+        )
+        models = {"static": "models stand still", "free": "models change"}.get(
+            str(self.drift), f"models change by {self.drift} a round"
+        )
+        lost = f"each party lost to a round with a chance of {self.dropout:g}" if self.dropout else "nobody drops out"
+        places = f"{self.entries} positions" if self.entries > 1 else "one entry for all"
+        worst = "" if self.fewest is None else f"; and one round in which no more than {self.fewest} are summed"
+        return f"{rounds}, {models}, {lost}, {places}{worst}"
+
 
 def audit(
     protocol: str,
@@ -70,7 +105,10 @@ def audit(
     coalition: Sequence[Party] | None = None,
     coalition_size: int | None = None,
     rounds: int = 1,
-    drift: Drift = "static",
+    drift: Drift | float = "static",
+    dropout: float = 0.0,
+    noise: float = 0.0,
+    prior: float | None = None,
     seed: int = 0,
     entries: int | None = None,
     vectors: Mapping[Party, Any] | Sequence[Any] | None = None,
@@ -82,14 +120,19 @@ def audit(
 ) -> Any:
     """Returns what a coalition can learn in some rounds of a protocol: a `Report`, or a list for `coalition_size`.
 
-    `drift="static"` is the worst case, in which parties bring the same vector every round; "free" has new ones in each.
+    `drift="static"` is the worst case, in which parties bring the same vector every round; "free" has new ones in each,
+    and a number ones that change by so much a round (as a standard deviation of an entry). `dropout` is the chance
+    with which each party is lost to each round, and `faults` go wrong as in a simulation. How many bits of an entry are
+    learnt depends on what it may be: `prior` is its standard deviation, and `noise` that of what its owner adds to it
+    anew each round.
+
     The server may be in a coalition, and so may an "onlooker", who hears all `links`, or those given as pairs of names;
     `sealed=False` asks what it would learn if they were not sealed. If entries fare differently, as in sparsification,
     `entries` says how many positions are looked at, and `vectors` gives the ones by whose size entries are selected.
-    Settings are those of the protocol, and are audited whether they leak or not. `faults` go wrong as in a simulation,
-    and `stand_ins` puts other coroutines in the place of some parties', to see what one that lies would learn.
+    Settings are those of the protocol, and are audited whether they leak or not. `stand_ins` puts other coroutines in
+    the place of some parties', to see what one that lies would learn.
     """
-    names = tuple(f"p{i}" for i in range(parties)) if isinstance(parties, int) else tuple(parties)
+    names = named_parties(parties)
     brought = vectors if vectors is None or isinstance(vectors, Mapping) else dict(zip(names, vectors, strict=False))
     scope = Scope.of(
         protocol,
@@ -98,6 +141,9 @@ def audit(
         faults=faults,
         rounds=rounds,
         drift=drift,
+        dropout=dropout,
+        noise=noise,
+        prior=prior,
         seed=seed,
         entries=entries,
         vectors=brought,
@@ -106,8 +152,19 @@ def audit(
         stand_ins=stand_ins,
     )
     every = None if coalition_size is None else of_parties(names, coalition_size, coalition)
-    auditor = Auditor(scope)
-    return auditor.report(tuple(coalition or ())) if every is None else [auditor.report(members) for members in every]
+    if every is None:
+        scope.check(coalition or ())
+        every = [tuple(coalition or ())]
+    auditor = Auditor(scope, guard=True)
+    reports = [auditor.report(members) for members in every]
+    return reports if coalition_size is not None else reports[0]
+
+
+def named_parties(parties: int | Sequence[Party]) -> tuple[Party, ...]:
+    """Returns the names of parties, p0, p1, … if only their number is given."""
+    if isinstance(parties, str) or not (is_count(parties) or isinstance(parties, Sequence)):
+        raise ConfigError(f"parties must be a number of at least 1, or a list of names, not {parties!r}")
+    return tuple(f"p{i}" for i in range(parties)) if isinstance(parties, int | np.integer) else tuple(parties)
 
 
 class Verdict(NamedTuple):
@@ -121,46 +178,66 @@ class Verdict(NamedTuple):
 class Auditor:
     """Reports on one coalition after another, from one symbolic run."""
 
-    def __init__(self, scope: Scope) -> None:
+    def __init__(
+        self, scope: Scope, *, rehearse: bool = False, small: Smallest | None = None, guard: bool = False
+    ) -> None:
+        """Takes a scope; raises NotLinear, or NotAuditable, if symbols do not stand for all that parties show.
+
+        Few rounds are run whole, unless they shall be rehearsed where that is possible. Protocols of others are always
+        guarded, those that are shipped if asked to and if it takes little: tests do that for all of them.
+        """
+        if scope.protocol not in SHIPPED or (guard and scope.terms.work <= MOST_GUARDED):
+            guarded(scope)
         self.scope = scope
+        self.small = small or Smallest(scope)
         self.rehearsed: RehearsedRun | None = None
-        if scope.rounds > EXACT_ROUNDS and scope.protocol.choice is not None:
-            if not scope.terms.rounds_alike:
+        many, alike = scope.rounds > EXACT_ROUNDS, scope.terms.rounds_alike and not scope.stand_ins
+        if scope.protocol.choice is not None and (many or (rehearse and alike)):
+            if not alike:
                 raise ConfigError(
                     f"under these settings no round of {scope.protocol.name} stands for another, as in a sparse graph; "
                     f"audit at most {EXACT_ROUNDS} rounds, or other settings"
                 )
-            # Sums fare alike in all entries, so one of them stands for all.
-            first = replace(scope, rounds=CHECKED_ROUNDS, entries=1, vectors=None)
-            self.rehearsed = RehearsedRun(SymbolicRun(first), scope.rounds)
-            self.run = self.rehearsed.run
-        else:
-            self.run = SymbolicRun(scope)
+            self.rehearsed = RehearsedRun(scope, self.small)
+
+    @cached_property
+    def run(self) -> SymbolicRun:
+        """All rounds on unknowns, or the first ones if only their sums are looked at otherwise."""
+        rounds = self.scope.rounds if self.rehearsed is None else HEARD_ROUNDS
+        return SymbolicRun(replace(self.scope, rounds=rounds))
 
     def report(self, coalition: tuple[Party, ...]) -> Report:
         """Returns what a coalition can learn, and proves it."""
-        self.run.check(coalition)
-        if (rehearsed := self._by_sums(coalition)) is not None:
-            return self._of_sums(rehearsed, coalition)
-        return self._of_everything(coalition)
+        self.scope.check(coalition)
+        rehearsed = self._by_sums(coalition)
+        report = self._of_everything(coalition) if rehearsed is None else self._of_sums(rehearsed, coalition)
+        unproved = [victim for victim, error in report.errors.items() if not error <= PROVED]
+        if unproved:
+            report.notes += (f"replayed on a real transcript, the recipes for {', '.join(unproved)} did not come out",)
+        if ONLOOKER not in coalition and self.small.ready(coalition):
+            known = self.small.knowledge(coalition)
+            report.at_worst = () if known is None else tuple(known.victims)
+            report.fewest = None if known is None else len(known.run.contributors[0])
+        return report
 
     def verdict(self, coalition: tuple[Party, ...]) -> Verdict:
         """Returns whom a coalition exposes, its safe rounds and smallest group, as in a report but without proof."""
-        scope = self.scope
+        everybody = len(self.scope.parties)
         if (rehearsed := self._by_sums(coalition)) is not None:
-            sums = rehearsed.sums(coalition) if scope.drift == "static" else rehearsed.fresh_sums(coalition)
-            return Verdict(list(sums.recipes), sums.safe_rounds, smallest_class(sums.rows) or len(scope.parties))
+            sums = rehearsed.sums(coalition)
+            return Verdict(sums.victims, sums.safe_rounds, smallest_class(sums.rows) or everybody)
         known = self._knowledge(coalition)
-        safe = self.run.safe_rounds(coalition) if known.victims else self.run.scope.rounds
-        return Verdict(known.victims, safe, smallest_class(known.rows) or len(scope.parties))
+        victims = known.victims
+        safe = self.run.safe_rounds(coalition) if victims else self.run.scope.rounds
+        return Verdict(victims, safe, smallest_class(known.rows) or everybody)
 
     def _by_sums(self, coalition: tuple[Party, ...]) -> RehearsedRun | None:
-        """Returns the rehearsal, if there is one and sums are all that the coalition learns from a round."""
-        if self.rehearsed is None or ONLOOKER in coalition or not self.rehearsed.agrees(coalition):
-            return None
-        return self.rehearsed
+        """Returns the rehearsal, if there is one and the coalition does not hear links besides."""
+        return None if ONLOOKER in coalition else self.rehearsed
 
     def _knowledge(self, coalition: tuple[Party, ...]) -> Knowledge:
+        if self.run.aborted is not None:
+            raise self.run.aborted
         known = self.run.knowledge(coalition, self.run.scope.rounds)
         # Secret factors are taken as known, which is the worst case: only what nobody learns even so is certain.
         if known.divided or (known.victims and self.run.multiplies(coalition)):
@@ -172,44 +249,65 @@ class Auditor:
 
     def _of_everything(self, coalition: tuple[Party, ...]) -> Report:
         run, scope, known = self.run, self.scope, self._knowledge(coalition)
-        found = known.recipes()
-        recipes: dict[Party, Recipe | SumRecipe] = dict(found)
         notes = []
         if run.scope.rounds < scope.rounds:
-            who = ", ".join(coalition)
-            notes.append(f"only {run.scope.rounds} rounds were looked at, for {who} does not learn just their sums")
+            notes.append(
+                f"only {run.scope.rounds} rounds were looked at, for an onlooker does not learn just their sums"
+            )
+        if known.drowned:
+            who = ", ".join(known.drowned)
+            notes.append(
+                f"{who} could be worked out from numbers with more digits, but not from {scope.terms.settings.bits} "
+                f"bits an entry, in whose rounding the difference drowns"
+            )
+        victims = known.victims
+        found = {victim: recipe for victim, recipe in known.recipes().items() if victim in victims} if victims else {}
         return Report(
             *self._asked(coalition),
-            exposed=recipes,
-            safe_rounds=run.safe_rounds(coalition) if recipes else run.scope.rounds,
+            exposed=dict(found),
+            safe_rounds=run.safe_rounds(coalition) if victims else run.scope.rounds,
             smallest_group=smallest_class(known.rows) or len(scope.parties),
-            fractions={victim: len(recipe.parts) / run.entries for victim, recipe in found.items()},
+            bits=known.bits,
+            most_bits=run.spread.most,
+            nearly=tuple(victim for victim in victims if victim not in found),
+            dropout=scope.dropout,
+            watched=run.scope.rounds,
+            fractions={victim: len(recipe.pieces) / run.entries for victim, recipe in found.items()},
             entries=run.entries,
-            errors={victim: run.error(recipe, victim) for victim, recipe in recipes.items()},
+            errors={victim: run.error(recipe, victim) for victim, recipe in found.items()},
             heard=self._heard(coalition),
             notes=tuple(notes),
             rows=known.rows,
         )
 
     def _of_sums(self, rehearsed: RehearsedRun, coalition: tuple[Party, ...]) -> Report:
-        scope = self.scope
-        sums = rehearsed.sums(coalition) if scope.drift == "static" else rehearsed.fresh_sums(coalition)
+        scope, sums = self.scope, rehearsed.sums(coalition)
         errors = rehearsed.errors(sums.recipes)
-        notes = [f"{self.run.scope.rounds} rounds were run whole, and of all {scope.rounds} the sums looked at"]
+        notes = ["what a round shows was seen in the smallest that may be, and of all rounds the sums were looked at"]
         if sums.recipes and not errors:
             notes.append("to replay the recipes with real cryptography would take too long, so they are not proved")
+        if sums.together:
+            notes.append("rounds in which so many members meet that they can unmask everybody have no recipe")
+        exposed: dict[Party, Recipe | SumRecipe | Together] = {**sums.recipes, **sums.together}
         return Report(
             *self._asked(coalition),
-            exposed=dict(sums.recipes),
+            exposed=exposed,
             safe_rounds=sums.safe_rounds,
             smallest_group=smallest_class(sums.rows) or len(scope.parties),
-            fractions=dict.fromkeys(sums.recipes, 1.0),
+            bits=sums.bits,
+            most_bits=rehearsed.spread.most,
+            nearly=tuple(sums.nearly),
+            dropout=scope.dropout,
+            watched=scope.rounds,
+            fractions=dict.fromkeys(exposed, 1.0),
             errors=errors,
             notes=tuple(notes),
             rows=sums.rows,
         )
 
-    def _asked(self, coalition: tuple[Party, ...]) -> tuple[str, tuple[Party, ...], tuple[Party, ...], int, Drift]:
+    def _asked(
+        self, coalition: tuple[Party, ...]
+    ) -> tuple[str, tuple[Party, ...], tuple[Party, ...], int, Drift | float]:
         scope = self.scope
         return scope.protocol.name, scope.parties, coalition, scope.rounds, scope.drift
 
@@ -225,3 +323,7 @@ class Auditor:
             messages[link] += 1
             volume[link] += len(envelope.sealed)
         return {link: (count, volume[link]) for link, count in sorted(messages.items())}
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count} {what}{'s' * (count != 1)}"

@@ -3,25 +3,54 @@
 A round of secure aggregation leaves a coalition with one sum, and its masks are never seen again. So what many rounds
 show is the row space of who was summed when (paper 002), and for that only the server's choices have to be made, by the
 code that makes them in a real run and from the same entropy. That a round shows this sum and nothing else is not taken
-on trust: the first rounds are run whole on unknowns, and compared.
+on trust. Rounds differ in nothing but who is asked and who delivers, and show the more the fewer these are and the
+more of them are members; so the smallest round that the settings allow, with as many members as ever meet in one, is
+run whole on unknowns. If it shows more than its sum, the least number of members with which it does is searched for,
+and rounds in which as many meet count as showing everybody's vector.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tacit.audit.linear import Echelon
+from tacit.audit.precision import NEAR, Spread, of_sums
 from tacit.audit.recipes import SumRecipe
-from tacit.audit.rehearsal import rehearsed
-from tacit.audit.runs import PROOF_ENTRIES, SymbolicRun, proof_vectors, transcripts
+from tacit.audit.rehearsal import Rehearsed, rehearsed
+from tacit.audit.runs import PROOF_ENTRIES, Scope, SymbolicRun, proof_vectors, transcripts
+from tacit.audit.smallest import Smallest
 from tacit.audit.symbolic.forms import Unknown
+from tacit.audit.symbolic.simulation import SymbolicSimulation
 from tacit.core.errors import ConfigError
 from tacit.core.suite import SERVER, Party
 
 MOST_REPLAYED = 5_000
 """Parties times rounds that are replayed with real cryptography, at most, to prove recipes."""
+MOST_ESTIMATED = 512
+"""Parties up to which it is computed how many bits of an entry many rounds show."""
+CHECKED, MOST_CHECKED = 2, 48
+"""Rounds that are run whole to see that the rehearsal chooses as the server does, of parties up to that many."""
+
+
+@dataclass(frozen=True)
+class Together:
+    """A round in which so many members meet that they can take everybody's masks off."""
+
+    victim: Party
+    round: int
+    members: int
+
+    def steps(self) -> list[tuple[Fraction, list[tuple[int, str]]]]:
+        """Returns what it is worked out from."""
+        what = f"what it sent in round {self.round}, unmasked with the shares of the {self.members} members asked in it"
+        return [(Fraction(1), [(1, what)])]
+
+    def __str__(self) -> str:
+        return f"{self.victim} = {self.steps()[0][1][0][1]}"
 
 
 @dataclass
@@ -32,77 +61,166 @@ class Sums:
     safe_rounds: int
     rows: NDArray[np.int64]
     """A basis of what is known of the others' vectors."""
+    together: dict[Party, Together]
+    """Whose vectors are seen one by one in some round, since so many members meet in it."""
+    bits: dict[Party, float]
+    """How many bits of an entry of each of the others are known."""
+
+    @property
+    def victims(self) -> list[Party]:
+        """Whose vectors are exposed, or nearly so."""
+        return [*self.recipes, *self.together, *self.nearly]
+
+    @property
+    def nearly(self) -> list[Party]:
+        """Whose vectors are as good as exposed."""
+        return [
+            party
+            for party, bits in self.bits.items()
+            if bits >= NEAR and party not in self.recipes and party not in self.together
+        ]
 
 
 class RehearsedRun:
     """The sums of many rounds, looked at by one coalition after another."""
 
-    def __init__(self, run: SymbolicRun, rounds: int) -> None:
-        """Takes the first rounds as they were run, and chooses for all of them; raises ConfigError if that differs."""
-        self.run, self.names, self.rounds = run, run.names, rounds
-        self.sets = list(rehearsed(run.simulation, rounds))
-        if self.sets[: len(run.contributors)] != run.contributors:
-            raise ConfigError(f"{run.scope.protocol.name} chose other parties in a round that was run than rehearsed")
+    def __init__(self, scope: Scope, small: Smallest) -> None:
+        """Chooses for all rounds; raises ConfigError if the first ones, where they are run, choose differently."""
+        # Sums fare alike in all entries, so one of them stands for all.
+        self.scope, self.names, self.rounds = replace(scope, entries=1, vectors=None), scope.parties, scope.rounds
+        simulation = SymbolicSimulation(scope.protocol, scope.terms, 1, scope.seed, scope.faults)
+        self.sets: list[Rehearsed] = list(rehearsed(simulation, self.rounds))
+        self.spread: Spread = scope.spread(simulation.agreement.ring().resolution)
+        self.small = small
+        self._least: dict[tuple[bool, int], int | None] = {}
+        if len(self.names) <= MOST_CHECKED:
+            first = SymbolicRun(replace(self.scope, rounds=min(CHECKED, self.rounds)))
+            if [each.summed for each in self.sets[: len(first.contributors)]] != first.contributors:
+                raise ConfigError(f"{scope.protocol.name} chose other parties in a round that was run than rehearsed")
 
-    def matrix(self, members: Sequence[Party]) -> NDArray[np.int64]:
-        """Returns which of the others' vectors were summed, a row for each round."""
-        rows = np.zeros((len(self.sets), len(self.names)), dtype=np.int64)
-        column = {party: place for place, party in enumerate(self.names) if party not in members}
-        for row, chosen in zip(rows, self.sets, strict=True):
-            row[[column[party] for party in chosen if party in column]] = 1
-        return rows
+    def meeting(self, members: Sequence[Party]) -> list[int]:
+        """Returns how many members are asked in each round."""
+        inside = set(members)
+        return [sum(party in inside for party in each.asked) for each in self.sets]
 
-    def agrees(self, members: Sequence[Party]) -> bool:
-        """Says whether, in the rounds that were run, a coalition learnt the sums and nothing else."""
-        known = self.run.knowledge(members, len(self.run.contributors))
+    def least(self, members: Sequence[Party]) -> int | None:
+        """Returns how many members must meet in a round for it to show more than its sum; None if no round does."""
+        most = max(self.meeting(members), default=0)
+        key = SERVER in members, most
+        if key not in self._least:
+            found = None
+            if any(each.asked for each in self.sets) and not self.shows_a_sum(*key):
+                found = next(count for count in range(most + 1) if not self.shows_a_sum(key[0], count))
+            self._least[key] = found
+        return self._least[key]
+
+    def shows_a_sum(self, server: bool, count: int) -> bool:
+        """Says whether so many members, with the server or without, learn its sum from the smallest round, and no more.
+
+        Users are alike but for their names, so the first ones stand for any.
+        """
+        members = [*([SERVER] if server else []), *self.names[:count]] or [self.names[-1]]
+        run = self.small.run(members, others=2) or self._full
+        known, chosen = run.knowledge(members, 1), run.contributors[0]
         taken, summed = (Echelon(len(known.others)) for _ in range(2))
         for row in known.rows:
             taken.take(row)
-        for round_, chosen in enumerate(self.run.contributors, start=1):
-            row = np.array([_in_sum(unknown, chosen, round_) for unknown in known.others], dtype=np.int64)
-            summed.take(row)
-            if taken.take(row):
-                return False
-        return len(taken.leads) == len(summed.leads)
+        row = np.array([_in_sum(unknown, chosen) for unknown in known.others], dtype=np.int64)
+        summed.take(row)
+        return not taken.take(row) and len(taken.leads) == len(summed.leads)
+
+    @cached_property
+    def _full(self) -> SymbolicRun:
+        """A round in which nobody may be missing."""
+        return SymbolicRun(replace(self.scope, rounds=1, faults=()))
+
+    def matrix(self, members: Sequence[Party]) -> tuple[NDArray[np.int64], list[int]]:
+        """Returns which of the others' vectors were shown together, row by row, and the round of each row.
+
+        A round in which too many members meet shows each vector that was delivered, in a row of its own.
+        """
+        column = {party: place for place, party in enumerate(self.names) if party not in members}
+        least, shown, rounds = self.least(members), [], []
+        for number, (each, met) in enumerate(zip(self.sets, self.meeting(members), strict=True), start=1):
+            groups = [each.summed]
+            if least is not None and met >= least:
+                groups += [(party,) for party in each.delivered]
+            for group in groups:
+                shown.append([column[party] for party in group if party in column])
+                rounds.append(number)
+        rows = np.zeros((len(shown), len(self.names)), dtype=np.int64)
+        for row, places in zip(rows, shown, strict=True):
+            row[places] = 1
+        return rows, rounds
 
     def sums(self, members: Sequence[Party]) -> Sums:
-        """Returns what a coalition learns if everybody brings the same vector every time."""
-        rows = self.matrix(members)
-        echelon, safe = Echelon(len(self.names)), self.rounds
-        for number, row in enumerate(rows):
-            if echelon.take(row) and safe == self.rounds and echelon.exposed():
-                safe = number
-        recipes: dict[Party, SumRecipe] = {}
-        exposed = sorted(echelon.exposed())
-        if not exposed:
-            return Sums(recipes, safe, echelon.matrix)
-        # All at once: what takes long is to decompose the matrix, not to solve for one more column.
-        used, units = rows[echelon.used].astype(np.float64), np.eye(len(self.names))[:, exposed]
-        for column, factors in zip(exposed, np.linalg.lstsq(used.T, units, rcond=None)[0].T, strict=True):
-            kept = {echelon.used[i] + 1: float(factor) for i, factor in enumerate(factors) if abs(factor) > 1e-12}
-            recipes[self.names[column]] = self._recipe(self.names[column], members, kept)
-        return Sums(recipes, safe, echelon.matrix)
+        """Returns what a coalition learns over all rounds."""
+        rows, rounds = self.matrix(members)
+        return self._standing(members, rows, rounds) if self.scope.static else self._fresh(members, rows, rounds)
 
-    def fresh_sums(self, members: Sequence[Party]) -> Sums:
+    def _standing(self, members: Sequence[Party], rows: NDArray[np.int64], rounds: Sequence[int]) -> Sums:
+        """Returns what a coalition learns if everybody brings the same vector every time."""
+        echelon, safe = Echelon(len(self.names)), self.rounds
+        for number, row in zip(rounds, rows, strict=True):
+            if echelon.take(row) and safe == self.rounds and echelon.exposed():
+                safe = number - 1
+        together = self._together(members, rows, rounds)
+        recipes: dict[Party, SumRecipe] = {}
+        exposed = [column for column in sorted(echelon.exposed()) if self.names[column] not in together]
+        if exposed:
+            # All at once: what takes long is to decompose the matrix, not to solve for one more column.
+            used, units = rows[echelon.used].astype(np.float64), np.eye(len(self.names))[:, exposed]
+            for column, factors in zip(exposed, np.linalg.lstsq(used.T, units, rcond=None)[0].T, strict=True):
+                kept = {
+                    rounds[echelon.used[i]]: float(factor) for i, factor in enumerate(factors) if abs(factor) > 1e-12
+                }
+                recipes[self.names[column]] = self._recipe(self.names[column], members, kept)
+        return Sums(recipes, safe, echelon.matrix, together, self._bits(members, rows, {*recipes, *together}))
+
+    def _fresh(self, members: Sequence[Party], rows: NDArray[np.int64], rounds: Sequence[int]) -> Sums:
         """Returns what a coalition learns if everybody brings a new vector every time: each sum stands alone."""
-        rows = self.matrix(members)
         sizes = rows.sum(axis=1)
         recipes: dict[Party, SumRecipe] = {}
-        for number in np.flatnonzero(sizes == 1):
-            victim = self.names[int(rows[number].argmax())]
-            recipes.setdefault(victim, self._recipe(victim, members, {int(number) + 1: 1.0}))
-        first = np.flatnonzero(sizes == 1)
-        safe = int(first[0]) if len(first) else self.rounds
+        together = self._together(members, rows, rounds)
+        alone = np.flatnonzero(sizes == 1)
+        for place in alone:
+            victim = self.names[int(rows[place].argmax())]
+            if victim not in together:
+                recipes.setdefault(victim, self._recipe(victim, members, {rounds[int(place)]: 1.0}))
+        safe = rounds[int(alone[0])] - 1 if len(alone) else self.rounds
         # One column a round and party: the classes are then the sets themselves, of which only the sizes matter.
         smallest = int(sizes[sizes > 0].min()) if sizes.any() else 0
-        return Sums(recipes, safe, np.ones((1, smallest), dtype=np.int64))
+        ones = np.ones((1, smallest), dtype=np.int64)
+        return Sums(recipes, safe, ones, together, self._bits(members, rows, {*recipes, *together}))
+
+    def _together(
+        self, members: Sequence[Party], rows: NDArray[np.int64], rounds: Sequence[int]
+    ) -> dict[Party, Together]:
+        """Returns whose vectors are seen one by one, and in which round first."""
+        least, met = self.least(members), self.meeting(members)
+        found: dict[Party, Together] = {}
+        for row, number in zip(rows, rounds, strict=True):
+            if least is not None and met[number - 1] >= least and row.sum() == 1:
+                victim = self.names[int(row.argmax())]
+                found.setdefault(victim, Together(victim, number, met[number - 1]))
+        return found
+
+    def _bits(
+        self, members: Sequence[Party], rows: NDArray[np.int64], exposed: Collection[Party]
+    ) -> dict[Party, float]:
+        if len(self.names) > MOST_ESTIMATED:
+            return {}
+        bits = dict(zip(self.names, of_sums(rows, self.spread, len(self.names)).tolist(), strict=True))
+        # Sums are exact in the ring, so what is worked out from them alone is, unless there is noise in it.
+        exact = {party: self.spread.most for party in exposed if not self.spread.noise}
+        return {party: each for party, each in (bits | exact).items() if party not in members}
 
     def _recipe(self, victim: Party, members: Sequence[Party], factors: dict[int, float]) -> SumRecipe:
         own = {
             (member, round_): factor
             for round_, factor in factors.items()
             for member in members
-            if member in self.sets[round_ - 1]
+            if member in self.sets[round_ - 1].summed
         }
         listener = SERVER if SERVER in members else members[0]
         return SumRecipe(victim, listener, factors, own)
@@ -112,10 +230,9 @@ class RehearsedRun:
         last = max((round_ for recipe in recipes.values() for round_ in recipe.factors), default=0)
         if not 0 < last * len(self.names) <= MOST_REPLAYED:
             return {}
-        scope = self.run.scope
+        scope = self.scope
         brought = [
-            proof_vectors(self.names, number if scope.drift == "free" else 1, PROOF_ENTRIES)
-            for number in range(1, last + 1)
+            proof_vectors(self.names, 1 if scope.static else number, PROOF_ENTRIES) for number in range(1, last + 1)
         ]
         real = list(transcripts(scope.real(PROOF_ENTRIES), brought))
         found = {}
@@ -125,8 +242,7 @@ class RehearsedRun:
         return found
 
 
-def _in_sum(unknown: Unknown, chosen: Sequence[Party], round_: int) -> bool:
-    """Says whether a vector is in the sum of a round: one that stands for all rounds, or for this one."""
+def _in_sum(unknown: Unknown, chosen: Sequence[Party]) -> bool:
+    """Says whether a vector is in the sum of the one round that was run."""
     _, owner, entry = unknown
-    party, when = owner if isinstance(owner, tuple) else (owner, round_)
-    return entry == 0 and party in chosen and when == round_
+    return entry == 0 and (owner[0] if isinstance(owner, tuple) else owner) in chosen

@@ -1,21 +1,26 @@
 """A run of the deployed code on unknowns, looked at by one coalition after another."""
 
+import math
 from bisect import bisect_left
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
+from numbers import Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.audit.linear import RowSpace, SmallRowSpace, rational
-from tacit.audit.recipes import Part, Recipe, Source
+from tacit.audit.culprits import refusal
+from tacit.audit.linear import SmallRowSpace, solved
+from tacit.audit.precision import DROWNED, NEAR, Spread, estimated
+from tacit.audit.recipes import Part, Piece, Recipe, Source
 from tacit.audit.symbolic.entropy import SymbolicEntropy
 from tacit.audit.symbolic.forms import ONE, Form, Unknown
-from tacit.audit.symbolic.simulation import Drift, SymbolicSimulation
-from tacit.audit.views import Number, View
+from tacit.audit.symbolic.simulation import Drift, SymbolicSimulation, in_session
+from tacit.audit.views import KnownVector, Number, View
 from tacit.core.entropy import SeededEntropy
 from tacit.core.errors import ConfigError, NotLinear, TacitError
 from tacit.core.messages import Envelope
@@ -42,7 +47,8 @@ class Scope:
     protocol: Protocol
     terms: Terms
     rounds: int = 1
-    drift: Drift = "static"
+    drift: Drift | float = "static"
+    """Whether everybody brings the same vector every round, a new one in each, or one that changes by so much."""
     seed: int = 0
     faults: tuple[Fault, ...] = ()
     entries: int | None = None
@@ -54,6 +60,12 @@ class Scope:
     sealed: bool = True
     stand_ins: Mapping[Party, Role] | None = None
     """Coroutines in the place of some parties'."""
+    dropout: float = 0.0
+    """The chance with which each party is lost to each round. Its faults are among the others."""
+    noise: float = 0.0
+    """The standard deviation of what everybody adds to every entry, anew each round."""
+    prior: float | None = None
+    """The standard deviation of an entry before anything is seen; that of any number up to the clip unless given."""
 
     @classmethod
     def of(
@@ -63,14 +75,18 @@ class Scope:
         options: Mapping[str, Any],
         *,
         faults: Sequence[Fault | Mapping[str, Any]] = (),
+        dropout: float = 0.0,
         **others: Any,
     ) -> "Scope":
         """Returns a scope for the settings that some options stand for, whether they leak or not."""
         entry = find(protocol)
         kinds = [kind.__name__ for kind in entry.messages]
         planned, problems = faults_from(faults, entry.everyone(tuple(parties)), kinds)
+        if not _is_spread(dropout) or dropout > 1:
+            problems.append(f"dropout must be a chance from 0 to 1, not {dropout!r}")
+            dropout = 0.0
         terms = terms_for(entry, parties, {**options, "allow_leaks": True}, problems)
-        scope = cls(entry, terms, faults=planned, **others)
+        scope = cls(entry, terms, faults=(*planned, *dropouts(entry, dropout)), dropout=float(dropout), **others)
         if problems := scope.problems():
             raise ConfigError(problems)
         return scope
@@ -82,11 +98,19 @@ class Scope:
 
     def problems(self) -> list[str]:
         """Returns everything that is wrong with it."""
-        problems = [] if self.rounds >= 1 else [f"rounds must be at least 1, not {self.rounds}"]
-        if self.drift not in ("static", "free"):
-            problems.append(f'drift must be "static" or "free", not {self.drift!r}')
-        if self.entries is not None and self.entries < 1:
-            problems.append(f"entries must be at least 1, not {self.entries}")
+        problems = [
+            f"{name} must be a whole number of at least 1, not {value!r}"
+            for name, value in (("rounds", self.rounds), ("entries", 1 if self.entries is None else self.entries))
+            if not is_count(value)
+        ]
+        if self.drift not in ("static", "free") and not _is_spread(self.drift):
+            problems.append(
+                f'drift must be "static", "free", or by how much entries change a round, not {self.drift!r}'
+            )
+        if not _is_spread(self.noise):
+            problems.append(f"noise must be a standard deviation of 0 or more, not {self.noise!r}")
+        if self.prior is not None and not (_is_spread(self.prior) and self.prior > 0):
+            problems.append(f"prior must be a standard deviation above 0, not {self.prior!r}")
         everyone = {*self.parties, SERVER}
         strangers = sorted({end for link in self.links or () for end in link} - everyone)
         if strangers:
@@ -96,6 +120,34 @@ class Scope:
         ):
             problems.append("vectors must give every party one vector, all of one length")
         return problems
+
+    def check(self, coalition: Sequence[Party]) -> None:
+        """Raises ConfigError unless this can be a coalition."""
+        if isinstance(coalition, str):
+            raise ConfigError(f"a coalition is a list of names, such as [{coalition!r}], and not one text")
+        everyone = (*self.protocol.everyone(self.parties), ONLOOKER)
+        strangers = sorted({str(member) for member in coalition} - set(everyone))
+        if strangers or not coalition:
+            who = f"{', '.join(strangers)} is nobody here" if strangers else "a coalition has at least one member"
+            raise ConfigError(f"{who}; there are {', '.join(everyone)}")
+        if set(coalition) >= set(self.parties):
+            raise ConfigError("a coalition of everyone has nobody left to learn from")
+
+    @property
+    def static(self) -> bool:
+        """Whether what is brought is the same in every round."""
+        return self.drift in ("static", 0) and not self.noise
+
+    @property
+    def changing(self) -> Drift:
+        """Whether unknowns stand for all rounds or for one."""
+        return "static" if self.static else "free"
+
+    def spread(self, resolution: float) -> Spread:
+        """Returns what is known of an entry beforehand."""
+        prior = self.terms.settings.clip / math.sqrt(3) if self.prior is None else self.prior
+        drift = None if self.drift == "free" else 0.0 if self.drift == "static" else float(self.drift)
+        return Spread(prior, resolution, drift, self.noise)
 
     def hears(self, envelope: Envelope) -> bool:
         """Says whether an onlooker hears the link of an envelope."""
@@ -117,20 +169,124 @@ class Scope:
         )
 
 
-@dataclass
 class Knowledge:
     """What a coalition knows after some rounds."""
 
-    victims: list[Party]
-    """Of whom it knows some entry of some round, as far as small numbers tell."""
-    recipes: Callable[[], dict[Party, Recipe]]
-    """How it works them out. That takes longer to say than whom."""
-    others: list[Unknown]
-    """The others' vectors, entry by entry."""
-    rows: NDArray[np.int64]
-    """A basis of what it knows of these alone, a column for each, modulo a small prime."""
-    divided: bool
-    """Whether it saw what a protocol divided by an unknown, which is not linear."""
+    def __init__(self, run: "SymbolicRun", coalition: Collection[Party], rounds: int) -> None:
+        self.run, members = run, set(coalition)
+        seen, heard = run.seen(members, rounds)
+        world, session = run.simulation.world, run.simulation.agreement.session
+        unsealed = () if run.scope.sealed else heard
+        self.view = view = View(world, session, sorted(members - {ONLOOKER}), seen, unsealed)
+        self.forms: list[Form] = []
+        self.sources: list[tuple[Source, int]] = []
+        for known in view.vectors:
+            # If one entry stands for all, what lies behind it is a weight, or another stretch of a mask.
+            for place, form in enumerate(known.vector[: 1 if run.entries == 1 else None]):
+                self.forms.append(form)
+                self.sources.append((known, place))
+        self._seen = len(self.forms)
+        inputs = [unknown for party in run.names for unknown in run.inputs(party)]
+        owned = {unknown for form in self.forms for unknown in form.terms if owner_of(unknown) in members}
+        owned |= {unknown for unknown in inputs if owner_of(unknown) in members}
+        for unknown in sorted(owned, key=repr):
+            self.forms.append(Form({unknown: 1}))
+            self.sources.append((unknown, unknown[2]))
+        if any(ONE in form.terms for form in self.forms):
+            self.forms.append(Form({ONE: 1}))
+            self.sources.append((ONE, 0))
+        self._owned = owned | {ONE}
+        self.divided = any(unknown[0] == "ratio" for form in self.forms for unknown in form.terms)
+        """Whether it saw what a protocol divided by an unknown, which is not linear."""
+        self.others = sorted((unknown for unknown in inputs if owner_of(unknown) not in members), key=repr)
+        """The others' vectors, entry by entry."""
+        small = SmallRowSpace(self.forms, self.others)
+        self.rows = small.rows
+        """A basis of what it knows of these alone, a column for each, modulo a small prime."""
+        self._alone = small.exposed()
+
+    @cached_property
+    def exact(self) -> list[Party]:
+        """Of whom it can work out some entry of some round, if numbers had any number of digits."""
+        return sorted({owner_of(unknown) for unknown in self._alone}, key=self.run.names.index)
+
+    @cached_property
+    def bits(self) -> dict[Party, float]:
+        """How many bits of an entry of each of the others it knows: of the entry that is known best."""
+        return self._best(self.run.spread)
+
+    @cached_property
+    def _rounding(self) -> dict[Party, float]:
+        """The same of what is brought, noise and all."""
+        spread = self.run.spread
+        return self._best(replace(spread, noise=0.0, drift=None)) if spread.noise else self.bits
+
+    def _best(self, spread: Spread) -> dict[Party, float]:
+        known = {unknown for index in range(self._seen) for unknown in self._given(index)} | self._owned
+        seen = [form for form, (source, _) in zip(self.forms, self.sources, strict=True) if _is_message(source)]
+        found: dict[Party, float] = {}
+        for unknown, bits in estimated(seen, known, self.others, spread).items():
+            found[owner_of(unknown)] = max(found.get(owner_of(unknown), 0.0), bits)
+        # Sums are exact in the ring, so what is worked out from them alone is, unless there is noise in it.
+        exact = dict.fromkeys(self.exact if self._whole and not spread.noise else (), spread.most)
+        return {party: (found | exact)[party] for party in self.run.names if party in found}
+
+    def _given(self, index: int) -> Iterator[Unknown]:
+        source, _ = self.sources[index]
+        if isinstance(source, KnownVector) and source.is_mask:
+            yield from self.forms[index].terms
+
+    @cached_property
+    def victims(self) -> list[Party]:
+        """Of whom it knows some entry, exactly or nearly, given how the ring rounds."""
+        if not self.exact and self._whole and self.run.scope.drift in ("static", "free") and not self.run.spread.noise:
+            return []
+        return [party for party in self.run.names if self._is_exposed(party)]
+
+    @cached_property
+    def _whole(self) -> bool:
+        """Whether all it saw are sums, with no fraction anywhere: then nobody can be nearly exposed."""
+        return all(isinstance(factor, int) for form in self.forms for factor in form.terms.values())
+
+    def _is_exposed(self, party: Party) -> bool:
+        bits = self._rounding.get(party, 0.0)
+        return bits >= DROWNED if party in self.exact else max(bits, self.bits.get(party, 0.0)) >= NEAR
+
+    @property
+    def drowned(self) -> list[Party]:
+        """Who would be exposed if the ring had more digits."""
+        return [party for party in self.exact if not self._is_exposed(party)]
+
+    def recipes(self) -> dict[Party, Recipe]:
+        """Returns how to recover each victim's vector: that of the first round in which it is exposed.
+
+        That takes longer to say than whom. Raises NotLinear if no fractions are found for it.
+        """
+        if not self.exact:
+            return {}
+        wanted, whose = set(self.others), dict[Party, Any]()
+        found = solved(self.forms, [unknown for party in self.run.names for unknown in self.run.inputs(party)])
+        pieces: dict[Party, dict[int, tuple[Piece, ...]]] = {}
+        for unknown in sorted((each for each in found if each in wanted), key=lambda each: _round(each[1])):
+            _, owner, entry = unknown
+            victim = owner_of(unknown)
+            if whose.setdefault(victim, owner) == owner:
+                pieces.setdefault(victim, {})[entry] = tuple(
+                    Piece(factor, self._parts(combination)) for factor, combination in found[unknown]
+                )
+        if missing := [victim for victim in self.exact if victim not in pieces]:
+            raise NotLinear(
+                f"{', '.join(missing)} would be exposed, but by fractions with more digits than the audit follows"
+            )
+        victims = sorted(pieces, key=self.run.names.index)
+        return {victim: Recipe(victim, self.view, pieces[victim], self.run.entries) for victim in victims}
+
+    def _parts(self, combination: Mapping[int, int]) -> tuple[Part, ...]:
+        return tuple(Part(times, *self.sources[index]) for index, times in combination.items())
+
+
+def _is_message(source: Source) -> bool:
+    return isinstance(source, KnownVector) and not source.is_mask
 
 
 class SymbolicRun:
@@ -138,19 +294,30 @@ class SymbolicRun:
 
     def __init__(self, scope: Scope) -> None:
         self.scope, self.names = scope, scope.parties
-        self.entries = scope.entries or (PROOF_ENTRIES if scope.terms.selective else 1)
+        entries = scope.entries or (PROOF_ENTRIES if scope.terms.selective else 1)
         if scope.vectors is not None:
-            self.entries = min(self.entries, len(next(iter(scope.vectors.values()))))
+            entries = min(entries, len(next(iter(scope.vectors.values()))))
+        # Of several entries that fare alike one is looked at; that they do shows only if there are two.
+        self.entries = max(entries, 2)
         self.brought = [self._bring(number) for number in range(1, scope.rounds + 1)]
         self.simulation = SymbolicSimulation(
             scope.protocol, scope.terms, self.entries, scope.seed, scope.faults, self._value, scope.stand_ins
         )
         self.envelopes: dict[Number, Envelope] = {}
+        self._taken: dict[Party, list[Number]] = defaultdict(list)
+        """The envelopes that each party sent, and those that reached it."""
         self.contributors: list[tuple[Party, ...]] = []
         """Whose vectors were summed, round by round; nobody's if it was aborted."""
+        self.error_of: TacitError | None = None
+        """Why the last round that was aborted was."""
         self._factors: Counter[Party] = Counter()
         self._real: list[Transcript] | None = None
         self._run()
+        if entries == 1 and self.simulation.aligned:
+            self.entries = 1
+            self.brought = [self._bring(number) for number in range(1, scope.rounds + 1)]
+        agreement = self.simulation.agreement
+        self.spread = scope.spread(agreement.ring().resolution)
 
     def _bring(self, number: int) -> dict[Party, NDArray[np.float64]]:
         """Returns the vectors on which recipes are proved, and by whose size entries are selected."""
@@ -159,7 +326,7 @@ class SymbolicRun:
             length = len(next(iter(scope.vectors.values())))
             places = SeededEntropy("positions", scope.seed).sample(range(length), min(count, length))
             return {party: np.asarray(scope.vectors[party], dtype=np.float64)[places] for party in self.names}
-        return proof_vectors(self.names, number if scope.drift == "free" else 1, count)
+        return proof_vectors(self.names, 1 if scope.static else number, count)
 
     def _value(self, unknown: Unknown) -> float:
         """Returns what an entry of an input stands for."""
@@ -168,109 +335,54 @@ class SymbolicRun:
         return float(self.brought[number - 1][party][entry]) if entry < self.entries else 1.0
 
     def _run(self) -> None:
-        aborted: TacitError | None = None
         for number in range(1, self.scope.rounds + 1):
             try:
-                self.contributors.append(self.simulation.average_unknowns(self.scope.drift).contributors)
+                self.contributors.append(self.simulation.average_unknowns(self.scope.changing).contributors)
             except TacitError as error:
-                aborted = error  # a round that ends without an average has been seen all the same
+                self.error_of = error  # a round that ends without an average has been seen all the same
                 self.contributors.append(())
-            except TypeError as error:
-                name = self.scope.protocol.name
-                raise NotLinear(
-                    f"{name} does something with vectors that is not linear, and the audit does not guess what that "
-                    f"shows: {error}"
-                ) from error
+            except Exception as error:
+                raise refusal(self.scope.protocol.name, error) from error
             played = self.simulation.last
             if played is None or played.transcript is None:
                 continue
             for place, passed in enumerate(played.transcript):
                 self.envelopes[number, place] = passed.envelope
+                self._taken[passed.envelope.address.sender].append((number, place))
+                if passed.delivered:
+                    self._taken[passed.envelope.address.to].append((number, place))
             for party, round_ in played.rounds.items():
                 if isinstance(round_.suite.entropy, SymbolicEntropy):
                     self._factors[party] += round_.suite.entropy.factors
-        # A party that lies may want no average. Otherwise there would be nothing to audit.
-        if aborted is not None and not any(self.contributors) and not self.scope.stand_ins:
-            raise aborted
+
+    @property
+    def aborted(self) -> TacitError | None:
+        """Why there is nothing to audit: no round ended with an average. A party that lies may want none."""
+        return None if any(self.contributors) or self.scope.stand_ins else self.error_of
 
     def multiplies(self, coalition: Collection[Party]) -> bool:
         """Says whether others multiplied vectors by numbers that they keep secret, which is not linear."""
         return any(count for party, count in self._factors.items() if party not in coalition)
 
-    def check(self, coalition: Sequence[Party]) -> None:
-        """Raises ConfigError unless this can be a coalition."""
-        everyone = (*self.simulation.agreement.everyone, ONLOOKER)
-        strangers = sorted(set(coalition) - set(everyone))
-        if strangers or not coalition:
-            who = f"{', '.join(strangers)} is nobody here" if strangers else "a coalition has at least one member"
-            raise ConfigError(f"{who}; there are {', '.join(everyone)}")
-        if set(coalition) >= set(self.names):
-            raise ConfigError("a coalition of everyone has nobody left to learn from")
-
     def seen(self, coalition: Collection[Party], rounds: int) -> tuple[dict[Number, Envelope], set[Number]]:
-        """Returns the envelopes that a coalition saw, and those of them that were open to its onlooker."""
-        members, seen, heard = set(coalition), {}, set()
-        for number, envelope in self.envelopes.items():
-            taps = ONLOOKER in members and self.scope.hears(envelope)
-            if number[0] <= rounds and (taps or members & {envelope.address.sender, envelope.address.to}):
-                seen[number] = envelope
-                if taps:
-                    heard.add(number)
-        return seen, heard
+        """Returns the envelopes that a coalition saw, and those of them that its onlooker heard on the way.
+
+        What was lost on the way has been seen by its sender and by whoever heard the link, but by no receiver.
+        """
+        heard = {number for number, each in self.envelopes.items() if ONLOOKER in coalition and self.scope.hears(each)}
+        numbers = {number for party in coalition for number in self._taken.get(party, ())} | heard
+        return {number: self.envelopes[number] for number in sorted(numbers) if number[0] <= rounds}, heard
 
     def knowledge(self, coalition: Collection[Party], rounds: int) -> Knowledge:
         """Returns what a coalition knows after some rounds."""
-        members = set(coalition)
-        seen, heard = self.seen(members, rounds)
-        world, session = self.simulation.world, self.simulation.agreement.session
-        view = View(world, session, sorted(members - {ONLOOKER}), seen, () if self.scope.sealed else heard)
-        forms: list[Form] = []
-        sources: list[tuple[Source, int]] = []
-        for known in view.vectors:
-            # If one entry stands for all, what lies behind it is a weight, or another stretch of a mask.
-            for place, form in enumerate(known.vector[: self.entries if self.entries == 1 else None]):
-                forms.append(form)
-                sources.append((known, place))
-        inputs = {unknown for party in self.names for unknown in self._inputs(party)}
-        owned = {unknown for form in forms for unknown in form.terms if owner_of(unknown) in members}
-        owned |= {unknown for unknown in inputs if owner_of(unknown) in members}
-        for unknown in sorted(owned, key=repr):
-            forms.append(Form({unknown: 1}))
-            sources.append((unknown, unknown[2]))
-        if any(ONE in form.terms for form in forms):
-            forms.append(Form({ONE: 1}))
-            sources.append((ONE, 0))
-        divided = any(unknown[0] == "ratio" for form in forms for unknown in form.terms)
-        others = sorted((unknown for unknown in inputs if owner_of(unknown) not in members), key=repr)
-        small = SmallRowSpace(forms, others)
-        victims = sorted({owner_of(unknown) for unknown in small.exposed()}, key=self.names.index)
+        return Knowledge(self, coalition, rounds)
 
-        def recipes() -> dict[Party, Recipe]:
-            return self._recipes(RowSpace(forms, inputs), view, sources, set(others)) if victims else {}
-
-        return Knowledge(victims, recipes, others, small.rows, divided)
-
-    def _inputs(self, party: Party) -> Iterator[Unknown]:
-        static = self.scope.drift == "static"
-        owners: list[Any] = [party] if static else [(party, number) for number in range(1, self.scope.rounds + 1)]
+    def inputs(self, party: Party) -> Iterator[Unknown]:
+        """Yields the entries of all that a party brings."""
+        owners: list[Any] = [party]
+        if not self.scope.static:
+            owners = [(party, number) for number in range(1, self.scope.rounds + 1)]
         return (("input", owner, entry) for owner in owners for entry in range(self.entries))
-
-    def _recipes(
-        self, space: RowSpace, view: View, sources: Sequence[tuple[Source, int]], others: set[Unknown]
-    ) -> dict[Party, Recipe]:
-        """Returns how to recover each victim's vector: that of the first round in which it is exposed."""
-        whose: dict[Party, Any] = {}
-        parts: dict[Party, dict[int, tuple[Part, ...]]] = {}
-        for unknown in sorted((each for each in space.exposed() if each in others), key=lambda each: _round(each[1])):
-            _, owner, entry = unknown
-            victim = owner_of(unknown)
-            if whose.setdefault(victim, owner) == owner:
-                recipe = space.recipes[unknown]
-                parts.setdefault(victim, {})[entry] = tuple(
-                    Part(rational(value), *sources[index]) for index, value in recipe.items()
-                )
-        victims = sorted(parts, key=self.names.index)
-        return {victim: Recipe(victim, view, parts[victim], self.entries) for victim in victims}
 
     def safe_rounds(self, coalition: Collection[Party]) -> int:
         """Returns after how many rounds nobody is exposed yet, given that somebody is in the end."""
@@ -282,7 +394,9 @@ class SymbolicRun:
         """Returns the transcripts of the same rounds on numbers, with real cryptography."""
         if self._real is None:
             entries = len(next(iter(self.brought[0].values())))
-            self._real = list(transcripts(self.scope.real(entries), self.brought))
+            simulation = self.scope.real(entries)
+            simulation.join(in_session(simulation.agreement, self.simulation.agreement.session))
+            self._real = list(transcripts(simulation, self.brought))
         return self._real
 
     def error(self, recipe: Any, victim: Party) -> float:
@@ -293,11 +407,21 @@ class SymbolicRun:
         return float(min(np.abs(recovered - vector)[found].max() for vector in truth))
 
 
+def dropouts(protocol: Protocol, chance: float) -> tuple[Fault, ...]:
+    """Returns faults by which every party is lost to a round with that chance: in mid-round, if there is a server."""
+    if not chance:
+        return ()
+    if protocol.choice is None:
+        return (Fault(action="silence", chance=chance),)
+    return (Fault(action="drop", message=protocol.choice.delivery.__name__, chance=chance),)
+
+
 def transcripts(simulation: Simulation, brought: Sequence[Mapping[Party, NDArray[np.float64]]]) -> Iterator[Transcript]:
     """Yields the transcripts of some rounds on numbers, whether they end with an average or not."""
+    heaviest = simulation.agreement.settings.max_weight
     for vectors in brought:
         with suppress(TacitError):
-            simulation.average({party: Update(vector) for party, vector in vectors.items()})
+            simulation.average({party: Update(vector, heaviest) for party, vector in vectors.items()})
         if simulation.last is not None and simulation.last.transcript is not None:
             yield simulation.last.transcript
 
@@ -315,3 +439,12 @@ def owner_of(unknown: Unknown) -> Party:
 
 def _round(owner: Any) -> int:
     return int(owner[1]) if isinstance(owner, tuple) else 0
+
+
+def is_count(value: Any) -> bool:
+    """Says whether it is a whole number of at least 1."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(value >= 1)
+
+
+def _is_spread(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool) and 0 <= float(value) < math.inf

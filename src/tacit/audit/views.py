@@ -8,13 +8,15 @@ transcript.
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import msgspec
+import numpy as np
 
-from tacit.audit.symbolic.forms import Form, unknowns
+from tacit.audit.symbolic.forms import INPUT, PLAIN, Form, renamed
 from tacit.audit.symbolic.suite import Agreed, KeyShare, Made, Sealed, World
+from tacit.core.errors import NotLinear
 from tacit.core.messages import Envelope
 from tacit.core.suite import Party, Vector
 
@@ -23,8 +25,27 @@ Number: TypeAlias = tuple[int, int]
 
 
 @dataclass(frozen=True)
+class KeyAt:
+    """A step of a path: to a key of a table, by its place."""
+
+    place: int
+
+
+@dataclass(frozen=True)
+class ItemAt:
+    """A step of a path: to what a table has under a key that is data itself, by its place."""
+
+    place: int
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A path of one step: all that is in a box, undecoded."""
+
+
+@dataclass(frozen=True)
 class Location:
-    """Where a byte string was seen: an envelope's own seal, or inside a sealed box, under a path of keys."""
+    """Where a byte string was seen: an envelope's own seal, or inside a sealed box, under a path (see `follow`)."""
 
     box: bytes | None
     path: tuple[Any, ...]
@@ -91,7 +112,7 @@ class View:
         unsealed: Collection[Number] = (),
     ) -> None:
         """Takes in what its members made, the envelopes they saw, and which of those were not sealed for them."""
-        self.world, self.session = world, session
+        self.world, self.session, self.seen = world, session, seen
         self.how: dict[bytes, Provenance] = {}
         self.found: dict[bytes, Location] = {}
         self.vectors: list[KnownVector] = []
@@ -109,6 +130,8 @@ class View:
                 self._learn(meaning.key, OpenLink(*number))
             self._see(envelope.sealed, Location(None, number))
         self._close()
+        if weighted := world.weighted():
+            self.vectors = _settled(self.vectors, coalition, weighted)
 
     def forms(self) -> list[Form]:
         """Returns every form that is known, entry by entry of vector after vector."""
@@ -119,7 +142,7 @@ class View:
         while self._fresh:
             token = self._fresh.pop()
             if token in self.world.masked:
-                self.vectors.append(KnownVector(unknowns("mask", token, self.world.masked[token]), token, is_mask=True))
+                self.vectors.append(KnownVector(self.world.mask(token), token, is_mask=True))
             # One private half is enough: public halves are shown around, so the other one counts as seen.
             for public, agreed in agreements.get(token, ()):
                 self._learn(agreed, FromKeys(token, public))
@@ -154,18 +177,80 @@ class View:
 
     def _read(self, box: bytes) -> None:
         meaning = self.world.meaning(box)
-        if isinstance(meaning, Sealed):
-            for path, data in byte_strings(msgspec.msgpack.decode(meaning.plaintext)):
-                self._see(data, Location(box, path))
+        if box not in self.world.contents and isinstance(meaning, Sealed):
+            self.world.contents[box] = list(contents(self.world, meaning.plaintext))
+        for path, data in self.world.contents[box]:
+            self._see(data, Location(box, path))
+
+
+def _settled(
+    vectors: Sequence[KnownVector], coalition: Collection[Party], weighted: Mapping[Any, int]
+) -> list[KnownVector]:
+    """Returns vectors in which all that parties brought is of one kind, given who has entries that were weighted.
+
+    Whoever sees a vector only without its weight may take it as it is. To see it with and without is not linear, for
+    the one is a product of the other and of an unknown; but members know their own.
+    """
+    kinds: dict[Any, set[str]] = defaultdict(set)
+    for known in vectors:
+        for form in known.vector:
+            for unknown in form.terms:
+                if unknown[0] == PLAIN or (unknown[0] == INPUT and unknown[2] < weighted.get(unknown[1], 0)):
+                    kinds[unknown[1]].add(unknown[0])
+    plain = {owner for owner, seen in kinds.items() if PLAIN in seen}
+    for owner in plain:
+        party = owner[0] if isinstance(owner, tuple) else owner
+        if len(kinds[owner]) > 1 and party not in coalition:
+            who = " and ".join(sorted(coalition)) or "an onlooker"
+            raise NotLinear(
+                f"{who} would see the vector of {party} with its weight and without, so that what they see is not "
+                f"linear and the audit does not guess what that shows; send one of the two"
+            )
+    if not plain:
+        return list(vectors)
+    return [
+        replace(known, vector=np.array([renamed(form, plain) for form in known.vector], dtype=object))
+        for known in vectors
+    ]
+
+
+# --- what is in a box ----------------------------------------------------------------------------------------------
+
+
+def contents(world: World, plaintext: bytes) -> Iterator[tuple[tuple[Any, ...], bytes]]:
+    """Yields every byte string in a box, with the path to it: those of a message, or all of it if it is none."""
+    if world.meaning(plaintext) is None and world.vector_of(plaintext) is None:
+        try:
+            yield from byte_strings(msgspec.msgpack.decode(plaintext))
+            return
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            pass
+    yield (Whole(),), plaintext
 
 
 def byte_strings(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], bytes]]:
-    """Yields every byte string inside a decoded message, with the path to it."""
+    """Yields every byte string inside a decoded message, in the keys of tables too, with the path to it."""
     if isinstance(value, bytes):
         yield path, value
+    elif isinstance(value, msgspec.msgpack.Ext):
+        yield (*path, "data"), bytes(value.data)
     elif isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from byte_strings(item, (*path, key))
+        for place, (key, item) in enumerate(value.items()):
+            yield from byte_strings(key, (*path, KeyAt(place)))
+            yield from byte_strings(item, (*path, key if isinstance(key, str | int) else ItemAt(place)))
     elif isinstance(value, Sequence) and not isinstance(value, str):
         for place, item in enumerate(value):
             yield from byte_strings(item, (*path, place))
+
+
+def follow(plaintext: bytes, path: tuple[Any, ...]) -> bytes:
+    """Returns the byte string at the end of a path into a box."""
+    if path == (Whole(),):
+        return plaintext
+    value = msgspec.msgpack.decode(plaintext)
+    for step in path:
+        if isinstance(step, KeyAt | ItemAt):
+            value = list(value if isinstance(step, KeyAt) else value.values())[step.place]
+        else:
+            value = value.data if isinstance(value, msgspec.msgpack.Ext) else value[step]
+    return bytes(value)

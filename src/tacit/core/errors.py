@@ -94,6 +94,12 @@ class NotLinear(TacitError):
     code = "not-linear"
 
 
+class NotAuditable(NotLinear):
+    """A protocol shows what an audit on symbols does not see, or does other things to symbols than to numbers."""
+
+    code = "not-auditable"
+
+
 class JournalError(TacitError):
     """What a party wrote down of a round cannot be gone on from: it is of another round, incomplete, or changed."""
 

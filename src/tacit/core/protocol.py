@@ -12,6 +12,7 @@ from typing import Any, ClassVar, TypeAlias
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from tacit.core.entropy import Entropy
 from tacit.core.errors import ConfigError, JournalError
@@ -76,6 +77,11 @@ class Terms:
         return False
 
     @property
+    def work(self) -> int:
+        """About how many messages, shares and masks a step takes, for whoever has to decide whether to look at all."""
+        return sum(len(self.peers(party)) for party in self.parties)
+
+    @property
     def rounds_alike(self) -> bool:
         """Whether rounds differ in nothing but who takes part, so that a few of them can stand for many in an audit."""
         return True
@@ -92,6 +98,23 @@ class Terms:
         """Returns with whom a party exchanges messages. It may itself be listed."""
         del me
         return self.parties
+
+    def thinnest(self, coalition: Collection[Party], others: int) -> tuple[Collection[Party], Collection[Party]] | None:
+        """Returns who stays away, and who drops out in mid-round, to leave a coalition with the fewest to see through.
+
+        That is the worst that these terms allow, but for so many others who are always left. None if a round is no
+        smaller for anybody's absence, or ends with it.
+        """
+        del coalition, others
+        return None
+
+    def ties(self) -> tuple[NDArray[Any], ...] | None:
+        """Returns what places are to each other, as square tables of numbers; None if each may fare in its own way.
+
+        If parties change places in a way that changes none of the tables, rounds must be the same but for their names.
+        Where there are no tables, no place matters. Audits look at one coalition for all that are alike so.
+        """
+        return None
 
     def steps(self, kind: type[Message]) -> range:
         """Returns the steps at which messages of a kind are due. At others nobody awaits any, and none is taken in."""

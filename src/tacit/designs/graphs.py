@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import msgspec
 import networkx as nx
 import numpy as np
+from numpy.typing import NDArray
 
 from tacit.core.entropy import Entropy, SeededEntropy
 from tacit.core.errors import ConfigError
@@ -253,6 +254,12 @@ def connection_problems(graph: nx.Graph) -> list[str]:
     return [
         f"the graph is not {what}: it falls into {len(parts)} parts, one of them {smallest}; add edges between them"
     ]
+
+
+def adjacency(graph: nx.Graph) -> NDArray[np.int64]:
+    """Returns a table that has a 1 where there is an edge, a row and a column for each node."""
+    table: NDArray[np.int64] = nx.to_numpy_array(graph, nodelist=range(len(graph)), dtype=np.int64, weight=None)
+    return table
 
 
 @lru_cache(maxsize=1024)

@@ -127,9 +127,13 @@ class Simulation:
         played = (_by_whom(seat) for seat in self.seats.values())
         self._story = hashlib.sha256(framed(self._story, *brought, *states, *played)).digest()
         nonce = entropy_for(self._seed, "session", self._story).bytes(NONCE_BYTES)
-        self.agreement = replace(self.agreement, nonce=nonce)
+        self.join(replace(self.agreement, nonce=nonce))
+
+    def join(self, agreement: Agreement) -> None:
+        """Has everybody go on in a session."""
+        self.agreement = agreement
         for seat in self.seats.values():
-            seat.agreement = self.agreement
+            seat.agreement = agreement
 
     def average(self, updates: Mapping[Party, Update]) -> Outcome:
         """Plays one round and returns its outcome; raises what was first to go wrong if it failed."""

@@ -21,6 +21,9 @@ REGISTRY: dict[str, Protocol] = {
     )
 }
 
+SHIPPED = tuple(REGISTRY.values())
+"""Those that came with the library, of which its tests know that audits see all they do."""
+
 
 def find(name: str) -> Protocol:
     """Returns the protocol of that name, or raises ConfigError listing those there are."""

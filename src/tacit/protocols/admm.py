@@ -28,6 +28,7 @@ from fractions import Fraction
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tacit.core.errors import ConfigError, Drop, PeerFault, WireError
 from tacit.core.link import Link
@@ -133,7 +134,8 @@ class AdmmTerms(Terms):
                 f"with {len(self.parties)} parties this pattern protects a single iteration, which is no average yet; "
                 f"use masked=True and group_size=None"
             ]
-        if given is None or given <= most:
+        # Under masks nobody sees the vectors of those it meets again, and what sums of groups show is for the audit.
+        if given is None or given <= most or self.settings.masked:
             return []
         return [
             f"{given} iterations are more than the {self.pattern.gap} that this pattern protects: peers meet "
@@ -150,6 +152,15 @@ class AdmmTerms(Terms):
         return [
             f"after {self.iterations} iterations the average may be off by {drawn:.1g}, and by {rest:.1g} of itself"
         ]
+
+    def ties(self) -> tuple[NDArray[Any], ...]:
+        """Returns in which iteration peers are in one group. None are twice within the pattern."""
+        met = np.zeros((len(self.parties), len(self.parties)), dtype=np.int64)
+        for i, partition in enumerate(self.pattern.partitions[: self.iterations], start=1):
+            for group in partition:
+                met[np.ix_(group, group)] = i
+        np.fill_diagonal(met, 0)
+        return (met,)
 
     @property
     def span(self) -> float:

@@ -33,6 +33,7 @@ from typing import Any, ClassVar, TypeAlias
 import msgspec
 import networkx as nx
 import numpy as np
+from numpy.typing import NDArray
 
 from tacit.core.entropy import Entropy
 from tacit.core.errors import ConfigError, Drop, WireError
@@ -234,6 +235,10 @@ class PushSumTerms(Terms):
         """Returns those that a client sends to or hears, in any round."""
         i = self.parties.place(me)
         return self.parties.named(sorted({j for graph in self.graphs for j in nx.all_neighbors(graph, i)}))
+
+    def ties(self) -> tuple[NDArray[Any], ...] | None:
+        """Returns who sends to whom in each graph, unless everybody draws parts of its own."""
+        return None if self.settings.private else tuple(map(graphs.adjacency, self.graphs))
 
 
 # --- client i ------------------------------------------------------------------------------------------------------

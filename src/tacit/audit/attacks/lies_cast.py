@@ -16,12 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.audit.attacks.lies_cases import Case, Users, members, subsets
-from tacit.audit.linear import RowSpace, SmallRowSpace, rational
-from tacit.audit.recipes import Part, Recipe
+from tacit.audit.linear import SmallRowSpace, solved
+from tacit.audit.recipes import Part, Piece, Recipe
 from tacit.audit.runs import PROOF_BITS, PROOF_ENTRIES, proof_vectors
 from tacit.audit.symbolic.entropy import SymbolicEntropy
-from tacit.audit.symbolic.forms import Form, Unknown, unknowns
+from tacit.audit.symbolic.forms import Form, Unknown
 from tacit.audit.symbolic.ring import FormTable, SymbolicRing
+from tacit.audit.symbolic.simulation import brought
 from tacit.audit.symbolic.suite import SymbolicSuite, World
 from tacit.audit.views import View
 from tacit.core.entropy import SEED_BYTES
@@ -279,7 +280,7 @@ class SymbolicCast(Cast):
         self._table = FormTable()
         self._world = World(self._table.meaning)
         self._learnt: dict[Hashable, NDArray[np.int64]] = {}
-        super().__init__(case, 2)
+        super().__init__(case, 3)
         self._inputs: list[Unknown] = [("input", self.terms.parties[u], 0) for u in case.honest]
 
     def suite(self, party: Party, told: Told) -> SymbolicSuite:
@@ -289,8 +290,7 @@ class SymbolicCast(Cast):
 
     def update(self, party: Party) -> Update:
         """Returns an unknown, of unknown weight."""
-        vector = unknowns("input", party, 2)
-        return Update(vector[:1], vector[1])
+        return brought(party, 1)
 
     @property
     def judged(self) -> int:
@@ -333,12 +333,14 @@ class SymbolicCast(Cast):
         forms = [
             form + (instead - Form({inputs[first]: 1})) * factor for form, factor in zip(known, factors, strict=True)
         ]
-        space = RowSpace(forms, {target, *self._inputs})
-        if target not in space.exposed():
+        found = solved(forms, [target, *self._inputs])
+        if target not in found:
             raise ConfigError("this does not follow from what the clients said")
-        recipe = space.recipes[target]
-        parts = tuple(Part(rational(value), view.vectors[index], 0) for index, value in recipe.items())
-        recovered = Recipe(SERVER, view, {0: parts}, 1).recover(real.transcript(clients))
+        pieces = tuple(
+            Piece(factor, tuple(Part(times, view.vectors[index], 0) for index, times in sums.items()))
+            for factor, sums in found[target]
+        )
+        recovered = Recipe(SERVER, view, {0: pieces}, 1).recover(real.transcript(clients))
         truth = sum(factor * real.vectors[self.terms.parties[u]] for u, factor in combination.items())
         return float(np.abs(recovered - truth).max())
 

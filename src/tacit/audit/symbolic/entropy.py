@@ -5,9 +5,12 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from tacit.audit.symbolic.forms import unknowns
+from tacit.audit.symbolic.forms import INPUT, PLAIN, unknowns
 from tacit.core.entropy import SEED_BYTES, Entropy, SeededEntropy
 from tacit.core.suite import Party
+
+TAKEN = (INPUT, PLAIN, "mask", "ratio", "one")
+"""Kinds of unknowns that are no drawn secrets, whatever a protocol calls these."""
 
 
 class SymbolicEntropy(SeededEntropy):
@@ -36,4 +39,5 @@ class SymbolicEntropy(SeededEntropy):
 
     def _fresh(self, name: str, length: int) -> NDArray[Any]:
         self._drawn += 1
-        return unknowns(name, (self._owner, self._round, self._drawn), length)
+        kind = f"drawn {name}" if name in TAKEN else name
+        return unknowns(kind, (self._owner, self._round, self._drawn), length)

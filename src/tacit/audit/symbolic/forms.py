@@ -4,7 +4,10 @@ A symbolic vector is a NumPy array of dtype object whose entries are `Form`s, so
 indexes it exactly as it does a vector of numbers.
 """
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from fractions import Fraction
 from numbers import Real
 from typing import Any, TypeAlias
@@ -14,6 +17,8 @@ from numpy.typing import NDArray
 
 Unknown: TypeAlias = tuple[Any, ...]
 """A basis element: a kind ("input", "mask", …), whose it is, and which entry of the vector."""
+PLAIN, INPUT = "plain", "input"
+"""Kinds of what a party brings: entries as they are, and times its weight, which is one more of the second kind."""
 ONE: Unknown = ("one",)
 """What a public number is so many times of. Everybody knows it."""
 
@@ -29,8 +34,42 @@ def _exact(number: Any) -> Any:
     return simple if float(simple) == number else Fraction(float(number))
 
 
+OURS = ("tacit.audit", "tacit.core", "numpy")
+"""Whose code only does what it is told: what goes wrong in it is the fault of whoever called."""
+_raised: ContextVar["list[NonlinearUse] | None"] = ContextVar("_raised", default=None)
+
+
+def ours(module: str, others: tuple[str, ...] = OURS) -> bool:
+    """Says whether a module is one of some packages."""
+    return any(f"{module}.".startswith(f"{package}.") for package in others)
+
+
 class NonlinearUse(TypeError):
     """A protocol did something to an unknown that a linear form cannot express."""
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)
+        if (raised := _raised.get()) is not None and _asked_by_protocol():
+            raised.append(self)
+
+
+def _asked_by_protocol() -> bool:
+    """Says whether it is a protocol that asks for what is not linear, and not a driver, which tries and goes on."""
+    frame = sys._getframe(2)  # noqa: SLF001
+    while frame is not None and ours(frame.f_globals.get("__name__", "")):
+        frame = frame.f_back  # type: ignore[assignment]
+    return frame is not None and not ours(frame.f_globals.get("__name__", ""), ("tacit.drivers",))
+
+
+@contextmanager
+def noticing() -> Iterator[list[NonlinearUse]]:
+    """Collects what protocols did that is not linear, also if they caught the error and went on."""
+    raised: list[NonlinearUse] = []
+    token = _raised.set(raised)
+    try:
+        yield raised
+    finally:
+        _raised.reset(token)
 
 
 def _nonlinear(what: str) -> Any:
@@ -67,7 +106,7 @@ class Form:
         return self._plus(Form({ONE: _exact(other)}), -1) if isinstance(other, Real) else NotImplemented
 
     def __rsub__(self, other: Any) -> "Form":
-        return -self + other
+        return (-self).__add__(other)
 
     def __neg__(self) -> "Form":
         return self * -1
@@ -89,14 +128,20 @@ class Form:
     __float__ = __int__ = __index__ = __round__ = _nonlinear("take the value of")
     __pow__ = __rpow__ = __abs__ = __rtruediv__ = __mod__ = __floordiv__ = _nonlinear("take a power or a remainder of")
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Form) and self.terms == other.terms
-
-    def __hash__(self) -> int:
-        return hash(frozenset(self.terms.items()))
+    __eq__ = __ne__ = __hash__ = _nonlinear("compare")
 
     def __repr__(self) -> str:
         return " + ".join(f"{factor}·{':'.join(map(str, unknown))}" for unknown, factor in self.terms.items()) or "0"
+
+
+def renamed(form: Form, owners: Collection[Any]) -> Form:
+    """Returns a form in which the plain entries of some owners are taken for weighted ones."""
+    terms: dict[Unknown, Any] = {}
+    for unknown, factor in form.terms.items():
+        if unknown[0] == PLAIN and unknown[1] in owners:
+            unknown = INPUT, *unknown[1:]
+        terms[unknown] = terms.get(unknown, 0) + factor
+    return Form(terms)
 
 
 def unknowns(kind: str, owner: Any, length: int) -> NDArray[Any]:

@@ -1,12 +1,13 @@
 """The twin of `FixedPoint`: vectors of linear forms instead of numbers."""
 
 import hashlib
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
-from tacit.audit.symbolic.forms import ONE, Form, Unknown, unknowns
+from tacit.audit.symbolic.forms import INPUT, ONE, PLAIN, Form, NonlinearUse, Unknown, renamed, unknowns
 from tacit.core.errors import ConfigError, WireError
 from tacit.core.suite import WHOLE, Ring, Update, Vector
 
@@ -20,6 +21,11 @@ class FormTable:
         self._vectors: dict[bytes, Vector] = {}
         self._packed: dict[Hashable, bytes] = {}
         self._next = 1  # so that bytes of zeros never mean anything
+        self._weighted: dict[Any, int] = {}
+        self._mixed = False
+        self.sized = False
+        """Whether anybody asked how large entries are."""
+        self._shown: dict[bytes, Vector] = {}
 
     def intern(self, vector: Vector, which: Hashable) -> bytes:
         """Returns bytes that stand for the vector as it is now.
@@ -29,7 +35,7 @@ class FormTable:
         """
         if which in self._packed:
             data = self._packed[which]
-            if list(self._vectors[data]) != list(vector):
+            if [form.terms for form in self._vectors[data]] != [form.terms for form in vector]:
                 raise ConfigError(f"a round said something else the second time: {which}")
             return data
         numbers = range(self._next, self._next + len(vector))
@@ -40,43 +46,111 @@ class FormTable:
         self._vectors[data], self._packed[which] = kept, data
         return data
 
+    def aligned(self, entries: int) -> bool:
+        """Says whether all entries of a vector fare alike in whatever was packed, so that one of them stands for all.
+
+        Each place must speak of the entries at that place alone, and of these in the same way as the first does.
+        """
+        return all(_is_aligned(vector, entries) for vector in self._vectors.values())
+
     def meaning(self, data: bytes | memoryview) -> Vector | None:
         """Returns the vector that the bytes stand for, read-only, or None if they stand for none."""
         return self._vectors.get(bytes(data))
 
+    def weigh(self, owner: Any, entries: int) -> None:
+        """Takes note that somebody's vector was multiplied by its weight."""
+        if owner not in self._weighted:
+            self._weighted[owner] = entries
+            self._shown.clear()
+
+    def weights(self) -> Mapping[Any, int]:
+        """Returns whose vectors were multiplied by their weights, and how many entries these have.
+
+        Nobody's, as long as none of them was shown without its weight as well.
+        """
+        return self._weighted if self._mixed else {}
+
+    def shown(self, data: bytes | memoryview) -> Vector | None:
+        """Returns the vector that the bytes stand for, as those who see it are to read it.
+
+        A vector that was never multiplied by its weight is an input as it is. One that was is another thing with and
+        without it, and is left as it is.
+        """
+        key = bytes(data)
+        vector = self._vectors.get(key)
+        if vector is not None and key not in self._shown:
+            brought = {unknown[1] for form in vector for unknown in form.terms if unknown[0] == PLAIN}
+            alone = brought - self._weighted.keys()
+            self._mixed |= alone != brought
+            self._shown[key] = vector
+            if alone:
+                self._shown[key] = np.array([renamed(form, alone) for form in vector], dtype=object)
+                self._shown[key].flags.writeable = False
+        return self._shown.get(key)
+
+
+def _is_aligned(vector: Vector, entries: int) -> bool:
+    if len(vector) not in (entries, entries + 1, entries + 2):
+        return False
+    first = {unknown[:-1]: factor for unknown, factor in vector[0].terms.items()}
+    for place, form in enumerate(vector):
+        # Behind the entries are a weight and a zero, which speak of none.
+        places = {min(unknown[-1], entries) for unknown in form.terms if unknown != ONE}
+        if places - {min(place, entries)}:
+            return False
+        if place < entries and {unknown[:-1]: factor for unknown, factor in form.terms.items()} != first:
+            return False
+    return True
+
 
 class SymbolicRing(Ring):
-    """Vectors of `Form`s, one an entry and one for the weight, of one party in one round."""
+    """Vectors of `Form`s, one an entry, one for the weight and one for a zero, of one party in one round."""
 
     def __init__(
         self, entries: int, table: FormTable, whose: Hashable, value: Callable[[Unknown], float] | None = None
     ) -> None:
         """Takes the number of entries and, for choices that depend on data, what the unknowns of inputs stand for."""
         self.entries, self._table, self._whose, self._value = entries, table, whose, value
-        self.length, self.element_bytes = entries + 1, SIZE
+        self.length, self.element_bytes = entries + 2, SIZE
         self._count = 0
 
     def _interned(self, vector: Vector) -> bytes:
+        if vector.ndim != 1:
+            raise NonlinearUse("a protocol may not pack anything but a vector of unknowns")
         self._count += 1
-        return self._table.intern(vector, (self._whose, self._count))
+        return self._table.intern(self.values(vector), (self._whose, self._count))
 
     def encode(self, update: Update) -> Vector:
-        """Returns the symbolic vector and, behind it, its weight.
+        """Returns the weighted vector and, behind it, its weight and a zero.
 
-        The product of an unknown vector and an unknown weight is not linear, so the vector given stands for the
-        weighted one. A weight that is a number is public: that many times the constant `ONE`.
+        The product of an unknown vector and an unknown weight is an unknown of its own (see `weighted`). A weight that
+        is a number is public: that many times the constant `ONE`.
         """
         if update.vector.shape != (self.entries,):
             raise ConfigError(f"expected {self.entries} symbolic entries, not {update.vector.shape}")
         weight: object = update.weight
-        encoded = np.empty(self.length, dtype=object)
-        encoded[:-1] = update.vector
-        encoded[-1] = weight if isinstance(weight, Form) else Form({ONE: weight})
+        encoded = self.zeros()
+        encoded[: self.entries] = self.values(self.weighted(update.vector, weight))
+        encoded[self.entries] = weight if isinstance(weight, Form) else Form({ONE: 1}) * weight
         return encoded
 
     def weighted(self, vector: Vector, weight: object) -> Vector:
-        """Returns the vector itself if its weight is unknown too: it stands for the weighted one (see `encode`)."""
-        return vector if isinstance(weight, Form) else super().weighted(vector, weight)
+        """Returns a vector times its weight.
+
+        If both are unknown their product is not linear. So the entries of what a party brings have an unknown each that
+        stands for its product with the party's weight, in parts of the largest that there may be. There is none for the
+        product of anything else.
+        """
+        if not isinstance(weight, Form):
+            return super().weighted(vector, weight)
+        owners = {unknown[1] for unknown in weight.terms if unknown[0] == INPUT and unknown[2] == self.entries}
+        terms = {unknown for form in vector if isinstance(form, Form) for unknown in form.terms}
+        if len(weight.terms) != 1 or {unknown[:2] for unknown in terms} - {(PLAIN, owner) for owner in owners}:
+            raise NonlinearUse("a protocol may not multiply an unknown by another")
+        for owner in owners:
+            self._table.weigh(owner, self.entries)
+        products = [renamed(form, owners) if isinstance(form, Form) else weight * form for form in vector]
+        return np.array(products, dtype=object)
 
     def limited(self, vector: Vector, clip: float) -> Vector:
         """Returns the vector: unknowns have no size."""
@@ -101,11 +175,11 @@ class SymbolicRing(Ring):
 
     def portion(self, vector: Vector, part: Fraction) -> Vector:
         """Returns that part of each form."""
-        return vector * part
+        return np.asarray(vector * part)
 
     def mean(self, total: Vector) -> Vector:
-        """Returns the sum itself: dividing by its weight is not linear, and whoever knows the weight can undo it."""
-        return total[: self.entries]
+        """Returns what `ratio` does: a quotient that is linear, or unknowns."""
+        return self.ratio(total[: self.entries + 1])
 
     def within(self, vector: Vector) -> Vector:
         """Returns the vector: unknowns do not overflow."""
@@ -122,9 +196,13 @@ class SymbolicRing(Ring):
 
         Without any, numbers in an order that has nothing to do with the unknowns, but is the same in every run.
         """
+        self._table.sized = True
         if self._value is not None:
             value = self._value
-            sums = [sum(float(factor) * value(unknown) for unknown, factor in form.terms.items()) for form in vector]
+            sums = [
+                sum(float(factor) * value((INPUT, *unknown[1:])) for unknown, factor in form.terms.items())
+                for form in vector
+            ]
             return np.abs(np.array(sums, dtype=np.float64))
         hashes = [hashlib.sha256(repr(entry).encode()).digest()[:8] for entry in vector]
         return np.array([int.from_bytes(each) for each in hashes], dtype=np.float64)

@@ -1,16 +1,17 @@
 """Rounds of the deployed code on unknowns."""
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
 from tacit.audit.symbolic.entropy import SymbolicEntropy
-from tacit.audit.symbolic.forms import Unknown, unknowns
+from tacit.audit.symbolic.forms import INPUT, PLAIN, Form, Unknown, unknowns
 from tacit.audit.symbolic.ring import FormTable, SymbolicRing
 from tacit.audit.symbolic.suite import SymbolicSuite, World
 from tacit.core.protocol import Protocol, Role, Terms
 from tacit.core.suite import Party, Update
-from tacit.crypto.keys import Member, Roster
+from tacit.crypto.keys import Identity, Roster
 from tacit.drivers.agreement import Agreement, agree, terms_for
 from tacit.drivers.faults import Fault, faults_from
 from tacit.drivers.outcome import Outcome
@@ -36,7 +37,7 @@ class SymbolicSeat(Seat):
         role: Role | None = None,
         number: int = 0,
     ) -> None:
-        super().__init__(agreement, me, agreement.entries + 1, role=role, number=number)
+        super().__init__(agreement, me, agreement.entries + 2, role=role, number=number)
         self._world, self._table, self._value = world, table, value
         self.factors = 0
         """How many secret factors were drawn so far."""
@@ -71,11 +72,12 @@ class SymbolicSimulation(Simulation):
     ) -> None:
         """Sets up a run. `value` says what unknowns of inputs stand for, where a choice depends on it."""
         everyone = protocol.everyone(terms.parties)
-        # Symbols have no keys. A roster has all the same, so that sessions are hashed as ever.
-        roster = Roster(Member(party, *_keys(party)) for party in everyone)
+        # Symbols have no keys. The session is that of the run on numbers with this seed all the same, for what is drawn
+        # from it, such as a sparse graph, is then the same in both.
+        roster = Roster(Identity.generate(party, entropy_for(seed, f"identity {party}")).member() for party in everyone)
         agreement = agree(protocol, terms, roster, entries, entropy_for(seed, "session").bytes(NONCE_BYTES))
         table = FormTable()
-        self.world = World(table.meaning)
+        self.table, self.world = table, World(table.shown, table.weights)
         roles = stand_ins or {}
         seats = {
             party: SymbolicSeat(agreement, party, self.world, table, value, roles.get(party)) for party in everyone
@@ -101,19 +103,44 @@ class SymbolicSimulation(Simulation):
         planned, problems = faults_from(faults, entry.everyone(tuple(parties)), kinds)
         return cls(entry, terms_for(entry, parties, options, problems), entries, seed, planned, value, stand_ins)
 
+    @property
+    def aligned(self) -> bool:
+        """Whether all entries of a vector fared alike so far, so that one of them stands for all."""
+        return self.table.aligned(self.agreement.entries)
+
     def average_unknowns(self, drift: Drift = "static") -> Outcome:
-        """Runs one round on unknowns: ("input", party, entry), and one more entry for the weight.
+        """Runs one round on unknowns: ("plain", party, entry), and ("input", party, entry) for the same times a weight.
 
         With "static" drift they are the same in every round; with "free" the owner is (party, round).
         """
-        updates: dict[Party, Any] = {}
-        for party in self.parties:
-            owner = party if drift == "static" else (party, self.number + 1)
-            vector = unknowns("input", owner, self.agreement.entries + 1)
-            updates[party] = Update(vector[:-1], vector[-1])
-        return self.average(updates)
+        entries = self.agreement.entries
+        return self.average(
+            {
+                party: brought(party if drift == "static" else (party, self.number + 1), entries)
+                for party in self.parties
+            }
+        )
 
 
-def _keys(party: Party) -> tuple[bytes, bytes]:
-    digest = hashlib.sha512(party.encode()).digest()
-    return digest[:32], digest[32:]
+def brought(owner: Any, entries: int) -> Update:
+    """Returns the unknowns that somebody brings: a vector, and its weight."""
+    weight: Any = Form({(INPUT, owner, entries): 1})
+    return Update(unknowns(PLAIN, owner, entries), weight)
+
+
+@dataclass(frozen=True)
+class SameSession(Agreement):
+    """An agreement in a session that is given, and does not follow from what was agreed."""
+
+    given: bytes
+
+    @cached_property
+    def session(self) -> bytes:
+        """The session."""
+        return self.given
+
+
+def in_session(agreement: Agreement, session: bytes) -> SameSession:
+    """Returns an agreement that has the session of another one, so that what is drawn from that is the same in both."""
+    agreed = {each.name: getattr(agreement, each.name) for each in fields(Agreement)}
+    return SameSession(**agreed, given=session)

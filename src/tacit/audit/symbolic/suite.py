@@ -6,12 +6,14 @@ audit can say afterwards what a coalition knows (`tacit.audit.views`).
 """
 
 import hashlib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from tacit.audit.symbolic.forms import unknowns
+import numpy as np
+
+from tacit.audit.symbolic.forms import Form, NonlinearUse, unknowns
 from tacit.core.entropy import Entropy
 from tacit.core.errors import Drop, PeerFault, WireError
 from tacit.core.messages import SEAL_BYTES
@@ -89,18 +91,33 @@ class Commitment:
 
 
 Meaning: TypeAlias = Made | Public | Agreed | Sealed | Signature | Tag | KeyShare | Commitment
+Page: TypeAlias = list[tuple[str, tuple[bytes, ...]]]
+"""What a party asked its suite for in a round, in order, and what it got."""
+
+
+class Unregistered(NonlinearUse):
+    """A protocol used bytes as a secret that are none: of which nobody can say who knows them."""
 
 
 class World:
     """Remembers what every token of a symbolic run stands for."""
 
-    def __init__(self, vector_of: Callable[[bytes], Vector | None]) -> None:
+    def __init__(
+        self, vector_of: Callable[[bytes], Vector | None], weighted: Callable[[], Mapping[Any, int]] = dict
+    ) -> None:
         self.vector_of = vector_of
         """What a packed vector stands for, None for bytes that are none; the symbolic ring knows."""
+        self.weighted = weighted
+        """Who has entries that were multiplied by a weight, and how many; the symbolic ring knows that too."""
+        self.pages: dict[Party, list[Page]] = defaultdict(list)
+        """What parties asked their suites for, by round, and again for a round that is said again."""
         self._meanings: dict[bytes, Meaning] = {}
         self._tokens: dict[Meaning, bytes] = {}
         self.masked: dict[bytes, int] = {}
         """How many entries each seed was expanded to."""
+        self.contents: dict[bytes, list[tuple[tuple[Any, ...], bytes]]] = {}
+        """The byte strings in each box that a view has opened, with the paths to them: the same for every view."""
+        self._masks: dict[bytes, Vector] = {}
         self._made: dict[Party, list[bytes]] = defaultdict(list)
         self._agreements: dict[bytes, list[tuple[bytes, bytes]]] = defaultdict(list)
 
@@ -126,6 +143,19 @@ class World:
         """Returns what a byte string stands for, None if it is plain data."""
         return self._meanings.get(token)
 
+    def secret(self, secret: Secret) -> bytes:
+        """Returns the token of a secret; raises Unregistered if nobody drew it, agreed on it or put it together."""
+        token = secret.reveal()
+        if not isinstance(self._meanings.get(token), Made | Agreed):
+            raise Unregistered("a protocol may not use an unregistered secret: one that is not from its suite")
+        return token
+
+    def mask(self, seed: bytes) -> Vector:
+        """Returns the unknowns that a seed was expanded to."""
+        if seed not in self._masks or len(self._masks[seed]) < self.masked[seed]:
+            self._masks[seed] = unknowns("mask", seed, self.masked[seed])
+        return self._masks[seed]
+
     def identity(self, party: Party) -> bytes:
         """Returns the party's long-lived channel secret."""
         return self.token(Made(party, 0, 0), 32)
@@ -149,6 +179,11 @@ class SymbolicSuite(Suite):
     def __init__(self, me: Party, round_: int, world: World, entropy: Entropy, ring: Ring) -> None:
         self.me, self.entropy, self.ring, self._round, self._world = me, entropy, ring, round_, world
         self._drawn = 0
+        self._page: Page = []
+        world.pages[me].append(self._page)
+
+    def _gave(self, what: str, *tokens: bytes) -> None:
+        self._page.append((what, tokens))
 
     def forget(self) -> None:
         """Keeps everything: the audit asks what a coalition that never forgets would know."""
@@ -160,34 +195,55 @@ class SymbolicSuite(Suite):
 
     def public(self, secret: Secret) -> bytes:
         """Returns the public half of a token."""
-        return self._world.public(secret.reveal())
+        public = self._world.public(self._world.secret(secret))
+        self._gave("public", public)
+        return public
+
+    def _agreed(self, secret: bytes, public: bytes, label: str, context: bytes) -> bytes:
+        if not isinstance(self._world.meaning(public), Public):
+            raise WireError("not a usable public key")
+        between = frozenset((self._world.public(secret), public))
+        return self._world.token(Agreed(between, label, context), 32)
 
     def agree(self, secret: Secret, public: bytes, label: str, context: bytes) -> Secret:
         """Returns the token that both sides derive."""
-        if not isinstance(self._world.meaning(public), Public):
-            raise WireError("not a usable public key")
-        between = frozenset((self.public(secret), public))
-        return Secret(self._world.token(Agreed(between, label, context), 32))
+        agreed = self._agreed(self._world.secret(secret), public, label, context)
+        self._gave("agree", agreed)
+        return Secret(agreed)
+
+    def _paired(self, peer: Party, label: str, context: bytes) -> bytes:
+        theirs = self._world.public(self._world.identity(peer))
+        return self._agreed(self._world.identity(self.me), theirs, label, context)
 
     def pairwise(self, peer: Party, label: str, context: bytes) -> Secret:
         """Returns the token that both identities derive."""
-        theirs = self._world.public(self._world.identity(peer))
-        return self.agree(Secret(self._world.identity(self.me)), theirs, label, context)
+        agreed = self._paired(peer, label, context)
+        self._gave("pairwise", agreed)
+        return Secret(agreed)
+
+    def channel(self, peer: Party, session: bytes) -> Secret:
+        """Returns the token that seals envelopes between us and `peer` in one session."""
+        return Secret(self._paired(peer, "tacit/v1/channel", session))
 
     words = staticmethod(masks.words)
 
     def seed(self) -> Secret:
         """Draws a fresh token."""
         self._drawn += 1
-        return Secret(self._world.token(Made(self.me, self._round, self._drawn), 32))
+        token = self._world.token(Made(self.me, self._round, self._drawn), 32)
+        self._gave("seed", token)
+        return Secret(token)
 
     def commit(self, secret: Secret, context: bytes) -> bytes:
         """Returns a token bound to a secret."""
-        return self._world.token(Commitment(secret.reveal(), context), 32)
+        token = self._world.token(Commitment(self._world.secret(secret), context), 32)
+        self._gave("commit", token)
+        return token
 
     def seal(self, key: Secret, plaintext: bytes, context: bytes) -> bytes:
         """Returns a token that only the key opens."""
-        return self._world.token(Sealed(key.reveal(), bytes(plaintext), context), len(plaintext) + SEAL_BYTES)
+        sealed = Sealed(self._world.secret(key), bytes(plaintext), context)
+        return self._world.token(sealed, len(plaintext) + SEAL_BYTES)
 
     def open(self, key: Secret, sealed: bytes, context: bytes) -> bytes:
         """Returns what was sealed, or raises WireError."""
@@ -198,7 +254,9 @@ class SymbolicSuite(Suite):
 
     def tag(self, key: Secret, statement: bytes) -> bytes:
         """Returns a token bound to a key and a statement."""
-        return self._world.token(Tag(key.reveal(), statement), 16)
+        token = self._world.token(Tag(self._world.secret(key), statement), 16)
+        self._gave("tag", token)
+        return token
 
     def check_tag(self, key: Secret, statement: bytes, tag: bytes) -> None:
         """Raises WireError unless the tag is that of the statement under the key."""
@@ -207,7 +265,9 @@ class SymbolicSuite(Suite):
 
     def sign(self, statement: bytes) -> bytes:
         """Returns our word for a statement."""
-        return self._world.token(Signature(self.me, statement), 64)
+        token = self._world.token(Signature(self.me, statement), 64)
+        self._gave("sign", token)
+        return token
 
     def verify(self, signer: Party, statement: bytes, signature: bytes) -> None:
         """Raises PeerFault unless `signer` signed the statement."""
@@ -216,22 +276,31 @@ class SymbolicSuite(Suite):
 
     def mask(self, vector: Vector, plus: Sequence[Secret] = (), minus: Sequence[Secret] = ()) -> None:
         """Adds and subtracts the unknowns that seeds expand to."""
-        for seed in plus:
-            vector += self.stream(seed, vector, len(vector))
-        for seed in minus:
-            vector -= self.stream(seed, vector, len(vector))
+        signs: Counter[bytes] = Counter()
+        for seeds, sign in ((plus, 1), (minus, -1)):
+            for seed in seeds:
+                signs[self._expanded(seed, len(vector))] += sign
+        # All at once: of many masks, one after another would copy ever longer forms.
+        added = (Form({("mask", token, place): sign for token, sign in signs.items()}) for place in range(len(vector)))
+        vector += np.fromiter(added, dtype=object, count=len(vector))
+
+    def _expanded(self, seed: Secret, length: int) -> bytes:
+        """Returns the token of a seed, and takes note of how far it was expanded."""
+        token = self._world.secret(seed)
+        self._world.masked[token] = max(length, self._world.masked.get(token, 0))
+        return token
 
     def stream(self, seed: Secret, like: Vector, length: int) -> Vector:
         """Returns the unknowns that a seed expands to."""
         del like
-        token = seed.reveal()
-        self._world.masked[token] = max(length, self._world.masked.get(token, 0))
-        return unknowns("mask", token, length)
+        return unknowns("mask", self._expanded(seed, length), length)
 
     def share(self, secret: Secret, threshold: int, holders: Sequence[int]) -> dict[int, bytes]:
         """Returns a token a holder."""
-        token = secret.reveal()
-        return {holder: self._world.token(KeyShare(token, holder, threshold), 33) for holder in holders}
+        token = self._world.secret(secret)
+        shares = {holder: self._world.token(KeyShare(token, holder, threshold), 33) for holder in holders}
+        self._gave("share", *shares.values())
+        return shares
 
     def recover(self, shares: Mapping[int, bytes], threshold: int) -> Secret:
         """Returns the secret, if these are enough shares of one."""
@@ -240,4 +309,5 @@ class SymbolicSuite(Suite):
         held = {meaning.holder for meaning in meanings if isinstance(meaning, KeyShare)}
         if len(secrets) != 1 or len(held) < threshold or held != set(shares):
             raise WireError("not enough shares of one secret")
+        self._gave("recover", *secrets)
         return Secret(secrets.pop())

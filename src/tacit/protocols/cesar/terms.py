@@ -1,5 +1,6 @@
 """The settings and messages of `cesar`, and what senders and receivers compute alike."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
@@ -7,7 +8,7 @@ import msgspec
 
 from tacit.core.errors import ConfigError
 from tacit.core.messages import Message
-from tacit.core.suite import Parties
+from tacit.core.suite import Parties, Party
 from tacit.protocols.shapes.neighbourhood import GraphSettings, GraphTerms
 
 ATTEMPTS = 3
@@ -82,6 +83,26 @@ class CesarTerms(GraphTerms):
     """What the settings of `cesar` mean for some parties."""
 
     settings: CesarSettings
+
+    @property
+    def work(self) -> int:
+        """At every receiver, its neighbours mask in pairs."""
+        return sum(degree**2 for degree in self.degrees)
+
+    def thinnest(self, coalition: Collection[Party], others: int) -> tuple[Collection[Party], Collection[Party]] | None:
+        """Returns all but the member with most members around it, those, and as few others as it may still hear."""
+        members = {place for place, party in enumerate(self.parties) if party in coalition}
+        near = {k: [i for i in self.view(k) if i in members] for k in sorted(members)}
+        if not near:
+            return None
+        k = max(near, key=lambda each: len(near[each]))
+        if len(near[k]) + max(others, 2) <= self.settings.masking + 1:
+            return None  # two others are in whatever it hears
+        heard = [*near[k], *(i for i in self.view(k) if i not in members)][
+            : max(self.settings.masking + 1, len(near[k]) + others)
+        ]
+        away = set(range(len(self.parties))) - {k, *heard} - members
+        return (self.parties.named(sorted(away)), ()) if away else None
 
     def steps(self, kind: type[Message]) -> range:
         """Returns the attempts at which messages of a kind are due."""

@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
 import msgspec
+from numpy.typing import NDArray
 
 from tacit.core.errors import ConfigError
 from tacit.core.link import Link, framed
@@ -107,6 +108,22 @@ class SecAggTerms(StarTerms):
         return self.settings.degree is None
 
     @property
+    def sparse(self) -> bool:
+        """Whether there are users who share no masks, however many are asked as may be."""
+        degree = self.settings.degree
+        return degree is not None and degree + degree % 2 < self.policy.most(len(self.parties)) - 1
+
+    @property
+    def work(self) -> int:
+        """Everybody shares a key and a mask with everybody, or with its neighbours."""
+        most = self.policy.most(len(self.parties))
+        return len(self.parties) + most * min(most, self.settings.degree or most)
+
+    def ties(self) -> tuple[NDArray[Any], ...] | None:
+        """Returns who is in one batch, unless masks are shared in a sparse graph, where chance decides with whom."""
+        return None if self.sparse else super().ties()
+
+    @property
     def least(self) -> int:
         """How many must be there at every step."""
         return max(self.policy.least, self.threshold, self.fewest)
@@ -121,7 +138,7 @@ class SecAggTerms(StarTerms):
         lower = most // 2 + 1
         if lower < most and max(self.policy.least, self.settings.fewest or 0) < most:
             friends, before = 2 * lower - most - 1, 2 * self.threshold - most - 1
-            pair = "if two are left each learns the other's vector, and " if lower == 2 else ""
+            pair = "if two are left each learns the other's vector, so add allow_leaks=True; and " if lower == 2 else ""
             choices.append(
                 f"set threshold={lower}, which spares {most - lower}, but {pair}a server that lies may then have "
                 f"{friends or 'no'} friend{'s' * (friends != 1)} among them, where now it may have {before}"

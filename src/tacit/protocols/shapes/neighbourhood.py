@@ -87,6 +87,10 @@ class GraphTerms(Terms):
         """Returns the neighbours."""
         return self.parties.named(self.view(self.parties.place(me)))
 
+    def ties(self) -> tuple[NDArray[Any], ...] | None:
+        """Returns who is whose neighbour, unless every node selects entries of its own."""
+        return None if self.selective else (graphs.adjacency(self.graph),)
+
     def view(self, i: int) -> list[int]:
         """Returns View(i), the neighbours of a node, ascending."""
         return sorted(self.graph[i])

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from tacit.core.entropy import Entropy
 from tacit.core.errors import ConfigError, Drop, WireError
@@ -15,7 +16,15 @@ from tacit.core.messages import Message
 from tacit.core.outcome import Average
 from tacit.core.protocol import Settings, State, Terms
 from tacit.core.suite import SERVER, Parties, Party, Ring, Vector
-from tacit.designs.participation import Everyone, Participation, Policy, Sampled, participation_from
+from tacit.designs.participation import (
+    Batches,
+    Everyone,
+    Participation,
+    Partition,
+    Policy,
+    Sampled,
+    participation_from,
+)
 from tacit.vectors.indices import from_bitmap, to_bitmap
 
 PATIENCE = 8
@@ -109,6 +118,38 @@ class StarTerms(Terms):
     def smallest(self) -> int:
         """How many a sum must have."""
         return self.least
+
+    @property
+    def everybody(self) -> bool:
+        """Whether all are summed in every round in which nobody is missing."""
+        policy, n = self.policy, len(self.parties)
+        return policy.most(n) == n and not (isinstance(policy, Sampled) and policy.exactly < n)
+
+    def ties(self) -> tuple[NDArray[Any], ...] | None:
+        """Returns who is in one batch, and in which if chance decides which batches are asked.
+
+        No place matters if all take part in every round, and every place may if chance decides who does.
+        """
+        policy, n = self.policy, len(self.parties)
+        size = policy.privacy if isinstance(policy, Batches) else policy.most(n) if isinstance(policy, Partition) else 1
+        if size == 1:
+            return () if self.everybody else None
+        batch = np.arange(n) // size
+        return (batch[:, None] == batch,) if self.everybody else (np.diag(batch),)
+
+    def thinnest(self, coalition: Collection[Party], others: int) -> tuple[Collection[Party], Collection[Party]] | None:
+        """Returns who must be absent, and who late, so that the smallest sum is of the coalition and few others."""
+        n = len(self.parties)
+        members = [place for place, party in enumerate(self.parties) if party in coalition]
+        # Whoever is never summed without others comes with them.
+        order = list(dict.fromkeys(place for first in (*members, *range(n)) for place in self.policy.batch(first)))
+        asked = order[: self.policy.most(n)]
+        summed = asked[: max(self.smallest, len(members) + others)]
+        if len(summed) == n:
+            return None
+        # A batch with a member missing is left out of the sum, but the others of it still count as there.
+        late = {self.policy.batch(place)[-1] for place in asked if place not in summed}
+        return self.parties.named(sorted(set(range(n)) - set(asked))), self.parties.named(sorted(late))
 
     def peers(self, me: Party) -> Collection[Party]:
         """Returns the server, for a party, and for the server everybody."""

@@ -1,0 +1,188 @@
+"""How much of an entry a coalition learns, in bits: the best linear estimate from all that it saw.
+
+Whether a vector can be worked out exactly is a question of algebra, and numbers do not care for it: x + y/10¹⁷ shows x
+to every digit that there is, and 10¹⁸ times a difference of two rounded numbers shows nothing. So each seen vector is
+taken as what it stands for plus the rounding of the ring, entries as normally distributed with a known spread, masks
+as anything at all, and what is left of the spread after all that was seen is compared with what there was before. A
+bit halves it. Of one sum of n vectors a party so learns log₂(n/(n − 1))/2 bits of each.
+"""
+
+import math
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.audit.linear import connected, useful
+from tacit.audit.symbolic.forms import ONE, Form, Unknown
+
+NEAR = 8.0
+"""Bits from which on an entry counts as nearly exposed: known to within a 256th of what it can be."""
+DROWNED = 1.0
+"""Bits below which what can be worked out exactly drowns in rounding, and counts as not exposed."""
+UNIFORM = math.sqrt(1 / 12)
+"""The spread of a number that is uniform in [0, 1), as drawn secrets and rounding errors are."""
+FINEST = 2.0**-26
+"""The part of a spread below which float64 cannot follow what is left of it."""
+DUST = 2.0**-44
+"""The part of a variance that is rounding of the computation itself."""
+EXACT = 2.0**-13
+"""The part of a rounding error that is taken for none, where there are others beside it."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """What is known of an entry before anything is seen."""
+
+    prior: float
+    """The standard deviation of an entry."""
+    resolution: float
+    """The step between neighbouring numbers of the ring."""
+    drift: float | None = 0.0
+    """By how much an entry changes from one round to the next (standard deviation); None if it is a new one in each."""
+    noise: float = 0.0
+    """How much noise its owner adds to an entry each time it brings it (standard deviation)."""
+
+    @property
+    def most(self) -> float:
+        """The bits of an entry that a number of the ring has."""
+        return math.log2(self.prior / (self.resolution * UNIFORM))
+
+    @property
+    def tied(self) -> bool:
+        """Whether what a party brings to different rounds says something about each other."""
+        return self.drift is not None and (self.drift > 0 or self.noise > 0)
+
+    def bits(self, left: float) -> float:
+        """Returns how many bits of an entry are known whose spread has shrunk to what is left."""
+        return min(self.most, max(0.0, math.log2(self.prior / max(left, self.prior * FINEST))))
+
+    def covariance(self, entries: Sequence[Unknown]) -> NDArray[np.float64]:
+        """Returns how entries vary together, before noise: those of one party at one place in different rounds do."""
+        rounds = np.array([each[1][1] if isinstance(each[1], tuple) else 1 for each in entries])
+        names = [(each[1][0] if isinstance(each[1], tuple) else each[1], each[2]) for each in entries]
+        numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
+        whose = np.array([numbers[name] for name in names])
+        if self.drift is None:
+            return np.eye(len(entries)) * self.prior**2
+        since = np.minimum.outer(rounds, rounds) - 1
+        together: NDArray[np.float64] = np.equal.outer(whose, whose) * (self.prior**2 + self.drift**2 * since)
+        return together
+
+
+class Estimate:
+    """How some unknowns vary given what was seen, as one observation after another comes in."""
+
+    def __init__(self, covariance: NDArray[np.float64]) -> None:
+        self.covariance, self._before = covariance, np.diag(covariance).copy()
+
+    def sees(self, row: NDArray[np.float64], error: float) -> None:
+        """Takes in a combination of the unknowns, seen with an error of that standard deviation."""
+        seen = self.covariance @ row
+        news = float(row @ seen)
+        # What is known already, up to the last digits, is no news; to divide by these would be worse than to leave it.
+        if news > DUST * float(row**2 @ self._before):
+            self.covariance -= np.outer(seen, seen) / (news + error**2)
+
+    @property
+    def left(self) -> NDArray[np.float64]:
+        """The standard deviations."""
+        found: NDArray[np.float64] = np.sqrt(np.maximum(np.diag(self.covariance), 0.0))
+        return found
+
+
+def estimated(
+    seen: Sequence[Form], known: Collection[Unknown], others: Sequence[Unknown], spread: Spread
+) -> dict[Unknown, float]:
+    """Returns the bits that are known of each of the others' unknowns, from forms in which some unknowns are known.
+
+    Unknowns of kind "mask" are uniform in the ring; those that are neither masks nor the others' are uniform in [0, 1).
+    """
+    forms = [Form({each: factor for each, factor in form.terms.items() if each not in known}) for form in seen]
+    forms = [form for _, form in useful(forms, {each for form in forms for each in form.terms if each[0] != "mask"})]
+    found, wanted = dict.fromkeys(others, 0.0), set(others)
+    for group in connected(forms) if not spread.tied else [list(range(len(forms)))]:
+        some = [forms[index] for index in group]
+        columns = dict.fromkeys(each for form in some for each in form.terms)
+        theirs = [each for each in columns if each in wanted] if not spread.tied else others
+        if theirs:
+            found |= _left(some, columns.keys(), theirs, spread)
+    return found
+
+
+def _left(
+    forms: Sequence[Form], columns: Collection[Unknown], others: Sequence[Unknown], spread: Spread
+) -> dict[Unknown, float]:
+    """Returns the bits that are known of each of the others' unknowns, from forms that speak of these columns."""
+    theirs = set(others)
+    drawn = [each for each in columns if each not in theirs and each[0] != "mask" and each != ONE]
+    rows = _matrix(forms, [*others, *drawn])
+    # A sum of encoded vectors is exact in the ring; whatever was multiplied by a fraction has been rounded.
+    exact = [
+        all(isinstance(factor, int) or factor.denominator == 1 for factor in form.terms.values()) for form in forms
+    ]
+    errors = spread.resolution * UNIFORM * np.where(exact, EXACT, 1.0)
+    estimate = Estimate(_joint(spread, others, len(drawn)))
+    width = len(estimate.covariance)
+    for row in _cancelling(forms, errors, rows):
+        estimate.sees(np.pad(row, (width - len(row), 0)), 1.0)
+    return {each: spread.bits(float(left)) for each, left in zip(others, estimate.left, strict=False)}
+
+
+def _joint(spread: Spread, others: Sequence[Unknown], drawn: int) -> NDArray[np.float64]:
+    """Returns how entries vary together, with those that are brought, noise and all, and then with drawn secrets."""
+    entries = spread.covariance(others)
+    if spread.noise:
+        entries = np.block([[entries, entries], [entries, entries + spread.noise**2 * np.eye(len(entries))]])
+    joint = np.eye(len(entries) + drawn) * UNIFORM**2
+    joint[: len(entries), : len(entries)] = entries
+    return joint
+
+
+def _cancelling(
+    forms: Sequence[Form], errors: NDArray[np.float64], rows: NDArray[np.float64]
+) -> Iterator[NDArray[np.float64]]:
+    """Yields rows in which every mask of their forms cancels, each with an independent error of 1."""
+    masked = [Form({each: factor for each, factor in form.terms.items() if each[0] == "mask"}) for form in forms]
+    for index, form in enumerate(masked):
+        if not form.terms:
+            yield rows[index] / errors[index]
+    # Forms that have no mask in common, whatever else, have nothing to do with each other here.
+    for group in connected(masked):
+        some = [masked[index] for index in group]
+        masks = _matrix(some, list(dict.fromkeys(each for form in some for each in form.terms)))
+        # Masks are added and subtracted whole, so this matrix has small whole numbers, and squaring it does no harm.
+        sizes, vectors = np.linalg.eigh(masks @ masks.T)
+        basis = vectors[:, sizes < 1e-9 * sizes.max()]
+        if basis.size:
+            spreads, turns = np.linalg.eigh((basis.T * errors[group] ** 2) @ basis)
+            spreads = np.maximum(spreads, errors[group].min() ** 2)
+            yield from (turns / np.sqrt(spreads)).T @ basis.T @ rows[group]
+
+
+def _matrix(forms: Sequence[Form], columns: Sequence[Unknown]) -> NDArray[np.float64]:
+    place = {unknown: column for column, unknown in enumerate(columns)}
+    matrix = np.zeros((len(forms), len(columns)))
+    for row, form in enumerate(forms):
+        for unknown, factor in form.terms.items():
+            if unknown in place:
+                matrix[row, place[unknown]] = float(factor)
+    return matrix
+
+
+def of_sums(sums: Iterable[NDArray[np.integer]], spread: Spread, parties: int) -> NDArray[np.float64]:
+    """Returns the most bits that are known of each party's entry at any time, from which parties each round summed."""
+    estimate = Estimate(np.eye(parties) * spread.prior**2)
+    least = estimate.left
+    for row in sums:
+        members = int(np.count_nonzero(row))
+        if members:
+            if spread.drift is None:
+                estimate = Estimate(np.eye(parties) * spread.prior**2)
+            exact = spread.resolution * UNIFORM * FINEST
+            estimate.sees(row.astype(np.float64), math.hypot(spread.noise * math.sqrt(members), exact))
+            least = np.minimum(least, estimate.left)
+        if spread.drift:
+            estimate.covariance[np.diag_indices(parties)] += spread.drift**2
+    return np.array([spread.bits(float(left)) for left in least])

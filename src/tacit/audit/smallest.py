@@ -1,0 +1,56 @@
+"""The smallest round that settings allow: what a coalition learns if as many others drop out as may.
+
+A sum of many hides a vector, and one of few does not, if colluding members take themselves off it. So settings are
+judged by the smallest sum that they let happen, and not by the one of a day on which nobody is missing.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tacit.audit.runs import Knowledge, Scope, SymbolicRun
+from tacit.core.suite import SERVER, Party
+from tacit.drivers.faults import Fault
+
+MOST_PARTIES = 24
+"""Parties up to which reports look at a smallest round for every single coalition."""
+
+
+class Smallest:
+    """Smallest rounds, looked at by one coalition after another."""
+
+    def __init__(self, scope: Scope) -> None:
+        self._scope = replace(scope, rounds=1, faults=(), vectors=None, entries=1, noise=0.0, drift="static")
+        self._runs: dict[tuple[Fault, ...], SymbolicRun] = {}
+        # Where no place matters, any coalition is as good as that of the first ones, and one round serves them all.
+        self._alike = scope.terms.ties() == () and not scope.stand_ins
+
+    def ready(self, coalition: Sequence[Party]) -> bool:
+        """Says whether it takes little to say: one round serves all, or is of few."""
+        del coalition
+        return self._alike or len(self._scope.parties) <= MOST_PARTIES
+
+    def members(self, coalition: Sequence[Party]) -> tuple[Party, ...]:
+        """Returns the coalition that stands for this one."""
+        if not self._alike:
+            return tuple(coalition)
+        count = sum(party in self._scope.terms.parties for party in coalition)
+        return (*(party for party in coalition if party == SERVER), *self._scope.parties[:count])
+
+    def run(self, coalition: Sequence[Party], others: int = 1) -> SymbolicRun | None:
+        """Returns the smallest round for a coalition and so many others; None if rounds do not get smaller."""
+        found = self._scope.terms.thinnest(self.members(coalition), others)
+        if found is None:
+            return None
+        absent, late = found
+        choice = self._scope.protocol.choice
+        faults = [Fault(action="silence", party=party) for party in absent]
+        if choice is not None:
+            faults += [Fault(action="drop", message=choice.delivery.__name__, party=party) for party in late]
+        if (key := tuple(faults)) not in self._runs:
+            self._runs[key] = SymbolicRun(replace(self._scope, faults=key))
+        return self._runs[key]
+
+    def knowledge(self, coalition: Sequence[Party]) -> Knowledge | None:
+        """Returns what a coalition, or the one that stands for it, learns from the smallest round."""
+        run = self.run(coalition)
+        return None if run is None or run.aborted else run.knowledge(self.members(coalition), 1)

@@ -1,0 +1,17 @@
+"""A mask of a seed that is in the source."""
+
+from leaky._base import Vector, averaged, leaky, tell
+
+from tacit.core.suite import Secret
+
+FOUND = "not-auditable"
+
+
+async def party(link, update, _terms, suite, _state):
+    own = suite.ring.encode(update)
+    suite.mask(own, plus=[Secret(b"constant" * 4)])
+    await tell(link, Vector(memoryview(suite.ring.pack(own))))
+    return await averaged(link, update, suite)
+
+
+PROTOCOL = leaky(party, Vector)

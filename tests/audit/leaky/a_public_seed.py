@@ -1,0 +1,17 @@
+"""A mask of a seed that is a public key, which all may know."""
+
+from leaky._base import Vector, averaged, leaky, tell
+
+from tacit.core.suite import Secret
+
+FOUND = "not-auditable"
+
+
+async def party(link, update, _terms, suite, _state):
+    own = suite.ring.encode(update)
+    suite.mask(own, plus=[Secret(suite.key_pair().public)])
+    await tell(link, Vector(memoryview(suite.ring.pack(own))))
+    return await averaged(link, update, suite)
+
+
+PROTOCOL = leaky(party, Vector)

@@ -1,0 +1,25 @@
+"""A masked vector, and the seed of its mask as text."""
+
+from leaky._base import Vector, averaged, leaky, tell
+
+from tacit.core.messages import Message
+
+FOUND = "not-auditable"
+
+
+class Seed(Message, frozen=True):
+    """What the mask follows from."""
+
+    seed: str
+
+
+async def party(link, update, _terms, suite, _state):
+    ring, seed = suite.ring, suite.seed()
+    own = ring.encode(update)
+    suite.mask(own, plus=[seed])
+    await tell(link, Vector(memoryview(ring.pack(own))))
+    await tell(link, Seed(seed.reveal().hex()))
+    return await averaged(link, update, suite)
+
+
+PROTOCOL = leaky(party, Vector, Seed)

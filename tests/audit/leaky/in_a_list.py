@@ -1,0 +1,21 @@
+"""Whether an entry is one of some."""
+
+from leaky._base import averaged, leaky, tell
+
+from tacit.core.messages import Message
+
+FOUND = "not-linear"
+
+
+class Flag(Message, frozen=True):
+    """Yes or no."""
+
+    flag: bool
+
+
+async def party(link, update, _terms, suite, _state):
+    await tell(link, Flag(update.vector[0] in [0.0, 1.0]))
+    return await averaged(link, update, suite)
+
+
+PROTOCOL = leaky(party, Flag)

@@ -1,0 +1,13 @@
+"""The memory of a vector, in a field of bytes."""
+
+from leaky._base import Bytes, averaged, leaky, tell
+
+FOUND = "not-auditable"
+
+
+async def party(link, update, _terms, suite, _state):
+    await tell(link, Bytes(update.vector.tobytes()))
+    return await averaged(link, update, suite)
+
+
+PROTOCOL = leaky(party, Bytes)

@@ -1,0 +1,21 @@
+"""The sign of an entry, if it is a float."""
+
+from leaky._base import averaged, leaky, tell
+
+from tacit.core.messages import Message
+
+FOUND = "not-auditable"
+
+
+class Flag(Message, frozen=True):
+    """Yes or no."""
+
+    flag: bool
+
+
+async def party(link, update, _terms, suite, _state):
+    await tell(link, Flag(isinstance(update.vector[0], float) and bool(update.vector[0] > 0)))
+    return await averaged(link, update, suite)
+
+
+PROTOCOL = leaky(party, Flag)

@@ -1,0 +1,14 @@
+"""A vector times its weight, and again times its weight."""
+
+from leaky._base import Vector, averaged, leaky, tell
+
+FOUND = "not-linear"
+
+
+async def party(link, update, _terms, suite, _state):
+    own = suite.ring.weighted(suite.ring.weighted(update.vector, update.weight), update.weight)
+    await tell(link, Vector(memoryview(suite.ring.pack(suite.ring.values(own)))))
+    return await averaged(link, update, suite)
+
+
+PROTOCOL = leaky(party, Vector)

@@ -1,0 +1,183 @@
+"""Parties that are missing: the smallest sum that settings allow, chance over many rounds, and who meets in a round."""
+
+import numpy as np
+import pytest
+
+import tacit
+from tacit.audit.rehearsal import rehearsed
+from tacit.audit.runs import Scope
+from tacit.audit.symbolic.simulation import SymbolicSimulation
+from tacit.core.errors import TacitError
+from tacit.core.suite import Update
+from tacit.designs import Batches, Random, Sampled
+
+
+def vectors(count):
+    return [np.full(3, float(i)) for i in range(count)]
+
+
+# --- the smallest sum ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("count", "protocol", "options", "cure"),
+    [
+        (3, "secagg", {"threshold": 2}, "threshold"),
+        (4, "secagg", {"adversary": 2}, "threshold"),
+        (6, "secagg", {"adversary": 3, "threshold": 4}, "threshold"),
+        (9, "secagg", {"adversary": 2, "participation": Batches(6, 3)}, "threshold"),
+        (9, "cesar", {"adversary": 2}, "masking"),
+    ],
+)
+def test_what_a_dropout_would_expose_is_refused(count, protocol, options, cure):
+    with pytest.raises(tacit.LeakRefused, match=rf"drops? out.*use a larger {cure}") as caught:
+        tacit.aggregate(vectors(count), protocol, **options)
+    report = caught.value.report
+    assert report.exposed
+    assert max(report.errors.values()) < 1e-6, "it is proved on a round in which they are missing"
+
+
+@pytest.mark.parametrize(
+    ("count", "protocol", "options"),
+    [
+        (3, "secagg", {}),
+        (4, "secagg", {"adversary": 2, "threshold": 4}),
+        (6, "secagg", {"adversary": 3, "threshold": 5}),
+        (9, "secagg", {"adversary": 1, "participation": Batches(6, 3)}),
+        (9, "cesar", {"adversary": 2, "masking": 2}),
+    ],
+)
+def test_what_none_would_is_not(count, protocol, options):
+    assert tacit.aggregate(vectors(count), protocol, **options).average
+
+
+def test_a_report_says_what_happens_at_worst():
+    alone = tacit.audit("secagg", parties=3, coalition=["p0"], threshold=2)
+    assert (alone.exposed, alone.at_worst, alone.fewest) == ({}, ("p1",), 2)
+    two = tacit.audit("secagg", parties=4, coalition=["p1", "p2"])
+    assert (two.exposed, len(two.at_worst), two.fewest) == ({}, 1, 3)
+    safe = tacit.audit("secagg", parties=9, coalition=["server"])
+    assert (safe.at_worst, safe.fewest) == ((), 7)
+    assert "no more than 7 are summed" in safe.looked_at
+    none = tacit.audit("admm", parties=9, coalition=["p0"])
+    assert (none.at_worst, none.fewest) == ((), None), "nobody may be missing"
+
+
+def test_an_outcome_warns_of_the_few_that_were_left():
+    crash = [tacit.Fault(action="crash", party="p2")]
+    out = tacit.aggregate(vectors(3), "secagg", threshold=2, faults=crash, allow_leaks=True)
+    assert any("p0 and p1 alone" in warning for warning in out.warnings)
+    crash = [tacit.Fault(action="crash", party="p3")]
+    out = tacit.aggregate(vectors(4), "secagg", adversary=2, faults=crash, allow_leaks=True)
+    assert any("any 2 of them can work out the rest" in warning for warning in out.warnings)
+    assert tacit.aggregate(vectors(4), "secagg", faults=crash).warnings == ()
+
+
+# --- chance over many rounds ---------------------------------------------------------------------------------------
+
+
+def test_dropouts_over_rounds_expose_those_who_dropped_out():
+    question = {"parties": 12, "coalition": ["server"], "rounds": 40}
+    assert tacit.audit("secagg", **question).exposed == {}
+    lost = tacit.audit("secagg", dropout=0.02, **question)
+    assert len(lost.exposed) == 3
+    assert max(lost.errors.values()) < 1e-9
+    assert tacit.audit("secagg", dropout=0.02, drift="free", **question).exposed == {}
+    few = tacit.audit("secagg", dropout=0.02, **{**question, "rounds": 11})
+    assert few.exposed.keys() <= lost.exposed.keys(), "the same luck, seen for a shorter time"
+
+
+def test_a_plan_takes_them_into_account():
+    with_dropouts = next(each for each in tacit.plan(12, rounds=50).proposals if each.why == "everybody in every round")
+    assert with_dropouts.verdict == "holds if models change"
+    assert with_dropouts.safe_rounds < 50
+    without = next(
+        each for each in tacit.plan(12, rounds=50, dropout=0).proposals if each.why == "everybody in every round"
+    )
+    assert (without.verdict, without.safe_rounds) == ("holds", 50)
+    assert "5% dropouts" in with_dropouts.told
+    assert "no dropouts" in without.told
+
+
+@pytest.mark.parametrize("chance", [-0.1, 1.5, "0.1", True, float("nan")])
+def test_chances_that_are_none(chance):
+    for ask in (
+        lambda: tacit.audit("secagg", parties=4, coalition=["p0"], dropout=chance),
+        lambda: tacit.plan(4, dropout=chance),
+    ):
+        with pytest.raises(tacit.ConfigError, match="from 0 to 1"):
+            ask()
+
+
+# --- who meets in a round ------------------------------------------------------------------------------------------
+
+
+def test_members_who_meet_in_a_later_round_are_not_missed():
+    """Five hold the threshold of Random(7), and are not all asked in the first rounds."""
+    members = ["server", *(f"p{i}" for i in range(5))]
+    question = {"parties": 10, "participation": Random(7), "drift": "free"}
+    report = tacit.audit("secagg", coalition=members, rounds=60, **question)
+    met = {str(recipe) for recipe in report.exposed.values()}
+    assert sorted(report.exposed) == ["p5", "p6", "p7", "p8", "p9"]
+    assert all("5 members asked" in each for each in met)
+    first = min(recipe.round for recipe in report.exposed.values())
+    assert report.safe_rounds == first - 1 > 2, "not in the first two rounds"
+    assert tacit.audit("secagg", coalition=members[:-1], rounds=60, **question).exposed == {}, "four are too few"
+    # The round in which they meet, run whole, says the same.
+    whole = tacit.audit("secagg", coalition=members, rounds=first, **question)
+    here = {victim for victim, recipe in report.exposed.items() if recipe.round == first}
+    assert here == whole.exposed.keys()
+    assert max(whole.errors.values()) < 1e-9
+
+
+def test_rounds_that_were_lost_do_not_end_an_audit():
+    lost = [{"action": "silence", "party": "server", "round": number} for number in (1, 2)]
+    report = tacit.audit("secagg", parties=4, coalition=["server"], rounds=30, faults=lost)
+    assert (report.exposed, report.smallest_group) == ({}, 4)
+
+
+def test_a_rehearsal_chooses_as_the_server_does():
+    """Whatever goes wrong that can be rehearsed at all."""
+    compared = 0
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        n = int(rng.integers(4, 9))
+        policies = [{}, {"participation": Random(n - 1)}, {"participation": Sampled(n // 2, n - 1)}]
+        policies += [{"participation": Batches(2, 2)}] if n % 2 == 0 else []
+        faults = []
+        for _ in range(int(rng.integers(1, 4))):
+            who = [None, "server", f"p{rng.integers(n)}"][int(rng.integers(3))]
+            common = {
+                "round": None if rng.random() < 0.5 else int(rng.integers(1, 5)),
+                "chance": float(rng.choice([0.3, 1.0])),
+            }
+            kind = [None, "MaskedInput", "AdvertiseKeys"][int(rng.integers(3))]
+            if kind is None:
+                faults.append({"action": "silence", "party": who, **common})
+            elif who != "server":
+                faults.append({"action": "drop", "message": kind, "party": who, **common})
+        policy = policies[int(rng.integers(len(policies)))]
+        scope = Scope.of("secagg", tuple(f"p{i}" for i in range(n)), policy, faults=faults, rounds=5, seed=seed)
+        chosen = list(rehearsed(SymbolicSimulation(scope.protocol, scope.terms, 1, seed, scope.faults), 5))
+        simulation = scope.real(1)
+        for each in chosen:
+            try:
+                found = simulation.average({party: Update(np.zeros(1)) for party in scope.parties}).contributors
+            except TacitError:
+                found = ()
+            assert each.summed == found, (seed, policy, faults)
+            compared += bool(found)
+    assert compared > 50
+
+
+# --- on the way ----------------------------------------------------------------------------------------------------
+
+
+def test_what_was_lost_on_the_way_is_seen_on_the_wire_alone():
+    question = {"parties": 4, "graph": "ring", "faults": [{"action": "drop", "party": "p1", "to": "p0"}]}
+    assert sorted(tacit.audit("gossip", coalition=["p0"], **question).exposed) == ["p3"]
+    tapped = tacit.audit("gossip", coalition=["p0", "onlooker"], links=[("p0", "p1")], **question)
+    assert sorted(tapped.exposed) == ["p1", "p3"], "p0 has the key to what the onlooker heard"
+    assert ("p1", "p0") in tapped.heard
+    alone = tacit.audit("gossip", coalition=["onlooker"], links=[("p0", "p1")], sealed=False, **question)
+    assert sorted(alone.exposed) == ["p0", "p1"]
