@@ -106,6 +106,7 @@ def audited(report: Report) -> dict[str, Any]:
             for victim, recipe in report.exposed.items()
         },
         "nearly": report.nearly,
+        "drowned": report.drowned,
         "bits": report.bits,
         "most_bits": report.most_bits,
         "at_worst": report.at_worst,

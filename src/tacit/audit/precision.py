@@ -93,36 +93,36 @@ class Estimate:
 
 
 def estimated(
-    seen: Sequence[Form], known: Collection[Unknown], others: Sequence[Unknown], spread: Spread
+    seen: Sequence[Form], rounded: Sequence[bool], others: Sequence[Unknown], spread: Spread
 ) -> dict[Unknown, float]:
-    """Returns the bits that are known of each of the others' unknowns, from forms in which some unknowns are known.
+    """Returns the bits that are known of each of the others' unknowns, from forms, of which some have been rounded.
 
     Unknowns of kind "mask" are uniform in the ring; those that are neither masks nor the others' are uniform in [0, 1).
     """
-    forms = [Form({each: factor for each, factor in form.terms.items() if each not in known}) for form in seen]
-    forms = [form for _, form in useful(forms, {each for form in forms for each in form.terms if each[0] != "mask"})]
+    kept = list(useful(seen, {each for form in seen for each in form.terms if each[0] != "mask"}))
+    forms, errors = [form for _, form in kept], np.array([1.0 if rounded[index] else EXACT for index, _ in kept])
+    errors *= spread.resolution * UNIFORM
     found, wanted = dict.fromkeys(others, 0.0), set(others)
     for group in connected(forms) if not spread.tied else [list(range(len(forms)))]:
         some = [forms[index] for index in group]
         columns = dict.fromkeys(each for form in some for each in form.terms)
         theirs = [each for each in columns if each in wanted] if not spread.tied else others
         if theirs:
-            found |= _left(some, columns.keys(), theirs, spread)
+            found |= _left(some, errors[group], columns.keys(), theirs, spread)
     return found
 
 
 def _left(
-    forms: Sequence[Form], columns: Collection[Unknown], others: Sequence[Unknown], spread: Spread
+    forms: Sequence[Form],
+    errors: NDArray[np.float64],
+    columns: Collection[Unknown],
+    others: Sequence[Unknown],
+    spread: Spread,
 ) -> dict[Unknown, float]:
     """Returns the bits that are known of each of the others' unknowns, from forms that speak of these columns."""
     theirs = set(others)
     drawn = [each for each in columns if each not in theirs and each[0] != "mask" and each != ONE]
     rows = _matrix(forms, [*others, *drawn])
-    # A sum of encoded vectors is exact in the ring; whatever was multiplied by a fraction has been rounded.
-    exact = [
-        all(isinstance(factor, int) or factor.denominator == 1 for factor in form.terms.values()) for form in forms
-    ]
-    errors = spread.resolution * UNIFORM * np.where(exact, EXACT, 1.0)
     estimate = Estimate(_joint(spread, others, len(drawn)))
     width = len(estimate.covariance)
     for row in _cancelling(forms, errors, rows):

@@ -54,6 +54,8 @@ class Report:
     """How many bits an entry has."""
     nearly: tuple[Party, ...] = ()
     """Of whom it cannot work out an entry exactly, but so closely that it makes no difference."""
+    drowned: tuple[Party, ...] = ()
+    """Who could be worked out if the ring had more digits, and cannot."""
     at_worst: tuple[Party, ...] | None = None
     """Who is exposed in a single round if as many others drop out as the settings allow; None if not looked at."""
     fewest: int | None = None
@@ -236,9 +238,9 @@ class Auditor:
         return None if ONLOOKER in coalition else self.rehearsed
 
     def _knowledge(self, coalition: tuple[Party, ...]) -> Knowledge:
-        if self.run.aborted is not None:
-            raise self.run.aborted
         known = self.run.knowledge(coalition, self.run.scope.rounds)
+        if self.run.aborted is not None and not known.victims:
+            raise self.run.aborted  # there is no average to say anything about
         # Secret factors are taken as known, which is the worst case: only what nobody learns even so is certain.
         if known.divided or (known.victims and self.run.multiplies(coalition)):
             raise NotLinear(
@@ -254,6 +256,8 @@ class Auditor:
             notes.append(
                 f"only {run.scope.rounds} rounds were looked at, for an onlooker does not learn just their sums"
             )
+        if run.aborted is not None:
+            notes.append(f"no round ended with an average ({run.aborted})")
         if known.drowned:
             who = ", ".join(known.drowned)
             notes.append(
@@ -270,6 +274,7 @@ class Auditor:
             bits=known.bits,
             most_bits=run.spread.most,
             nearly=tuple(victim for victim in victims if victim not in found),
+            drowned=tuple(known.drowned),
             dropout=scope.dropout,
             watched=run.scope.rounds,
             fractions={victim: len(recipe.pieces) / run.entries for victim, recipe in found.items()},

@@ -9,6 +9,7 @@ run whole on unknowns. If it shows more than its sum, the least number of member
 and rounds in which as many meet count as showing everybody's vector.
 """
 
+from bisect import bisect_left
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -106,11 +107,13 @@ class RehearsedRun:
     def least(self, members: Sequence[Party]) -> int | None:
         """Returns how many members must meet in a round for it to show more than its sum; None if no round does."""
         most = max(self.meeting(members), default=0)
+        # A sum of one other tells nothing about what else a round shows. So two are left, and with fewer all is shown.
+        tried = min(most, max((len(each.asked) for each in self.sets), default=0) - 2)
         key = SERVER in members, most
         if key not in self._least:
-            found = None
-            if any(each.asked for each in self.sets) and not self.shows_a_sum(*key):
-                found = next(count for count in range(most + 1) if not self.shows_a_sum(key[0], count))
+            found = None if tried >= most else tried + 1
+            if tried >= 0 and not self.shows_a_sum(key[0], tried):
+                found = bisect_left(range(tried + 1), True, key=lambda count: not self.shows_a_sum(key[0], count))
             self._least[key] = found
         return self._least[key]
 

@@ -177,33 +177,31 @@ class Knowledge:
         seen, heard = run.seen(members, rounds)
         world, session = run.simulation.world, run.simulation.agreement.session
         unsealed = () if run.scope.sealed else heard
-        self.view = view = View(world, session, sorted(members - {ONLOOKER}), seen, unsealed)
-        self.forms: list[Form] = []
-        self.sources: list[tuple[Source, int]] = []
-        for known in view.vectors:
-            # If one entry stands for all, what lies behind it is a weight, or another stretch of a mask.
-            for place, form in enumerate(known.vector[: 1 if run.entries == 1 else None]):
-                self.forms.append(form)
-                self.sources.append((known, place))
-        self._seen = len(self.forms)
-        inputs = [unknown for party in run.names for unknown in run.inputs(party)]
-        owned = {unknown for form in self.forms for unknown in form.terms if owner_of(unknown) in members}
-        owned |= {unknown for unknown in inputs if owner_of(unknown) in members}
-        for unknown in sorted(owned, key=repr):
-            self.forms.append(Form({unknown: 1}))
-            self.sources.append((unknown, unknown[2]))
-        if any(ONE in form.terms for form in self.forms):
-            self.forms.append(Form({ONE: 1}))
-            self.sources.append((ONE, 0))
-        self._owned = owned | {ONE}
-        self.divided = any(unknown[0] == "ratio" for form in self.forms for unknown in form.terms)
+        self.view = View(world, session, sorted(members - {ONLOOKER}), seen, unsealed)
+        seeds = {known.token for known in self.view.vectors if known.is_mask}
+        own: dict[Unknown, bool] = {ONE: True}
+
+        def hidden(unknown: Unknown) -> bool:
+            if unknown[0] == "mask":
+                return unknown[1] not in seeds
+            if unknown not in own:
+                own[unknown] = owner_of(unknown) in members
+            return not own[unknown]
+
+        # If one entry stands for all, what lies behind it is a weight.
+        places = 1 if run.entries == 1 else None
+        self._seen = [form for known in self.view.vectors if not known.is_mask for form in known.vector[:places]]
+        left = [Form({each: form.terms[each] for each in form.terms if hidden(each)}) for form in self._seen]
+        self.divided = any(unknown[0] == "ratio" for form in left for unknown in form.terms)
         """Whether it saw what a protocol divided by an unknown, which is not linear."""
-        self.others = sorted((unknown for unknown in inputs if owner_of(unknown) not in members), key=repr)
+        self._inputs = [unknown for party in run.names for unknown in run.inputs(party)]
+        self.others = sorted((unknown for unknown in self._inputs if owner_of(unknown) not in members), key=repr)
         """The others' vectors, entry by entry."""
-        small = SmallRowSpace(self.forms, self.others)
+        small = SmallRowSpace(left, self.others)
         self.rows = small.rows
         """A basis of what it knows of these alone, a column for each, modulo a small prime."""
-        self._alone = small.exposed()
+        self._alone, self._left = small.exposed(), left
+        self._own = [unknown for unknown, mine in own.items() if mine and unknown != ONE]
 
     @cached_property
     def exact(self) -> list[Party]:
@@ -222,19 +220,13 @@ class Knowledge:
         return self._best(replace(spread, noise=0.0, drift=None)) if spread.noise else self.bits
 
     def _best(self, spread: Spread) -> dict[Party, float]:
-        known = {unknown for index in range(self._seen) for unknown in self._given(index)} | self._owned
-        seen = [form for form, (source, _) in zip(self.forms, self.sources, strict=True) if _is_message(source)]
         found: dict[Party, float] = {}
-        for unknown, bits in estimated(seen, known, self.others, spread).items():
+        rounded = [_is_rounded(form) for form in self._seen]
+        for unknown, bits in estimated(self._left, rounded, self.others, spread).items():
             found[owner_of(unknown)] = max(found.get(owner_of(unknown), 0.0), bits)
         # Sums are exact in the ring, so what is worked out from them alone is, unless there is noise in it.
         exact = dict.fromkeys(self.exact if self._whole and not spread.noise else (), spread.most)
         return {party: (found | exact)[party] for party in self.run.names if party in found}
-
-    def _given(self, index: int) -> Iterator[Unknown]:
-        source, _ = self.sources[index]
-        if isinstance(source, KnownVector) and source.is_mask:
-            yield from self.forms[index].terms
 
     @cached_property
     def victims(self) -> list[Party]:
@@ -246,7 +238,7 @@ class Knowledge:
     @cached_property
     def _whole(self) -> bool:
         """Whether all it saw are sums, with no fraction anywhere: then nobody can be nearly exposed."""
-        return all(isinstance(factor, int) for form in self.forms for factor in form.terms.values())
+        return not any(map(_is_rounded, self._seen))
 
     def _is_exposed(self, party: Party) -> bool:
         bits = self._rounding.get(party, 0.0)
@@ -258,21 +250,28 @@ class Knowledge:
         return [party for party in self.exact if not self._is_exposed(party)]
 
     def recipes(self) -> dict[Party, Recipe]:
-        """Returns how to recover each victim's vector: that of the first round in which it is exposed.
+        """Returns how to recover each victim's vector: that of the first round in which most of it is exposed.
 
         That takes longer to say than whom. Raises NotLinear if no fractions are found for it.
         """
         if not self.exact:
             return {}
-        wanted, whose = set(self.others), dict[Party, Any]()
-        found = solved(self.forms, [unknown for party in self.run.names for unknown in self.run.inputs(party)])
-        pieces: dict[Party, dict[int, tuple[Piece, ...]]] = {}
-        for unknown in sorted((each for each in found if each in wanted), key=lambda each: _round(each[1])):
-            _, owner, entry = unknown
+        wanted = set(self.others)
+        forms, sources = self._known()
+        found = solved(forms, self._inputs)
+        exposed = sorted((unknown for unknown in found if unknown in wanted), key=lambda each: _round(each[1]))
+        count = Counter(unknown[1] for unknown in exposed)
+        whose: dict[Party, Any] = {}
+        for unknown in exposed:
             victim = owner_of(unknown)
-            if whose.setdefault(victim, owner) == owner:
+            whose[victim] = max(whose.get(victim, unknown[1]), unknown[1], key=count.__getitem__)
+        pieces: dict[Party, dict[int, tuple[Piece, ...]]] = {}
+        for unknown in exposed:
+            _, owner, entry = unknown
+            if whose[victim := owner_of(unknown)] == owner:
                 pieces.setdefault(victim, {})[entry] = tuple(
-                    Piece(factor, self._parts(combination)) for factor, combination in found[unknown]
+                    Piece(factor, tuple(Part(times, *sources[index]) for index, times in combination.items()))
+                    for factor, combination in found[unknown]
                 )
         if missing := [victim for victim in self.exact if victim not in pieces]:
             raise NotLinear(
@@ -281,12 +280,25 @@ class Knowledge:
         victims = sorted(pieces, key=self.run.names.index)
         return {victim: Recipe(victim, self.view, pieces[victim], self.run.entries) for victim in victims}
 
-    def _parts(self, combination: Mapping[int, int]) -> tuple[Part, ...]:
-        return tuple(Part(times, *self.sources[index]) for index, times in combination.items())
+    def _known(self) -> tuple[list[Form], list[tuple[Source, int]]]:
+        """Returns every form that it knows, and where that is from: messages, masks, and what members brought or drew."""
+        forms: list[Form] = []
+        sources: list[tuple[Source, int]] = []
+        for known in self.view.vectors:
+            for place, form in enumerate(known.vector[: 1 if self.run.entries == 1 else None]):
+                forms.append(form)
+                sources.append((known, place))
+        others = set(self.others)
+        own = {*self._own, *(unknown for unknown in self._inputs if unknown not in others)}
+        for unknown in sorted(own, key=repr):
+            forms.append(Form({unknown: 1}))
+            sources.append((unknown, unknown[2]))
+        return [*forms, Form({ONE: 1})], [*sources, (ONE, 0)]
 
 
-def _is_message(source: Source) -> bool:
-    return isinstance(source, KnownVector) and not source.is_mask
+def _is_rounded(form: Form) -> bool:
+    """Says whether a form has fractions in it. A sum of encoded vectors is exact in the ring."""
+    return any(not isinstance(factor, int) and factor.denominator != 1 for factor in form.terms.values())
 
 
 class SymbolicRun:
@@ -400,8 +412,15 @@ class SymbolicRun:
         return self._real
 
     def error(self, recipe: Any, victim: Party) -> float:
-        """Returns how far a recipe is off at most, where it recovers anything, when replayed on real transcripts."""
-        recovered = recipe.recover(self.real())
+        """Returns how far a recipe is off at most, where it recovers anything, when replayed on real transcripts.
+
+        Infinitely, if the real run went another way. Sums that are equal by chance, or because nothing changed, can do
+        that: to symbols two sums are always two.
+        """
+        try:
+            recovered = recipe.recover(self.real())
+        except (TacitError, LookupError):
+            return math.inf
         found = ~np.isnan(recovered)
         truth = [brought[victim] for brought in self.brought]
         return float(min(np.abs(recovered - vector)[found].max() for vector in truth))

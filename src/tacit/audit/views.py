@@ -178,7 +178,9 @@ class View:
     def _read(self, box: bytes) -> None:
         meaning = self.world.meaning(box)
         if box not in self.world.contents and isinstance(meaning, Sealed):
-            self.world.contents[box] = list(contents(self.world, meaning.plaintext))
+            self.world.contents[box] = [
+                (path, data) for path, data in contents(self.world, meaning.plaintext) if self.world.knows(data)
+            ]
         for path, data in self.world.contents[box]:
             self._see(data, Location(box, path))
 
@@ -236,8 +238,14 @@ def byte_strings(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple
         yield (*path, "data"), bytes(value.data)
     elif isinstance(value, Mapping):
         for place, (key, item) in enumerate(value.items()):
-            yield from byte_strings(key, (*path, KeyAt(place)))
-            yield from byte_strings(item, (*path, key if isinstance(key, str | int) else ItemAt(place)))
+            plain = isinstance(key, str | int)
+            if not plain:
+                yield from byte_strings(key, (*path, KeyAt(place)))
+            step = (*path, key if plain else ItemAt(place))
+            if isinstance(item, bytes):
+                yield step, item
+            else:
+                yield from byte_strings(item, step)
     elif isinstance(value, Sequence) and not isinstance(value, str):
         for place, item in enumerate(value):
             yield from byte_strings(item, (*path, place))

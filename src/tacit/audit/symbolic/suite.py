@@ -123,14 +123,15 @@ class World:
 
     def token(self, meaning: Meaning, length: int) -> bytes:
         """Returns the byte string that stands for a meaning."""
-        if meaning not in self._tokens:
-            token = hashlib.shake_256(f"token {len(self._tokens)}".encode()).digest(length)
-            self._tokens[meaning], self._meanings[token] = token, meaning
-            if isinstance(meaning, Made):
-                self._made[meaning.by].append(token)
-            elif isinstance(meaning, Agreed):
-                self._note(meaning, token)
-        return self._tokens[meaning]
+        if (known := self._tokens.get(meaning)) is not None:
+            return known
+        token = hashlib.shake_256(f"token {len(self._tokens)}".encode()).digest(length)
+        self._tokens[meaning], self._meanings[token] = token, meaning
+        if isinstance(meaning, Made):
+            self._made[meaning.by].append(token)
+        elif isinstance(meaning, Agreed):
+            self._note(meaning, token)
+        return token
 
     def _note(self, agreed: Agreed, token: bytes) -> None:
         for public in agreed.between:
@@ -142,6 +143,10 @@ class World:
     def meaning(self, token: bytes) -> Meaning | None:
         """Returns what a byte string stands for, None if it is plain data."""
         return self._meanings.get(token)
+
+    def knows(self, data: bytes) -> bool:
+        """Says whether a byte string stands for anything."""
+        return data in self._meanings or self.vector_of(data) is not None
 
     def secret(self, secret: Secret) -> bytes:
         """Returns the token of a secret; raises Unregistered if nobody drew it, agreed on it or put it together."""
