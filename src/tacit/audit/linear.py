@@ -211,6 +211,7 @@ class Echelon:
         """Has room for that many rows that say something new; for as many as there are columns unless given."""
         self.rows = np.zeros((columns if most is None else min(columns, most), columns), dtype=np.int64)
         self.leads: list[int] = []
+        self._columns = np.zeros(len(self.rows), dtype=np.int64)
         self.used: list[int] = []
         """Which of the rows taken in said something new."""
         self._taken = 0
@@ -221,18 +222,22 @@ class Echelon:
         self._taken += 1
         rest = row.astype(np.int64) % SMALL_PRIME
         # Every row is zero in the others' leading columns, so all of them can be taken off at once.
-        factors = rest[self.leads]
-        hit = np.flatnonzero(factors)
-        rest = (rest - (factors[hit, None] * self.rows[hit] % SMALL_PRIME).sum(axis=0)) % SMALL_PRIME
-        found = np.flatnonzero(rest)
+        factors = rest[self._columns[:rank]]
+        hit = factors.nonzero()[0]
+        if len(hit):
+            rest = (rest - (factors[hit, None] * self.rows[hit] % SMALL_PRIME).sum(axis=0)) % SMALL_PRIME
+        found = rest.nonzero()[0]
         if not len(found):
             return False
         lead = int(found[0])
-        rest = rest * pow(int(rest[lead]), -1, SMALL_PRIME) % SMALL_PRIME
-        factors = self.rows[:rank, lead].copy()
-        touched = np.flatnonzero(factors)
-        self.rows[touched] = (self.rows[touched] - factors[touched, None] * rest) % SMALL_PRIME
+        if rest[lead] != 1:
+            rest = rest * pow(int(rest[lead]), -1, SMALL_PRIME) % SMALL_PRIME
+        factors = self.rows[:rank, lead]
+        touched = factors.nonzero()[0]
+        if len(touched):
+            self.rows[touched] = (self.rows[touched] - factors[touched, None] * rest) % SMALL_PRIME
         self.rows[rank] = rest
+        self._columns[rank] = lead
         self.leads.append(lead)
         self.used.append(number)
         return True

@@ -7,7 +7,7 @@ from tacit.core.entropy import SeededEntropy
 from tacit.core.errors import ConfigError
 from tacit.core.link import Link
 from tacit.core.messages import Message
-from tacit.core.suite import SERVER, Party
+from tacit.core.suite import SERVER, Parties, Party
 from tacit.drivers.faults import Fault
 from tacit.drivers.simulator import Simulation
 
@@ -43,17 +43,26 @@ def rehearsed(simulation: Simulation, rounds: int) -> Iterator[Rehearsed]:
         faults = [fault for fault in simulation.faults if fault.round in (None, number)]
         entropy = SeededEntropy(simulation.seed_of(SERVER, number))
         link = Link(SERVER, parties, agreement.session, number)
-        present = [place for place, party in enumerate(parties) if _sends(faults, number, choice.here, party)]
+        present = _sending(faults, number, choice.here, parties, range(len(parties)))
         asked, state = choice.asked(terms, state, present, entropy)
-        delivered = [place for place in asked if _sends(faults, number, choice.delivery, parties[place])]
+        delivered = _sending(faults, number, choice.delivery, parties, asked)
         chosen = choice.summed(terms, link, asked, delivered, entropy) if asked else []
         mute = any(fault.mutes(number, SERVER) for fault in faults)
         yield Rehearsed(*(() if mute else parties.named(each) for each in (asked, delivered, chosen)))
 
 
-def _sends(faults: Sequence[Fault], number: int, kind: type[Message], party: Party) -> bool:
-    """Says whether a party's message to the server gets through."""
-    return not any(
-        fault.mutes(number, party) or (fault.action == "drop" and fault.hits(number, 0, party, SERVER, kind.__name__))
-        for fault in faults
-    )
+def _sending(
+    faults: Sequence[Fault], number: int, kind: type[Message], parties: Parties, places: Sequence[int]
+) -> list[int]:
+    """Returns those of some places whose message to the server gets through."""
+    name = kind.__name__
+    silent = [fault for fault in faults if fault.action == "silence"]
+    drops = [fault for fault in faults if fault.action == "drop" and fault.message in (None, name)]
+    if not silent and not drops:
+        return list(places)
+    return [
+        place
+        for place in places
+        if not any(fault.mutes(number, parties[place]) for fault in silent)
+        and not any(fault.hits(number, 0, parties[place], SERVER, name) for fault in drops)
+    ]

@@ -123,8 +123,8 @@ class RehearsedRun:
         Users are alike but for their names, so the first ones stand for any.
         """
         members = [*([SERVER] if server else []), *self.names[:count]] or [self.names[-1]]
-        run = self.small.run(members, others=2) or self._full
-        known, chosen = run.knowledge(members, 1), run.contributors[0]
+        known = self.small.knowledge(members, others=2) or self._full.knowledge(members, 1)
+        chosen = known.run.contributors[0]
         taken, summed = (Echelon(len(known.others)) for _ in range(2))
         for row in known.rows:
             taken.take(row)
@@ -172,8 +172,10 @@ class RehearsedRun:
         exposed = [column for column in sorted(echelon.exposed()) if self.names[column] not in together]
         if exposed:
             # All at once: what takes long is to decompose the matrix, not to solve for one more column.
+            # In the columns that lead, the rows are a square matrix that has an inverse.
             used, units = rows[echelon.used].astype(np.float64), np.eye(len(self.names))[:, exposed]
-            for column, factors in zip(exposed, np.linalg.lstsq(used.T, units, rcond=None)[0].T, strict=True):
+            found = np.linalg.solve(used[:, echelon.leads].T, units[echelon.leads])
+            for column, factors in zip(exposed, found.T, strict=True):
                 kept = {
                     rounds[echelon.used[i]]: float(factor) for i, factor in enumerate(factors) if abs(factor) > 1e-12
                 }

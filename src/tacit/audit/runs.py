@@ -20,7 +20,7 @@ from tacit.audit.recipes import Part, Piece, Recipe, Source
 from tacit.audit.symbolic.entropy import SymbolicEntropy
 from tacit.audit.symbolic.forms import ONE, Form, Unknown
 from tacit.audit.symbolic.simulation import Drift, SymbolicSimulation, in_session
-from tacit.audit.views import KnownVector, Number, View
+from tacit.audit.views import Number, View
 from tacit.core.entropy import SeededEntropy
 from tacit.core.errors import ConfigError, NotLinear, TacitError
 from tacit.core.messages import Envelope
@@ -174,10 +174,7 @@ class Knowledge:
 
     def __init__(self, run: "SymbolicRun", coalition: Collection[Party], rounds: int) -> None:
         self.run, members = run, set(coalition)
-        seen, heard = run.seen(members, rounds)
-        world, session = run.simulation.world, run.simulation.agreement.session
-        unsealed = () if run.scope.sealed else heard
-        self.view = View(world, session, sorted(members - {ONLOOKER}), seen, unsealed)
+        self.view = run.view(members, rounds)
         seeds = {known.token for known in self.view.vectors if known.is_mask}
         own: dict[Unknown, bool] = {ONE: True}
 
@@ -281,7 +278,7 @@ class Knowledge:
         return {victim: Recipe(victim, self.view, pieces[victim], self.run.entries) for victim in victims}
 
     def _known(self) -> tuple[list[Form], list[tuple[Source, int]]]:
-        """Returns every form that it knows, and where that is from: messages, masks, and what members brought or drew."""
+        """Returns every form that it knows, and where it is from: messages, masks, what members brought or drew."""
         forms: list[Form] = []
         sources: list[tuple[Source, int]] = []
         for known in self.view.vectors:
@@ -323,6 +320,7 @@ class SymbolicRun:
         self.error_of: TacitError | None = None
         """Why the last round that was aborted was."""
         self._factors: Counter[Party] = Counter()
+        self._alone: dict[tuple[Party, int], View] = {}
         self._real: list[Transcript] | None = None
         self._run()
         if entries == 1 and self.simulation.aligned:
@@ -384,6 +382,20 @@ class SymbolicRun:
         heard = {number for number, each in self.envelopes.items() if ONLOOKER in coalition and self.scope.hears(each)}
         numbers = {number for party in coalition for number in self._taken.get(party, ())} | heard
         return {number: self.envelopes[number] for number in sorted(numbers) if number[0] <= rounds}, heard
+
+    def view(self, coalition: Collection[Party], rounds: int) -> View:
+        """Returns what a coalition saw and can open in some rounds."""
+        world, session = self.simulation.world, self.simulation.agreement.session
+        members = sorted(set(coalition) - {ONLOOKER})
+        if ONLOOKER in coalition:
+            seen, heard = self.seen(coalition, rounds)
+            return View(world, session, members, seen, () if self.scope.sealed else heard)
+        # Members are in many coalitions, so what each knows alone is kept.
+        for party in members:
+            if (party, rounds) not in self._alone:
+                self._alone[party, rounds] = View(world, session, [party], self.seen([party], rounds)[0])
+        alone = [self._alone[party, rounds] for party in members]
+        return View(world, session, (), {}, views=alone) if len(alone) > 1 else alone[0]
 
     def knowledge(self, coalition: Collection[Party], rounds: int) -> Knowledge:
         """Returns what a coalition knows after some rounds."""

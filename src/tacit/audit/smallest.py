@@ -21,6 +21,7 @@ class Smallest:
     def __init__(self, scope: Scope) -> None:
         self._scope = replace(scope, rounds=1, faults=(), vectors=None, entries=1, noise=0.0, drift="static")
         self._runs: dict[tuple[Fault, ...], SymbolicRun] = {}
+        self._last: tuple[SymbolicRun, tuple[Party, ...], Knowledge] | None = None
         # Where no place matters, any coalition is as good as that of the first ones, and one round serves them all.
         self._alike = scope.terms.ties() == () and not scope.stand_ins
 
@@ -50,7 +51,11 @@ class Smallest:
             self._runs[key] = SymbolicRun(replace(self._scope, faults=key))
         return self._runs[key]
 
-    def knowledge(self, coalition: Sequence[Party]) -> Knowledge | None:
-        """Returns what a coalition, or the one that stands for it, learns from the smallest round."""
-        run = self.run(coalition)
-        return None if run is None or run.aborted else run.knowledge(self.members(coalition), 1)
+    def knowledge(self, coalition: Sequence[Party], others: int = 1) -> Knowledge | None:
+        """Returns what a coalition, or the one that stands for it, learns from its smallest round, if there is one."""
+        members, run = self.members(coalition), self.run(coalition, others)
+        if run is None or run.aborted:
+            return None
+        if self._last is None or self._last[0] is not run or self._last[1] != members:
+            self._last = run, members, run.knowledge(members, 1)
+        return self._last[2]

@@ -9,6 +9,7 @@ transcript.
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import msgspec
@@ -110,28 +111,59 @@ class View:
         coalition: Collection[Party],
         seen: Mapping[Number, Envelope],
         unsealed: Collection[Number] = (),
+        views: Sequence["View"] = (),
     ) -> None:
-        """Takes in what its members made, the envelopes they saw, and which of those were not sealed for them."""
-        self.world, self.session, self.seen = world, session, seen
+        """Takes in what its members made, the envelopes they saw, and which of those were not sealed for them.
+
+        What is in other views of the same world, of those who joined the coalition, is taken over as it is.
+        """
+        self.world, self.session, self.coalition = world, session, list(coalition)
+        self.seen: dict[Number, Envelope] = {}
         self.how: dict[bytes, Provenance] = {}
         self.found: dict[bytes, Location] = {}
-        self.vectors: list[KnownVector] = []
-        self._shares: dict[bytes, dict[int, bytes]] = defaultdict(dict)
-        self._locked: dict[bytes, list[bytes]] = defaultdict(list)
+        self.packed: dict[bytes, KnownVector] = {}
+        """Every vector that is known, by the token that it is packed as, or that it is the mask of."""
+        self.shares: dict[bytes, dict[int, bytes]] = defaultdict(dict)
+        """The shares that are held of each secret."""
+        self.locked: dict[bytes, list[bytes]] = defaultdict(list)
+        """Boxes that were seen, by the key that opens them."""
         self._fresh: list[bytes] = []
+        for view in views:
+            self._join(view)
         for party in coalition:
             for token in (world.identity(party), *world.made_by(party)):
                 meaning = world.meaning(token)
                 if isinstance(meaning, Made):
                     self._learn(token, OwnSecret(party, meaning.round, meaning.number))
+        self.seen |= seen
         for number, envelope in seen.items():
             meaning = world.meaning(envelope.sealed)
             if number in unsealed and isinstance(meaning, Sealed):
                 self._learn(meaning.key, OpenLink(*number))
             self._see(envelope.sealed, Location(None, number))
         self._close()
-        if weighted := world.weighted():
-            self.vectors = _settled(self.vectors, coalition, weighted)
+
+    def _join(self, view: "View") -> None:
+        """Takes over what is in another view, and finds out what follows from both."""
+        self.coalition += view.coalition
+        self.seen |= view.seen
+        self.how = view.how | self.how
+        self.found = view.found | self.found
+        self.packed = view.packed | self.packed
+        for key, boxes in view.locked.items():
+            self.locked[key] += boxes
+        for secret, held in view.shares.items():
+            self.shares[secret] |= held
+            self._put_together(secret)
+        for key in [key for key in self.locked if key in self.how]:
+            for box in self.locked.pop(key):
+                self._read(box)
+
+    @cached_property
+    def vectors(self) -> list[KnownVector]:
+        """Every vector that is known, and every mask."""
+        known, weighted = list(self.packed.values()), self.world.weighted()
+        return _settled(known, self.coalition, weighted) if weighted else known
 
     def forms(self) -> list[Form]:
         """Returns every form that is known, entry by entry of vector after vector."""
@@ -142,11 +174,11 @@ class View:
         while self._fresh:
             token = self._fresh.pop()
             if token in self.world.masked:
-                self.vectors.append(KnownVector(self.world.mask(token), token, is_mask=True))
+                self.packed[token] = KnownVector(self.world.mask(token), token, is_mask=True)
             # One private half is enough: public halves are shown around, so the other one counts as seen.
             for public, agreed in agreements.get(token, ()):
                 self._learn(agreed, FromKeys(token, public))
-            for box in self._locked.pop(token, ()):
+            for box in self.locked.pop(token, ()):
                 self._read(box)
 
     def _learn(self, token: bytes, how: Provenance) -> None:
@@ -160,20 +192,24 @@ class View:
         self.found[data] = found
         vector = self.world.vector_of(data)
         if vector is not None:
-            self.vectors.append(KnownVector(vector, data, is_mask=False))
+            self.packed[data] = KnownVector(vector, data, is_mask=False)
         meaning = self.world.meaning(data)
         if isinstance(meaning, Sealed):
             if meaning.key in self.how:
                 self._read(data)
             else:
-                self._locked[meaning.key].append(data)
+                self.locked[meaning.key].append(data)
         elif isinstance(meaning, KeyShare):
-            held = self._shares[meaning.secret]
-            held[meaning.holder] = data
-            if len(held) >= meaning.threshold:
-                self._learn(meaning.secret, FromShares(tuple(held.values())))
+            self.shares[meaning.secret][meaning.holder] = data
+            self._put_together(meaning.secret)
         elif isinstance(meaning, Made | Agreed):
             self._learn(data, InClear())
+
+    def _put_together(self, secret: bytes) -> None:
+        held = self.shares[secret]
+        meaning = self.world.meaning(next(iter(held.values())))
+        if isinstance(meaning, KeyShare) and len(held) >= meaning.threshold:
+            self._learn(secret, FromShares(tuple(held.values())))
 
     def _read(self, box: bytes) -> None:
         meaning = self.world.meaning(box)

@@ -8,8 +8,7 @@ audit can say afterwards what a coalition knows (`tacit.audit.views`).
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -21,8 +20,7 @@ from tacit.core.suite import KeyPair, Party, Ring, Secret, Suite, Vector
 from tacit.crypto import masks
 
 
-@dataclass(frozen=True)
-class Made:
+class Made(NamedTuple):
     """A secret drawn by a party: a private key or a seed."""
 
     by: Party
@@ -32,15 +30,13 @@ class Made:
     """The how-manieth of the round it was."""
 
 
-@dataclass(frozen=True)
-class Public:
+class Public(NamedTuple):
     """The public half of a private key."""
 
     of: bytes
 
 
-@dataclass(frozen=True)
-class Agreed:
+class Agreed(NamedTuple):
     """The key that two private keys agree on for one purpose."""
 
     between: frozenset[bytes]  # the public halves
@@ -48,8 +44,7 @@ class Agreed:
     context: bytes
 
 
-@dataclass(frozen=True)
-class Sealed:
+class Sealed(NamedTuple):
     """A plaintext under a key."""
 
     key: bytes
@@ -57,24 +52,21 @@ class Sealed:
     context: bytes
 
 
-@dataclass(frozen=True)
-class Signature:
+class Signature(NamedTuple):
     """A party's word for a statement."""
 
     signer: Party
     statement: bytes
 
 
-@dataclass(frozen=True)
-class Tag:
+class Tag(NamedTuple):
     """The word of somebody who has a key for a statement."""
 
     key: bytes
     statement: bytes
 
 
-@dataclass(frozen=True)
-class KeyShare:
+class KeyShare(NamedTuple):
     """One holder's share of a secret."""
 
     secret: bytes
@@ -82,8 +74,7 @@ class KeyShare:
     threshold: int
 
 
-@dataclass(frozen=True)
-class Commitment:
+class Commitment(NamedTuple):
     """Binds its maker to a secret and says nothing about it."""
 
     secret: bytes
@@ -112,7 +103,7 @@ class World:
         self.pages: dict[Party, list[Page]] = defaultdict(list)
         """What parties asked their suites for, by round, and again for a round that is said again."""
         self._meanings: dict[bytes, Meaning] = {}
-        self._tokens: dict[Meaning, bytes] = {}
+        self._tokens: dict[type[Meaning], dict[Meaning, bytes]] = defaultdict(dict)
         self.masked: dict[bytes, int] = {}
         """How many entries each seed was expanded to."""
         self.contents: dict[bytes, list[tuple[tuple[Any, ...], bytes]]] = {}
@@ -123,10 +114,11 @@ class World:
 
     def token(self, meaning: Meaning, length: int) -> bytes:
         """Returns the byte string that stands for a meaning."""
-        if (known := self._tokens.get(meaning)) is not None:
+        tokens = self._tokens[type(meaning)]
+        if (known := tokens.get(meaning)) is not None:
             return known
-        token = hashlib.shake_256(f"token {len(self._tokens)}".encode()).digest(length)
-        self._tokens[meaning], self._meanings[token] = token, meaning
+        token = hashlib.shake_256(b"token %d" % len(self._meanings)).digest(length)
+        tokens[meaning], self._meanings[token] = token, meaning
         if isinstance(meaning, Made):
             self._made[meaning.by].append(token)
         elif isinstance(meaning, Agreed):
@@ -265,7 +257,8 @@ class SymbolicSuite(Suite):
 
     def check_tag(self, key: Secret, statement: bytes, tag: bytes) -> None:
         """Raises WireError unless the tag is that of the statement under the key."""
-        if self._world.meaning(tag) != Tag(key.reveal(), statement):
+        meaning = self._world.meaning(tag)
+        if not isinstance(meaning, Tag) or meaning != Tag(key.reveal(), statement):
             raise WireError("a tag that does not fit")
 
     def sign(self, statement: bytes) -> bytes:
@@ -276,7 +269,8 @@ class SymbolicSuite(Suite):
 
     def verify(self, signer: Party, statement: bytes, signature: bytes) -> None:
         """Raises PeerFault unless `signer` signed the statement."""
-        if self._world.meaning(signature) != Signature(signer, statement):
+        meaning = self._world.meaning(signature)
+        if not isinstance(meaning, Signature) or meaning != Signature(signer, statement):
             raise PeerFault(signer, Drop.BAD_SIGNATURE)
 
     def mask(self, vector: Vector, plus: Sequence[Secret] = (), minus: Sequence[Secret] = ()) -> None:
