@@ -1,12 +1,18 @@
 """How long audits take. There is no peer to compare with, so these are CPU seconds, with limits to keep."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import tacit
 from benchmarks.measure import Row
+from tacit.audit.guards import guarded
+from tacit.audit.preflight import preflight
+from tacit.audit.runs import Scope
+from tacit.core.protocol import Terms
 from tacit.designs import Batches, Random, graphs
+from tacit.drivers.agreement import terms_for
+from tacit.protocols import find
 
 
 def rows(quick: bool = False) -> Iterator[Row]:
@@ -36,11 +42,28 @@ def rows(quick: bool = False) -> Iterator[Row]:
         coalition_size=2,
         graph=graphs.regular(nodes, degree),
     )
-    yield timed("preflight of every single party, cesar, 16 nodes, complete", None, _preflight, 6 if quick else 16)
+    asked: list[tuple[str, int, dict[str, Any]]] = [
+        ("cesar", 6 if quick else 16, {}),
+        ("secagg", 12 if quick else 100, {}),
+        ("cesar", 12 if quick else 100, {"graph": {"kind": "regular", "degree": 6, "girth": 4}} if not quick else {}),
+        ("pushsum", 12 if quick else 100, {"masked": True, "graph": "exponential"}),
+    ]
+    for protocol, parties, options in asked:
+        terms = _terms(protocol, parties, options)
+        how = "complete" if not options else "sparse"
+        name = f"preflight of every single party, {protocol}, {parties} parties, {how}"
+        yield timed(name, None, preflight, find(protocol), terms, adversary=1, rounds=1)
+    for protocol, parties in (
+        ("secagg", 5 if quick else 9),
+        ("admm", 9 if quick else 15),
+        ("cesar", 6 if quick else 9),
+    ):
+        scope = Scope(find(protocol), _terms(protocol, parties, {}))
+        yield timed(f"guards, {protocol}, {parties} parties, one round", None, guarded, scope)
 
 
-def _preflight(parties: int) -> Any:
-    return tacit.aggregate([[0.0]] * parties, "cesar")
+def _terms(protocol: str, parties: int, options: Mapping[str, Any]) -> Terms:
+    return terms_for(find(protocol), tuple(f"p{i}" for i in range(parties)), options)
 
 
 def timed(name: str, most: float | None, work: Callable[..., Any], *arguments: Any, **options: Any) -> Row:

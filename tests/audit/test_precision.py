@@ -143,7 +143,7 @@ def test_sums_of_many_rounds_agree_with_the_textbook(seed):
     kept = rows[error > 0]
     joint = kept @ kept.T + np.diag(error[error > 0])
     left = np.diag(np.eye(n) - kept.T @ np.linalg.inv(joint) @ kept) if len(kept) else np.ones(n)
-    np.testing.assert_allclose(of_sums(rows, spread, n), -np.log2(left) / 2, atol=1e-6)
+    np.testing.assert_allclose(of_sums(list(rows), range(1, rounds + 1), spread, n)[0], -np.log2(left) / 2, atol=1e-6)
 
 
 @given(st.integers(0, 10**6))

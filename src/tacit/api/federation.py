@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from tacit.audit.preflight import evidence, preflight
+from tacit.audit.runs import is_count
 from tacit.core.errors import ConfigError, LeakRefused
 from tacit.core.protocol import Protocol, Terms
 from tacit.core.suite import Party, Update
@@ -50,10 +51,10 @@ class Checked:
     ) -> "Checked":
         """Binds and audits settings; raises ConfigError with every problem, those found before included.
 
-        The models matter only where entries are selected by their size.
+        It is for one round of some models, which matter only where entries are selected by their size, or for many.
         """
         problems = list(found)
-        if not isinstance(adversary, int | np.integer) or not 1 <= adversary < max(len(parties), 2):
+        if not is_count(adversary) or adversary >= max(len(parties), 2):
             most = len(parties) - 1
             problems.append(f"adversary={adversary!r} must be a whole number from 1 to {most}: somebody must be left")
         plain = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in options.items()}
@@ -73,7 +74,8 @@ class Checked:
         if models is not None and terms.selective:
             layout = Layout.of(next(iter(models.values())))
             vectors = {party: layout.flatten(model) for party, model in models.items()}
-        notes = preflight(entry, terms, adversary=adversary, rounds=1, vectors=vectors)
+        rounds = terms.period if models is None else 1
+        notes = preflight(entry, terms, adversary=adversary, rounds=rounds, vectors=vectors)
         return cls(entry, terms, planned, adversary, notes)
 
     def simulation(self, layout: Layout, seed: int | None, record: bool) -> Simulation:
@@ -138,10 +140,12 @@ class Federation:
         or the server with one fewer, would learn a vector and `allow_leaks` is not set.
         """
         try:
-            names = tuple(parties)
+            names = () if isinstance(parties, str) else tuple(parties)
             hash(names)
         except TypeError:
-            raise ConfigError("parties must be a list of names") from None
+            names = ()
+        if not names:
+            raise ConfigError(f"parties must be a list of names, not {parties!r}")
         self._checked = Checked.of(protocol, names, faults, adversary, options)
         self.parties = self._checked.terms.parties
         self._seed, self._record = seed, record

@@ -114,6 +114,7 @@ class Guard:
             self.simulation.table,
         )
         self.ring = self.agreement.ring(PROOF_BITS)
+        self.room = 2.0 ** (self.agreement.ring().bits - 1) / self.agreement.ring().scale
         self.first, self.others = self._brought([])
         self.symbols: list[Played] = []
         self.masks: dict[bytes, Vector] = {}
@@ -409,6 +410,10 @@ class Guard:
         for place, form in enumerate(vector):
             for unknown, factor in form.terms.items():
                 if unknown[0] != "mask":
+                    if unknown[0] not in (INPUT, PLAIN, ONE[0]) and abs(factor) > self.room:
+                        self._refuse(
+                            spot, "a drawn number that is larger than the ring wraps around, and does not hide"
+                        )
                     continue
                 if factor.denominator != 1 or factor.numerator % 2 == 0:
                     self._refuse(spot, "a mask that is taken an even number of times, or a part of one, does not hide")
@@ -428,7 +433,7 @@ class Guard:
             return 1.0
         kind, owner, entry = unknown
         if kind not in (INPUT, PLAIN):
-            party, number, count = owner
+            party, number, count, _ = owner
             transcript = run.rounds[number - 1].transcript
             drawn = () if transcript is None else transcript.holdings[party].vectors
             return float(drawn[count - 1][entry])

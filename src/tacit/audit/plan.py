@@ -296,11 +296,13 @@ def _audited(protocol: Protocol, terms: Terms, asked: Asked) -> tuple[str, Looke
     safe = min(verdict.safe_rounds for verdict in verdicts.values())
     group = min(verdict.smallest_group for verdict in verdicts.values())
     argument, changing = "", safe < watched
-    if not looked.everything and not leaking:
+    # Who drops out is luck, and was drawn once. So with dropouts nothing holds but by an argument.
+    everything = looked.everything and not dropout
+    if not everything and not leaking:
         argument = "" if changing else _argued(protocol, terms, asked, "static", dropout)
         if not argument and (argument := _argued(protocol, terms, asked, "free", dropout)):
             changing = True
-    verdict = "leaks" if leaking else "holds" if looked.everything or argument else "nothing found"
+    verdict = "leaks" if leaking else "holds" if everything or argument else "nothing found"
     verdict += " if models change" if changing and not leaking else ""
     return verdict, looked, sum(kind.many for kind in leaking), safe, group, argument
 

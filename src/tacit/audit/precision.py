@@ -8,25 +8,26 @@ bit halves it. Of one sum of n vectors a party so learns log₂(n/(n − 1))/2 b
 """
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tacit.audit.linear import connected, useful
+from tacit.audit.symbolic.entropy import UNIFORM
 from tacit.audit.symbolic.forms import ONE, Form, Unknown
 
 NEAR = 8.0
 """Bits from which on an entry counts as nearly exposed: known to within a 256th of what it can be."""
 DROWNED = 1.0
 """Bits below which what can be worked out exactly drowns in rounding, and counts as not exposed."""
-UNIFORM = math.sqrt(1 / 12)
-"""The spread of a number that is uniform in [0, 1), as drawn secrets and rounding errors are."""
 FINEST = 2.0**-26
 """The part of a spread below which float64 cannot follow what is left of it."""
 DUST = 2.0**-44
 """The part of a variance that is rounding of the computation itself."""
+MOST_SMOOTHED = 5e8
+"""Rounds times the cube of parties up to which later sums are used for earlier entries."""
 EXACT = 2.0**-13
 """The part of a rounding error that is taken for none, where there are others beside it."""
 
@@ -97,7 +98,8 @@ def estimated(
 ) -> dict[Unknown, float]:
     """Returns the bits that are known of each of the others' unknowns, from forms, of which some have been rounded.
 
-    Unknowns of kind "mask" are uniform in the ring; those that are neither masks nor the others' are uniform in [0, 1).
+    Unknowns of kind "mask" are uniform in the ring; those that are neither masks nor the others' have a spread of their
+    own.
     """
     kept = list(useful(seen, {each for form in seen for each in form.terms if each[0] != "mask"}))
     forms, errors = [form for _, form in kept], np.array([1.0 if rounded[index] else EXACT for index, _ in kept])
@@ -123,19 +125,24 @@ def _left(
     theirs = set(others)
     drawn = [each for each in columns if each not in theirs and each[0] != "mask" and each != ONE]
     rows = _matrix(forms, [*others, *drawn])
-    estimate = Estimate(_joint(spread, others, len(drawn)))
+    estimate = Estimate(_joint(spread, others, drawn))
     width = len(estimate.covariance)
     for row in _cancelling(forms, errors, rows):
         estimate.sees(np.pad(row, (width - len(row), 0)), 1.0)
     return {each: spread.bits(float(left)) for each, left in zip(others, estimate.left, strict=False)}
 
 
-def _joint(spread: Spread, others: Sequence[Unknown], drawn: int) -> NDArray[np.float64]:
+def _spread(drawn: Unknown) -> float:
+    """Returns the spread of a number that somebody drew; what was divided by an unknown has none that is known."""
+    return float(drawn[1][3]) if isinstance(drawn[1], tuple) and len(drawn[1]) == 4 else UNIFORM
+
+
+def _joint(spread: Spread, others: Sequence[Unknown], drawn: Sequence[Unknown]) -> NDArray[np.float64]:
     """Returns how entries vary together, with those that are brought, noise and all, and then with drawn secrets."""
     entries = spread.covariance(others)
     if spread.noise:
         entries = np.block([[entries, entries], [entries, entries + spread.noise**2 * np.eye(len(entries))]])
-    joint = np.eye(len(entries) + drawn) * UNIFORM**2
+    joint = np.diag([0.0] * len(entries) + [_spread(each) ** 2 for each in drawn])
     joint[: len(entries), : len(entries)] = entries
     return joint
 
@@ -171,18 +178,37 @@ def _matrix(forms: Sequence[Form], columns: Sequence[Unknown]) -> NDArray[np.flo
     return matrix
 
 
-def of_sums(sums: Iterable[NDArray[np.integer]], spread: Spread, parties: int) -> NDArray[np.float64]:
-    """Returns the most bits that are known of each party's entry at any time, from which parties each round summed."""
-    estimate = Estimate(np.eye(parties) * spread.prior**2)
-    least = estimate.left
-    for row in sums:
-        members = int(np.count_nonzero(row))
-        if members:
-            if spread.drift is None:
-                estimate = Estimate(np.eye(parties) * spread.prior**2)
-            exact = spread.resolution * UNIFORM * FINEST
+def of_sums(
+    sums: Sequence[NDArray[np.integer]], rounds: Sequence[int], spread: Spread, parties: int
+) -> tuple[NDArray[np.float64], int | None]:
+    """Returns the most bits that are known of each party's entry of any round, and the first round that shows 8 of one.
+
+    A sum is a row of which parties are in it, in the order of their rounds. If models drift and there is time for it,
+    later sums count for what entries were before.
+    """
+    estimate, exact = Estimate(np.eye(parties) * spread.prior**2), spread.resolution * UNIFORM * FINEST
+    least, near, kept = estimate.left, None, []
+    tied = bool(spread.drift) and len(sums) * parties**3 <= MOST_SMOOTHED
+    for place, (row, number) in enumerate(zip(sums, rounds, strict=True)):
+        if spread.drift is None:
+            estimate = Estimate(np.eye(parties) * spread.prior**2)
+        elif place and number > rounds[place - 1]:
+            if tied:
+                kept.append(estimate.covariance.copy())
+            estimate.covariance[np.diag_indices(parties)] += spread.drift**2 * (number - rounds[place - 1])
+            if tied:
+                kept.append(estimate.covariance.copy())
+        if members := int(np.count_nonzero(row)):
             estimate.sees(row.astype(np.float64), math.hypot(spread.noise * math.sqrt(members), exact))
-            least = np.minimum(least, estimate.left)
-        if spread.drift:
-            estimate.covariance[np.diag_indices(parties)] += spread.drift**2
-    return np.array([spread.bits(float(left)) for left in least])
+        least = np.minimum(least, estimate.left)
+        if near is None and any(spread.bits(float(left)) >= NEAR for left in least):
+            near = number
+    # What is known in the end of what was before, round by round backwards (Rauch, Tung and Striebel).
+    later = estimate.covariance
+    while kept:
+        ahead, here = kept.pop(), kept.pop()
+        gain = np.linalg.solve(ahead, here).T
+        later = here + gain @ (later - ahead) @ gain.T
+        least = np.minimum(least, np.sqrt(np.maximum(np.diag(later), 0.0)))
+    bits = np.array([spread.bits(float(left)) for left in least])
+    return bits, rounds[-1] if near is None and (bits >= NEAR).any() else near

@@ -58,7 +58,7 @@ def preflight(
     if vectors is not None and terms.selective:
         refused, notes = _look(protocol, terms, adversary, rounds, vectors)
     else:
-        key = protocol.name, tuple(parties), adversary, rounds, msgspec.json.encode(settings)
+        key = protocol, tuple(parties), adversary, rounds, msgspec.json.encode(settings)
         if key not in _found:
             _found[key] = _look(protocol, terms, adversary, rounds, None)
             while len(_found) > REMEMBERED:

@@ -204,7 +204,7 @@ class Replay:
         if kind == "input":
             party, round_ = owner if isinstance(owner, tuple) else (owner, 1)
             return brought(self.transcripts[round_ - 1], party)
-        party, round_, number = owner
+        party, round_, number, _ = owner
         return np.asarray(self.transcripts[round_ - 1].holdings[party].vectors[number - 1])
 
     def data(self, token: bytes) -> bytes:

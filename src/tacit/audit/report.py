@@ -14,12 +14,12 @@ from tacit.audit.guards import guarded
 from tacit.audit.linear import smallest_class, smallest_support
 from tacit.audit.recipes import Recipe, SumRecipe
 from tacit.audit.rounds import RehearsedRun, Together
-from tacit.audit.runs import ONLOOKER, Knowledge, Scope, SymbolicRun, is_count
+from tacit.audit.runs import Knowledge, Scope, SymbolicRun, is_count
 from tacit.audit.smallest import Smallest
 from tacit.audit.symbolic.simulation import Drift
 from tacit.core.errors import ConfigError, NotLinear
 from tacit.core.protocol import Role
-from tacit.core.suite import Party
+from tacit.core.suite import ONLOOKER, Party
 from tacit.drivers.faults import Fault
 from tacit.protocols import SHIPPED
 
@@ -69,7 +69,8 @@ class Report:
     entries: int = 1
     """How many positions were looked at. One stands for all, if all fare alike."""
     errors: dict[Party, float] = field(default_factory=dict)
-    """How far the recipes were off, when replayed on a real transcript."""
+    """How far the recipes were off, when replayed on a real transcript, in a ring of 64 bits. With fewer bits it may be
+    further, as far as `bits` says."""
     heard: dict[tuple[Party, Party], tuple[int, int]] = field(default_factory=dict)
     """What an onlooker learns even from sealed links: how many messages from whom to whom, and how many bytes."""
     notes: tuple[str, ...] = ()
@@ -135,7 +136,9 @@ def audit(
     the place of some parties', to see what one that lies would learn.
     """
     names = named_parties(parties)
-    brought = vectors if vectors is None or isinstance(vectors, Mapping) else dict(zip(names, vectors, strict=False))
+    brought: Any = vectors
+    if isinstance(vectors, Sequence | np.ndarray) and len(vectors) == len(names):
+        brought = dict(zip(names, vectors, strict=True))
     scope = Scope.of(
         protocol,
         names,
@@ -211,8 +214,11 @@ class Auditor:
     def report(self, coalition: tuple[Party, ...]) -> Report:
         """Returns what a coalition can learn, and proves it."""
         self.scope.check(coalition)
-        rehearsed = self._by_sums(coalition)
+        rehearsed = self._by_sums(coalition, whole=True)
         report = self._of_everything(coalition) if rehearsed is None else self._of_sums(rehearsed, coalition)
+        members = tuple(member for member in coalition if member != ONLOOKER)
+        if members and members != coalition and self.rehearsed is not None:
+            self._add(report, self.report(members))
         unproved = [victim for victim, error in report.errors.items() if not error <= PROVED]
         if unproved:
             report.notes += (f"replayed on a real transcript, the recipes for {', '.join(unproved)} did not come out",)
@@ -221,6 +227,16 @@ class Auditor:
             report.at_worst = () if known is None else tuple(known.victims)
             report.fewest = None if known is None else len(known.run.contributors[0])
         return report
+
+    @staticmethod
+    def _add(report: Report, more: Report) -> None:
+        """Adds what members learn without the onlooker, who was shown fewer rounds."""
+        report.safe_rounds = min(each.safe_rounds for each in (report, more) if each.exposed or each is more)
+        report.exposed = {**more.exposed, **report.exposed}
+        report.errors, report.fractions = more.errors | report.errors, more.fractions | report.fractions
+        report.bits = {party: max(bits, report.bits.get(party, 0.0)) for party, bits in more.bits.items()}
+        report.nearly = tuple(party for party in {*report.nearly, *more.nearly} if party not in report.exposed)
+        report.smallest_group = min(report.smallest_group, more.smallest_group)
 
     def verdict(self, coalition: tuple[Party, ...]) -> Verdict:
         """Returns whom a coalition exposes, its safe rounds and smallest group, as in a report but without proof."""
@@ -233,9 +249,16 @@ class Auditor:
         safe = self.run.safe_rounds(coalition) if victims else self.run.scope.rounds
         return Verdict(victims, safe, smallest_class(known.rows) or everybody)
 
-    def _by_sums(self, coalition: tuple[Party, ...]) -> RehearsedRun | None:
-        """Returns the rehearsal, if there is one and the coalition does not hear links besides."""
-        return None if ONLOOKER in coalition else self.rehearsed
+    def _by_sums(self, coalition: tuple[Party, ...], whole: bool = False) -> RehearsedRun | None:
+        """Returns the rehearsal, if there is one and sums are all that the coalition learns from a round.
+
+        Of shipped protocols that is looked at in the smallest round alone, and for reports in the first ones too.
+        """
+        rehearsed = self.rehearsed
+        if rehearsed is None or ONLOOKER in coalition:
+            return None
+        foreign = self.scope.protocol not in SHIPPED
+        return rehearsed if not (whole or foreign) or rehearsed.agrees(coalition) else None
 
     def _knowledge(self, coalition: tuple[Party, ...]) -> Knowledge:
         known = self.run.knowledge(coalition, self.run.scope.rounds)
@@ -253,9 +276,8 @@ class Auditor:
         run, scope, known = self.run, self.scope, self._knowledge(coalition)
         notes = []
         if run.scope.rounds < scope.rounds:
-            notes.append(
-                f"only {run.scope.rounds} rounds were looked at, for an onlooker does not learn just their sums"
-            )
+            who = ", ".join(coalition)
+            notes.append(f"only {run.scope.rounds} rounds were looked at, for {who} does not learn just their sums")
         if run.aborted is not None:
             notes.append(f"no round ended with an average ({run.aborted})")
         if known.drowned:
@@ -293,7 +315,7 @@ class Auditor:
             notes.append("to replay the recipes with real cryptography would take too long, so they are not proved")
         if sums.together:
             notes.append("rounds in which so many members meet that they can unmask everybody have no recipe")
-        exposed: dict[Party, Recipe | SumRecipe | Together] = {**sums.recipes, **sums.together}
+        exposed: dict[Party, Recipe | SumRecipe | Together] = dict(sums.exposed)
         return Report(
             *self._asked(coalition),
             exposed=exposed,

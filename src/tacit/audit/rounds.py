@@ -10,8 +10,8 @@ and rounds in which as many meet count as showing everybody's vector.
 """
 
 from bisect import bisect_left
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 
@@ -28,6 +28,7 @@ from tacit.audit.symbolic.forms import Unknown
 from tacit.audit.symbolic.simulation import SymbolicSimulation
 from tacit.core.errors import ConfigError
 from tacit.core.suite import SERVER, Party
+from tacit.protocols import SHIPPED
 
 MOST_REPLAYED = 5_000
 """Parties times rounds that are replayed with real cryptography, at most, to prove recipes."""
@@ -64,8 +65,13 @@ class Sums:
     """A basis of what is known of the others' vectors."""
     together: dict[Party, Together]
     """Whose vectors are seen one by one in some round, since so many members meet in it."""
-    bits: dict[Party, float]
-    """How many bits of an entry of each of the others are known."""
+    bits: dict[Party, float] = field(default_factory=dict)
+    """How many bits of an entry of each of the others are known; nothing if there are too many to say."""
+
+    @property
+    def exposed(self) -> dict[Party, SumRecipe | Together]:
+        """Whose vectors can be worked out, and how."""
+        return {**self.recipes, **self.together}
 
     @property
     def victims(self) -> list[Party]:
@@ -94,10 +100,29 @@ class RehearsedRun:
         self.spread: Spread = scope.spread(simulation.agreement.ring().resolution)
         self.small = small
         self._least: dict[tuple[bool, int], int | None] = {}
-        if len(self.names) <= MOST_CHECKED:
-            first = SymbolicRun(replace(self.scope, rounds=min(CHECKED, self.rounds)))
+        self.first: SymbolicRun | None = None
+        if len(self.names) <= MOST_CHECKED or scope.protocol not in SHIPPED:
+            self.first = first = SymbolicRun(replace(self.scope, rounds=min(CHECKED, self.rounds)))
             if [each.summed for each in self.sets[: len(first.contributors)]] != first.contributors:
                 raise ConfigError(f"{scope.protocol.name} chose other parties in a round that was run than rehearsed")
+
+    def agrees(self, members: Sequence[Party]) -> bool:
+        """Says whether, in the first rounds, where they were run, members learnt no more than is said here."""
+        if self.first is None:
+            return True
+        count = len(self.first.contributors)
+        known = self.first.knowledge(members, count)
+        rows, rounds = self.matrix(members)
+        said = Echelon(len(known.others))
+        for row, number in zip(rows, rounds, strict=True):
+            if number <= count:
+                said.take(np.array([self._in_row(each, row, number) for each in known.others], dtype=np.int64))
+        return not any(said.take(row) for row in known.rows)
+
+    def _in_row(self, unknown: Unknown, row: NDArray[np.int64], number: int) -> int:
+        _, owner, entry = unknown
+        party, when = owner if isinstance(owner, tuple) else (owner, number)
+        return int(row[self.names.index(party)]) if entry == 0 and when == number else 0
 
     def meeting(self, members: Sequence[Party]) -> list[int]:
         """Returns how many members are asked in each round."""
@@ -111,7 +136,7 @@ class RehearsedRun:
         tried = min(most, max((len(each.asked) for each in self.sets), default=0) - 2)
         key = SERVER in members, most
         if key not in self._least:
-            found = None if tried >= most else tried + 1
+            found = None if tried >= most or SERVER not in members else tried + 1
             if tried >= 0 and not self.shows_a_sum(key[0], tried):
                 found = bisect_left(range(tried + 1), True, key=lambda count: not self.shows_a_sum(key[0], count))
             self._least[key] = found
@@ -159,7 +184,16 @@ class RehearsedRun:
     def sums(self, members: Sequence[Party]) -> Sums:
         """Returns what a coalition learns over all rounds."""
         rows, rounds = self.matrix(members)
-        return self._standing(members, rows, rounds) if self.scope.static else self._fresh(members, rows, rounds)
+        found = self._standing(members, rows, rounds) if self.scope.static else self._fresh(members, rows, rounds)
+        if len(self.names) <= MOST_ESTIMATED:
+            bits, near = of_sums(list(rows), rounds, self.spread, len(self.names))
+            # Sums are exact in the ring, so what is worked out from them alone is, unless there is noise in it.
+            exact = {party: self.spread.most for party in found.exposed if not self.spread.noise}
+            known = dict(zip(self.names, bits.tolist(), strict=True)) | exact
+            found.bits = {party: each for party, each in known.items() if party not in members}
+            if found.nearly and near is not None:
+                found.safe_rounds = min(found.safe_rounds, near - 1)
+        return found
 
     def _standing(self, members: Sequence[Party], rows: NDArray[np.int64], rounds: Sequence[int]) -> Sums:
         """Returns what a coalition learns if everybody brings the same vector every time."""
@@ -172,15 +206,20 @@ class RehearsedRun:
         exposed = [column for column in sorted(echelon.exposed()) if self.names[column] not in together]
         if exposed:
             # All at once: what takes long is to decompose the matrix, not to solve for one more column.
+            whole = {rounds.index(number) for number in set(rounds)}  # the sum of a round is the first of its rows
             # In the columns that lead, the rows are a square matrix that has an inverse.
             used, units = rows[echelon.used].astype(np.float64), np.eye(len(self.names))[:, exposed]
             found = np.linalg.solve(used[:, echelon.leads].T, units[echelon.leads])
             for column, factors in zip(exposed, found.T, strict=True):
-                kept = {
-                    rounds[echelon.used[i]]: float(factor) for i, factor in enumerate(factors) if abs(factor) > 1e-12
-                }
-                recipes[self.names[column]] = self._recipe(self.names[column], members, kept)
-        return Sums(recipes, safe, echelon.matrix, together, self._bits(members, rows, {*recipes, *together}))
+                used_rows = {echelon.used[i]: float(factor) for i, factor in enumerate(factors) if abs(factor) > 1e-12}
+                victim, alone = self.names[column], [row for row in used_rows if row not in whole]
+                if alone:
+                    last = max(rounds[row] for row in alone)
+                    together[victim] = Together(victim, last, self.meeting(members)[last - 1])
+                else:
+                    kept = {rounds[row]: factor for row, factor in used_rows.items()}
+                    recipes[victim] = self._recipe(victim, members, kept)
+        return Sums(recipes, safe, echelon.matrix, together)
 
     def _fresh(self, members: Sequence[Party], rows: NDArray[np.int64], rounds: Sequence[int]) -> Sums:
         """Returns what a coalition learns if everybody brings a new vector every time: each sum stands alone."""
@@ -196,7 +235,7 @@ class RehearsedRun:
         # One column a round and party: the classes are then the sets themselves, of which only the sizes matter.
         smallest = int(sizes[sizes > 0].min()) if sizes.any() else 0
         ones = np.ones((1, smallest), dtype=np.int64)
-        return Sums(recipes, safe, ones, together, self._bits(members, rows, {*recipes, *together}))
+        return Sums(recipes, safe, ones, together)
 
     def _together(
         self, members: Sequence[Party], rows: NDArray[np.int64], rounds: Sequence[int]
@@ -209,16 +248,6 @@ class RehearsedRun:
                 victim = self.names[int(row.argmax())]
                 found.setdefault(victim, Together(victim, number, met[number - 1]))
         return found
-
-    def _bits(
-        self, members: Sequence[Party], rows: NDArray[np.int64], exposed: Collection[Party]
-    ) -> dict[Party, float]:
-        if len(self.names) > MOST_ESTIMATED:
-            return {}
-        bits = dict(zip(self.names, of_sums(rows, self.spread, len(self.names)).tolist(), strict=True))
-        # Sums are exact in the ring, so what is worked out from them alone is, unless there is noise in it.
-        exact = {party: self.spread.most for party in exposed if not self.spread.noise}
-        return {party: each for party, each in (bits | exact).items() if party not in members}
 
     def _recipe(self, victim: Party, members: Sequence[Party], factors: dict[int, float]) -> SumRecipe:
         own = {

@@ -18,24 +18,25 @@ from tacit.audit.linear import SmallRowSpace, solved
 from tacit.audit.precision import DROWNED, NEAR, Spread, estimated
 from tacit.audit.recipes import Part, Piece, Recipe, Source
 from tacit.audit.symbolic.entropy import SymbolicEntropy
-from tacit.audit.symbolic.forms import ONE, Form, Unknown
+from tacit.audit.symbolic.forms import INPUT, ONE, Form, Unknown
 from tacit.audit.symbolic.simulation import Drift, SymbolicSimulation, in_session
 from tacit.audit.views import Number, View
 from tacit.core.entropy import SeededEntropy
 from tacit.core.errors import ConfigError, NotLinear, TacitError
 from tacit.core.messages import Envelope
 from tacit.core.protocol import Protocol, Role, Terms
-from tacit.core.suite import SERVER, Party, Update
+from tacit.core.suite import ONLOOKER, SERVER, Party, Update
 from tacit.drivers.agreement import terms_for
 from tacit.drivers.faults import Fault, faults_from
 from tacit.drivers.recording import Transcript
 from tacit.drivers.simulator import Simulation
 from tacit.protocols import find
+from tacit.vectors.fixedpoint import LARGEST, SMALLEST
 
-ONLOOKER: Party = "onlooker"
-"""The member of a coalition that takes no part, and hears links."""
 PROOF_ENTRIES = 16
 """Length of the vectors on which recipes are proved, and the number of positions looked at if they fare differently."""
+MOST_ENTRIES = 1000
+"""Positions that can be looked at, at most."""
 PROOF_BITS = 64
 """Of the ring in which recipes are proved, so that rounding is out of the way of those with large factors."""
 
@@ -86,7 +87,8 @@ class Scope:
             problems.append(f"dropout must be a chance from 0 to 1, not {dropout!r}")
             dropout = 0.0
         terms = terms_for(entry, parties, {**options, "allow_leaks": True}, problems)
-        scope = cls(entry, terms, faults=(*planned, *dropouts(entry, dropout)), dropout=float(dropout), **others)
+        scope = cls(entry, terms, faults=planned, dropout=float(dropout), **others)
+        scope = replace(scope, faults=(*planned, *dropouts(entry, dropout, scope.seed)))
         if problems := scope.problems():
             raise ConfigError(problems)
         return scope
@@ -112,13 +114,23 @@ class Scope:
         if self.prior is not None and not (_is_spread(self.prior) and self.prior > 0):
             problems.append(f"prior must be a standard deviation above 0, not {self.prior!r}")
         everyone = {*self.parties, SERVER}
-        strangers = sorted({end for link in self.links or () for end in link} - everyone)
-        if strangers:
+        if not _are_links(self.links):
+            problems.append(f"links must be a list of pairs of names, not {self.links!r}")
+        elif strangers := sorted({end for link in self.links or () for end in link} - everyone):
             problems.append(f"links name {', '.join(strangers)}, who is nobody here")
-        if self.vectors is not None and (
-            set(self.vectors) != set(self.parties) or len({np.shape(each) for each in self.vectors.values()}) != 1
-        ):
-            problems.append("vectors must give every party one vector, all of one length")
+        if not isinstance(self.sealed, bool):
+            problems.append(f"sealed must be True or False, not {self.sealed!r}")
+        if self.entries is not None and is_count(self.entries) and self.entries > MOST_ENTRIES:
+            problems.append(f"entries={self.entries} are too many to look at; use at most {MOST_ENTRIES}")
+        if isinstance(self.seed, bool) or not isinstance(self.seed, int | np.integer):
+            problems.append(f"seed must be a whole number, not {self.seed!r}")
+        lying = self.stand_ins if self.stand_ins is not None else {}
+        if not isinstance(lying, Mapping) or not all(callable(each) for each in lying.values()):
+            problems.append("stand_ins must give names of parties a coroutine function each")
+        elif strangers := sorted(set(lying) - everyone):
+            problems.append(f"stand_ins name {', '.join(strangers)}, who is nobody here")
+        if self.vectors is not None and not _are_vectors(self.vectors, self.parties):
+            problems.append("vectors must give every party one vector of numbers, all of one length")
         return problems
 
     def check(self, coalition: Sequence[Party]) -> None:
@@ -130,6 +142,8 @@ class Scope:
         if strangers or not coalition:
             who = f"{', '.join(strangers)} is nobody here" if strangers else "a coalition has at least one member"
             raise ConfigError(f"{who}; there are {', '.join(everyone)}")
+        if twice := [member for member, times in Counter(coalition).items() if times > 1]:
+            raise ConfigError(f"{', '.join(twice)} is in the coalition twice; name each member once")
         if set(coalition) >= set(self.parties):
             raise ConfigError("a coalition of everyone has nobody left to learn from")
 
@@ -228,7 +242,7 @@ class Knowledge:
     @cached_property
     def victims(self) -> list[Party]:
         """Of whom it knows some entry, exactly or nearly, given how the ring rounds."""
-        if not self.exact and self._whole and self.run.scope.drift in ("static", "free") and not self.run.spread.noise:
+        if not self.exact and self._whole and not self.run.spread.tied and not self._draws:
             return []
         return [party for party in self.run.names if self._is_exposed(party)]
 
@@ -236,6 +250,11 @@ class Knowledge:
     def _whole(self) -> bool:
         """Whether all it saw are sums, with no fraction anywhere: then nobody can be nearly exposed."""
         return not any(map(_is_rounded, self._seen))
+
+    @cached_property
+    def _draws(self) -> bool:
+        """Whether it saw anything behind a number that somebody drew, which may hide little."""
+        return any(unknown[0] not in (INPUT, "mask") for form in self._left for unknown in form.terms)
 
     def _is_exposed(self, party: Party) -> bool:
         bits = self._rounding.get(party, 0.0)
@@ -438,13 +457,13 @@ class SymbolicRun:
         return float(min(np.abs(recovered - vector)[found].max() for vector in truth))
 
 
-def dropouts(protocol: Protocol, chance: float) -> tuple[Fault, ...]:
+def dropouts(protocol: Protocol, chance: float, seed: int = 0) -> tuple[Fault, ...]:
     """Returns faults by which every party is lost to a round with that chance: in mid-round, if there is a server."""
     if not chance:
         return ()
     if protocol.choice is None:
-        return (Fault(action="silence", chance=chance),)
-    return (Fault(action="drop", message=protocol.choice.delivery.__name__, chance=chance),)
+        return (Fault(action="silence", chance=chance, seed=seed),)
+    return (Fault(action="drop", message=protocol.choice.delivery.__name__, chance=chance, seed=seed),)
 
 
 def transcripts(simulation: Simulation, brought: Sequence[Mapping[Party, NDArray[np.float64]]]) -> Iterator[Transcript]:
@@ -478,4 +497,23 @@ def is_count(value: Any) -> bool:
 
 
 def _is_spread(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool) and 0 <= float(value) < math.inf
+    number = isinstance(value, Real) and not isinstance(value, bool)
+    return number and (value == 0 or SMALLEST <= value <= LARGEST)
+
+
+def _are_links(links: Any) -> bool:
+    return links is None or (
+        isinstance(links, Collection)
+        and not isinstance(links, str)
+        and all(isinstance(link, tuple | list) and len(link) == 2 for link in links)
+    )
+
+
+def _are_vectors(vectors: Any, parties: Sequence[Party]) -> bool:
+    if not isinstance(vectors, Mapping) or set(vectors) != set(parties):
+        return False
+    try:
+        arrays = [np.asarray(each, dtype=np.float64) for each in vectors.values()]
+    except (TypeError, ValueError):
+        return False
+    return len({each.shape for each in arrays}) == 1 and arrays[0].ndim == 1 and arrays[0].size > 0

@@ -86,6 +86,11 @@ class Terms:
         """Whether rounds differ in nothing but who takes part, so that a few of them can stand for many in an audit."""
         return True
 
+    @property
+    def period(self) -> int:
+        """After how many rounds they repeat themselves, but for who takes part and what is drawn."""
+        return 1
+
     def leaks(self) -> list[str]:
         """Returns why somebody would learn a single vector, as far as can be said beforehand."""
         return []

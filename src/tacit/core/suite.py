@@ -20,6 +20,8 @@ Party: TypeAlias = str
 Vector: TypeAlias = NDArray[Any]
 
 SERVER: Party = "server"
+ONLOOKER: Party = "onlooker"
+"""Who takes no part, and hears links. Audits ask about it, so no party has that name."""
 WHOLE = Fraction(1)
 """All of a vector. Parts of vectors are fractions, for a third of a third is a ninth and not 0.11111111111111112."""
 

@@ -19,7 +19,7 @@ from tacit.core.errors import ConfigError, LeakRefused
 from tacit.core.link import framed
 from tacit.core.messages import MAX_GREETING, MAX_MESSAGE, MAX_NAME, SESSION_BYTES, Address, Codec, Greeting
 from tacit.core.protocol import Protocol, Settings, Terms, Unset, spelled_out, typed
-from tacit.core.suite import SERVER, Parties, Party, Suite
+from tacit.core.suite import ONLOOKER, SERVER, Parties, Party, Suite
 from tacit.crypto.keys import Roster
 from tacit.protocols import find
 from tacit.vectors.fixedpoint import FixedPoint
@@ -246,8 +246,9 @@ def name_problems(parties: Sequence[Party]) -> list[str]:
             or not party.isprintable()
         ):
             problems.append(f"{party!r} is no name: a name is text of 1 to {MAX_NAME} bytes that prints on one line")
-        elif party == SERVER:
-            problems.append(f"{SERVER!r} is the name of the server; call the party something else")
+        elif party in (SERVER, ONLOOKER):
+            who = "the server" if party == SERVER else "whoever listens, in audits"
+            problems.append(f"{party!r} is the name of {who}; call the party something else")
         if times[party] > 1:
             problems.append(f"{times[party]} parties are called {party!r}; names must differ")
     return problems

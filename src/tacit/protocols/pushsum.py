@@ -236,6 +236,11 @@ class PushSumTerms(Terms):
         i = self.parties.place(me)
         return self.parties.named(sorted({j for graph in self.graphs for j in nx.all_neighbors(graph, i)}))
 
+    @property
+    def period(self) -> int:
+        """As many as there are graphs, and never one: in the second round there are masses under way."""
+        return max(2, len(self.graphs))
+
     def ties(self) -> tuple[NDArray[Any], ...] | None:
         """Returns who sends to whom in each graph, unless everybody draws parts of its own."""
         return None if self.settings.private else tuple(map(graphs.adjacency, self.graphs))
