@@ -145,7 +145,7 @@ class Federation:
         except TypeError:
             names = ()
         if not names:
-            raise ConfigError(f"parties must be a list of names, not {parties!r}")
+            raise ConfigError("parties must be a list of names")
         self._checked = Checked.of(protocol, names, faults, adversary, options)
         self.parties = self._checked.terms.parties
         self._seed, self._record = seed, record
