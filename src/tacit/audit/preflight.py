@@ -137,6 +137,8 @@ def _look(
             return (report, refusal(report, terms.settings, missing)), ()
     except NotLinear as error:
         return None, (f"not audited: {error}",)
+    if small.skipped:
+        notes.append(f"what happens if many drop out was looked at for {len(several) - small.skipped} coalitions only")
     return None, tuple(notes)
 
 

@@ -10,7 +10,10 @@ from dataclasses import replace
 from tacit.audit.runs import Knowledge, Scope, SymbolicRun
 from tacit.core.suite import SERVER, Party
 from tacit.drivers.faults import Fault
+from tacit.protocols.shapes.star import StarTerms
 
+MOST_RUNS = 8
+"""Different smallest rounds that are run, at most. Where parties are not alike, every coalition has one of its own."""
 MOST_PARTIES = 24
 """Parties up to which reports look at a smallest round for every single coalition."""
 
@@ -21,9 +24,14 @@ class Smallest:
     def __init__(self, scope: Scope) -> None:
         self._scope = replace(scope, rounds=1, faults=(), vectors=None, entries=1, noise=0.0, drift="static")
         self._runs: dict[tuple[Fault, ...], SymbolicRun] = {}
+        self.skipped = 0
+        """How many times a round was not run, for there had been enough."""
         self._last: tuple[SymbolicRun, tuple[Party, ...], Knowledge] | None = None
-        # Where no place matters, any coalition is as good as that of the first ones, and one round serves them all.
-        self._alike = scope.terms.ties() == () and not scope.stand_ins
+        # Where no place matters, or only by chance, any coalition is as good as that of the first ones, and one round
+        # serves them all.
+        terms = scope.terms
+        apart = not isinstance(terms, StarTerms) or terms.policy.batch(0) != (0,)
+        self._alike = not scope.stand_ins and (terms.ties() == () or not apart)
 
     def ready(self, coalition: Sequence[Party]) -> bool:
         """Says whether it takes little to say: one round serves all, or is of few."""
@@ -48,6 +56,9 @@ class Smallest:
         if choice is not None:
             faults += [Fault(action="drop", message=choice.delivery.__name__, party=party) for party in late]
         if (key := tuple(faults)) not in self._runs:
+            if len(self._runs) >= MOST_RUNS:
+                self.skipped += 1
+                return None
             self._runs[key] = SymbolicRun(replace(self._scope, faults=key))
         return self._runs[key]
 
