@@ -63,6 +63,15 @@ def test_a_report_says_what_happens_at_worst():
     assert (none.at_worst, none.fewest) == ((), None), "nobody may be missing"
 
 
+def test_what_there_was_no_time_for_is_not_called_safe():
+    reports = tacit.audit("cesar", parties=12, coalition_size=2)
+    assert len(reports) == 66
+    assert all(report.at_worst or report.at_worst is None for report in reports), "of two neighbours one is left alone"
+    assert sum(report.at_worst is None for report in reports) > 0
+    assert sum(bool(report.at_worst) for report in reports) >= 32
+    assert all("are summed" not in report.looked_at for report in reports if report.at_worst is None)
+
+
 def test_an_outcome_warns_of_the_few_that_were_left():
     crash = [tacit.Fault(action="crash", party="p2")]
     out = tacit.aggregate(vectors(3), "secagg", threshold=2, faults=crash, allow_leaks=True)

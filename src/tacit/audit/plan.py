@@ -285,7 +285,7 @@ def _audited(protocol: Protocol, terms: Terms, asked: Asked) -> tuple[str, Looke
     leaking = {kind for kind in suspects if free.verdict(kind.coalition).victims}
     fewest: list[int] = []
     for kind in kinds:
-        known = small.knowledge(kind.coalition)
+        known = small.knowledge(kind.coalition) if small.in_time(kind.coalition) else None
         if known is not None:
             fewest.append(len(known.run.contributors[0]))
             if known.victims:
@@ -296,8 +296,9 @@ def _audited(protocol: Protocol, terms: Terms, asked: Asked) -> tuple[str, Looke
     safe = min(verdict.safe_rounds for verdict in verdicts.values())
     group = min(verdict.smallest_group for verdict in verdicts.values())
     argument, changing = "", safe < watched
-    # Who drops out is luck, and was drawn once. So with dropouts nothing holds but by an argument.
-    everything = looked.everything and not dropout
+    # Who drops out is luck, and was drawn once. So with dropouts nothing holds but by an argument, nor where there was
+    # no time for every coalition's smallest round.
+    everything = looked.everything and not dropout and all(small.in_time(kind.coalition) for kind in kinds)
     if not everything and not leaking:
         argument = "" if changing else _argued(protocol, terms, asked, "static", dropout)
         if not argument and (argument := _argued(protocol, terms, asked, "free", dropout)):

@@ -137,15 +137,15 @@ def _look(
             return (report, refusal(report, terms.settings, missing)), ()
     except NotLinear as error:
         return None, (f"not audited: {error}",)
-    if small.skipped:
-        notes.append(f"what happens if many drop out was looked at for {len(several) - small.skipped} coalitions only")
+    if missed := sum(not small.in_time(coalition) for coalition in several):
+        notes.append(f"what happens if many drop out was not looked at for {missed} of {len(several)} coalitions")
     return None, tuple(notes)
 
 
 def _worst(small: Smallest, coalitions: Iterable[tuple[Party, ...]]) -> tuple[Report, list[Party]] | None:
     """Returns the report on a coalition that learns a vector if as many drop out as may, and who that is."""
     for coalition in coalitions:
-        known = small.knowledge(coalition)
+        known = small.knowledge(coalition) if small.in_time(coalition) else None
         if known is not None and known.victims:
             alone = known.run.scope
             return Auditor(alone).report(small.members(coalition)), [fault.party or "" for fault in alone.faults]

@@ -222,7 +222,7 @@ class Auditor:
         unproved = [victim for victim, error in report.errors.items() if not error <= PROVED]
         if unproved:
             report.notes += (f"replayed on a real transcript, the recipes for {', '.join(unproved)} did not come out",)
-        if ONLOOKER not in coalition and self.small.ready(coalition):
+        if ONLOOKER not in coalition and self.small.in_time(coalition):
             known = self.small.knowledge(coalition)
             report.at_worst = () if known is None else tuple(known.victims)
             report.fewest = None if known is None else len(known.run.contributors[0])

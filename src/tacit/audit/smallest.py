@@ -12,10 +12,8 @@ from tacit.core.suite import SERVER, Party
 from tacit.drivers.faults import Fault
 from tacit.protocols.shapes.star import StarTerms
 
-MOST_RUNS = 8
-"""Different smallest rounds that are run, at most. Where parties are not alike, every coalition has one of its own."""
-MOST_PARTIES = 24
-"""Parties up to which reports look at a smallest round for every single coalition."""
+MOST_RUNS = 32
+"""Different smallest rounds for which there is time. Where parties are not alike, every coalition has its own."""
 
 
 class Smallest:
@@ -24,8 +22,6 @@ class Smallest:
     def __init__(self, scope: Scope) -> None:
         self._scope = replace(scope, rounds=1, faults=(), vectors=None, entries=1, noise=0.0, drift="static")
         self._runs: dict[tuple[Fault, ...], SymbolicRun] = {}
-        self.skipped = 0
-        """How many times a round was not run, for there had been enough."""
         self._last: tuple[SymbolicRun, tuple[Party, ...], Knowledge] | None = None
         # Where no place matters, or only by chance, any coalition is as good as that of the first ones, and one round
         # serves them all.
@@ -33,10 +29,10 @@ class Smallest:
         apart = not isinstance(terms, StarTerms) or terms.policy.batch(0) != (0,)
         self._alike = not scope.stand_ins and (terms.ties() == () or not apart)
 
-    def ready(self, coalition: Sequence[Party]) -> bool:
-        """Says whether it takes little to say: one round serves all, or is of few."""
-        del coalition
-        return self._alike or len(self._scope.parties) <= MOST_PARTIES
+    def in_time(self, coalition: Sequence[Party]) -> bool:
+        """Says whether there is time to look at the smallest round of this coalition, after those that were."""
+        key = self._faults(coalition, 1)
+        return key is None or key in self._runs or len(self._runs) < MOST_RUNS
 
     def members(self, coalition: Sequence[Party]) -> tuple[Party, ...]:
         """Returns the coalition that stands for this one."""
@@ -47,6 +43,13 @@ class Smallest:
 
     def run(self, coalition: Sequence[Party], others: int = 1) -> SymbolicRun | None:
         """Returns the smallest round for a coalition and so many others; None if rounds do not get smaller."""
+        key = self._faults(coalition, others)
+        if key is not None and key not in self._runs:
+            self._runs[key] = SymbolicRun(replace(self._scope, faults=key))
+        return None if key is None else self._runs[key]
+
+    def _faults(self, coalition: Sequence[Party], others: int) -> tuple[Fault, ...] | None:
+        """Returns what must go wrong for a round to be that small."""
         found = self._scope.terms.thinnest(self.members(coalition), others)
         if found is None:
             return None
@@ -55,12 +58,7 @@ class Smallest:
         faults = [Fault(action="silence", party=party) for party in absent]
         if choice is not None:
             faults += [Fault(action="drop", message=choice.delivery.__name__, party=party) for party in late]
-        if (key := tuple(faults)) not in self._runs:
-            if len(self._runs) >= MOST_RUNS:
-                self.skipped += 1
-                return None
-            self._runs[key] = SymbolicRun(replace(self._scope, faults=key))
-        return self._runs[key]
+        return tuple(faults)
 
     def knowledge(self, coalition: Sequence[Party], others: int = 1) -> Knowledge | None:
         """Returns what a coalition, or the one that stands for it, learns from its smallest round, if there is one."""
