@@ -8,7 +8,7 @@ import tacit
 from benchmarks.measure import Row
 from tacit.audit.guards import guarded
 from tacit.audit.preflight import preflight
-from tacit.audit.runs import Scope
+from tacit.audit.scope import Scope
 from tacit.core.protocol import Terms
 from tacit.designs import Batches, Random, graphs
 from tacit.drivers.agreement import terms_for

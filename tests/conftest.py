@@ -51,22 +51,22 @@ def _bent(protocol, party, change):
     honest = protocol.server if party == SERVER else protocol.party
 
     def role(link, *rest):
-        run, suite = honest(link, *rest), rest[-2]
-
-        def drive():
-            answer = None
-            while True:
-                try:
-                    effect = run.send(answer)
-                except StopIteration as stop:
-                    return stop.value
-                if isinstance(effect, Send):
-                    effect = replace(effect, message=change(effect.message, effect.to, link, suite))
-                answer = yield effect
-
-        return drive()
+        return rewritten(honest(link, *rest), lambda message, to: change(message, to, link, rest[-2]))
 
     return role
+
+
+def rewritten(run, change):
+    """Drives a coroutine, with every message that it sends changed."""
+    answer = None
+    while True:
+        try:
+            effect = run.send(answer)
+        except StopIteration as stop:
+            return stop.value
+        if isinstance(effect, Send):
+            effect = replace(effect, message=change(effect.message, effect.to))
+        answer = yield effect
 
 
 PROTECTED = {"admm": {"masked": True, "group_size": None}, "pushsum": {"masked": True}}

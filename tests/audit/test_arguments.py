@@ -18,7 +18,7 @@ from tacit.audit import arguments
 from tacit.audit.arguments import argument_for, arguments_for
 from tacit.audit.coalitions import coalitions
 from tacit.audit.report import Auditor
-from tacit.audit.runs import Scope
+from tacit.audit.scope import Scope
 from tacit.core.errors import TacitError
 from tacit.core.suite import SERVER
 from tacit.designs import Batches, Partition, Random, graphs

@@ -5,7 +5,7 @@ import pytest
 
 import tacit
 from tacit.audit.rehearsal import rehearsed
-from tacit.audit.runs import Scope
+from tacit.audit.scope import Scope
 from tacit.audit.symbolic.simulation import SymbolicSimulation
 from tacit.core.errors import TacitError
 from tacit.core.suite import Update

@@ -8,9 +8,11 @@ import pytest
 
 import tacit
 from tacit import protocols
+from tacit.audit.arguments import argument_for
 from tacit.core.errors import NotAuditable
 from tacit.core.outcome import Average
 from tacit.designs import Batches, Random
+from tacit.drivers.agreement import terms_for
 from tacit.drivers.faults import Fault
 from tacit.protocols.gossip import GOSSIP, SharedEntries
 
@@ -46,6 +48,29 @@ def whisper(change):
         return Average(update.vector, link.parties)
 
     return replace(GOSSIP, name="whisper", party=node, leaks_by_design=False)
+
+
+def test_a_protocol_that_treats_one_place_otherwise_is_not_judged_by_another(monkeypatch):
+    """Its terms, which it has from gossip, say that all are alike in a complete graph. Its code tells the last one."""
+
+    async def node(link, update, _terms, suite, _state):
+        if link.place == 0:
+            message = SharedEntries(b"", memoryview(suite.ring.pack(suite.ring.values(update.vector))))
+            await link.send(link.parties[-1], message)
+        if link.place == len(link.parties) - 1:
+            await link.gather(SharedEntries, [link.parties[0]], at_least=0)
+        return Average(update.vector, link.parties)
+
+    monkeypatch.setitem(protocols.REGISTRY, "last", replace(GOSSIP, name="last", party=node, leaks_by_design=False))
+    with pytest.raises(tacit.LeakRefused, match="p5 the vector of p0"):
+        tacit.aggregate([[1.0]] * 6, "last")
+
+
+def test_no_argument_is_made_for_a_protocol_by_the_terms_of_another():
+    secagg = protocols.REGISTRY["secagg"]
+    terms = terms_for(secagg, tuple(f"p{i}" for i in range(9)), {})
+    assert argument_for(secagg, terms, 1)
+    assert argument_for(replace(secagg, name="other"), terms, 1) is None
 
 
 def test_settings_are_remembered_by_protocol_and_not_by_name(monkeypatch):

@@ -13,11 +13,10 @@ import tacit
 from tacit import protocols
 from tacit.audit import guards
 from tacit.audit.guards import Guard, Spot, guarded
-from tacit.audit.runs import PROOF_BITS, Scope
+from tacit.audit.scope import PROOF_BITS, Scope
 from tacit.audit.symbolic.simulation import SymbolicSimulation
 from tacit.audit.twins import in_order, pair, twin
 from tacit.audit.views import ItemAt, KeyAt, View, Whole, byte_strings, contents, follow
-from tacit.core.link import Send
 from tacit.core.messages import Address, Message
 from tacit.core.outcome import Average
 from tacit.core.suite import Update
@@ -28,6 +27,8 @@ from tacit.protocols.shapes.pairs import mask_among
 sys.path.append(str(Path(__file__).parents[1] / "replay"))
 from leaky._base import Bytes, Vector, averaged, leaky, others, tell
 from settings_to_cut import CASES
+
+from conftest import rewritten
 
 PARTIES = tuple(f"p{i}" for i in range(4))
 
@@ -191,19 +192,7 @@ def secagg_with(change):
 
     def party(link, update, terms, suite, state):
         run = secagg.party(link, update, terms, suite, state)
-
-        def drive():
-            answer = None
-            while True:
-                try:
-                    effect = run.send(answer)
-                except StopIteration as stop:
-                    return stop.value
-                if isinstance(effect, Send):
-                    effect = replace(effect, message=change(effect.message, update, suite))
-                answer = yield effect
-
-        return drive()
+        return rewritten(run, lambda message, _to: change(message, update, suite))
 
     return replace(secagg, name="bent", party=party)
 

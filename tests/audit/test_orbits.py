@@ -10,7 +10,7 @@ from tacit.audit import orbits
 from tacit.audit.coalitions import coalitions, number
 from tacit.audit.orbits import kinds, symmetry
 from tacit.audit.report import Auditor
-from tacit.audit.runs import Scope
+from tacit.audit.scope import Scope
 from tacit.core.protocol import Terms
 from tacit.core.suite import SERVER
 from tacit.designs import Batches, Random, graphs

@@ -8,7 +8,7 @@ import tacit
 from tacit.audit.arguments import argument_for
 from tacit.audit.coalitions import coalitions, number
 from tacit.audit.report import Auditor
-from tacit.audit.runs import Scope, dropouts
+from tacit.audit.scope import Scope, dropouts
 from tacit.drivers.agreement import terms_for
 from tacit.protocols import find
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tacit.audit.preflight import evidence, preflight
-from tacit.audit.runs import is_count
+from tacit.audit.scope import is_count
 from tacit.core.errors import ConfigError, LeakRefused
 from tacit.core.protocol import Protocol, Terms
 from tacit.core.suite import Party, Update

@@ -23,7 +23,7 @@ from tacit.app import pictures, tables
 from tacit.audit.coalitions import coalitions, of_parties
 from tacit.audit.plan import plan as make_plan
 from tacit.audit.report import Auditor
-from tacit.audit.runs import Scope
+from tacit.audit.scope import Scope
 from tacit.core.errors import ConfigError, TacitError
 from tacit.protocols import REGISTRY, find
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from tacit.core.protocol import Protocol, Terms
 from tacit.designs import graphs
 from tacit.designs.participation import Batches, Partition, Sampled
+from tacit.protocols import SHIPPED
 from tacit.protocols.admm import AdmmTerms
 from tacit.protocols.cesar.terms import CesarTerms
 from tacit.protocols.fedavg import FedAvgTerms
@@ -64,9 +65,11 @@ def argument_for(
 def arguments_for(
     protocol: Protocol, terms: Terms, coalition_size: int, rounds: int = 1, drift: Any = "static"
 ) -> list[Argument]:
-    """Returns all that is known of the coalitions of a size, over some rounds on these terms."""
-    del protocol  # its terms say it all
-    if not 1 <= coalition_size < len(terms.parties):
+    """Returns all that is known of the coalitions of a size, over some rounds on these terms.
+
+    Of protocols that are shipped the terms say it all. Others may have the same ones, and do something else.
+    """
+    if protocol not in SHIPPED or not 1 <= coalition_size < len(terms.parties):
         return []
     asked = Question(coalition_size, rounds == 1 or drift == "free", rounds)
     return [each for argument in ARGUMENTS if (each := argument(terms, asked)) is not None]

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations, islice
 
 from tacit.audit.orbits import Kind, orbits
-from tacit.audit.runs import Scope, is_count
+from tacit.audit.scope import Scope, is_count
 from tacit.core.entropy import SeededEntropy
 from tacit.core.errors import ConfigError
 from tacit.core.protocol import Protocol

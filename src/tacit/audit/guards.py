@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.audit.culprits import culprit, refusal
-from tacit.audit.runs import PROOF_BITS, Scope
+from tacit.audit.scope import PROOF_BITS, Scope
 from tacit.audit.symbolic.forms import INPUT, ONE, PLAIN, Form, Unknown, noticing
 from tacit.audit.symbolic.simulation import SymbolicSimulation
 from tacit.audit.symbolic.suite import Agreed, Commitment, Made, Public, Sealed, Signature, Tag

@@ -12,7 +12,8 @@ from tacit.audit.arguments import argument_for
 from tacit.audit.attacks.findings import Progress, quietly
 from tacit.audit.coalitions import chosen, number
 from tacit.audit.report import Auditor
-from tacit.audit.runs import Scope, SymbolicRun, dropouts, is_count
+from tacit.audit.runs import SymbolicRun
+from tacit.audit.scope import Scope, dropouts, is_count
 from tacit.audit.smallest import Smallest
 from tacit.audit.symbolic.simulation import Drift
 from tacit.core.errors import ConfigError, LeakRefused, NotLinear

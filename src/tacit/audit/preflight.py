@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from tacit.audit.arguments import argument_for
 from tacit.audit.coalitions import chosen
 from tacit.audit.report import Auditor, Report
-from tacit.audit.runs import Scope
+from tacit.audit.scope import Scope
 from tacit.audit.smallest import Smallest
 from tacit.audit.symbolic.simulation import Drift
 from tacit.core.errors import LeakRefused, NotLinear

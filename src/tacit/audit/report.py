@@ -14,7 +14,8 @@ from tacit.audit.guards import guarded
 from tacit.audit.linear import smallest_class, smallest_support
 from tacit.audit.recipes import Recipe, SumRecipe
 from tacit.audit.rounds import RehearsedRun, Together
-from tacit.audit.runs import Knowledge, Scope, SymbolicRun, is_count
+from tacit.audit.runs import Knowledge, SymbolicRun
+from tacit.audit.scope import Scope, is_count
 from tacit.audit.smallest import Smallest
 from tacit.audit.symbolic.simulation import Drift
 from tacit.core.errors import ConfigError, NotLinear
@@ -197,7 +198,7 @@ class Auditor:
         self.small = small or Smallest(scope)
         self.rehearsed: RehearsedRun | None = None
         many, alike = scope.rounds > EXACT_ROUNDS, scope.terms.rounds_alike and not scope.stand_ins
-        if scope.protocol.choice is not None and (many or (rehearse and alike)):
+        if scope.protocol.choice is not None and (many or (rehearse and alike and scope.protocol in SHIPPED)):
             if not alike:
                 raise ConfigError(
                     f"under these settings no round of {scope.protocol.name} stands for another, as in a sparse graph; "

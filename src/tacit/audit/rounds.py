@@ -23,7 +23,8 @@ from tacit.audit.linear import Echelon
 from tacit.audit.precision import NEAR, Spread, of_sums
 from tacit.audit.recipes import SumRecipe
 from tacit.audit.rehearsal import Rehearsed, rehearsed
-from tacit.audit.runs import PROOF_ENTRIES, Scope, SymbolicRun, proof_vectors, transcripts
+from tacit.audit.runs import PROOF_ENTRIES, SymbolicRun, proof_vectors, transcripts
+from tacit.audit.scope import Scope
 from tacit.audit.smallest import Smallest
 from tacit.audit.symbolic.forms import Unknown
 from tacit.audit.symbolic.simulation import SymbolicSimulation

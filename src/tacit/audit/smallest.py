@@ -7,9 +7,11 @@ judged by the smallest sum that they let happen, and not by the one of a day on 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tacit.audit.runs import Knowledge, Scope, SymbolicRun
+from tacit.audit.runs import Knowledge, SymbolicRun
+from tacit.audit.scope import Scope
 from tacit.core.suite import SERVER, Party
 from tacit.drivers.faults import Fault
+from tacit.protocols import SHIPPED
 from tacit.protocols.shapes.star import StarTerms
 
 MOST_RUNS = 32
@@ -27,7 +29,7 @@ class Smallest:
         # serves them all.
         terms = scope.terms
         apart = not isinstance(terms, StarTerms) or terms.policy.batch(0) != (0,)
-        self._alike = not scope.stand_ins and (terms.ties() == () or not apart)
+        self._alike = scope.protocol in SHIPPED and not scope.stand_ins and (terms.ties() == () or not apart)
 
     def in_time(self, coalition: Sequence[Party]) -> bool:
         """Says whether there is time to look at the smallest round of this coalition, after those that were."""

@@ -12,7 +12,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.audit.runs import PROOF_BITS, Scope
+from tacit.audit.scope import PROOF_BITS, Scope
 from tacit.audit.symbolic.simulation import in_session
 from tacit.audit.symbolic.suite import Page
 from tacit.core.entropy import RecordingEntropy, SeededEntropy

@@ -7,7 +7,8 @@ from functools import cached_property
 from itertools import combinations, permutations
 from typing import Literal, TypeAlias
 
-from tacit.audit.runs import PROOF_BITS, PROOF_ENTRIES
+from tacit.audit.runs import PROOF_ENTRIES
+from tacit.audit.scope import PROOF_BITS
 from tacit.core.errors import ConfigError
 from tacit.core.suite import Parties
 from tacit.designs.circle import Circle

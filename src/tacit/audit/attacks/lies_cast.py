@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from tacit.audit.attacks.lies_cases import Case, Users, members, subsets
 from tacit.audit.linear import SmallRowSpace, solved
 from tacit.audit.recipes import Part, Piece, Recipe
-from tacit.audit.runs import PROOF_BITS, PROOF_ENTRIES, proof_vectors
+from tacit.audit.runs import PROOF_ENTRIES, proof_vectors
+from tacit.audit.scope import PROOF_BITS
 from tacit.audit.symbolic.entropy import SymbolicEntropy
 from tacit.audit.symbolic.forms import Form, Unknown
 from tacit.audit.symbolic.ring import FormTable, SymbolicRing
