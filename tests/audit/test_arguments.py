@@ -294,10 +294,11 @@ def test_private_neighbours_bound_what_is_learnt_of_an_entry():
     """How far every unit vector is from what is learnt, worked out for all members, is no less than the bound says."""
     tried = 0
     for graph in [*some_graphs(60), graphs.regular(40, 5, 5), graphs.regular(60, 6, 5)]:
-        terms = scope_of("cesar", len(graph), graph=graph).terms
+        scope = scope_of("cesar", len(graph), graph=graph)
+        terms = scope.terms
         weights = graphs.adjacency(graph) / (1.0 + np.maximum.outer(terms.degrees, terms.degrees))
         for size in (1, 2, 3):
-            argument = argument_for(None, terms, size)
+            argument = argument_for(scope.protocol, terms, size)
             if argument is None or argument.name != "private neighbours":
                 continue
             every = list(combinations(range(len(graph)), size))
