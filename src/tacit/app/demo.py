@@ -20,9 +20,9 @@ from tacit.core.suite import SERVER, Parties, Party, Update, Vector
 from tacit.drivers.faults import Fault
 from tacit.drivers.outcome import Outcome
 from tacit.drivers.simulator import Simulation
-from tacit.learn.datasets import Dataset, digits
-from tacit.learn.models import Model, Softmax
-from tacit.learn.splits import by_label
+from tacit.learn.datasets import Samples, load
+from tacit.learn.softmax import Model, Softmax
+from tacit.learn.splits import dirichlet
 from tacit.learn.training import Step, trained
 from tacit.protocols.secagg.terms import SecAggSettings
 from tacit.vectors.fixedpoint import FixedPoint
@@ -162,8 +162,8 @@ class Classroom:
 
     seed: int
     softmax: Softmax
-    samples: dict[Party, Dataset]
-    test: Dataset
+    samples: dict[Party, Samples]
+    test: Samples
 
     @classmethod
     def of(cls, names: Sequence[Party], seed: int) -> "Classroom":
@@ -171,12 +171,12 @@ class Classroom:
         data, rng = digits(), generator(seed, "deal")
         order = rng.permutation(len(data.y))
         test, rest = order[:TESTED], order[TESTED:]
-        parts = by_label(data.y[rest], len(names), SKEW, rng)
+        parts = dirichlet(data.y[rest], len(names), SKEW, rng)
         samples = {
-            name: Dataset(data.x[rest[part]], data.y[rest[part]]) for name, part in zip(names, parts, strict=True)
+            name: Samples(data.x[rest[part]], data.y[rest[part]]) for name, part in zip(names, parts, strict=True)
         }
         softmax = Softmax(classes=len(np.unique(data.y)), features=data.x.shape[1])
-        return cls(seed, softmax, samples, Dataset(data.x[test], data.y[test]))
+        return cls(seed, softmax, samples, Samples(data.x[test], data.y[test]))
 
     def train(self, party: Party, model: Model, round_: int) -> Model:
         """Returns the model after one party's training in one round; the same whoever asks."""
@@ -222,6 +222,11 @@ class Diary:
                 back = next((i + 1 for i in later if dropped.keys() <= set(self.contributors[i])), None)
                 found.append(Dropout(place + 1, dropped, len(self.contributors[place]), back))
         return found
+
+
+def digits() -> Samples:
+    """Returns all images of digits that come along; the demo itself chooses those that it tests on."""
+    return load("digits", share=1).flat()
 
 
 def run(settings: DemoSettings, tick: Callable[[str], None] = lambda _: None) -> DemoReport:

@@ -21,10 +21,14 @@ from tacit.audit.attacks.disaggregate import (
 from tacit.audit.attacks.findings import quietly
 from tacit.core.errors import ConfigError
 from tacit.designs import Batches, Partition, Random, multi_round_privacy
-from tacit.learn.datasets import Dataset, digits, mnist
+from tacit.learn.datasets import Samples, load
 from tacit.vectors.flatten import Layout
 
 FAR = 0.25  # the paper's error above which all users stay under Multi-RoundSecAgg with T = 2
+
+
+def digits():
+    return load("digits", share=1).flat()
 
 
 @pytest.fixture(scope="module")
@@ -188,10 +192,10 @@ def test_settings_are_all_different_and_name_themselves():
 @pytest.mark.slow
 def test_mnist_shows_the_papers_two_figures():
     try:
-        images = mnist()
+        images = load("mnist", download=False).flat()
     except ConfigError as missing:
         pytest.skip(str(missing))
-    images = Dataset(images.x[:6000], images.y[:6000])
+    images = Samples(images.x[:6000], images.y[:6000])
     start = trained_by_all(images)
     assert np.mean(once(images, start, Setting("", Random(8)), 0) < CLOSE) > 0.5
     assert once(images, start, Setting("", Batches(8, 2)), 0).min() > FAR

@@ -12,9 +12,9 @@ import torch
 from tacit.audit.attacks import inversion
 from tacit.audit.attacks.inversion import FEW, Scale, Target, attempt, closed_form, guessable, labels_in, nearest
 from tacit.core.errors import MissingExtra
-from tacit.learn.datasets import digits
+from tacit.learn.datasets import load
 
-X, Y = digits()
+X, Y = load("digits", share=1).flat()
 RNG = np.random.default_rng(4)
 THETA = inversion.initial(RNG)
 CHOSEN = RNG.choice(len(X), FEW, replace=False)

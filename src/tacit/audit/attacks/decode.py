@@ -140,16 +140,19 @@ def decode_psgd(masses: Numbers, eta: Numbers) -> Numbers:
 
 def decode_ppsgd(masses: Numbers, eta: Numbers) -> Numbers:
     """Returns w_i* though y_i(0) and p_ii are secret; not a number for clients of which nothing fits."""
-    eta = eta[: len(masses) - 1, np.newaxis]
-    found = np.full((masses.shape[1], masses.shape[3] - 1), np.nan)
-    for i in range(len(found)):
-        ledger, least = Ledger.of(masses, i), np.inf
-        for y0 in ledger.starts(eta):
-            _, w, d = ledger.steps(y0)
-            a, w_star = decode_steps(w, d, eta)
-            misfit = float(np.max(np.abs(d / (2 * eta) + a * (w - w_star))))
-            if misfit < least:
-                least, found[i] = misfit, w_star
+    return np.array([decode_private(Ledger.of(masses, i), eta) for i in range(masses.shape[1])])
+
+
+def decode_private(ledger: Ledger, eta: Numbers) -> Numbers:
+    """Returns w_i* of the one client whose ledger it is, for which nobody else's links need to be heard."""
+    eta = eta[: len(ledger.pushed) - 1, np.newaxis]
+    found, least = np.full(ledger.ratio.shape[1], np.nan), np.inf
+    for y0 in ledger.starts(eta):
+        _, w, d = ledger.steps(y0)
+        a, w_star = decode_steps(w, d, eta)
+        misfit = float(np.max(np.abs(d / (2 * eta) + a * (w - w_star))))
+        if misfit < least:
+            least, found = misfit, w_star
     return found
 
 

@@ -42,8 +42,8 @@ from tacit.designs import Batches, Participation, Partition, Random
 from tacit.drivers.faults import Fault
 from tacit.drivers.outcome import Outcome, Traffic
 from tacit.drivers.simulator import Simulation
-from tacit.learn.datasets import Dataset, digits, mnist
-from tacit.learn.models import Model, Softmax
+from tacit.learn.datasets import Samples, load
+from tacit.learn.softmax import Model, Softmax
 from tacit.learn.splits import Indices
 from tacit.learn.training import Averaging, Step, trained
 from tacit.vectors.flatten import Layout
@@ -102,7 +102,7 @@ class Setting:
 class Cohort:
     """Users with images of their own, and the model that they have trained so far."""
 
-    images: Dataset
+    images: Samples
     parts: Sequence[Indices]
     model: Model
 
@@ -112,7 +112,7 @@ class Cohort:
         return Layout.of(gradient).flatten(gradient)
 
 
-def trained_by_all(images: Dataset) -> Model:
+def trained_by_all(images: Samples) -> Model:
     """Returns a model that everybody has trained, so that gradients change slowly from here on."""
     softmax = _softmax(images)
     model = softmax.initial()
@@ -134,12 +134,12 @@ def dealt(y: NDArray[np.int64], users: int, alike: bool, rng: np.random.Generato
     return [np.concatenate(part) for part in parts]
 
 
-def _softmax(images: Dataset) -> Softmax:
+def _softmax(images: Samples) -> Softmax:
     return Softmax(classes=10, features=images.x.shape[1])
 
 
-def _some(images: Dataset, places: Indices) -> Dataset:
-    return Dataset(images.x[places], images.y[places])
+def _some(images: Samples, places: Indices) -> Samples:
+    return Samples(images.x[places], images.y[places])
 
 
 def _moved(model: Model, gradient: Model, rate: float) -> Model:
@@ -271,7 +271,7 @@ def settings(full: bool) -> list[Setting]:
     ]
 
 
-def once(images: Dataset, model: Model, setting: Setting, *seeds: int) -> Vector:
+def once(images: Samples, model: Model, setting: Setting, *seeds: int) -> Vector:
     """Returns the reconstruction error of each user in one run of a setting."""
     rng = np.random.default_rng(seeds)
     cohort = Cohort(images, dealt(images.y, setting.users, setting.alike, rng), model)
@@ -302,12 +302,12 @@ def run(full: bool, seed: int, progress: Progress) -> list[Finding]:
     return found
 
 
-def _images(full: bool) -> tuple[str, Dataset]:
+def _images(full: bool) -> tuple[str, Samples]:
     """Returns MNIST if all is to be done and it is there, or else the digits that come along."""
     if full:
         with contextlib.suppress(ConfigError):
-            return "MNIST", _some(mnist(), np.arange(IMAGES))
-    return "digits", digits()
+            return "MNIST", _some(load("mnist", download=False).flat(), np.arange(IMAGES))
+    return "digits", load("digits", share=1).flat()
 
 
 ATTACK = Attack(

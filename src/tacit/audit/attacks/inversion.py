@@ -33,7 +33,7 @@ from tacit.audit.attacks.inception import repeatable, require_torch
 from tacit.core.suite import SERVER, Update
 from tacit.drivers.recording import Transcript
 from tacit.drivers.simulator import Simulation
-from tacit.learn.datasets import digits
+from tacit.learn.datasets import load
 from tacit.protocols.fedavg import Plain
 from tacit.protocols.secagg.messages import MaskedInput
 from tacit.protocols.shapes.star import Sum
@@ -272,7 +272,7 @@ FULL = Scale({FEW: 10, 16: 5, 32: 3, 64: 2}, steps=600, cheap_rounds=90)
 def measure(scale: Scale, seed: int, progress: Progress = quietly) -> list[Target]:
     """Returns what came of each target, positive controls first."""
     rng = np.random.default_rng(seed)
-    x, y = digits()
+    x, y = load("digits", share=1).flat()
     singles = {
         (protocol, steps): Target(
             f"{protocol}, one client", "optimisation" if steps else "closed form", images=1, labels=not steps

@@ -26,7 +26,7 @@ import numpy as np
 from tacit.audit.attacks.findings import Attack, Finding, Progress, proportion, quietly
 from tacit.audit.attacks.inception import Classifier, Labels, Training, principal_plane
 from tacit.audit.attacks.series import CASES, CHANGING, LINKS, Algorithm, Array, Links, Losses
-from tacit.learn.datasets import digits
+from tacit.learn.datasets import load
 
 # --- the paper's experiments ---------------------------------------------------------------------------------------
 
@@ -70,6 +70,8 @@ class Trial:
     """Which links are heard; None for all."""
     with_y: bool = True
     """Whether p_ji y_i is heard."""
+    flat: bool = False
+    """Whether what is heard is one long series, link behind link, and not a series for each number of each link."""
     paper: float | None = None
     """The accuracy that the paper gives, if it does."""
 
@@ -79,7 +81,8 @@ class Trial:
         heard = np.concatenate(runs)
         heard = heard if self.channels is None else heard[:, self.channels]
         heard = heard if self.with_y else heard[:, :, :-1]
-        return heard.reshape(len(heard), -1, self.rounds), np.repeat(*np.array([kind[1:] for kind in kinds]).T)
+        series = heard.reshape(len(heard), 1, -1) if self.flat else heard.reshape(len(heard), -1, self.rounds)
+        return series, np.repeat(*np.array([kind[1:] for kind in kinds]).T)
 
 
 @dataclass(frozen=True)
@@ -282,7 +285,7 @@ def figure_7(scale: Scale, x: Array, y: Array, clients: int = 10) -> list[Trial]
 
 def embedded_regression() -> tuple[Array, Array]:
     """Returns something to fit with as many features as the Boston data: a digit, by 13 pixels of its image."""
-    x, y = digits()
+    x, y = load("digits", share=1).flat()
     inked = np.argsort(-x.var(axis=0), kind="stable")[:13]
     return x[:, inked], y.astype(np.float64)
 

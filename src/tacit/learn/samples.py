@@ -1,0 +1,128 @@
+"""Samples to learn from and samples to be tested on, whatever they are of, in one form."""
+
+import hashlib
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.core.errors import ConfigError
+
+Array: TypeAlias = NDArray[Any]
+Indices: TypeAlias = NDArray[np.int64]
+Kind: TypeAlias = Literal["images", "text", "ratings", "features"]
+
+
+class Samples(NamedTuple):
+    """Samples, one a row, and their labels."""
+
+    x: NDArray[np.float64]
+    y: NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Samples as they are stored, one a row, those to learn from apart from those to be tested on.
+
+    | kind | x | y |
+    | --- | --- | --- |
+    | images | (n, h, w) or (n, h, w, c), uint8, or floats that are taken as they are | (n,) labels |
+    | text | (n, length) tokens | (n, length) tokens: at each place the next one |
+    | ratings | (n, 2): user, item | (n,) numbers |
+    | features | (n, f) numbers | (n,) labels, or numbers |
+
+    A model is given what `inputs` makes of x.
+    """
+
+    name: str
+    x: Array
+    y: Array
+    x_test: Array
+    y_test: Array
+    kind: Kind
+    classes: int
+    """How many labels, or tokens, there are; 0 where y is a number."""
+    owner: Indices | None = None
+    """Whose each sample to learn from is, if anybody's,"""
+    owner_test: Indices | None = None
+    """and each sample to be tested on."""
+    owners: tuple[str, ...] = ()
+    """What owners are called, if they have names: owner i is owners[i]."""
+    labels: tuple[str, ...] = ()
+    """What labels are called, if they have names; of text, its characters."""
+    top: float = 255.0
+    """The value of a pixel that stands for 1."""
+    centre: tuple[float, ...] = ()
+    spread: tuple[float, ...] = ()
+    """What `inputs` subtracts from each channel, or feature, and then divides it by."""
+
+    def __str__(self) -> str:
+        whose = f" of {len(np.unique(self.owner))} owners" if self.owner is not None else ""
+        labels = f", {self.classes} {'characters' if self.kind == 'text' else 'labels'}" if self.classes else ""
+        what = {"text": "pieces of text", "features": "rows of features"}.get(self.kind, self.kind)
+        return f"{self.name}: {len(self.x)} {what}{whose}, {len(self.x_test)} to be tested on{labels}"
+
+    def inputs(self, x: Array) -> Array:
+        """Returns what a model is given: images as (n, c, h, w) in 0..1 or centred, numbers as float32, else int64."""
+        if self.kind in ("text", "ratings"):
+            return x.astype(np.int64, copy=False)
+        channels = x
+        if self.kind == "images":
+            channels = x[:, np.newaxis] if x.ndim == 3 else np.moveaxis(x, 3, 1)
+        # One new array, in the order in which it will be read, whatever the order of what is stored.
+        made = np.empty(channels.shape, np.float32)
+        whole = self.kind == "images" and np.issubdtype(x.dtype, np.integer)
+        np.divide(channels, np.float32(self.top if whole else 1), out=made, casting="unsafe")
+        if self.centre:
+            shape = (-1,) + (1,) * (made.ndim - 2)
+            made -= np.array(self.centre, np.float32).reshape(shape)
+            made /= np.array(self.spread, np.float32).reshape(shape)
+        return made
+
+    def flat(self) -> Samples:
+        """Returns the samples to learn from as rows of float64, images in 0..1 and nothing centred."""
+        top = self.top if self.kind == "images" and np.issubdtype(self.x.dtype, np.integer) else 1.0
+        return Samples(self.x.reshape(len(self.x), -1) / top, self.y)
+
+    def limited(self, train: int | None, test: int | None, rng: np.random.Generator) -> "Dataset":
+        """Returns at most so many samples of each sort, drawn without replacement; None for all of them."""
+        wrong = [
+            f"at least 1 sample to {what}, not {count}"
+            for what, count in (("learn from", train), ("be tested on", test))
+            if count is not None and count < 1
+        ]
+        if wrong:
+            raise ConfigError([f"{self.name} can be limited to {problem}" for problem in wrong])
+
+        def drawn(of: int, count: int | None) -> Indices:
+            # Both are drawn in any case, so that a limit on one sort does not change what is drawn of the other.
+            order = rng.permutation(of)
+            return np.arange(of) if count is None or count >= of else np.sort(order[:count])
+
+        kept, tested = drawn(len(self.x), train), drawn(len(self.x_test), test)
+        return replace(
+            self,
+            x=self.x[kept],
+            y=self.y[kept],
+            x_test=self.x_test[tested],
+            y_test=self.y_test[tested],
+            owner=None if self.owner is None else self.owner[kept],
+            owner_test=None if self.owner_test is None else self.owner_test[tested],
+        )
+
+
+def learnt_from(name: str, owner: Indices, share: float) -> NDArray[np.bool_]:
+    """Returns which samples are learnt from: round(share · n) of each owner's n, and at least one; the rest is tested.
+
+    The choice looks random and is always the same for a name and a number of samples.
+    """
+    if not 0 < share <= 1:
+        raise ConfigError(f"the share of samples to learn from must be above 0 and at most 1, such as 0.8, not {share}")
+    keys = np.frombuffer(hashlib.shake_256(name.encode()).digest(8 * len(owner)), "<u8")
+    order = np.lexsort((keys, owner))
+    _, starts, counts = np.unique(owner[order], return_index=True, return_counts=True)
+    rank = np.arange(len(owner)) - np.repeat(starts, counts)
+    learnt = np.empty(len(owner), np.bool_)
+    learnt[order] = rank < np.repeat(np.maximum(1, np.rint(share * counts)), counts)
+    return learnt
