@@ -97,7 +97,7 @@ class PrimeRing(Ring):
     def __init__(self, entries, width, sizes=None):
         """Takes how many entries and lanes there are and, for choices by size, how large the entries are."""
         self.entries, self.width, self.sizes = entries, width, sizes
-        self.length, self.element_bytes = entries + 1, 8 * width
+        self.length, self.element_bytes, self.kept_bytes = entries + 1, 8 * width, 8 * width
 
     def encode(self, update):
         return self.values(np.append(self.weighted(update.vector, update.weight), update.weight))
@@ -133,8 +133,13 @@ class PrimeRing(Ring):
             raise WireError("what is divided by is no number that everybody knows")
         return total[:-1] * Fraction(1, int(divisor[0]))
 
-    def magnitudes(self, vector):
+    def kept(self, vector):
+        return memoryview(self.pack(vector))
+
+    def magnitudes(self, vector, since=None):
         del vector
+        if since is not None:
+            raise NotImplementedError("what entries were before is no number here")
         return np.abs(self.sizes)
 
     def pack(self, vector):

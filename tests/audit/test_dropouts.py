@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 import tacit
-from tacit.audit.rehearsal import rehearsed
 from tacit.audit.scope import Scope
 from tacit.audit.symbolic.simulation import SymbolicSimulation
 from tacit.core.errors import TacitError
 from tacit.core.suite import Update
 from tacit.designs import Batches, Random, Sampled
+from tacit.drivers.rehearsal import rehearsed
 
 
 def vectors(count):

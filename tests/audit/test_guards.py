@@ -15,13 +15,15 @@ from tacit.audit import guards
 from tacit.audit.guards import Guard, Spot, guarded
 from tacit.audit.scope import PROOF_BITS, Scope
 from tacit.audit.symbolic.simulation import SymbolicSimulation
-from tacit.audit.twins import in_order, pair, twin
+from tacit.audit.twins import in_order, in_scale, pair, twin
 from tacit.audit.views import ItemAt, KeyAt, View, Whole, byte_strings, contents, follow
 from tacit.core.messages import Address, Message
 from tacit.core.outcome import Average
-from tacit.core.suite import Update
+from tacit.core.protocol import Settings, Terms
+from tacit.core.suite import Parties, Update
 from tacit.designs import Batches, graphs
 from tacit.protocols.secagg.messages import MaskedInput
+from tacit.protocols.shapes.neighbourhood import GraphState
 from tacit.protocols.shapes.pairs import mask_among
 
 sys.path.append(str(Path(__file__).parents[1] / "replay"))
@@ -57,12 +59,18 @@ SETTINGS = {
     "gossip-sparse": ("gossip", 6, {"graph": "ring", "share": 0.3}),
     "admm-weights": ("admm", 9, {"weighted": True, "max_weight": 7.0}),
     "admm-masked-weights": ("admm", 9, {"weighted": True, "masked": True}),
+    "admm-noise": ("admm", 9, {"masked": True, "noise": 0.1, "norm": 1.0}),
+    "gossip-noise": ("gossip", 6, {"graph": "ring", "noise": 0.1, "bits": 16, "clip": 2.0}),
     "admm-small-rho": ("admm", 9, {"iterations": 8, "rho": 0.001}),
+    "admm-falling-rho": ("admm", 9, {"rho": (3.0, 0.0009)}),
+    "admm-changing-rho": ("admm", 9, {"rho": (0.3, 3.0, 0.0009, 1.0), "masked": True, "weighted": True}),
     "pushsum-private-masked": ("pushsum", 5, {"private": True, "masked": True}),
     "pushsum-lognormal": ("pushsum", 5, {"private": True, "y0": "lognormal"}),
     "cesar-graph": ("cesar", 10, {"graph": graphs.regular(10, 3, 5)}),
     "cesar-random": ("cesar", 6, {"share": 0.5, "masking": 2}),
     "cesar-topk": ("cesar", 6, {"share": 0.4, "sparsifier": "topk"}),
+    "cesar-change": ("cesar", 6, {"share": 0.4, "sparsifier": "topk", "score": "change"}),
+    "gossip-change": ("gossip", 6, {"graph": "ring", "share": 0.4, "sparsifier": "topk", "score": "change"}),
 }
 
 
@@ -382,6 +390,59 @@ def test_vectors_in_the_same_order_have_other_signs_and_sizes():
     assert (np.sign(others_["p0"].vector) == -np.sign(updates["p0"].vector)).all()
     assert others_["p0"].vector[2] == -0.75
     assert abs(others_["p0"].vector[0]) != 0.5
+
+
+def test_vectors_in_scale_keep_the_order_of_whatever_is_linear():
+    rng = np.random.default_rng(0)
+    rounds = [{party: Update(rng.normal(size=20)) for party in PARTIES} for _ in range(2)]
+    others_ = [in_scale(updates) for updates in rounds]
+
+    def came(rounds):
+        """How far p1 is from the mean of the round before, entry by entry."""
+        return np.abs(rounds[1]["p1"].vector - np.mean([each.vector for each in rounds[0].values()], axis=0))
+
+    np.testing.assert_array_equal(came(others_), 2 * came(rounds))
+    ratios = others_[0]["p0"].vector / rounds[0]["p0"].vector
+    assert set(ratios.tolist()) == {-2.0, 2.0}
+
+
+class SparseSettings(Settings, frozen=True, kw_only=True):
+    """Settings of a protocol that says that entries fare differently."""
+
+    tells: bool = False
+
+    def bind(self, parties):
+        return SparseTerms(self, parties)
+
+
+class SparseTerms(Terms):
+    """Its terms."""
+
+    @property
+    def selective(self):
+        return True
+
+
+async def shows_how_far_it_came(link, update, terms, suite, state):
+    """Tells p0 how far the entry is that changed most, or which one it is, as TopK does."""
+    changes = suite.ring.magnitudes(update.vector, state.since)
+    told = int(1e4 * changes.max()) if terms.settings.tells else int(changes.argmax())
+    await tell(link, Bytes(b"%d" % told))
+    average = await averaged(link, update, suite)
+    await link.save(GraphState(suite.ring.kept(update.vector)))
+    return average
+
+
+def test_how_much_an_entry_changed_is_noticed_and_which_changed_most_is_a_selection():
+    protocol = leaky(shows_how_far_it_came, Bytes, state=GraphState, settings=SparseSettings)
+    for tells in (False, True):
+        scope = Scope(protocol, SparseSettings(tells=tells).bind(Parties(PARTIES)), rounds=2)
+        guard = Guard(scope, 2)
+        if not tells:
+            guard.check()
+            continue
+        with pytest.raises(tacit.NotAuditable, match=r"in round [12], data: it depends on vectors"):
+            guard.check()
 
 
 # --- what is in a box ----------------------------------------------------------------------------------------------

@@ -180,17 +180,22 @@ def sparse(chance, n):
 def of_admm(chance):
     n = int(chance.integers(3, 13))
     size = [2, 3, 4, None][chance.integers(4)]
-    return {
+    penalties = [0.1, 0.3, 0.7, 1.0, 2.0]
+    question = {
         "parties": n,
         "group_size": None if size is None or size > n else size,
         "iterations": int(chance.integers(1, 10)),
         "masked": bool(chance.integers(2)),
-        "rho": float(chance.choice([0.1, 0.3, 0.7, 1.0, 2.0])),
+        "rho": float(chance.choice(penalties)),
         "lambda0": [(0.0, 1.0), (-1.0, 1.0), (0.25, 0.75)][chance.integers(3)],
         "rounds": int(chance.integers(1, 3)),
         "weighted": bool(chance.random() < 0.2),
         "faults": mishaps(chance, "admm", n, 1, 1) if chance.random() < 0.3 else [],
     }
+    if chance.random() < 0.3:  # one for each iteration, which fall
+        drawn = chance.choice([*penalties, 0.01], question["iterations"])
+        question["rho"] = tuple(sorted(drawn.tolist(), reverse=True))
+    return question
 
 
 def of_pushsum(chance):

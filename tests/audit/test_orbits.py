@@ -70,6 +70,8 @@ SETTINGS = [
     (1, "admm", 6, {"masked": True, "group_size": None, "iterations": 3}),
     (1, "admm", 9, {"masked": True, "iterations": 4}),
     (1, "admm", 9, {"iterations": 3}),
+    (1, "admm", 9, {"rho": (3.0, 0.0009)}),
+    (3, "admm", 6, {"group_size": 2, "rho": (3.0, 0.1, 0.7)}),
     (1, "admm", 9, {"iterations": 6}),
     (3, "admm", 6, {"group_size": 2, "iterations": 3}),
     (4, "admm", 8, {"group_size": 2, "iterations": 3}),

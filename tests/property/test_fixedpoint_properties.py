@@ -1,12 +1,15 @@
 """What fixed point promises, for whatever settings and numbers come up."""
 
+import math
 from fractions import Fraction
 
 import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tacit.core.entropy import SeededEntropy
 from tacit.core.suite import Update
+from tacit.crypto import masks
 from tacit.vectors.fixedpoint import BITS, FixedPoint
 
 SLACK = 2.0**-50  # relative: a float64 product and quotient or two
@@ -180,3 +183,61 @@ def test_bytes_come_back_as_they_went(drawn):
         data = bytes(ring.pack(vector))
         assert len(data) == ring.length * ring.bits // 8
         assert ring.unpack(data).tobytes() == vector.tobytes()
+
+
+# --- rounding by chance, and noise ---------------------------------------------------------------------------------
+
+
+def drawing(ring, seed):
+    entropy = SeededEntropy(seed)
+    ring.draws_from(lambda count: masks.stream(entropy.bytes(32), count, 8).view(np.uint64))
+    return ring
+
+
+def signed(ring, encoded):
+    return [int(each) for each in encoded.view(ring._signed)]
+
+
+@given(bits, clips, st.integers(1, 12), st.lists(st.floats(-1.5, 1.5), min_size=1, max_size=6), st.integers(0, 9))
+@repeatable
+def test_rounded_by_chance_a_number_is_next_to_itself_and_sums_are_exact(bits, clip, n, numbers, seed):
+    vector = np.array(numbers) * clip
+    ring = drawing(FixedPoint(bits, clip, n, len(vector), stochastic=True), seed)
+    total, exact = ring.zeros(), [0] * len(vector)
+    for _ in range(n):
+        encoded = ring.encode(Update(vector))[: len(vector)]
+        for whole, number in zip(signed(ring, encoded), np.clip(vector, -clip, clip), strict=True):
+            assert whole in (math.floor(number * ring.scale), math.ceil(number * ring.scale))
+            assert abs(whole) <= ring.limit
+        exact = [before + whole for before, whole in zip(exact, signed(ring, encoded), strict=True)]
+        total[: len(vector)] += encoded
+    assert signed(ring, total[: len(vector)]) == exact
+    error = np.abs(ring.floats(total[: len(vector)]) / n - np.clip(vector, -clip, clip))
+    assert (error <= ring.resolution * (1 + SLACK) + SLACK * clip).all()
+
+
+@given(
+    bits,
+    st.floats(1e-3, 1e3),
+    st.integers(1, 12),
+    st.floats(1e-3, 100.0),
+    st.booleans(),
+    st.booleans(),
+    st.integers(0, 9),
+)
+@repeatable
+def test_whatever_the_noise_sums_do_not_overflow(bits, clip, n, noise, stochastic, alone, seed):
+    given_noise = noise * clip
+    if FixedPoint.problems(bits, clip, n, noise=given_noise, alone=alone):
+        return  # less than a step
+    more = {"norm": clip, "stochastic": stochastic, "alone": alone}
+    ring = drawing(FixedPoint(bits, clip, n, 8, noise=given_noise, **more), seed)
+    vector = np.linspace(-3 * clip, 3 * clip, 8)
+    total, exact = ring.zeros(), [0] * 8
+    for _ in range(n):
+        encoded = ring.encode(Update(vector))
+        assert not alone or max(map(abs, signed(ring, encoded[:8]))) <= ring.limit
+        exact = [before + whole for before, whole in zip(exact, signed(ring, encoded[:8]), strict=True)]
+        total += encoded
+    assert signed(ring, total[:8]) == exact
+    assert np.abs(ring.mean(total)).max() <= ring.span * (1 + SLACK)

@@ -54,7 +54,10 @@ OTHER = {
     "self_weight": [0.1, 0.3],
     "masking": 2,
 }
-TOGETHER = {"oversampled": {"sampled": 4, "oversampled": 5}}
+TOGETHER = {
+    "oversampled": {"sampled": 4, "oversampled": 5},
+    "score": {"share": 0.5, "sparsifier": "topk", "score": "change"},
+}
 
 
 def identities(names=NAMES):

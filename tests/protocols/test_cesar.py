@@ -16,7 +16,7 @@ from tacit.drivers.simulator import Simulation
 from tacit.protocols import cesar
 from tacit.protocols.cesar import sending
 from tacit.protocols.shapes import neighbourhood
-from tacit.protocols.shapes.neighbourhood import drawn_entries
+from tacit.protocols.shapes.neighbourhood import drawn_bits, unpacked
 from tacit.vectors import indices
 from tacit.vectors.fixedpoint import FixedPoint
 from tacit.vectors.sparsify import beta, topk_mask
@@ -54,11 +54,11 @@ def selections(outcome, sparsifier, share):
                 if sparsifier == "topk":
                     found[i] = indices.decode_mask(message.indices, D)
                 else:
-                    found[i] = drawn_entries(words, sparsifier, message.indices, D, share)
+                    found[i] = unpacked(drawn_bits(words, sparsifier, message.indices, D, share), D)
     return found
 
 
-def d_psgd(graph, masks, s, heard=None):
+def d_psgd(graph, masks, s, heard=None, models=VECTORS):
     """Returns the D-PSGD average over the entries that s + 1 neighbours share, in the ring, written out plainly."""
     ring = FixedPoint(32, 32.0, 1, D)
     averages = {}
@@ -69,11 +69,11 @@ def d_psgd(graph, masks, s, heard=None):
         weights = {i: 1.0 / (1 + max(graph.degree(i), graph.degree(k))) for i in view}
         for i in view:
             kept = masks[i] & (shared >= s + 1)
-            total[kept] += ring.values(VECTORS[PARTIES[i]], weights[i])[kept]
+            total[kept] += ring.values(models[PARTIES[i]], weights[i])[kept]
         for weight in sorted(set(weights.values())):
             alike = [masks[i] & (shared >= s + 1) for i in view if weights[i] == weight]
             rest -= weight * np.sum(alike, axis=0)
-        averages[party] = VECTORS[party] * rest + ring.floats(total)
+        averages[party] = models[party] * rest + ring.floats(total)
     return averages
 
 
@@ -110,6 +110,40 @@ def test_topk_selects_the_largest_and_random_the_share():
     masks = selections(outcome, "topk", 0.25)
     for i, party in enumerate(PARTIES):
         np.testing.assert_array_equal(masks[i], topk_mask(np.abs(VECTORS[party]), 0.25))
+
+
+def test_a_change_is_masked_like_the_rest_and_equals_d_psgd():
+    """The second round, in which everybody ranks what it did to its model since the first."""
+    options = {"graph": GRAPH, "share": 0.3, "sparsifier": "topk", "score": "change"}
+    federation = Simulation.of("cesar", PARTIES, D, seed=0, record=True, **options)
+    averages = federation.average(UPDATES).average
+    step = np.random.default_rng(2).normal(0, 0.1, (N, D))
+    models = {party: averages[party] + each for party, each in zip(PARTIES, step, strict=True)}
+    outcome = federation.average({party: Update(model) for party, model in models.items()})
+    masks = selections(outcome, "topk", 0.3)
+    for i, party in enumerate(PARTIES):
+        change = models[party].astype(np.float32) - averages[party].astype(np.float32)
+        np.testing.assert_array_equal(masks[i], topk_mask(np.abs(change), 0.3))
+        assert not np.array_equal(masks[i], topk_mask(np.abs(models[party]), 0.3))
+    expected = d_psgd(GRAPH, masks, 1, models=models)
+    for party in PARTIES:
+        np.testing.assert_array_equal(outcome.average[party], expected[party])
+
+
+def test_what_changed_most_overlaps_less_than_what_is_largest():
+    """Models of one origin are large in the same places, and come different ways from there."""
+    rng = np.random.default_rng(3)
+    origin = rng.normal(size=4_000)
+    shared = {}
+    for score in ("magnitude", "change"):
+        options = {"graph": GRAPH, "share": 0.4, "sparsifier": "topk", "score": score}
+        federation = Simulation.of("cesar", PARTIES, len(origin), seed=0, **options)
+        federation.average({party: Update(origin) for party in PARTIES})
+        came = {party: Update(origin + rng.normal(0, 0.01, len(origin))) for party in PARTIES}
+        sent = federation.average(came).traffic.by_class()["parameters"]
+        shared[score] = sent / 4 / (N * 4) / len(origin)
+    assert shared["magnitude"] > 0.99 * 0.4
+    assert shared["change"] == pytest.approx(beta(0.4, 4), rel=0.02)
 
 
 def test_shared_fraction_is_that_of_theorem_6():
@@ -308,8 +342,8 @@ class Aligned:
         for party in parties:
             await link.send(party, cesar.Selection(selection))
         told = await link.gather(cesar.Selection, parties, at_least=2)
-        masks = {party: neighbourhood.told_entries(suite, terms, told[party].indices, entries) for party in parties}
-        self.selected = {party: np.flatnonzero(mask) for party, mask in masks.items()}
+        sets = {party: neighbourhood.told_entries(suite, terms, told[party].indices, entries) for party in parties}
+        self.selected = {party: np.flatnonzero(unpacked(bits, entries)) for party, bits in sets.items()}
         for i, j in ((1, 2), (2, 1)):
             party = link.parties[i]
             # All of its own entries: by where they are in its set, or by its own seed.

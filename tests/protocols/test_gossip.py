@@ -5,10 +5,15 @@ import numpy as np
 import pytest
 
 import tacit
+from tacit.core.protocol import State
 from tacit.core.suite import Update
 from tacit.designs import graphs
 from tacit.drivers.faults import Fault
 from tacit.drivers.simulator import Simulation
+from tacit.protocols.gossip import GOSSIP
+from tacit.protocols.shapes.neighbourhood import GraphState
+from tacit.vectors import indices
+from tacit.vectors.sparsify import topk_mask
 
 N, D = 8, 60
 PARTIES = tuple(f"p{i}" for i in range(N))
@@ -36,6 +41,65 @@ def test_rounds_agree(options):
         assert np.ptp(list(vectors.values()), axis=0).max() < 1e-4
     if not options:
         np.testing.assert_allclose(vectors["p0"], MEAN, atol=1e-6)
+
+
+def test_change_is_since_the_last_average():
+    """In the first round there is none, and magnitudes decide; later, what a node did to its model since."""
+    federation = Simulation.of(
+        "gossip", PARTIES, D, graph="ring", seed=0, record=True, share=0.25, sparsifier="topk", score="change"
+    )
+    assert federation.agreement.terms.period == 2
+    models, since = {party: vector.astype(np.float32) for party, vector in VECTORS.items()}, None
+    rng = np.random.default_rng(0)
+    for number in range(1, 5):
+        outcome = federation.average({party: Update(model) for party, model in models.items()})
+        for party in PARTIES:
+            scores = models[party] if since is None else models[party] - since[party]
+            chosen = topk_mask(np.abs(scores), 0.25)
+            told = {
+                message.selection for address, message in outcome.transcript.opened(party) if address.sender == party
+            }
+            assert told == {indices.encode_mask(chosen)}
+            if number > 1:
+                assert not np.array_equal(chosen, topk_mask(np.abs(models[party]), 0.25))
+        since = {party: average.astype(np.float32) for party, average in outcome.average.items()}
+        # Most entries do not change at all, and are never taken for those that do.
+        steps = rng.normal(0, 0.001, (N, D)) * (rng.random((N, D)) < 0.4)
+        models = {party: since[party] + step.astype(np.float32) for party, step in zip(PARTIES, steps, strict=True)}
+
+
+def test_a_node_that_missed_a_round_goes_by_the_average_that_it_had_last():
+    faults = [Fault(action="crash", party="p2", step=0, round=2)]
+    options = {"graph": "ring", "share": 0.25, "sparsifier": "topk", "score": "change"}
+    federation = Simulation.of("gossip", PARTIES, D, seed=0, faults=faults, **options)
+    first = federation.average({party: Update(vector) for party, vector in VECTORS.items()}).average
+    states = federation.states
+    federation.average({party: Update(vector) for party, vector in first.items()})
+    assert federation.states["p2"] == states["p2"]
+    assert federation.states["p3"] != states["p3"]
+    kept = np.frombuffer(states["p2"].since, dtype="<f4")
+    np.testing.assert_array_equal(kept, first["p2"].astype(np.float32))
+
+
+def test_a_node_keeps_no_model_unless_it_ranks_changes():
+    for options in (
+        {},
+        {"share": 0.5},
+        {"share": 0.5, "sparsifier": "topk"},
+        {"score": "change", "sparsifier": "topk"},
+    ):
+        federation = Simulation.of("gossip", PARTIES, D, seed=0, **options)
+        federation.average({party: Update(vector) for party, vector in VECTORS.items()})
+        assert set(federation.states.values()) == {GraphState()}
+        assert GOSSIP.encode_state(GraphState()) == GOSSIP.encode_state(State()), "as in releases before"
+
+
+def test_a_state_of_another_length_is_refused():
+    options = {"share": 0.5, "sparsifier": "topk", "score": "change"}
+    federation = Simulation.of("gossip", PARTIES, D, seed=0, **options)
+    federation.seats["p1"]._state = GraphState(memoryview(bytes(4 * D + 4)))
+    with pytest.raises(tacit.JournalError, match=f"a model takes {4 * D} bytes, not {4 * D + 4}"):
+        federation.average({party: Update(vector) for party, vector in VECTORS.items()})
 
 
 def test_names_and_edge_lists():
@@ -67,6 +131,8 @@ def test_sparsified_bytes():
         ({"graph": "hypercube"}, "kinds are"),
         ({"graph": 5}, "a graph is"),
         ({"share": -1}, "share must be"),
+        ({"share": 0.5, "score": "change"}, "use sparsifier="),
+        ({"share": 0.5, "sparsifier": "topk", "score": "size"}, "score must be"),
     ],
 )
 def test_bad_settings(options, complaint):

@@ -192,11 +192,12 @@ def test_whatever_is_lost_for_however_long_nobody_is_dead(masked, bits, seed):
         for action, side in [[("drop", "to"), ("drop", "party"), ("silence", "party")][rng.integers(3)]]
         for number in range(int(begin), int(begin + length))
     ]
-    running = federation(masked=masked, bits=bits, clip=8.0, faults=faults)
+    options = {"bits": bits, "clip": 8.0, "rounding": "nearest"}  # so that it can be said what they started with
+    running = federation(masked=masked, faults=faults, **options)
     for _ in range(22):
         assert quiet(running) == []
     assert [quiet(running) for _ in range(60)] == [[]] * 60
-    np.testing.assert_array_equal(mass(running), started(bits=bits, clip=8.0))
+    np.testing.assert_array_equal(mass(running), started(**options))
     ring = running.agreement.ring()
     for model in models(running).values():
         np.testing.assert_allclose(model.vector, MEAN, atol=20 * ring.resolution)

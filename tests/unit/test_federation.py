@@ -172,7 +172,9 @@ def everything_raised():
         errors.NotLinear("a"),
         errors.NotAuditable("a"),
         errors.JournalError("a"),
+        errors.BudgetSpent({"a": 1.5}, 1.0),
         errors.TransportError("a"),
+        errors.WorkerLost("a"),
         errors.MissingExtra("torch", "torch"),
         Unset(["a", "b"], Settings(bits=16)),
     )

@@ -23,6 +23,47 @@ def encoded(ring, *updates):
     return total
 
 
+# --- single floats -------------------------------------------------------------------------------------------------
+
+
+def test_a_clip_that_no_single_float_is_cuts_off_once():
+    """0.1 as a single float is a little more than 0.1."""
+    ring = FixedPoint(32, clip=0.1, parties=2, entries=3)
+    single = np.array([0.1, 0.2, -0.05], np.float32)
+    for vector in (single, single.astype(np.float64)):
+        ring.clipped, ring.largest = 0, 0.0
+        limited = ring.limited(vector, 0.1)
+        assert limited.tolist() == [0.1, 0.1, float(np.float32(-0.05))]
+        ring.values(limited)
+        assert ring.clipped == 2
+    within = np.array([0.05, -0.05], np.float32)
+    assert ring.limited(within, 0.1) is within
+
+
+def test_a_weight_is_not_rounded_to_a_single_float():
+    ring = FixedPoint(32, clip=4.0, parties=2, entries=3)
+    single = np.array([1.0, 3.0, 0.1], np.float32)
+    np.testing.assert_array_equal(ring.weighted(single, 0.1), single.astype(np.float64) * 0.1)
+
+
+def test_what_was_kept_is_compared_in_single_precision():
+    ring = FixedPoint(32, clip=4.0, parties=2, entries=4)
+    before = np.array([1.0, -2.0, 1e300, 0.1])
+    kept = ring.kept(before)
+    assert kept.nbytes == len(before) * ring.kept_bytes
+    assert kept.readonly
+    for dtype in (np.float32, np.float64):
+        with np.errstate(over="ignore"):
+            now = np.array([1.0, -2.5, 1e300, 0.1]).astype(dtype)
+        now[2] = np.finfo(np.float32).max  # which stands for all that are larger
+        assert ring.magnitudes(now, kept).tolist() == [0.0, 0.5, 0.0, 0.0]
+    assert ring.magnitudes(before).tolist() == [1.0, 2.0, 1e300, 0.1]
+    assert np.isnan(ring.magnitudes(np.array([NAN, 0.0, 0.0, 0.0]), kept)[0])
+
+
+# --- averages ------------------------------------------------------------------------------------------------------
+
+
 def test_two_vectors_average_to_their_mean():
     ring = FixedPoint(32, clip=4.0, parties=2, entries=3)
     total = encoded(ring, ([1.0, -2.0, 4.0], 1.0), ([3.0, -4.0, -4.0], 1.0))

@@ -42,11 +42,14 @@ GIVEN = {
         {"graph": nx.cycle_graph(8)},
         {"graph": [("p0", "p1"), ("p1", "p2")]},
         {"graph": {"kind": "regular", "degree": 3, "girth": 3, "seed": 4}, "share": 0.25, "sparsifier": "topk"},
+        {"share": 0.25, "sparsifier": "topk", "score": "change"},
     ],
     "admm": [
         {},
         {"group_size": None, "masked": True},
         {"group_size": 3, "iterations": 2, "lambda0": (-1, 1), "rho": 1},
+        {"rho": [3, 0.0009]},
+        {"rho": (0.1, 5e-5), "iterations": 2},
     ],
     "pushsum": [
         {},
@@ -164,6 +167,7 @@ def test_numbers_that_json_does_not_have_are_no_settings(number):
         ("pushsum", {"self_weight": [0.1, number]}),
         ("admm", {"lambda0": [0.0, number]}),
         ("admm", {"rho": number}),
+        ("admm", {"rho": [0.1, number]}),
         ("gossip", {"share": number}),
         ("gossip", {"clip": number}),
         ("fedavg", {"participation": number}),

@@ -133,6 +133,14 @@ def test_problems_come_all_at_once():
     assert len(problems(0.5, ["random"])) == 1
 
 
+def test_scores_are_for_those_that_rank():
+    assert problems(0.3, "topk", "change") == problems(0.3, "random", "magnitude") == []
+    (sentence,) = problems(0.3, "random", "change")
+    assert 'use sparsifier="topk"' in sentence
+    (sentence,) = problems(0.3, "topk", "Change")
+    assert '"magnitude" or "change", not \'Change\'' in sentence
+
+
 # -- expected shares -------------------------------------------------------------------------------------------------
 
 

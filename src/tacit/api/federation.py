@@ -3,22 +3,24 @@
 import contextlib
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from numbers import Real
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tacit.audit.preflight import evidence, preflight
 from tacit.audit.scope import is_count
 from tacit.core.errors import ConfigError, LeakRefused
-from tacit.core.protocol import Protocol, Terms
+from tacit.core.protocol import UNPROTECTED, Protocol, Terms
 from tacit.core.suite import Party, Update
 from tacit.drivers.agreement import terms_for
 from tacit.drivers.faults import Fault, faults_from
 from tacit.drivers.outcome import Outcome
-from tacit.drivers.simulator import Simulation
+from tacit.drivers.simulator import Simulation, absent_problems
 from tacit.protocols import find
 from tacit.vectors.fixedpoint import LARGEST, FixedPoint
 from tacit.vectors.flatten import Layout, problems
@@ -83,13 +85,28 @@ class Checked:
         return Simulation.on(self.protocol, self.terms, layout.size, seed, self.faults, record=record)
 
     def average(
-        self, simulation: Simulation, layout: Layout, models: Mapping[Party, Any], weights: Mapping[Party, Any], up: int
+        self,
+        simulation: Simulation,
+        layout: Layout,
+        models: Mapping[Party, Any],
+        weights: Mapping[Party, Any],
+        up: int,
+        out: NDArray[np.floating[Any]] | None = None,
+        absent: Collection[Party] = (),
     ) -> Outcome:
         """Averages models in one round of a simulation. Warnings point at the caller that many levels up."""
-        outcome = simulation.average(
-            {party: Update(layout.flatten(models[party]), weights[party]) for party in simulation.parties}
-        )
-        outcome.average = {party: layout.restore(vector) for party, vector in outcome.average.items()}
+        settings = self.terms.settings
+        if settings.noise and set(weights.values()) != {settings.max_weight}:
+            raise ConfigError(
+                f"with noise={settings.noise:g} all weigh max_weight={settings.max_weight:g}: {UNPROTECTED}"
+            )
+        flat = layout.flatten if out is None else partial(_vector, layout)
+        updates = {
+            party: Update(flat(models[party]), weights[party]) for party in simulation.parties if party in models
+        }
+        outcome = simulation.average(updates, out, absent)
+        if out is None:
+            outcome.average = {party: layout.restore(vector) for party, vector in outcome.average.items()}
         for note in outcome.warnings[: len(outcome.clipped)]:
             warnings.warn(note, ClippedWarning, stacklevel=up + 1)
         outcome.warnings = (*self.notes, *self._few(outcome), *outcome.warnings)
@@ -161,23 +178,41 @@ class Federation:
         self,
         models: Mapping[Party, Any] | Sequence[Any],
         weights: Mapping[Party, float] | Sequence[float] | None = None,
+        out: NDArray[np.floating[Any]] | None = None,
+        absent: Collection[Party] = (),
     ) -> Outcome:
         """Averages models: arrays, or dicts, lists or modules of them, by party or in the order of the parties.
+
+        With `out`, a matrix with a row for each party, averages are written into its rows, as vectors, and nothing is
+        copied on the way: it may be the matrix whose rows are the models. A row without an average stays as it is.
+
+        Those who are `absent` send nothing in this round. One that brings a model listens all the same; one that brings
+        none hears a server's announcement, and without a server takes no part at all.
 
         Raises ConfigError with every problem before anything is sent, and what was first to go wrong if a round fails.
         """
         brought = named(models, "models", self.parties)
         shares = weights_of(weights, brought, self.parties)
-        found = model_problems(brought, self._layout)
-        if brought.keys() != set(self.parties):
+        found = absent_problems(absent, self.parties)
+        away = set() if found else set(absent) - brought.keys()
+        shares = {party: weight for party, weight in shares.items() if party not in away}
+        found += model_problems(brought, self._layout)
+        if brought.keys() != set(self.parties) - away or not brought:
             found.append(f"a round takes a model of each of {', '.join(self.parties)}, and of nobody else")
         found += weight_problems(brought, shares, self._checked.terms.settings.max_weight)
         if found:
             raise ConfigError(found)
-        layout = self._layout = self._layout or Layout.of(brought[self.parties[0]])
+        layout = self._layout = self._layout or Layout.of(next(iter(brought.values())))
         if self._simulation is None:
             self._simulation = self._checked.simulation(layout, self._seed, self._record)
-        return self._checked.average(self._simulation, layout, brought, shares, 2)
+        return self._checked.average(self._simulation, layout, brought, shares, 2, out, absent)
+
+
+def _vector(layout: Layout, model: Any) -> NDArray[np.floating[Any]]:
+    """Returns a model as a vector: itself, if it is one."""
+    if isinstance(model, np.ndarray) and model.ndim == 1 and model.dtype in (np.float32, np.float64):
+        return model
+    return layout.flatten(model)
 
 
 # --- models and weights as people have them ------------------------------------------------------------------------

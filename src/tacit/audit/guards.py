@@ -29,7 +29,7 @@ from tacit.audit.scope import PROOF_BITS, Scope
 from tacit.audit.symbolic.forms import INPUT, ONE, PLAIN, Form, Unknown, noticing
 from tacit.audit.symbolic.simulation import SymbolicSimulation
 from tacit.audit.symbolic.suite import Agreed, Commitment, Made, Public, Sealed, Signature, Tag
-from tacit.audit.twins import Brought, Twin, in_order, pair, twin
+from tacit.audit.twins import Brought, Twin, in_order, in_scale, pair, twin
 from tacit.audit.views import ItemAt, KeyAt, Whole, contents
 from tacit.core.errors import NotAuditable, NotLinear, TacitError
 from tacit.core.messages import Address
@@ -37,6 +37,7 @@ from tacit.core.outcome import Ending
 from tacit.core.suite import Party, Vector
 from tacit.crypto.masks import stream
 from tacit.drivers.played import Played
+from tacit.protocols import SHIPPED
 
 ENTRIES, SELECTED = 3, 8
 """Length of the vectors that are brought; of those of which some entries are selected."""
@@ -114,6 +115,8 @@ class Guard:
             self.simulation.table,
         )
         self.ring = self.agreement.ring(PROOF_BITS)
+        # Of protocols of others nothing is believed by their terms: one could leave itself any room to differ.
+        self.units = UNITS * (scope.terms.amplifies if scope.protocol in SHIPPED else 1.0)
         self.room = 2.0 ** (self.agreement.ring().bits - 1) / self.agreement.ring().scale
         self.first, self.others = self._brought([])
         self.symbols: list[Played] = []
@@ -172,7 +175,8 @@ class Guard:
         if not self.table.sized:  # otherwise symbols were chosen by the size of these very vectors
             self.first, self.others = self._brought(sums)
         elif self.scope.terms.selective:
-            self.others = [in_order(updates) for updates in self.first]
+            # What entries were before is in the order of sizes only if all of it is larger by as much.
+            self.others = [(in_scale if self.table.compared else in_order)(updates) for updates in self.first]
         self.here, self.elsewhere = self._twin(self.first), self._twin(self.others)
         self.rekeyed = self._twin(self.first, "other")
         self.open, self.alike = [], set()
@@ -398,7 +402,7 @@ class Guard:
         except OverflowError:
             return False
         slack, signed = TOLERANCE * (1 + sum(map(abs, numbers))), int(element.astype(np.int64))
-        if abs(signed / self.ring.scale - sum(numbers)) <= slack + UNITS * self.ring.resolution:
+        if abs(signed / self.ring.scale - sum(numbers)) <= slack + self.units * self.ring.resolution:
             return True
         # The weight behind the entries is counted in units of its own.
         weight = signed / self.ring.heaviest * self.ring.max_weight

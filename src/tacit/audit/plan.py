@@ -1,7 +1,8 @@
 """What to run: protocols and settings for so many parties, what each of them costs, and what the audit says of it."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from numbers import Real
 from typing import Any, NamedTuple
@@ -24,7 +25,8 @@ from tacit.designs.circle import secure_degree
 from tacit.drivers.agreement import terms_for
 from tacit.drivers.faults import Fault
 from tacit.drivers.simulator import Simulation
-from tacit.privacy.noise import user_sigma
+from tacit.privacy.distributed import counted_on
+from tacit.privacy.noise import local_sigma
 from tacit.protocols import find
 
 MOST_COALITIONS, MOST_WORK = 4000, 400_000
@@ -100,6 +102,12 @@ class Proposal:
     """T: how many parties there are, at least, behind any sum that could be singled out if they did."""
     argument: str = ""
     """The name of the argument by which it holds for coalitions and rounds that were not looked at."""
+    company: int = 1
+    """Whose noise is behind all that any coalition sees, at least: of how many others, in the smallest rounds that were
+    looked at. 1 if it sees vectors one by one."""
+    sigma: float = 0.0
+    """The noise that each party must add for the plan's (ε, δ), by the noise of so many: as a multiple of how far one
+    sample, or one user, can move its vector."""
 
     @property
     def holds(self) -> bool:
@@ -131,8 +139,9 @@ class Plan:
     epsilon: float
     delta: float
     sigma: float
-    """The noise that each party must add for (ε, δ) over all rounds, if any so many collude: the standard deviation, as
-    a multiple of how far one sample can move its vector."""
+    """The noise that each party must add for (ε, δ) over all rounds, if any so many collude and all others are in one
+    sum: the standard deviation, as a multiple of how far one sample, or one user, can move its vector. What it takes in
+    each of the proposals is said there."""
 
 
 def plan(
@@ -170,14 +179,17 @@ def plan(
         problems.append(f"dropout must be a chance from 0 to 1, not {dropout!r}")
     if problems:
         raise ConfigError(problems)
-    sigma = user_sigma(epsilon, delta, honest=parties - coalition_size, samples=2, rounds=rounds)
+    alone = local_sigma(epsilon, delta, sensitivity=1.0, rounds=rounds)
+    sigma = alone / math.sqrt(counted_on(parties, colluders=coalition_size))
     names, asked = tuple(f"p{i}" for i in range(parties)), Asked(coalition_size, rounds, float(dropout))
     wanted = [(each, _allowed(each[0], each[1], names)) for each in candidates(parties, coalition_size)]
     found = []
     for done, ((protocol, options, why), terms) in enumerate(wanted):
         progress(f"{protocol}: {why}", done / len(wanted))
         if terms is not None:
-            found.append(_proposal(find(protocol), terms, options, why, asked, entries))
+            proposal = _proposal(find(protocol), terms, options, why, asked, entries)
+            needed = alone * math.sqrt(terms.releases / proposal.company)
+            found.append(replace(proposal, sigma=needed))
     progress("plan", 1.0)
     found.sort(key=lambda each: (not each.holds, not each.fine, each.bytes_per_party))
     return Plan(parties, coalition_size, rounds, asked.dropout, entries, tuple(found), epsilon, delta, sigma)
@@ -264,7 +276,7 @@ def _proposal(
         return proposal("not linear", unseen, 0, 0, 1)
 
 
-def _audited(protocol: Protocol, terms: Terms, asked: Asked) -> tuple[str, Looked, int, int, int, str]:
+def _audited(protocol: Protocol, terms: Terms, asked: Asked) -> tuple[str, Looked, int, int, int, str, int]:
     """Returns the verdict and what follows it in a proposal."""
     c, alike = asked.coalition_size, protocol.choice is not None and terms.rounds_alike
     watched = asked.rounds if alike else min(asked.rounds, MOST_RUN)
@@ -285,12 +297,16 @@ def _audited(protocol: Protocol, terms: Terms, asked: Asked) -> tuple[str, Looke
     free = auditor("free") if suspects else still
     leaking = {kind for kind in suspects if free.verdict(kind.coalition).victims}
     fewest: list[int] = []
+    company = len(terms.parties)
     for kind in kinds:
         known = small.knowledge(kind.coalition) if small.in_time(kind.coalition) else None
         if known is not None:
             fewest.append(len(known.run.contributors[0]))
             if known.victims:
                 leaking.add(kind)
+        if company > 1:
+            seen = known or still.run.knowledge(kind.coalition, 1)
+            company = min(company, seen.group or company)
     looked = Looked(
         sum(kind.many for kind in kinds), total, len(kinds), watched, asked.rounds, dropout, min(fewest, default=None)
     )
@@ -306,7 +322,7 @@ def _audited(protocol: Protocol, terms: Terms, asked: Asked) -> tuple[str, Looke
             changing = True
     verdict = "leaks" if leaking else "holds" if everything or argument else "nothing found"
     verdict += " if models change" if changing and not leaking else ""
-    return verdict, looked, sum(kind.many for kind in leaking), safe, group, argument
+    return verdict, looked, sum(kind.many for kind in leaking), safe, group, argument, company
 
 
 def _argued(protocol: Protocol, terms: Terms, asked: Asked, drift: Drift, dropout: float) -> str:

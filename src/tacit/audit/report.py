@@ -22,6 +22,7 @@ from tacit.core.errors import ConfigError, NotLinear
 from tacit.core.protocol import Role
 from tacit.core.suite import ONLOOKER, Party
 from tacit.drivers.faults import Fault
+from tacit.privacy.distributed import shared_noise
 from tacit.protocols import SHIPPED
 
 EXACT_ROUNDS = 16
@@ -53,6 +54,13 @@ class Report:
     """How many bits of an entry of each of the others it knows, at best; empty if there are too many to say."""
     most_bits: float = 0.0
     """How many bits an entry has."""
+    epsilon: float | None = None
+    """ε of all rounds, of any of the others' data, by the noise of as many as the smallest group has at least; None
+    unless there is noise, and a bound on how far data can move a vector."""
+    epsilon_at_worst: float | None = None
+    """The same if in every round as many drop out as the settings allow; None if not looked at."""
+    delta: float = 0.0
+    """With what chance that may fail."""
     nearly: tuple[Party, ...] = ()
     """Of whom it cannot work out an entry exactly, but so closely that it makes no difference."""
     drowned: tuple[Party, ...] = ()
@@ -111,8 +119,11 @@ def audit(
     rounds: int = 1,
     drift: Drift | float = "static",
     dropout: float = 0.0,
-    noise: float = 0.0,
+    noise: float | None = None,
     prior: float | None = None,
+    sensitivity: float | None = None,
+    delta: float = 1e-5,
+    length: int = 100_000,
     seed: int = 0,
     entries: int | None = None,
     vectors: Mapping[Party, Any] | Sequence[Any] | None = None,
@@ -128,7 +139,9 @@ def audit(
     and a number ones that change by so much a round (as a standard deviation of an entry). `dropout` is the chance
     with which each party is lost to each round, and `faults` go wrong as in a simulation. How many bits of an entry are
     learnt depends on what it may be: `prior` is its standard deviation, and `noise` that of what its owner adds to it
-    anew each round.
+    anew each round, which is a setting like others. With noise, ε is said as well, at that `delta` and for vectors of
+    that `length`, if it is known how far data can move a vector: by the setting `norm`, for all that a user has, or by
+    `sensitivity`.
 
     The server may be in a coalition, and so may an "onlooker", who hears all `links`, or those given as pairs of names;
     `sealed=False` asks what it would learn if they were not sealed. If entries fare differently, as in sparsification,
@@ -150,6 +163,9 @@ def audit(
         dropout=dropout,
         noise=noise,
         prior=prior,
+        sensitivity=sensitivity,
+        delta=delta,
+        length=length,
         seed=seed,
         entries=entries,
         vectors=brought,
@@ -227,7 +243,18 @@ class Auditor:
             known = self.small.knowledge(coalition)
             report.at_worst = () if known is None else tuple(known.victims)
             report.fewest = None if known is None else len(known.run.contributors[0])
+            report.epsilon_at_worst = report.epsilon if known is None else self._epsilon(known.group)
         return report
+
+    def _epsilon(self, group: int | None) -> float | None:
+        """Returns the ε of all rounds, by the noise of a group; None if there is nothing to say it by."""
+        scope = self.scope
+        if not scope.noise or (scope.sensitivity is None and scope.terms.settings.norm is None):
+            return None
+        if group is None:
+            return 0.0  # it saw nothing
+        noise = shared_noise(scope.terms, scope.length, sensitivity=scope.sensitivity, honest=group)
+        return noise.epsilon(scope.delta, scope.rounds)
 
     @staticmethod
     def _add(report: Report, more: Report) -> None:
@@ -238,6 +265,8 @@ class Auditor:
         report.bits = {party: max(bits, report.bits.get(party, 0.0)) for party, bits in more.bits.items()}
         report.nearly = tuple(party for party in {*report.nearly, *more.nearly} if party not in report.exposed)
         report.smallest_group = min(report.smallest_group, more.smallest_group)
+        if report.epsilon is not None and more.epsilon is not None:
+            report.epsilon = max(report.epsilon, more.epsilon)
 
     def verdict(self, coalition: tuple[Party, ...]) -> Verdict:
         """Returns whom a coalition exposes, its safe rounds and smallest group, as in a report but without proof."""
@@ -296,6 +325,8 @@ class Auditor:
             smallest_group=smallest_class(known.rows) or len(scope.parties),
             bits=known.bits,
             most_bits=run.spread.most,
+            epsilon=self._epsilon(known.group),
+            delta=scope.delta,
             nearly=tuple(victim for victim in victims if victim not in found),
             drowned=tuple(known.drowned),
             dropout=scope.dropout,
@@ -324,6 +355,8 @@ class Auditor:
             smallest_group=smallest_class(sums.rows) or len(scope.parties),
             bits=sums.bits,
             most_bits=rehearsed.spread.most,
+            epsilon=self._epsilon(smallest_class(sums.rows)),
+            delta=scope.delta,
             nearly=tuple(sums.nearly),
             dropout=scope.dropout,
             watched=scope.rounds,

@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from tacit.audit.linear import Echelon
 from tacit.audit.precision import NEAR, Spread, of_sums
 from tacit.audit.recipes import SumRecipe
-from tacit.audit.rehearsal import Rehearsed, rehearsed
 from tacit.audit.runs import PROOF_ENTRIES, SymbolicRun, proof_vectors, transcripts
 from tacit.audit.scope import Scope
 from tacit.audit.smallest import Smallest
@@ -30,6 +29,7 @@ from tacit.audit.symbolic.forms import Unknown
 from tacit.audit.symbolic.simulation import SymbolicSimulation
 from tacit.core.errors import ConfigError, TacitError
 from tacit.core.suite import SERVER, Party
+from tacit.drivers.rehearsal import Rehearsed, rehearsed
 from tacit.protocols import SHIPPED
 
 MOST_REPLAYED = 5_000

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.audit.culprits import refusal
-from tacit.audit.linear import SmallRowSpace, solved
+from tacit.audit.linear import SmallRowSpace, smallest_class, solved
 from tacit.audit.precision import DROWNED, NEAR, Spread, estimated
 from tacit.audit.recipes import Part, Piece, Recipe, Source
 from tacit.audit.scope import Scope
@@ -62,6 +62,18 @@ class Knowledge:
         """A basis of what it knows of these alone, a column for each, modulo a small prime."""
         self._alone, self._left = small.exposed(), left
         self._own = [unknown for unknown, mine in own.items() if mine and unknown != ONE]
+
+    @cached_property
+    def group(self) -> int | None:
+        """How many others there are, at least, in any class that is alike in all it saw; None if it saw nothing.
+
+        What was drawn besides masks, such as λ⁰ of ADMM, hides something, but does not count here.
+        """
+        if not self._draws:
+            return smallest_class(self.rows)
+        kinds = (INPUT, "mask")
+        bare = [Form({each: form.terms[each] for each in form.terms if each[0] in kinds}) for form in self._left]
+        return smallest_class(SmallRowSpace(bare, self.others).rows)
 
     @cached_property
     def exact(self) -> list[Party]:

@@ -51,9 +51,16 @@ class Scope:
     dropout: float = 0.0
     """The chance with which each party is lost to each round. Its faults are among the others."""
     noise: float = 0.0
-    """The standard deviation of what everybody adds to every entry, anew each round."""
+    """The standard deviation of what everybody adds to every entry, anew each round; 0 to take it for a part of the
+    vector, whatever the settings say."""
     prior: float | None = None
     """The standard deviation of an entry before anything is seen; that of any number up to the clip unless given."""
+    sensitivity: float | None = None
+    """How far one sample, or one user, can move a vector: that of a user within the settings' norm unless given."""
+    delta: float = 1e-5
+    """With what chance privacy may fail,"""
+    length: int = 100_000
+    """and how long vectors are, for what rounding adds to ε."""
 
     @classmethod
     def of(
@@ -64,17 +71,23 @@ class Scope:
         *,
         faults: Sequence[Fault | Mapping[str, Any]] = (),
         dropout: float = 0.0,
+        noise: float | None = None,
         **others: Any,
     ) -> "Scope":
-        """Returns a scope for the settings that some options stand for, whether they leak or not."""
+        """Returns a scope for the settings that some options stand for, whether they leak or not.
+
+        Noise is one of the settings, which may be given apart.
+        """
         entry = find(protocol)
+        if noise:
+            options = {**options, "noise": noise}
         kinds = [kind.__name__ for kind in entry.messages]
         planned, problems = faults_from(faults, entry.everyone(tuple(parties)), kinds)
         if not _is_spread(dropout) or dropout > 1:
             problems.append(f"dropout must be a chance from 0 to 1, not {dropout!r}")
             dropout = 0.0
         terms = terms_for(entry, parties, {**options, "allow_leaks": True}, problems)
-        scope = cls(entry, terms, faults=planned, dropout=float(dropout), **others)
+        scope = cls(entry, terms, faults=planned, dropout=float(dropout), noise=terms.settings.noise, **others)
         scope = replace(scope, faults=(*planned, *dropouts(entry, dropout, scope.seed)))
         if problems := scope.problems():
             raise ConfigError(problems)
@@ -98,6 +111,12 @@ class Scope:
             )
         if not _is_spread(self.noise):
             problems.append(f"noise must be a standard deviation of 0 or more, not {self.noise!r}")
+        if self.sensitivity is not None and not (_is_spread(self.sensitivity) and self.sensitivity > 0):
+            problems.append(f"sensitivity must be a length above 0, not {self.sensitivity!r}")
+        if not isinstance(self.delta, float) or not 0 < self.delta < 1:
+            problems.append(f"delta must lie between 0 and 1, not {self.delta!r}")
+        if not is_count(self.length):
+            problems.append(f"length must be a whole number of at least 1, not {self.length!r}")
         if self.prior is not None and not (_is_spread(self.prior) and self.prior > 0):
             problems.append(f"prior must be a standard deviation above 0, not {self.prior!r}")
         everyone = {*self.parties, SERVER}
@@ -148,7 +167,8 @@ class Scope:
         """Returns what is known of an entry beforehand."""
         prior = self.terms.settings.clip / math.sqrt(3) if self.prior is None else self.prior
         drift = None if self.drift == "free" else 0.0 if self.drift == "static" else float(self.drift)
-        return Spread(prior, resolution, drift, self.noise)
+        # Who sees a vector with other noise in several encodings has as many looks at it.
+        return Spread(prior, resolution, drift, self.noise / math.sqrt(self.terms.releases))
 
     def hears(self, envelope: Envelope) -> bool:
         """Says whether an onlooker hears the link of an envelope."""

@@ -212,6 +212,19 @@ def in_order(updates: Brought) -> Brought:
     return others
 
 
+def in_scale(updates: Brought) -> Brought:
+    """Returns vectors of twice the size, with other signs: the same ones at every party, and in every round.
+
+    Whatever rounds make of them is then larger or smaller where it was before, as long as it is linear.
+    """
+    others = {}
+    for party, update in updates.items():
+        bits = np.unpackbits(np.frombuffer(SeededEntropy("signs").bytes(len(update.vector)), dtype=np.uint8))
+        signs = np.where(bits[: len(update.vector)], 2.0, -2.0)
+        others[party] = Update(signs * update.vector, update.weight)
+    return others
+
+
 @dataclass
 class Twin:
     """Some rounds on numbers."""

@@ -106,10 +106,28 @@ class JournalError(TacitError):
     code = "journal"
 
 
+class BudgetSpent(TacitError):
+    """A round would take more of somebody's privacy than there is left, and was not begun."""
+
+    code = "budget"
+
+    def __init__(self, spent: Mapping[str, float], budget: float) -> None:
+        self.spent, self.budget = dict(spent), budget
+        """What each of those who cannot afford it would have spent with it, as ε; and what there was."""
+        who = ", ".join(f"{party} ({epsilon:.4g})" for party, epsilon in self.spent.items())
+        super().__init__(f"after this round ε would be above the budget of {budget:g} for {who}; stop, or add noise")
+
+
 class TransportError(TacitError):
     """What carries the messages failed."""
 
     code = "transport"
+
+
+class WorkerLost(TacitError):
+    """A process that shares the work ended before it was done, or went silent."""
+
+    code = "worker"
 
 
 class MissingExtra(TacitError):

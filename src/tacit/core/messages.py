@@ -21,6 +21,8 @@ SEAL_BYTES = 28
 """What a seal adds to a message: a nonce and a tag."""
 MAX_MESSAGE = 2**31 - 2**16
 """Longest message, in bytes: what AES-GCM seals in one piece, less some room for fields around a vector."""
+LONG = 2**16
+"""Messages from here on are kept in no more bytes than they have."""
 MAX_NAME = 64
 """Longest name of a party, in bytes."""
 MAX_GREETING = 2**20
@@ -120,7 +122,9 @@ class Codec:
     def encode(self, message: Message) -> bytes:
         """Returns the bytes of a message. The last one is kept, for a broadcast sends the same message many times."""
         if message is not self._last[0]:
-            self._last = message, _pack(message)
+            data = _pack(message)
+            # msgspec allocates half as much again, and keeps it. What waits to be sent should not.
+            self._last = message, data if len(data) < LONG else bytes(memoryview(data))
         return self._last[1]
 
     def decode(self, kind: str, payload: bytes) -> Message:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from math import isfinite
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import msgspec
 import numpy as np
@@ -24,6 +24,11 @@ from tacit.core.suite import SERVER, Parties, Party, Ring, Suite, Update
 Run: TypeAlias = Coroutine[Effect, Any, Average]
 Role: TypeAlias = Callable[..., Run]
 """A coroutine function: of a party, which brings an update, or of a server."""
+FARTHEST = 10.0
+"""Standard deviations within which all noise is that is ever drawn, and of a sum of it for which the ring has room."""
+UNPROTECTED = (
+    "the sum of weights is shown as it is, without noise; leave weights out, and multiply vectors by them beforehand"
+)
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -37,11 +42,28 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The largest weight a party may have."""
     weighted: bool = False
     """Whether parties have different weights. They always may with a server, whose ring carries them anyway."""
+    noise: float = 0.0
+    """The standard deviation of the noise that each party adds to every entry, in the ring and under its masks."""
+    norm: float | None = None
+    """What parties bring is shortened to this length (the square root of the sum of squares) if it is longer."""
+    rounding: Literal["auto", "nearest", "stochastic"] = "auto"
+    """Whether entries are rounded to the nearest step of the ring, or up or down by chance, so that the mean is right.
+    By chance unless set if there are 16 bits."""
     allow_leaks: bool = False
     """Go on knowingly with settings that let somebody learn a single vector."""
 
     readers: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
     """For fields that may be given in several ways: what makes the one that is kept of each of them."""
+
+    @property
+    def stochastic(self) -> bool:
+        """Whether entries are rounded by chance."""
+        return self.rounding == "stochastic" or (self.rounding == "auto" and self.bits == 16)
+
+    @property
+    def reach(self) -> float:
+        """The largest magnitude of an entry with its noise."""
+        return self.clip + FARTHEST * self.noise
 
     def bind(self, parties: Parties) -> "Terms":
         """Returns what the settings mean for these parties; raises ConfigError with every reason why they cannot."""
@@ -51,7 +73,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     def problems(self, parties: Parties) -> list[str]:
         """Returns the reasons why settings cannot work for these parties that can be told at a glance."""
-        return [] if len(parties) >= 2 else [f"an average needs at least 2 parties, not {len(parties)}"]
+        problems = [] if len(parties) >= 2 else [f"an average needs at least 2 parties, not {len(parties)}"]
+        if self.noise and self.weighted:
+            problems.append(f"weighted=True does not go with noise={self.noise:g}: {UNPROTECTED}")
+        return problems
 
 
 @dataclass(frozen=True)
@@ -72,6 +97,21 @@ class Terms:
         return len(self.parties)
 
     @property
+    def alone(self) -> bool:
+        """Whether each vector must fit its own part of the ring, noise and all, and not only their sum the whole."""
+        return False
+
+    @property
+    def part(self) -> float:
+        """The smallest part of a vector that is encoded, and of its noise."""
+        return 1.0
+
+    @property
+    def releases(self) -> int:
+        """How often in a round a vector is encoded with other noise, at most."""
+        return 1
+
+    @property
     def selective(self) -> bool:
         """Whether entries of a vector fare differently, so that an audit must look at many of them."""
         return False
@@ -85,6 +125,11 @@ class Terms:
     def rounds_alike(self) -> bool:
         """Whether rounds differ in nothing but who takes part, so that a few of them can stand for many in an audit."""
         return True
+
+    @property
+    def amplifies(self) -> float:
+        """How many times larger what was rounded may come back, for whoever compares numbers to the last digit."""
+        return 1.0
 
     @property
     def period(self) -> int:

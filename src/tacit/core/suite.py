@@ -7,7 +7,7 @@ drivers serve both and no protocol can tell which one it runs on.
 
 import hmac
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
@@ -18,6 +18,8 @@ from tacit.core.entropy import Entropy
 
 Party: TypeAlias = str
 Vector: TypeAlias = NDArray[Any]
+Words: TypeAlias = Callable[[int], NDArray[np.uint64]]
+"""Returns so many uniform words that nobody was ever given before."""
 
 SERVER: Party = "server"
 ONLOOKER: Party = "onlooker"
@@ -102,10 +104,16 @@ class Ring(ABC):
     """Entries of an encoded vector, those of the weight included."""
     element_bytes: int
     """Bytes that an entry takes, packed."""
+    kept_bytes: int
+    """Bytes that an entry of a plain vector takes, kept."""
+
+    def draws_from(self, words: Words) -> None:
+        """Takes what noise and rounding are drawn from. Symbols have neither."""
+        del words
 
     @abstractmethod
     def encode(self, update: Update) -> Vector:
-        """Returns the weighted vector and, behind it, the weight, as one vector of ring elements."""
+        """Returns the weighted vector, with noise, and behind it the weight, as one vector of ring elements."""
 
     @abstractmethod
     def mean(self, total: Vector) -> Vector:
@@ -117,11 +125,22 @@ class Ring(ABC):
 
     @abstractmethod
     def limited(self, vector: Vector, clip: float) -> Vector:
-        """Returns a plain vector cut off at the clip, and counts what was cut off."""
+        """Returns a plain vector, as long as it may be and cut off at the clip, and counts what was cut off."""
 
     @abstractmethod
     def values(self, vector: Vector, part: Fraction = WHOLE) -> Vector:
         """Returns that part (above 0, up to 1) of a vector of any length as ring elements, without a weight."""
+
+    def brought(self, vector: Vector, part: Fraction = WHOLE) -> Vector:
+        """Returns that part of what a party brings to a round as ring elements, with its noise, without a weight.
+
+        Noise is drawn anew in every call. Whatever is encoded several times in one round is brought once.
+        """
+        return self.values(vector, part)
+
+    def noised(self, vector: Vector) -> Vector:
+        """Returns what a party brings with its noise, as a plain vector: itself, if there is none."""
+        return vector
 
     @abstractmethod
     def floats(self, total: Vector) -> Vector:
@@ -144,8 +163,12 @@ class Ring(ABC):
         """Returns the numbers of all entries but the last, divided by the last."""
 
     @abstractmethod
-    def magnitudes(self, vector: Vector) -> Vector:
-        """Returns how large each entry of a plain vector is."""
+    def kept(self, vector: Vector) -> memoryview:
+        """Returns a plain vector as bytes, to be kept from round to round and compared with later."""
+
+    @abstractmethod
+    def magnitudes(self, vector: Vector, since: memoryview | None = None) -> Vector:
+        """Returns how large each entry of a plain vector is, or how far from that of one that was kept."""
 
     @abstractmethod
     def pack(self, vector: Vector) -> bytes | memoryview:

@@ -4,13 +4,15 @@ import hashlib
 import hmac
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.hashes import SHA256, Hash
+from numpy.typing import NDArray
 
 from tacit.core.entropy import RecordingEntropy, SeededEntropy
 from tacit.core.errors import WireError
 from tacit.core.link import framed
-from tacit.core.suite import KeyPair, Party, Ring, Secret, Suite, Vector
+from tacit.core.suite import KeyPair, Party, Ring, Secret, Suite, Vector, Words
 from tacit.crypto import masks, shares
 from tacit.crypto.keys import Keys, exchanged, expanded, extracted
 from tacit.crypto.sealing import TAG_BYTES, Sealing
@@ -25,6 +27,8 @@ class RealSuite(Suite):
         self.me, self.entropy, self.ring = keys.me, entropy, ring
         self._keys = keys
         self._secrets = entropy.apart("secrets")
+        # From a stream apart, so that the choices of a round are the same with noise and without.
+        ring.draws_from(_words_from(entropy.apart("noise")))
         self.made: list[Secret] = []
         """The secrets drawn so far, in order."""
         self._loaded: dict[bytes, tuple[X25519PrivateKey, bytes]] = {}
@@ -44,6 +48,7 @@ class RealSuite(Suite):
         if not isinstance(self.entropy, RecordingEntropy):
             self.made.clear()
             self.entropy = self._secrets = SeededEntropy()
+            self.ring.draws_from(_words_from(SeededEntropy()))
 
     def key_pair(self) -> KeyPair:
         """Makes a fresh X25519 key."""
@@ -127,3 +132,12 @@ class RealSuite(Suite):
     def recover(self, shares_: Mapping[int, bytes], threshold: int) -> Secret:
         """Returns the secret that the shares belong to."""
         return Secret(shares.combine(shares_, threshold))
+
+
+def _words_from(entropy: SeededEntropy) -> Words:
+    """Returns what draws words that follow from some entropy: a key stream for each time it is asked."""
+
+    def words(count: int) -> NDArray[np.uint64]:
+        return masks.stream(entropy.bytes(masks.KEY_BYTES), count, 8).view(np.uint64)
+
+    return words

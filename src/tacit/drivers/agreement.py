@@ -26,7 +26,7 @@ from tacit.vectors.fixedpoint import FixedPoint
 
 VERSION = 3
 """Of everything that is sent. Releases that do not understand each other have different ones."""
-RING = ("bits", "clip", "max_weight")
+RING = ("bits", "clip", "max_weight", "noise", "norm")
 """Settings of the ring, which says itself what is wrong with them."""
 SHOWN = 60
 """Letters of a value that are shown where two differ."""
@@ -74,15 +74,29 @@ class Agreement:
         return hashlib.sha256(framed(b"tacit/v3/session", text, *keys)).digest()[:SESSION_BYTES]
 
     def ring(self, bits: int | None = None) -> FixedPoint:
-        """Returns a ring for the vectors; of more bits than were agreed for those who look for rounding errors."""
+        """Returns the ring for the vectors.
+
+        For those who look for more than was agreed on it has so many bits, and nothing is done to vectors in it: there
+        is no noise, they may be of any length, and are rounded to the nearest step.
+        """
         settings, terms = self.settings, self.terms
-        size = bits or settings.bits
-        if size not in self._rings:
-            self._rings[size] = FixedPoint(size, terms.span, terms.summands, self.entries, settings.max_weight)
-        return self._rings[size].fresh()
+        if bits not in self._rings:
+            more: dict[str, Any] = {}
+            if bits is None:
+                more = {"noise": settings.noise, "norm": settings.norm, "stochastic": settings.stochastic}
+            self._rings[bits] = FixedPoint(
+                bits or settings.bits,
+                terms.span,
+                terms.summands,
+                self.entries,
+                settings.max_weight,
+                alone=terms.alone,
+                **more,
+            )
+        return self._rings[bits].fresh()
 
     @cached_property
-    def _rings(self) -> dict[int, FixedPoint]:
+    def _rings(self) -> dict[int | None, FixedPoint]:
         return {}
 
     @cached_property
@@ -194,7 +208,9 @@ def terms_for(
     found = [*problems, *name_problems(parties)]
     # The ring's own settings are looked at as given, so that they are reported beside the protocol's problems.
     ring = {name: options.get(name, getattr(Settings(), name)) for name in RING}
-    wrong = FixedPoint.problems(ring["bits"], ring["clip"], 1, ring["max_weight"])
+    wrong = FixedPoint.problems(
+        ring["bits"], ring["clip"], 1, ring["max_weight"], noise=ring["noise"], norm=ring["norm"]
+    )
     sound = {name: value for name, value in options.items() if name not in RING} if wrong else options
     found += wrong
     try:
@@ -207,7 +223,9 @@ def terms_for(
     except ConfigError as error:
         raise ConfigError(dict.fromkeys([*found, *error.problems])) from None
     if not found:
-        found += FixedPoint.problems(settings.bits, terms.span, terms.summands)
+        found += FixedPoint.problems(
+            settings.bits, terms.span, terms.summands, noise=settings.noise, part=terms.part, alone=terms.alone
+        )
     if found:
         raise ConfigError(dict.fromkeys(found))
     leaks = terms.leaks()

@@ -71,8 +71,17 @@ def fingerprint(update: Update | None) -> bytes:
     if update is None:
         return b""
     vector = np.asarray(update.vector)
-    content = repr(vector.tolist()).encode() if vector.dtype.hasobject else np.ascontiguousarray(vector).tobytes()
-    return hashlib.sha256(framed(vector.dtype.str.encode(), _number(update.weight), content)).digest()
+    parts: list[bytes | memoryview] = [vector.dtype.str.encode(), _number(update.weight)]
+    if vector.dtype.hasobject:
+        parts.append(repr(vector.tolist()).encode())
+    else:
+        parts.append(np.ascontiguousarray(vector).reshape(-1).view(np.uint8).data)
+    # The hash of all of it, framed, but without a copy of a long vector.
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(len(part).to_bytes(8))
+        digest.update(part)
+    return digest.digest()
 
 
 def _number(weight: object) -> bytes:

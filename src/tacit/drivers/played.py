@@ -5,21 +5,24 @@ on the way, and when, is in the plan of faults.
 """
 
 import heapq
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.lib.array_utils import byte_bounds
+from numpy.typing import NDArray
 
 from tacit.core.errors import ConfigError
 from tacit.core.messages import Envelope
 from tacit.core.outcome import Ending
 from tacit.core.protocol import State
-from tacit.core.suite import Party, Update
+from tacit.core.suite import SERVER, Party, Update, Vector
 from tacit.crypto.suite import RealSuite
 from tacit.drivers.agreement import Agreement
 from tacit.drivers.faults import PHASE, TO_MESSAGES, Fault, arrivals, flipped
 from tacit.drivers.journal import Journal
+from tacit.drivers.outcome import Outcome
 from tacit.drivers.recording import Holdings, Passed, Transcript
 from tacit.drivers.round import Action, Post, Round, Saved
 from tacit.drivers.seat import RealSeat, Seat
@@ -50,6 +53,8 @@ class Restart:
 
 
 Event: TypeAlias = Arrival | Deadline | Restart
+Row: TypeAlias = NDArray[np.floating[Any]]
+"""Where the average of a party is written."""
 
 
 @dataclass(slots=True)
@@ -74,10 +79,18 @@ class Played:
         faults: Sequence[Fault],
         *,
         record: bool,
+        silent: Collection[Party] = (),
+        away: Collection[Party] = (),
+        rows: Mapping[Party, Row] | None = None,
     ) -> None:
-        """Takes all seats, in which a restart puts a rebuilt one, and what gives the seed of a party's round."""
+        """Takes all seats, in which a restart puts a rebuilt one, and what gives the seed of a party's round.
+
+        Who is `silent` listens and never answers; who is `away` does neither. Averages are written into the rows.
+        """
         self.number, self.clock, self.seats = number, 0.0, seats
-        self.waiting = set(self.seats)
+        self.away = frozenset(away)
+        """Those who do not begin."""
+        self.waiting = set(self.seats) - self.away
         """Those who have neither finished nor given up nor crashed."""
         self.crashed: set[Party] = set()
         self.ended: list[Party] = []
@@ -95,6 +108,7 @@ class Played:
                 for party in self.seats if fault.party is None else [fault.party]:
                     self._on[party].append(fault)
         self._mute = {party for party, on in self._on.items() if any(fault.mutes(number, party) for fault in on)}
+        self._mute |= set(silent)
         restarting = [party for party, on in self._on.items() if any(fault.action == "restart" for fault in on)]
         self._journals = {party: Journal() for party in restarting}
         self._unbegun = {party: self.seats[party].rebuilt() for party in restarting}
@@ -102,19 +116,25 @@ class Played:
         self._down: dict[Party, list[Arrival]] = {}
         """Those who were cut off and will be back, and what came for them, which nobody acknowledged."""
         self._average: Any = None
+        self._rows, self._at_once = rows, False
         self._posts = self._scheduled = 0
         self._events: list[tuple[float, int, Party, Event]] = []
 
     def run(self, updates: Mapping[Party, Update]) -> None:
         """Runs until every party has finished, given up or crashed. Ends because every wait has a deadline."""
         self._updates = updates
+        # One average for all is written once it is certain that the round has not failed; others as soon as they are
+        # there, unless somebody else might still have to read what lies in their place.
+        self._at_once = self._rows is not None and SERVER not in self.seats and _in_place(updates, self._rows)
         try:
             for party in self.seats:
-                self._begin(party)
+                if party not in self.away:
+                    self._begin(party)
             while self._events and self.waiting:
                 self.clock, _, party, event = heapq.heappop(self._events)
                 self._happen(party, event)
         finally:
+            self._events.clear()  # what is still under way would be held for as long as this round is looked into
             for round_ in self.rounds.values():
                 round_.close()
             for seat in self.seats.values():
@@ -144,7 +164,7 @@ class Played:
             elif isinstance(event, Arrival):
                 self._down[party].append(event)
             return
-        if party in self.crashed:
+        if party in self.crashed or party in self.away:
             return
         seat, round_ = self.seats[party], self.rounds[party]
         before = Before(seat.state, round_.effects, round_.waits, event)
@@ -237,17 +257,42 @@ class Played:
         if party in self.waiting:
             self.waiting.discard(party)
             self.ended.append(party)
-            self.endings[party] = self._shared(self.rounds[party].ending)
+            round_ = self.rounds[party]
+            if round_.average is not None:
+                vector = round_.average.vector
+                kept = self._written(party, vector) if self._at_once else self._shared(vector)
+                round_.average = replace(round_.average, vector=kept)  # which frees the one that it came with
+            self.endings[party] = round_.ending
 
-    def _shared(self, ending: Ending) -> Ending:
+    def _shared(self, vector: Vector) -> Vector:
         """Lets parties that ended with the same average have one copy of it, which nobody may then change."""
-        vector = ending.average
         if isinstance(vector, np.ndarray) and vector.dtype != object:
             if isinstance(self._average, np.ndarray) and np.array_equal(vector, self._average):
-                return replace(ending, average=self._average)
+                return self._average
             vector.flags.writeable = False
             self._average = vector
-        return ending
+        return vector
+
+    def _written(self, party: Party, vector: Vector) -> Vector:
+        """Writes an average into its row, and returns that."""
+        if self._rows is None:
+            return vector
+        row = self._rows[party]
+        np.copyto(row, vector, casting="same_kind")
+        return row
+
+    def settled(self, outcome: Outcome) -> Outcome:
+        """Returns the outcome with every average in its row, if there are rows."""
+        if self._rows is None or self._at_once:
+            return outcome
+        for party, vector in outcome.average.items():
+            row, round_ = self._written(party, vector), self.rounds[party]
+            if round_.average is not None:
+                round_.average = replace(round_.average, vector=row)
+            outcome.average[party] = row
+            outcome.endings[party] = self.endings[party] = replace(self.endings[party], average=row)
+        self._average = None
+        return outcome
 
     def _send(self, party: Party, post: Post) -> None:
         number, self._posts = self._posts, self._posts + 1
@@ -265,6 +310,18 @@ class Played:
         # The running number keeps events of the same moment in the order they were made.
         self._scheduled += 1
         heapq.heappush(self._events, (self.clock + delay, self._scheduled, party, event))
+
+
+def _in_place(updates: Mapping[Party, Update], rows: Mapping[Party, Row]) -> bool:
+    """Says whether nobody brings what lies in the row of somebody else."""
+    bounds = [byte_bounds(row) for row in rows.values()]
+    first, last = min(low for low, _ in bounds), max(high for _, high in bounds)
+    for party, update in updates.items():
+        vector, row = np.asarray(update.vector), rows[party]
+        low, high = byte_bounds(vector)
+        if low < last and high > first and (low, high, vector.strides) != (*byte_bounds(row), row.strides):
+            return False
+    return True
 
 
 def _present(seat: Seat) -> Round:

@@ -22,7 +22,7 @@ class Rehearsed(NamedTuple):
 
 
 def rehearsed(simulation: Simulation, rounds: int) -> Iterator[Rehearsed]:
-    """Yields who is asked, who delivers, and whose vectors are summed in the first rounds of a simulation.
+    """Yields who is asked, who delivers, and whose vectors are summed in the next rounds of a simulation.
 
     The server's choices are made by the functions that it calls itself, from the seeds of its rounds.
     """
@@ -38,8 +38,8 @@ def rehearsed(simulation: Simulation, rounds: int) -> Iterator[Rehearsed]:
                 f"of so many rounds only those faults can be audited that drop a {' or '.join(sorted(kinds))}, or "
                 f"silence a party; not {fault.action}"
             )
-    state = agreement.protocol.state()
-    for number in range(1, rounds + 1):
+    state = simulation.states[SERVER]
+    for number in range(simulation.number + 1, simulation.number + rounds + 1):
         faults = [fault for fault in simulation.faults if fault.round in (None, number)]
         entropy = SeededEntropy(simulation.seed_of(SERVER, number))
         link = Link(SERVER, parties, agreement.session, number)

@@ -6,9 +6,13 @@ so far. How a round is played is in `played`.
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tacit.core.entropy import SEED_BYTES, Entropy, SeededEntropy, SystemEntropy
 from tacit.core.errors import ConfigError
@@ -115,17 +119,33 @@ class Simulation:
         """What each party has saved."""
         return {party: seat.state for party, seat in self.seats.items()}
 
+    def go_on(self, number: int, states: Mapping[Party, State]) -> None:
+        """Goes on after so many rounds, with what parties had saved by then.
+
+        Only a `twin` can: elsewhere what is drawn depends on all that was brought before.
+        """
+        if not self._twin or states.keys() != self.seats.keys():
+            raise ConfigError("only a run that follows from its seed alone can be gone on with, by all of its parties")
+        self.number = number
+        for party, seat in self.seats.items():
+            seat.number = number
+            seat.give_up(states[party])
+
     def seed_of(self, party: Party, number: int) -> bytes:
         """Returns the seed of a party's round: fresh, or the one that follows from the run so far."""
         path = () if self._twin else (self.agreement.session,)
         return entropy_for(self._seed, f"party {party} round {number}", *path).bytes(SEED_BYTES)
 
-    def _renew(self, updates: Mapping[Party, Update]) -> None:
+    def _renew(self, updates: Mapping[Party, Update], absent: Collection[Party]) -> None:
         """Begins a session of a seed and of all that was brought so far, so that no other run has its keys."""
-        brought = (fingerprint(updates[party]) for party in self.parties)
+        brought = (fingerprint(updates.get(party)) for party in self.parties)
         states = (self.agreement.protocol.encode_state(seat.state) for seat in self.seats.values())
         played = (_by_whom(seat) for seat in self.seats.values())
-        self._story = hashlib.sha256(framed(self._story, *brought, *states, *played)).digest()
+        away = [b"absent", *(party.encode() for party in self.parties if party in absent)] if absent else []
+        story = hashlib.sha256()
+        for part in chain([self._story], brought, states, played, away):
+            story.update(framed(part))  # one after the other, for states may be large
+        self._story = story.digest()
         nonce = entropy_for(self._seed, "session", self._story).bytes(NONCE_BYTES)
         self.join(replace(self.agreement, nonce=nonce))
 
@@ -135,24 +155,93 @@ class Simulation:
         for seat in self.seats.values():
             seat.agreement = agreement
 
-    def average(self, updates: Mapping[Party, Update]) -> Outcome:
-        """Plays one round and returns its outcome; raises what was first to go wrong if it failed."""
-        if updates.keys() != set(self.parties):
-            raise ConfigError(f"a round takes an update of each of {', '.join(self.parties)}, and of nobody else")
+    def average(
+        self,
+        updates: Mapping[Party, Update],
+        out: NDArray[np.floating[Any]] | None = None,
+        absent: Collection[Party] = (),
+    ) -> Outcome:
+        """Plays one round and returns its outcome; raises what was first to go wrong if it failed.
+
+        With `out`, a matrix with a row for each party, averages are written into its rows and are nowhere else; those
+        of the outcome are these rows. It may be the matrix whose rows are brought. A row without an average stays.
+
+        Those who are `absent` send nothing in this round, as under a fault "silence". One that brings an update listens
+        all the same. One that brings none hears a server's announcement, and without a server takes no part at all.
+        """
+        self._check(updates, absent)
+        rows = None if out is None else self._rows(out)
+        if rows is not None and self._record:  # what was brought is not what lies there afterwards
+            updates = {party: Update(np.array(each.vector), each.weight) for party, each in updates.items()}
         weights = {update.weight for update in updates.values() if isinstance(update.weight, int | float)}
         if len(weights) > 1 and not self.agreement.settings.weighted and self.agreement.protocol.server is None:
             raise ConfigError(
                 "parties have different weights; pass weighted=True, for everybody must know that they may"
             )
         if self._seed is not None and not self._twin:
-            self._renew(updates)
+            self._renew(updates, absent)
         self.number += 1
         faults = [fault for fault in self.faults if fault.round in (None, self.number)]
-        self.last = played = Played(self.agreement, self.seats, self.seed_of, self.number, faults, record=self._record)
+        away: Collection[Party] = ()
+        if self.agreement.protocol.server is None:
+            away = set(absent) - updates.keys()
+        else:
+            # What it hears has nothing to do with what it would have brought, and nobody asks for that.
+            nothing = np.broadcast_to(np.zeros(1, np.float32), self.agreement.entries)
+            updates = {**dict.fromkeys(absent, Update(nothing)), **updates}
+        self.last = played = Played(
+            self.agreement,
+            self.seats,
+            self.seed_of,
+            self.number,
+            faults,
+            record=self._record,
+            silent=absent,
+            away=away,
+            rows=rows,
+        )
         played.run(updates)
-        outcome = merged(self.agreement, played.endings, played.crashed, played.ended)
+        outcome = played.settled(merged(self.agreement, played.endings, played.crashed, played.ended))
         outcome.seconds, outcome.transcript, outcome.seed = played.clock, played.transcript, self._seed
         return outcome
+
+    def _check(self, updates: Mapping[Party, Update], absent: Collection[Party]) -> None:
+        """Raises ConfigError unless everybody who is there brings an update, and nobody else does."""
+        if problems := absent_problems(absent, self.parties):
+            raise ConfigError(problems)
+        missing = set(self.parties) - updates.keys() - set(absent)
+        if missing or not updates.keys() <= set(self.parties):
+            raise ConfigError(f"a round takes an update of each of {', '.join(self.parties)}, and of nobody else")
+
+    def _rows(self, out: Any) -> dict[Party, NDArray[np.floating[Any]]]:
+        """Returns the row of each party; raises ConfigError unless averages can be written there."""
+        shape, clip = (len(self.parties), self.agreement.entries), self.agreement.settings.clip
+        if not isinstance(out, np.ndarray) or out.shape != shape or out.dtype not in (np.float32, np.float64):
+            raise ConfigError(
+                f"out must be a matrix of single or double floats, with {shape[0]} rows for the parties and {shape[1]} "
+                f"columns, not {_described(out)}"
+            )
+        if not out.flags.writeable:
+            raise ConfigError("out must be a matrix that can be written to, and this one is read-only")
+        if clip > float(np.finfo(out.dtype).max):
+            raise ConfigError(
+                f"averages up to clip={clip:g} do not fit out, a matrix of {out.dtype}; use a smaller clip"
+            )
+        return dict(zip(self.parties, out, strict=True))
+
+
+def absent_problems(absent: Any, parties: Sequence[Party]) -> list[str]:
+    """Returns why these cannot be the names of those who are absent."""
+    listed = isinstance(absent, Collection) and not isinstance(absent, str | bytes)
+    if listed and all(isinstance(party, str) and party in parties for party in absent):
+        return []
+    return [f"absent must be a list of some of {', '.join(parties)}, not {absent!r}"]
+
+
+def _described(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return f"an array of {value.dtype} and shape {value.shape}"
+    return f"of type {type(value).__name__}"
 
 
 def _by_whom(seat: Seat) -> bytes:

@@ -1,5 +1,37 @@
-"""Differential privacy on top of averaging: noise, and what it is worth."""
+"""Differential privacy on top of averaging: noise, what it is worth, and what was spent of it."""
 
-from tacit.privacy.noise import Accountant, accounted_epsilon, clipped, noisy, paper_sigma, user_sigma
+from tacit.privacy.distributed import Shared, counted_on, distributed_sigma, shared_noise
+from tacit.privacy.ledger import Ledger, Spent
+from tacit.privacy.noise import (
+    Accountant,
+    accounted_epsilon,
+    central_sigma,
+    clipped,
+    epsilon_of,
+    local_sigma,
+    noisy,
+    of_sample,
+    of_user,
+    paper_sigma,
+    user_sigma,
+)
 
-__all__ = ["Accountant", "accounted_epsilon", "clipped", "noisy", "paper_sigma", "user_sigma"]
+__all__ = [
+    "Accountant",
+    "Ledger",
+    "Shared",
+    "Spent",
+    "accounted_epsilon",
+    "central_sigma",
+    "clipped",
+    "counted_on",
+    "distributed_sigma",
+    "epsilon_of",
+    "local_sigma",
+    "noisy",
+    "of_sample",
+    "of_user",
+    "paper_sigma",
+    "shared_noise",
+    "user_sigma",
+]

@@ -12,8 +12,12 @@ little by √m, and `paper_sigma` is here to be compared with, not to be used.
 what they added and can take it off again. `accounted_epsilon` is its inverse, and what should be reported. If a round
 sums a random E of the users, count the honest ones among those E; that the sampling itself helps is not accounted for.
 
-**Limits.** Noise is drawn with 53 bits and added in floating point, whose last bits can tell more than real numbers
-would (Mironov 2012). Rounding to a ring of 32 bits takes these off, but nothing is proved here about what is left.
+`local_sigma` is the noise that is enough if all others collude, and `central_sigma` that of somebody who is trusted
+with the sum. Noise that protocols add themselves, in the ring, is in `tacit.privacy.distributed`.
+
+**Limits.** `noisy` draws with 53 bits and adds in floating point, whose last bits can tell more than real numbers would
+(Mironov 2012). Rounding to a ring of 32 bits takes these off, but nothing is proved here about what is left. What
+protocols add in the ring is whole numbers, and has no such bits.
 """
 
 import math
@@ -36,6 +40,16 @@ def clipped(gradients: NDArray[np.float64], norm: float) -> NDArray[np.float64]:
     return shortened
 
 
+def of_sample(samples: int, lipschitz: float = 1.0) -> float:
+    """Returns how far one sample can move a sum: its user's mean gradient goes from one side, G/n₍₁₎, to the other."""
+    return 2 * lipschitz / samples
+
+
+def of_user(norm: float) -> float:
+    """Returns how far one user can move a sum: its vector, of that length at most, goes from one side to the other."""
+    return 2 * norm
+
+
 def noisy(vector: NDArray[np.float64], sigma: float, entropy: Entropy) -> NDArray[np.float64]:
     """Returns a vector with Gaussian noise of this standard deviation on every entry (Algorithm 1, line 4)."""
     # Box and Muller: a pair of uniform numbers makes a pair of normal ones. 1 − u is never 0, so the logarithm exists.
@@ -51,7 +65,7 @@ def paper_sigma(
     epsilon: float, delta: float, *, users: int, samples: int, rounds: int, lipschitz: float = 1.0
 ) -> float:
     """Returns σ of Theorem 1 as printed, σ² = 8 G² T log(1/δ) / (m² n₍₁₎² ε²): too little for Algorithm 1."""
-    _check(delta, epsilon=epsilon, users=users, samples=samples, rounds=rounds, lipschitz=lipschitz)
+    checked(delta, epsilon=epsilon, users=users, samples=samples, rounds=rounds, lipschitz=lipschitz)
     m, n, t, g = users, samples, rounds, lipschitz
     return math.sqrt(8 * g**2 * t * math.log(1 / delta) / (m**2 * n**2 * epsilon**2))
 
@@ -67,8 +81,29 @@ def user_sigma(
     accountant: Accountant = "zcdp",
 ) -> float:
     """Returns the σ that each user must add so that T sums with `honest` such noises in them are (ε, δ)-private."""
-    _check(delta, epsilon=epsilon, honest=honest, samples=samples, rounds=rounds, lipschitz=lipschitz)
-    return _multiplier(epsilon, delta, rounds, accountant) * _sensitivity(samples, lipschitz) / math.sqrt(honest)
+    checked(delta, epsilon=epsilon, honest=honest, samples=samples, rounds=rounds, lipschitz=lipschitz)
+    return _multiplier(epsilon, delta, rounds, accountant) * of_sample(samples, lipschitz) / math.sqrt(honest)
+
+
+def local_sigma(
+    epsilon: float, delta: float, *, sensitivity: float, rounds: int = 1, accountant: Accountant = "zcdp"
+) -> float:
+    """Returns the σ with which a party's own noise makes T vectors of it (ε, δ)-private, whatever others do.
+
+    The sensitivity is how far one sample, or one user, can move its vector: see `of_sample` and `of_user`.
+    """
+    checked(delta, epsilon=epsilon, sensitivity=sensitivity, rounds=rounds)
+    return _multiplier(epsilon, delta, rounds, accountant) * sensitivity
+
+
+def central_sigma(
+    epsilon: float, delta: float, *, sensitivity: float, rounds: int = 1, accountant: Accountant = "zcdp"
+) -> float:
+    """Returns the σ of the one noise vector on each of T sums that makes these (ε, δ)-private, once it is added.
+
+    Whoever adds it knows the sums without it, and divides both by the same number to have an average.
+    """
+    return local_sigma(epsilon, delta, sensitivity=sensitivity, rounds=rounds, accountant=accountant)
 
 
 def accounted_epsilon(
@@ -82,13 +117,23 @@ def accounted_epsilon(
     accountant: Accountant = "zcdp",
 ) -> float:
     """Returns the ε of T sums, each with the noise of `honest` users that added σ each."""
-    _check(delta, sigma=sigma, honest=honest, samples=samples, rounds=rounds, lipschitz=lipschitz)
-    return _epsilon(sigma * math.sqrt(honest) / _sensitivity(samples, lipschitz), delta, rounds, accountant)
+    checked(delta, sigma=sigma, honest=honest, samples=samples, rounds=rounds, lipschitz=lipschitz)
+    return _epsilon(sigma * math.sqrt(honest) / of_sample(samples, lipschitz), delta, rounds, accountant)
 
 
-def _sensitivity(samples: int, lipschitz: float) -> float:
-    """Returns how far one sample can move a sum: its user's mean gradient goes from one side, G/n₍₁₎, to the other."""
-    return 2 * lipschitz / samples
+def epsilon_of(rho: float, delta: float, accountant: Accountant = "zcdp", *, gaussian: bool = True) -> float:
+    """Returns the ε of whatever is ρ-zCDP in all.
+
+    Rényi DP says more of it than the closed form does; privacy loss distributions are of `gaussian` noise alone, whose
+    rounds add up to one Gaussian with that ρ.
+    """
+    if accountant == "pld" and not gaussian:
+        raise ConfigError(
+            'of sums of discrete noise, concentrated privacy is proved and no more; use the accountant "rdp" or "zcdp"'
+        )
+    if not 0 < rho < math.inf:
+        return rho
+    return _epsilon(1 / math.sqrt(2 * rho), delta, 1, accountant)
 
 
 def _epsilon(multiplier: float, delta: float, rounds: int, accountant: Accountant) -> float:
@@ -148,7 +193,7 @@ def _dp_accounting() -> Any:
     return dp_accounting
 
 
-def _check(delta: float, **positive: float) -> None:
+def checked(delta: float, **positive: float) -> None:
     """Raises ConfigError with everything that cannot be."""
     wrong = [f"{name}={value} must be positive" for name, value in positive.items() if not 0 < value < math.inf]
     if not 0 < delta < 1:

@@ -4,11 +4,11 @@ In iteration i, with the groups of partition i mod |Π|:
 
 | step | who | sends | to |
 | --- | --- | --- | --- |
-| 1 | peer k | `GroupPart`: y_k = x_k + λ_k/ρ | the others of its group g |
+| 1 | peer k | `GroupPart`: y_k = x_k + λ_k/ρ_i | the others of its group g |
 | 2 | one peer of g | `GroupSum`: z_g = 1/n Σ_{u∈g} y_u | each peer of the other groups |
 
-Every peer then has z = Σ_g z_g and updates its λ_k. After the last iteration z is the average, up to (ρ/(ρ+2))^(i−1)
-of the error that the first iteration leaves.
+Every peer then has z = Σ_g z_g and updates its λ_k. After the first iteration z is off by 2 λ̄⁰/(ρ_1 (ρ_1 + 2)) less
+w̄ ρ_1/(ρ_1 + 2), all λ add up to zero, and each later iteration leaves ρ_i/(ρ_i + 2) of the error.
 
 **Who learns what.** A peer learns y_k of those it meets and every group sum. Two y of one peer, or one y and enough
 sums, give its vector, so Theorem III.2 does not hold and more iterations than the pattern protects are refused.
@@ -18,13 +18,16 @@ With `masked=True` the y of a group are masked pairwise and only their sum can b
 
 **Deviations.** Numbers travel in the ring (`bits` an entry). The vector carries its weight as one more entry, so that
 the result is the weighted average. Of z_g each peer gets one copy, from the peer of g whose turn it is by its place in
-the group.
+the group. ρ may change from iteration to iteration, as in the authors' code: the paper has one for all, with which two
+iterations are not enough. λ is kept as it is, and not as λ/ρ, so the updates are those of the paper with ρ_i for ρ.
 """
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
+from itertools import accumulate
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -38,12 +41,19 @@ from tacit.core.protocol import Claim, Protocol, Settings, State, Terms
 from tacit.core.suite import Parties, Party, Ring, Suite, Update, Vector
 from tacit.designs.groups import Groups, groups
 from tacit.protocols.shapes.pairs import mask_among
+from tacit.vectors.fixedpoint import FixedPoint
 
 MASK = "tacit/admm/v1/mask"
 SAFE_ITERATIONS = 4
 """Up to here the audit found nobody exposed to a single peer, in patterns of 9 to 30 peers in threes."""
 MOST_ITERATIONS = 10_000
 """More are refused: nobody waits for them."""
+FAR_OFF = 1e-2
+"""What the average may be off by, or by that part of itself, without a word."""
+COARSE, STRETCHED = 1e-4, 256
+"""How much of it may be rounding without a word, where λ/ρ stretches the ring to so many times the clip."""
+SLACK = 17 / 16
+"""Room in the ring for what z was rounded by, of which λ collects some."""
 
 
 class GroupPart(Message, frozen=True):
@@ -71,8 +81,8 @@ class AdmmSettings(Settings, frozen=True, kw_only=True):
 
     iterations: int | None = None
     """I; by default as many as the pattern protects and an audit found safe, if the ring can tell so many apart."""
-    rho: float = 0.1
-    """ρ, the penalty: the error shrinks by ρ/(ρ + 2) in each iteration."""
+    rho: float | tuple[float, ...] = 0.1
+    """ρ, the penalty: the error shrinks by ρ/(ρ + 2) in each iteration. One for all of them, or one for each."""
     group_size: int | Literal["all"] = 3
     """s; "all" or None for all-to-all communication."""
     masked: bool = False
@@ -91,8 +101,15 @@ class AdmmSettings(Settings, frozen=True, kw_only=True):
             )
         if self.iterations is not None and not 1 <= self.iterations <= MOST_ITERATIONS:
             problems.append(f"iterations={self.iterations} must be at least 1 and at most {MOST_ITERATIONS}")
-        if not (0 < self.rho < math.inf):
-            problems.append(f"rho={self.rho} must be a positive number")
+        several = self.rho if isinstance(self.rho, tuple) else (self.rho,)
+        if not several or not all(0 < rho < math.inf for rho in several):
+            problems.append(f"rho={self.rho} must be a positive number, or one for each iteration")
+        if isinstance(self.rho, tuple) and len(several) > MOST_ITERATIONS:
+            problems.append(f"rho has {len(several)} values, for more than {MOST_ITERATIONS} iterations")
+        elif isinstance(self.rho, tuple) and self.iterations not in (None, len(several)):
+            problems.append(
+                f"rho has {len(several)} values for {self.iterations} iterations; give one for each, or one for all"
+            )
         if not self.lambda0[0] <= self.lambda0[1]:
             problems.append(f"lambda0={self.lambda0} must be a lower and an upper bound")
         return problems
@@ -107,9 +124,16 @@ class AdmmSettings(Settings, frozen=True, kw_only=True):
         unharmed = protected(pattern, self.masked)
         if len(pattern.partitions[0]) > 1:
             unharmed = min(unharmed, SAFE_ITERATIONS)
+        if isinstance(self.rho, tuple):
+            return AdmmTerms(self, parties, pattern, len(self.rho))
         enough = math.ceil(self.bits * math.log(2) / math.log1p(2 / self.rho)) + 1
         iterations = self.iterations or int(max(2, min(enough, unharmed, MOST_ITERATIONS)))
         return AdmmTerms(self, parties, pattern, iterations)
+
+    @property
+    def asked(self) -> int | None:
+        """How many iterations were asked for, by their number or by a ρ for each; None for the default."""
+        return len(self.rho) if isinstance(self.rho, tuple) else self.iterations
 
 
 def protected(pattern: Groups, masked: bool) -> float:
@@ -126,9 +150,15 @@ class AdmmTerms(Terms):
     """Π, the partitions."""
     iterations: int
 
+    @property
+    def rhos(self) -> tuple[float, ...]:
+        """ρ of each iteration."""
+        rho = self.settings.rho
+        return rho if isinstance(rho, tuple) else (rho,) * self.iterations
+
     def leaks(self) -> list[str]:
         """Returns why the settings would show somebody's vector."""
-        given, most = self.settings.iterations, protected(self.pattern, self.settings.masked)
+        given, most = self.settings.asked, protected(self.pattern, self.settings.masked)
         if given is None and most < 2:
             return [
                 f"with {len(self.parties)} parties this pattern protects a single iteration, which is no average yet; "
@@ -144,14 +174,45 @@ class AdmmTerms(Terms):
 
     def notes(self) -> list[str]:
         """Returns how far from the average the result may be."""
-        rho = self.settings.rho
-        rest = (rho / (rho + 2)) ** self.iterations
-        drawn = 2 * max(map(abs, self.settings.lambda0)) / rho**2 * rest
-        if max(rest, drawn) < 1e-2:
-            return []
-        return [
-            f"after {self.iterations} iterations the average may be off by {drawn:.1g}, and by {rest:.1g} of itself"
-        ]
+        settings, span = self.settings, self.span
+        drawn, rest = self.off
+        notes = []
+        if max(rest, drawn) >= FAR_OFF:
+            notes.append(
+                f"after {self.iterations} iterations the average may be off by {drawn:.1g}, and by {rest:.1g} of itself"
+            )
+        rounded = self.rounded
+        if rounded >= COARSE and span >= STRETCHED * settings.clip:
+            notes.append(
+                f"for a ρ of {min(self.rhos):g} the ring holds {span / settings.clip:,.0f} times the clip, so that "
+                f"{settings.bits} bits round the average by up to {rounded:.1g}; use a smaller clip, or bits=64"
+            )
+        return notes
+
+    @property
+    def rounded(self) -> float:
+        """By how much the average is off at most because each of the n parts of z is rounded, in each iteration."""
+        step = FixedPoint(self.settings.bits, self.span, self.summands, 1).resolution
+        off, before, last = 0.0, 0.0, math.inf
+        for rho, stretch in zip(self.rhos, self.stretches, strict=True):
+            new = len(self.parties) * step / stretch / (1 if self.settings.stochastic else 2)
+            # The mean of λ is then as far from zero as ρ times what z was rounded by, and y has that over the next ρ.
+            off = off * rho / (2 + rho) + (2 * last / (rho * (2 + rho)) * before if before else 0.0) + new
+            before, last = new, rho
+        return off
+
+    @property
+    def amplifies(self) -> float:
+        """By how much ρ ever falls: what z was rounded by is in λ times the one, and then in y over the other."""
+        highest = accumulate(self.rhos, max)
+        return max(before / rho for before, rho in zip(highest, self.rhos, strict=True))
+
+    @property
+    def off(self) -> tuple[float, float]:
+        """By how much the average is off at most: so much, of λ⁰, and by so much of itself."""
+        first, *later = self.rhos
+        rest = math.prod(rho / (rho + 2) for rho in later)
+        return 2 * max(map(abs, self.settings.lambda0)) / (first * (first + 2)) * rest, first / (first + 2) * rest
 
     def ties(self) -> tuple[NDArray[Any], ...]:
         """Returns in which iteration peers are in one group. None are twice within the pattern."""
@@ -162,11 +223,36 @@ class AdmmTerms(Terms):
         np.fill_diagonal(met, 0)
         return (met,)
 
+    @cached_property
+    def spans(self) -> tuple[float, ...]:
+        """A bound on y in each iteration.
+
+        y = (2 w + ρ z)/(2 + ρ) + 2 λ/(ρ (2 + ρ)). All λ are 2 (w − w̄) ρ/(2 + ρ) plus 2/(2 + ρ) of what they were, less
+        the mean of that; and z is as much of w̄ as x is of w.
+        """
+        settings, (low, high) = self.settings, self.settings.lambda0
+        w = max(settings.reach, 1.0) if settings.weighted else settings.reach  # the weight is an entry too
+        lambda_, z, found = max(abs(low), abs(high)), 0.0, []
+        for i, rho in enumerate(self.rhos):
+            x = (2 * w + rho * z) / (2 + rho)
+            y = x + 2 * lambda_ / (rho * (2 + rho))
+            z = x if i else y
+            lambda_ = (4 * w * rho + 2 * (lambda_ if i else high - low)) / (2 + rho)
+            found.append(SLACK * y)
+        return tuple(found)
+
     @property
     def span(self) -> float:
-        """A bound on y = x + λ/ρ: λ ends at 2 (w − z), within 4 times the clip of where it started."""
-        settings = self.settings
-        return settings.clip + (4 * settings.clip + max(map(abs, settings.lambda0))) / settings.rho
+        """The largest of these."""
+        return max(self.spans)
+
+    @cached_property
+    def stretches(self) -> tuple[float, ...]:
+        """By what y is multiplied in each iteration to fill the ring: powers of two, which round nothing.
+
+        What z is rounded by in one iteration comes back in the next, ρ_i/ρ_{i+1} times as large.
+        """
+        return tuple(2.0 ** math.floor(math.log2(self.span / span)) for span in self.spans)
 
     @property
     def summands(self) -> int:
@@ -183,22 +269,22 @@ async def peer(link: Link, update: Update, terms: AdmmTerms, suite: Suite, state
     """Peer k: the function SecureAggregation of Algorithm 3."""
     del state
     settings = terms.settings
-    k, n, ring, rho = link.place, len(link.parties), suite.ring, settings.rho
+    k, n, ring = link.place, len(link.parties), suite.ring
     weight = update.weight / settings.max_weight if settings.weighted else 1.0
-    vector = ring.limited(update.vector, settings.clip)
+    vector = ring.noised(ring.limited(update.vector, settings.clip))
     w = np.append(ring.weighted(vector, weight), weight) if settings.weighted else vector
     low, high = settings.lambda0
     lambda_ = suite.entropy.secret_vector("lambda0", len(w)) * (high - low) + low
     z = ring.floats(ring.zeros(len(w)))
     total = ring.zeros(len(w))
-    for i in range(1, terms.iterations + 1):
+    for i, (rho, stretch) in enumerate(zip(terms.rhos, terms.stretches, strict=True), start=1):
         partition = terms.pattern.partitions[(i - 1) % terms.pattern.gap]
         g = next(group for group in partition if k in group)
         x = (w * 2.0 - lambda_ + z * rho) * (1.0 / (2.0 + rho))
-        y = ring.values(x + lambda_ * (1.0 / rho), Fraction(1, n))
+        y = ring.values((x + lambda_ * (1.0 / rho)) * stretch, Fraction(1, n))
         z_g = await group_sum(link, suite, terms, g, i, y)
         total = z_g + await other_sums(link, suite, partition, g, i, z_g)
-        z = ring.floats(total)
+        z = ring.floats(total) * (1.0 / stretch)
         lambda_ = lambda_ + (x - z) * rho
     return Average(ring.ratio(total) if settings.weighted else z, link.parties)
 

@@ -7,7 +7,7 @@
 Node i then sets v_i ← v_i + Σ_k p_ik (v_k − v_i), at each index over the neighbours that shared it.
 
 **Who learns what.** Each neighbour learns every shared entry of the model. With TopK it also learns which entries are
-largest. Onlookers of the sealed links learn who talks to whom, when, and how much.
+largest, or changed most. Onlookers of the sealed links learn who talks to whom, when, and how much.
 
 **Faults.** A neighbour that is not heard by the deadline is left out; its weight stays with the node's own model.
 
@@ -23,16 +23,20 @@ from tacit.core.errors import Drop, WireError
 from tacit.core.link import Link
 from tacit.core.messages import Message
 from tacit.core.outcome import Average
-from tacit.core.protocol import Protocol, State
-from tacit.core.suite import Suite, Update
+from tacit.core.protocol import Protocol
+from tacit.core.suite import Suite, Update, Vector
 from tacit.protocols.shapes.neighbourhood import (
     GraphSettings,
+    GraphState,
     GraphTerms,
     Neighbourhood,
     add_at,
     mixed,
     own_entries,
+    remember,
+    size,
     told_entries,
+    unpacked,
 )
 
 
@@ -46,28 +50,37 @@ class SharedEntries(Message, frozen=True):
     metadata: ClassVar[tuple[str, ...]] = ("selection",)
 
 
-async def node(link: Link, update: Update, terms: GraphTerms, suite: Suite, state: State) -> Average:
+async def node(link: Link, update: Update, terms: GraphTerms, suite: Suite, state: GraphState) -> Average:
     """Node i."""
-    del state
-    at, ring, entries = Neighbourhood(link, terms), suite.ring, len(update.vector)
-    mask, selection = own_entries(suite, terms, update.vector)
-    shared = ring.limited(update.vector, terms.settings.clip)[np.flatnonzero(mask)]
-    encoded = {weight: ring.values(shared, weight) for weight in {at.weight(k) for k in at.view}}
-    for k, party in zip(at.view, at.names, strict=True):
-        await link.send(party, SharedEntries(selection, memoryview(ring.pack(encoded[at.weight(k)]))))
-
-    total, heard = ring.zeros(entries), {}
-    for party, model in (await link.gather(SharedEntries, at.names, at_least=0)).items():
+    at, ring, vector = Neighbourhood(link, terms), suite.ring, update.vector
+    await share(link, suite, terms, at, vector, state)
+    received = await link.gather(SharedEntries, at.names, at_least=0)
+    total, heard = ring.zeros(len(vector)), {}
+    for party, model in received.items():
         try:
-            theirs = told_entries(suite, terms, model.selection, entries)
-            part = ring.unpack(model.vector, int(np.count_nonzero(theirs)))
+            theirs = told_entries(suite, terms, model.selection, len(vector))
+            part = ring.unpack(model.vector, size(theirs))
         except WireError:
             link.exclude(party, Drop.MALFORMED)
             continue
         add_at(total, theirs, part)
         heard[link.parties.place(party)] = theirs
-    average = mixed(at, update.vector, ring.floats(total), heard)
+    average = mixed(at, vector, ring.floats(total), heard)
+    await remember(link, suite, terms, average)
     return Average(average, link.parties.named(sorted((at.me, *heard))))
+
+
+async def share(
+    link: Link, suite: Suite, terms: GraphTerms, at: Neighbourhood, vector: Vector, state: GraphState
+) -> None:
+    """Sends each neighbour what it shares: one message to all of the same weight, which so is encoded once."""
+    ring = suite.ring
+    bits, selection = own_entries(suite, terms, vector, state)
+    shared = ring.limited(vector, terms.settings.clip)[np.flatnonzero(unpacked(bits, len(vector)))]
+    encoded = {weight: ring.brought(shared, weight) for weight in sorted({at.weight(k) for k in at.view})}
+    said = {weight: SharedEntries(selection, memoryview(ring.pack(part))) for weight, part in encoded.items()}
+    for k, party in zip(at.view, at.names, strict=True):
+        await link.send(party, said[at.weight(k)])
 
 
 GOSSIP = Protocol(
@@ -76,6 +89,7 @@ GOSSIP = Protocol(
     settings=GraphSettings,
     messages=(SharedEntries,),
     party=node,
+    state=GraphState,
     leaks_by_design=True,
     weighted=False,
 )

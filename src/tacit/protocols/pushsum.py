@@ -237,6 +237,11 @@ class PushSumTerms(Terms):
         return self.parties.named(sorted({j for graph in self.graphs for j in nx.all_neighbors(graph, i)}))
 
     @property
+    def alone(self) -> bool:
+        """A client keeps what it does not send, so that all of x must fit what there is for one."""
+        return True
+
+    @property
     def period(self) -> int:
         """As many as there are graphs, and never one: in the second round there are masses under way."""
         return max(2, len(self.graphs))
@@ -298,7 +303,8 @@ def start(terms: PushSumTerms, update: Update, suite: Suite) -> Vector:
     settings = terms.settings
     y = suite.entropy.secret_number("y0", settings.y0.draw) if settings.private else 1.0
     weight = weight_of(terms, update)
-    return suite.ring.values(np.append(suite.ring.weighted(update.vector, weight), y * weight))
+    x = suite.ring.brought(suite.ring.weighted(update.vector, weight))
+    return np.append(x, suite.ring.values(np.array([y * weight])))
 
 
 def step(ring: Ring, x: Vector, update: Update, weight: float) -> Vector:
@@ -307,7 +313,7 @@ def step(ring: Ring, x: Vector, update: Update, weight: float) -> Vector:
         w = ring.ratio(x)
     except WireError:  # y_i(0) was rounded to nothing and nothing was taken in yet: there is no model to step from.
         return ring.zeros(len(x))
-    return ring.values(np.append((update.vector - w) * weight, 0.0))
+    return np.append(ring.brought((update.vector - w) * weight), ring.zeros(1))
 
 
 def weight_of(terms: PushSumTerms, update: Update) -> float:

@@ -4,12 +4,18 @@ An entry x of a party with relative weight r (0 < r ≤ 1) becomes the integer n
 the largest for which the agreed number of parties cannot overflow the ring. Behind the entries travel the weight
 itself, as one more element, and a zero. All are masked alike, so nobody sees a weight in clear, and of the weights in a
 sum nothing shows but their sum. If the zeros do not add up to zero, masks were left in the sum.
+
+Noise is whole numbers of the ring's steps, drawn from a discrete Gaussian and added to the entries, not to what lies
+behind them. The scale leaves room for `FARTHEST` standard deviations of the sum of everybody's noise, √parties times
+those of one. Beyond that it is with a chance of less than 2 e⁻⁵⁰ an entry, and the average is then wrong there, though
+no less private. Where each vector has to fit its own part of the ring (`alone`), there is room for all that is ever
+drawn.
 """
 
 from collections.abc import Mapping
 from copy import copy
 from fractions import Fraction
-from math import isfinite, nextafter
+from math import isfinite, log, nextafter, sqrt
 from numbers import Real
 from typing import Any
 
@@ -17,7 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.core.errors import ConfigError, WireError
-from tacit.core.suite import WHOLE, Party, Ring, Update, Vector
+from tacit.core.protocol import FARTHEST, UNPROTECTED
+from tacit.core.suite import WHOLE, Party, Ring, Update, Vector, Words
+from tacit.vectors.gaussian import discrete_gaussian
 
 BITS = (16, 32, 64)
 CHUNK = 1 << 16  # entries encoded at a time: their scratch of 512 KiB stays in cache through all passes over it
@@ -28,6 +36,11 @@ FINEST = (1 << 32) - 1
 # Far outside what any model holds, and far inside what a float64 can divide by without losing digits.
 SMALLEST, LARGEST = 1e-100, 1e100
 
+UNLIKELY = 1e-3
+"""The chance with which rounding by chance makes a vector longer than `longest` says, and is done again."""
+SHORT = 1 - 1e-12
+"""Vectors are shortened by a little more, for the product is rounded too."""
+
 
 class FixedPoint(Ring):
     """Vectors over Z_2^bits for up to `parties` contributions with entries in [-clip, clip].
@@ -35,24 +48,42 @@ class FixedPoint(Ring):
     Entries beyond the clip are cut off and counted in `clipped`, over the life of the ring; `largest` is the largest
     magnitude among them, so that one look tells what clip would have been enough. `rounded` is by how much of itself a
     weight was rounded at most.
+
+    A ring with noise, or that is `stochastic`, encodes nothing before it is told what to draw from.
     """
 
-    def __init__(self, bits: int, clip: float, parties: int, entries: int, max_weight: float = 1.0) -> None:
-        wrong = self.problems(bits, clip, parties, max_weight)
+    def __init__(
+        self,
+        bits: int,
+        clip: float,
+        parties: int,
+        entries: int,
+        max_weight: float = 1.0,
+        *,
+        noise: float = 0.0,
+        norm: float | None = None,
+        stochastic: bool = False,
+        alone: bool = False,
+    ) -> None:
+        wrong = self.problems(bits, clip, parties, max_weight, noise=noise, norm=norm, alone=alone)
         if entries < 1:
             wrong.append(f"a vector needs at least one entry, not {entries}")
         if wrong:
             raise ConfigError(wrong)
         self.bits, self.clip, self.parties = int(bits), float(clip), int(parties)
         self.entries, self.max_weight = entries, float(max_weight)
+        self.noise, self.norm, self.stochastic = float(noise), norm, stochastic
         self.clipped, self.largest, self.rounded = 0, 0.0, 0.0
+        self._words: Words = _nothing_to_draw_from
 
         # Beyond 2^53 a float64 no longer tells neighbouring integers apart, so a larger scale would add no precision.
         self.limit = min(_capacity(self.bits) // self.parties, 1 << 53)
-        # The division may round up. Floating-point products are monotonic, so once clip·scale is within the limit,
+        self.span = _span(self.clip, self.noise, self.parties, alone)
+        """What there is room for of each party's entries and their noise."""
+        # The division may round up. Floating-point products are monotonic, so once span·scale is within the limit,
         # every smaller entry and every smaller weight is too, and no integer has to be clamped after the fact.
-        self.scale = self.limit / self.clip
-        while self.clip * self.scale > self.limit:
+        self.scale = self.limit / self.span
+        while self.span * self.scale > self.limit:
             self.scale = nextafter(self.scale, 0)
 
         self.heaviest = min(((1 << self.bits) - 1) // self.parties, FINEST)
@@ -72,18 +103,35 @@ class FixedPoint(Ring):
         """Returns the same ring, with nothing cut off yet."""
         ring = copy(self)
         ring.clipped, ring.largest, ring.rounded = 0, 0.0, 0.0
+        ring.draws_from(_nothing_to_draw_from)
         return ring
+
+    def draws_from(self, words: Words) -> None:
+        """Takes what noise and rounding are drawn from."""
+        self._words = words
 
     @property
     def resolution(self) -> float:
         """The step between neighbouring values; an entry of full weight is off by at most half of it."""
-        return self.clip / self.limit
+        return self.span / self.limit
 
     @staticmethod
     def problems(
-        bits: Any, clip: Any, parties: Any, max_weight: Any = 1.0, weights: Mapping[Party, Any] | None = None
+        bits: Any,
+        clip: Any,
+        parties: Any,
+        max_weight: Any = 1.0,
+        weights: Mapping[Party, Any] | None = None,
+        *,
+        noise: Any = 0.0,
+        norm: Any = None,
+        part: float = 1.0,
+        alone: bool = False,
     ) -> list[str]:
-        """Returns everything that is wrong with the settings, each as a sentence that says what would work."""
+        """Returns everything that is wrong with the settings, each as a sentence that says what would work.
+
+        Of a vector and its noise, no smaller part is ever encoded than that.
+        """
         wrong = []
         if bits not in BITS:
             wrong.append(f"bits must be 16, 32 or 64, not {bits!r}")
@@ -99,16 +147,32 @@ class FixedPoint(Ring):
         else:
             for party, weight in (weights or {}).items():
                 wrong += _weight_problems(f"the weight of {party}", weight, max_weight)
+        if not _is_number(noise) or (noise != 0 and not _between(noise)):
+            wrong.append(f"noise must be a standard deviation of 0, or from {SMALLEST:g} to {LARGEST:g}, not {noise!r}")
+        elif (
+            noise
+            and not wrong
+            and noise * part < (step := _span(clip, noise, parties, alone) / min(_capacity(bits) // parties, 1 << 53))
+        ):
+            wrong.append(
+                f"noise={noise:g} is less than a step of the ring, which is {step / part:.2g}; use more of it, more "
+                f"bits, or a smaller clip"
+            )
+        if norm is not None and not _between(norm):
+            wrong.append(f"norm must be a positive number between {SMALLEST:g} and {LARGEST:g}, not {norm!r}")
         return wrong
 
     def encode(self, update: Update) -> Vector:
-        """Returns the weighted vector and, behind it, its weight and a zero.
+        """Returns the weighted vector, with noise, and behind it its weight and a zero.
 
         A weight is rounded to one of `heaviest` steps up to `max_weight`, and never to zero. The entries are scaled by
-        the rounded weight, so that the average is consistent with the weights that were summed.
+        the rounded weight, so that the average is consistent with the weights that were summed. Weights have no noise,
+        so where entries have some, all weigh the same.
         """
         vector = np.asarray(update.vector)
         wrong = _weight_problems("the weight", update.weight, self.max_weight)
+        if self.noise and not wrong and update.weight != self.max_weight:
+            wrong.append(f"the weight is {update.weight:g}, and with noise all weigh max_weight: {UNPROTECTED}")
         if vector.shape != (self.entries,) or vector.dtype.kind not in "fiu":
             expected = f"a vector of {self.entries} real numbers"
             wrong.append(f"expected {expected}, not one of shape {vector.shape} and type {vector.dtype}")
@@ -118,18 +182,27 @@ class FixedPoint(Ring):
         weight = max(1, round(exact))
         self.rounded = max(self.rounded, abs(weight - exact) / exact)
         encoded = np.empty(self.length, self.dtype)
-        self._fill(encoded[: self.entries], vector, weight / self.heaviest)
+        self._bring(encoded[: self.entries], vector, weight / self.heaviest)
         encoded[self.entries :] = weight, 0
         return encoded
 
     def limited(self, vector: Vector, clip: float) -> Vector:
-        """Returns a vector cut off at the clip, and counts what was cut off; for those that encode it several times."""
-        if vector.max(initial=0.0) <= clip and vector.min(initial=0.0) >= -clip:
+        """Returns a vector, as long as it may be and cut off at the clip, and counts what was cut off.
+
+        It is for those that encode it several times.
+        """
+        vector = self._shortened(vector)
+        # In double precision: a clip of 0.1 as a single float is a little more, and would be cut off again.
+        if float(vector.max(initial=0.0)) <= clip and float(vector.min(initial=0.0)) >= -clip:
             return vector
         magnitudes = np.abs(vector)
-        beyond = int(np.count_nonzero(magnitudes > clip))
+        beyond = int(np.count_nonzero(magnitudes > np.float64(clip)))
         self.clipped, self.largest = self.clipped + beyond, max(self.largest, float(magnitudes.max()))
-        return np.clip(vector, -clip, clip)
+        return np.asarray(np.clip(vector, -clip, clip, dtype=np.float64))
+
+    def weighted(self, vector: Vector, weight: Any) -> Vector:
+        """Returns a vector times its weight, in double precision."""
+        return np.asarray(np.multiply(vector, weight, dtype=np.float64))
 
     def values(self, vector: Vector, part: Fraction = WHOLE) -> Vector:
         """Returns that part (above 0, up to 1) of a vector of any length as ring elements, without a weight."""
@@ -137,10 +210,51 @@ class FixedPoint(Ring):
         self._fill(encoded, vector, float(part))
         return encoded
 
+    def brought(self, vector: Vector, part: Fraction = WHOLE) -> Vector:
+        """Returns that part of a vector of any length as ring elements, with that part of its noise."""
+        encoded = np.empty(len(vector), self.dtype)
+        self._bring(encoded, vector, float(part))
+        return encoded
+
+    def noised(self, vector: Vector) -> Vector:
+        """Returns a vector with its noise, as a plain one: itself, if there is none."""
+        return self.floats(self.brought(vector)) if self.noise else vector
+
     def floats(self, total: Vector) -> NDArray[np.float64]:
         """Returns the numbers that a sum of `values` stands for."""
         numbers: NDArray[np.float64] = np.divide(total.view(self._signed), self.scale, dtype=np.float64)
         return numbers
+
+    def _bring(self, encoded: Vector, vector: Vector, part_of: float) -> None:
+        """Fills in what a party brings, with noise."""
+        vector = self._shortened(vector)
+        before = self.clipped
+        self._fill(encoded, vector, part_of)
+        if not self.noise:
+            return
+        signed = encoded.view(self._signed)
+        if self.norm is not None and self.stochastic:
+            most = longest(self.norm * part_of * self.scale, len(encoded), stochastic=True)
+            while _length(signed) > most:
+                self.clipped = before
+                self._fill(encoded, vector, part_of)
+        gaussian = discrete_gaussian(self.noise * part_of * self.scale)
+        for start in range(0, len(signed), CHUNK):
+            chunk = signed[start : start + CHUNK]
+            chunk += gaussian.draw(len(chunk), self._words).astype(self._signed)
+
+    def _shortened(self, vector: Vector) -> Vector:
+        """Returns a vector that is no longer than it may be; one that is no vector of numbers as it is."""
+        if self.norm is None:
+            return vector
+        numbers = np.asarray(vector, dtype=np.float64)
+        largest = float(np.abs(numbers).max(initial=0.0))
+        if not isfinite(largest) or largest == 0.0:
+            return vector
+        # In parts of the largest, whose squares are numbers whatever the vector.
+        length = float(np.linalg.norm(numbers / largest))
+        most = self.norm * SHORT
+        return vector if length * largest <= most else numbers / largest * (most / length)
 
     def _fill(self, encoded: Vector, vector: Vector, part_of: float) -> None:
         factor = self.scale * part_of
@@ -160,7 +274,10 @@ class FixedPoint(Ring):
                 largest = max(largest, -low, high)
                 np.clip(values, -self.clip, self.clip, out=values)
             np.multiply(values, factor, out=values)
-            np.rint(values, out=values)
+            if self.stochastic:
+                _round_by_chance(values, self._words)
+            else:
+                np.rint(values, out=values)
             np.copyto(signed[part], values, casting="unsafe")
         self.clipped, self.largest = self.clipped + clipped, largest
 
@@ -215,9 +332,18 @@ class FixedPoint(Ring):
         ratio: NDArray[np.float64] = np.divide(signed[:-1], signed[-1], dtype=np.float64)
         return ratio
 
-    def magnitudes(self, vector: Vector) -> Vector:
-        """Returns the absolute values."""
-        return np.abs(vector)
+    kept_bytes = 4
+
+    def kept(self, vector: Vector) -> memoryview:
+        """Returns a vector in single precision, as models mostly are: then what did not change differs by nothing."""
+        return _single(vector).view(np.uint8).data.toreadonly()
+
+    def magnitudes(self, vector: Vector, since: memoryview | None = None) -> Vector:
+        """Returns the absolute values, or those of the differences in single precision."""
+        if since is None:
+            return np.abs(vector)
+        change: Vector = _single(vector) - np.frombuffer(since, dtype="<f4")
+        return np.abs(change)
 
     def pack(self, vector: Vector) -> memoryview:
         """Returns the little-endian bytes of an encoded vector: its own memory, so leave it alone until it was sent."""
@@ -233,6 +359,55 @@ class FixedPoint(Ring):
         vector = np.frombuffer(data, dtype=self._wire).astype(self.dtype, copy=False).view(self.dtype)
         vector.flags.writeable = False
         return vector
+
+
+def longest(length: float, entries: int, *, stochastic: bool) -> float:
+    """Returns how long a vector may be once its entries are rounded to whole numbers.
+
+    To the nearest, none is moved by more than a half, nor to more than twice of what it was. By chance, none is moved
+    by more than 1, and all together hardly ever by more than the second bound (Kairouz et al. 2021, on conditional
+    randomized rounding), beyond which rounding is done again.
+    """
+    if not stochastic:
+        return min(length + sqrt(entries) / 2, 2 * length)
+    likely = length**2 + entries / 4 + sqrt(2 * log(1 / UNLIKELY)) * (length + sqrt(entries) / 2)
+    return min(length + sqrt(entries), sqrt(likely))
+
+
+def _length(whole: Vector) -> float:
+    chunks = (whole[start : start + CHUNK] for start in range(0, len(whole), CHUNK))
+    return sqrt(sum(float(np.square(chunk, dtype=np.float64).sum()) for chunk in chunks))
+
+
+def _round_by_chance(values: Vector, words: Words) -> None:
+    """Rounds numbers, in place, up with the chance that is their fraction, and else down.
+
+    A number that is whole stays. Chances have 32 bits, so the mean is right to 2⁻³³.
+    """
+    count = len(values)
+    below = np.floor(values)
+    values -= below
+    drawn = words((count + 1) // 2).view(np.uint32)[:count].astype(np.float64)
+    drawn += 0.5
+    drawn *= 2.0**-32
+    np.less(drawn, values, out=values, casting="unsafe")
+    values += below
+
+
+def _nothing_to_draw_from(count: int) -> NDArray[np.uint64]:
+    del count
+    raise ConfigError("this ring has noise, or rounds by chance, and was not told what to draw from")
+
+
+def _single(vector: Vector) -> NDArray[np.float32]:
+    """Returns a vector as single floats, the largest of which stand for all that are larger."""
+    most = np.finfo(np.float32).max
+    within = vector if vector.dtype == np.float32 else np.clip(vector, -most, most)
+    return np.ascontiguousarray(within, dtype="<f4")
+
+
+def _span(clip: float, noise: float, parties: int, alone: bool) -> float:
+    return float(clip + FARTHEST * noise / (1 if alone else sqrt(parties)))
 
 
 def _capacity(bits: int) -> int:

@@ -42,7 +42,7 @@ class RandomSubsampling(Sparsifier):
 
 
 class TopK(Sparsifier):
-    """The entries of largest magnitude."""
+    """The entries of largest magnitude, of whatever it is given: a model, or how far it has come."""
 
     name, data_dependent = "topk", True
 
@@ -52,10 +52,12 @@ class TopK(Sparsifier):
         return topk_mask(np.abs(vector), share)
 
 
+SCORES = ("magnitude", "change")
+"""What the largest are the largest of: the entries themselves, or how far they are from those of the last average."""
 SPARSIFIERS: dict[str, Sparsifier] = {each.name: each for each in (RandomSubsampling(), TopK())}
 
 
-def problems(share: Any, sparsifier: Any) -> list[str]:
+def problems(share: Any, sparsifier: Any, score: Any = SCORES[0]) -> list[str]:
     """Returns everything that is wrong with the settings, each as a sentence that says what would work."""
     wrong = []
     if not _is_number(share) or not 0 < share <= 1:
@@ -63,6 +65,11 @@ def problems(share: Any, sparsifier: Any) -> list[str]:
     if sparsifier not in tuple(SPARSIFIERS):
         names = " or ".join(f'"{name}"' for name in SPARSIFIERS)
         wrong.append(f"sparsifier must be {names}, not {sparsifier!r}")
+    if score not in SCORES:
+        names = " or ".join(f'"{name}"' for name in SCORES)
+        wrong.append(f"score must be {names}, not {score!r}")
+    elif score != SCORES[0] and sparsifier == RandomSubsampling.name:
+        wrong.append(f'score="{score}" ranks entries, which sparsifier="random" does not; use sparsifier="topk"')
     return wrong
 
 

@@ -28,26 +28,34 @@ def by_the_book(w, start, rho, iterations):
     """Algorithm 1 of the paper, all in one place: returns y and z of each iteration."""
     lambda_, z = start, np.zeros(w.shape[1])
     ys, zs = [], []
-    for _ in range(iterations):
-        x = (2 * w - lambda_ + rho * z) / (2 + rho)
-        y = x + lambda_ / rho
+    for rho_i in several(rho, iterations):
+        x = (2 * w - lambda_ + rho_i * z) / (2 + rho_i)
+        y = x + lambda_ / rho_i
         z = y.mean(axis=0)
-        lambda_ = lambda_ + rho * (x - z)
+        lambda_ = lambda_ + rho_i * (x - z)
         ys.append(y)
         zs.append(z)
     return np.array(ys), np.array(zs)
 
 
+def several(rho, iterations):
+    """Returns ρ of each iteration."""
+    return rho if isinstance(rho, tuple) else (rho,) * iterations
+
+
+FALLING = (3.0, 0.7, 0.0009, 0.3, 2.0, 0.01)
+
 # --- the algebra ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("rho", [0.1, 1.0, 7.0])
+@pytest.mark.parametrize("rho", [0.1, 1.0, 7.0, FALLING])
 def test_lines_are_what_the_algorithm_computes(rho):
     rng = np.random.default_rng(1)
     w, start = rng.normal(size=(4, 3)), rng.uniform(size=(4, 3))
     y, z = by_the_book(w, start, rho, 6)
-    for line, y_i in zip(lines(z, rho), y, strict=True):
-        assert np.allclose(line.of_w * w + line.of_start * start / rho + line.rest, y_i, rtol=1e-12)
+    rhos = several(rho, 6)
+    for line, y_i in zip(lines(z, rhos), y, strict=True):
+        assert np.allclose(line.of_w * w + line.of_start * start / rhos[0] + line.rest, y_i, rtol=1e-11)
 
 
 def test_the_lemma_is_that_of_the_paper():
@@ -58,16 +66,18 @@ def test_the_lemma_is_that_of_the_paper():
     x_2 = y[1] - lambda_1 / rho
     w = ((2 + rho) * x_2 + lambda_1 - rho * z[0]) / 2
     assert w.ravel() == pytest.approx([1, 2])
-    assert lemma(y[0], y[1], z[:1], rho) == pytest.approx(w)
+    assert lemma(y[0], y[1], z[:1], (rho, rho)) == pytest.approx(w)
 
 
+@pytest.mark.parametrize("rhos", [several(0.1, 6), FALLING], ids=["constant", "falling"])
 @pytest.mark.parametrize(("i", "j"), [(0, 1), (0, 4), (2, 5), (4, 5)])
-def test_any_two_iterations_will_do(i, j):
+def test_any_two_iterations_will_do(i, j, rhos):
     rng = np.random.default_rng(2)
     w, start = rng.normal(size=(4, 3)), rng.uniform(size=(4, 3))
-    y, z = by_the_book(w, start, 0.1, 6)
-    assert np.allclose(lemma(y[i], y[j], z[i:j], 0.1), w, atol=1e-10)
-    assert not np.allclose(lemma(y[i], y[j], z[i:j], 0.11), w, atol=1e-3), "with another ρ"
+    y, z = by_the_book(w, start, rhos, 6)
+    assert np.allclose(lemma(y[i], y[j], z[i:j], rhos[i : j + 1]), w, atol=1e-9)
+    another = (*rhos[i:j], 1.1 * rhos[j])
+    assert not np.allclose(lemma(y[i], y[j], z[i:j], another), w, atol=1e-3), "with another ρ"
 
 
 # --- what the peer knows -------------------------------------------------------------------------------------------
@@ -147,6 +157,14 @@ def test_among_fifteen_all_are_exposed_before_anybody_is_met_twice(iterations, c
     assert len(right(system(known), w)) == count
 
 
+def test_changing_penalties_do_not_help():
+    """Whoever is met twice is known, and among fifteen all are, as with one ρ for all iterations."""
+    outcome, w = one_round(peers=6, group_size=None, rho=(3.0, 0.5))
+    assert right(met_twice(seen(outcome.transcript)), w) == [1, 2, 3, 4, 5]
+    outcome, w = one_round(peers=15, group_size=3, rho=(3.0, 1.0, 0.3, 2.0, 0.5, 0.1))
+    assert len(right(system(seen(outcome.transcript)), w)) == 14
+
+
 def test_masked_meetings_give_noise():
     outcome, w = one_round(group_size=None, iterations=4, masked=True)
     guesses = met_twice(seen(outcome.transcript))
@@ -173,6 +191,15 @@ def test_one_y_bounds_w(rho):
         widths[i] = (most - least)[0]
     assert widths[0] == pytest.approx(1 / rho)
     assert (np.diff(widths) < 0).all()
+
+
+def test_the_first_penalty_decides_how_well_one_y_hides():
+    """Also in the second iteration, whose own ρ is so small: λ⁰ and w have been put together in the first."""
+    for rho in ((3.0, 0.0009), (0.1, 0.00005)):
+        outcome, w = one_round(group_size=3, rho=rho)
+        for k, (least, most) in bounds(seen(outcome.transcript)).items():
+            assert ((least <= w[k] + 1e-6) & (w[k] <= most + 1e-6)).all()
+            assert most - least == pytest.approx(1 / rho[0], rel=0.01)
 
 
 def test_bounds_follow_the_range_that_is_drawn_from():

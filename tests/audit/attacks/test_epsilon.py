@@ -13,9 +13,11 @@ from tacit.audit.attacks.epsilon import (
     by_secagg,
     by_sum,
     by_theorem,
+    in_ring,
     lower_bound,
     plainly,
     played,
+    ring_statistics,
     statistics,
     threshold,
 )
@@ -91,6 +93,39 @@ def test_whoever_colludes_must_not_be_counted_on():
     assert not discounted.broken
 
 
+def test_in_the_ring_it_sees_the_noise_of_those_who_neither_drop_out_nor_collude():
+    game = in_ring(4, by_theorem(10, 4).sigma)
+    assert (game.honest, game.dropped, game.colluding) == (5, 2, 3)
+    without, there = ring_statistics(game, 3000, 0)
+    for sample, mean in ((without, -game.separation / 2), (there, game.separation / 2)):
+        assert sample.mean() == pytest.approx(mean, abs=0.06)
+        assert sample.std() == pytest.approx(1, abs=0.04)
+
+
+def test_colluders_tell_what_they_encoded_to_the_last_step():
+    """With nobody honest but the user with the canary, and next to no noise of its own, nothing else is left."""
+    game = Game("next to none", users=4, sigma=2e-8, rounds=2, colluding=3, in_ring=True)
+    without, there = ring_statistics(game, 50, 0)
+    # What is left is that one's noise and its rounding: a few steps of the ring, where a vector is half a billion.
+    assert np.abs(there * game.sigma * math.sqrt(2) - 2 * 1e-2).max() < 1e-6
+    assert np.abs(without * game.sigma * math.sqrt(2) + 2 * 1e-2).max() < 1e-6
+
+
+def test_the_noise_of_theorem_1_is_broken_in_the_ring():
+    found = played(in_ring(2, by_theorem(10, 2).sigma), 20_000, 0)
+    assert found.broken
+    assert EPSILON < found.value < found.high
+
+
+def test_noise_for_those_who_are_left_is_not_broken_in_the_ring():
+    game = in_ring(2)
+    found = played(game, 20_000, 0)
+    assert not found.broken
+    assert 0.1 < found.value < EPSILON
+    assert found.high == pytest.approx(EPSILON, abs=1e-4)
+    assert found.high == game.accounted("rdp") < game.accounted("zcdp")
+
+
 @pytest.mark.parametrize(
     ("users", "zcdp", "pld", "broken"),
     [(1, 1.02, 0.76, False), (10, 3.38, 2.72, True), (100, 12.17, 10.52, True), (1000, 53.34, 49.05, True)],
@@ -105,7 +140,7 @@ def test_the_experiment_breaks_what_it_should_first_and_nothing_else(monkeypatch
     monkeypatch.setattr(epsilon, "ROUNDS", 20)  # a single round of every game; the claim scales with T
     heard = []
     found = epsilon.ATTACK.run(False, 3, lambda _, done: heard.append(done))
-    assert [each.broken for each in found] == [True] * 6 + [False] * 4
+    assert [each.broken for each in found] == [True] * 7 + [False] * 5
     assert all(each.attack == "epsilon" and each.low <= each.value <= each.high for each in found)
     assert heard == sorted(heard)
     assert heard[-1] == 1.0
@@ -114,4 +149,4 @@ def test_the_experiment_breaks_what_it_should_first_and_nothing_else(monkeypatch
 @pytest.mark.slow
 def test_the_whole_experiment():
     found = epsilon.ATTACK.run(True, 0, quietly)
-    assert [each.broken for each in found] == [True] * 6 + [False] * 4
+    assert [each.broken for each in found] == [True] * 7 + [False] * 5

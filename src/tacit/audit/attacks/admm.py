@@ -1,21 +1,22 @@
 """A curious peer against the averaging of paper 000, Section III: it solves for the w of those it heard enough of.
 
 All that is secret about peer k is w_k and λ_k⁰, and everything later follows from these and from z, which all know. By
-(8), λ^i = ρ (y^i − z^i), and with that (4) makes every y a line in w and λ⁰/ρ:
+(8), λ^i = ρ_i (y^i − z^i), and with that (4) makes every y a line in w and λ⁰/ρ_1:
 
-    y¹ = q (w + λ⁰/ρ),    y^{i+1} = q (w + y^i) − r z^i,    where q = 2/(2 + ρ) and r = (2 − ρ)/(2 + ρ)
+    y¹ = q_1 (w + λ⁰/ρ_1),    y^{i+1} = q w + q y^i ρ_i/ρ − z^i (q ρ_i/ρ − ρ/(2 + ρ))
 
-So any two y of one peer give its w. That is Lemma III.1 for two iterations of all-to-all communication, and it is what
-happens when two peers meet again, however large the gap (`met_twice`). The sums z_g of all groups, which everybody
-gets, are sums of such lines: with the y of those met once they make a linear system that is complete earlier still
-(`system`). And one y alone gives w up to λ⁰/ρ, where λ⁰ is from [0, 1) and drawn anew in the next round of learning
-(`bounds`).
+where q = 2/(2 + ρ) and ρ is that of iteration i + 1. So any two y of one peer give its w. That is Lemma III.1 for two
+iterations of all-to-all communication, and it is what happens when two peers meet again, however large the gap
+(`met_twice`). The sums z_g of all groups, which everybody gets, are sums of such lines: with the y of those met once
+they make a linear system that is complete earlier still (`system`). And one y alone gives w up to λ⁰/ρ_1, where λ⁰ is
+from [0, 1) and drawn anew in the next round of learning (`bounds`): the larger ρ_1, the less it hides.
 
 The peer opens what it sent and received with its own keys, in rounds of the deployed protocol, and uses nothing else.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TypeAlias, cast
 
 import numpy as np
@@ -37,35 +38,37 @@ RANK = 1e-9  # singular values below this part of the largest are zeros that wer
 
 @dataclass(frozen=True)
 class Line:
-    """How y^i of any peer depends on its secrets: y = of_w · w + of_start · λ⁰/ρ + rest."""
+    """How y^i of any peer depends on its secrets: y = of_w · w + of_start · λ⁰/ρ_1 + rest."""
 
     of_w: float
     of_start: float
     rest: Numbers
 
-    def next(self, z: Numbers, rho: float) -> "Line":
-        """Returns the line of the next iteration, given z of this one."""
-        q, r = 2 / (2 + rho), (2 - rho) / (2 + rho)
-        return Line(q * (1 + self.of_w), q * self.of_start, q * self.rest - r * z)
+    def next(self, z: Numbers, before: float, rho: float) -> "Line":
+        """Returns the line of the next iteration, given z and ρ of this one, and ρ of the next."""
+        q = 2 / (2 + rho)
+        kept = q * before / rho
+        rest = kept * self.rest - (kept - rho / (2 + rho)) * z
+        return Line(q + kept * self.of_w, kept * self.of_start, rest)
 
 
-def lines(z: Numbers, rho: float) -> list[Line]:
-    """Returns the lines of y¹, y², … from z¹, z², …"""
-    q = 2 / (2 + rho)
+def lines(z: Numbers, rhos: Sequence[float]) -> list[Line]:
+    """Returns the lines of y¹, y², … from z¹, z², … and ρ of each iteration."""
+    q = 2 / (2 + rhos[0])
     found = [Line(q, q, np.zeros(z.shape[1]))]
-    for z_i in z[:-1]:
-        found.append(found[-1].next(z_i, rho))
+    for z_i, (before, rho) in zip(z, pairwise(rhos), strict=False):
+        found.append(found[-1].next(z_i, before, rho))
     return found
 
 
-def lemma(y: Numbers, later: Numbers, z: Numbers, rho: float) -> Numbers:
-    """Returns w of a peer from two of its y, and z of the iterations from that of the first to that before the second.
+def lemma(y: Numbers, later: Numbers, z: Numbers, rhos: Sequence[float]) -> Numbers:
+    """Returns w of a peer from two of its y, z from the iteration of the first up to that of the second, and ρ of all.
 
     With y¹, y² and z¹ this is (11) of Lemma III.1.
     """
     line = Line(0.0, 0.0, y)
-    for z_i in z:
-        line = line.next(z_i, rho)
+    for z_i, (before, rho) in zip(z, pairwise(rhos), strict=True):
+        line = line.next(z_i, before, rho)
     return np.asarray((later - line.rest) / line.of_w)
 
 
@@ -91,12 +94,12 @@ class Seen:
     @property
     def lines(self) -> list[Line]:
         """How y depends on the secrets, by iteration."""
-        return lines(self.z, self.rho)
+        return lines(self.z, self.rhos)
 
     @property
-    def rho(self) -> float:
-        """ρ."""
-        return self.terms.settings.rho
+    def rhos(self) -> tuple[float, ...]:
+        """ρ of each iteration."""
+        return self.terms.rhos
 
 
 def seen(transcript: Transcript, me: int = 0) -> Seen:
@@ -116,15 +119,19 @@ def seen(transcript: Transcript, me: int = 0) -> Seen:
     for i in range(terms.iterations):
         # With what we sent ourselves the group is complete, and masks cancel in the ring.
         z_g[i, group[i][me]] = sum((shares[i, k] for k in group[i][me]), ring.zeros(d))
-    z = [ring.floats(sum((z_g[i, g] for g in partition), ring.zeros(d))) for i, partition in enumerate(partitions)]
+    z = [
+        ring.floats(sum((z_g[i, g] for g in partition), ring.zeros(d))) / terms.stretches[i]
+        for i, partition in enumerate(partitions)
+    ]
     return Seen(
         terms=terms,
         peers=n,
         me=me,
         w=brought(transcript, parties[me]),
         start=transcript.holdings[parties[me]].vectors[0],
-        y={(i, k): n * ring.floats(share) for (i, k), share in shares.items() if k != me},  # y/n is what is sent
-        sums={(i, g): n * ring.floats(total) for (i, g), total in z_g.items()},
+        # What is sent is y/n, times what fills the ring.
+        y={(i, k): n * ring.floats(share) / terms.stretches[i] for (i, k), share in shares.items() if k != me},
+        sums={(i, g): n * ring.floats(total) / terms.stretches[i] for (i, g), total in z_g.items()},
         z=np.array(z),
     )
 
@@ -138,7 +145,7 @@ def met_twice(known: Seen) -> dict[int, Numbers]:
     for i, k in sorted(known.y):
         met.setdefault(k, []).append(i)
     return {
-        k: lemma(known.y[i, k], known.y[j, k], known.z[i:j], known.rho)
+        k: lemma(known.y[i, k], known.y[j, k], known.z[i:j], known.rhos[i : j + 1])
         for k, (i, *more) in met.items()
         for j in more[:1]
     }
@@ -151,9 +158,9 @@ def system(known: Seen, *, with_sums: bool = True) -> dict[int, Numbers]:
         heard += [(i, g, total) for (i, g), total in known.sums.items()]
     if not known.terms.settings.masked:
         heard += [(i, (k,), y) for (i, k), y in known.y.items()]
-    # The unknowns are w and λ⁰/ρ of all peers in turn. Our own we know.
+    # The unknowns are w and λ⁰/ρ_1 of all peers in turn. Our own we know.
     ours = np.eye(2 * known.peers)[2 * known.me : 2 * known.me + 2]
-    rows, right = [*ours], [known.w, known.start / known.rho]
+    rows, right = [*ours], [known.w, known.start / known.rhos[0]]
     for i, group, total in heard:
         line, row = known.lines[i], np.zeros((known.peers, 2))
         row[list(group)] = line.of_w, line.of_start
@@ -170,7 +177,7 @@ def bounds(known: Seen) -> dict[int, tuple[Numbers, Numbers]]:
         line = known.lines[i]
         # The larger λ⁰ was, the less of y is left for w.
         most, least = (
-            (known.y[i, k] - line.rest - line.of_start * end / known.rho) / line.of_w
+            (known.y[i, k] - line.rest - line.of_start * end / known.rhos[0]) / line.of_w
             for end in known.terms.settings.lambda0
         )
         found[k] = least, most

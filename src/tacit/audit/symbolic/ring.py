@@ -24,7 +24,9 @@ class FormTable:
         self._weighted: dict[Any, int] = {}
         self._mixed = False
         self.sized = False
-        """Whether anybody asked how large entries are."""
+        """Whether anybody asked how large entries are,"""
+        self.compared = False
+        """and how far from what they were before."""
         self._shown: dict[bytes, Vector] = {}
 
     def intern(self, vector: Vector, which: Hashable) -> bytes:
@@ -111,7 +113,7 @@ class SymbolicRing(Ring):
     ) -> None:
         """Takes the number of entries and, for choices that depend on data, what the unknowns of inputs stand for."""
         self.entries, self._table, self._whose, self._value = entries, table, whose, value
-        self.length, self.element_bytes = entries + 2, SIZE
+        self.length, self.element_bytes, self.kept_bytes = entries + 2, SIZE, SIZE
         self._count = 0
 
     def _interned(self, vector: Vector) -> bytes:
@@ -191,12 +193,19 @@ class SymbolicRing(Ring):
             return np.asarray(total[:-1] / total[-1].terms[ONE])
         return unknowns("ratio", self._interned(total), len(total) - 1)
 
-    def magnitudes(self, vector: Vector) -> Vector:
+    def kept(self, vector: Vector) -> memoryview:
+        """Returns bytes that stand for the vector. Nobody sees them but their owner."""
+        return memoryview(self._interned(vector))
+
+    def magnitudes(self, vector: Vector, since: memoryview | None = None) -> Vector:
         """Returns how large the entries are for the vectors at hand, so that the same ones are chosen as in a real run.
 
         Without any, numbers in an order that has nothing to do with the unknowns, but is the same in every run.
         """
         self._table.sized = True
+        if since is not None:
+            self._table.compared = True
+            vector = vector - self.unpack(since, len(vector))
         if self._value is not None:
             value = self._value
             sums = [

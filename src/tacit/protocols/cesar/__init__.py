@@ -37,20 +37,19 @@ it.
 
 from tacit.core.link import Link
 from tacit.core.outcome import Average
-from tacit.core.protocol import Claim, Protocol, State
+from tacit.core.protocol import Claim, Protocol
 from tacit.core.suite import Suite, Update
 from tacit.protocols.cesar.receiving import Receiving
 from tacit.protocols.cesar.sending import Sending
 from tacit.protocols.cesar.terms import ATTEMPTS, CesarSettings, CesarTerms, Masked, Release, Selection, Turn
-from tacit.protocols.shapes.neighbourhood import Neighbourhood, mixed, own_entries
+from tacit.protocols.shapes.neighbourhood import GraphState, Neighbourhood, mixed, own_entries, remember
 
 
-async def node(link: Link, update: Update, terms: CesarTerms, suite: Suite, state: State) -> Average:
+async def node(link: Link, update: Update, terms: CesarTerms, suite: Suite, state: GraphState) -> Average:
     """A node, which is a sender N_i to each of its neighbours and their receiver N_k at once."""
-    del state
     at, vector = Neighbourhood(link, terms), update.vector
-    mask, selection = own_entries(suite, terms, vector)
-    sending = Sending(link, suite, terms, at, vector, mask, selection)
+    bits, selection = own_entries(suite, terms, vector, state)
+    sending = Sending(link, suite, terms, at, vector, bits, selection)
     receiving = Receiving(link, suite, terms, at, len(vector))
 
     for party in at.names:
@@ -67,6 +66,7 @@ async def node(link: Link, update: Update, terms: CesarTerms, suite: Suite, stat
             await receiving.collect(attempt)
 
     average = mixed(at, vector, suite.ring.floats(receiving.total), receiving.heard)
+    await remember(link, suite, terms, average)
     return Average(average, link.parties.named(sorted((at.me, *receiving.heard))))
 
 
@@ -76,6 +76,7 @@ CESAR = Protocol(
     settings=CesarSettings,
     messages=(Selection, Turn, Masked, Release),
     party=node,
+    state=GraphState,
     claims=(
         Claim("004", "Theorem 1", "no honest-but-curious node learns a single entry of a neighbour's model"),
         Claim("004", "Theorem 5", "with masking requirement k, nor do k colluding nodes"),

@@ -1,14 +1,24 @@
 """Node k of `cesar` as a receiver: who is still in, what they share, and what they sent."""
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tacit.core.errors import Drop, WireError
 from tacit.core.link import Link
 from tacit.core.suite import Party, Secret, Suite, Vector
 from tacit.protocols.cesar.terms import ATTEMPTS, CesarTerms, Masked, Release, Selection, Turn
-from tacit.protocols.shapes.neighbourhood import Neighbourhood, counts, told_entries
+from tacit.protocols.shapes.neighbourhood import (
+    Bits,
+    Neighbourhood,
+    add_at,
+    counts,
+    packed,
+    size,
+    told_entries,
+    unpacked,
+)
 from tacit.vectors import indices
-from tacit.vectors.indices import Mask, Positions
+from tacit.vectors.indices import Mask
 
 
 class Receiving:
@@ -17,24 +27,34 @@ class Receiving:
     def __init__(self, link: Link, suite: Suite, terms: CesarTerms, at: Neighbourhood, entries: int) -> None:
         self.link, self.suite, self.terms, self.at, self.entries = link, suite, terms, at, entries
         self.selections: dict[int, bytes] = {}
-        self.masks: dict[int, Mask] = {}
-        self.kept: dict[int, Mask] = {}
-        """What each of them sends: the entries that enough others share too,"""
-        self.places: dict[int, Positions] = {}
-        """and where these are."""
-        self.delivered: dict[int, Vector] = {}
+        self.bits: dict[int, Bits] = {}
+        """What each of them selected,"""
+        self.kept: dict[int, Bits] = {}
+        """and what it sends of that: the entries that enough others share too."""
         self.listening = list(at.view)
         self.complete = self.done = False
-        self.heard: dict[int, Mask] = {}
+        self.heard: dict[int, Bits] = {}
         """What was received of whom, in the end."""
-        self.total = suite.ring.zeros(entries)
+        self._sum: Vector = suite.ring.zeros(0)
+        """What all of them sent, added up, self masks and all,"""
+        self._places: dict[int, NDArray[np.int32] | None] = {}
+        """and where each of them was added."""
+
+    @property
+    def total(self) -> Vector:
+        """The sum of what was received, in the end."""
+        return self._sum if self.heard else self.suite.ring.zeros(self.entries)
+
+    def mask(self, i: int) -> Mask:
+        """Returns what a member selected."""
+        return unpacked(self.bits[i], self.entries)
 
     def prestep(self, received: dict[Party, Selection]) -> None:
         """Takes in what the neighbours selected."""
         for party, message in received.items():
             i = self.link.parties.place(party)
             try:
-                self.masks[i] = told_entries(self.suite, self.terms, message.indices, self.entries)
+                self.bits[i] = told_entries(self.suite, self.terms, message.indices, self.entries)
                 self.selections[i] = message.indices
             except WireError:
                 self.link.exclude(party, Drop.MALFORMED)
@@ -53,13 +73,13 @@ class Receiving:
         """Returns what member i needs to know of the others: their seeds, or how their sets overlap with its own."""
         if not self.terms.shows_data:
             return self.selections
-        own = np.flatnonzero(self.masks[i])
-        others = {j: indices.encode_mask(mask[own]) for j, mask in self.masks.items() if j != i}
+        own = np.flatnonzero(self.mask(i))
+        others = {j: indices.encode_mask(self.mask(j)[own]) for j in self.bits if j != i}
         return {i: b"", **others}
 
     async def collect(self, attempt: int) -> None:
         """Gathers masked models, and thereafter the releases."""
-        place, masking = self.link.parties.place, self.terms.settings.masking
+        place = self.link.parties.place
         members = self.link.parties.named(self.selections)
         if self.complete:
             released = await self.link.gather(Release, members, 0, step=attempt, patience=4**attempt)
@@ -67,26 +87,35 @@ class Receiving:
                 self.unmask({place(party): Secret(message.seed) for party, message in released.items()})
             self.done = True
             return
-        enough = counts(self.masks.values()) > masking
-        self.kept = {i: mask & enough for i, mask in self.masks.items()}
-        self.places = {i: np.flatnonzero(mask) for i, mask in self.kept.items()}
-        received = await self.link.gather(Masked, members, 0, step=attempt, patience=4**attempt)
-        self.delivered = {}
+        enough = counts(map(self.mask, self.bits), len(self.bits), self.entries) > self.terms.settings.masking
+        shared = packed(enough)
+        self.kept = {i: bits & shared for i, bits in self.bits.items()}
+        self.add(await self.link.gather(Masked, members, 0, step=attempt, patience=4**attempt))
+
+    def add(self, received: dict[Party, Masked]) -> None:
+        """Adds up what was delivered, if that is all there is to come; otherwise those who delivered are left."""
+        delivered: dict[int, Vector] = {}
         for party, message in received.items():
-            i = place(party)
+            i = self.link.parties.place(party)
             try:
-                self.delivered[i] = self.suite.ring.unpack(message.vector, len(self.places[i]))
+                delivered[i] = self.suite.ring.unpack(message.vector, size(self.kept[i]))
             except WireError:
                 self.link.exclude(party, Drop.MALFORMED)
-        self.complete = len(self.delivered) == len(members)
-        if not self.complete:
-            self.masks = {i: self.masks[i] for i in self.delivered}
-            self.selections = {i: self.selections[i] for i in self.delivered}
+        self.complete = len(delivered) == len(self.selections)
+        if self.complete:
+            # At once, so that what all of them sent need not be held until the last of them releases.
+            total = self._sum = self.suite.ring.zeros(self.entries)
+            self._places = {i: add_at(total, self.kept[i], w) for i, w in delivered.items()}
+        else:
+            self.bits = {i: self.bits[i] for i in delivered}
+            self.selections = {i: self.selections[i] for i in delivered}
 
     def unmask(self, seeds: dict[int, Secret]) -> None:
-        """Takes the self masks off and adds up; the pairwise masks cancel in the sum."""
+        """Takes the self masks off the sum, in which the pairwise masks cancel."""
         for i, seed in seeds.items():
-            w = self.delivered[i].copy()
-            self.suite.mask(w, minus=[seed])
-            np.add.at(self.total, self.places[i], w)
-        self.heard = self.kept
+            places, mask = self._places[i], self.suite.stream(seed, self._sum, size(self.kept[i]))
+            if places is None:
+                self._sum -= mask
+            else:
+                np.subtract.at(self._sum, places, mask)
+        self.heard, self._places = self.kept, {}

@@ -10,7 +10,7 @@ from tacit.core.errors import Drop, WireError
 from tacit.core.link import Link, framed
 from tacit.core.suite import Party, Secret, Suite, Vector
 from tacit.protocols.cesar.terms import MASK, CesarTerms, Masked, Release, Turn
-from tacit.protocols.shapes.neighbourhood import Neighbourhood, counts, told_entries
+from tacit.protocols.shapes.neighbourhood import Bits, Neighbourhood, counts, told_entries, unpacked
 from tacit.vectors import indices
 from tacit.vectors.indices import Mask, Positions
 
@@ -30,11 +30,11 @@ class Sending:
         terms: CesarTerms,
         at: Neighbourhood,
         vector: Vector,
-        mask: Mask,
+        bits: Bits,
         selection: bytes,
     ) -> None:
         self.link, self.suite, self.terms, self.at, self.selection = link, suite, terms, at, selection
-        self.entries, self.own = len(vector), np.flatnonzero(mask)
+        self.entries, self.bits = len(vector), bits
         self.values = suite.ring.limited(vector, terms.settings.clip)[self.own]
         self.encoded: dict[Fraction, Vector] = {}  # by weight, of which there is one in a regular graph
         self.receivers = list(at.view)
@@ -42,14 +42,20 @@ class Sending:
         self.seeds = {(k, attempt): suite.seed() for k in at.view for attempt in terms.steps(Masked)}
         self.used: dict[int, Secret] = {}
 
+    @property
+    def own(self) -> Positions:
+        """Where the entries are that we selected."""
+        return np.flatnonzero(unpacked(self.bits, self.entries))
+
     async def answer(self, turns: dict[Party, Turn], attempt: int) -> None:
         """Answers each receiver's turn, and forgets those from whom nothing more is to come."""
+        own = self.own
         for k in list(self.receivers):
             party = self.link.parties[k]
             turn = turns.get(party)
             if turn is not None and self.may_send(k, turn.selections):
                 try:
-                    masked = self.masked(k, turn, attempt)
+                    masked = self.masked(k, turn, attempt, own)
                 except WireError:
                     self.link.exclude(party, Drop.MALFORMED)
                     self.receivers.remove(k)
@@ -66,14 +72,14 @@ class Sending:
         enough = self.at.me in members and len(members) > self.terms.settings.masking
         return enough and set(self.terms.graph[k]).issuperset(members)
 
-    def masked(self, k: int, turn: Turn, attempt: int) -> bytes | memoryview:
+    def masked(self, k: int, turn: Turn, attempt: int, own: Positions) -> bytes | memoryview:
         """Returns w_{k←i} for the members of a turn (Algorithm 3, with s of Section 3.4.2)."""
         i, ring = self.at.me, self.suite.ring
-        covers = self.overlaps(turn)
-        kept = counts(covers.values()) >= self.terms.settings.masking
+        covers = self.overlaps(turn, own)
+        kept = counts(covers.values(), len(covers), len(own)) >= self.terms.settings.masking
         weight = self.at.weight(k)
         if weight not in self.encoded:
-            self.encoded[weight] = ring.values(self.values, weight)
+            self.encoded[weight] = ring.brought(self.values, weight)
         w = self.encoded[weight].copy()
         members = b",".join(b"%d" % j for j in sorted(turn.selections))
         # Positions follow from everybody's seeds, if they are drawn: ours as it is, the others' as we were told.
@@ -81,7 +87,7 @@ class Sending:
         for j, cover in covers.items():
             # Both sides of a pair find the same entries here, because an entry has as many masks with each (Lemma 3).
             common = np.flatnonzero(cover & kept)
-            where = positions(self.own[common]) if self.terms.shows_data else seeds
+            where = positions(own[common]) if self.terms.shows_data else seeds
             context = self.link.statement("cesar mask", b"%d" % k, b"%d" % attempt, members, where)
             mask = self.suite.stream(self.suite.pairwise(self.link.parties[j], MASK, context), w, len(common))
             (np.add if i < j else np.subtract).at(w, common, mask)
@@ -90,9 +96,10 @@ class Sending:
         self.suite.mask(w, [self.used[k]])
         return ring.pack(w)
 
-    def overlaps(self, turn: Turn) -> dict[int, Mask]:
+    def overlaps(self, turn: Turn, own: Positions) -> dict[int, Mask]:
         """Returns, for each other member, which of our own entries it shares too."""
         others = {j: data for j, data in turn.selections.items() if j != self.at.me}
         if self.terms.shows_data:
-            return {j: indices.decode_mask(data, len(self.own)) for j, data in others.items()}
-        return {j: told_entries(self.suite, self.terms, data, self.entries)[self.own] for j, data in others.items()}
+            return {j: indices.decode_mask(data, len(own)) for j, data in others.items()}
+        told = {j: told_entries(self.suite, self.terms, data, self.entries) for j, data in others.items()}
+        return {j: unpacked(bits, self.entries)[own] for j, bits in told.items()}

@@ -1,10 +1,10 @@
 """Neighbours in a graph, without a server: who hears whom, with what weight, and which entries they share."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import networkx as nx
 import numpy as np
@@ -12,14 +12,16 @@ from numpy.typing import NDArray
 
 from tacit.core.errors import ConfigError, WireError
 from tacit.core.link import Link
-from tacit.core.protocol import Settings, Terms
-from tacit.core.suite import Parties, Party, Suite, Vector
+from tacit.core.protocol import Settings, State, Terms
+from tacit.core.suite import Parties, Party, Ring, Suite, Vector
 from tacit.designs import graphs
 from tacit.designs.graphs import CompleteGraph, Graph, graph_from
 from tacit.vectors import indices, sparsify
 from tacit.vectors.indices import Mask
 
 SEED_BYTES = 32
+Bits: TypeAlias = NDArray[np.uint8]
+"""A set of entries as it is held: one bit each, in 1/32 of the room of a model of single floats."""
 
 
 class GraphSettings(Settings, frozen=True, kw_only=True):
@@ -30,13 +32,21 @@ class GraphSettings(Settings, frozen=True, kw_only=True):
     share: float = 1.0
     """α: the fraction of the entries that a node selects for sharing."""
     sparsifier: str = "random"
-    """How it selects them: "random", or "topk" by magnitude."""
+    """How it selects them: "random", or "topk", the largest by their score."""
+    score: str = "magnitude"
+    """The score of an entry: its "magnitude", or its "change" since this node last averaged; before that, both."""
 
     readers: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"graph": graph_from}
 
     def problems(self, parties: Parties) -> list[str]:
         """Returns the reasons why settings cannot work for these parties that can be told at a glance."""
-        return super().problems(parties) + sparsify.problems(self.share, self.sparsifier)
+        problems = super().problems(parties) + sparsify.problems(self.share, self.sparsifier, self.score)
+        if self.noise and not problems and self.share < 1.0 and sparsify.SPARSIFIERS[self.sparsifier].data_dependent:
+            problems.append(
+                f"noise={self.noise:g} hides entries and not which ones are largest, as {self.sparsifier!r} tells; use "
+                f'sparsifier="random"'
+            )
+        return problems
 
     def drawn(self, parties: Parties) -> nx.Graph:
         """Returns the graph; raises ConfigError with every reason why the settings cannot work."""
@@ -74,6 +84,16 @@ class GraphTerms(Terms):
         return 1
 
     @property
+    def part(self) -> float:
+        """The smallest weight of a neighbour."""
+        return float(min(self.weight(i, k) for i, k in self.graph.edges))
+
+    @property
+    def releases(self) -> int:
+        """As many as a node's neighbours have different weights: in a regular graph, one."""
+        return max(len({self.weight(i, k) for k in self.graph[i]}) for i in range(len(self.parties)))
+
+    @property
     def selective(self) -> bool:
         """Whether nodes share some entries and not others."""
         return self.settings.share < 1.0
@@ -82,6 +102,16 @@ class GraphTerms(Terms):
     def shows_data(self) -> bool:
         """Whether a selection of entries tells something about the model."""
         return self.selective and sparsify.SPARSIFIERS[self.settings.sparsifier].data_dependent
+
+    @property
+    def remembers(self) -> bool:
+        """Whether a node must know what its model was after the last average."""
+        return self.shows_data and self.settings.score == "change"
+
+    @property
+    def period(self) -> int:
+        """1, or 2 if the second round goes by the first."""
+        return 2 if self.remembers else 1
 
     def peers(self, me: Party) -> Collection[Party]:
         """Returns the neighbours."""
@@ -100,6 +130,21 @@ class GraphTerms(Terms):
         return graphs.metropolis_weight(self.degrees[i], self.degrees[k])
 
 
+class GraphState(State, frozen=True, omit_defaults=True):
+    """What a node keeps from round to round: nothing, unless it ranks entries by their change."""
+
+    since: memoryview | None = None
+    """Its model after the last average that it had, as the ring keeps it."""
+
+    def problems(self, terms: GraphTerms, ring: Ring, entries: int) -> list[str]:
+        """Returns why a round on these terms cannot go on from it: a model of another length."""
+        del terms
+        size = entries * ring.kept_bytes
+        if self.since is None or self.since.nbytes == size:
+            return []
+        return [f"a model takes {size} bytes, not {self.since.nbytes}"]
+
+
 class Neighbourhood:
     """One node's place in the graph."""
 
@@ -116,69 +161,98 @@ class Neighbourhood:
 # --- which entries -------------------------------------------------------------------------------------------------
 
 
-def own_entries(suite: Suite, terms: GraphTerms, vector: Vector) -> tuple[Mask, bytes]:
+def own_entries(suite: Suite, terms: GraphTerms, vector: Vector, state: GraphState | None = None) -> tuple[Bits, bytes]:
     """Returns the entries to share, I_i, and how to tell others: the seed they follow from, or the set itself."""
     settings, entries = terms.settings, len(vector)
     if not terms.selective:
-        return np.ones(entries, dtype=bool), b""
+        return every_bit(entries), b""
     seed = suite.entropy.bytes(SEED_BYTES)
     if not terms.shows_data:
-        return drawn_entries(suite.words, settings.sparsifier, seed, entries, settings.share), seed
+        return drawn_bits(suite.words, settings.sparsifier, seed, entries, settings.share), seed
     sparsifier, words = sparsify.SPARSIFIERS[settings.sparsifier], suite.words(seed, entries)
-    mask = sparsifier.select(suite.ring.magnitudes(vector), settings.share, words)
-    return mask, indices.encode_mask(mask)
+    since = state.since if state is not None and terms.remembers else None
+    mask = sparsifier.select(suite.ring.magnitudes(vector, since), settings.share, words)
+    return packed(mask), indices.encode_mask(mask)
 
 
-def told_entries(suite: Suite, terms: GraphTerms, selection: bytes, entries: int) -> Mask:
+def told_entries(suite: Suite, terms: GraphTerms, selection: bytes, entries: int) -> Bits:
     """Returns the entries that a neighbour told us it shares."""
     settings = terms.settings
     if not terms.selective:
         if selection:
             raise WireError("a selection of entries, where all are shared")
-        return np.ones(entries, dtype=bool)
+        return every_bit(entries)
     if terms.shows_data:
-        return indices.decode_mask(selection, entries)
+        return packed(indices.decode_mask(selection, entries))
     if len(selection) != SEED_BYTES:
         raise WireError(f"a seed has {SEED_BYTES} bytes, not {len(selection)}")
-    return drawn_entries(suite.words, settings.sparsifier, selection, entries, settings.share)
+    return drawn_bits(suite.words, settings.sparsifier, selection, entries, settings.share)
+
+
+async def remember(link: Link, suite: Suite, terms: GraphTerms, average: Vector) -> None:
+    """Keeps the model after an average, if entries are ranked by how far they come from there."""
+    if terms.remembers:
+        await link.save(GraphState(suite.ring.kept(average)))
 
 
 @lru_cache(maxsize=128)
-def drawn_entries(
+def drawn_bits(
     words: Callable[[bytes, int], NDArray[np.uint32]], sparsifier: str, seed: bytes, entries: int, share: float
-) -> Mask:
+) -> Bits:
     """Returns the entries that a seed selects. Kept, because a node meets the same neighbour at many receivers."""
-    mask = sparsify.SPARSIFIERS[sparsifier].select(np.zeros(entries), share, words(seed, entries))
-    mask.flags.writeable = False
-    return mask
+    return packed(sparsify.SPARSIFIERS[sparsifier].select(np.empty(entries, np.bool_), share, words(seed, entries)))
 
 
-def counts(masks: Collection[Mask]) -> NDArray[np.unsignedinteger]:
-    """Returns how many of some sets each entry is in."""
-    first, *others = masks
-    total = first.astype(np.min_scalar_type(len(masks)))
-    for mask in others:
+@lru_cache(maxsize=4)
+def every_bit(entries: int) -> Bits:
+    """Returns all entries."""
+    return packed(np.ones(entries, np.bool_))
+
+
+def packed(mask: Mask) -> Bits:
+    """Returns a set of entries as it is held, read-only."""
+    bits = np.packbits(mask)
+    bits.flags.writeable = False
+    return bits
+
+
+def unpacked(bits: Bits, entries: int) -> Mask:
+    """Returns a set of entries as it is computed with."""
+    return np.unpackbits(bits, count=entries).view(np.bool_)
+
+
+def size(bits: Bits) -> int:
+    """Returns how many entries are in a set."""
+    return int(np.bitwise_count(bits).sum(dtype=np.int64))
+
+
+def counts(masks: Iterable[Mask], sets: int, entries: int) -> NDArray[np.unsignedinteger]:
+    """Returns in how many of so many sets each entry is."""
+    total = np.zeros(entries, np.min_scalar_type(sets))
+    for mask in masks:
         total += mask.view(np.uint8)  # a bool would be cast, at several times the cost of the sum
     return total
 
 
-def add_at(total: Vector, mask: Mask, part: Vector) -> None:
-    """Adds, in place, what was received of some entries to what there is of all."""
-    if mask.all():
+def add_at(total: Vector, bits: Bits, part: Vector) -> NDArray[np.int32] | None:
+    """Adds, in place, what was received of some entries to what there is of all; returns where, None for everywhere."""
+    if len(part) == len(total):
         total += part
-    else:
-        # What was received lies anywhere in memory, and NumPy adds slowly from there; a copy is in line.
-        np.add.at(total, np.flatnonzero(mask), part.copy())
+        return None
+    places = np.flatnonzero(unpacked(bits, len(total)))
+    # What was received lies anywhere in memory, and NumPy adds slowly from there; a copy is in line.
+    np.add.at(total, places, part.copy())
+    return places.astype(np.int32)
 
 
-def mixed(at: Neighbourhood, own: Vector, heard: Vector, shared: Mapping[int, Mask]) -> Vector:
+def mixed(at: Neighbourhood, own: Vector, heard: Vector, shared: Mapping[int, Bits]) -> Vector:
     """Returns own + Σ p_k (v_k − own), from Σ p_k v_k and, for each k that was heard, the entries that it shared."""
     kept = np.ones(len(own))
-    alike: dict[Fraction, list[Mask]] = {}
-    for k, mask in shared.items():
-        alike.setdefault(at.weight(k), []).append(mask)
-    for weight, masks in sorted(alike.items()):
-        kept -= float(weight) * counts(masks)
+    alike: dict[Fraction, list[Bits]] = {}
+    for k, bits in shared.items():
+        alike.setdefault(at.weight(k), []).append(bits)
+    for weight, sets in sorted(alike.items()):
+        kept -= float(weight) * counts((unpacked(bits, len(own)) for bits in sets), len(sets), len(own))
     kept = kept * own  # not in place, for symbols have another type
     kept += heard
     return kept

@@ -1,0 +1,76 @@
+"""Memory of rounds among many parties whose models are rows of one matrix, in copies of that matrix.
+
+A training loop has one matrix with everybody's model, brings its rows and has averages written back into them. What the
+protocol adds to that is measured here: the most that was allocated at any moment of a round, the matrix included.
+"""
+
+import tracemalloc
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from benchmarks.measure import Row
+from tacit.core.suite import Update
+from tacit.drivers.simulator import Simulation
+
+PARTIES, ENTRIES = 48, 89_834
+ROUNDS = 2
+"""In the second round there are caches, and what the first left behind."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A protocol, and how many copies of the matrix a round may take."""
+
+    protocol: str
+    most: int | None = None
+    options: dict[str, object] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return " ".join(
+            [self.protocol, *(f"{name}={value}" for name, value in self.options.items() if name != "graph")]
+        )
+
+
+def cases(degree: int) -> Iterator[Case]:
+    """Yields what is measured."""
+    graph: dict[str, object] = {"graph": {"kind": "regular", "degree": degree}}
+    sparse = graph | {"share": 0.3}
+    yield Case("fedavg", 4)
+    yield Case("secagg", 4)
+    for protocol in ("gossip", "cesar"):
+        yield Case(protocol, 8, sparse)
+        yield Case(protocol, 8, sparse | {"sparsifier": "topk"})
+        yield Case(protocol, 8, sparse | {"sparsifier": "topk", "score": "change"})
+        yield Case(protocol, None, graph)
+
+
+def copies(case: Case, parties: int, entries: int, rounds: int = ROUNDS) -> float:
+    """Returns the peak of what Python and NumPy allocate in the last of some rounds, in copies of the matrix."""
+    names = tuple(f"p{place}" for place in range(parties))
+    simulation = Simulation.of(case.protocol, names, entries, seed=0, **case.options)
+    tracemalloc.start()
+    try:
+        matrix = np.random.default_rng(0).normal(0, 0.1, (parties, entries)).astype(np.float32)
+        for _ in range(rounds):
+            tracemalloc.reset_peak()
+            simulation.average({name: Update(row) for name, row in zip(names, matrix, strict=True)}, out=matrix)
+            matrix += 0.01  # somebody has learnt something
+        return tracemalloc.get_traced_memory()[1] / matrix.nbytes
+    finally:
+        tracemalloc.stop()
+
+
+def rows(quick: bool = False) -> Iterator[Row]:
+    """Yields the copies of each protocol; targets are for the full size only."""
+    parties, entries, degree = (12, 5_000, 4) if quick else (PARTIES, ENTRIES, 6)
+    for case in cases(degree):
+        found = copies(case, parties, entries)
+        target, met = (None, None) if quick or case.most is None else (f"at most {case.most}", found <= case.most)
+        where = f"{parties} parties, d = {entries:,}" + (f", degree {degree}" if "graph" in case.options else "")
+        note = (
+            f"the most that was allocated at once in round {ROUNDS}, over the {parties * entries * 4 / 1e6:.1f} MB of "
+            f"the matrix of everybody's models, which is counted in; read from its rows and written back into them"
+        )
+        yield Row(f"copies of all models in a round of {case}, {where}", found, None, "copies", None, target, met, note)

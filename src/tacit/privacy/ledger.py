@@ -1,0 +1,242 @@
+"""What was spent of everybody's privacy: which rounds each party was in, what each of them took, and what that makes.
+
+    ledger = Ledger("scenario 4f2a", budget=8.0, delta=1e-5, path="ledger.json")
+    for number in range(1, 1001):
+        ledger.spend(parties, event, round=number)  # raises BudgetSpent before the round that would be too much
+        outcome = federation.average(...)
+
+A round is paid for before its vectors leave, and is not paid back if it fails: who saw what nobody can tell. A round of
+a number is paid for once, so that one that is resumed after a restart, with the same noise, costs nothing more. A
+training loop has a ledger of all parties, and a node on a network one of its own.
+
+What is spent adds up as ρ of zero-concentrated privacy. ε is the accountant's answer to the sum: exact for Gaussian
+noise, whose rounds are together one Gaussian, and for other noise what follows from ρ. Parties count one by one, so
+what it says of each is about its own data; data that several parties have is spent by all of them.
+"""
+
+import hashlib
+import math
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tacit.core.errors import BudgetSpent, ConfigError, JournalError
+from tacit.core.suite import Party
+from tacit.privacy.noise import Accountant, checked, epsilon_of
+
+VERSION = 1
+"""Of what is written down."""
+
+
+class Spent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a round takes of the privacy of whoever is in it."""
+
+    rho: float
+    """ρ of zero-concentrated privacy."""
+    gaussian: bool = True
+    """Whether that is of Gaussian noise on real numbers, of which tight accountants can say more."""
+
+    @classmethod
+    def of(cls, multiplier: float, times: int = 1) -> "Spent":
+        """Returns what so many sums take, whose Gaussian noise is that multiple of the sensitivity."""
+        checked(0.5, multiplier=multiplier, times=times)
+        return cls(times / (2 * multiplier**2))
+
+
+class Span(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Rounds from the first to the last, each of which took the same."""
+
+    first: int
+    last: int
+    event: int
+    """Which of the kinds of rounds that there were."""
+
+
+class Page(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A ledger as it is written down."""
+
+    kind: str
+    version: int
+    run: str
+    events: tuple[Spent, ...]
+    spent: dict[Party, tuple[Span, ...]]
+    digest: str
+    """Of all the rest."""
+
+    def signed(self) -> "Page":
+        """Returns the page with the digest that it should have."""
+        plain = msgspec.json.encode(msgspec.structs.replace(self, digest=""))
+        return msgspec.structs.replace(self, digest=hashlib.sha256(plain).hexdigest())
+
+
+class Ledger:
+    """Who spent what, within a budget."""
+
+    def __init__(
+        self,
+        run: str,
+        *,
+        delta: float = 1e-5,
+        budget: float | None = None,
+        accountant: Accountant = "zcdp",
+        path: str | Path | None = None,
+    ) -> None:
+        """Opens the ledger of a run, or begins it if there is none at the path yet.
+
+        `run` is what tells it apart from others: the hash of a scenario, or the name of a federation. Raises
+        JournalError for a ledger of another run, or one that was changed.
+        """
+        checked(delta, **({} if budget is None else {"budget": budget}))
+        epsilon_of(1.0, delta, accountant)  # if there is no such accountant, that is said now
+        self.run, self.delta, self.budget, self.accountant = run, delta, budget, accountant
+        self._path = None if path is None else Path(path)
+        self._page = Page("tacit ledger", VERSION, run, (), {}, "").signed()
+        if self._path is not None and self._path.exists():
+            self._page = self._read(self._path.read_bytes())
+        self._epsilons: dict[tuple[float, bool], float] = {}
+
+    # --- spending ---------------------------------------------------------------------------------------------------
+
+    def spend(self, parties: Party | Iterable[Party], event: Spent, round: int | None = None) -> None:  # noqa: A002
+        """Writes down that parties are about to take part in a round, the next one unless its number is given.
+
+        Raises BudgetSpent, and writes down nothing, if that is more than anybody of them can afford, and JournalError
+        if that round was written down with something else.
+        """
+        names = [parties] if isinstance(parties, str) else list(dict.fromkeys(parties))
+        number = self._next() if round is None else round
+        if number < 0 or not 0 <= event.rho < math.inf:
+            raise ConfigError(f"round {number} with ρ = {event.rho} cannot be: neither is negative, and ρ is a number")
+        fresh = [party for party in names if not self._paid(party, event, number)]
+        if self.budget is not None:
+            after = {party: self._composed([*self._events(party), (event, 1)]) for party in fresh}
+            over = {party: epsilon for party, epsilon in after.items() if not epsilon <= self.budget}
+            if over:
+                raise BudgetSpent(over, self.budget)
+        if fresh:
+            self._write(self._with(fresh, event, number))
+
+    def epsilon(self, party: Party) -> float:
+        """Returns the ε that a party has spent."""
+        return self._composed(self._events(party))
+
+    def rho(self, party: Party) -> float:
+        """Returns the ρ that a party has spent."""
+        return math.fsum(event.rho * times for event, times in self._events(party))
+
+    def rounds(self, party: Party) -> dict[int, Spent]:
+        """Returns the rounds that a party was in, and what each of them took."""
+        spans = self._page.spent.get(party, ())
+        return {n: self._page.events[span.event] for span in spans for n in range(span.first, span.last + 1)}
+
+    @property
+    def parties(self) -> tuple[Party, ...]:
+        """Everybody who has spent anything."""
+        return tuple(self._page.spent)
+
+    def _next(self) -> int:
+        return 1 + max((span.last for spans in self._page.spent.values() for span in spans), default=0)
+
+    def _events(self, party: Party) -> Iterator[tuple[Spent, int]]:
+        for span in self._page.spent.get(party, ()):
+            yield self._page.events[span.event], span.last - span.first + 1
+
+    def _composed(self, events: Iterable[tuple[Spent, int]]) -> float:
+        every = list(events)
+        rho = math.fsum(event.rho * times for event, times in every)
+        gaussian = all(event.gaussian for event, _ in every)
+        if (rho, gaussian) not in self._epsilons:  # most parties have spent the same
+            self._epsilons[rho, gaussian] = epsilon_of(rho, self.delta, self.accountant, gaussian=gaussian)
+        return self._epsilons[rho, gaussian]
+
+    def _paid(self, party: Party, event: Spent, number: int) -> bool:
+        """Says whether a party has paid for a round; raises JournalError if it paid something else."""
+        for span in self._page.spent.get(party, ()):
+            if span.first <= number <= span.last:
+                if self._page.events[span.event] != event:
+                    raise JournalError(
+                        f"round {number} took ρ = {self._page.events[span.event].rho:g} of {party} and cannot take "
+                        f"{event.rho:g} now; rounds are paid for once, so give this one another number"
+                    )
+                return True
+        return False
+
+    def _with(self, parties: Iterable[Party], event: Spent, number: int) -> Page:
+        """Returns the page with one more round."""
+        events = self._page.events if event in self._page.events else (*self._page.events, event)
+        spent, kind = dict(self._page.spent), events.index(event)
+        for party in parties:
+            spans = spent.get(party, ())
+            last = spans[-1] if spans else None
+            if last is not None and (last.last + 1, last.event) == (number, kind):
+                spent[party] = (*spans[:-1], Span(last.first, number, kind))
+            else:
+                spent[party] = (*spans, Span(number, number, kind))
+        return msgspec.structs.replace(self._page, events=events, spent=spent).signed()
+
+    # --- on disk ----------------------------------------------------------------------------------------------------
+
+    def encode(self) -> bytes:
+        """Returns the ledger as it is written down, for whoever keeps it with other things."""
+        return msgspec.json.encode(self._page)
+
+    def restore(self, data: bytes) -> None:
+        """Goes on from what `encode` returned; raises JournalError if that is of another run, or was changed.
+
+        Not if there is a file, which may know of more.
+        """
+        if self._path is not None:
+            raise ConfigError(
+                f"a ledger is kept in a file or with other things, and this one has a file{self._where()}"
+            )
+        self._page = self._read(data)
+
+    def _read(self, data: bytes) -> Page:
+        try:
+            header: dict[str, Any] = msgspec.json.decode(data)
+            if not isinstance(header, dict) or header.get("kind") != self._page.kind:
+                raise JournalError(f"this is no ledger{self._where()}; give it a file of its own")
+            if header.get("version") != VERSION:
+                raise JournalError(
+                    f"this is a ledger of version {header.get('version')}, not {VERSION}{self._where()}; go on with "
+                    f"the release that wrote it"
+                )
+            page = msgspec.json.decode(data, type=Page)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise JournalError(f"the ledger cannot be read: {error}{self._where()}; restore it from a copy") from None
+        if page.signed() != page:
+            raise JournalError(f"the ledger was changed, or written in part{self._where()}; restore it from a copy")
+        if page.run != self.run:
+            raise JournalError(f"this is the ledger of {page.run!r}, not of {self.run!r}{self._where()}")
+        return page
+
+    def _where(self) -> str:
+        return "" if self._path is None else f" ({self._path})"
+
+    def _write(self, page: Page) -> None:
+        """Puts a page in the place of the last one, all of it or nothing."""
+        encoded = msgspec.json.encode(page)
+        if self._path is not None:
+            if self._path.exists() and self._path.read_bytes() != self.encode():
+                raise JournalError(f"somebody else has written to the ledger{self._where()}; have one for each process")
+            fresh = self._path.with_name(f"{self._path.name}.new")
+            with fresh.open("wb") as file:
+                file.write(encoded)
+                file.flush()
+                os.fsync(file.fileno())
+            fresh.replace(self._path)
+            _settle(self._path.parent)
+        self._page = page
+
+
+def _settle(folder: Path) -> None:
+    """Waits until the names of a folder's files are on disk, where that can be asked for."""
+    if hasattr(os, "O_DIRECTORY"):
+        opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(opened)
+        finally:
+            os.close(opened)
