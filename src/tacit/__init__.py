@@ -2,9 +2,11 @@
 
 from tacit.api.aggregate import aggregate
 from tacit.api.federation import ClippedWarning, Federation
+from tacit.api.train import Run, train
 from tacit.audit.plan import Plan, plan
 from tacit.audit.report import Report, audit
 from tacit.core.errors import (
+    BudgetSpent,
     ConfigError,
     JournalError,
     LeakRefused,
@@ -17,8 +19,10 @@ from tacit.core.errors import (
     WireError,
 )
 from tacit.drivers.faults import Fault
+from tacit.learn.scenario import Scenario
 
 __all__ = [
+    "BudgetSpent",
     "ClippedWarning",
     "ConfigError",
     "Fault",
@@ -31,11 +35,14 @@ __all__ = [
     "PeerFault",
     "Plan",
     "Report",
+    "Run",
+    "Scenario",
     "TacitError",
     "TransportError",
     "WireError",
     "aggregate",
     "audit",
     "plan",
+    "train",
 ]
 __version__ = "0.1.0"

@@ -313,7 +313,8 @@ def shown(page: Path) -> list[tuple[str, str | None]]:
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if shown(page)], ids=lambda page: page.stem)
-def test_the_code_of_a_page_runs_as_printed(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_code_of_a_page_runs_as_printed(page: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)  # some write runs
     # A page may register a protocol of its own; the next test shall not find it there.
     monkeypatch.setattr(tacit.protocols, "REGISTRY", dict(tacit.protocols.REGISTRY))
     names: dict[str, object] = {"__name__": page.stem}
@@ -401,3 +402,12 @@ def test_readme_shows_what_the_commands_print_now(figures: ModuleType) -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert text == figures.replaced(text, "figures", figures.figures(ROOT / "benchmarks" / "results" / "latest.json"))
     assert text == figures.replaced(text, "demo", figures.demo()), "run python docs/figures.py"
+
+
+def test_a_setting_may_be_a_list() -> None:
+    told = run("audit", "admm", "--coalition", "p0", "--set", "rho=[3,0.0009]", "--json")
+    assert told.exit_code == 0
+    assert json.loads(told.stdout)[0]["exposed"] == {}
+    wrong = run("audit", "admm", "--set", "rho=[3,0.0009]", "--set", "iterations=3")
+    assert wrong.exit_code == 2
+    assert error_lines(wrong) == ["error[config]: rho has 2 values for 3 iterations; give one for each, or one for all"]

@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SUITES = ("masks", "shamir", "sealing", "secagg", "indices", "groups", "cesar", "audit")
+SUITES = ("masks", "shamir", "sealing", "secagg", "indices", "groups", "cesar", "memory", "simulation", "audit")
 COUNTED = {"groups"}
 """Suites that count instead of measuring, so that their targets hold at small sizes too."""
 
@@ -65,12 +65,12 @@ def test_errors_take_one_line(
     path = tmp_path / "figures.json"
     assert main.main(["masks", "--json", str(path)]) == 1
     assert not path.exists()
-    for arguments in (["maks"], ["--json", str(tmp_path)], ["--quik"]):
+    for arguments in (["maks"], ["--json", str(tmp_path)], ["--quik"], ["--python", "pfl=nowhere"]):
         with pytest.raises(SystemExit) as end:
             main.main(arguments)
         assert end.value.code == 2
     lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 4
+    assert len(lines) == 5
     assert "the average is wrong" in lines[0]
     assert "maks" in lines[1]
 

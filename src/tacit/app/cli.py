@@ -1,4 +1,4 @@
-"""The command line: `tacit demo`, `tacit protocols`, `tacit audit`, `tacit attack`, `tacit plan`.
+"""The command line: `tacit demo`, `tacit protocols`, `tacit audit`, `tacit attack`, `tacit plan`, and learning.
 
 Results go to standard output, progress and errors to standard error. Errors are one line each and say what to do; a
 traceback is shown only with --debug. Exit code 0: done; 1: refused for a leak, or failed; 2: bad input.
@@ -7,20 +7,19 @@ traceback is shown only with --debug. Exit code 0: done; 1: refused for a leak, 
 import sys
 import traceback
 from collections.abc import Sequence
-from functools import partial
 from typing import Annotated, Any
 
 import click
-import msgspec
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn
+from rich.progress import MofNCompleteColumn
 from typer.core import TyperGroup
 
 from tacit import __version__
 from tacit.app import demo as demonstration
-from tacit.app import pictures, tables
+from tacit.app import learning, pictures, tables
+from tacit.app.options import AsJson, Choice, Debug, Picture, as_text, progress_bar, settings_from
 from tacit.audit.coalitions import coalitions, of_parties
+from tacit.audit.described import described
 from tacit.audit.plan import plan as make_plan
 from tacit.audit.report import Auditor
 from tacit.audit.scope import Scope
@@ -90,29 +89,6 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-# Typer puts a backslash before the defaults it shows where it is told not to use Rich, so the help texts say them.
-Choice = partial(typer.Option, show_default=False)
-
-Picture = Annotated[
-    str | None, typer.Option("--picture", help="Draw it too, into a file whose name ends in .png or .svg.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-# Read in `Commands.main`, which sees the arguments even when they cannot be parsed.
-Debug = Annotated[bool, typer.Option("--debug", help="Show a traceback if something goes wrong.")]
-
-
-def progress_bar(*columns: ProgressColumn) -> Progress:
-    """Returns a bar on standard error, which is gone when all is done and not there if nobody looks."""
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        *columns,
-        TimeElapsedColumn(),
-        console=Console(stderr=True),
-        transient=True,
-        disable=not sys.stderr.isatty(),
-    )
 
 
 @app.callback(invoke_without_command=True)
@@ -239,7 +215,7 @@ def audit(
     if picture is not None:
         pictures.exposure(reports, picture)
     if as_json:
-        typer.echo(as_text([tables.audited(report) for report in reports]))
+        typer.echo(as_text([described(report) for report in reports]))
     else:
         tables.show(tables.audit(reports))
 
@@ -310,23 +286,7 @@ def plan(
         tables.show(tables.plan(found))
 
 
-def settings_from(given: Sequence[str]) -> dict[str, Any]:
-    """Returns the settings in a list of name=value, where a value is JSON or, failing that, text."""
-    settings: dict[str, Any] = {}
-    for each in given:
-        name, equals, value = each.partition("=")
-        if not equals:
-            raise ConfigError(f"--set {each}: write it as name=value, such as masked=true")
-        try:
-            settings[name] = msgspec.json.decode(value)
-        except msgspec.DecodeError:
-            settings[name] = value
-    return settings
-
-
-def as_text(result: Any) -> str:
-    """Returns a result as JSON that is also fit to be read."""
-    return msgspec.json.format(msgspec.json.encode(result), indent=2).decode()
+app.add_typer(learning.app)
 
 
 def main() -> None:

@@ -7,10 +7,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.api.prepare import Metrics
+from tacit.api.train import Run
+from tacit.app.comparison import Compared
 from tacit.audit.attacks.findings import Finding
 from tacit.audit.plan import Plan
 from tacit.audit.report import Report
 from tacit.core.errors import ConfigError, MissingExtra
+from tacit.papers.reproduction import Chart
 
 KINDS = (".png", ".svg")
 SAFE, WARNING, LEAK, MEMBER = "#3b7a57", "#d9a441", "#b5322f", "#d0d0d0"
@@ -123,6 +127,39 @@ def images(columns: Sequence[str], rows: Sequence[Sequence[NDArray[np.float64]]]
     _save(figure, path)
 
 
+def labels(table: NDArray[np.int64], path: str, parties: Sequence[str] = (), classes: Sequence[str] = ()) -> None:
+    """Draws who holds how many samples of which label: a row for each party, a column for each label, and the sums."""
+    rows, columns = table.shape
+    named, most = rows <= 2 * MOST_LABELS, max(1, int(table.max()))
+    figure, axes = _figure(3.0 + 0.46 * min(max(columns, 8), MOST_LABELS), 1.9 + 0.22 * min(rows, 2 * MOST_LABELS))
+    if columns == 1:
+        axes.barh(range(rows), table[:, 0], color=SAFE)
+        axes.set_ylim(rows - 0.4, -0.6)
+    else:
+        drawn = axes.imshow(table, cmap="Blues", vmin=0, vmax=most, aspect="auto", interpolation="nearest")
+        if named and columns <= MOST_LABELS // 2:
+            for (row, column), count in np.ndenumerate(table):
+                # What lies inside takes no room of its own, and to work that out takes seconds.
+                style = {"fontsize": 7, "color": "white" if count > 0.6 * most else "black", "in_layout": False}
+                if count:
+                    axes.text(column, row, f"{count}", ha="center", va="center", **style)
+        else:
+            figure.colorbar(drawn, ax=axes, shrink=0.8).set_label("samples", fontsize=8)
+        if columns <= 2 * MOST_LABELS:
+            turned = 90 if any(len(name) > 3 for name in classes) else 0
+            axes.set_xticks(range(columns), classes or range(columns), rotation=turned)
+    if named:
+        names = parties or [f"p{party}" for party in range(rows)]
+        sums = [f"{name} ({count:,})" for name, count in zip(names, table.sum(axis=1), strict=True)]
+        axes.set_yticks(range(rows), sums)
+    axes.tick_params(labelsize=7)
+    axes.set_xlabel("label" if columns > 1 else "samples", fontsize=8)
+    axes.set_ylabel("party (samples in all)" if named else f"{rows} parties", fontsize=8)
+    what = "samples of each label" if columns > 1 else "samples"
+    axes.set_title(f"how many {what} a party holds", fontsize=9, loc="left")
+    _save(figure, path)
+
+
 def curves(
     named: dict[str, tuple[Sequence[float], Sequence[float]]],
     labels: tuple[str, str],
@@ -145,6 +182,88 @@ def curves(
     axes.set_xlabel(labels[0], fontsize=8)
     axes.set_ylabel(labels[1], fontsize=8)
     axes.legend(fontsize=7, ncols=2)
+    _save(figure, path)
+
+
+def progress(run: Run, path: str) -> bool:
+    """Draws how a run went: test score and loss by round. Says whether there was anything to draw."""
+    tested = [each for each in run.history if each.accuracy is not None or each.rmse is not None]
+    if not tested:
+        return False
+    figure, (left, right) = _figure(9, 3.4, 1, None, 2)
+    rounds = [each.round for each in tested]
+    numbers = tested[0].accuracy is None
+    shared = [each.rmse if numbers else each.accuracy for each in tested]
+    alone = tested[0].consensus is not None
+    left.plot(rounds, shared, color=SAFE, label="mean over parties" if alone else "the model they share")
+    if alone:
+        left.plot(rounds, [each.consensus for each in tested], color=LEAK, linestyle="--", label="mean of all models")
+    left.set_ylabel("root mean square error" if numbers else "test accuracy", fontsize=8)
+    losses = [each for each in run.history if each.loss is not None]
+    right.plot([each.round for each in losses], [each.loss for each in losses], color=SAFE, label="training loss")
+    for axes in (left, right):
+        axes.set_xlabel("round", fontsize=8)
+        axes.legend(fontsize=7)
+        axes.tick_params(labelsize=7)
+    _save(figure, path)
+    return True
+
+
+def compared(found: Sequence[Compared], path: str) -> None:
+    """Draws accuracy against bytes and against time, each protocol a line, and whether the audit found a leak."""
+    figure, (left, right) = _figure(11, 4.6, 1, None, 2)
+    ran = [each for each in found if each.history]
+    numbers = all(each.history[-1].accuracy is None for each in ran)
+    for place, each in enumerate(ran):
+        tested = [(sent, one) for sent, one in zip(_sent(each), each.history, strict=True) if _tested(one) is not None]
+        scores = [_tested(one) for _, one in tested]
+        style = {
+            "color": f"C{place}",
+            "linestyle": "--" if each.leaks else "-",
+            "label": f"{each.label}: {each.exposed}",
+            "marker": "x" if each.leaks else "o",
+            "markersize": 3,
+        }
+        if any(sent for sent, _ in tested):
+            left.plot([sent for sent, _ in tested], scores, **style)
+        elif scores:
+            left.axhline(scores[-1], **style)
+        right.plot([one.seconds for _, one in tested], scores, **style)
+    left.set_xscale("log")
+    for axes, what in ((left, "megabytes that a party has sent"), (right, "seconds on this machine, for all parties")):
+        axes.set_xlabel(what, fontsize=8)
+        axes.set_ylabel("root mean square error" if numbers else "test accuracy, mean over parties", fontsize=8)
+        axes.tick_params(labelsize=7)
+        axes.grid(alpha=0.3)
+    handles, labels = left.get_legend_handles_labels()
+    title = "whose model could be worked out in a round, and by whom (dashed: somebody's)"
+    figure.legend(handles, labels, loc="outside lower center", fontsize=7, ncols=2, title=title, title_fontsize=8)
+    _save(figure, path)
+
+
+def _tested(metrics: Metrics) -> float | None:
+    return metrics.accuracy if metrics.accuracy is not None else metrics.rmse
+
+
+def _sent(each: Compared) -> list[float]:
+    return [float(sent) for sent in np.cumsum([one.bytes / 1e6 / each.parties for one in each.history])]
+
+
+def charts(drawn: Sequence[Chart], path: str) -> None:
+    """Draws the charts of a reproduction side by side; what is dashed is the paper's, or a bound."""
+    if not drawn:
+        raise ConfigError("there is nothing to draw here; leave --picture out")
+    figure, panels = _figure(5.5 * len(drawn), 3.8, 1, None, len(drawn))
+    for axes, chart in zip(np.atleast_1d(panels), drawn, strict=True):
+        for name, (x, y) in chart.lines.items():
+            axes.plot(x, y, label=name, linestyle="--" if name in chart.dashed else "-", marker=".", linewidth=1.3)
+        if chart.logarithmic:
+            axes.set_yscale("log")
+        axes.set_title(chart.title, fontsize=9)
+        axes.set_xlabel(chart.x, fontsize=8)
+        axes.set_ylabel(chart.y, fontsize=8)
+        axes.tick_params(labelsize=7)
+        axes.legend(fontsize=7)
     _save(figure, path)
 
 

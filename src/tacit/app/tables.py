@@ -11,12 +11,17 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from tacit.api.train import Run
+from tacit.app.comparison import Compared
 from tacit.app.demo import DemoReport, Dropout
 from tacit.audit.attacks.findings import Finding
 from tacit.audit.plan import Plan
 from tacit.audit.report import Report
 from tacit.core.errors import Drop
 from tacit.core.protocol import Protocol
+from tacit.learn.scenario import Scenario
+from tacit.papers.reproduction import Reproduction, Result
+from tacit.protocols import REGISTRY
 
 MOST_ROWS = 20
 """Coalitions, and parties, up to which a matrix fits a terminal."""
@@ -84,43 +89,6 @@ def _glimpse(report: DemoReport) -> Table:
     return table
 
 
-def audited(report: Report) -> dict[str, Any]:
-    """Returns what an audit found, as plain data."""
-    return {
-        "protocol": report.protocol,
-        "coalition": report.coalition,
-        "rounds": report.rounds,
-        "drift": report.drift,
-        "dropout": report.dropout,
-        "looked_at": report.looked_at,
-        "entries": report.entries,
-        "exposed": {
-            victim: {
-                "error": report.errors.get(victim),
-                "fraction": report.fractions[victim],
-                "recipe": [
-                    {"factor": str(factor), "of": [{"times": times, "what": what} for times, what in parts]}
-                    for factor, parts in recipe.steps()
-                ],
-            }
-            for victim, recipe in report.exposed.items()
-        },
-        "nearly": report.nearly,
-        "drowned": report.drowned,
-        "bits": report.bits,
-        "most_bits": report.most_bits,
-        "at_worst": report.at_worst,
-        "fewest": report.fewest,
-        "safe_rounds": report.safe_rounds,
-        "smallest_group": report.smallest_group,
-        "heard": [
-            {"sender": sender, "to": to, "messages": messages, "bytes": size}
-            for (sender, to), (messages, size) in report.heard.items()
-        ],
-        "notes": report.notes,
-    }
-
-
 def audit(reports: list[Report]) -> RenderableType:
     """Returns who can learn whose vector, one coalition a row."""
     table = _table("coalition", "learns the vectors of")
@@ -144,12 +112,22 @@ def audit(reports: list[Report]) -> RenderableType:
         title,
         table,
         Text(f"\n{bits}"),
+        *_epsilon(reports),
         *_matrix(reports),
         *_worst(reports),
         *_recipe(reports),
         *notes,
         *_overheard(reports),
     )
+
+
+def _epsilon(reports: list[Report]) -> Iterator[Text]:
+    """Yields what the noise is worth, against the coalition that it hides least from."""
+    most = max(reports, key=lambda report: report.epsilon or 0.0)
+    if most.epsilon is not None:
+        worst = max(report.epsilon_at_worst or 0.0 for report in reports)
+        dropped = f", and {worst:.3g} if as many drop out as may" if worst > most.epsilon else ""
+        yield Text(f"\nBy the noise, ε = {most.epsilon:.3g} at δ = {most.delta:g} for all rounds{dropped}.")
 
 
 def _is_known(report: Report, party: str) -> bool:
@@ -252,6 +230,7 @@ def plan(proposed: Plan) -> RenderableType:
     """Returns proposals, those that hold first."""
     table = _table("protocol", "settings")
     table.add_column("MB a party\na round", justify="right")
+    table.add_column(f"noise for\nε = {proposed.epsilon:g}", justify="right")
     table.add_column("verdict, and what was looked at")
     for proposal in proposed.proposals:
         options = ", ".join(f"{name}={_default(value)}" for name, value in proposal.options.items())
@@ -259,6 +238,7 @@ def plan(proposed: Plan) -> RenderableType:
             proposal.protocol,
             f"{proposal.why}\n{options}" if options else proposal.why,
             f"{proposal.bytes_per_party / 1e6:.2f}",
+            f"{proposal.sigma:.3g}",
             proposal.told,
         )
     title = Text(
@@ -266,10 +246,131 @@ def plan(proposed: Plan) -> RenderableType:
         f"{proposed.dropout:.0%} dropouts, {proposed.entries:,} entries\n"
     )
     noise = Text(
-        f"\nFor ε = {proposed.epsilon:g} at δ = {proposed.delta:g} over all rounds, each party adds Gaussian noise of "
-        f"{proposed.sigma:.3g} times what one sample can move its vector by."
+        f"\nFor ε = {proposed.epsilon:g} at δ = {proposed.delta:g} over all rounds, each party adds noise of so many "
+        f"times what one sample, or one user, can move its vector by; {proposed.sigma:.3g} would do in one sum of all "
+        f"who do not collude."
     )
     return Group(title, table, noise)
+
+
+# --- learning ------------------------------------------------------------------------------------------------------
+
+
+def size(count: float) -> str:
+    """Returns so many bytes, as people say it."""
+    for unit in ("B", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:,.3g} GB"
+
+
+def score(accuracy: float | None, rmse: float | None) -> str:
+    """Returns how good a model is: how much of the test it gets right or, of numbers, by how much it is off."""
+    if accuracy is not None:
+        return f"{accuracy:.1%}"
+    return "" if rmse is None else f"{rmse:.4g} off"
+
+
+def summary(run: Run) -> list[tuple[str, str]]:
+    """Returns what a run comes to, in few words."""
+    scenario, last = run.scenario, run.history[-1]
+    serverless = last.consensus is not None
+    rows = [
+        (
+            "learnt",
+            f"{scenario.data.name}, by {len(run.sizes)} parties with {min(run.sizes)} to {max(run.sizes)} samples",
+        ),
+        ("model", f"{scenario.model['name']}, {run.model.parameters:,} parameters"),
+        ("averaged by", scenario.protocol["name"]),
+        ("rounds", str(len(run.history))),
+        ("test score" + (", mean over parties" if serverless else ""), score(run.accuracy, last.rmse)),
+    ]
+    if serverless:
+        together = last.consensus
+        rows.append(("mean of all models", score(together, None) if last.rmse is None else score(None, together)))
+    rows.append(
+        ("sent by all", f"{size(run.bytes)}, {size(run.bytes / len(run.history) / len(run.sizes))} a party a round")
+    )
+    if last.epsilon is not None:
+        rows.append(("privacy spent", f"ε = {last.epsilon:.3g}"))
+    failed = sum(not each.contributors for each in run.history) if scenario.protocol["name"] in REGISTRY else 0
+    if failed:
+        rows.append(("rounds without an average", str(failed)))
+    rows += [(f"without {party}", why) for party, why in last.left_out.items()]
+    return rows
+
+
+def run(done: Run) -> RenderableType:
+    """Returns what came of a run."""
+    table = _table("", "")
+    table.show_header = False
+    for row in summary(done):
+        table.add_row(*row)
+    notes = [Text(f"\nNote: {note}.") for note in done.notes]
+    return Group(table, *notes, Text(f"\nAll of it is in {done.folder}."))
+
+
+def rounds(done: Run) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Returns headings, and a row for each round."""
+    headings = ("round", "loss", "test score", "mean of models", "averaged", "sent", "ε")
+    return headings, [
+        (
+            str(each.round),
+            "" if each.loss is None else f"{each.loss:.4f}",
+            score(each.accuracy, each.rmse),
+            "" if each.consensus is None else f"{each.consensus:.4g}",
+            str(each.contributors),
+            size(each.bytes),
+            "" if each.epsilon is None else f"{each.epsilon:.3g}",
+        )
+        for each in done.history
+    ]
+
+
+def compared(scenario: Scenario, found: list[Compared]) -> RenderableType:
+    """Returns how protocols did on one scenario."""
+    table = _table("averaging")
+    for heading in ("test\nscore", "mean of\nmodels", "sent a party\na round", "seconds"):
+        table.add_column(heading, justify="right")
+    table.add_column("whose model could be worked out\nin a round, and by whom")
+    for each in found:
+        last = each.last
+        if last is None:
+            table.add_row(each.label, "", "", "", "", f"refused: {each.refused}")
+            continue
+        together = "" if last.consensus is None else score(last.consensus, None)
+        if last.accuracy is None and last.consensus is not None:
+            together = score(None, last.consensus)
+        table.add_row(
+            each.label,
+            score(last.accuracy, last.rmse),
+            together,
+            size(each.bytes_per_party),
+            f"{last.seconds:.1f}",
+            each.exposed,
+        )
+    data = scenario.data
+    what = f"{data.parties} parties learn {data.name} ({data.split.kind}) with {scenario.model['name']}"
+    return Group(Text(f"{what}, {scenario.rounds} rounds\n"), table)
+
+
+def reproductions(listed: list[Reproduction]) -> RenderableType:
+    """Returns the tables and figures that can be reproduced."""
+    table = _table("name", "what it is", "needs")
+    for each in listed:
+        table.add_row(each.name, each.title, ", ".join([*each.extras, *each.data]))
+    return table
+
+
+def reproduced(what: Reproduction, found: Result) -> RenderableType:
+    """Returns a table or figure of a paper beside ours."""
+    table = _table("what", "paper", "ours", "agrees", "")
+    for row in found.rows:
+        agrees = {True: "yes", False: "no", None: ""}[row.agrees]
+        table.add_row(row.what, row.paper, row.ours, agrees, row.why)
+    unstated = [Text(f"\nNot stated in the paper: {each}") for each in what.unstated]
+    return Group(Text(f"{what.name}: {what.title}\n"), table, *unstated)
 
 
 def described(protocol: Protocol) -> dict[str, Any]:

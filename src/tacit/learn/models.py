@@ -1,67 +1,160 @@
-"""A model that learns in seconds: softmax regression in plain NumPy."""
+"""The models there are, by name, and your own: `build("softmax", data)`, `build(MyModule(), data)`.
 
-from dataclasses import dataclass
-from typing import TypeAlias
+| name | what | of |
+| --- | --- | --- |
+| softmax, mlp | regression over classes; the same with hidden layers (128 units unless set) | anything but text |
+| linear | linear regression, (z − y)² | numbers |
+| logistic | L2-regularised logistic regression, two classes (paper 003) | labels |
+| factorization | matrix factorization, 20 factors (paper 004) | ratings |
+| femnist-cnn, gru, resnet-18 | paper 000's | images, text, images |
+| lenet | paper 002's | images |
+| gn-lenet, celeba-cnn | paper 004's, of 89,834 and 30,242 parameters | images |
+
+Those of the first four lines are NumPy (`fused.py`), the rest is PyTorch (`networks.py`), and so is your own.
+"""
+
+from collections.abc import Callable, Sequence
+from difflib import get_close_matches
+from functools import partial
+from inspect import signature
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tacit.core.errors import ConfigError
+from tacit.learn.factorization import Factorization
+from tacit.learn.fused import Dense, Fused
+from tacit.learn.model import Model, Score
+from tacit.learn.modules import Module
+from tacit.learn.networks import NETWORKS
+from tacit.learn.samples import Dataset
 
-Model: TypeAlias = dict[str, NDArray[np.float64]]
+__all__ = ["MODELS", "Fused", "Model", "Module", "Score", "build"]
 
 
-@dataclass(frozen=True)
-class Softmax:
-    """Softmax regression. Models go in and come out as dicts of arrays, and none is kept or changed in place."""
+def softmax(data: Dataset) -> Model:
+    """Returns softmax regression."""
+    return Dense("softmax", (_features(data, "softmax"), _classes(data, "softmax")), "softmax")
 
-    classes: int
-    features: int
 
-    def initial(self) -> Model:
-        """Returns the model that all parties start from. It is convex, so zeros are as good a start as any."""
-        return {"weights": np.zeros((self.features, self.classes)), "bias": np.zeros(self.classes)}
+def mlp(data: Dataset, *, hidden: Sequence[int] = (128,)) -> Model:
+    """Returns a perceptron with hidden layers of so many units."""
+    if not hidden or min(hidden) < 1:
+        raise ConfigError(f"an mlp has at least one hidden layer of at least one unit, not {list(hidden)}; use [128]")
+    return Dense("mlp", (_features(data, "mlp"), *hidden, _classes(data, "mlp")), "softmax")
 
-    def loss_and_gradient(self, model: Model, x: NDArray[np.float64], y: NDArray[np.int64]) -> tuple[float, Model]:
-        """Returns the mean cross-entropy over the samples, and its gradient."""
-        scores = x @ model["weights"] + model["bias"]
-        # Without its largest score a row cannot overflow, and its probabilities stay the same.
-        scores -= scores.max(axis=1, keepdims=True)
-        probabilities = np.exp(scores)
-        sums = probabilities.sum(axis=1, keepdims=True)
-        rows = np.arange(len(y))
-        loss = float(np.mean(np.log(sums[:, 0]) - scores[rows, y]))
-        slope = probabilities / sums
-        slope[rows, y] -= 1
-        slope /= len(y)
-        return loss, {"weights": x.T @ slope, "bias": slope.sum(axis=0)}
 
-    def accuracy(self, model: Model, x: NDArray[np.float64], y: NDArray[np.int64]) -> float:
-        """Returns the share of samples that the model labels correctly."""
-        return float(np.mean((x @ model["weights"] + model["bias"]).argmax(axis=1) == y))
+def linear(data: Dataset, *, bias: bool = True) -> Model:
+    """Returns linear regression."""
+    if data.classes:
+        raise ConfigError(f"linear predicts numbers, and {data.name} has {data.classes} labels; use softmax")
+    return Dense("linear", (_features(data, "linear"), 1), "squares", bias=bias)
 
-    def train_locally(
-        self,
-        model: Model,
-        x: NDArray[np.float64],
-        y: NDArray[np.int64],
-        *,
-        epochs: int,
-        rate: float,
-        batch: int,
-        rng: np.random.Generator,
-    ) -> Model:
-        """Returns the model after stochastic gradient descent on one party's samples, shuffled anew in every epoch."""
-        if epochs < 1 or batch < 1 or not 0 < rate < float("inf"):
-            raise ConfigError(
-                f"epochs and batch must be at least 1 and rate positive, not {epochs=}, {batch=} and {rate=}"
-            )
-        trained = {name: values.copy() for name, values in model.items()}
-        for _ in range(epochs):
-            order = rng.permutation(len(y))
-            for start in range(0, len(order), batch):
-                chosen = order[start : start + batch]
-                _, gradient = self.loss_and_gradient(trained, x[chosen], y[chosen])
-                for name, values in trained.items():
-                    values -= rate * gradient[name]
-        return trained
+
+def logistic(data: Dataset, *, l2: float = 1e-3, positive: Sequence[int] = (), bias: bool = True) -> Model:
+    """Returns logistic regression with λ/2 ‖θ‖² in the loss, biases included, so that it is λ-strongly convex.
+
+    Labels in `positive` are told from all others; of two classes, 1 from 0 unless set.
+    """
+    classes, problems = _classes(data, "logistic"), []
+    if not positive and classes != 2:
+        problems.append(
+            f"logistic tells two classes apart, and {data.name} has {classes}; use softmax, or set positive"
+        )
+    if positive and not set(positive) < set(range(classes)):
+        problems.append(f"positive must be some of the labels 0 to {classes - 1} but not all, not {list(positive)}")
+    if not (np.isfinite(l2) and l2 >= 0):
+        problems.append(f"l2={l2} must be at least 0, such as 0.001")
+    if problems:
+        raise ConfigError(problems)
+    features = _features(data, "logistic")
+    return Dense("logistic", (features, 1), "logistic", bias=bias, l2=l2, positive=tuple(positive) or (1,))
+
+
+def factorization(
+    data: Dataset,
+    *,
+    factors: int = 20,
+    biases: bool = False,
+    users: int | None = None,
+    items: int | None = None,
+    centre: float | None = None,
+) -> Model:
+    """Returns matrix factorization; users, items and the middle of the scale are those of the data unless set."""
+    if data.kind != "ratings":
+        raise ConfigError(f"factorization learns ratings, and {data.name} has {data.kind}; use movielens, or softmax")
+    seen = np.concatenate([data.x, data.x_test]).max(axis=0) + 1
+    middle = (float(data.y.min()) + float(data.y.max())) / 2 if centre is None else centre
+    problems = [
+        f"{what}={given} must be at least {most}, as many as {data.name} names"
+        for what, given, most in zip(("users", "items"), (users, items), seen, strict=True)
+        if given is not None and given < most
+    ]
+    if factors < 1:
+        problems.append(f"factors={factors} must be at least 1, such as 20")
+    if problems:
+        raise ConfigError(problems)
+    return Factorization(users or int(seen[0]), items or int(seen[1]), factors, biases, middle)
+
+
+def _network(network: Callable[..., Any], name: str, data: Dataset, **options: Any) -> Model:
+    return Module(partial(network, data, **options), data.classes, name=name)
+
+
+FUSED: dict[str, Callable[..., Model]] = {
+    "softmax": softmax,
+    "mlp": mlp,
+    "linear": linear,
+    "logistic": logistic,
+    "factorization": factorization,
+}
+
+MODELS: dict[str, Callable[..., Any]] = {**FUSED, **NETWORKS}
+"""What makes each model, given the data and its options."""
+
+
+def build(source: Any, data: Dataset, **options: Any) -> Model:
+    """Returns a model for data: one of `MODELS` by its name, or a PyTorch module of your own, or what makes one.
+
+    Options are those of what `MODELS` has under the name; of a module, `loss` and `name` (see `Module`). Raises
+    ConfigError if there is no such model or option, or if it does not fit the data.
+    """
+    if not isinstance(source, str):
+        model = Module(source, data.classes, **_known(options, ("loss", "name"), "a module of your own"))
+        if problems := model.unfit(data):
+            raise ConfigError(problems)
+        return model
+    if source not in MODELS:
+        near = get_close_matches(source, MODELS, n=1)
+        more = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(MODELS)}"
+        raise ConfigError(f"there is no model {source!r}; {more}")
+    make = MODELS[source]
+    _known(options, tuple(signature(make).parameters)[1:], source)
+    try:
+        if source in FUSED:
+            return make(data, **options)  # type: ignore[no-any-return]
+        return _network(make, source, data, **options)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{source} cannot be made with {options}: {error}") from None
+
+
+def _known(options: dict[str, Any], known: tuple[str, ...], name: str) -> dict[str, Any]:
+    wrong = [option for option in options if option not in known]
+    if wrong:
+        there = f"there are {', '.join(known)}" if known else "it has none"
+        raise ConfigError([f"{name} has no option {option!r}; {there}" for option in wrong])
+    return options
+
+
+def _features(data: Dataset, name: str) -> int:
+    """Returns how many numbers a sample is."""
+    if data.kind not in ("images", "features"):
+        better = "gru" if data.kind == "text" else "factorization"
+        raise ConfigError(f"{name} learns from numbers, and {data.name} has {data.kind}; use {better}")
+    return int(np.prod(data.x.shape[1:]))
+
+
+def _classes(data: Dataset, name: str) -> int:
+    if not data.classes:
+        raise ConfigError(f"{name} tells classes apart, and {data.name} has none; use linear")
+    return data.classes

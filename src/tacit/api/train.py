@@ -1,0 +1,157 @@
+"""Runs scenarios, and writes what comes of them to a folder."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import save
+
+from tacit.api.exposure import Exposure, exposure
+from tacit.api.prepare import Metrics, Prepared, prepare
+from tacit.audit.described import described
+from tacit.core.errors import ConfigError
+from tacit.learn.checkpoint import Checkpoint, replace_file
+from tacit.learn.datasets import Dataset
+from tacit.learn.models import Model
+from tacit.learn.scenario import Scenario
+from tacit.learn.sources import Progress as Downloading
+from tacit.learn.sources import quietly
+
+SCENARIO, AUDIT, METRICS, CHECKPOINT = "scenario.json", "audit.json", "metrics.jsonl", "checkpoint"
+MODEL, LEDGER = "model.safetensors", "ledger.json"
+"""What is in the folder of a run."""
+
+Told: TypeAlias = Callable[[Metrics], None]
+"""What is told of every round, once it is over."""
+
+
+@dataclass
+class Run:
+    """What came of a scenario."""
+
+    scenario: Scenario
+    history: list[Metrics]
+    folder: Path | None
+    parameters: NDArray[np.float32]
+    """The model at the end, as one vector: the one that is shared, or the mean of all."""
+    model: Model
+    sizes: tuple[int, ...]
+    """How many samples each party has."""
+    labels: NDArray[np.int64] | None = None
+    """How many of them have which label, a row for each party, if they have labels."""
+    notes: tuple[str, ...] = ()
+    """What the audit, and the choice of the ring, had to say before the start."""
+
+    @property
+    def accuracy(self) -> float | None:
+        """The last accuracy that was measured."""
+        return next((each.accuracy for each in reversed(self.history) if each.accuracy is not None), None)
+
+    @property
+    def bytes(self) -> int:
+        """All that was sent."""
+        return sum(each.bytes for each in self.history)
+
+    @property
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The model at the end, by the names of its arrays."""
+        restored: dict[str, NDArray[Any]] = self.model.layout.restore(self.parameters)
+        return restored
+
+
+def train(
+    scenario: Scenario,
+    *,
+    folder: str | Path | None = None,
+    resume: bool = False,
+    data: Dataset | None = None,
+    model: Any = None,
+    progress: Told | None = None,
+    downloading: Downloading = quietly,
+) -> Run:
+    """Runs a scenario and returns what came of it.
+
+    It is written to the folder, or to a new one in `runs`, round by round. With `resume` a run that was cut off goes on
+    from there as if it had not been. `data` and `model`, such as a module of PyTorch, may be given in place of those
+    that the scenario names. Raises ConfigError with what cannot be, and LeakRefused if settings would show somebody's
+    model to as many parties as the scenario's `adversary` says.
+    """
+    place = _folder(scenario, None if folder is None else Path(folder), resume)
+    place.mkdir(parents=True, exist_ok=True)
+    found = prepare(scenario, data, model, place / LEDGER, downloading)
+    history = _resumed(place, found) if resume else []
+    replace_file(place / SCENARIO, scenario.encoded())
+    if found.checked is not None and not (place / AUDIT).exists():
+        replace_file(place / AUDIT, _audited(exposure(found.checked)))
+    replace_file(place / METRICS, b"".join(map(_line, history)))
+    with (place / METRICS).open("ab") as file:
+        for metrics in found.rounds():
+            history.append(metrics)
+            file.write(_line(metrics))
+            file.flush()
+            # Metrics first: of what was written after the checkpoint, a run that is resumed forgets it all.
+            Checkpoint.of(found.training, scenario.digest).write(place / CHECKPOINT)
+            if progress is not None:
+                progress(metrics)
+    run = Run(
+        scenario,
+        history,
+        place,
+        found.training.consensus(),
+        found.training.cohort.model,
+        tuple(len(part) for part in found.parts),
+        found.labels,
+        (*found.notes, *([found.stopped] if found.stopped else [])),
+    )
+    replace_file(place / MODEL, save(run.arrays))
+    return run
+
+
+def _resumed(place: Path, found: Prepared) -> list[Metrics]:
+    """Puts a run where it was when it was cut off, and returns what is known of its rounds. It may have had none."""
+    if not (place / CHECKPOINT).exists():
+        return []
+    checkpoint = Checkpoint.read(place / CHECKPOINT, found.scenario.digest)
+    checkpoint.restore(found.training)
+    return _metrics(place / METRICS, checkpoint.round)
+
+
+def _audited(found: Exposure) -> bytes:
+    told = {"says": str(found), "reports": [described(report) for report in found.reports]}
+    return msgspec.json.format(msgspec.json.encode(told), indent=2)
+
+
+def _line(metrics: Metrics) -> bytes:
+    return msgspec.json.encode(metrics) + b"\n"
+
+
+def _metrics(path: Path, rounds: int) -> list[Metrics]:
+    """Returns what was written of the first rounds. Behind them, a line may be cut short."""
+    lines = path.read_bytes().splitlines()[:rounds] if path.is_file() else []
+    if len(lines) < rounds:
+        raise ConfigError(f"{path} has fewer rounds than the checkpoint; begin anew in another folder")
+    return [msgspec.json.decode(line, type=Metrics) for line in lines]
+
+
+def _folder(scenario: Scenario, given: Path | None, resume: bool) -> Path:
+    """Returns where to write: a folder that is new, or that of a run that goes on."""
+    name = f"{scenario.data.name}-{scenario.protocol['name']}-{scenario.digest[:8]}"
+    if given is not None:
+        if (given / SCENARIO).exists():
+            if not resume:
+                raise ConfigError(f"{given} has a run already; resume it, or give another folder")
+            if Scenario.load(given / SCENARIO).digest != scenario.digest:
+                raise ConfigError(f"{given} has a run of another scenario; give another folder, or go on with that one")
+        return given
+    fresh = Path("runs") / name
+    for number in count(2):
+        further = Path("runs") / f"{name}-{number}"
+        if not fresh.exists() or (resume and not further.exists()):
+            return fresh
+        fresh = further
+    raise AssertionError  # there are always more numbers

@@ -1,0 +1,130 @@
+"""Several protocols on one scenario: the same data, split, model and local work, and only the averaging differs."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from tacit.api.exposure import exposure
+from tacit.api.prepare import Metrics, Prepared, prepare
+from tacit.app.options import settings_from
+from tacit.core.errors import ConfigError, LeakRefused
+from tacit.learn.cohort import Local
+from tacit.learn.scenario import ALONE, TOGETHER, Data, Scenario, Split
+from tacit.protocols import REGISTRY
+
+STANDARD = Scenario(
+    title="handwritten digits",
+    rounds=20,
+    data=Data(parties=9, split=Split(kind="dirichlet", alpha=0.3)),
+    local=Local(rate=0.5, batch=16),
+)
+"""What is compared if nothing else is asked for: about what `tacit demo` learns."""
+
+GRAPH = {"kind": "regular", "degree": 4}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "gossip": {"graph": GRAPH},
+    "admm": {"masked": True, "group_size": "all"},
+    "pushsum": {"masked": True},
+    "cesar": {"graph": GRAPH},
+}
+"""With which settings protocols are compared, unless the scenario has its own: such as the audit lets pass, and, where
+there are neighbours, some of all."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What came of a scenario with one protocol."""
+
+    name: str
+    options: dict[str, Any]
+    history: tuple[Metrics, ...] = ()
+    parties: int = 1
+    exposed: str = ""
+    """Who could learn whose model, by the audit."""
+    leaks: bool = False
+    server: bool = False
+    refused: str = ""
+    """Why it was not run, if it was not."""
+
+    @property
+    def label(self) -> str:
+        """The protocol with its options, in few letters."""
+        return " ".join([self.name, *(f"{name}={_short(value)}" for name, value in self.options.items())])
+
+    @property
+    def last(self) -> Metrics | None:
+        """What is known after the last round."""
+        return self.history[-1] if self.history else None
+
+    @property
+    def bytes_per_party(self) -> float:
+        """What a party sends in a round, the server's share included."""
+        return sum(each.bytes for each in self.history) / max(1, len(self.history)) / self.parties
+
+    def plain(self) -> dict[str, Any]:
+        """Returns it as plain data."""
+        return {
+            "protocol": self.name,
+            "options": self.options,
+            "bytes_per_party_per_round": round(self.bytes_per_party),
+            "exposed": self.exposed,
+            "refused": self.refused,
+            "history": self.history,
+        }
+
+
+def _short(value: Any) -> str:
+    """Returns a setting in few letters."""
+    if not isinstance(value, dict):
+        return str(value)
+    others = ",".join(f"{name}={_short(each)}" for name, each in value.items() if name != "kind")
+    return f"{value.get('kind', '')}({others})"
+
+
+def variants(scenario: Scenario) -> list[dict[str, Any]]:
+    """Returns every protocol there is, as the audit lets it pass, and learning alone and all in one place."""
+    own = scenario.protocol
+    listed = [{"name": name, **SETTINGS.get(name, {})} for name in REGISTRY]
+    return [{"name": ALONE}, {"name": TOGETHER}, *(own if own["name"] == each["name"] else each for each in listed)]
+
+
+def variant(text: str) -> dict[str, Any]:
+    """Returns the protocol that somebody asked for, such as "cesar share=0.3"."""
+    name, *options = text.split()
+    if name not in (ALONE, TOGETHER, *REGISTRY):
+        raise ConfigError(f"there is no protocol {name!r}; use {', '.join([*REGISTRY, ALONE, TOGETHER])}")
+    return {"name": name, **settings_from(options)}
+
+
+def compare(
+    scenario: Scenario, protocols: Sequence[dict[str, Any]], progress: Callable[[str], None] = lambda _: None
+) -> list[Compared]:
+    """Runs a scenario with each of several protocols. What is refused is told as that."""
+    return [_run(scenario, protocol, progress) for protocol in protocols]
+
+
+def _run(scenario: Scenario, protocol: dict[str, Any], progress: Callable[[str], None]) -> Compared:
+    name, options = protocol["name"], {key: value for key, value in protocol.items() if key != "name"}
+    try:
+        found = prepare(msgspec.structs.replace(scenario, protocol=protocol))
+    except LeakRefused as refused:
+        for _ in range(scenario.rounds):
+            progress(name)
+        return Compared(name, options, refused=str(refused), leaks=True)
+    history = []
+    for metrics in found.rounds():
+        history.append(metrics)
+        progress(f"{name}, round {metrics.round}")
+    exposed, leaks = _exposed(found, name)
+    server = found.checked is not None and found.checked.protocol.server is not None
+    return Compared(name, options, tuple(history), len(found.parts), exposed, leaks, server)
+
+
+def _exposed(found: Prepared, name: str) -> tuple[str, bool]:
+    if found.checked is None:
+        return ("everybody, to whoever has the data", True) if name == TOGETHER else ("nobody", False)
+    audited = exposure(found.checked)
+    worst = audited.worst
+    return str(audited), worst is not None and bool(worst.exposed or worst.nearly)

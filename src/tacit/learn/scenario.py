@@ -1,0 +1,247 @@
+"""What is to be learnt, by whom and how: a scenario, as somebody writes it in TOML, JSON or Python.
+
+Everything in it is typed. What cannot be is told with its line and, where there is one, the nearest name that can.
+"""
+
+import hashlib
+import re
+import tomllib
+from collections.abc import Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from tacit.core.errors import ConfigError
+from tacit.core.protocol import spelled_out, typed
+from tacit.drivers.faults import Fault
+from tacit.learn.cohort import Local
+
+ALONE, TOGETHER = "local", "centralized"
+"""What a scenario may have in place of a protocol: nobody averages, or one party has all samples."""
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A table of a scenario."""
+
+
+class Split(Section, frozen=True, kw_only=True):
+    """Who holds which samples."""
+
+    kind: Literal["iid", "shards", "dirichlet", "owner"] = "iid"
+    per_party: int = 2
+    """With shards: how many chunks of samples, sorted by label, a party gets."""
+    alpha: float = 0.5
+    """With dirichlet: small gives every party a few labels of its own, large the same mix to all."""
+
+
+class Data(Section, frozen=True, kw_only=True):
+    """What is learnt from."""
+
+    name: str = "digits"
+    folder: str | None = None
+    """A folder with one npz file a party, in place of a name."""
+    options: dict[str, Any] = msgspec.field(default_factory=dict)
+    """Options of the data set, such as by = "writer" of mnist."""
+    parties: int = 10
+    split: Split = Split()
+    train: int | None = None
+    """So many samples to learn from, of all parties together; all of them unless set."""
+    test: int | None = 2000
+    """So many to be tested on: testing many models on all of them costs more than training them."""
+
+
+class Privacy(Section, frozen=True, kw_only=True):
+    """Noise, and the ε that it must be worth."""
+
+    epsilon: float
+    delta: float = 1e-5
+    clip: float
+    """What each party brings is shortened to this length or, per sample, each sample's gradient."""
+    unit: Literal["user", "sample"] = "user"
+    """Whether all that a user has is to be hidden, or one of its samples."""
+    noise: Literal["distributed", "central", "local"] = "distributed"
+    """Each adds its part in the ring under the masks; or a server that is trusted adds all; or each adds all."""
+    against: Literal["everybody", "parties"] = "everybody"
+    """Whether the server is to learn no more than others, which without masks takes all of the noise from each."""
+    dropouts: float = 0.0
+    """Up to this part of those who are summed may drop out without their noise being missed."""
+    colluders: int = 0
+    """So many may know their own noise and take it off again."""
+    accountant: Literal["zcdp", "rdp", "pld"] = "zcdp"
+    sigma: Literal["calibrated", "paper"] = "calibrated"
+    """Per sample, noise that is worth ε by the accountant, or that of paper 003's Theorem 1, which is not."""
+
+    def problems(self) -> list[str]:
+        """Returns what can be told to be impossible at a glance."""
+        wrong = [
+            f"privacy.{name}={value} must be {wanted}"
+            for name, value, wanted, fine in (
+                ("epsilon", self.epsilon, "above 0, such as 1.0", self.epsilon > 0),
+                ("delta", self.delta, "between 0 and 1, such as 0.00001", 0 < self.delta < 1),
+                ("clip", self.clip, "above 0, such as 1.0", self.clip > 0),
+                ("dropouts", self.dropouts, "a part from 0 to below 1", 0 <= self.dropouts < 1),
+                ("colluders", self.colluders, "at least 0", self.colluders >= 0),
+            )
+            if not fine
+        ]
+        if self.unit == "user" and self.sigma == "paper":
+            wrong.append('privacy.sigma="paper" is for privacy.unit="sample"')
+        if self.unit == "user" and self.noise != "central" and self.accountant == "pld":
+            wrong.append('privacy.accountant="pld" is for noise on real numbers; use "rdp" or "zcdp"')
+        return wrong
+
+
+class Scenario(Section, frozen=True, kw_only=True):
+    """What is to be learnt, by whom and how.
+
+    >>> import tacit
+    >>> tacit.Scenario.of({"rounds": 3, "protocol": "secagg"}).protocol
+    {'name': 'secagg'}
+    """
+
+    title: str = ""
+    seed: int = 0
+    rounds: int = 20
+    evaluate: int = 1
+    """After every so many rounds models are tested, and after the last."""
+    weights: Literal["equal", "samples"] = "equal"
+    """Whether parties count alike, or as many times as they have samples."""
+    adversary: int = 1
+    """How many may collude, for the audit before anything is sent."""
+    workers: int = 1
+    """Processes that do local work."""
+    data: Data = Data()
+    model: dict[str, Any] = msgspec.field(default_factory=lambda: {"name": "softmax"})
+    """A name, and the options of that model."""
+    local: Local = Local()
+    protocol: dict[str, Any] = msgspec.field(default_factory=lambda: {"name": "secagg"})
+    """A name, and the options of that protocol; or "local" or "centralized"."""
+    privacy: Privacy | None = None
+    dropout: float = 0.0
+    """With what chance each party is lost to each round."""
+    faults: tuple[Fault, ...] = ()
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Scenario":
+        """Returns the scenario of a TOML or JSON file; raises ConfigError with every problem, each with its line."""
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{path} cannot be read: {error}") from None
+        try:
+            given = msgspec.json.decode(text) if Path(path).suffix == ".json" else tomllib.loads(text)
+        except (tomllib.TOMLDecodeError, msgspec.DecodeError) as error:
+            raise ConfigError(f"{path}: {error}") from None
+        return cls.of(given, text, str(path))
+
+    @classmethod
+    def of(cls, given: Any, text: str = "", source: str = "") -> "Scenario":
+        """Returns the scenario that tables stand for, as a file has them; raises ConfigError with every problem."""
+        problems: list[tuple[tuple[str, ...], str]] = []
+        made: Scenario = _read(cls, given, (), problems)
+        if not problems:
+            problems += [((), problem) for problem in made.problems()]
+        if problems:
+            raise ConfigError([f"{_where(source, text, path)}{problem}" for path, problem in problems])
+        return made
+
+    def problems(self) -> list[str]:
+        """Returns what can be told to be impossible at a glance."""
+        wrong = [
+            f"{name}={value} must be at least {least}"
+            for name, value, least in (
+                ("rounds", self.rounds, 1),
+                ("evaluate", self.evaluate, 1),
+                ("workers", self.workers, 1),
+                ("data.parties", self.data.parties, 1),
+            )
+            if value < least
+        ]
+        for name in ("model", "protocol"):
+            if not isinstance(getattr(self, name).get("name"), str):
+                wrong.append(f'{name} needs a name, such as name = "{"softmax" if name == "model" else "secagg"}"')
+        if not 0 <= self.dropout < 1:
+            wrong.append(f"dropout={self.dropout} must be a chance from 0 to below 1")
+        if self.privacy is not None and self.protocol.get("name") in (ALONE, TOGETHER) and self.privacy.unit == "user":
+            wrong.append("privacy per user is about what is averaged; give a protocol that averages")
+        return [*wrong, *self.local.problems(), *([] if self.privacy is None else self.privacy.problems())]
+
+    @property
+    def digest(self) -> str:
+        """What stands for all that decides the result: two runs of one digest are the same run."""
+        told = spelled_out(self)
+        for name in ("title", "workers"):
+            del told[name]
+        return hashlib.sha256(msgspec.json.encode(told, order="sorted")).hexdigest()
+
+    def encoded(self) -> bytes:
+        """Returns it as JSON, which can be loaded again."""
+        return msgspec.json.format(msgspec.json.encode(spelled_out(self)), indent=2)
+
+
+NAMED = {("model",), ("protocol",)}
+"""Tables that may be just a name."""
+
+
+def _read(kind: Any, given: Any, path: tuple[str, ...], problems: list[tuple[tuple[str, ...], str]]) -> Any:
+    """Returns a section from its table, as far as it can be read; adds what is wrong with the rest, with its path."""
+    if path == ("data", "split") and isinstance(given, str):
+        given = {"kind": given}
+    if not isinstance(given, Mapping):
+        problems.append((path, f"{'.'.join(path) or 'a scenario'} must be a table, not {given!r}"))
+        return kind() if not path else None
+    fields = {field.name: field for field in msgspec.structs.fields(kind)}
+    read: dict[str, Any] = {}
+    for name, value in given.items():
+        here = (*path, str(name))
+        if name not in fields:
+            near = get_close_matches(str(name), fields, n=1)
+            more = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(fields)}"
+            problems.append((here, f"there is no {'.'.join(here)}; {more}"))
+            continue
+        section = _section(fields[name].type)
+        if section is not None and value is not None:
+            read[name] = _read(section, value, here, problems)
+            continue
+        if here in NAMED and isinstance(value, str):
+            value = {"name": value}
+        try:
+            read[name] = typed(value, fields[name].type)
+        except msgspec.ValidationError as error:
+            problems.append((here, f"{'.'.join(here)} = {value!r}: {str(error)[:1].lower()}{str(error)[1:]}"))
+    missing = [name for name, field in fields.items() if field.required and name not in given]
+    problems += [((*path,), f"{'.'.join((*path, name))} is missing") for name in missing]
+    return None if missing else kind(**read)
+
+
+def _section(kind: Any) -> Any:
+    """Returns the section that a field is of, if it is of one."""
+    kinds = getattr(kind, "__args__", (kind,))
+    return next((each for each in kinds if isinstance(each, type) and issubclass(each, Section | Local)), None)
+
+
+def _where(source: str, text: str, path: tuple[str, ...]) -> str:
+    """Returns where a file says something, with its line if that can be found."""
+    if not source:
+        return ""
+    line = _line(text, path)
+    return f"{source}, line {line}: " if line else f"{source}: "
+
+
+def _line(text: str, path: tuple[str, ...]) -> int | None:
+    """Returns the line on which a TOML file gives the last part of a path that it gives at all."""
+    if not path:
+        return None
+    table: tuple[str, ...] = ()
+    for number, line in enumerate(text.splitlines(), 1):
+        if header := re.match(r"\s*\[+\s*([^\]]+?)\s*\]+", line):
+            table = tuple(part.strip(" \"'") for part in header[1].split("."))
+            if table == path:
+                return number
+            continue
+        key = re.match(r"\s*([\w.\"'-]+)\s*=", line)
+        if key and (*table, *(part.strip("\"'") for part in key[1].split("."))) == path:
+            return number
+    return _line(text, path[:-1])

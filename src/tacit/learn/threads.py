@@ -1,0 +1,50 @@
+"""One thread at a time. Two threads that wait for each other on a busy machine took 25 times as long as one.
+
+Local work is small pieces for which threads of a library gain little, and sums that several threads take part in may
+depend on how many they are. More than one core is for processes (`Cohort(workers=…)`).
+"""
+
+import ctypes
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+NAMES = ("openblas", "scipy_openblas")
+ENDINGS = ("", "64_")
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Keeps the libraries behind NumPy, SciPy and PyTorch to one thread, and gives them back what they had."""
+    torch = sys.modules.get("torch")
+    pools = [*_pools(), *([(torch.get_num_threads, torch.set_num_threads)] if torch is not None else [])]
+    before = [count() for count, _ in pools]
+    for _, limit in pools:
+        limit(1)
+    try:
+        yield
+    finally:
+        for (_, limit), count in zip(pools, before, strict=True):
+            limit(count)
+
+
+@cache
+def _pools() -> tuple[tuple[Callable[[], int], Callable[[int], None]], ...]:
+    """Returns how to ask and to tell each OpenBLAS that this process has loaded; nothing where that cannot be found."""
+    try:
+        lines = Path("/proc/self/maps").read_text().splitlines()
+    except OSError:
+        return ()
+    found = []
+    for path in sorted({line.split(maxsplit=5)[-1] for line in lines if "openblas" in line}):
+        try:
+            library = ctypes.CDLL(path)
+        except OSError:
+            continue
+        for name in (f"{prefix}_%s_num_threads{ending}" for prefix in NAMES for ending in ENDINGS):
+            if hasattr(library, name % "set") and hasattr(library, name % "get"):
+                found.append((getattr(library, name % "get"), getattr(library, name % "set")))
+                break
+    return tuple(found)

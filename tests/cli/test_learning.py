@@ -1,0 +1,141 @@
+"""`tacit run`, `tacit compare` and `tacit reproduce`, as people use them."""
+
+import json
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tacit import papers
+from tacit.app.cli import app
+from tacit.papers.reproduction import Reproduction
+
+ROOT = Path(__file__).parents[2]
+SCENARIO = """
+title = "<first> & only"
+rounds = 3
+protocol = "{protocol}"
+[data]
+parties = 4
+[local]
+rate = 0.5
+"""
+
+
+@pytest.fixture
+def tacit(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def called(*given):
+        return CliRunner().invoke(app, list(given))
+
+    return called
+
+
+def written(text, name="scenario.toml"):
+    Path(name).write_text(text, encoding="utf-8")
+    return name
+
+
+class Links(HTMLParser):
+    """What a page wants from elsewhere."""
+
+    def __init__(self):
+        super().__init__()
+        self.wanted = []
+
+    def handle_starttag(self, tag, attrs):
+        del tag
+        given = [value for name, value in attrs if name in ("src", "href", "xlink:href")]
+        self.wanted += [value for value in given if not value.startswith(("#", "data:"))]
+
+
+@pytest.mark.parametrize("protocol", ["secagg", "gossip", "local"])
+def test_a_run_leaves_a_folder_with_a_page_that_needs_nothing_else(tacit, protocol):
+    done = tacit("run", written(SCENARIO.format(protocol=protocol)), "--folder", "out")
+    assert done.exit_code == 0, done.output
+    assert "test score" in done.output
+    names = {path.name for path in Path("out").iterdir()}
+    assert {"scenario.json", "metrics.jsonl", "model.safetensors", "progress.svg", "labels.svg", "report.html"} <= names
+    page = Path("out/report.html").read_text(encoding="utf-8")
+    links = Links()
+    links.feed(page)
+    assert links.wanted == []
+    assert "&lt;first&gt; &amp; only" in page
+    assert page.count("<svg") == 2
+
+
+def test_a_run_as_json_and_again(tacit):
+    scenario = written(SCENARIO.format(protocol="secagg"))
+    first = tacit("run", scenario, "--folder", "out", "--json")
+    assert [each["round"] for each in json.loads(first.output)["history"]] == [1, 2, 3]
+    again = tacit("run", scenario, "--folder", "out")
+    assert again.exit_code == 2
+    assert "has a run already" in again.output
+    resumed = tacit("run", scenario, "--folder", "out", "--resume", "--json")
+    assert json.loads(resumed.output)["history"] == json.loads(first.output)["history"]
+
+
+def test_what_is_wrong_with_a_scenario_is_a_line_each(tacit):
+    done = tacit("run", written("round = 3\n[data]\npartis = 4\n"))
+    assert done.exit_code == 2
+    assert done.output.count("\n") == 2
+    assert "line 1" in done.output
+    assert "did you mean 'parties'?" in done.output
+
+
+def test_what_leaks_is_refused_by_name(tacit):
+    done = tacit("run", written(SCENARIO.format(protocol="pushsum")))
+    assert done.exit_code == 1
+    assert "error[leak]" in done.output
+
+
+def test_protocols_are_compared_on_the_same_work(tacit):
+    done = tacit(
+        "compare", "--rounds", "2", "--protocol", "fedavg", "--protocol", "secagg bits=64", "--protocol", "pushsum",
+        "--protocol", "local", "--picture", "all.png", "--json",
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    plain, masked, refused, alone = json.loads(done.output)
+    assert plain["history"][-1]["accuracy"] == pytest.approx(masked["history"][-1]["accuracy"], abs=0.02)
+    assert plain["exposed"] == "9 of 9 to server"
+    assert masked["exposed"] == "nobody"
+    assert "pushsum would show" in refused["refused"]
+    assert alone["bytes_per_party_per_round"] == 0
+    assert Path("all.png").stat().st_size > 10_000
+
+
+def test_a_protocol_that_is_none_is_told(tacit):
+    done = tacit("compare", "--protocol", "secag")
+    assert done.exit_code == 2
+    assert "there is no protocol 'secag'" in done.output
+
+
+def test_every_reproduction_is_listed_and_says_what_it_is(tacit):
+    done = tacit("reproduce", "--list", "--json")
+    assert [each["name"] for each in json.loads(done.output)] == list(papers.names())
+    assert {name[:3] for name in papers.names()} == {"000", "001", "002", "003", "004"}
+    for name in papers.names():
+        found = papers.find(name)
+        assert isinstance(found, Reproduction)
+        assert found.name == name
+
+
+def test_a_table_is_run_again_and_drawn(tacit):
+    done = tacit("reproduce", "004-table2", "--picture", "table.svg")
+    assert done.exit_code == 0, done.output
+    assert "43.8" in done.output
+    assert Path("table.svg").exists()
+
+
+@pytest.mark.parametrize("given", [["000-fig99"], ["004-table2", "--scale", "huge"]])
+def test_what_cannot_be_reproduced_is_told(tacit, given):
+    assert tacit("reproduce", *given).exit_code == 2
+
+
+def test_the_page_of_reproductions_is_that_of_what_is_kept():
+    check = subprocess.run([sys.executable, ROOT / "docs" / "reproductions.py", "--check"], check=False)  # noqa: S603
+    assert check.returncode == 0, "run python docs/reproductions.py"

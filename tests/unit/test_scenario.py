@@ -1,0 +1,116 @@
+"""Scenarios as people write them: read back as they are, and complained about where they are wrong."""
+
+import pytest
+
+from tacit.core.errors import ConfigError
+from tacit.learn.scenario import Scenario
+
+GOOD = """
+title = "first"
+rounds = 3
+
+[data]
+name = "digits"
+parties = 6
+split = { kind = "dirichlet", alpha = 0.3 }
+
+[model]
+name = "mlp"
+hidden = 16
+
+[local]
+rate = 0.2
+steps = 4
+epochs = "none"
+
+[protocol]
+name = "secagg"
+bits = 16
+
+[[faults]]
+action = "silence"
+party = "p1"
+chance = 0.2
+"""
+
+
+@pytest.fixture
+def file(tmp_path):
+    def written(text, name="scenario.toml"):
+        path = tmp_path / name
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return written
+
+
+def test_a_scenario_is_read_as_it_is_written(file):
+    scenario = Scenario.load(file(GOOD.replace('epochs = "none"\n', "")))
+    assert scenario.rounds == 3
+    assert scenario.data.split.kind == "dirichlet"
+    assert scenario.data.split.alpha == 0.3
+    assert scenario.model == {"name": "mlp", "hidden": 16}
+    assert scenario.protocol == {"name": "secagg", "bits": 16}
+    assert scenario.faults[0].chance == 0.2
+
+
+def test_what_is_written_as_json_is_the_same_scenario(file):
+    scenario = Scenario.load(file(GOOD.replace('epochs = "none"\n', "")))
+    again = Scenario.load(file(scenario.encoded().decode(), "scenario.json"))
+    assert again == scenario
+    assert again.digest == scenario.digest
+
+
+def test_names_stand_for_tables(file):
+    scenario = Scenario.load(file('model = "softmax"\nprotocol = "fedavg"\n[data]\nsplit = "shards"\n'))
+    assert scenario.model == {"name": "softmax"}
+    assert scenario.protocol == {"name": "fedavg"}
+    assert scenario.data.split.per_party == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "said"),
+    [
+        ("rounds = 3\nround = 4\n", 2, "did you mean 'rounds'?"),
+        ('[data]\nparties = "six"\n', 2, "data.parties = 'six': expected `int`"),
+        ("[data]\n[local]\nratio = 2\n", 3, "there is no local.ratio; did you mean 'rate'?"),
+        ('[data]\nsplit = { kind = "diriclet" }\n', 2, "data.split.kind = 'diriclet'"),
+        ("[privacy]\nepsilon = 1.0\n", 1, "privacy.clip is missing"),
+        ("rounds = 0\n", None, "rounds=0 must be at least 1"),
+        ("[protocol]\nbits = 16\n", None, 'protocol needs a name, such as name = "secagg"'),
+        ("[local]\nrate = -1.0\n", None, "rate"),
+        ("local = 3\n", 1, "local must be a table, not 3"),
+        ("[[faults]]\naction = 'explode'\n", 1, "faults"),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_line(file, text, line, said):
+    path = file(text)
+    with pytest.raises(ConfigError) as caught:
+        Scenario.load(path)
+    told = "\n".join(caught.value.problems)
+    assert said in told
+    assert told.startswith(f"{path}, line {line}: " if line else f"{path}: ")
+
+
+def test_every_problem_is_told_at_once(file):
+    with pytest.raises(ConfigError) as caught:
+        Scenario.load(file("round = 4\nsede = 2\n[data]\npartys = 3\n"))
+    assert len(caught.value.problems) == 3
+
+
+@pytest.mark.parametrize("text", ["rounds = ", "\x00", "[data"])
+def test_what_is_no_toml_is_told(file, text):
+    with pytest.raises(ConfigError, match=r"scenario\.toml"):
+        Scenario.load(file(text))
+
+
+def test_a_file_that_is_not_there_is_told(tmp_path):
+    with pytest.raises(ConfigError, match="cannot be read"):
+        Scenario.load(tmp_path / "none.toml")
+
+
+def test_what_decides_the_result_decides_the_digest():
+    plain = Scenario()
+    assert Scenario(title="other", workers=2).digest == plain.digest
+    assert Scenario(seed=1).digest != plain.digest
+    assert Scenario(protocol={"name": "fedavg"}).digest != plain.digest
