@@ -1,0 +1,120 @@
+"""Writes docs/reproductions.md: the tables and figures of the papers, and what came of running them again.
+
+`python docs/reproductions.py --run 000-fig4 001-fig3` runs some at small scale and keeps what came out in
+reproductions.json (all of them without a name); `--scale paper` as the paper did. Without `--run` it writes the page
+from what is kept, and with `--check` nothing at all: exit code 1 then says that the page is out of date.
+"""
+
+import argparse
+import json
+import resource
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from tacit import papers
+from tacit.papers.reproduction import Progress, Scale
+
+HERE = Path(__file__).parent
+PAGE, KEPT = HERE / "reproductions.md", HERE / "reproductions.json"
+PAPERS = {
+    "000": "SecureD-FL",
+    "001": "PPSGD",
+    "002": "Multi-RoundSecAgg",
+    "003": "DP-ERM under secure aggregation",
+    "004": "CESAR",
+}
+HEAD = """\
+# Tables and figures of the papers, run again
+
+Written by `python docs/reproductions.py` from runs of `tacit reproduce NAME`. "Agrees" compares the paper's figure with
+ours by a rule that is in the code of each reproduction (`src/tacit/papers`); where it says no, the reason is beside it.
+Minutes are CPU minutes of one core. Small scale has fewer parties, rounds or samples than the paper, as each says; what
+a paper does not state is listed with what was done here instead.
+"""
+
+
+def kept() -> dict[str, Any]:
+    """Returns what came out so far, by name and scale."""
+    return json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.exists() else {}
+
+
+def run(names: list[str], scale: Scale) -> None:
+    """Runs some, and keeps what came out."""
+    for name in names or papers.names():
+        before = _cpu()
+        result = papers.find(name).run(scale, _telling(name))
+        found = kept()
+        found[f"{name} {scale}"] = {
+            "rows": [asdict(row) for row in result.rows],
+            "minutes": round((_cpu() - before) / 60, 1),
+        }
+        KEPT.write_text(json.dumps(dict(sorted(found.items())), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _telling(name: str) -> Progress:
+    def told(doing: str, done: float) -> None:
+        sys.stderr.write(f"{name} {done:4.0%} {doing}\n")
+
+    return told
+
+
+def _cpu() -> float:
+    """Returns the CPU seconds of this process and of those that it waited for."""
+    spent = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in spent)
+
+
+def page() -> str:
+    """Returns the page."""
+    lines, found = [HEAD], kept()
+    for number, title in PAPERS.items():
+        lines.append(f"\n## {number}: {title}\n")
+        for name in papers.names():
+            if not name.startswith(number):
+                continue
+            what = papers.find(name)
+            lines.append(f"\n### {name}: {what.title}\n")
+            for scale in ("small", "paper"):
+                if (result := found.get(f"{name} {scale}")) is not None:
+                    lines += _results(name, scale, result)
+            if what.unstated:
+                lines.append("\nNot stated in the paper, and what is done here:\n")
+                lines += [f"- {each}" for each in what.unstated]
+    return "\n".join(lines) + "\n"
+
+
+def _results(name: str, scale: str, result: dict[str, Any]) -> list[str]:
+    agrees = {True: "yes", False: "**no**", None: ""}
+    rows = [(row["what"], row["paper"], row["ours"], agrees[row["agrees"]], row["why"]) for row in result["rows"]]
+    return [
+        f"`tacit reproduce {name} --scale {scale}`, {result['minutes']:g} minutes:\n",
+        "| what | paper | ours | agrees | why, or how far it was looked at |",
+        "| --- | --- | --- | --- | --- |",
+        *(f"| {' | '.join(map(_cell, row))} |" for row in rows),
+    ]
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def main() -> int:
+    """Runs, and writes or checks the page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--run", nargs="*", metavar="NAME")
+    parser.add_argument("--scale", choices=("small", "paper"), default="small")
+    parser.add_argument("--check", action="store_true")
+    given = parser.parse_args()
+    if given.run is not None:
+        run(given.run, given.scale)
+    written = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
+    if given.check:
+        return int(written != page())
+    PAGE.write_text(page(), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,107 @@
+"""Paper 002 run again: who takes part, how fairly, and what a curious server makes of it."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from tacit.audit.attacks.findings import quietly
+from tacit.designs import Batches, Partition, Random
+from tacit.papers import find, p002_cardinality, p002_reconstruction
+from tacit.papers.p002_cardinality import PRIVACY, Found, expected, played, policy_of, spread
+
+
+@pytest.mark.parametrize("t", PRIVACY[1:])
+@pytest.mark.parametrize("p", [0.2, 0.5])
+def test_for_equal_users_c_is_that_of_the_theorem(t, p):
+    assert expected(np.full(120, p), 12, t) == pytest.approx(Batches(12, t, 120).expected_cardinality(p))
+
+
+def test_for_different_users_c_is_what_counting_gives():
+    """Six users in batches of two, of which two are asked."""
+    absence = np.array([0.1, 0.5, 0.3, 0.2, 0.4, 0.1])
+    total = 0.0
+    for there in product((0, 1), repeat=6):
+        chance = np.prod(np.where(there, 1 - absence, absence))
+        whole = sum(there[i] and there[i + 1] for i in (0, 2, 4))
+        total += 4 * chance * (whole >= 2)
+    assert expected(absence, 4, 2) == pytest.approx(total)
+
+
+def test_rounds_are_those_that_the_formula_is_about():
+    absence = np.linspace(0.1, 0.5, 24)
+    taken = played(Batches(6, 3), absence, 600, 0)
+    sizes = taken.sum(axis=1)
+    assert set(sizes.tolist()) == {0, 6}
+    assert (taken.reshape(600, 8, 3).all(axis=2) == taken.reshape(600, 8, 3).any(axis=2)).all(), "batches stay whole"
+    found = p002_cardinality.found([absence], 3, 600, 1, per_round=6)
+    assert found.played == pytest.approx(float(sizes.mean()))
+    assert found.consistent
+    assert 0 < found.error < 0.2
+
+
+def test_rounds_that_are_not_are_noticed():
+    assert not Found(exact=8.0, played=7.0, error=0.2, gap=0.0, lowest=8.0, highest=8.0).consistent
+    assert Found(exact=8.0, played=7.5, error=0.2, gap=0.0, lowest=8.0, highest=8.0).consistent
+
+
+def test_sorted_batches_are_there_more_often_and_mixed_ones_as_for_the_mean():
+    absences = spread()
+    assert all((np.sort(a) == b).all() for a, b in zip(absences["mixed"], absences["sorted"], strict=True))
+    mixed, ordered = (np.mean([expected(each, 12, 6) for each in absences[name]]) for name in ("mixed", "sorted"))
+    assert mixed == pytest.approx(expected(np.full(120, 0.3), 12, 6), abs=0.5)
+    assert ordered > mixed + 2
+
+
+def test_the_ends_of_t_are_the_papers_baselines():
+    assert [policy_of(t) for t in (1, 6, 12)] == [Random(12), Batches(12, 6), Partition(12)]
+
+
+def test_t_is_what_the_audit_says():
+    nobody, six = p002_cardinality.audited_rows((1, 6), rounds=130)
+    assert (nobody.ours, nobody.agrees) == ("1", True)
+    assert nobody.why.startswith("all 120 models known after 12")
+    assert (six.ours, six.agrees) == ("6", True)
+
+
+def test_fairness_is_held_against_zero():
+    fair, unfair = (Found(8.0, 8.0, 0.1, gap, 8.0, 8.0) for gap in (0.001, 0.07))
+    assert p002_cardinality.fairness_row("F", fair).agrees is True
+    assert p002_cardinality.fairness_row("F", unfair).agrees is False
+
+
+def test_errors_are_held_against_the_papers_two_figures():
+    small, large = np.array([0.001, 0.002, 0.1]), np.array([0.3, 0.4, 0.26])
+    assert p002_reconstruction.known(small) == ("below 0.005 for 67% of users", True)
+    assert p002_reconstruction.known(large)[1] is False
+    assert p002_reconstruction.far(large) == ("above 0.26 for all users", True)
+    assert p002_reconstruction.far(np.append(large, 0.2))[1] is False
+
+
+def test_random_selection_gives_gradients_away_and_batches_do_not():
+    data = p002_reconstruction.images("small")
+    model = p002_reconstruction.trained_by_all(data)
+    rows = [
+        p002_reconstruction.row_of(case, p002_reconstruction.once(data, model, case.setting, 0, 0))
+        for case in p002_reconstruction.CASES[:2]
+    ]
+    assert [row.agrees for row in rows] == [True, True]
+    assert [row.paper for row in rows] == ["below 0.005 for many users", "above 0.25 for all users"]
+
+
+@pytest.mark.slow
+def test_reconstruction_whole():
+    result = find("002-reconstruction").run("small", quietly)
+    assert [row.agrees for row in result.rows] == [True, True, False, True, False, False, True, True]
+    assert len(result.charts[0].lines) == 4
+
+
+@pytest.mark.slow
+def test_cardinality_whole():
+    rows = {row.what: row for row in find("002-cardinality").run("small", quietly).rows}
+    assert rows["C(6), p = 0.2, by the theorem"].agrees is True
+    assert rows["C(6), p = 0.2, as the protocol chooses"].agrees is True
+    assert rows["F, T = 6, p = 0.2"].agrees is True
+    assert rows["F, T = 6, p_i from 0.1 to 0.5, batches in any order"].agrees is False
+    assert rows["settings in which rounds as played are not as computed"].agrees is True
+    assert all(row.agrees for what, row in rows.items() if what.startswith("T by the audit"))

@@ -1,0 +1,153 @@
+"""Paper 002's trainings run again, at sizes that take seconds; the whole small run is slow."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from tacit.designs import Batches, Partition, Random
+from tacit.designs.participation import participation_from
+from tacit.learn import datasets
+from tacit.learn.chance import generator
+from tacit.learn.local import Local
+from tacit.papers import find
+from tacit.papers.p002_accuracy import (
+    CHANCES,
+    SIZES,
+    SPLITS,
+    Course,
+    Size,
+    absences,
+    compared,
+    privacy_rows,
+    rows_of,
+    trained,
+)
+
+TINY = Size(
+    24,
+    8,
+    (2, 4),
+    summed=24,
+    data="digits",
+    model="softmax",
+    local=Local(rate=0.2, batch=16, steps=3),
+    tested=300,
+)
+
+
+def quiet(*_):
+    """Takes what is told, and tells nobody."""
+
+
+@pytest.fixture(scope="module")
+def digits():
+    """Returns the data that is learnt from."""
+    return datasets.load("digits").limited(None, TINY.tested, generator(0, "samples"))
+
+
+@pytest.fixture(scope="module")
+def courses(digits):
+    """Returns a training with each of the policies."""
+    return compared(TINY, SPLITS["i.i.d."], digits, quiet)
+
+
+def course(name, sums, tests):
+    """Returns a training in which each round summed so many of four users, and some were tested."""
+    return Course(name, [np.arange(4) < count for count in sums], tests)
+
+
+def test_policies_are_the_papers():
+    policies = [participation_from(policy) for policy in SIZES["small"][1].policies.values()]
+    assert policies == [Random(12), Batches(12, 6), Partition(12)]
+
+
+@pytest.mark.parametrize("users", [40, 120])
+def test_as_many_users_are_absent_with_each_chance(users):
+    faults = absences(users)
+    assert [fault.party for fault in faults] == [f"p{place}" for place in range(users)]
+    assert Counter(fault.chance for fault in faults) == dict.fromkeys(CHANCES, users // 5)
+    assert len({fault.chance for fault in faults[:6]}) > 1, "batches are mixed"
+    rounds = [[fault.mutes(number, fault.party) for fault in faults] for number in range(300)]
+    assert np.mean(rounds, axis=0) == pytest.approx([fault.chance for fault in faults], abs=0.12)
+
+
+def test_rounds_without_a_sum_do_not_count_as_summed():
+    found = course("Random", [2, 0, 3, 0, 0, 1], {1: 10.0, 3: 20.0, 6: 30.0})
+    assert found.summed.tolist() == [0, 1, 1, 2, 2, 2, 3]
+    assert found.rounds == 6
+
+
+def test_accuracy_is_the_mean_over_the_last_rounds_of_either_sort():
+    sums = [2] * 10 + [0] * 5 + [2] * 5
+    found = course("Batches, T = 2", sums, {2: 10.0, 5: 20.0, 10: 30.0, 16: 40.0, 20: 50.0})
+    assert found.end == pytest.approx((30 + 40 + 50) / 3), "summed rounds 6 to 15"
+    assert found.after(20) == pytest.approx((40 + 50) / 2), "rounds 11 to 20"
+    assert found.after(10) == pytest.approx((10 + 20 + 30) / 3)
+
+
+def test_all_end_after_as_many_summed_rounds_and_partition_after_as_many_rounds(courses):
+    summed = {name: int(each.summed[-1]) for name, each in courses.items()}
+    assert {summed[name] for name in ("Random", "Batches, T = 2", "Batches, T = 4")} == {TINY.summed}
+    assert courses["Random"].rounds == TINY.summed
+    assert courses["Batches, T = 4"].rounds > TINY.summed
+    assert courses["Partition"].rounds == TINY.summed
+    assert summed["Partition"] < TINY.summed / 2
+    assert all(TINY.summed in each.tests for each in courses.values()), "tested after as many rounds"
+
+
+def test_only_whole_batches_are_summed_by_who_is_there(courses):
+    faults = absences(TINY.users)
+    for name, size in (("Batches, T = 2", 2), ("Batches, T = 4", 4), ("Partition", 8)):
+        for number, members in enumerate(courses[name].sums, start=1):
+            batches = members.reshape(-1, size)
+            assert (batches.all(axis=1) == batches.any(axis=1)).all()
+            assert members.sum() in (0, TINY.asked)
+            assert not any(members[place] and fault.mutes(number, fault.party) for place, fault in enumerate(faults))
+
+
+def test_t_is_what_was_promised_and_random_promises_nothing(courses):
+    assert [row.agrees for row in privacy_rows(TINY, courses)] == [True] * 4
+    assert [courses[name].privacy for name in TINY.policies] == [1, 2, 4, 8]
+
+
+def test_a_t_that_is_not_kept_is_noticed(courses):
+    broken = Course("Partition", [*courses["Partition"].sums, np.arange(24) < 3], courses["Partition"].tests)
+    (row,) = privacy_rows(TINY, {"Partition": broken})
+    assert not row.agrees
+    assert "3 in the training" in row.ours
+
+
+def test_training_gets_somewhere_and_partition_less_far(courses):
+    assert courses["Random"].end > 80
+    assert courses["Partition"].after(TINY.summed) < courses["Random"].end - 3
+    found = {row.what.partition(",")[0]: row for row in rows_of(TINY, "i.i.d.", {**courses})}
+    assert found["Partition"].agrees
+
+
+def test_another_split_is_another_training(digits, courses):
+    skewed = trained(TINY, "Random", SPLITS["not i.i.d."], digits, quiet)
+    assert skewed.end < courses["Random"].end
+
+
+def test_rows_say_whether_batches_are_as_good():
+    size = Size(4, 4, (2,), summed=2)
+    random = course("Random", [4, 4], {2: 50.0})
+    partition = course("Partition", [0, 4], {2: 47.5})
+    late = course("Batches, T = 2", [4, 0, 4], {1: 40.0, 2: 40.0, 3: 61.0})
+
+    def agrees(batches):
+        courses = {"Random": random, "Batches, T = 2": batches, "Partition": partition}
+        return [row.agrees for row in rows_of(size, "i.i.d.", courses)]
+
+    assert agrees(course("Batches, T = 2", [4, 4], {2: 49.1})) == [None, True, False]
+    assert agrees(course("Batches, T = 2", [4, 4], {2: 48.9})) == [None, False, False]
+    assert agrees(late) == [None, False, False, False], "after as many rounds it is another row"
+
+
+@pytest.mark.slow
+def test_the_small_run_shows_what_it_must():
+    pytest.importorskip("torch", reason="LeNet is torch's")
+    rows = find("002-accuracy").run("small", quiet).rows
+    assert all(row.agrees for row in rows if row.what.startswith("T of") or ("summed" in row.what and row.paper))
+    assert all(row.agrees for row in rows if row.what.startswith("Partition"))
