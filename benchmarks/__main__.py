@@ -5,7 +5,7 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from benchmarks import audit, cesar, groups, indices, masks, sealing, secagg, shamir
+from benchmarks import audit, cesar, groups, indices, masks, memory, sealing, secagg, shamir, simulation
 from benchmarks.measure import Row
 from tacit.core.errors import TacitError
 
@@ -31,6 +31,8 @@ SUITES: dict[str, Callable[..., Iterable[Row]]] = {
     "indices": indices.rows,
     "groups": groups.rows,
     "cesar": cesar.rows,
+    "memory": memory.rows,
+    "simulation": simulation.rows,
     "audit": audit.rows,
 }
 LATEST = Path(__file__).parent / "results" / "latest.json"
@@ -55,7 +57,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("suites", nargs="*", metavar="suite", help=f"{', '.join(SUITES)}; all unless given")
     parser.add_argument("--quick", action="store_true", help="small sizes and no targets, to see that it all works")
     parser.add_argument("--json", type=Path, default=LATEST, metavar="PATH", help="where to write (%(default)s)")
+    parser.add_argument(
+        "--python",
+        action="append",
+        default=[],
+        metavar="NAME=PATH",
+        help=f"an interpreter that has another simulator ({', '.join(simulation.FASTER)}); once for each",
+    )
     options = parser.parse_args(given)
+    pythons = dict(each.partition("=")[::2] for each in options.python)
+    if wrong := [each for each, path in pythons.items() if each not in simulation.FASTER or not Path(path).is_file()]:
+        parser.error(f"--python takes NAME=PATH of {', '.join(simulation.FASTER)}, not {wrong[0]!r}")
     unknown = [name for name in options.suites if name not in SUITES]
     if unknown:
         parser.error(f"there is no suite {unknown[0]!r}, only {', '.join(SUITES)}")
@@ -64,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         parser.error(f"cannot write {options.json}: {error.strerror}")
     try:
-        results = measured([name for name in SUITES if name in (options.suites or SUITES)], options.quick)
+        results = measured([name for name in SUITES if name in (options.suites or SUITES)], options.quick, pythons)
     except (TacitError, OSError, AssertionError, ImportError) as error:
         return _failed(parser, str(error) or type(error).__name__, 1)
     except KeyboardInterrupt:
@@ -78,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if any(row.met is False for rows in results.values() for row in rows) else 0
 
 
-def measured(suites: Iterable[str], quick: bool) -> Results:
+def measured(suites: Iterable[str], quick: bool, pythons: Mapping[str, str]) -> Results:
     """Returns the rows of each suite. Shows on a terminal what is being measured."""
     results: Results = {}
     with Progress(
@@ -96,7 +108,8 @@ def measured(suites: Iterable[str], quick: bool) -> Results:
                 progress.update(line, description=f"{name}: {what}")
 
             say("starting")
-            rows = partial(secagg.rows, say=say) if name == "secagg" else SUITES[name]
+            options = {"secagg": {"say": say}, "simulation": {"say": say, "pythons": pythons}}.get(name, {})
+            rows: Callable[..., Iterable[Row]] = partial(SUITES[name], **options)
             results[name] = []
             for row in rows(quick):
                 results[name].append(row)
