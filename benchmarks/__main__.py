@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from benchmarks import audit, cesar, groups, indices, masks, memory, sealing, secagg, shamir, simulation
+from benchmarks import audit, cesar, groups, indices, masks, memory, ring16, sealing, secagg, shamir, simulation
 from benchmarks.measure import Row
 from tacit.core.errors import TacitError
 
@@ -33,6 +33,7 @@ SUITES: dict[str, Callable[..., Iterable[Row]]] = {
     "cesar": cesar.rows,
     "memory": memory.rows,
     "simulation": simulation.rows,
+    "ring16": ring16.rows,
     "audit": audit.rows,
 }
 LATEST = Path(__file__).parent / "results" / "latest.json"
@@ -108,7 +109,8 @@ def measured(suites: Iterable[str], quick: bool, pythons: Mapping[str, str]) -> 
                 progress.update(line, description=f"{name}: {what}")
 
             say("starting")
-            options = {"secagg": {"say": say}, "simulation": {"say": say, "pythons": pythons}}.get(name, {})
+            told = {"say": say}
+            options = {"secagg": told, "ring16": told, "simulation": {**told, "pythons": pythons}}.get(name, {})
             rows: Callable[..., Iterable[Row]] = partial(SUITES[name], **options)
             results[name] = []
             for row in rows(quick):

@@ -28,9 +28,8 @@ class Case:
     options: dict[str, object] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        return " ".join(
-            [self.protocol, *(f"{name}={value}" for name, value in self.options.items() if name != "graph")]
-        )
+        told = (f"{name}={value}" for name, value in self.options.items() if name != "graph")
+        return " ".join([self.protocol, *told])
 
 
 def cases(degree: int) -> Iterator[Case]:
@@ -70,7 +69,7 @@ def rows(quick: bool = False) -> Iterator[Row]:
         target, met = (None, None) if quick or case.most is None else (f"at most {case.most}", found <= case.most)
         where = f"{parties} parties, d = {entries:,}" + (f", degree {degree}" if "graph" in case.options else "")
         note = (
-            f"the most that was allocated at once in round {ROUNDS}, over the {parties * entries * 4 / 1e6:.1f} MB of "
-            f"the matrix of everybody's models, which is counted in; read from its rows and written back into them"
+            f"{where}; the most that was allocated at once in round {ROUNDS}, over the "
+            f"{parties * entries * 4 / 1e6:.1f} MB of the matrix of everybody's models, which is counted in; read from its rows and written back into them"
         )
-        yield Row(f"copies of all models in a round of {case}, {where}", found, None, "copies", None, target, met, note)
+        yield Row(f"copies, {case}", found, None, "copies", None, target, met, note)

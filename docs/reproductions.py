@@ -50,7 +50,9 @@ def run(names: list[str], scale: Scale) -> None:
             "rows": [asdict(row) for row in result.rows],
             "minutes": round((_cpu() - before) / 60, 1),
         }
-        KEPT.write_text(json.dumps(dict(sorted(found.items())), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        # A verdict may be NumPy's own kind of bool.
+        text = json.dumps(dict(sorted(found.items())), indent=1, ensure_ascii=False, default=bool)
+        KEPT.write_text(text + "\n", encoding="utf-8")
 
 
 def _telling(name: str) -> Progress:

@@ -7,9 +7,20 @@ import pytest
 
 from tacit.audit.attacks.findings import quietly
 from tacit.learn.cohort import Local
-from tacit.learn.scenario import ALONE
 from tacit.papers import find, p004_fig3, p004_table3
-from tacit.papers.neighbours import CIFAR, MOVIELENS, Compared, Effort, Learnt, Setting, Work, by_rule, compared, learnt
+from tacit.papers.neighbours import (
+    CIFAR,
+    MOVIELENS,
+    Compared,
+    Effort,
+    Learnt,
+    Setting,
+    Work,
+    by_rule,
+    compared,
+    learnt,
+    learnt_alone,
+)
 from tacit.papers.p004_table3 import EFFORT, TOPK, printed_rounds, printed_row, rows_of, settings
 from tacit.vectors.sparsify import alpha_for
 
@@ -26,7 +37,7 @@ def run(each=50.0, mean=60.0, parameters=900.0, protocol=100.0, shared=0.3):
 def test_both_learn_alike_at_the_same_share_and_better_than_alone(sharing, split):
     setting = Setting(DIGITS, split, sharing, 3, 0.3)
     found = compared(setting, TINY, quietly)
-    alone = learnt(setting, TINY, ALONE, 1.0, 0)
+    alone = learnt_alone(DIGITS, split, TINY)
     # On shards, which entries are drawn moves the mean of all models by two points, whatever the protocol.
     assert abs(found.gap("each")[0]) < 2.0
     assert abs(found.gap("mean")[0]) < (8.0 if split == "shards" else 2.0)

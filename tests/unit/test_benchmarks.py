@@ -11,7 +11,19 @@ from types import ModuleType
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SUITES = ("masks", "shamir", "sealing", "secagg", "indices", "groups", "cesar", "memory", "simulation", "audit")
+SUITES = (
+    "masks",
+    "shamir",
+    "sealing",
+    "secagg",
+    "indices",
+    "groups",
+    "cesar",
+    "memory",
+    "simulation",
+    "ring16",
+    "audit",
+)
 COUNTED = {"groups"}
 """Suites that count instead of measuring, so that their targets hold at small sizes too."""
 

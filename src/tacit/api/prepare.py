@@ -16,6 +16,7 @@ from tacit.api.noised import Noised, noised
 from tacit.audit.scope import dropouts
 from tacit.core.entropy import SeededEntropy
 from tacit.core.errors import BudgetSpent, ConfigError
+from tacit.core.protocol import Terms
 from tacit.core.suite import Party
 from tacit.drivers.simulator import Simulation
 from tacit.learn import datasets, models, splits
@@ -32,8 +33,11 @@ from tacit.vectors.fixedpoint import FixedPoint
 
 ROOM = 4.0
 """Where a clip is chosen from the first round, it is this many times the largest entry, up to the next power of two."""
+GROWTH, FINE = 64.0, 0.02
+"""Models grow, and changes do not: where models are brought, it is up to so many times the largest entry, as long as
+rounding adds no more than this part of what a round changes."""
 COARSE = 0.5
-"""A ring whose rounding is more than this part of what parties bring, once averaged, is refused."""
+"""A ring in which rounding adds more than this part of what a round changes is refused."""
 
 
 class Metrics(msgspec.Struct, frozen=True, kw_only=True):
@@ -231,31 +235,44 @@ def _checked(
     if options.get("bits") != 16 or "clip" in options:
         return Checked.of(name, parties, faults, scenario.adversary, options), []
     first = Checked.of(name, parties, faults, scenario.adversary, options)
-    largest, typical = _probed(cohort, changes=first.protocol.server is not None)
+    models = first.protocol.server is None
+    largest, changed = _probed(cohort, models)
     clip = float(2.0 ** np.ceil(np.log2(max(ROOM * largest, 1e-9))))
+    unit = _rounding(first.terms) / first.terms.settings.clip
+    while models and 2 * clip <= GROWTH * largest and unit * 2 * clip <= FINE * changed:
+        clip *= 2
     checked = Checked.of(name, parties, faults, scenario.adversary, {**options, "clip": clip})
-    terms = checked.terms
-    step = FixedPoint(16, terms.span, terms.summands, 1).resolution / np.sqrt(6 * len(parties))
-    if step > COARSE * typical:
+    off = _rounding(checked.terms)
+    if off > COARSE * changed:
         raise ConfigError(
-            f"16 bits are too few for {len(parties)} parties here: averages would be off by {step:.1g}, and what they "
-            f"bring is about {typical:.1g}; use bits=32"
+            f"16 bits are too few for {len(parties)} parties here: averages would be off by {off:.1g}, and a round "
+            f"changes them by about {changed:.1g}; use bits=32"
         )
     return checked, [
-        f"clip={clip:g} was chosen from what parties brought at first, and rounding adds {step / typical:.1%} of what "
-        f"they bring; between machines, agree on a clip beforehand"
+        f"clip={clip:g} was chosen from what parties brought at first, and rounding adds {off / changed:.1%} of what a "
+        f"round changes; between machines, agree on a clip beforehand"
     ]
 
 
-def _probed(cohort: Cohort, changes: bool) -> tuple[float, float]:
-    """Returns the largest entry that parties would bring to the first round, and how large the mean of all is."""
+def _rounding(terms: Terms) -> float:
+    """Returns the standard deviation of what rounding to 16 bits adds to an entry of an average."""
+    step = FixedPoint(16, terms.span, terms.summands, 1).resolution
+    # Parts of vectors are rounded one by one, and nothing divides their sum; or whole ones, and their sum is divided.
+    return float(step * np.sqrt((1 / terms.part - 1 if terms.part < 1 else 1 / len(terms.parties)) / 6))
+
+
+def _probed(cohort: Cohort, models: bool) -> tuple[float, float]:
+    """Returns the largest entry that parties would bring to the first round, and by how much that changes an entry.
+
+    Where models are brought, everybody's own changes; and otherwise the one that all go on from, by the mean of all.
+    """
     start, everybody = cohort.matrix[0].copy(), list(range(len(cohort.matrix)))
     cohort.work(everybody, 1)
-    brought = cohort.matrix - start if changes else cohort.matrix
-    largest = float(np.abs(brought).max())
-    typical = float(np.sqrt(np.mean(np.square(brought.mean(axis=0)))))
+    largest = float(np.abs(cohort.matrix if models else cohort.matrix - start).max())
+    changes = cohort.matrix - start if models else cohort.matrix.mean(axis=0) - start
+    changed = float(np.sqrt(np.mean(np.square(changes))))
     cohort.start()
-    return largest, typical
+    return largest, changed
 
 
 def _mean(values: list[float | None]) -> float | None:

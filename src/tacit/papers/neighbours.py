@@ -29,6 +29,8 @@ from tacit.vectors.sparsify import alpha_for
 Sharing: TypeAlias = Literal["random", "topk", "topk of weights"]
 """Random subsampling; TopK by change, the paper's own; and TopK by the magnitude of weights."""
 
+Divided: TypeAlias = Literal["iid", "shards", "owner"]
+
 OPTIONS: dict[Sharing, dict[str, str]] = {
     "random": {"sparsifier": "random"},
     "topk": {"sparsifier": "topk", "score": "change"},
@@ -58,7 +60,7 @@ class Setting:
     """On what CESAR and D-PSGD are compared."""
 
     work: Work
-    split: Literal["iid", "shards", "owner"]
+    split: Divided
     sharing: Sharing
     degree: int
     beta: float
@@ -159,6 +161,12 @@ def learnt(setting: Setting, effort: Effort, protocol: str, share: float, seed: 
     spent = {name: count / effort.nodes / effort.rounds for name, count in sent.items()}
     shared = spent.get("parameters", 0.0) / (ELEMENT * setting.degree * model.parameters)
     return Learnt(each, fmean(score for _, score in line[-effort.last :]), spent, shared, tuple(line))
+
+
+def learnt_alone(work: Work, split: Divided, effort: Effort) -> Learnt:
+    """Trains everybody alone, with the first seed: what of a score comes of no averaging."""
+    # Who is whose neighbour, and what they would share, makes no difference then.
+    return learnt(Setting(work, split, "random", 3, 0.3), effort, ALONE, 1.0, 0)
 
 
 @lru_cache(maxsize=1)

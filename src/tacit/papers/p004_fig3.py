@@ -11,8 +11,7 @@ there too would say nothing.
 
 from statistics import fmean
 
-from tacit.learn.scenario import ALONE
-from tacit.papers.neighbours import CIFAR, CLOSE, MOVIELENS, Compared, Effort, Learnt, Setting, compared, learnt
+from tacit.papers.neighbours import CIFAR, CLOSE, MOVIELENS, Compared, Effort, Learnt, Setting, compared, learnt_alone
 from tacit.papers.p004_table3 import EFFORT
 from tacit.papers.reproduction import Chart, Progress, Reproduction, Result, Row, Scale
 
@@ -77,7 +76,7 @@ def run(scale: Scale, progress: Progress) -> Result:
     for place, setting in enumerate(SETTINGS):
         effort = RATINGS[scale] if setting.work is MOVIELENS else EFFORT[scale]
         progress(f"{setting}: alone", place / len(SETTINGS))
-        alone = learnt(setting, effort, ALONE, 1.0, 0)
+        alone = learnt_alone(setting.work, setting.split, effort)
         found = compared(setting, effort, progress, place / len(SETTINGS), 1 / len(SETTINGS))
         rows += rows_of(found, effort, alone)
         charts.append(chart_of(found, alone))

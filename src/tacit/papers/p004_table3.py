@@ -16,9 +16,19 @@ from typing import Literal
 
 from tacit.audit.attacks.collusion import regular_graphs
 from tacit.learn.chance import generator
-from tacit.learn.scenario import ALONE
 from tacit.papers.exchange import ELEMENT, MODEL, gamma_bytes, second_neighbours
-from tacit.papers.neighbours import CIFAR, CLOSE, Compared, Effort, Learnt, Setting, Sharing, by_rule, compared, learnt
+from tacit.papers.neighbours import (
+    CIFAR,
+    CLOSE,
+    Compared,
+    Effort,
+    Learnt,
+    Setting,
+    Sharing,
+    by_rule,
+    compared,
+    learnt_alone,
+)
 from tacit.papers.reproduction import Chart, Progress, Reproduction, Result, Row, Scale
 
 TOPK = {
@@ -42,7 +52,10 @@ EFFORT: dict[Scale, Effort] = {
 BETAS: dict[Scale, tuple[float, ...]] = {"small": (0.3,), "paper": (0.3, 0.5)}
 ROUNDED = 0.015
 """Numbers with three digits, and a share with four, may be off by so much of themselves."""
-SHARE_CLOSE, OVER_CLOSE = 0.02, 0.02
+SHARE_CLOSE = 0.02
+OVER_CLOSE = 0.15
+"""Part of CESAR's additional bytes by which the paper's rule may miss them."""
+SPLITS: tuple[Literal["iid", "shards"], ...] = ("iid", "shards")
 SCORES: tuple[tuple[Literal["each", "mean"], str], ...] = (
     ("each", "over nodes"),
     ("mean", "of the mean of all models"),
@@ -133,8 +146,15 @@ def _bytes(found: Compared, printed: tuple[float, ...] | None) -> list[Row]:
     if near is not None:
         share = setting.beta if printed is None else printed[0] / 100
         rule = by_rule(setting.sharing, setting.degree, setting.alpha, share, _second(setting.degree))
-        close = abs(rule - near) <= OVER_CLOSE
-        rows.append(Row(f"bytes of CESAR over D-PSGD by the paper's rule: {setting}", paper, f"{rule:.2f}", close))
+        rows.append(
+            Row(
+                f"bytes of CESAR over D-PSGD by the paper's rule: {setting}",
+                paper,
+                f"{rule:.2f}",
+                abs(rule - near) <= OVER_CLOSE * (near - 1),
+                "" if setting.sharing == "random" else "for random sets; entries that change most lie closer together",
+            )
+        )
     cesar, gossip = (fmean(run.bytes for run in runs) for runs in (found.cesar, found.gossip))
     rows.append(
         Row(
@@ -154,6 +174,20 @@ def _second(degree: int) -> float:
     return float(second_neighbours(graphs).mean())
 
 
+def weights_row(effort: Effort) -> Row:
+    """Returns what would be sent if TopK ranked the size of weights, as the paper's text says, at degree 3."""
+    setting = Setting(CIFAR, "iid", "topk of weights", 3, 0.3)
+    few = Effort(effort.nodes, rounds=5, seeds=1, each=10, mean=10, last=1, looks=1)
+    shared, printed = learnt(setting, few, "cesar", setting.alpha, 0).shared, TOPK[3, 0.3][0] / 100
+    return Row(
+        f"entries sent when {setting.alpha:.2%} are selected by size, not by change: cifar10 i.i.d., degree 3",
+        f"{printed:.2%}",
+        f"{shared:.2%}",
+        abs(shared - printed) <= SHARE_CLOSE,
+        f"{few.rounds} rounds; sizes hardly change, so all select alike: the paper must have ranked by change",
+    )
+
+
 def chart_of(found: Sequence[Compared], title: str) -> Chart:
     """Returns Figure 4: the accuracy of the mean of all models against rounds, over seeds."""
     lines = {}
@@ -168,12 +202,11 @@ def chart_of(found: Sequence[Compared], title: str) -> Chart:
 def run(scale: Scale, progress: Progress) -> Result:
     """Trains with both, setting by setting."""
     effort, wanted = EFFORT[scale], settings(scale)
-    alone = {}
-    for split in ("iid", "shards"):
+    alone: dict[str, Learnt] = {}
+    for split in SPLITS:
         progress(f"cifar10 {split}: alone", 0.0)
-        first = next(each for each in wanted if each.split == split)
-        alone[split] = learnt(first, effort, ALONE, 1.0, 0)
-    rows, found = [printed_row()], []
+        alone[split] = learnt_alone(CIFAR, split, effort)
+    rows, found = [printed_row(), weights_row(effort)], []
     for place, setting in enumerate(wanted):
         found.append(compared(setting, effort, progress, place / len(wanted), 1 / len(wanted)))
         rows += rows_of(found[-1], effort, alone)

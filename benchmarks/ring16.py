@@ -1,0 +1,136 @@
+"""Models learnt in a ring of 16 bits against the same in one of 32: accuracy, and bytes.
+
+Nothing is set but bits=16. The clip is chosen from what parties would bring to the first round, and entries are rounded
+by chance, as `tacit.train` does; notes have what was chosen, and how much of a round's change rounding is. Both runs
+have the same data, split, batches and graph, so they differ in rounding alone. Accuracies without a server are the mean
+over nodes, and of the mean of all models; of several seeds, the mean.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from statistics import fmean
+from typing import Any
+
+from benchmarks.measure import Row, compared
+from tacit.api.prepare import prepare
+from tacit.learn import datasets
+from tacit.learn.chance import generator
+from tacit.learn.cohort import Local
+from tacit.learn.samples import Dataset
+from tacit.learn.scenario import Data, Scenario, Split
+
+Say = Callable[[str], None]
+
+CLOSE = 0.5
+"""Points of accuracy by which 16 bits may differ."""
+HALF = 1.9
+"""How many times fewer bytes, where vectors are what is sent."""
+LONG = 50_000
+"""Entries from which on vectors are nearly all that is sent. Keys and shares are as long in any ring."""
+GRAPH = {"kind": "regular", "degree": 4}
+PROTOCOLS: dict[str, dict[str, Any]] = {
+    "secagg": {},
+    "gossip": {"graph": GRAPH},
+    # Whom a graph exposes to whom is another question; here it is learnt.
+    "cesar": {"graph": GRAPH, "allow_leaks": True},
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is learnt, and for how long."""
+
+    data: str
+    model: str
+    local: Local
+    parties: int
+    rounds: int
+    seeds: int
+    test: int | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def scenario(self, protocol: str, bits: int, seed: int) -> Scenario:
+        """Returns what is to be learnt in a ring."""
+        return Scenario(
+            seed=seed,
+            rounds=self.rounds,
+            evaluate=self.rounds,
+            data=Data(name=self.data, parties=self.parties, split=Split(kind="dirichlet", alpha=0.5), test=self.test),
+            model={"name": self.model, **self.options},
+            local=self.local,
+            protocol={"name": protocol, "bits": bits, **PROTOCOLS[protocol]},
+        )
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """What came of a run."""
+
+    accuracy: float
+    consensus: float | None
+    """Of the mean of all models, where there is no server; in per cent, like the other."""
+    bytes: float
+    """Sent by a party in a round."""
+    entries: int
+    notes: tuple[str, ...]
+
+
+SMALL = Local(rate=0.1, batch=16)
+CASES = (
+    Case("digits", "softmax", SMALL, parties=10, rounds=30, seeds=3),
+    Case("digits", "mlp", SMALL, parties=10, rounds=30, seeds=3),
+    Case("mnist", "softmax", Local(rate=0.05, batch=32, steps=20), parties=20, rounds=20, seeds=3),
+    Case("mnist", "mlp", Local(rate=0.05, batch=32, steps=20), parties=20, rounds=20, seeds=3),
+    Case("cifar10", "gn-lenet", Local(rate=0.01, batch=8, steps=6), parties=8, rounds=25, seeds=2, test=4000),
+)
+QUICK = (Case("digits", "softmax", SMALL, parties=6, rounds=3, seeds=1),)
+
+
+def rows(quick: bool = False, say: Say = lambda _: None) -> Iterator[Row]:
+    """Yields accuracy and bytes of each case and protocol; targets are for the full sizes only."""
+    for case in QUICK if quick else CASES:
+        for protocol in PROTOCOLS:
+            runs = {}
+            for bits in (32, 16):
+                say(f"{case.data} {case.model}, {protocol}, {bits} bits")
+                runs[bits] = [learnt(case, protocol, bits, seed) for seed in range(case.seeds)]
+            yield from _rows(f"{case.data} {case.model}, {protocol}", runs[16], runs[32], targets=not quick)
+
+
+def _rows(name: str, few: list[Learnt], many: list[Learnt], *, targets: bool) -> Iterator[Row]:
+    limit = f"within {CLOSE} points" if targets else None
+    notes = "; ".join(dict.fromkeys(note for run in few for note in run.notes))
+    for what, which in (("accuracy", "accuracy"), ("of the mean model", "consensus")):
+        ours, theirs = ([getattr(run, which) for run in runs] for runs in (few, many))
+        if None in ours:
+            continue
+        gap = fmean(ours) - fmean(theirs)
+        met = abs(gap) <= CLOSE if targets else None
+        yield Row(f"{name}: {what}", fmean(ours), fmean(theirs), "%", None, limit, met, f"{gap:+.2f} points; {notes}")
+    half = HALF if targets and few[0].entries >= LONG else None
+    spent = [fmean(run.bytes for run in runs) for runs in (few, many)]
+    yield compared(f"{name}: sent by a party in a round", *spent, "bytes", half, f"{few[0].entries:,} entries")
+
+
+def learnt(case: Case, protocol: str, bits: int, seed: int) -> Learnt:
+    """Trains in a ring."""
+    data = _data(case.data).limited(None, case.test, generator(seed, "tested"))
+    prepared = prepare(case.scenario(protocol, bits, seed), data)
+    sent, notes = 0, list(prepared.notes)
+    for metrics in prepared.rounds():
+        sent += metrics.bytes
+        notes += metrics.notes
+    assert metrics.accuracy is not None
+    return Learnt(
+        100 * metrics.accuracy,
+        None if metrics.consensus is None else 100 * metrics.consensus,
+        sent / case.rounds / case.parties,
+        prepared.training.cohort.model.parameters,
+        tuple(notes),
+    )
+
+
+@cache
+def _data(name: str) -> Dataset:
+    return datasets.load(name)
