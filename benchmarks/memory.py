@@ -69,7 +69,7 @@ def rows(quick: bool = False) -> Iterator[Row]:
         target, met = (None, None) if quick or case.most is None else (f"at most {case.most}", found <= case.most)
         where = f"{parties} parties, d = {entries:,}" + (f", degree {degree}" if "graph" in case.options else "")
         note = (
-            f"{where}; the most that was allocated at once in round {ROUNDS}, over the "
-            f"{parties * entries * 4 / 1e6:.1f} MB of the matrix of everybody's models, which is counted in; read from its rows and written back into them"
+            f"{where}; the most that was allocated at once in round {ROUNDS}, over the matrix of everybody's models of "
+            f"{parties * entries * 4 / 1e6:.1f} MB, which is counted in; read from its rows and written back into them"
         )
         yield Row(f"copies, {case}", found, None, "copies", None, target, met, note)

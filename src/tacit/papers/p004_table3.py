@@ -27,6 +27,7 @@ from tacit.papers.neighbours import (
     Sharing,
     by_rule,
     compared,
+    learnt,
     learnt_alone,
 )
 from tacit.papers.reproduction import Chart, Progress, Reproduction, Result, Row, Scale
