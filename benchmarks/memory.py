@@ -28,8 +28,12 @@ class Case:
     options: dict[str, object] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        told = (f"{name}={value}" for name, value in self.options.items() if name != "graph")
-        return " ".join([self.protocol, *told])
+        how = [
+            f"share {value}" if name == "share" else str(value)
+            for name, value in self.options.items()
+            if name != "graph"
+        ]
+        return " ".join([self.protocol, *how])
 
 
 def cases(degree: int) -> Iterator[Case]:

@@ -24,13 +24,13 @@ PARTIES, ENTRIES, DEGREE = 16, 20_000, 6
 MOST = {
     "fedavg": 3.0,
     "secagg": 3.2,
-    "gossip share=0.3": 4.0,
-    "gossip share=0.3 sparsifier=topk": 4.0,
-    "gossip share=0.3 sparsifier=topk score=change": 5.2,
+    "gossip share 0.3": 4.0,
+    "gossip share 0.3 topk": 4.0,
+    "gossip share 0.3 topk change": 5.2,
     "gossip": 7.0,
-    "cesar share=0.3": 6.0,
-    "cesar share=0.3 sparsifier=topk": 6.5,
-    "cesar share=0.3 sparsifier=topk score=change": 7.5,
+    "cesar share 0.3": 6.0,
+    "cesar share 0.3 topk": 6.5,
+    "cesar share 0.3 topk change": 7.5,
     "cesar": 12.0,
 }
 
