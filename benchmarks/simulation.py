@@ -183,7 +183,9 @@ def _module(model: Model, case: Case, vector: np.ndarray) -> Any:
     from torch import nn
 
     if not isinstance(model, Fused):
-        return model.module(vector)  # type: ignore[attr-defined]
+        made = model.module(vector)  # type: ignore[attr-defined]
+        # Layers one behind the other, as one would write them: ours turn images round in memory first.
+        return nn.Sequential(*made) if isinstance(made, nn.Sequential) else made
     if case.model == "factorization":
 
         class Factors(nn.Module):  # type: ignore[misc]
