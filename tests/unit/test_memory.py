@@ -28,10 +28,10 @@ MOST = {
     "gossip share 0.3 topk": 4.0,
     "gossip share 0.3 topk change": 5.2,
     "gossip": 7.0,
-    "cesar share 0.3": 6.0,
+    "cesar share 0.3": 5.6,
     "cesar share 0.3 topk": 6.5,
     "cesar share 0.3 topk change": 7.5,
-    "cesar": 12.0,
+    "cesar": 11.0,
 }
 
 

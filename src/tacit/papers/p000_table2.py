@@ -46,12 +46,12 @@ GRU = {"name": "gru"}
 LENET = {"name": "lenet"}
 TASKS: dict[Scale, tuple[Task, ...]] = {
     "small": (
-        Task("femnist", FEMNIST, local_work("rmsprop"), samples=3000, tested=None, rounds=12, apart=3),
-        Task("shakespeare", GRU, local_work("adam"), samples=1100, tested=1000, rounds=40, apart=4),
+        Task("femnist", FEMNIST, local_work("rmsprop"), samples=None, tested=None, rounds=8, apart=2),
+        Task("shakespeare", GRU, local_work("adam"), samples=3800, tested=2000, rounds=25, apart=5),
     ),
     "paper": (
-        Task("femnist", FEMNIST, local_work("rmsprop"), samples=None, tested=None, rounds=10, apart=2, workers=2),
-        Task("shakespeare", GRU, local_work("adam"), samples=3800, tested=2000, rounds=30, apart=3, workers=2),
+        Task("femnist", FEMNIST, local_work("rmsprop"), samples=None, tested=None, rounds=20, apart=4, workers=2),
+        Task("shakespeare", GRU, local_work("adam"), samples=7600, tested=2000, rounds=30, apart=3, workers=2),
         Task("cifar10", LENET, local_work("rmsprop"), samples=10_000, tested=2000, rounds=15, apart=3, workers=2),
     ),
 }

@@ -17,8 +17,6 @@ those of Metropolis and Hastings; in a regular graph of degree δ they are the 1
 
 from typing import ClassVar
 
-import numpy as np
-
 from tacit.core.errors import Drop, WireError
 from tacit.core.link import Link
 from tacit.core.messages import Message
@@ -31,12 +29,12 @@ from tacit.protocols.shapes.neighbourhood import (
     GraphTerms,
     Neighbourhood,
     add_at,
+    brought,
     mixed,
     own_entries,
     remember,
     size,
     told_entries,
-    unpacked,
 )
 
 
@@ -74,11 +72,9 @@ async def share(
     link: Link, suite: Suite, terms: GraphTerms, at: Neighbourhood, vector: Vector, state: GraphState
 ) -> None:
     """Sends each neighbour what it shares: one message to all of the same weight, which so is encoded once."""
-    ring = suite.ring
     bits, selection = own_entries(suite, terms, vector, state)
-    shared = ring.limited(vector, terms.settings.clip)[np.flatnonzero(unpacked(bits, len(vector)))]
-    encoded = {weight: ring.brought(shared, weight) for weight in sorted({at.weight(k) for k in at.view})}
-    said = {weight: SharedEntries(selection, memoryview(ring.pack(part))) for weight, part in encoded.items()}
+    encoded = brought(suite.ring, at, vector, bits, terms.settings.clip)
+    said = {weight: SharedEntries(selection, memoryview(suite.ring.pack(part))) for weight, part in encoded.items()}
     for k, party in zip(at.view, at.names, strict=True):
         await link.send(party, said[at.weight(k)])
 

@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Collection
-from fractions import Fraction
 
 import numpy as np
 
@@ -10,7 +9,7 @@ from tacit.core.errors import Drop, WireError
 from tacit.core.link import Link, framed
 from tacit.core.suite import Party, Secret, Suite, Vector
 from tacit.protocols.cesar.terms import MASK, CesarTerms, Masked, Release, Turn
-from tacit.protocols.shapes.neighbourhood import Bits, Neighbourhood, counts, told_entries, unpacked
+from tacit.protocols.shapes.neighbourhood import Bits, Neighbourhood, brought, counts, told_entries, unpacked
 from tacit.vectors import indices
 from tacit.vectors.indices import Mask, Positions
 
@@ -35,8 +34,7 @@ class Sending:
     ) -> None:
         self.link, self.suite, self.terms, self.at, self.selection = link, suite, terms, at, selection
         self.entries, self.bits = len(vector), bits
-        self.values = suite.ring.limited(vector, terms.settings.clip)[self.own]
-        self.encoded: dict[Fraction, Vector] = {}  # by weight, of which there is one in a regular graph
+        self.encoded = brought(suite.ring, at, vector, bits, terms.settings.clip)
         self.receivers = list(at.view)
         # All of them at once, so that none depends on the order in which turns come.
         self.seeds = {(k, attempt): suite.seed() for k in at.view for attempt in terms.steps(Masked)}
@@ -77,10 +75,7 @@ class Sending:
         i, ring = self.at.me, self.suite.ring
         covers = self.overlaps(turn, own)
         kept = counts(covers.values(), len(covers), len(own)) >= self.terms.settings.masking
-        weight = self.at.weight(k)
-        if weight not in self.encoded:
-            self.encoded[weight] = ring.brought(self.values, weight)
-        w = self.encoded[weight].copy()
+        w = self.encoded[self.at.weight(k)].copy()
         members = b",".join(b"%d" % j for j in sorted(turn.selections))
         # Positions follow from everybody's seeds, if they are drawn: ours as it is, the others' as we were told.
         seeds = framed(*(turn.selections[j] if j != i else self.selection for j in sorted(turn.selections)))

@@ -189,6 +189,12 @@ def told_entries(suite: Suite, terms: GraphTerms, selection: bytes, entries: int
     return drawn_bits(suite.words, settings.sparsifier, selection, entries, settings.share)
 
 
+def brought(ring: Ring, at: Neighbourhood, vector: Vector, bits: Bits, clip: float) -> dict[Fraction, Vector]:
+    """Returns the entries to share as ring elements, by the weight that a neighbour gives them."""
+    shared = ring.limited(vector, clip)[np.flatnonzero(unpacked(bits, len(vector)))]
+    return {weight: ring.brought(shared, weight) for weight in sorted({at.weight(k) for k in at.view})}
+
+
 async def remember(link: Link, suite: Suite, terms: GraphTerms, average: Vector) -> None:
     """Keeps the model after an average, if entries are ranked by how far they come from there."""
     if terms.remembers:
