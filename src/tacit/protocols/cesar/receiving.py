@@ -87,8 +87,7 @@ class Receiving:
                 self.unmask({place(party): Secret(message.seed) for party, message in released.items()})
             self.done = True
             return
-        enough = counts(map(self.mask, self.bits), len(self.bits), self.entries) > self.terms.settings.masking
-        shared = packed(enough)
+        shared = packed(counts(map(self.mask, self.bits), len(self.bits), self.entries) > self.terms.settings.masking)
         self.kept = {i: bits & shared for i, bits in self.bits.items()}
         self.add(await self.link.gather(Masked, members, 0, step=attempt, patience=4**attempt))
 
