@@ -66,10 +66,10 @@ class Mailroom:
         return self.under(suite, suite.channel(to, self.session), self.address(sender, to, kind, step, number), payload)
 
     def under(self, suite, key, address, payload):
-        return self.codec.enveloped(address, self.codec.seal(suite, key, address, payload))
+        return self.codec.enveloped(address, self.codec.seal(suite, key, address, (payload,)))
 
     def letter(self, sender, to, message, step=0, number=1):
-        return self.sealed(sender, to, type(message).__name__, self.codec.encode(message), step, number)
+        return self.sealed(sender, to, type(message).__name__, b"".join(self.codec.encode(message)), step, number)
 
 
 def said(inbox, data):
@@ -426,7 +426,7 @@ def test_an_envelope_that_is_too_long_is_refused_before_it_is_decoded(post, monk
     def never(_):
         raise AssertionError("decoded")
 
-    longest = post.codec._longest
+    longest = post.codec.longest
     with pytest.raises(WireError, match="envelope: "):
         post.codec.read(bytes(longest))
     monkeypatch.setattr(core_messages, "_unpack_envelope", never)

@@ -12,7 +12,7 @@ from test_wrong_ways import journals, seat_and_journal
 from tacit.audit.symbolic.forms import unknowns
 from tacit.core.errors import JournalError
 from tacit.core.suite import Update
-from tacit.drivers.journal import Journal, Record, fingerprint
+from tacit.drivers.journal import VERSION, Journal, Record, fingerprint
 from tacit.drivers.round import Post
 from tacit.protocols import REGISTRY
 from tacit.protocols.pushsum import ALL, MassState
@@ -139,7 +139,15 @@ def test_a_journal_copied_in_mid_round_is_refused_after_it():
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"nonsense", b"\xc0", msgspec.msgpack.encode([2]), msgspec.msgpack.encode([2, 7]), b"\x91" * 2000]
+    "data",
+    [
+        b"",
+        b"nonsense",
+        b"\xc0",
+        msgspec.msgpack.encode([VERSION]),
+        msgspec.msgpack.encode([VERSION, 7]),
+        b"\x91" * 2000,
+    ],
 )
 def test_what_is_no_journal(data):
     with pytest.raises(JournalError, match="no journal"):

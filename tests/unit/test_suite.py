@@ -13,6 +13,7 @@ import pytest
 from tacit.core.entropy import SeededEntropy
 from tacit.core.errors import Drop, PeerFault, WireError
 from tacit.core.link import framed
+from tacit.core.messages import PIECE, sealed_length
 from tacit.core.suite import KeyPair, Secret
 from tacit.crypto.keys import REMEMBERED, Identity, Keys, Roster
 from tacit.crypto.suite import RealSuite
@@ -155,6 +156,46 @@ def test_what_was_sealed_opens(alice, bob, plaintext):
     assert bob.open(key, sealed, b"context") == plaintext
     if plaintext:
         assert plaintext not in sealed or len(plaintext) == 1
+
+
+@pytest.mark.parametrize("length", [PIECE - 1, PIECE, PIECE + 1, 2 * PIECE, 2 * PIECE + 1])
+def test_what_is_long_is_sealed_piece_by_piece(alice, bob, length):
+    key, plaintext = Secret(b"k" * 32), np.arange(length, dtype=np.uint8).tobytes()
+    sealed = alice.seal(key, plaintext, b"context")
+    assert len(sealed) == sealed_length(length)
+    assert bob.open(key, sealed, b"context") == plaintext
+    halves = (plaintext[:7], memoryview(plaintext)[7:])
+    pieces = list(alice.sealed(key, halves, b"context"))
+    assert b"".join(pieces) == sealed, "in whatever parts it comes"
+    assert max(map(len, pieces)) <= PIECE + 16
+    assert alice.stamp(key, halves, b"context") == sealed[:12]
+    assert alice.stamp(key, (plaintext[:-1], b"?"), b"context") != sealed[:12]
+
+
+def test_pieces_cannot_be_left_out_swapped_or_taken_from_elsewhere(alice, bob):
+    key, whole = Secret(b"k" * 32), 16 + PIECE
+    sealed, other = (alice.seal(key, bytes([i]) * (3 * PIECE), b"context") for i in range(2))
+    first, second, third = (sealed[12 + i * whole : 12 + (i + 1) * whole] for i in range(3))
+    wrong = {
+        "left out": sealed[:12] + first + third,
+        "cut short": sealed[:-whole],
+        "cut in a piece": sealed[:-1],
+        "cut in a tag": sealed[: -whole + 3],
+        "swapped": sealed[:12] + second + first + third,
+        "twice": sealed + third,
+        "longer": sealed + b"?",
+        "from elsewhere": sealed[:12] + first + second + other[-whole:],
+        "under another nonce": other[:12] + sealed[12:],
+        "a bit": sealed[:PIECE] + bytes([sealed[PIECE] ^ 1]) + sealed[PIECE + 1 :],
+    }
+    for changed in wrong.values():
+        with pytest.raises(WireError):
+            bob.open(key, changed, b"context")
+    with pytest.raises(WireError):
+        bob.open(key, sealed, b"another context")
+    with pytest.raises(WireError):
+        bob.open(Secret(b"l" * 32), sealed, b"context")
+    assert bob.open(key, sealed, b"context") == bytes(3 * PIECE)
 
 
 def test_whatever_is_sealed_has_a_nonce_of_its_own(alice, bob):

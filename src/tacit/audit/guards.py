@@ -191,7 +191,7 @@ class Guard:
         known: dict[Party, dict[frozenset[Any], Mapping[Unknown, Any]]] = defaultdict(dict)
         for played in self.symbols:
             for passed in played.transcript or ():
-                address, meaning = passed.envelope.address, self.world.meaning(passed.envelope.sealed)
+                address, meaning = passed.envelope.address, self.world.meaning(bytes(passed.envelope.sealed))
                 if not isinstance(meaning, Sealed):
                     continue
                 for _, data in contents(self.world, meaning.plaintext):

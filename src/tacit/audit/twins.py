@@ -18,7 +18,7 @@ from tacit.audit.symbolic.suite import Page
 from tacit.core.entropy import RecordingEntropy, SeededEntropy
 from tacit.core.errors import TacitError
 from tacit.core.protocol import State
-from tacit.core.suite import Party, Ring, Secret, Update
+from tacit.core.suite import Buffer, Party, Ring, Secret, Update
 from tacit.crypto.keys import Identity, Keys, Roster
 from tacit.crypto.suite import RealSuite
 from tacit.drivers.agreement import Agreement
@@ -91,7 +91,7 @@ class WritingSuite(RealSuite):
         self._page.append(("commit", (commitment,)))
         return commitment
 
-    def seal(self, key: Secret, plaintext: bytes, context: bytes) -> bytes:
+    def seal(self, key: Secret, plaintext: Buffer, context: bytes) -> bytes:
         """Returns a sealed box."""
         sealed = super().seal(key, plaintext, context)
         self._book.boxes[sealed] = key.reveal(), bytes(plaintext)

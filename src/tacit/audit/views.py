@@ -137,10 +137,10 @@ class View:
                     self._learn(token, OwnSecret(party, meaning.round, meaning.number))
         self.seen |= seen
         for number, envelope in seen.items():
-            meaning = world.meaning(envelope.sealed)
+            meaning = world.meaning(bytes(envelope.sealed))
             if number in unsealed and isinstance(meaning, Sealed):
                 self._learn(meaning.key, OpenLink(*number))
-            self._see(envelope.sealed, Location(None, number))
+            self._see(bytes(envelope.sealed), Location(None, number))
         self._close()
 
     def _join(self, view: "View") -> None:

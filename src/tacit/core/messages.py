@@ -9,20 +9,23 @@ and a signed greeting tells each what the other holds to be agreed. It answers o
 and means nothing in any other.
 """
 
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, ClassVar, TypeAlias
 
 import msgspec
 
 from tacit.core.errors import WireError
-from tacit.core.suite import Party, Secret, Suite
+from tacit.core.suite import Buffer, Party, Secret, Suite
 
 SESSION_BYTES = 32
 SEAL_BYTES = 28
-"""What a seal adds to a message: a nonce and a tag."""
-MAX_MESSAGE = 2**31 - 2**16
-"""Longest message, in bytes: what AES-GCM seals in one piece, less some room for fields around a vector."""
+"""What a seal adds to a message of one piece: a nonce and a tag."""
+PIECE = 2**20
+"""Bytes that are sealed, and travel, in one piece."""
+MAX_MESSAGE = 2**32 - 2**24
+"""Longest message, in bytes: what msgpack has lengths for, less some room for fields around a vector, and for seals."""
 LONG = 2**16
-"""Messages from here on are kept in no more bytes than they have."""
+"""Bytes from which on a vector in a message is not copied."""
 MAX_NAME = 64
 """Longest name of a party, in bytes."""
 MAX_GREETING = 2**20
@@ -77,7 +80,7 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
     """An address anyone may read and a message only its receiver can."""
 
     address: Address
-    sealed: bytes
+    sealed: Buffer
 
 
 class Greeting(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
@@ -96,14 +99,26 @@ class Greeting(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True
 
 
 _pack = msgspec.msgpack.Encoder().encode
-_unpack_envelope = msgspec.msgpack.Decoder(Envelope).decode
+_unpack_envelope = msgspec.msgpack.Decoder(tuple[Address, memoryview]).decode
 _unpack_address = msgspec.msgpack.Decoder(tuple[Address, msgspec.Raw]).decode
 _unpack_greeting = msgspec.msgpack.Decoder(Greeting).decode
+_NOTHING = memoryview(b"")
 _BINARY = {1: b"\xc4", 2: b"\xc5", 4: b"\xc6"}  # what msgpack puts before a length of so many bytes
 
 
 def _length_bytes(length: int) -> int:
     return 1 if length < 2**8 else 2 if length < 2**16 else 4
+
+
+def _binary(length: int) -> bytes:
+    """Returns what msgpack puts before so many bytes."""
+    size = _length_bytes(length)
+    return _BINARY[size] + length.to_bytes(size)
+
+
+def sealed_length(length: int) -> int:
+    """Returns how long a message of so many bytes is, once it is sealed: every piece of it has a tag."""
+    return length + SEAL_BYTES + 16 * ((length - 1) // PIECE if length > PIECE else 0)
 
 
 class Codec:
@@ -114,20 +129,22 @@ class Codec:
         self.kinds = {kind.__name__: kind for kind in everything}
         self._decoders = {kind.__name__: msgspec.msgpack.Decoder(kind) for kind in everything}
         self._limits = {kind.__name__: kind.limit(parties, entries) for kind in everything}
-        self._last: tuple[Message | None, bytes] = None, b""
-        self._longest = max(self._limits.values()) + 1024 + 2 * MAX_NAME
+        self._last: tuple[Message | None, tuple[Buffer, ...]] = None, ()
+        self.longest = max(self._limits.values()) + 1024 + 2 * MAX_NAME
+        """Bytes of the longest envelope."""
         self.room = sum(self._limits.values())
         """Bytes that one sender may leave unread: as much as one message of each kind takes."""
 
-    def encode(self, message: Message) -> bytes:
-        """Returns the bytes of a message. The last one is kept, for a broadcast sends the same message many times."""
+    def encode(self, message: Message) -> tuple[Buffer, ...]:
+        """Returns the bytes of a message, in parts: a long vector, which is the last field then, is not copied.
+
+        The last one is kept, for a broadcast sends the same message many times.
+        """
         if message is not self._last[0]:
-            data = _pack(message)
-            # msgspec allocates half as much again, and keeps it. What waits to be sent should not.
-            self._last = message, data if len(data) < LONG else bytes(memoryview(data))
+            self._last = message, _parts(message)
         return self._last[1]
 
-    def decode(self, kind: str, payload: bytes) -> Message:
+    def decode(self, kind: str, payload: Buffer) -> Message:
         """Returns the message that `kind` claims the bytes to be, or raises WireError."""
         if kind not in self._decoders:
             raise WireError(f"there is no message {kind!r} in this protocol")
@@ -139,41 +156,61 @@ class Codec:
             raise WireError(f"{kind}: {error}") from None
         return message
 
-    def seal(self, suite: Suite, key: Secret, address: Address, payload: bytes) -> bytes:
+    def seal(self, suite: Suite, key: Secret, address: Address, payload: Sequence[Buffer]) -> bytes:
         """Returns an encoded message, sealed for its address and nowhere else."""
-        return suite.seal(key, payload, _pack(address))
+        return suite.seal(key, payload[0] if len(payload) == 1 else b"".join(payload), _pack(address))
+
+    def pieces(self, suite: Suite, key: Secret, address: Address, payload: Sequence[Buffer]) -> Iterator[bytes]:
+        """Yields the bytes of an envelope, of which there are never many at once."""
+        yield self.front(address, payload)
+        yield from suite.sealed(key, payload, _pack(address))
+
+    def stamp(self, suite: Suite, key: Secret, address: Address, payload: Sequence[Buffer]) -> bytes:
+        """Returns a few bytes that are others for any other message at that address."""
+        return suite.stamp(key, payload, _pack(address))
+
+    def front(self, address: Address, payload: Sequence[Buffer]) -> bytes:
+        """Returns what an envelope begins with: all but the sealed message."""
+        return b"".join((b"\x92", _pack(address), _binary(sealed_length(sum(map(len, payload))))))
 
     def enveloped(self, address: Address, sealed: bytes) -> bytes:
         """Returns the bytes of an envelope around a sealed message."""
         # The bytes that msgspec would pack, but for a long message without the half as much again that it allocates.
-        size = _length_bytes(len(sealed))
-        return b"".join((b"\x92", _pack(address), _BINARY[size], len(sealed).to_bytes(size), sealed))
+        return b"".join((b"\x92", _pack(address), _binary(len(sealed)), sealed))
 
-    def sealed_size(self, address: Address, payload: bytes) -> int:
+    def sealed_size(self, address: Address, payload: Sequence[Buffer]) -> int:
         """Returns how long the envelope will be."""
-        sealed = len(payload) + SEAL_BYTES
+        sealed = sealed_length(sum(map(len, payload)))
         return 2 + len(_pack(address)) + _length_bytes(sealed) + sealed
 
-    def read(self, data: bytes) -> Envelope | Greeting:
+    def read(self, data: Buffer) -> Envelope | Greeting:
         """Returns the envelope, still sealed, or the greeting; raises WireError if it is neither or too long."""
-        greets = data[:1] >= b"\x80" and data[:1] < b"\x90"  # a map, as no envelope is
-        if len(data) > (MAX_GREETING if greets else self._longest):
+        greets = len(data) > 0 and 0x80 <= data[0] < 0x90  # a map, as no envelope is
+        if len(data) > (MAX_GREETING if greets else self.longest):
             raise WireError(f"envelope of {len(data)} bytes, more than any message of this protocol takes")
         try:
-            return _unpack_greeting(data) if greets else _unpack_envelope(data)
+            return _unpack_greeting(data) if greets else Envelope(*_unpack_envelope(data))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise WireError(f"envelope: {error}") from None
 
-    def address(self, data: bytes) -> Address | None:
+    def address(self, data: Buffer) -> Address | None:
         """Returns the address of an envelope that is too long for this protocol; None if there is none to be read."""
         try:
-            return _unpack_address(data)[0] if len(data) > self._longest else None
+            return _unpack_address(data)[0] if len(data) > self.longest else None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None
 
-    def open(self, suite: Suite, key: Secret, envelope: Envelope) -> bytes:
+    def open(self, suite: Suite, key: Secret, envelope: Envelope) -> Buffer:
         """Returns the encoded message inside; raises WireError unless sender, address and content are authentic."""
         return suite.open(key, envelope.sealed, _pack(envelope.address))
+
+
+def _parts(message: Message) -> tuple[Buffer, ...]:
+    vector = getattr(message, message.__struct_fields__[-1]) if message.__struct_fields__ else None
+    if not isinstance(vector, memoryview) or vector.nbytes < LONG:
+        return (_pack(message),)
+    short = _pack(msgspec.structs.replace(message, **{message.__struct_fields__[-1]: _NOTHING}))
+    return short[: -len(_binary(0))] + _binary(vector.nbytes), vector.cast("B")
 
 
 def size_by_class(message: Message, envelope_bytes: int) -> tuple[int, int, int]:

@@ -7,7 +7,7 @@ drivers serve both and no protocol can tell which one it runs on.
 
 import hmac
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from tacit.core.entropy import Entropy
 
 Party: TypeAlias = str
+Buffer: TypeAlias = bytes | memoryview
+"""Bytes, wherever they lie."""
 Vector: TypeAlias = NDArray[Any]
 Words: TypeAlias = Callable[[int], NDArray[np.uint64]]
 """Returns so many uniform words that nobody was ever given before."""
@@ -224,14 +226,22 @@ class Suite(ABC):
         """Returns a commitment that hides a seed and can be opened to nothing else."""
 
     @abstractmethod
-    def seal(self, key: Secret, plaintext: bytes, context: bytes) -> bytes:
+    def seal(self, key: Secret, plaintext: Buffer, context: bytes) -> bytes:
         """Encrypts and authenticates the plaintext, and authenticates the context beside it.
 
         The same three give the same bytes, and no key and nonce ever seal two plaintexts, whatever the caller does.
         """
 
+    def sealed(self, key: Secret, plaintext: Sequence[Buffer], context: bytes) -> Iterator[bytes]:
+        """Yields the same piece by piece, of a plaintext in parts."""
+        yield self.seal(key, b"".join(plaintext), context)
+
+    def stamp(self, key: Secret, plaintext: Sequence[Buffer], context: bytes) -> bytes:
+        """Returns a few bytes of what is sealed that are others for any other plaintext."""
+        return self.seal(key, b"".join(plaintext), context)[-16:]
+
     @abstractmethod
-    def open(self, key: Secret, sealed: bytes, context: bytes) -> bytes:
+    def open(self, key: Secret, sealed: Buffer, context: bytes) -> Buffer:
         """Returns the plaintext, or raises WireError if anything was changed."""
 
     @abstractmethod

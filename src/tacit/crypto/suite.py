@@ -2,7 +2,7 @@
 
 import hashlib
 import hmac
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tacit.core.entropy import RecordingEntropy, SeededEntropy
 from tacit.core.errors import WireError
 from tacit.core.link import framed
-from tacit.core.suite import KeyPair, Party, Ring, Secret, Suite, Vector, Words
+from tacit.core.suite import Buffer, KeyPair, Party, Ring, Secret, Suite, Vector, Words
 from tacit.crypto import masks, shares
 from tacit.crypto.keys import Keys, exchanged, expanded, extracted
 from tacit.crypto.sealing import TAG_BYTES, Sealing
@@ -92,11 +92,19 @@ class RealSuite(Suite):
         # The keys of channels serve many envelopes and are kept ready; others serve one.
         return self._channels.get(key.reveal()) or Sealing(key.reveal())
 
-    def seal(self, key: Secret, plaintext: bytes, context: bytes) -> bytes:
+    def seal(self, key: Secret, plaintext: Buffer, context: bytes) -> bytes:
         """Returns nonce, ciphertext and tag of AES-256-GCM, with the nonce derived from what is sealed."""
         return self._under(key).seal(plaintext, context)
 
-    def open(self, key: Secret, sealed: bytes, context: bytes) -> bytes:
+    def sealed(self, key: Secret, plaintext: Sequence[Buffer], context: bytes) -> Iterator[bytes]:
+        """Yields the same piece by piece, of a plaintext in parts."""
+        return self._under(key).pieces(plaintext, context)
+
+    def stamp(self, key: Secret, plaintext: Sequence[Buffer], context: bytes) -> bytes:
+        """Returns the nonce, which follows from what is sealed."""
+        return self._under(key).nonce(plaintext, context)
+
+    def open(self, key: Secret, sealed: Buffer, context: bytes) -> Buffer:
         """Returns the plaintext, or raises WireError if key, context or a single bit is not the sender's."""
         return self._under(key).open(sealed, context)
 

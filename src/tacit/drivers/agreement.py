@@ -24,7 +24,7 @@ from tacit.crypto.keys import Roster
 from tacit.protocols import find
 from tacit.vectors.fixedpoint import FixedPoint
 
-VERSION = 3
+VERSION = 4
 """Of everything that is sent. Releases that do not understand each other have different ones."""
 RING = ("bits", "clip", "max_weight", "noise", "norm")
 """Settings of the ring, which says itself what is wrong with them."""

@@ -14,7 +14,7 @@ from tacit.core.errors import Drop, PeerFault, WireError
 from tacit.core.link import Arrived, Link, Wait
 from tacit.core.messages import MAX_GREETING, Abort, Address, Codec, Envelope, Greeting, Message
 from tacit.core.protocol import Terms
-from tacit.core.suite import SERVER, Party, Suite
+from tacit.core.suite import SERVER, Buffer, Party, Suite
 
 TOLD = 4
 """Greetings that mail which anybody may have written can draw to one party in a round."""
@@ -60,16 +60,16 @@ class Early:
     """Mail of the round after this one, from those who are ahead. Each may leave so much and no more."""
 
     room: int
-    kept: dict[Place, bytes] = field(default_factory=dict)
+    kept: dict[Place, Buffer] = field(default_factory=dict)
     _bytes: Counter[Party] = field(default_factory=Counter)
 
-    def keep(self, place: Place, data: bytes, more: int = 0) -> None:
+    def keep(self, place: Place, data: Buffer, more: int = 0) -> None:
         """Keeps an envelope, once. What there is no room for, or so much more, is lost, as on a bad link."""
         if place not in self.kept and self._bytes[place.sender] + len(data) <= self.room + more:
             self.kept[place] = data
             self._bytes[place.sender] += len(data)
 
-    def take(self) -> list[bytes]:
+    def take(self) -> list[Buffer]:
         """Returns what was kept, in the order it came, and keeps it no longer."""
         kept = list(self.kept.values())
         self.kept.clear()
@@ -112,14 +112,14 @@ class Inbox:
         self.discarded: Counter[Discard] = Counter()
         """Envelopes thrown away unread, by reason."""
 
-    def deliver(self, data: bytes) -> Mail:
+    def deliver(self, data: Buffer) -> Mail:
         """Takes in the bytes of one envelope, and says what became of them."""
         mail = self._taken(data)
         if mail.discarded is not None:
             self.discarded[mail.discarded] += 1
         return mail
 
-    def _taken(self, data: bytes) -> Mail:
+    def _taken(self, data: Buffer) -> Mail:
         try:
             read = self._codec.read(data)
         except WireError:
@@ -149,7 +149,7 @@ class Inbox:
         """Says whether a round is the present one, or the next, if its mail is kept."""
         return number == self._link.round or (self._early is not None and number == self._link.round + 1)
 
-    def _opened(self, envelope: Envelope, place: Place, data: bytes) -> Mail:
+    def _opened(self, envelope: Envelope, place: Place, data: Buffer) -> Mail:
         try:
             key = self._suite.channel(place.sender, self._link.session)
             payload = self._codec.open(self._suite, key, envelope)
@@ -164,7 +164,7 @@ class Inbox:
         self._noticed(place.sender)
         return mail
 
-    def _accept(self, place: Place, payload: bytes) -> Message | None:
+    def _accept(self, place: Place, payload: Buffer) -> Message | None:
         sender, kind, step = place
         try:
             message = self._codec.decode(kind, payload)
@@ -205,7 +205,7 @@ class Inbox:
         told.add(place)
         return address
 
-    def _greeted(self, greeting: Greeting, data: bytes) -> Mail:
+    def _greeted(self, greeting: Greeting, data: Buffer) -> Mail:
         address, link = greeting.address, self._link
         sender, reason = address.sender, None
         if address.to != link.me or not self._knows(sender):
@@ -220,7 +220,7 @@ class Inbox:
             reason = Discard.REPLAYED
         return self._answered(greeting, data) if reason is None else Mail(sender, discarded=reason)
 
-    def _answered(self, greeting: Greeting, data: bytes) -> Mail:
+    def _answered(self, greeting: Greeting, data: Buffer) -> Mail:
         sender = greeting.address.sender
         try:
             difference = self._differs(self._suite, greeting)

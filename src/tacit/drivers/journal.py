@@ -19,10 +19,10 @@ import numpy as np
 from tacit.core.errors import JournalError
 from tacit.core.link import framed
 from tacit.core.protocol import Protocol
-from tacit.core.suite import Party, Update
+from tacit.core.suite import Buffer, Party, Update
 from tacit.drivers.round import Action, Begun, Greet, Heard, Post, Saved
 
-VERSION = 2
+VERSION = 3
 CURE = "restore the journal, or begin a new session"
 
 
@@ -93,7 +93,7 @@ def _number(weight: object) -> bytes:
 
 
 def said(posts: Iterable[Post]) -> bytes:
-    """Returns the digest of some messages: their addresses, and the tags that content cannot change without.
+    """Returns the digest of some messages: their addresses, and the stamps that content cannot change without.
 
     Greetings are left out: they answer mail that does not count, and is not written down.
     """
@@ -101,7 +101,7 @@ def said(posts: Iterable[Post]) -> bytes:
     for post in posts:
         if isinstance(post, Greet):
             continue
-        digest.update(framed(msgspec.msgpack.encode(post.address), post.data[-64:]))
+        digest.update(framed(msgspec.msgpack.encode(post.address), post.stamp))
     return digest.digest()
 
 
@@ -119,7 +119,7 @@ class Journal:
             return None
         saved = [action.state for action in actions if isinstance(action, Saved)]
         written = Record(
-            _beginning(protocol, session, party, first) if isinstance(first, Begun) else first.data,
+            _beginning(protocol, session, party, first) if isinstance(first, Begun) else _octets(first.data),
             protocol.encode_state(saved[-1]) if saved else None,
             said(action for action in actions if isinstance(action, Post)),
             self.tip,
@@ -168,3 +168,7 @@ class Journal:
 def _beginning(protocol: Protocol, session: bytes, party: Party, begun: Begun) -> Beginning:
     state = protocol.encode_state(begun.state)
     return Beginning(session, party, begun.number, begun.seed, state, fingerprint(begun.update))
+
+
+def _octets(data: Buffer | None) -> bytes | None:
+    return None if data is None else bytes(data)

@@ -42,7 +42,7 @@ from tacit.core.link import Effect, Link, Save, Send, Wait
 from tacit.core.messages import Abort, Address, Codec, Greeting, Message, size_by_class
 from tacit.core.outcome import CLASSES, Average, Ending, Phase
 from tacit.core.protocol import Role, State
-from tacit.core.suite import SERVER, Party, Suite, Update
+from tacit.core.suite import SERVER, Buffer, Party, Secret, Suite, Update
 from tacit.drivers.agreement import Agreement
 from tacit.drivers.inbox import Discard, Early, Inbox
 
@@ -66,7 +66,7 @@ class Begun:
 class Heard:
     """This came in and counts; None if it is that time was up."""
 
-    data: bytes | None
+    data: Buffer | None
 
     def __repr__(self) -> str:
         return "Heard(deadline)" if self.data is None else f"Heard({len(self.data)} bytes)"
@@ -117,9 +117,20 @@ class Post:
     @property
     def sealed(self) -> bytes:
         """The sealed message in it."""
-        return self._codec.seal(
-            self._suite, self._suite.channel(self.to, self.address.session), self.address, self._payload
-        )
+        return self._codec.seal(self._suite, self._key, self.address, self._payload)
+
+    @property
+    def stamp(self) -> bytes:
+        """A few bytes that are others for any other message at this address."""
+        return self._codec.stamp(self._suite, self._key, self.address, self._payload)
+
+    def pieces(self) -> Iterator[bytes]:
+        """Yields the bytes of the envelope, of which there are never many at once."""
+        return self._codec.pieces(self._suite, self._key, self.address, self._payload)
+
+    @property
+    def _key(self) -> Secret:
+        return self._suite.channel(self.to, self.address.session)
 
     def __repr__(self) -> str:
         return f"Post({self.kind} to {self.to}, {self.size} bytes)"
@@ -128,19 +139,23 @@ class Post:
 class Greet(Post):
     """A greeting to be sent: it travels as it is."""
 
-    __slots__ = ()
+    __slots__ = ("_data",)
 
     def __init__(self, greeting: Greeting, effect: int) -> None:
-        self.address, self._payload, self.effect = greeting.address, msgspec.msgpack.encode(greeting), effect
-        self.size = len(self._payload)
+        self.address, self._data, self.effect = greeting.address, msgspec.msgpack.encode(greeting), effect
+        self.size = len(self._data)
         self.sizes = self.size, 0, 0
 
     @property
     def data(self) -> bytes:
         """The bytes of the greeting."""
-        return self._payload
+        return self._data
 
     sealed = data
+
+    def pieces(self) -> Iterator[bytes]:
+        """Yields them."""
+        yield self._data
 
 
 Action: TypeAlias = Begun | Heard | Saved | Kept | Post
@@ -191,7 +206,7 @@ class Round:
         """Returns what is to be done first. `at` is the time on the driver's clock, for the record only."""
         return [self.begun, *self._advance(None, at)]
 
-    def deliver(self, data: bytes, at: float = 0.0) -> list[Action]:
+    def deliver(self, data: Buffer, at: float = 0.0) -> list[Action]:
         """Takes in what arrived, and returns what is to be done."""
         mail = self.inbox.deliver(data)
         if mail.discarded is Discard.EARLY:

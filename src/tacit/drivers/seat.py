@@ -6,7 +6,7 @@ from tacit.core.entropy import RecordingEntropy, SeededEntropy
 from tacit.core.errors import ConfigError, JournalError
 from tacit.core.link import Link
 from tacit.core.protocol import Role, State
-from tacit.core.suite import SERVER, Party, Suite, Update
+from tacit.core.suite import SERVER, Buffer, Party, Suite, Update
 from tacit.crypto.keys import Identity, Keys
 from tacit.crypto.suite import RealSuite
 from tacit.drivers.agreement import Agreement
@@ -79,7 +79,7 @@ class Seat(ABC):
         self.number += 1
         return self.round.start(at)
 
-    def deliver(self, data: bytes, at: float = 0.0) -> list[Action]:
+    def deliver(self, data: Buffer, at: float = 0.0) -> list[Action]:
         """Takes in what arrived, and returns what is to be done."""
         if self.round is not None:
             return self.round.deliver(data, at)

@@ -103,22 +103,29 @@ class Effort:
     rounds: int
     seeds: int
     each: int
-    """Samples that every node's model is tested on, in the end,"""
+    """Samples that every node's model is tested on,"""
     mean: int
-    """and the mean of all models, whenever that is tested:"""
+    """and the mean of all models:"""
     last: int
-    """after each of so many last rounds, on other samples each time. Its score is over these: that of one round, and on
-    few samples, is mostly luck;"""
+    """after each of so many last rounds, on other samples each time. Scores are over these: that of one round, and on
+    few samples, is mostly luck. The mean of all models is tested"""
     looks: int = 4
-    """and so many times before, for a line to draw."""
+    """so many times before, too, for a line to draw."""
     workers: int = 1
 
     def look(self, number: int) -> slice | None:
         """Returns the samples that the mean of all models is tested on after a round, if it is."""
         before = self.rounds - self.last
-        part = max(number - before - 1, 0)
         tested = number > before or number % max(1, before // self.looks) == 0
-        return slice(part * self.mean, (part + 1) * self.mean) if tested else None
+        return self._part(number, self.mean) if tested else None
+
+    def look_at_each(self, number: int) -> slice | None:
+        """Returns the same for every node's model."""
+        return self._part(number, self.each) if number > self.rounds - self.last else None
+
+    def _part(self, number: int, samples: int) -> slice:
+        part = max(number - (self.rounds - self.last) - 1, 0)
+        return slice(part * samples, (part + 1) * samples)
 
 
 @dataclass(frozen=True)
@@ -145,22 +152,25 @@ class Learnt:
 @lru_cache(maxsize=256)
 def learnt(setting: Setting, effort: Effort, protocol: str, share: float, seed: int) -> Learnt:
     """Trains, and tests what came of it. Kept, for a table and a figure may ask for the same."""
-    tested = max(effort.each, effort.mean * effort.last)
+    tested = max(effort.each, effort.mean) * effort.last
     data = _data(setting.work.data).limited(None, tested, generator(seed, "tested"))
     training = prepare(setting.scenario(protocol, share, effort, seed), data).training
     x, y = data.inputs(data.x_test), data.y_test
-    model, sent, line = training.cohort.model, Counter[str](), []
+    model, sent = training.cohort.model, Counter[str]()
+    line: list[tuple[float, float]] = []
+    nodes: list[float] = []
     for step in training.steps(effort.rounds):
         if step.outcome is None:
             raise ValueError(f"round {step.number} of {setting} came to nothing: {step.why}")
         sent.update(step.outcome.traffic.by_class())
         if (part := effort.look(step.number)) is not None:
             line.append((float(step.number), _score(model.evaluate(training.consensus(), x[part], y[part]))))
-    each = fmean(map(_score, training.scores(x[: effort.each], y[: effort.each])))
+        if (part := effort.look_at_each(step.number)) is not None:
+            nodes += map(_score, training.scores(x[part], y[part]))
     training.cohort.close()
     spent = {name: count / effort.nodes / effort.rounds for name, count in sent.items()}
     shared = spent.get("parameters", 0.0) / (ELEMENT * setting.degree * model.parameters)
-    return Learnt(each, fmean(score for _, score in line[-effort.last :]), spent, shared, tuple(line))
+    return Learnt(fmean(nodes), fmean(score for _, score in line[-effort.last :]), spent, shared, tuple(line))
 
 
 def learnt_alone(work: Work, split: Divided, effort: Effort) -> Learnt:

@@ -229,9 +229,9 @@ REPRODUCTION = Reproduction(
         f"small: {EFFORT['small'].nodes} nodes, {EFFORT['small'].rounds} rounds and β = 30 %; paper: "
         f"{EFFORT['paper'].nodes} nodes and {EFFORT['paper'].rounds} rounds, for the paper's 48 nodes and some 12,000 "
         "rounds, five seeds, are weeks on two cores. Local work is the paper's: rate 0.01, six steps of eight samples",
-        "the best accuracy of all epochs is what the paper gives, on all 10,000 test samples; here the mean of all "
-        f"models is tested after the last {EFFORT['small'].last} rounds, each time on another quarter of them, and "
-        f"every node's after the last round, on {EFFORT['small'].each} or {EFFORT['paper'].each}",
+        "the best accuracy of all epochs is what the paper gives, on all 10,000 test samples; here models are tested "
+        f"after each of the last {EFFORT['small'].last} rounds, on other samples each time: the mean of all on a "
+        f"quarter of them, and every node's on {EFFORT['small'].each}, or {EFFORT['paper'].each}",
         "what TopK ranks: the text says weights, and the framework that it was built on ranks by how much they changed "
         "since the last average; the second here, and at paper scale both",
         "rows of random subsampling are missing in our copy; what the text says of them is in their place",

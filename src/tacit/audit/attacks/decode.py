@@ -298,7 +298,7 @@ def _plaintexts(transcript: Transcript) -> Iterator[tuple[Address, bytes]]:
 def _ciphertexts(transcript: Transcript) -> Iterator[tuple[Address, bytes]]:
     # A vector comes last in its message, and AES-GCM leaves every byte in its place.
     for passed in transcript:
-        yield passed.envelope.address, passed.envelope.sealed[NONCE_BYTES:-TAG_BYTES]
+        yield passed.envelope.address, bytes(passed.envelope.sealed[NONCE_BYTES:-TAG_BYTES])
 
 
 # --- from the links to the letters --------------------------------------------------------------------------------

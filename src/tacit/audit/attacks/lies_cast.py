@@ -138,7 +138,7 @@ class Cast(ABC):
     def tell(self, client: Client, users: Users | None, message: Message) -> Client | None:
         """Returns where a client stands after a message about some users; None if it refuses it."""
         sets = client.sets if users is None else (*client.sets, users)
-        told = (*client.told, (type(message).__name__, self._codec.encode(message)))
+        told = (*client.told, (type(message).__name__, b"".join(self._codec.encode(message))))
         return self._heard(client._replace(sets=sets), told)
 
     def _heard(self, client: Client, told: Told) -> Client | None:
@@ -157,7 +157,7 @@ class Cast(ABC):
         actions = round_.start()
         for kind, payload in told:
             address = Address(session, 1, 0, kind, SERVER, party)
-            actions = round_.deliver(codec.enveloped(address, codec.seal(server, channel, address, payload)))
+            actions = round_.deliver(codec.enveloped(address, codec.seal(server, channel, address, (payload,))))
         posts = [Envelope(each.address, each.sealed) for each in actions if isinstance(each, Post)]
         refused = round_.error is not None
         round_.close()

@@ -15,8 +15,8 @@ import numpy as np
 from tacit.audit.symbolic.forms import Form, NonlinearUse, unknowns
 from tacit.core.entropy import Entropy
 from tacit.core.errors import Drop, PeerFault, WireError
-from tacit.core.messages import SEAL_BYTES
-from tacit.core.suite import KeyPair, Party, Ring, Secret, Suite, Vector
+from tacit.core.messages import sealed_length
+from tacit.core.suite import Buffer, KeyPair, Party, Ring, Secret, Suite, Vector
 from tacit.crypto import masks
 
 
@@ -237,14 +237,14 @@ class SymbolicSuite(Suite):
         self._gave("commit", token)
         return token
 
-    def seal(self, key: Secret, plaintext: bytes, context: bytes) -> bytes:
+    def seal(self, key: Secret, plaintext: Buffer, context: bytes) -> bytes:
         """Returns a token that only the key opens."""
         sealed = Sealed(self._world.secret(key), bytes(plaintext), context)
-        return self._world.token(sealed, len(plaintext) + SEAL_BYTES)
+        return self._world.token(sealed, sealed_length(len(plaintext)))
 
-    def open(self, key: Secret, sealed: bytes, context: bytes) -> bytes:
+    def open(self, key: Secret, sealed: Buffer, context: bytes) -> bytes:
         """Returns what was sealed, or raises WireError."""
-        meaning = self._world.meaning(sealed)
+        meaning = self._world.meaning(bytes(sealed))
         if not isinstance(meaning, Sealed) or meaning.key != key.reveal() or meaning.context != context:
             raise WireError("sealed bytes are not authentic")
         return meaning.plaintext

@@ -57,8 +57,8 @@ class SealedShares(Message, frozen=True):
 class MaskedInput(Message, frozen=True):
     """y_u, useless without b_u and the keys of those who drop out; and u's word to each neighbour for which U3."""
 
-    vector: memoryview
     views: dict[int, TagBytes]
+    vector: memoryview
     per_party: ClassVar[int] = 32
     per_entry: ClassVar[int] = 8
     parameters: ClassVar[tuple[str, ...]] = ("vector",)

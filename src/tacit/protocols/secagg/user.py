@@ -73,7 +73,7 @@ async def client(link: Link, update: Update, terms: SecAggTerms, suite: Suite, s
     views = {v: suite.tag(seals[v], view) for v in others}
     # With whom we may be summed is remembered before our vector leaves: we may never hear whether we were.
     state = await link.save(msgspec.structs.replace(state, batch=batch_of(accord, u)))
-    await link.send(SERVER, MaskedInput(memoryview(ring.pack(y)), views))
+    await link.send(SERVER, MaskedInput(views, memoryview(ring.pack(y))))
     del y  # It is on its way, and a simulation would hold one for every client until the end of the round.
 
     # ConsistencyCheck
