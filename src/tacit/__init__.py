@@ -1,5 +1,7 @@
 """Tacit: average models with people you don't fully trust, and know exactly what still leaks."""
 
+from typing import TYPE_CHECKING, Any
+
 from tacit.api.aggregate import aggregate
 from tacit.api.federation import ClippedWarning, Federation
 from tacit.api.train import Run, train
@@ -21,6 +23,9 @@ from tacit.core.errors import (
 from tacit.drivers.faults import Fault
 from tacit.learn.scenario import Scenario
 
+if TYPE_CHECKING:
+    from tacit.api.join import Peer, join
+
 __all__ = [
     "BudgetSpent",
     "ClippedWarning",
@@ -32,6 +37,7 @@ __all__ = [
     "NotAuditable",
     "NotEnough",
     "NotLinear",
+    "Peer",
     "PeerFault",
     "Plan",
     "Report",
@@ -42,7 +48,17 @@ __all__ = [
     "WireError",
     "aggregate",
     "audit",
+    "join",
     "plan",
     "train",
 ]
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    # Between machines takes an extra, which those who stay on one need not have installed.
+    if name in ("Peer", "join"):
+        from tacit.api import join
+
+        return getattr(join, name)
+    raise AttributeError(f"module 'tacit' has no attribute {name!r}")

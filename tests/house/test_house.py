@@ -70,7 +70,9 @@ RESTRICTED: dict[str, tuple[str, ...]] = {
     "time.process_time": ("designs/groups.py",),  # how long the paper's randomised search may go on
     # Picks the faster of two ciphers that give the same bytes; and says how long training took.
     "time.perf_counter": ("crypto/masks.py", "api/prepare.py"),
-    "datetime": (),
+    "time.time": ("drivers/network/node.py", "app/nodes.py"),  # when a party was last heard of, for people
+    "datetime": ("crypto/certificates.py",),  # a certificate has two dates, which are always the same,
+    **dict.fromkeys(("datetime.datetime.now", "datetime.datetime.today", "datetime.date.today"), ()),  # and no clock
     **dict.fromkeys(("asyncio", "socket", "ssl", "subprocess", "threading", "multiprocessing"), ("drivers/", "app/")),
     # Parties' local work is shared out among forked processes, which are ended with their owner.
     "multiprocessing": ("drivers/", "app/", "learn/workers.py"),
@@ -286,6 +288,8 @@ BREAKS: list[tuple[Rule, str, str, str]] = [
     (outside_world, "crypto/masks.py", "from time import sleep", "time.sleep"),
     (outside_world, "crypto/masks.py", "import time\ntime.sleep(1)", "time.sleep"),
     (outside_world, "protocols/secagg.py", "import asyncio", "asyncio"),
+    (outside_world, "crypto/keys.py", "from datetime import datetime", "datetime"),
+    (outside_world, "crypto/certificates.py", "from datetime import datetime\ndatetime.now()", "datetime.now"),
     (outside_world, "learn/datasets.py", "from urllib.request import urlopen", "urllib"),
     (file_names, "core/utils.py", "", "utils"),
     (file_names, "helpers/link.py", "", "helpers"),
@@ -309,6 +313,7 @@ KEEPS: list[tuple[Rule, str, str]] = [
     (outside_world, "learn/splits.py", "import numpy as np\n\ndef f(rng: np.random.Generator): ..."),
     (outside_world, "app/demo.py", "import numpy as np\nnp.random.default_rng(0)"),
     (outside_world, "crypto/masks.py", "from time import perf_counter"),
+    (outside_world, "crypto/certificates.py", "from datetime import UTC, datetime\ndatetime(1970, 1, 1, tzinfo=UTC)"),
     (outside_world, "learn/sources.py", "import http.client\nimport urllib.request"),
     (outside_world, "core/outcome.py", "passed.time\ntimes = secrets.pop()"),
     (docstrings, "core/link.py", '"""Doc."""\n\n\nclass _Own: ...\n\n\ndef f():\n    """Doc."""\n\n    def g(): ...'),

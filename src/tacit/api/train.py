@@ -15,7 +15,8 @@ from tacit.api.exposure import Exposure, exposure
 from tacit.api.prepare import Metrics, Prepared, prepare
 from tacit.audit.described import described
 from tacit.core.errors import ConfigError
-from tacit.learn.checkpoint import Checkpoint, replace_file
+from tacit.drivers.files import replace_file
+from tacit.learn.checkpoint import Checkpoint
 from tacit.learn.datasets import Dataset
 from tacit.learn.models import Model
 from tacit.learn.scenario import Scenario

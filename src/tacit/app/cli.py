@@ -1,4 +1,4 @@
-"""The command line: `tacit demo`, `tacit protocols`, `tacit audit`, `tacit attack`, `tacit plan`, and learning.
+"""The command line: `tacit demo`, `tacit protocols`, `tacit audit`, `tacit attack`, `tacit plan`, learning and rosters.
 
 Results go to standard output, progress and errors to standard error. Errors are one line each and say what to do; a
 traceback is shown only with --debug. Exit code 0: done; 1: refused for a leak, or failed; 2: bad input.
@@ -16,7 +16,7 @@ from typer.core import TyperGroup
 
 from tacit import __version__
 from tacit.app import demo as demonstration
-from tacit.app import learning, pictures, tables
+from tacit.app import learning, network, nodes, pictures, tables
 from tacit.app.options import AsJson, Choice, Debug, Picture, as_text, progress_bar, settings_from
 from tacit.audit.coalitions import coalitions, of_parties
 from tacit.audit.described import described
@@ -287,6 +287,9 @@ def plan(
 
 
 app.add_typer(learning.app)
+app.add_typer(nodes.app)
+app.add_typer(network.app)
+app.add_typer(network.roster, name="roster", cls=Commands)
 
 
 def main() -> None:

@@ -19,6 +19,7 @@ from tacit.audit.plan import Plan
 from tacit.audit.report import Report
 from tacit.core.errors import Drop
 from tacit.core.protocol import Protocol
+from tacit.drivers.network.roster import RosterFile
 from tacit.learn.scenario import Scenario
 from tacit.papers.reproduction import Reproduction, Result
 from tacit.protocols import REGISTRY
@@ -371,6 +372,19 @@ def reproduced(what: Reproduction, found: Result) -> RenderableType:
         table.add_row(row.what, row.paper, row.ours, agrees, row.why)
     unstated = [Text(f"\nNot stated in the paper: {each}") for each in what.unstated]
     return Group(Text(f"{what.name}: {what.title}\n"), table, *unstated)
+
+
+def roster(listed: RosterFile, audited: list[str]) -> RenderableType:
+    """Returns who is in a federation, on what terms, and what the audit says of these."""
+    table = _table("name", "address", "fingerprint")
+    for card in listed.parties:
+        digits = card.fingerprint.split()
+        half = len(digits) // 2
+        # Texts, for names and addresses may have brackets, which strings would lose.
+        table.add_row(Text(card.name), Text(card.address), f"{' '.join(digits[:half])}\n{' '.join(digits[half:])}")
+    settings = ", ".join(f"{name}={_default(value)}" for name, value in listed.settings.items())
+    title = Text(f"{listed.federation}: {listed.protocol}{f' with {settings}' if settings else ''}\n")
+    return Group(title, table, *[Text(f"\n{each[:1].upper()}{each[1:]}.") for each in audited])
 
 
 def described(protocol: Protocol) -> dict[str, Any]:

@@ -249,6 +249,11 @@ class Inbox:
         """Whether everyone that is waited for has answered or is gone."""
         return not self._pending
 
+    @property
+    def pending(self) -> frozenset[Party]:
+        """Who is waited for."""
+        return frozenset(self._pending)
+
     def _noticed(self, sender: Party) -> None:
         # Only the sender of what just came can have changed, so that a server need not look at everybody each time.
         if self._wait is not None and sender in self._pending and self._settled(self._wait, sender):

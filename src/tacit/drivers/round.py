@@ -13,8 +13,8 @@ the same again, byte for byte, if its driver keeps to this:
    digest of every message that the call returned (*outbox before send*), so that a rebuilt round which would say
    something else is found out before it does. `Journal.record` makes one record of all that. The journal's tip is kept
    apart from the records, next to the number and the state, so that an older copy of the records is not taken for all
-   of them: the new tip is written beside the one before, then the record, and then the one before is dropped. Wherever
-   that is cut off, one of the two fits.
+   of them. A record names the tip before it. So the record is written first and then the tip in the place of the one
+   before: wherever that is cut off, the newest record is the one of the tip or follows it.
 2. What was returned is done in order. A state that was `Saved` is on disk before any message after it leaves; it is
    part of the same record.
 3. Bytes are acknowledged to their sender once they are on disk, or were found not to count. Until then the sender keeps

@@ -1,7 +1,6 @@
 """What a run needs to go on after a crash, as if there had been none: written after each round, whole or not at all."""
 
 import hashlib
-import os
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 
 from tacit.core.errors import ConfigError
 from tacit.core.suite import Party
+from tacit.drivers.files import replace_file
 from tacit.learn.training import Training
 
 VERSION = 1
@@ -97,13 +97,3 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 class _Version(msgspec.Struct):
     version: int
-
-
-def replace_file(path: Path, data: bytes) -> None:
-    """Writes a file in place of the one before, whole or not at all."""
-    fresh = path.with_name(path.name + ".new")
-    with fresh.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.replace(path)

@@ -4,16 +4,16 @@ from dataclasses import dataclass
 from math import isfinite, sqrt
 from typing import Literal
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.core.sections import Section
 from tacit.learn.chance import generator
 
 Integers = NDArray[np.int64]
 
 
-class Local(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Local(Section, frozen=True, kw_only=True):
     """Local work: stochastic gradient descent, or a rule that goes by the size of past gradients.
 
     A step is θ ← θ − η (g + z + weight decay · θ), where g is the mean gradient over a batch, each sample's shortened

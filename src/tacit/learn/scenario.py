@@ -4,17 +4,14 @@ Everything in it is typed. What cannot be is told with its line and, where there
 """
 
 import hashlib
-import re
-import tomllib
-from collections.abc import Mapping
-from difflib import get_close_matches
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import msgspec
 
-from tacit.core.errors import ConfigError
-from tacit.core.protocol import spelled_out, typed
+from tacit.core.protocol import spelled_out
+from tacit.core.sections import Section, Source
 from tacit.drivers.faults import Fault
 from tacit.learn.cohort import Local
 
@@ -22,8 +19,12 @@ ALONE, TOGETHER = "local", "centralized"
 """What a scenario may have in place of a protocol: nobody averages, or one party has all samples."""
 
 
-class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A table of a scenario."""
+Reader: TypeAlias = Callable[[Any], Any]
+
+
+def _by(field: str) -> Reader:
+    """Returns what reads a table that may be just a name, which one of its fields has."""
+    return lambda given: {field: given} if isinstance(given, str) else given
 
 
 class Split(Section, frozen=True, kw_only=True):
@@ -38,6 +39,8 @@ class Split(Section, frozen=True, kw_only=True):
 
 class Data(Section, frozen=True, kw_only=True):
     """What is learnt from."""
+
+    readers: ClassVar[Mapping[str, Reader]] = {"split": _by("kind")}
 
     name: str = "digits"
     folder: str | None = None
@@ -101,6 +104,8 @@ class Scenario(Section, frozen=True, kw_only=True):
     {'name': 'secagg'}
     """
 
+    readers: ClassVar[Mapping[str, Reader]] = {"model": _by("name"), "protocol": _by("name")}
+
     title: str = ""
     seed: int = 0
     rounds: int = 20
@@ -126,25 +131,20 @@ class Scenario(Section, frozen=True, kw_only=True):
     @classmethod
     def load(cls, path: str | Path) -> "Scenario":
         """Returns the scenario of a TOML or JSON file; raises ConfigError with every problem, each with its line."""
-        try:
-            text = Path(path).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{path} cannot be read: {error}") from None
-        try:
-            given = msgspec.json.decode(text) if Path(path).suffix == ".json" else tomllib.loads(text)
-        except (tomllib.TOMLDecodeError, msgspec.DecodeError) as error:
-            raise ConfigError(f"{path}: {error}") from None
-        return cls.of(given, text, str(path))
+        return cls._checked(Source.load(path))
 
     @classmethod
-    def of(cls, given: Any, text: str = "", source: str = "") -> "Scenario":
+    def of(cls, given: Any) -> "Scenario":
         """Returns the scenario that tables stand for, as a file has them; raises ConfigError with every problem."""
-        problems: list[tuple[tuple[str, ...], str]] = []
-        made: Scenario = _read(cls, given, (), problems)
-        if not problems:
+        return cls._checked(Source(given))
+
+    @classmethod
+    def _checked(cls, source: Source) -> "Scenario":
+        made, problems = source.read(cls)
+        if made is not None and not problems:
             problems += [((), problem) for problem in made.problems()]
-        if problems:
-            raise ConfigError([f"{_where(source, text, path)}{problem}" for path, problem in problems])
+        if made is None or problems:
+            raise source.error(problems)
         return made
 
     def problems(self) -> list[str]:
@@ -179,69 +179,3 @@ class Scenario(Section, frozen=True, kw_only=True):
     def encoded(self) -> bytes:
         """Returns it as JSON, which can be loaded again."""
         return msgspec.json.format(msgspec.json.encode(spelled_out(self)), indent=2)
-
-
-NAMED = {("model",), ("protocol",)}
-"""Tables that may be just a name."""
-
-
-def _read(kind: Any, given: Any, path: tuple[str, ...], problems: list[tuple[tuple[str, ...], str]]) -> Any:
-    """Returns a section from its table, as far as it can be read; adds what is wrong with the rest, with its path."""
-    if path == ("data", "split") and isinstance(given, str):
-        given = {"kind": given}
-    if not isinstance(given, Mapping):
-        problems.append((path, f"{'.'.join(path) or 'a scenario'} must be a table, not {given!r}"))
-        return kind() if not path else None
-    fields = {field.name: field for field in msgspec.structs.fields(kind)}
-    read: dict[str, Any] = {}
-    for name, value in given.items():
-        here = (*path, str(name))
-        if name not in fields:
-            near = get_close_matches(str(name), fields, n=1)
-            more = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(fields)}"
-            problems.append((here, f"there is no {'.'.join(here)}; {more}"))
-            continue
-        section = _section(fields[name].type)
-        if section is not None and value is not None:
-            read[name] = _read(section, value, here, problems)
-            continue
-        if here in NAMED and isinstance(value, str):
-            value = {"name": value}
-        try:
-            read[name] = typed(value, fields[name].type)
-        except msgspec.ValidationError as error:
-            problems.append((here, f"{'.'.join(here)} = {value!r}: {str(error)[:1].lower()}{str(error)[1:]}"))
-    missing = [name for name, field in fields.items() if field.required and name not in given]
-    problems += [((*path,), f"{'.'.join((*path, name))} is missing") for name in missing]
-    return None if missing else kind(**read)
-
-
-def _section(kind: Any) -> Any:
-    """Returns the section that a field is of, if it is of one."""
-    kinds = getattr(kind, "__args__", (kind,))
-    return next((each for each in kinds if isinstance(each, type) and issubclass(each, Section | Local)), None)
-
-
-def _where(source: str, text: str, path: tuple[str, ...]) -> str:
-    """Returns where a file says something, with its line if that can be found."""
-    if not source:
-        return ""
-    line = _line(text, path)
-    return f"{source}, line {line}: " if line else f"{source}: "
-
-
-def _line(text: str, path: tuple[str, ...]) -> int | None:
-    """Returns the line on which a TOML file gives the last part of a path that it gives at all."""
-    if not path:
-        return None
-    table: tuple[str, ...] = ()
-    for number, line in enumerate(text.splitlines(), 1):
-        if header := re.match(r"\s*\[+\s*([^\]]+?)\s*\]+", line):
-            table = tuple(part.strip(" \"'") for part in header[1].split("."))
-            if table == path:
-                return number
-            continue
-        key = re.match(r"\s*([\w.\"'-]+)\s*=", line)
-        if key and (*table, *(part.strip("\"'") for part in key[1].split("."))) == path:
-            return number
-    return _line(text, path[:-1])

@@ -47,7 +47,7 @@ LENET = {"name": "lenet"}
 TASKS: dict[Scale, tuple[Task, ...]] = {
     "small": (
         Task("femnist", FEMNIST, local_work("rmsprop"), samples=None, tested=None, rounds=8, apart=2),
-        Task("shakespeare", GRU, local_work("adam"), samples=3800, tested=2000, rounds=25, apart=5),
+        Task("shakespeare", GRU, local_work("adam"), samples=1100, tested=1000, rounds=100, apart=10),
     ),
     "paper": (
         Task("femnist", FEMNIST, local_work("rmsprop"), samples=None, tested=None, rounds=20, apart=4, workers=2),

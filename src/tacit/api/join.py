@@ -1,0 +1,188 @@
+"""Averaging between machines: `tacit.join("federation.toml", me="a").average(model)`."""
+
+import sys
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.api.federation import Checked, ClippedWarning, model_problems, weight_problems
+from tacit.core.errors import ConfigError
+from tacit.core.outcome import Ending
+from tacit.core.suite import SERVER, Party, Update
+from tacit.drivers.network.background import Background
+from tacit.drivers.network.identity import Credentials, file_stem
+from tacit.drivers.network.node import Node
+from tacit.drivers.network.roster import RosterFile
+from tacit.drivers.network.status import Status
+from tacit.drivers.network.store import Store
+from tacit.drivers.outcome import Outcome, merged
+from tacit.vectors.flatten import Layout
+
+FAREWELL = 5.0
+"""Seconds that a party which leaves takes to get rid of what others still wait for."""
+
+
+@dataclass(frozen=True)
+class Seated:
+    """Who we are in a federation: the roster, our keys, and where we keep what must outlive us."""
+
+    roster: RosterFile
+    mine: Credentials
+    folder: Path
+
+    @classmethod
+    def of(
+        cls, federation: str | Path, me: Party, identity: str | Path | None = None, folder: str | Path | None = None
+    ) -> "Seated":
+        """Reads the roster and our identity, which lies beside it unless told otherwise, and looks whether they fit."""
+        path = Path(federation)
+        roster = RosterFile.load(path)
+        roster.card_of(me)
+        mine = Credentials.load(path.with_name(f"{file_stem(me)}.identity") if identity is None else identity)
+        if mine.name != me:
+            raise ConfigError(f"this is the identity of {mine.name}, not of {me}; give the path of {me}'s own")
+        roster.check(mine)
+        return cls(roster, mine, path.with_name(f"{file_stem(me)}.rounds") if folder is None else Path(folder))
+
+    def node(self, seed: Callable[[int], bytes] | None = None) -> Node:
+        """Opens the folder and returns a node that has not started."""
+        return Node(self.roster, self.mine, Store(self.folder, self.mine.name, self.roster.federation), seed)
+
+
+class Peer:
+    """A party of a federation between machines, as `tacit.join` returns it."""
+
+    def __init__(self, seated: Seated, checked: Checked) -> None:
+        self.name, self.notes = seated.mine.name, checked.notes
+        """What it is called, and what the audit had to say before anything was sent."""
+        self._checked, self._layout = checked, None
+        self._background = Background(f"tacit {self.name}")
+        try:
+            self._node = self._background.run(_started(seated))
+        except BaseException:
+            self._background.close()
+            raise
+
+    _layout: Layout | None
+
+    @property
+    def rounds(self) -> int:
+        """The number of the last round that was begun here, also before a restart."""
+        return self._node.rounds
+
+    @property
+    def last(self) -> Ending | None:
+        """How the last round ended that is over, also before a restart; None if that is not known."""
+        return self._node.last
+
+    @property
+    def resuming(self) -> bool:
+        """Whether a round was cut off here: the next `average` finishes it, with what was brought to it then."""
+        return self._node.resuming
+
+    def average(self, model: Any, weight: float = 1.0) -> Outcome:
+        """Averages a model with those of the others, and returns the outcome for this party.
+
+        A model is an array, a dict or list of arrays, a state dict or a PyTorch module. A module is changed in place;
+        of others the average is `outcome.average[name]`. If a round was cut off here before, it is that round which is
+        finished, with what was brought to it then. Raises what went wrong, if the round failed for this party.
+        """
+        layout, update = self._brought(model, weight)
+        return self._outcome(self._background.run(self._node.average(update)), layout, model)
+
+    async def average_async(self, model: Any, weight: float = 1.0) -> Outcome:
+        """Does the same without blocking an event loop."""
+        layout, update = self._brought(model, weight)
+        return self._outcome(await self._background.aside(self._node.average(update)), layout, model)
+
+    def status(self) -> Status:
+        """Returns how it stands: the round, who is missing, and for how long."""
+        return self._background.run(_asked(self._node))
+
+    def leave(self) -> None:
+        """Leaves: the others do not wait for this party any longer. It can join again."""
+        self._close(leaving=True)
+
+    def close(self) -> None:
+        """Ends without a word, as if the machine were switched off. Others wait for it up to their deadlines."""
+        self._close(leaving=False)
+
+    def _close(self, *, leaving: bool) -> None:
+        if self._background.alive:
+            try:
+                self._background.run(_left(self._node, leaving))
+            finally:
+                self._background.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.leave()
+
+    def __repr__(self) -> str:
+        return f"Peer({self.name}, {self.rounds} rounds)"
+
+    def _brought(self, model: Any, weight: float) -> tuple[Layout, Update]:
+        found = model_problems({self.name: model}, self._layout)
+        found += weight_problems({self.name: model}, {self.name: weight}, self._checked.terms.settings.max_weight)
+        if found:
+            raise ConfigError(found)
+        layout = self._layout = self._layout or Layout.of(model)
+        return layout, Update(layout.flatten(model), float(weight))
+
+    def _outcome(self, ending: Ending, layout: Layout, model: Any) -> Outcome:
+        outcome = merged(self._node.agreement, {self.name: ending}, ended=[self.name])
+        for note in outcome.warnings[: len(outcome.clipped)]:
+            warnings.warn(note, ClippedWarning, stacklevel=3)
+        outcome.warnings = (*self.notes, *outcome.warnings)
+        vector: NDArray[np.float64] = outcome.average[self.name]
+        outcome.average = {self.name: layout.restore(vector)}
+        torch = sys.modules.get("torch")
+        if torch is not None and isinstance(model, torch.nn.Module):
+            model.load_state_dict(outcome.average[self.name])
+        return outcome
+
+
+def join(
+    federation: str | Path, me: Party, *, identity: str | Path | None = None, folder: str | Path | None = None
+) -> Peer:
+    """Takes a party's place in a federation, and returns what averages models with the others.
+
+    `federation` is the roster that everybody has; this party's identity and the folder in which it keeps what must
+    outlive a crash lie beside it, unless told otherwise. Raises ConfigError with everything that does not fit, and
+    LeakRefused with the report of the audit if the settings would show somebody's model to as many as the roster's
+    `adversary` says.
+    """
+    seated = Seated.of(federation, me, identity, folder)
+    if me == SERVER:
+        raise ConfigError("the server brings no model; run: tacit serve")
+    roster = seated.roster
+    checked = Checked.of(roster.protocol, roster.names, (), roster.adversary, roster.settings)
+    return Peer(seated, checked)
+
+
+async def _started(seated: Seated) -> Node:
+    node = seated.node()
+    try:
+        await node.start()
+    except BaseException:
+        await node.close()
+        raise
+    return node
+
+
+async def _asked(node: Node) -> Status:
+    return node.status()
+
+
+async def _left(node: Node, leaving: bool) -> None:
+    if leaving:
+        await node.flushed(FAREWELL)
+    await node.close(leaving=leaving)

@@ -1,0 +1,48 @@
+"""A thread with an event loop of its own, for those who do not want to know of either."""
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from tacit.core.errors import TransportError
+
+T = TypeVar("T")
+
+
+class Background:
+    """Runs coroutines elsewhere, while the caller waits or does something else."""
+
+    def __init__(self, name: str) -> None:
+        self.loop = asyncio.new_event_loop()
+        # A daemon, so that a program that forgets to leave still ends; what matters is on disk by then.
+        self._thread = threading.Thread(target=self.loop.run_forever, name=name, daemon=True)
+        self._thread.start()
+
+    @property
+    def alive(self) -> bool:
+        """Whether it has not been ended."""
+        return self._thread.is_alive()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Returns what a coroutine does, or raises what it raises. An interrupt ends the coroutine too."""
+        if not self.alive:
+            work.close()
+            raise TransportError("this party has left; join again")
+        under_way = asyncio.run_coroutine_threadsafe(work, self.loop)
+        try:
+            return under_way.result()
+        except BaseException:
+            under_way.cancel()
+            raise
+
+    async def aside(self, work: Coroutine[Any, Any, T]) -> T:
+        """Returns the same to another event loop, without blocking it."""
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self.loop))
+
+    def close(self) -> None:
+        """Ends the thread. Does nothing the second time."""
+        if self.alive:
+            self.loop.call_soon_threadsafe(self.loop.stop)
+            self._thread.join()
+            self.loop.close()

@@ -1,0 +1,438 @@
+"""Carries bytes between parties over grpc, with mutual TLS: it knows whose they are, and not what they say.
+
+Each end shows the certificate that the roster has for it, and takes no other. A parcel is a stream of pieces, so that
+nothing has to fit a message of grpc's, and is answered once its receiver has it on disk, or has found that it does not
+count; until then it is sent again, with pauses that grow. Parcels to one peer leave in order and one at a time, and a
+receiver takes one at a time from each peer, so that what lies in memory is bounded by the roster. Where there is no way
+to a peer, a parcel goes by way of another one: it is sealed, and who carries it sees an address.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import msgspec
+
+from tacit.core.entropy import SystemEntropy
+from tacit.core.errors import ConfigError, MissingExtra, TransportError
+from tacit.core.messages import PIECE
+from tacit.core.suite import Buffer, Party
+
+try:
+    import grpc
+    import grpc.aio
+except ImportError:
+    raise MissingExtra("grpcio", "grpc") from None
+
+HELLO_BYTES = 1 << 16
+"""The longest hello."""
+FIRST, LONGEST = 0.05, 5.0
+"""Seconds of the first pause before something is sent again, and of the longest."""
+SLOWEST = 1 << 16
+"""Bytes a second that a parcel must come at, or its sender is no longer listened to."""
+SERVICE = "tacit.v1.Courier"
+SETTLED, LATER = b"settled", b"later"
+"""What a receiver answers: it has it, or it is not there yet in its rounds."""
+OPTIONS = (
+    ("grpc.max_receive_message_length", PIECE + HELLO_BYTES),
+    ("grpc.max_send_message_length", PIECE + HELLO_BYTES),
+    ("grpc.so_reuseport", 0),  # else a second process on the port would be given every other call
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.enable_retries", 0),
+)
+
+
+@dataclass(frozen=True)
+class Tls:
+    """The key and certificate that we show, in PEM."""
+
+    key: bytes = field(repr=False)
+    certificate: bytes
+
+
+@dataclass(frozen=True)
+class Peer:
+    """Where a party is, and what it has to show."""
+
+    name: Party
+    address: str
+    certificate: bytes
+    """In PEM."""
+    host: str
+    """The name in its certificate."""
+
+
+class Head(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """What goes ahead of a parcel: whose it is, for whom, and how long."""
+
+    sender: Party
+    to: Party
+    size: int
+
+
+class Parcel(Protocol):
+    """What is to be sent: a `Post`, or bytes that are passed on."""
+
+    @property
+    def size(self) -> int:
+        """How many bytes it has."""
+
+    def pieces(self) -> Iterator[bytes]:
+        """Yields the bytes, of which there are never many at once."""
+
+
+@dataclass(frozen=True)
+class Passed:
+    """Somebody else's bytes, to be passed on."""
+
+    data: memoryview
+
+    @property
+    def size(self) -> int:
+        """How many there are."""
+        return len(self.data)
+
+    def pieces(self) -> Iterator[bytes]:
+        """Yields them."""
+        for start in range(0, len(self.data), PIECE):
+            yield bytes(self.data[start : start + PIECE])
+
+
+class Receiver(Protocol):
+    """Whom a courier works for."""
+
+    def most(self, sender: Party) -> int:
+        """Returns how long a parcel of a sender may be."""
+
+    async def take(self, sender: Party, data: Buffer) -> bool:
+        """Takes a parcel in; says whether it is settled, or is to be sent again later."""
+
+    def greet(self, sender: Party, hello: bytes) -> bytes:
+        """Takes a hello in, and returns ours."""
+
+
+@dataclass
+class _Waiting:
+    """A parcel on its way, and who is told when it has arrived."""
+
+    parcel: Parcel
+    number: int
+    arrived: Callable[[], None]
+
+
+class Line:
+    """The way to one peer: what is waiting to be sent, and how it goes."""
+
+    def __init__(self, me: Party, tls: Tls, peer: Peer, relays: Sequence[Party], courier: "Courier") -> None:
+        self.me, self.peer, self.relays, self._courier = me, peer, relays, courier
+        self._tls = tls
+        self._channel: grpc.aio.Channel | None = None
+        self._waiting: deque[_Waiting] = deque()
+        self._more = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._closing: set[asyncio.Future[None]] = set()
+        self.trouble = ""
+        """Why nothing arrives at present, in words; empty if all is well."""
+
+    @property
+    def waiting(self) -> int:
+        """How many parcels have not arrived yet."""
+        return len(self._waiting)
+
+    def send(self, parcel: Parcel, number: int, arrived: Callable[[], None]) -> None:
+        """Has a parcel of a round sent until it has arrived."""
+        self._waiting.append(_Waiting(parcel, number, arrived))
+        self._more.set()
+        if self._task is None:
+            self._task = asyncio.create_task(self._run(), name=f"line to {self.peer.name}")
+
+    def forget(self, before: int) -> None:
+        """Gives up what was to be sent in rounds before one."""
+        # The one at the front may be under way, which does no harm: it is only no longer sent again.
+        self._waiting = deque(each for each in self._waiting if each.number >= before)
+
+    def hurry(self) -> None:
+        """Tries again at once: there was a sign of life."""
+        if self.trouble and self._channel is not None:
+            # One that could not connect waits before it tries again, and cannot be told to hurry. What is under way on
+            # it may still end: a channel that is closed at once would cancel whoever waits for that.
+            self._closing.add(closing := asyncio.ensure_future(self._channel.close(2 * self._courier.patience)))
+            closing.add_done_callback(self._closing.discard)
+            self._channel, self.trouble = None, ""
+        self._hurry.set()
+
+    async def hello(self, said: bytes, timeout: float) -> bytes:
+        """Says hello and returns the answer; raises TransportError with what is wrong, in words."""
+        call = self._connected().unary_unary(f"/{SERVICE}/Hello")
+        try:
+            answer: bytes = await call(said, timeout=timeout)
+        except grpc.aio.AioRpcError as error:
+            self.trouble = explained(error, self.peer)
+            raise TransportError(self.trouble) from None
+        self.trouble = ""
+        return answer
+
+    async def deliver(self, parcel: Parcel, head: Head, timeout: float) -> bool:
+        """Sends a parcel once; says whether it is settled. Raises TransportError if it did not get through."""
+        call = self._connected().stream_unary(f"/{SERVICE}/Deliver")
+        try:
+            answer: bytes = await call(_pieces(head, parcel), timeout=timeout + parcel.size / SLOWEST)
+        except grpc.aio.AioRpcError as error:
+            raise TransportError(explained(error, self.peer)) from None
+        return answer == SETTLED
+
+    async def close(self) -> None:
+        """Ends what is under way."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        for closing in self._closing:
+            closing.cancel()
+        await asyncio.gather(*self._closing, return_exceptions=True)
+        if self._channel is not None:
+            await self._channel.close()
+
+    def _connected(self) -> grpc.aio.Channel:
+        if self._channel is None:
+            credentials = grpc.ssl_channel_credentials(self.peer.certificate, self._tls.key, self._tls.certificate)
+            options = (
+                *OPTIONS,
+                ("grpc.ssl_target_name_override", self.peer.host),
+                ("grpc.initial_reconnect_backoff_ms", int(FIRST * 1000)),
+                ("grpc.min_reconnect_backoff_ms", int(FIRST * 1000)),
+                ("grpc.max_reconnect_backoff_ms", int(LONGEST * 1000)),
+            )
+            self._channel = grpc.aio.secure_channel(self.peer.address, credentials, options)
+        return self._channel
+
+    async def _run(self) -> None:
+        pauses = _pauses()
+        while True:
+            if not self._waiting:
+                self._more.clear()
+                await self._more.wait()
+            first = self._waiting[0]
+            try:
+                settled = await self._sent(first.parcel)
+                self.trouble = ""
+            except TransportError as error:
+                settled, self.trouble = False, str(error)
+            if settled:
+                # It may have been given up meanwhile.
+                if self._waiting and self._waiting[0] is first:
+                    self._waiting.popleft()
+                first.arrived()
+                pauses = _pauses()
+                continue
+            self._hurry.clear()
+            try:
+                await asyncio.wait_for(self._hurry.wait(), next(pauses))
+            except TimeoutError:
+                pass
+            else:
+                pauses = _pauses()
+
+    async def _sent(self, parcel: Parcel) -> bool:
+        """Sends a parcel on the straight way or, where there is none, by way of somebody else."""
+        head = Head(self.me, self.peer.name, parcel.size)
+        try:
+            return await self.deliver(parcel, head, self._courier.patience)
+        except TransportError:
+            for name in self.relays:
+                line = self._courier.lines[name]
+                if line.trouble:
+                    continue
+                try:
+                    return await line.deliver(parcel, head, self._courier.patience)
+                except TransportError:
+                    continue
+            raise
+
+
+class Courier:
+    """Our end of all lines: listens for peers, and sends to them."""
+
+    def __init__(
+        self,
+        me: Party,
+        tls: Tls,
+        peers: Iterable[Peer],
+        receiver: Receiver,
+        relays: Callable[[Party], Sequence[Party]] = lambda _: (),
+        patience: float = 10.0,
+    ) -> None:
+        """Knows the peers, and by whom what is for one of them may be passed on. `patience` is in seconds."""
+        self.me, self.receiver, self.patience = me, receiver, patience
+        self._tls, self._peers = tls, {peer.name: peer for peer in peers}
+        self._by_certificate = {_plain(peer.certificate): peer.name for peer in self._peers.values()}
+        self.lines: Mapping[Party, Line] = {
+            name: Line(me, tls, peer, relays(name), self) for name, peer in self._peers.items()
+        }
+        self._lanes = {name: asyncio.Lock() for name in self._peers}
+        self._server: grpc.aio.Server | None = None
+
+    async def start(self, address: str) -> None:
+        """Listens at an address; raises ConfigError if that cannot be."""
+        server = grpc.aio.server(options=OPTIONS, maximum_concurrent_rpcs=4 * len(self._peers) + 4)
+        server.add_generic_rpc_handlers((self._handlers(),))
+        # Whoever shows one of these is known; there is no authority that could vouch for anybody else.
+        roots = b"".join(peer.certificate for peer in self._peers.values())
+        credentials = grpc.ssl_server_credentials(
+            [(self._tls.key, self._tls.certificate)], roots, require_client_auth=True
+        )
+        port = address.rpartition(":")[2]
+        for where in (address, f"[::]:{port}", f"0.0.0.0:{port}"):
+            try:
+                server.add_secure_port(where, credentials)
+            except RuntimeError:
+                continue
+            await server.start()
+            self._server = server
+            return
+        raise ConfigError(f"{self.me} cannot listen at {address}: the port is taken, or is not ours; use another one")
+
+    async def close(self) -> None:
+        """Ends all lines, and listens no longer."""
+        await asyncio.gather(*(line.close() for line in self.lines.values()))
+        if self._server is not None:
+            await self._server.stop(grace=None)
+
+    # --- what peers call -------------------------------------------------------------------------------------------
+
+    def _handlers(self) -> grpc.GenericRpcHandler:
+        return grpc.method_handlers_generic_handler(
+            SERVICE,
+            {
+                "Hello": grpc.unary_unary_rpc_method_handler(self._hello),
+                "Deliver": grpc.stream_unary_rpc_method_handler(self._deliver),
+            },
+        )
+
+    async def _caller(self, context: Any) -> Party:
+        """Returns who calls, by the certificate that was shown; ends the call if that is nobody we know."""
+        shown = context.auth_context().get("x509_pem_cert", [b""])[0]
+        name = self._by_certificate.get(_plain(shown))
+        if name is None:
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "this certificate is not on the roster")
+            raise AssertionError  # abort raises
+        self.lines[name].hurry()
+        return name
+
+    async def _hello(self, said: bytes, context: Any) -> bytes:
+        caller = await self._caller(context)
+        if len(said) > HELLO_BYTES:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"a hello has up to {HELLO_BYTES} bytes")
+        return self.receiver.greet(caller, said)
+
+    async def _deliver(self, pieces: AsyncIterator[bytes], context: Any) -> bytes:
+        caller = await self._caller(context)
+        async with self._lanes[caller]:
+            try:
+                head, data = await self._gathered(caller, pieces)
+            except _Refused as refused:
+                await context.abort(refused.code, str(refused))
+                raise AssertionError from None  # abort raises
+            if head.to != self.me:
+                return await self._passed_on(head, data, context)
+            settled = await self.receiver.take(head.sender, data)
+        return SETTLED if settled else LATER
+
+    async def _gathered(self, caller: Party, pieces: AsyncIterator[bytes]) -> tuple[Head, memoryview]:
+        """Returns a parcel, once it is all there; nothing is kept of one that is longer than it may be, or too slow."""
+        try:
+            async with asyncio.timeout(self.patience):
+                first = memoryview(await anext(pieces))
+            begins = 2 + int.from_bytes(first[:2])
+            head = msgspec.msgpack.decode(first[2:begins], type=Head)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, StopAsyncIteration):
+            raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, "this is no parcel") from None
+        except TimeoutError:
+            raise _Refused(grpc.StatusCode.DEADLINE_EXCEEDED, "too slow") from None
+        if head.sender != caller and head.to != self.me:
+            raise _Refused(grpc.StatusCode.PERMISSION_DENIED, "what is passed on is passed on once")
+        if head.sender not in self._peers or (head.to != self.me and head.to not in self._peers):
+            raise _Refused(grpc.StatusCode.PERMISSION_DENIED, "no such parties here")
+        if not 0 < head.size <= self.receiver.most(caller):
+            raise _Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, f"a parcel of {head.size} bytes is longer than any")
+        room, filled = memoryview(bytearray(head.size)), 0
+        piece: Buffer = first[begins:]
+        try:
+            async with asyncio.timeout(self.patience + head.size / SLOWEST):
+                while True:
+                    if filled + len(piece) > head.size:
+                        raise _Refused(grpc.StatusCode.OUT_OF_RANGE, "a parcel that is longer than it said")
+                    room[filled : filled + len(piece)] = piece
+                    filled += len(piece)
+                    piece = await anext(pieces)
+        except StopAsyncIteration:
+            pass
+        except TimeoutError:
+            raise _Refused(grpc.StatusCode.DEADLINE_EXCEEDED, "too slow") from None
+        if filled < head.size:
+            raise _Refused(grpc.StatusCode.DATA_LOSS, "a parcel that is shorter than it said")
+        return head, room.toreadonly()
+
+    async def _passed_on(self, head: Head, data: memoryview, context: Any) -> bytes:
+        """Passes a parcel on, and its answer back."""
+        try:
+            settled = await self.lines[head.to].deliver(Passed(data), head, self.patience)
+        except TransportError as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+            raise AssertionError from None  # abort raises
+        return SETTLED if settled else LATER
+
+
+class _Refused(Exception):
+    """A parcel that is not taken in."""
+
+    def __init__(self, code: grpc.StatusCode, why: str) -> None:
+        super().__init__(why)
+        self.code = code
+
+
+async def _pieces(head: Head, parcel: Parcel) -> AsyncIterator[bytes]:
+    said = msgspec.msgpack.encode(head)
+    ahead = len(said).to_bytes(2) + said
+    if head.size <= PIECE:
+        yield b"".join((ahead, *parcel.pieces()))
+        return
+    yield ahead
+    for piece in parcel.pieces():
+        yield piece
+
+
+def _pauses() -> Iterator[float]:
+    """Yields how long to wait before trying again: twice as long each time, and not all at the same moment."""
+    pause = FIRST
+    while True:
+        yield pause * (0.5 + SystemEntropy().bytes(1)[0] / 256)
+        pause = min(2 * pause, LONGEST)
+
+
+def _plain(certificate: bytes) -> bytes:
+    """Returns a certificate in PEM without what may differ between two copies of one."""
+    return b"".join(certificate.split())
+
+
+def explained(error: grpc.aio.AioRpcError, peer: Peer) -> str:
+    """Returns, in words, why a peer was not reached, and what to do."""
+    code, details = error.code(), error.details() or ""
+    where = f"{peer.name} at {peer.address}"
+    if code is grpc.StatusCode.UNAUTHENTICATED:
+        return f"{where} does not know our certificate; have both take the newest federation.toml"
+    if "CERTIFICATE_VERIFY_FAILED" in details or "Hostname Verification" in details:
+        return f"{where} shows another certificate than federation.toml has; have both take the newest one"
+    if "Socket closed" in details or "reset by peer" in details or "Broken pipe" in details:
+        return f"{where} hangs up, as it does on those whom its federation.toml does not know"
+    if "Name or service not known" in details or "DNS" in details:
+        return f"there is no host of the name in {peer.address}; correct the address of {peer.name}"
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return f"{where} does not answer"
+    if code is grpc.StatusCode.UNAVAILABLE:
+        return f"nobody listens at {peer.address}; has {peer.name} been started?"
+    return f"{where}: {code.name.lower().replace('_', ' ')}{f' ({details})' if details else ''}"

@@ -1,0 +1,148 @@
+"""What a party knows of its peers between rounds, and when it is time to begin the next one.
+
+Parties say hello to each other, which says how far each is and whether it is ready for the next round. Where there is a
+server it begins when all are ready, or after so long with those who are, and parties begin when it has. Without a
+server a party begins when all of its peers are ready, when one of them has begun, or after so long. Whoever is behind
+goes on where most of the others are: rounds that it was not in are no longer to be had.
+"""
+
+from collections.abc import Callable, Sequence
+from statistics import median_high
+from typing import Any
+
+import msgspec
+
+from tacit.core.errors import ConfigError, JournalError, TacitError
+from tacit.core.suite import SERVER, Party
+from tacit.drivers.agreement import Agreement, first_difference
+
+
+class Hello(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """How far a party is. Only peers hear it, and only from itself."""
+
+    party: Party
+    version: int
+    incarnation: bytes
+    """Of its journal. Another one is another journal, which does not know what was said before."""
+    session: bytes = b""
+    """Empty as long as it does not know how long vectors are."""
+    entries: int = 0
+    begun: int = 0
+    """The last round that it began,"""
+    over: bool = True
+    """whether that is over,"""
+    ready: int = 0
+    """and the one that it is ready to begin, if any."""
+    left: bool = False
+    refused: str = ""
+    """Why it takes nothing from whom it says hello to, if it does not."""
+    told: bytes = b""
+    """What it holds to be agreed, unless that is too long."""
+
+
+class Meeting:
+    """Those whom we exchange messages with, and how far each of them said to be."""
+
+    def __init__(self, me: Party, peers: Sequence[Party], seen: Callable[[bytes, Party, bytes], bool]) -> None:
+        """Knows nobody yet. `seen` says whether a peer has the journal that it first had in a session."""
+        self.me, self.peers, self._seen = me, peers, seen
+        self.others: dict[Party, tuple[Hello, float]] = {}
+        """The last hello of each, and when it came."""
+        self.lost: dict[Party, str] = {}
+        """From whom we take nothing any more, and why."""
+        self.wrong: TacitError | None = None
+        """What keeps us from beginning anything."""
+        self.ready = 0
+        """The round that we are ready to begin, if any."""
+        self._agreement: Agreement | None = None
+
+    def sit(self, agreement: Agreement) -> None:
+        """Takes note of what is agreed, now that it is known."""
+        self._agreement = agreement
+        for peer, (hello, _) in self.others.items():
+            self._compare(peer, hello)
+
+    def listen(self, sender: Party, hello: Hello, at: float) -> bool:
+        """Takes a hello in; says whether there was anything new in it."""
+        before, _ = self.others.get(sender, (None, 0.0))
+        self.others[sender] = hello, at
+        self._compare(sender, hello)
+        return before != hello
+
+    def _compare(self, sender: Party, hello: Hello) -> None:
+        """Notices whom we cannot go on with: one that disagrees, or has lost its journal."""
+        if self._agreement is None or not hello.session:
+            return
+        session = self._agreement.session
+        if hello.session != session:
+            # A server hears it from everybody, and goes on with those who agree.
+            if self.me != SERVER and self.wrong is None:
+                self.wrong = _differing(self._agreement, sender, hello)
+            return
+        if not self._seen(session, sender, hello.incarnation):
+            self.lost[sender] = f"{sender} has lost its journal, and may say two things in one round"
+        if hello.refused:
+            self.wrong = JournalError(
+                f"{sender} takes nothing from {self.me}: {hello.refused}; begin a new session (tacit roster renew)"
+            )
+
+    # --- who is where ----------------------------------------------------------------------------------------------
+
+    def heard(self, peer: Party) -> Hello | None:
+        """Returns how far a peer is, if it is in our session."""
+        hello, _ = self.others.get(peer, (None, 0.0))
+        same = hello is not None and self._agreement is not None and hello.session == self._agreement.session
+        return hello if same and peer not in self.lost else None
+
+    def is_gone(self, peer: Party) -> bool:
+        """Says whether a peer is not to be waited for."""
+        hello, _ = self.others.get(peer, (None, 0.0))
+        return peer in self.lost or (hello is not None and hello.left)
+
+    def is_ready(self, peer: Party, number: int) -> bool:
+        """Says whether a peer could begin a round, or has."""
+        hello = self.heard(peer)
+        return hello is not None and (hello.ready >= number or hello.begun >= number)
+
+    def has_begun(self, peer: Party, number: int) -> bool:
+        """Says whether a peer has begun a round."""
+        hello = self.heard(peer)
+        return hello is not None and hello.begun >= number
+
+    def is_there(self, peer: Party) -> bool:
+        """Says whether a peer is ready for what we are ready for."""
+        return self.ready > 0 and self.is_ready(peer, self.ready)
+
+    # --- when to begin ---------------------------------------------------------------------------------------------
+
+    def next(self, own: int) -> int:
+        """Returns the round to be ready for: our own next one or, for whoever is behind, that of most others."""
+        if SERVER in self.peers:
+            server = self.heard(SERVER)
+            return own if server is None else max(own, server.begun + server.over)
+        others = [hello.begun + hello.over for peer in self.peers if (hello := self.heard(peer)) is not None]
+        return max(own, median_high(others)) if others and self.me != SERVER else own
+
+    def may_begin(self, number: int) -> bool:
+        """Says whether it is time to begin a round."""
+        if SERVER in self.peers:
+            server = self.heard(SERVER)
+            return server is not None and server.begun >= number and not server.over
+        others = [peer for peer in self.peers if not self.is_gone(peer)]
+        if self.me != SERVER and any(self.has_begun(peer, number) for peer in others):
+            return True
+        return bool(others) and all(self.is_ready(peer, number) for peer in others)
+
+    def alone_may(self) -> bool:
+        """Says whether we begin without those who are not there, once there was time enough."""
+        return SERVER not in self.peers and any(self.heard(peer) is not None for peer in self.peers)
+
+
+def _differing(agreement: Agreement, sender: Party, hello: Hello) -> TacitError | None:
+    """Returns on what a peer disagrees, if it said enough to tell."""
+    try:
+        theirs = msgspec.json.decode(hello.told, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    words = first_difference(agreement.described, theirs, sender)
+    return None if words is None else ConfigError(words)

@@ -1,0 +1,425 @@
+"""A party of a federation on a network: its seat, what it keeps on disk, and what it says to whom.
+
+A node does what the contract of `drivers.round` asks: every call of its seat is on disk before what came of it leaves,
+and whatever came in is acknowledged once it is. So it can be killed at any moment, and goes on from its folder.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from time import time
+
+import msgspec
+
+from tacit.core.entropy import SystemEntropy
+from tacit.core.errors import ConfigError, Drop, PeerFault, TacitError, TransportError
+from tacit.core.messages import MAX_GREETING
+from tacit.core.outcome import Ending
+from tacit.core.suite import SERVER, Buffer, Party, Update
+from tacit.drivers.agreement import VERSION, Agreement
+from tacit.drivers.journal import Journal
+from tacit.drivers.network.courier import Courier, Peer, Tls
+from tacit.drivers.network.identity import Credentials
+from tacit.drivers.network.meeting import Hello, Meeting
+from tacit.drivers.network.roster import RosterFile
+from tacit.drivers.network.status import STATUS, Standing, Status
+from tacit.drivers.network.store import Store
+from tacit.drivers.round import Action, Begun, Kept, Post, Round
+from tacit.drivers.seat import RealSeat
+
+SEED_BYTES = 32
+MOST_TOLD = 1 << 15
+"""Bytes of what was agreed that a hello may carry."""
+OFTEN = 1.0
+"""Seconds between hellos to those who are waited for, and between looks at how it stands."""
+
+
+class Node:
+    """A party, or the server, on a network. Everything but `start`, `average` and `close` happens in between."""
+
+    def __init__(
+        self, roster: RosterFile, mine: Credentials, store: Store, seed: Callable[[int], bytes] | None = None
+    ) -> None:
+        """Knows everybody on the roster, and must be on it itself.
+
+        A round draws from the operating system, or from what `seed` gives for its number.
+        """
+        roster.check(mine)
+        self.me, self.roster, self.store, self._mine = mine.name, roster, store, mine
+        self.peers = tuple(peer for peer in roster.terms.peers(self.me) if peer != self.me)
+        self._deadlines = roster.deadlines
+        self._seed = seed or (lambda _: SystemEntropy().bytes(SEED_BYTES))
+        self._meeting = Meeting(self.me, self.peers, store.seen)
+        self._seat: RealSeat | None = None
+        self.last: Ending | None = None
+        """How the last round ended that is over."""
+        self._journal = Journal()
+        self._since = 0.0
+        self._left = False
+        self._stirred = asyncio.Event()
+        self._turn = asyncio.Lock()
+        self._deadline: asyncio.TimerHandle | None = None
+        self._armed = 0
+        self._hellos: set[asyncio.Task[None]] = set()
+        self._telling: asyncio.Task[None] | None = None
+        self.courier = Courier(
+            self.me,
+            Tls(mine.key_pem.reveal(), mine.certificate_pem),
+            [
+                Peer(card.name, card.address, roster.certificate_of(card.name), roster.host_of(card.name))
+                for card in roster.parties
+                if card.name != self.me
+            ],
+            self,
+            self._between,
+            roster.deadlines.connect,
+        )
+
+    @property
+    def rounds(self) -> int:
+        """The number of the last round that was begun."""
+        return 0 if self._seat is None else self._seat.number
+
+    @property
+    def agreement(self) -> Agreement:
+        """What was agreed; there is nothing yet before it is known how long vectors are."""
+        if self._seat is None:
+            raise ConfigError("nothing was averaged yet")
+        return self._seat.agreement
+
+    @property
+    def resuming(self) -> bool:
+        """Whether a round that was cut off is being finished."""
+        return self._seat is not None and self._seat.unfinished
+
+    async def start(self, address: str | None = None) -> None:
+        """Listens where the roster has it, or elsewhere, and goes on with a round that was cut off."""
+        if self.store.entries:
+            self._settle(self.store.entries)
+        await self.courier.start(address or self.roster.address_of(self.me))
+        self._announce()
+        self._telling = asyncio.create_task(self._tell())
+
+    def _between(self, peer: Party) -> tuple[Party, ...]:
+        """Returns who may pass on what we have for a peer: those whom both of us know as peers."""
+        theirs = self.roster.terms.peers(peer) if peer in self.peers else ()
+        return tuple(each for each in self.peers if each != peer and each in theirs and each != SERVER)
+
+    async def average(self, update: Update | None) -> Ending:
+        """Takes part in the next round and returns how it ended for us, which may be with an error.
+
+        If a round was cut off it is finished first, with what was brought to it then, and its ending is returned.
+        """
+        async with self._turn:
+            if not self.resuming:
+                await self._begin(update)
+            await self._until(lambda: self._round is not None and self._round.over)
+            round_ = self._round
+            if round_ is None:
+                raise TransportError("the node was closed")
+            return round_.ending
+
+    async def serve(self, told: Callable[[Ending], None], rounds: int | None = None) -> None:
+        """Takes part in round after round, as a server does, and tells how each of them ended."""
+        while rounds is None or self.rounds < rounds:
+            told(await self.average(None))
+
+    async def close(self, *, leaving: bool = False) -> None:
+        """Says no more. Whoever leaves says so, and the others do not wait for it any longer."""
+        if leaving:
+            self._left = True
+            self._announce()
+            await asyncio.gather(*self._hellos, return_exceptions=True)
+        for task in (*self._hellos, *([self._telling] if self._telling is not None else [])):
+            task.cancel()
+        if self._deadline is not None:
+            self._deadline.cancel()
+        await self.courier.close()
+        self._finish()
+        self.store.close()
+
+    async def flushed(self, seconds: float) -> bool:
+        """Waits until all that was said has arrived, up to so long; says whether it has."""
+
+        def arrived() -> bool:
+            return not any(line.waiting for line in self.courier.lines.values())
+
+        try:
+            async with asyncio.timeout(seconds):
+                await self._until(arrived)
+        except TimeoutError:
+            return False
+        return True
+
+    def status(self) -> Status:
+        """Returns how it stands."""
+        round_, now = self._round, self._now()
+        under_way = round_ is not None and round_.wait is not None
+        pending = round_.inbox.pending if round_ is not None and under_way else frozenset()
+        kinds = [kind.__name__ for kind in round_.wait.kinds] if round_ is not None and round_.wait is not None else []
+        peers = []
+        for peer in self.peers:
+            hello, at = self._meeting.others.get(peer, (None, 0.0))
+            line, meeting = self.courier.lines[peer], self._meeting
+            late = peer in pending or (meeting.ready > 0 and not meeting.is_there(peer))
+            peers.append(
+                Standing(
+                    peer,
+                    0 if hello is None else hello.begun,
+                    None if hello is None else round(now - at, 1),
+                    line.waiting,
+                    round(now - self._since, 1) if late else None,
+                    meeting.lost.get(peer, line.trouble),
+                )
+            )
+        return Status(self.me, time(), self.rounds, self._meeting.ready, not self.resuming, " or ".join(kinds), peers)
+
+    async def _tell(self) -> None:
+        """Writes down how it stands, for those who look, again and again."""
+        while True:
+            # It need not outlive a crash, and on a full disk others have more to say.
+            with suppress(OSError):
+                fresh = self.store.folder / f"{STATUS}.new"
+                fresh.write_bytes(msgspec.json.encode(self.status()))
+                fresh.replace(self.store.folder / STATUS)
+            await asyncio.sleep(OFTEN)
+
+    # --- when to begin ---------------------------------------------------------------------------------------------
+
+    async def _begin(self, update: Update | None) -> None:
+        """Begins the next round, once it is time to."""
+        if update is not None:
+            self._settle(len(update.vector))
+        number = await self._due()
+        seat = self._seat
+        if seat is None:
+            raise AssertionError  # nobody is ready before it knows what is averaged
+        self._finish()
+        seat.number = number - 1
+        self._journal = Journal()
+        self._meeting.ready = 0
+        self._do(seat.begin(update, self._seed(number), self._now()), update)
+        for data in seat.early.take():
+            self._do(seat.deliver(data, self._now()))
+        for line in self.courier.lines.values():
+            line.forget(number - 1)
+        self._announce()
+
+    async def _due(self) -> int:
+        """Returns which round to begin, when it is time to; raises what keeps us from it."""
+        since = self._since = self._now()
+        self._announce()
+        while True:
+            self._stirred.clear()
+            meeting = self._meeting
+            if meeting.wrong is not None:
+                raise meeting.wrong
+            number = 0 if self._seat is None else meeting.next(self._seat.number + 1)
+            if number:
+                self._declare(number)
+                if self.me == SERVER and not any(meeting.is_ready(peer, number) for peer in self.peers):
+                    since = self._now()  # as long as nobody waits, there is no hurry
+            late = self._now() - since >= self._longest
+            if number and (meeting.may_begin(number) or (late and meeting.alone_may())):
+                return number
+            if late:
+                raise self._nobody()
+            try:
+                async with asyncio.timeout(min(OFTEN, since + self._longest - self._now() + 0.001)):
+                    await self._stirred.wait()
+            except TimeoutError:
+                # What was said may not have been heard, on either side. A server has many to ask, and asks a few.
+                self._announce([peer for peer in self.peers if self.me != SERVER or not meeting.is_there(peer)])
+
+    @property
+    def _longest(self) -> float:
+        """How long we wait for others, in seconds. A server waits as long for others before it begins."""
+        return self._deadlines.start * (2 if SERVER in self.peers else 1)
+
+    def _nobody(self) -> TacitError:
+        """Returns why nothing can begin."""
+        if SERVER in self.peers:
+            why = self.courier.lines[SERVER].trouble or "it has not begun a round"
+            return PeerFault(SERVER, Drop.SILENT, f"after {self._longest:g} s: {why}")
+        why = next((line.trouble for line in self.courier.lines.values() if line.trouble), "nobody is ready")
+        return TransportError(f"no peer was there after {self._longest:g} s: {why}")
+
+    # --- hellos ----------------------------------------------------------------------------------------------------
+
+    def hello(self, to: Party = "") -> Hello:
+        """Returns how far we are."""
+        seat = self._seat
+        if seat is None:
+            return Hello(self.me, VERSION, self.store.incarnation, left=self._left)
+        told = msgspec.json.encode(seat.agreement.described)
+        return Hello(
+            self.me,
+            VERSION,
+            self.store.incarnation,
+            seat.agreement.session,
+            seat.agreement.entries,
+            seat.number,
+            not seat.unfinished,
+            self._meeting.ready,
+            self._left,
+            self._meeting.lost.get(to, ""),
+            told if len(told) <= MOST_TOLD else b"",
+        )
+
+    def greet(self, sender: Party, hello: bytes) -> bytes:
+        """Takes a hello in, and returns ours."""
+        self._listen(sender, hello)
+        return msgspec.msgpack.encode(self.hello(sender))
+
+    def _listen(self, sender: Party, data: bytes) -> None:
+        try:
+            hello = msgspec.msgpack.decode(data, type=Hello)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return
+        if hello.party != sender:
+            return
+        if self._seat is None and self.me == SERVER and hello.entries:
+            self._settle(hello.entries)
+        if hello.left:
+            self.courier.lines[sender].forget(self.rounds + 1)
+        if self._meeting.listen(sender, hello, self._now()):
+            self._stirred.set()
+
+    def _declare(self, number: int) -> None:
+        """Says that we are ready for a round, once."""
+        if self._meeting.ready != number:
+            self._meeting.ready = number
+            self._announce()
+
+    def _announce(self, peers: Iterable[Party] | None = None) -> None:
+        """Says hello to peers, all of them unless told otherwise, and listens to what they answer."""
+        for peer in self.peers if peers is None else peers:
+            task = asyncio.create_task(self._greeted(peer))
+            self._hellos.add(task)
+            task.add_done_callback(self._hellos.discard)
+
+    async def _greeted(self, peer: Party) -> None:
+        line = self.courier.lines[peer]
+        try:
+            answer = await line.hello(msgspec.msgpack.encode(self.hello(peer)), self.courier.patience)
+        except TransportError:
+            return  # it is in the line's trouble
+        line.hurry()
+        self._listen(peer, answer)
+
+    # --- rounds ----------------------------------------------------------------------------------------------------
+
+    def most(self, sender: Party) -> int:
+        """Returns how long a parcel may be: as long as any message of the protocol, or as a greeting."""
+        del sender
+        return max(MAX_GREETING, self._seat.codec.longest if self._seat is not None else 0)
+
+    async def take(self, sender: Party, data: Buffer) -> bool:
+        """Takes in what came; says whether it is on disk, or does not count."""
+        if self._seat is None:
+            return False
+        if sender in self._meeting.lost:
+            return True
+        actions = self._seat.deliver(data, self._now())
+        self._do(actions)
+        early = any(isinstance(action, Kept) for action in actions)
+        if early:
+            self._stirred.set()
+        return not early
+
+    @property
+    def _round(self) -> Round | None:
+        return None if self._seat is None else self._seat.round
+
+    def _settle(self, entries: int) -> None:
+        """Sits down for vectors of a length, if we have not."""
+        if self._seat is None:
+            self._sit(self.roster.agreement(entries))
+        elif self._seat.agreement.entries != entries:
+            raise ConfigError(
+                f"this model has {entries} numbers, and the federation averages ones of "
+                f"{self._seat.agreement.entries}; bring the same model as before"
+            )
+
+    def _sit(self, agreement: Agreement) -> None:
+        """Goes on from what is on disk: after the last round, or in the middle of it."""
+        found, protocol = self.store.load(agreement.session), agreement.protocol
+        self._seat = seat = RealSeat(
+            agreement,
+            self._mine.identity,
+            number=found.number,
+            state=found.state_of(protocol),
+            unfinished=found.journal is not None,
+        )
+        self.last = found.ending
+        self._meeting.sit(agreement)
+        if found.journal is not None:
+            self._journal = found.journal
+            for post in seat.resume(found.journal, found.update, self._now()):
+                self._send(post)
+            self._arm()
+
+    def _do(self, actions: list[Action], update: Update | None = None) -> None:
+        """Does what a call of the seat returned, in the order of the contract."""
+        seat, first = self._seat, actions[0] if actions else None
+        if seat is None or first is None or isinstance(first, Kept):
+            return
+        agreement = seat.agreement
+        record = self._journal.record(agreement.protocol, agreement.session, self.me, actions)
+        if record is not None:
+            if isinstance(first, Begun):
+                self.store.begin(record, self._journal.tip, update, agreement.entries, time())
+            else:
+                self.store.record(record, self._journal.tip, time())
+            # The store has them now: a journal in memory is for its tip.
+            self._journal.records[:] = self._journal.records[:1]
+        for action in actions:
+            if isinstance(action, Post):
+                self._send(action)
+        self._arm()
+        if self._round is not None and self._round.over:
+            self.last = self._round.ending
+            self._stirred.set()
+
+    def _send(self, post: Post) -> None:
+        self.courier.lines[post.to].send(post, self.rounds, self._stirred.set)
+
+    def _arm(self) -> None:
+        """Sets the alarm for the present wait."""
+        round_ = self._round
+        if round_ is None or round_.wait is None or round_.over:
+            self._disarm()
+        elif self._armed != round_.waits or self._deadline is None:
+            self._disarm()
+            self._armed, self._since = round_.waits, self._now()
+            self._deadline = asyncio.get_running_loop().call_later(
+                round_.wait.patience * self._deadlines.phase, self._expired, round_, round_.waits
+            )
+
+    def _disarm(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _expired(self, round_: Round, waits: int) -> None:
+        self._deadline = None
+        if self._seat is not None and self._round is round_ and round_.waits == waits:
+            self._do(self._seat.expire(self._now()))
+
+    def _finish(self) -> None:
+        """Forgets what the last round took, once it is over: its ending and the state are kept."""
+        seat, round_ = self._seat, self._round
+        if seat is not None and round_ is not None and round_.over and self._journal.records:
+            state = seat.agreement.protocol.encode_state(seat.state, (self.me, seat.number))
+            self.store.finish(seat.number, state, round_.ending, time())
+            self._journal = Journal()
+
+    async def _until(self, true: Callable[[], bool]) -> None:
+        while not true():
+            self._stirred.clear()
+            await self._stirred.wait()
+
+    @staticmethod
+    def _now() -> float:
+        """Returns the time by a clock that nobody sets."""
+        return asyncio.get_running_loop().time()

@@ -1,0 +1,202 @@
+"""Files of a store: the records of the round that is under way, and what is too long for a page of the book.
+
+They are made once, with the folder, and from then on written in place and cut off. So their names are on disk for good,
+and what is written takes one fsync, not a second one for the folder. What lies in them counts only if the book says so,
+and until it does it can be written again. Every piece has a checksum, for a cut may leave half of one.
+"""
+
+import errno
+import os
+import sqlite3
+import struct
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from tacit.core.errors import JournalError, TransportError
+from tacit.core.suite import Vector
+
+RENEW = "begin a new session: tacit roster renew"
+_ROOM, _DISK = "make room, and go on or restart", "see to the disk, and restart"
+_PASSING = {  # what SQLite says of the disk, and not of what lies on it
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_NOMEM,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_CANTOPEN,
+}
+_KIND = b"tacit records 1\n"
+_HEAD = struct.Struct(">16s16sQ")
+_CRC = struct.Struct(">I")
+_FRAME = struct.Struct(">QI")
+
+
+@contextmanager
+def careful(folder: Path) -> Iterator[None]:
+    """Turns what the disk fails with into one line: TransportError, or JournalError if what lies on it is damaged."""
+    try:
+        yield
+    except OSError as error:
+        cure = _ROOM if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) else _DISK
+        raise TransportError(f"{folder} cannot be read or written ({error.strerror or error}); {cure}") from error
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # what is damaged may have damaged names in it
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
+        if code not in _PASSING:
+            raise damaged(folder, str(error)) from error
+        cure = _ROOM if code == sqlite3.SQLITE_FULL else _DISK
+        raise TransportError(f"{folder} cannot be read or written ({error}); {cure}") from error
+
+
+def damaged(folder: Path, why: str) -> JournalError:
+    """Returns what says that a folder can no longer be told what it says."""
+    return JournalError(f"the book in {folder} cannot be gone on from ({why}); move the folder away, and {RENEW}")
+
+
+def private(path: Path) -> int:
+    """Opens a file that only its owner can read, and makes it if it is not there."""
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    os.fchmod(file, 0o600)  # whatever the umask is, and whoever copied it
+    return file
+
+
+def settle(folder: Path) -> None:
+    """Waits until the names of a folder's files are on disk."""
+    file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+def octets(vector: Vector) -> memoryview:
+    """Returns the bytes of a vector, without a copy if they lie one behind the other."""
+    return np.ascontiguousarray(vector).reshape(-1).view(np.uint8).data
+
+
+def _put(file: int, at: int, data: bytes | memoryview) -> int:
+    left = memoryview(data)
+    while left.nbytes:
+        count = os.pwrite(file, left, at)
+        at, left = at + count, left[count:]
+    return at
+
+
+def _got(file: int, at: int, size: int) -> bytearray:
+    """Returns so many bytes, or as many as there are."""
+    data = bytearray(size)
+    view, done = memoryview(data), 0
+    while done < size and (count := os.preadv(file, [view[done:]], at + done)):
+        done += count
+    view.release()
+    del data[done:]
+    return data
+
+
+# --- one thing in a file -------------------------------------------------------------------------------------------
+
+
+class Sum(NamedTuple):
+    """What a file must hold."""
+
+    size: int = 0
+    crc: int = 0
+
+
+def write(file: int, data: bytes | memoryview) -> Sum:
+    """Puts bytes in the place of what a file held; returns, once they are on disk, what they are known by."""
+    os.ftruncate(file, _put(file, 0, data))
+    os.fsync(file)
+    return Sum(memoryview(data).nbytes, zlib.crc32(data))
+
+
+def read(file: int, known: Sum, what: str) -> bytearray:
+    """Returns the bytes of a file; raises JournalError if they are not those that were written."""
+    data = _got(file, 0, known.size)
+    if Sum(os.fstat(file).st_size, zlib.crc32(data)) != known:
+        raise JournalError(f"{what} was changed, or is from another time; restore it, or {RENEW}")
+    return data
+
+
+def forget(file: int) -> None:
+    """Cuts off what a file holds."""
+    if os.fstat(file).st_size:
+        os.ftruncate(file, 0)
+
+
+# --- records -------------------------------------------------------------------------------------------------------
+
+
+class Piece(NamedTuple):
+    """Something that was written in one go, and where it ends."""
+
+    data: bytes
+    end: int
+
+
+class Records:
+    """What was brought to a round, and its records, one behind the other.
+
+    In front stands the last round that was over before, so that a book of another time is noticed.
+    """
+
+    start = _HEAD.size + _CRC.size
+    """Where the first piece begins."""
+
+    def __init__(self, file: int, incarnation: bytes) -> None:
+        self._file, self._incarnation = file, incarnation
+
+    def over(self) -> int | None:
+        """Returns the last round that was over; None if that cannot be read, or is another folder's."""
+        head = bytes(_got(self._file, 0, self.start))
+        if len(head) < self.start or head[_HEAD.size :] != _CRC.pack(zlib.crc32(head[: _HEAD.size])):
+            return None
+        kind, incarnation, number = _HEAD.unpack_from(head)
+        return int(number) if (kind, incarnation) == (_KIND, self._incarnation) else None
+
+    def clear(self, over: int) -> None:
+        """Drops everything, now that a round is over.
+
+        This needs no fsync: until it is on disk, the file has records of a round that the book says is over.
+        """
+        self.cut(self.start)  # first, or they would be taken for records of the round after it
+        head = _HEAD.pack(_KIND, self._incarnation, over)
+        _put(self._file, 0, head + _CRC.pack(zlib.crc32(head)))
+
+    def cut(self, end: int) -> None:
+        """Drops what lies behind a place."""
+        if os.fstat(self._file).st_size > end:
+            os.ftruncate(self._file, end)
+
+    def add(self, at: int, *pieces: bytes | memoryview) -> int:
+        """Writes pieces at a place, and returns, once they are on disk, where they end."""
+        end = at
+        try:
+            for data in pieces:
+                head = _FRAME.pack(memoryview(data).nbytes, zlib.crc32(data))
+                end = _put(self._file, _put(self._file, end, head), data)
+            os.fsync(self._file)
+        except OSError:
+            with suppress(OSError):
+                self.cut(at)
+            raise
+        return end
+
+    def pieces(self) -> list[Piece]:
+        """Returns what is whole, up to the first piece that is not."""
+        found: list[Piece] = []
+        place, size = self.start, os.fstat(self._file).st_size
+        while place + _FRAME.size <= size:
+            length, crc = _FRAME.unpack(_got(self._file, place, _FRAME.size))
+            place += _FRAME.size
+            data = bytes(_got(self._file, place, length)) if place + length <= size else b""
+            if len(data) != length or zlib.crc32(data) != crc:
+                break
+            place += length
+            found.append(Piece(data, place))
+        return found

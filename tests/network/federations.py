@@ -1,0 +1,116 @@
+"""Federations on this machine: real keys, real sockets, real folders, and nodes in one process or in many."""
+
+import asyncio
+import hashlib
+import socket
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from tacit.core.entropy import SeededEntropy
+from tacit.core.suite import SERVER, Update
+from tacit.drivers.network.identity import Credentials
+from tacit.drivers.network.node import Node
+from tacit.drivers.network.roster import Deadlines, RosterFile
+from tacit.drivers.network.store import Store
+from tacit.drivers.played import Played
+from tacit.drivers.seat import RealSeat
+from tacit.protocols import find
+
+SOON = Deadlines(phase=20.0, start=20.0, connect=5.0)
+"""Long enough for a machine that is busy. Whoever waits for a deadline sets a shorter one."""
+
+
+def free_ports(count):
+    """Returns ports that nobody listens at."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
+
+
+@dataclass
+class Made:
+    """Everything that a federation needs, in a folder."""
+
+    folder: Path
+    roster: RosterFile
+    credentials: dict = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, folder, protocol, parties, deadlines=SOON, **options):
+        names = [f"p{place}" for place in range(parties)] if isinstance(parties, int) else list(parties)
+        everyone = find(protocol).everyone(tuple(names))
+        entropy = SeededEntropy("federation", str(folder))
+        made = {name: Credentials.generate(name, entropy) for name in everyone}
+        cards = [
+            made[name].card(f"127.0.0.1:{port}") for name, port in zip(everyone, free_ports(len(everyone)), strict=True)
+        ]
+        roster = RosterFile.new("try", protocol, options, entropy, cards)
+        roster = RosterFile(
+            **{name: getattr(roster, name) for name in roster.__struct_fields__} | {"deadlines": deadlines}
+        )
+        return cls(Path(folder), roster, made)
+
+    @property
+    def everyone(self):
+        return tuple(self.credentials)
+
+    def seed(self, party, number):
+        return hashlib.sha256(f"{party} {number}".encode()).digest()
+
+    def node(self, party, roster=None):
+        store = Store(self.folder / f"{party}.rounds", party, self.roster.federation)
+        return Node(roster or self.roster, self.credentials[party], store, lambda number: self.seed(party, number))
+
+    @asynccontextmanager
+    async def nodes(self, parties=None):
+        """Gives nodes that have started, and ends them."""
+        made = {}
+        try:
+            for party in parties or self.everyone:
+                made[party] = self.node(party)
+                await made[party].start()
+            yield made
+        finally:
+            await asyncio.gather(*(node.close() for node in made.values()))
+
+    def updates(self, entries, number=1):
+        rng = np.random.default_rng(number)
+        return {name: Update(rng.normal(size=entries)) for name in self.roster.names}
+
+    def played(self, entries, rounds):
+        """Yields the rounds as the simulator plays them, with the same keys, session and seeds."""
+        agreement = self.roster.agreement(entries)
+        seats = {
+            name: RealSeat(agreement, self.credentials[name].identity)
+            for name in self.roster.entry.everyone(self.roster.names)
+        }
+        for number in range(1, rounds + 1):
+            played = Played(agreement, seats, self.seed, number, (), record=True)
+            played.run(self.updates(entries, number))
+            yield played
+
+
+async def averaged(nodes, updates):
+    """Returns how a round ended for each."""
+    parties = list(nodes)
+    endings = await asyncio.gather(
+        *(nodes[party].average(None if party == SERVER else updates[party]) for party in parties)
+    )
+    return dict(zip(parties, endings, strict=True))
+
+
+def written(made):
+    """Writes roster and identities where people have them, and returns the path of the roster."""
+    path = made.folder / "federation.toml"
+    made.roster.save(path)
+    for party, mine in made.credentials.items():
+        mine.create(made.folder / f"{party}.identity")
+    return path

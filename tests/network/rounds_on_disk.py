@@ -1,0 +1,314 @@
+"""Rounds between a few parties, one of which keeps everything in a folder and can be killed at any moment."""
+
+import multiprocessing
+import os
+import signal
+import stat
+from collections import deque
+from dataclasses import dataclass, field
+from typing import ClassVar
+from unittest.mock import patch
+
+import numpy as np
+
+from tacit.core.suite import SERVER, Update
+from tacit.drivers.journal import Journal
+from tacit.drivers.network import store as stores
+from tacit.drivers.network.book import Book
+from tacit.drivers.network.store import Store
+from tacit.drivers.round import Post
+from tacit.drivers.seat import RealSeat
+from tacit.drivers.simulator import Simulation
+
+ROUNDS = 2
+
+
+@dataclass(frozen=True)
+class Case:
+    """A protocol with its settings, and whose messages are lost in the second round."""
+
+    protocol: str
+    options: dict = field(default_factory=dict)
+    lost: str = ""
+    parties: int = 3
+    short: int = stores.SHORT
+    entries: int = 3
+    dtype: str = "<f8"
+
+    def simulation(self):
+        names = [f"p{place}" for place in range(self.parties)]
+        return Simulation.of(self.protocol, names, self.entries, seed=0, twin=True, **self.options)
+
+    def update(self, party, number):
+        if party == SERVER:
+            return None
+        rng = np.random.default_rng([number, int(party[1:])])
+        return Update(rng.normal(size=self.entries).astype(self.dtype))
+
+
+CASES = {
+    "secagg": Case("secagg", {"threshold": 3}, lost="p2", parties=4),
+    "pushsum": Case("pushsum", {"masked": True}, short=10),  # so that its states are long ones
+    "cesar": Case("cesar", {"share": 0.6}, lost="p2", dtype="<f4"),
+}
+
+
+class Desk:
+    """A party with its folder: what a driver does for it."""
+
+    stores: ClassVar[list[Store]] = []
+    """Those that were opened, for whoever has to close them."""
+
+    def __init__(self, folder, place):
+        agreement = place.agreement
+        self.protocol, self.session = agreement.protocol, agreement.session
+        self.store = Store(folder, place.me, "test")
+        self.stores.append(self.store)
+        self.found = found = self.store.load(self.session)
+        self.seat = RealSeat(
+            agreement,
+            place.identity,
+            number=found.number,
+            state=found.state_of(self.protocol),
+            unfinished=found.journal is not None,
+        )
+        self.journal = found.journal or Journal()
+        self.again = [] if found.journal is None else self.seat.resume(found.journal, found.update)
+        self.ending = found.ending
+
+    def begin(self, number, update, seed):
+        if self.seat.number >= number:
+            return []  # that was before it was killed
+        self.journal, self.ending = Journal(), None
+        return self._written(self.seat.begin(update, seed), update)
+
+    def deliver(self, data):
+        return self._written(self.seat.deliver(data))
+
+    def expire(self, waits):
+        return self._written(self.seat.expire()) if self.seat.round.waits == waits else []
+
+    def finish(self, number):
+        if self.ending is None or self.ending.round != number:
+            state = self.protocol.encode_state(self.seat.state, (self.seat.me, number))
+            self.store.finish(number, state, self.seat.round.ending)
+            self.ending = self.seat.round.ending
+        return []
+
+    def _written(self, actions, update=None):
+        record = self.journal.record(self.protocol, self.session, self.seat.me, actions)
+        if record is not None and len(self.journal.records) == 1:
+            self.store.begin(record, self.journal.tip, update, self.seat.agreement.entries)
+        elif record is not None:
+            self.store.record(record, self.journal.tip)
+        return [action for action in actions if isinstance(action, Post)]
+
+
+# --- where it is killed --------------------------------------------------------------------------------------------
+
+
+class Steps:
+    """Counts what is done to the disk, and ends the process before a step, or half-way through what it writes.
+
+    If the power fails, nothing is left of what no fsync has waited for.
+    """
+
+    def __init__(self, last, power=False):
+        self.count, self._last, self._power = 0, last, power
+        self._put, self._sync, self._cut, self._commit = os.pwrite, os.fsync, os.ftruncate, Book._commit
+        self._safe = {}
+
+    def step(self):
+        self.count += 1
+        if self.count == self._last:
+            for file, data in self._safe.items() if self._power else ():
+                self._put(file, data, 0)
+                self._cut(file, len(data))
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def _held(self, file):
+        return os.pread(file, os.fstat(file).st_size, 0)
+
+    def put(self, file, data, at):
+        self._safe.setdefault(file, self._held(file))
+        self.step()
+        if self.count + 1 == self._last:
+            self._put(file, memoryview(data)[: len(data) // 2], at)
+        self.step()
+        return self._put(file, data, at)
+
+    def sync(self, file):
+        self.step()
+        self._sync(file)
+        if stat.S_ISREG(os.fstat(file).st_mode):
+            self._safe[file] = self._held(file)
+
+    def cut(self, file, size):
+        self._safe.setdefault(file, self._held(file))
+        self.step()
+        self._cut(file, size)
+
+    def commit(self, book, *statements):
+        self.step()
+        self._commit(book, *statements)
+        self.step()
+
+    def watched(self):
+        os.pwrite, os.fsync, os.ftruncate, Book._commit = self.put, self.sync, self.cut, lambda *a: self.commit(*a)
+
+
+def _serve(pipe, folder, place, short, power, last):
+    """Does what it is asked for, in a process of its own."""
+    steps = Steps(last, power)
+    steps.watched()
+    with patch.object(stores, "SHORT", short):
+        desk = Desk(folder, place)
+        pipe.send((_sent(desk.again), _standing(desk, steps)))
+        while True:
+            method, *arguments = pipe.recv()
+            pipe.send((_sent(getattr(desk, method)(*arguments)), _standing(desk, steps)))
+
+
+def _sent(posts):
+    return [(post.address, post.data) for post in posts]
+
+
+def waits(round_):
+    """Returns which wait a round is in, none if it is in none, and how long that may take."""
+    waiting = round_ is not None and round_.wait is not None
+    return {"waits": round_.waits, "patience": round_.wait.patience} if waiting else {"waits": 0}
+
+
+def _standing(desk, steps):
+    return {
+        **waits(desk.seat.round),
+        "steps": steps.count,
+        "average": None if desk.ending is None else desk.ending.average,
+        "state": desk.protocol.encode_state(desk.seat.state),
+    }
+
+
+class Remote:
+    """A desk in a process of its own, and in another when that is killed."""
+
+    def __init__(self, folder, place, case, cuts=(), power=False):
+        self._lives, self._arguments, self.deaths = list(cuts), (folder, place, case.short, power), 0
+        self._child, self.said, self.standing = None, [], {}
+        self._start()
+
+    def _start(self):
+        while True:
+            here, there = multiprocessing.Pipe()
+            last = self._lives.pop(0) if self._lives else 0
+            child = multiprocessing.get_context("fork").Process(target=_serve, args=(there, *self._arguments, last))
+            child.start()
+            there.close()
+            self._pipe, self._child = here, child
+            try:
+                said, self.standing = here.recv()
+                self.said += said
+            except EOFError:
+                self._buried()
+            else:
+                return
+
+    def _buried(self):
+        self._child.join()
+        assert self._child.exitcode == -signal.SIGKILL
+        self.deaths += 1
+
+    def ask(self, *request):
+        """Asks until it is answered; returns what was said on the way."""
+        while True:
+            try:
+                self._pipe.send(request)
+                said, self.standing = self._pipe.recv()
+                self.said += said
+            except (EOFError, BrokenPipeError, ConnectionResetError):
+                self._buried()
+                self._start()
+            else:
+                said, self.said = self.said, []
+                return said
+
+    def stop(self):
+        self._child.kill()
+        self._child.join()
+
+
+class Here:
+    """A seat in this process, which asks for the same."""
+
+    def __init__(self, seat):
+        self.seat = seat
+
+    def ask(self, method, *arguments):
+        seat, actions = self.seat, []
+        if method == "begin":
+            actions = seat.begin(*arguments[1:])
+        elif method == "deliver":
+            actions = seat.deliver(*arguments)
+        elif method == "expire":
+            actions = seat.expire()
+        return [(action.address, action.data) for action in actions if isinstance(action, Post)]
+
+    @property
+    def standing(self):
+        return {
+            **waits(self.seat.round),
+            "average": self.seat.round.ending.average,
+            "state": self.seat.agreement.protocol.encode_state(self.seat.state),
+        }
+
+
+def played(case, desks, simulation):
+    """Plays all rounds; returns what was said, by address, and what whoever is on disk had after each."""
+    said, queue = {}, deque()
+
+    def ask(party, *request):
+        for address, data in desks[party].ask(*request):
+            assert said.setdefault(address, data) == data, f"two messages under {address}"
+            if not (address.sender == case.lost and address.round == ROUNDS):
+                queue.append((address.to, data))
+
+    standings = []
+    for number in range(1, ROUNDS + 1):
+        for party in desks:
+            ask(party, "begin", number, case.update(party, number), simulation.seed_of(party, number))
+        while queue or any(desk.standing["waits"] for desk in desks.values()):
+            while queue:
+                to, data = queue.popleft()
+                ask(to, "deliver", data)
+            waiting = [party for party, desk in desks.items() if desk.standing["waits"]]
+            if waiting:
+                party = min(waiting, key=lambda party: desks[party].standing["patience"])
+                ask(party, "expire", desks[party].standing["waits"])
+        for party, desk in desks.items():
+            ask(party, "finish", number)
+            standings.append((party, desk.standing["average"], desk.standing["state"]))
+    return said, standings
+
+
+def same(found, expected):
+    """Says whether the same was said, with the same averages and states."""
+    for (party, average, state), (other, average_before, state_before) in zip(found[1], expected[1], strict=True):
+        assert (party, state) == (other, state_before)
+        np.testing.assert_array_equal(average, average_before)
+    return found[0] == expected[0]
+
+
+def alone(case):
+    """Returns what happens without a disk."""
+    simulation = case.simulation()
+    return played(case, {party: Here(seat) for party, seat in simulation.seats.items()}, simulation)
+
+
+def killed(case, victim, folder, cuts=(), power=False):
+    """Returns what happens with one party on disk, in lives that end at those steps, and that party."""
+    simulation = case.simulation()
+    remote = Remote(folder, simulation.seats[victim].rebuilt(), case, cuts, power)
+    desks = {party: remote if party == victim else Here(seat) for party, seat in simulation.seats.items()}
+    try:
+        return played(case, desks, simulation), remote
+    finally:
+        remote.stop()

@@ -1,0 +1,209 @@
+"""Nodes that talk over TLS: the same bytes and averages as in the simulator, and what goes wrong between machines."""
+
+import asyncio
+import sys
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+from federations import Made, averaged
+
+from tacit.core.errors import ConfigError, JournalError, PeerFault, TransportError
+from tacit.core.suite import SERVER, Update
+from tacit.drivers.network.courier import Line
+from tacit.drivers.network.roster import Deadlines
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "replay"))
+from settings_to_cut import CASES
+
+HASTY = Deadlines(phase=1.0, start=1.5, connect=1.0)
+
+
+@pytest.fixture
+def posted(monkeypatch):
+    """Gives all that was sent, by address."""
+    found = {}
+    honest = Line.send
+
+    def send(line, parcel, number, arrived):
+        found[parcel.address] = parcel.data
+        honest(line, parcel, number, arrived)
+
+    monkeypatch.setattr(Line, "send", send)
+    return found
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_nodes_say_and_average_what_the_simulator_does(name, tmp_path, posted):
+    case = CASES[name]
+    made = Made.of(tmp_path, case.protocol, case.parties, **msgspec.to_builtins(case.options, enc_hook=vars))
+
+    async def run():
+        async with made.nodes() as nodes:
+            return [await averaged(nodes, made.updates(5, number)) for number in (1, 2)]
+
+    endings = asyncio.run(run())
+    envelopes = {}
+    for ended, played in zip(endings, made.played(5, 2), strict=True):
+        envelopes |= {each.envelope.address: each.envelope.sealed for each in played.transcript}
+        for party, ending in ended.items():
+            assert ending.error is None
+            assert np.array_equal(ending.average, played.endings[party].average)
+            assert ending.contributors == played.endings[party].contributors
+    assert {address: data[-len(envelopes[address]) :] for address, data in posted.items()} == envelopes
+
+
+def test_long_vectors_travel_in_pieces(tmp_path, posted):
+    made, entries = Made.of(tmp_path, "secagg", 3), 700_000
+
+    async def run():
+        async with made.nodes() as nodes:
+            return await averaged(nodes, made.updates(entries))
+
+    endings = asyncio.run(run())
+    (played,) = made.played(entries, 1)
+    assert all(np.array_equal(ending.average, played.endings[party].average) for party, ending in endings.items())
+    assert max(map(len, posted.values())) > 2 * 2**20
+
+
+def test_parties_that_start_at_different_times_wait_for_each_other(tmp_path):
+    made = Made.of(tmp_path, "pushsum", 3, masked=True)
+
+    async def run():
+        async with made.nodes() as nodes:
+            updates = made.updates(4)
+
+            async def late(party, seconds):
+                await asyncio.sleep(seconds)
+                return await nodes[party].average(updates[party])
+
+            return await asyncio.gather(*(late(party, 0.7 * place) for place, party in enumerate(nodes)))
+
+    assert [ending.error for ending in asyncio.run(run())] == [None] * 3
+
+
+def test_who_is_not_there_is_left_out_after_the_deadline_and_catches_up(tmp_path):
+    made = Made.of(tmp_path, "secagg", 4, HASTY, threshold=3)
+
+    async def run():
+        async with made.nodes(["p0", "p1", "p2", SERVER]) as nodes:
+            first = await averaged(nodes, made.updates(4))
+            nodes["p3"] = made.node("p3")
+            await nodes["p3"].start()
+            return first, *[await averaged(nodes, made.updates(4, number)) for number in (2, 3)]
+
+    first, second, third = asyncio.run(run())
+    assert first[SERVER].contributors == ("p0", "p1", "p2")
+    assert first[SERVER].dropped == {"p3": "silent"}
+    # The round that it was not in is no longer to be had, and before the next it must have heard an average.
+    assert second["p3"].round == 2
+    assert np.array_equal(second["p3"].average, second["p0"].average)
+    assert third[SERVER].contributors == ("p0", "p1", "p2", "p3")
+
+
+def test_without_a_server_whoever_is_behind_goes_on_where_the_others_are(tmp_path):
+    made = Made.of(tmp_path, "gossip", 3, HASTY)
+
+    async def run():
+        async with made.nodes(["p0", "p1"]) as nodes:
+            for number in (1, 2):
+                await averaged(nodes, made.updates(4, number))
+            nodes["p2"] = made.node("p2")
+            await nodes["p2"].start()
+            third = await averaged(nodes, made.updates(4, 3))
+            return third, nodes["p2"].rounds
+
+    third, rounds = asyncio.run(run())
+    assert rounds == 3
+    assert all(set(ending.contributors) == {"p0", "p1", "p2"} for ending in third.values())
+
+
+def test_nobody_there_is_said_after_the_deadline(tmp_path):
+    made = Made.of(tmp_path, "secagg", 3, HASTY)
+
+    async def alone(party):
+        async with made.nodes([party]) as nodes:
+            await nodes[party].average(made.updates(4)[party])
+
+    with pytest.raises(PeerFault, match=r"server: silent .after 3 s: nobody listens at 127.0.0.1:.*has server been"):
+        asyncio.run(alone("p0"))
+    peers = Made.of(tmp_path / "peers", "gossip", 3, HASTY)
+    made = peers
+    with pytest.raises(TransportError, match=r"no peer was there after 1.5 s: nobody listens at"):
+        asyncio.run(alone("p0"))
+
+
+def test_whoever_leaves_is_not_waited_for(tmp_path):
+    made = Made.of(tmp_path, "gossip", 3)
+
+    async def run():
+        async with made.nodes() as nodes:
+            await averaged(nodes, made.updates(4))
+            await nodes.pop("p2").close(leaving=True)
+            began = asyncio.get_running_loop().time()
+            await asyncio.sleep(0)
+            ready = nodes["p0"]._meeting.is_gone("p2") and nodes["p1"]._meeting.is_gone("p2")
+            return ready, asyncio.get_running_loop().time() - began
+
+    ready, _ = asyncio.run(run())
+    assert ready
+
+
+@pytest.mark.parametrize("change", ["entries", "setting"])
+def test_what_differs_is_named_at_once(change, tmp_path):
+    made = Made.of(tmp_path, "gossip", 3)
+    other = made.roster if change == "entries" else msgspec.structs.replace(made.roster, settings={"clip": 8.0})
+    lengths = (4, 5) if change == "entries" else (4, 4)
+
+    async def run():
+        nodes = [made.node("p0"), made.node("p1", other)]
+        try:
+            for node in nodes:
+                await node.start()
+            found = await asyncio.gather(
+                *(node.average(Update(np.ones(length))) for node, length in zip(nodes, lengths, strict=True)),
+                return_exceptions=True,
+            )
+        finally:
+            await asyncio.gather(*(node.close() for node in nodes))
+        return found
+
+    words = {"entries": "entries is 5 at p1 and 4 here", "setting": "clip is 8.0 at p1 and 32.0 here"}
+    first, second = asyncio.run(run())
+    assert isinstance(first, ConfigError)
+    assert isinstance(second, ConfigError)
+    assert str(first) == words[change]
+
+
+def test_a_lost_journal_is_noticed_and_forces_a_new_session(tmp_path):
+    made = Made.of(tmp_path, "gossip", 3, HASTY)
+
+    async def run():
+        async with made.nodes() as nodes:
+            await averaged(nodes, made.updates(4))
+        (tmp_path / "p2.rounds").rename(tmp_path / "lost")
+        async with made.nodes() as nodes:
+            updates = made.updates(4, 2)
+            return await asyncio.gather(
+                *(nodes[party].average(updates[party]) for party in nodes), return_exceptions=True
+            )
+
+    first, second, third = asyncio.run(run())
+    assert isinstance(third, JournalError)
+    assert "has lost its journal" in str(third)
+    assert "tacit roster renew" in str(third)
+    assert set(first.contributors) == set(second.contributors) == {"p0", "p1"}
+
+
+def test_a_port_that_is_taken_is_one_line(tmp_path):
+    made = Made.of(tmp_path, "gossip", 3)
+
+    async def run():
+        async with made.nodes(["p0"]):
+            second = Made(tmp_path / "again", made.roster, made.credentials)
+            async with second.nodes(["p0"]):
+                pass
+
+    with pytest.raises(ConfigError, match=r"p0 cannot listen at 127.0.0.1:.*use another one"):
+        asyncio.run(run())
