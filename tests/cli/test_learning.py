@@ -108,6 +108,46 @@ def test_protocols_are_compared_on_the_same_work(tacit):
     assert Path("all.png").stat().st_size > 10_000
 
 
+PRIVATE = """
+rounds = 1
+[data]
+parties = 9
+[privacy]
+epsilon = 8.0
+clip = 1.0
+noise = "{noise}"
+"""
+
+
+@pytest.mark.parametrize(("noise", "cannot"), [("distributed", set()), ("central", {"gossip", "cesar"})])
+def test_what_cannot_be_had_with_a_scenario_is_left_out_and_told(tacit, noise, cannot):
+    scenario = written(PRIVATE.format(noise=noise))
+    done = tacit("compare", scenario, "--json")
+    assert done.exit_code == 0, done.output
+    found = {each["protocol"]: each for each in json.loads(done.output)}
+    assert list(found)[:2] == ["local", "centralized"]
+    for name in ("local", "centralized"):
+        assert "about what is averaged" in found[name]["refused"]
+    assert {name for name in ("secagg", "fedavg", "gossip", "cesar") if not found[name]["history"]} == cannot
+    assert all("has no server" in found[name]["refused"] for name in cannot)
+    asked = tacit("compare", scenario, "--protocol", "local")
+    assert asked.exit_code == 2, "who asks for it is told that it cannot be"
+    assert "about what is averaged" in asked.output
+
+
+def test_what_is_wrong_with_the_scenario_itself_is_no_table_of_refusals(tacit):
+    done = tacit("compare", written(PRIVATE.format(noise="central").replace("[data]", '[data]\nname = "digit"')))
+    assert done.exit_code == 2
+    assert done.output.count("\n") == 1
+
+
+@pytest.mark.parametrize("rounds", ["0", "-1"])
+def test_nothing_is_compared_in_no_rounds(tacit, rounds):
+    done = tacit("compare", f"--rounds={rounds}")
+    assert done.exit_code == 2
+    assert f"rounds={rounds} must be at least 1" in done.output
+
+
 def test_a_protocol_that_is_none_is_told(tacit):
     done = tacit("compare", "--protocol", "secag")
     assert done.exit_code == 2

@@ -190,7 +190,7 @@ class TestPrivacy:
             found.checked.terms.settings.noise if unit == "user" else found.training.cohort.local.noise
             for found in (plain, masked)
         ]
-        assert sigmas[0] / sigmas[1] == pytest.approx(np.sqrt(8), rel=0.05)
+        assert sigmas[0] / sigmas[1] == pytest.approx(np.sqrt(7), rel=0.05)
 
     def test_the_papers_noise_spends_more_than_it_claims(self):
         _, history = ran(**self.base, privacy={"epsilon": 2.0, "clip": 1.0, "unit": "sample", "sigma": "paper"})
@@ -201,17 +201,17 @@ class TestPrivacy:
         one, _ = ran(**self.base, privacy={"epsilon": 2.0, "clip": 1.0, "unit": "sample"})
         two, _ = ran(**base, privacy={"epsilon": 2.0, "clip": 1.0, "unit": "sample"})
         ratio = two.training.cohort.local.noise / one.training.cohort.local.noise
-        assert ratio == pytest.approx(np.sqrt(8) * np.sqrt(2), rel=0.05)
+        assert ratio == pytest.approx(np.sqrt(7) * np.sqrt(2), rel=0.05)
 
     @pytest.mark.parametrize("unit", ["sample", "user"])
     @pytest.mark.parametrize("more", [{}, {"oversampled": 6}], ids=str)
     def test_only_the_noise_of_those_who_are_summed_counts(self, unit, more):
-        """Of 8, or of 6, who are asked 4 are in a sum: what 8 would have to add is too little."""
+        """Of 8, or of 6, who are asked 4 are in a sum, one of whom looks: what 8 would have to add is too little."""
         protocol = {"name": "secagg", "sampled": 4, **more}
         privacy = {"epsilon": 2.0, "clip": 1.0, "unit": unit, "dropouts": 0.25}
         found, history = ran(**{**self.base, "protocol": protocol}, privacy=privacy)
         assert {each.contributors for each in history} == {4}
-        assert "that of 4 of 4" in found.notes[-1]
+        assert "that of 3 of 4" in found.notes[-1]
 
     @pytest.mark.parametrize("unit", ["sample", "user"])
     def test_sums_with_less_noise_than_was_counted_on_are_not_made(self, unit):

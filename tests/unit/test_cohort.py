@@ -314,13 +314,12 @@ def test_a_rate_that_is_too_large_ends_in_no_number():
 
 def test_a_batch_norm_sets_its_buffers_and_no_gradient_touches_them():
     sizes, data = (20, 33, 17), images(4, 4, sizes=(20, 33, 17))
-    model, local = build(Normed(), data), Local(batch=16, weight_decay=0.5, noise=0.1)
+    model, local = build(Normed(), data), Local(batch=17, weight_decay=0.5, noise=0.1)
     cohort, again = (Cohort(model, data, parts_of(sizes), local, SEED) for _ in range(2))
     cohort.start()
     before = model.layout.restore(cohort.matrix[0])
     cohort.work([0, 2], 1)
-    # One sample has no variance, so that the last of 17 joins the 16 before. Of a single batch, with momentum=None, the
-    # running mean is the mean: neither decay nor noise has come near it.
+    # Of a single batch, with momentum=None, the running mean is the mean: neither decay nor noise has come near it.
     x = torch.from_numpy(data.inputs(data.x[parts_of(sizes)[2]])).flatten(1)
     weight, bias = (torch.from_numpy(before[f"layers.1.{name}"]) for name in ("weight", "bias"))
     expected = nn.functional.linear(x, weight, bias).mean(0).numpy()

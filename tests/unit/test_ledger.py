@@ -111,7 +111,8 @@ def test_it_goes_on_where_it_was_after_a_restart(path):
     again.spend(["a"], Spent(0.5, gaussian=False), 6)
     assert Ledger("a run", path=path).rounds("a")[6] == Spent(0.5, gaussian=False)
     assert again.encode() == path.read_bytes()
-    assert list(path.parent.iterdir()) == [path], "nothing else is left lying around"
+    left = {file.name for file in path.parent.iterdir()}
+    assert left == {path.name, f"{path.name}.lock"}, "nothing else is left lying around"
 
 
 def test_long_runs_take_little_room():
@@ -148,8 +149,9 @@ def bent(path, change):
 def test_a_ledger_that_was_changed_is_refused(path, change, named):
     Ledger("a run", path=path).spend("a", ROUND)
     bent(path, change)
-    with pytest.raises(JournalError, match=named):
+    with pytest.raises(JournalError, match=named) as caught:
         Ledger("a run", path=path)
+    assert "restore" not in str(caught.value), "an older copy would forget what was spent since"
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"7", bytes(range(256))])
@@ -201,6 +203,75 @@ def test_two_processes_with_one_ledger_are_noticed(path):
     assert two.parties == ()
 
 
+def _racing(path, number, together, results):
+    ledger = Ledger("a run", path=path)
+    together.wait()
+    try:
+        ledger.spend("a", ROUND, number)
+        results.put((number, ""))
+    except Exception as error:
+        results.put((number, type(error).__name__))
+
+
+def test_of_two_processes_at_once_what_was_spent_is_in_the_file(path):
+    """One of them writes; the other is told that its page is no longer the last."""
+    fork = multiprocessing.get_context("fork")
+    for _ in range(20):
+        path.unlink(missing_ok=True)
+        Ledger("a run", path=path).spend("a", ROUND, 0)
+        together, results = fork.Barrier(2), fork.Queue()
+        racing = [fork.Process(target=_racing, args=(path, number, together, results)) for number in (1, 2)]
+        for each in racing:
+            each.start()
+        said = dict(results.get(timeout=60) for _ in racing)
+        for each in racing:
+            each.join()
+        assert sorted(said.values()) == ["", "JournalError"]
+        assert set(Ledger("a run", path=path).rounds("a")) == {0, *(number for number, why in said.items() if not why)}
+
+
+def test_a_ledger_that_cannot_be_written_or_read_is_told_in_a_line(tmp_path):
+    ledger = Ledger("a run", path=tmp_path / "nowhere" / "ledger.json")
+    with pytest.raises(JournalError, match=r"cannot be written.*nowhere.*a folder that is there"):
+        ledger.spend("a", ROUND)
+    assert ledger.parties == ()
+    with pytest.raises(ConfigError, match="cannot be read"):
+        Ledger("a run", path=tmp_path)
+
+
+def test_a_ledger_covers_what_was_in_it_and_no_later_one(path):
+    ledger = Ledger("a run", path=path)
+    kept = [ledger.encode()]
+    for number, parties in ((1, "a"), (2, ["a", "b"]), (3, "a")):
+        ledger.spend(parties, ROUND, number)
+        kept.append(ledger.encode())
+    for each in kept:
+        ledger.covers(each)
+    path.write_bytes(kept[1])  # rolled back
+    older = Ledger("a run", path=path)
+    older.covers(kept[1])
+    with pytest.raises(JournalError, match=r"does not have what a spent in round 2 .*an older copy forgets"):
+        older.covers(kept[3])
+    path.unlink()
+    with pytest.raises(JournalError, match="it was deleted"):
+        Ledger("a run", path=path).covers(kept[1])
+    Ledger("a run", path=path).covers(kept[0])
+
+
+def test_a_ledger_covers_no_round_that_took_something_else_and_no_other_run():
+    kept = {}
+    for run, event in (("a run", ROUND), ("another", ROUND), ("a run", Spent(0.02))):
+        ledger = Ledger(run)
+        ledger.spend("a", event, 1)
+        kept[run, event] = ledger.encode()
+    with pytest.raises(JournalError, match="round 1"):
+        ledger.covers(kept["a run", ROUND])
+    with pytest.raises(JournalError, match="'another', not of 'a run'"):
+        ledger.covers(kept["another", ROUND])
+    with pytest.raises(JournalError, match="changed by accident or written in part"):
+        ledger.covers(kept["a run", ROUND].replace(b"0.01", b"0.03"))
+
+
 def test_it_can_be_kept_with_other_things():
     ledger = Ledger("a run")
     ledger.spend(["a", "b"], ROUND, 3)
@@ -228,9 +299,23 @@ def test_what_cannot_be_spent_is_refused(rho):
     ledger = Ledger("a run")
     with pytest.raises(ConfigError, match="cannot be"):
         ledger.spend("a", Spent(rho))
-    with pytest.raises(ConfigError, match="cannot be"):
-        ledger.spend("a", ROUND, -1)
     assert ledger.parties == ()
+
+
+@pytest.mark.parametrize("number", [-1, 1.5, 1.0, True, "1", math.nan])
+def test_rounds_are_whole_numbers(path, number):
+    ledger = Ledger("a run", path=path)
+    with pytest.raises(ConfigError, match="give a whole number"):
+        ledger.spend("a", ROUND, number)
+    assert ledger.parties == ()
+    assert not path.exists()
+
+
+def test_what_a_round_takes_is_read_as_the_number_it_was(path):
+    Ledger("a run", path=path).spend("a", Spent(1))
+    assert Ledger("a run", path=path).rho("a") == 1.0
+    with pytest.raises(ConfigError, match="ρ = True"):
+        Ledger("a run", path=path).spend("a", Spent(True), 2)
 
 
 def test_impossible_budgets_and_accountants_are_refused():

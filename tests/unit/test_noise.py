@@ -137,6 +137,17 @@ def test_calibration_is_the_inverse_of_accounting(accountant, epsilon):
     assert accounted_epsilon(sigma, DELTA, **rest) == pytest.approx(epsilon, rel=1e-5)
 
 
+@pytest.mark.parametrize(("accountant", "epsilon", "delta"), [("rdp", 0.01, 1e-12), ("pld", 1.0, 1e-30)])
+def test_an_accountant_that_does_not_reach_so_far_says_which_does(accountant, epsilon, delta):
+    pytest.importorskip("dp_accounting", reason="the tight accountants are those of dp-accounting")
+    for calibrated in (local_sigma, central_sigma):
+        with pytest.raises(ConfigError, match=f'"{accountant}" does not reach .* use "zcdp"'):
+            calibrated(epsilon, delta, sensitivity=1.0, accountant=accountant)
+        assert calibrated(epsilon, delta, sensitivity=1.0) > 0
+    with pytest.raises(ConfigError, match="rdp"):
+        distributed_sigma(epsilon, delta, parties=10, norm=1.0, accountant=accountant)
+
+
 def test_the_noise_is_shared_by_the_honest_and_grows_with_what_a_sample_can_do():
     one = user_sigma(1.0, DELTA, honest=1, **WORK)
     assert user_sigma(1.0, DELTA, honest=4, **WORK) == pytest.approx(one / 2)

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from tacit.core.errors import ConfigError
-from tacit.core.protocol import Terms
+from tacit.core.protocol import FARTHEST, Terms
 from tacit.core.suite import Party
 from tacit.drivers.agreement import terms_for
 from tacit.learn.local import Local
@@ -29,9 +29,12 @@ from tacit.privacy import (
 from tacit.protocols import find
 from tacit.protocols.secagg.terms import SecAggTerms
 from tacit.protocols.shapes.star import StarTerms
+from tacit.vectors.fixedpoint import FixedPoint
 
 FINER = 1.01
 """By how much noise is raised, if need be, until a ring's rounding is paid for too."""
+UNSEEN = 1e-3
+"""Rounding by no more than this part of the noise's standard deviation does not undo it."""
 
 
 @dataclass(frozen=True)
@@ -64,14 +67,22 @@ def noised(
     """Returns what it takes; raises ConfigError with what cannot be."""
     if scenario.weights == "samples":
         raise ConfigError('weights are not protected by noise; use weights = "equal" where there is [privacy]')
+    if options.get("norm") not in (None, privacy.clip):
+        raise ConfigError(f"norm={options['norm']:g} is not the clip = {privacy.clip:g} of [privacy]; leave it out")
+    if privacy.unit == "sample" and options.get("bits") == 16 and "clip" not in options:
+        raise ConfigError(
+            "with 16 bits the clip would be chosen from what parties bring, which noise does not hide; set clip in "
+            "[protocol], or use 32 bits"
+        )
     name = scenario.protocol["name"]
     averaged = find(name) if name not in ("local", "centralized") else None
     terms = None if averaged is None else terms_for(averaged, parties, {**options, "allow_leaks": True})
     summed = terms.policy.smallest(terms.policy.most(len(parties))) if isinstance(terms, StarTerms) else 1
     # With one step a round, what is averaged are gradients, and the noise of all honest users counts. With more, each
     # user takes steps from where its own noise has led it, so that only its own counts.
+    noisy = msgspec.structs.replace(scenario.local, noise=1.0)
     everybody = 1
-    if privacy.unit == "user" or max(map(scenario.local.steps_of, sizes)) == 1:
+    if privacy.unit == "user" or max(map(noisy.steps_of, sizes)) == 1:
         everybody, options = _counted(privacy, options, terms, summed)
     if privacy.unit == "sample":
         return _per_sample(scenario, privacy, options, everybody, summed, sizes)
@@ -111,18 +122,20 @@ def _counted(
     alone = privacy.against == "everybody" and not isinstance(terms, SecAggTerms)
     if not isinstance(terms, StarTerms) or alone or summed < 2:
         return 1, options
+    # Every party hears the sum, and can take its own noise off.
+    colluders = max(privacy.colluders, 1)
     firm = terms.policy.smallest(2) == summed
-    honest = counted_on(summed, 0.0 if firm else privacy.dropouts, privacy.colluders)
+    honest = counted_on(summed, 0.0 if firm else privacy.dropouts, colluders)
     if honest == 1 or firm or privacy.noise != "distributed":
         return honest, options
     if terms.settings.threshold is None:
-        return honest, {**options, "threshold": honest + privacy.colluders}
-    if terms.smallest <= privacy.colluders:
+        return honest, {**options, "threshold": honest + colluders}
+    if terms.smallest <= colluders:
         raise ConfigError(
-            f"threshold={terms.settings.threshold} lets {privacy.colluders} colluders be all there are in a sum; use "
-            f"threshold={honest + privacy.colluders}"
+            f"threshold={terms.settings.threshold} lets {colluders} colluders be all there are in a sum; use "
+            f"threshold={honest + colluders}"
         )
-    return min(honest, terms.smallest - privacy.colluders), options
+    return min(honest, terms.smallest - colluders), options
 
 
 def _told(sigma: float, shared: Shared, summed: int) -> str:
@@ -149,25 +162,47 @@ def _per_sample(
     scenario: Scenario, privacy: Privacy, options: Mapping[str, Any], everybody: int, summed: int, sizes: Sequence[int]
 ) -> Noised:
     """Returns what it takes to hide one sample, by noise on gradients (paper 003, Algorithm 1)."""
-    local = scenario.local
+    local = msgspec.structs.replace(scenario.local, clip=privacy.clip, noise=1.0)
     often = max(_often(local, size) for size in sizes)
-    honest = 1 if privacy.noise == "local" else everybody
     batch = min(min(local.batch, size) for size in sizes)
     given: partial[dict[str, Any]] = partial(
         dict, samples=batch, rounds=scenario.rounds * often, lipschitz=privacy.clip
     )
-    if privacy.sigma == "paper":
-        sigma = paper_sigma(privacy.epsilon, privacy.delta, **given(users=len(sizes)))
-    else:
+
+    def sigma_of(honest: int) -> float:
+        if privacy.sigma == "paper":
+            return paper_sigma(privacy.epsilon, privacy.delta, **given(users=len(sizes)))
         more = given(honest=honest, accountant=privacy.accountant)
-        sigma = user_sigma(privacy.epsilon, privacy.delta, **more)
+        return user_sigma(privacy.epsilon, privacy.delta, **more)
+
+    honest = 1 if privacy.noise == "local" else everybody
+    if honest > 1 and not _adds_up(scenario, sigma_of(honest), options, len(sizes)):
+        honest = 1
+    sigma = sigma_of(honest)
     told = f"every user adds noise of σ = {sigma:.3g} to its gradients, and that of {honest} of {summed} is counted on"
     spent = Spent.of(sigma * math.sqrt(honest) / of_sample(batch, privacy.clip), often)
-    work = msgspec.structs.replace(local, clip=privacy.clip, noise=sigma)
+    work = msgspec.structs.replace(local, noise=sigma)
     return Noised(options, work, honest, spent=spent, notes=(told,))
+
+
+def _adds_up(scenario: Scenario, sigma: float, options: Mapping[str, Any], parties: int) -> bool:
+    """Says whether the noise of several users is still there in their sum.
+
+    It is drawn before a step is taken, cut off and rounded. A rule that goes by the size of gradients, a cut-off, and
+    rounding that is not fine against the noise each make of it something else than a sum.
+    """
+    local, settings = scenario.local, {"bits": 32, "clip": 32.0, **options}
+    ring = FixedPoint(int(settings["bits"]), float(settings["clip"]), parties, 1)
+    rates = [local.rate_at(1), local.rate_at(scenario.rounds, (local.steps or 1) - 1)]
+    reach = max(rates) * (local.weight_decay + 1) * (FARTHEST * sigma + float(local.clip or 0.0) + 1)
+    return (
+        local.optimizer == "sgd"
+        and int(settings["bits"]) >= 32
+        and reach <= float(settings["clip"])
+        and ring.resolution <= UNSEEN * min(rates) * sigma
+    )
 
 
 def _often(local: Local, samples: int) -> int:
     """Returns in how many batches of a round one sample is at most: once each time that all are gone through."""
-    per_epoch = -(-samples // min(local.batch, samples))
-    return -(-local.steps_of(samples) // per_epoch)
+    return -(-local.steps_of(samples) // local.batches_of(samples))

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from tacit.api.federation import Checked, heaviest
 from tacit.api.noised import Noised, noised
 from tacit.audit.scope import dropouts
-from tacit.core.entropy import SeededEntropy
+from tacit.core.entropy import SeededEntropy, SystemEntropy
 from tacit.core.errors import BudgetSpent, ConfigError
 from tacit.core.protocol import Terms
 from tacit.core.suite import Party
@@ -31,6 +31,7 @@ from tacit.privacy import Ledger
 from tacit.protocols import find
 from tacit.vectors.fixedpoint import FixedPoint
 
+SECRET_BYTES = 32
 ROOM = 4.0
 """Where a clip is chosen from the first round, it is this many times the largest entry, up to the next power of two."""
 GROWTH, FINE = 64.0, 0.02
@@ -132,12 +133,16 @@ def prepare(
     model: Any = None,
     ledger: str | Path | None = None,
     downloading: Downloading = quietly,
+    secret: bytes = b"",
 ) -> Prepared:
     """Makes all that a scenario takes, and audits its settings; raises ConfigError with what cannot be.
 
     `data` and `model`, such as a module of PyTorch, may be given in place of those that the scenario names. A ledger is
-    kept in that file, or not at all beyond the run.
+    kept in that file, or not at all beyond the run. Noise that protects somebody follows from a secret besides the
+    scenario, which everybody may know: the one given, for a run that is to be repeated, or one that nobody has.
     """
+    if scenario.privacy is not None and not secret:
+        secret = SystemEntropy().bytes(SECRET_BYTES)
     loaded = data or _data(scenario.data, scenario.seed, downloading)
     name = scenario.protocol["name"]
     parts = [np.arange(len(loaded.y))] if name == TOGETHER else _parts(loaded, scenario)
@@ -150,7 +155,8 @@ def prepare(
         sizes = [len(part) for part in parts]
         private = noised(scenario, scenario.privacy, options, parties, built.parameters, sizes)
     local = scenario.local if private is None else private.local
-    cohort = Cohort(built, loaded, parts, local, scenario.seed, scenario.workers)
+    noise_seed = int.from_bytes(SeededEntropy("noise", scenario.seed, secret).bytes(16)) if secret else None
+    cohort = Cohort(built, loaded, parts, local, scenario.seed, scenario.workers, noise_seed=noise_seed)
     cohort.start()
     training, checked = Training(cohort, parties), None
     notes: list[str] = []
@@ -159,16 +165,16 @@ def prepare(
         bound = options if private is None else dict(private.options)
         checked, notes = _checked(scenario, bound, cohort, parties, weights)
         simulation = Simulation.on(
-            checked.protocol, checked.terms, built.parameters, _seed(scenario), checked.faults, twin=True
+            checked.protocol, checked.terms, built.parameters, _seed(scenario, secret), checked.faults, twin=True
         )
         training = Training(cohort, parties, simulation, weights)
     found = Prepared(scenario, loaded, parts, training, checked, (*(checked.notes if checked else ()), *notes))
     if private is not None and scenario.privacy is not None:
-        _protect(found, scenario.privacy, private, ledger)
+        _protect(found, scenario.privacy, private, ledger, _seed(scenario, secret))
     return found
 
 
-def _protect(found: Prepared, privacy: Privacy, private: Noised, path: str | Path | None) -> None:
+def _protect(found: Prepared, privacy: Privacy, private: Noised, path: str | Path | None, seed: int) -> None:
     """Has rounds paid for before they begin, and the noise of a trusted server added."""
     scenario, training = found.scenario, found.training
     # Of the paper's own noise it is known that it is too little: what it really spends is told, and nobody is stopped.
@@ -181,14 +187,14 @@ def _protect(found: Prepared, privacy: Privacy, private: Noised, path: str | Pat
         raise ConfigError("privacy per user is about what is averaged; give a protocol that averages")
     training.begin = lambda number, parties: ledger.spend(parties, spent, round=number)
     if private.central:
-        rng = partial(generator, scenario.seed, "central noise")
+        rng = partial(generator, seed, "central noise")
         training.noise = lambda number, count: rng(number).normal(0.0, private.central / count, entries)
     found.ledger, found.notes = ledger, (*found.notes, *private.notes)
 
 
-def _seed(scenario: Scenario) -> int:
+def _seed(scenario: Scenario, secret: bytes) -> int:
     """Returns the seed of a run's keys, which are no other run's: it follows from all that decides the run."""
-    return int.from_bytes(SeededEntropy("run", scenario.digest).bytes(16))
+    return int.from_bytes(SeededEntropy("run", scenario.digest, *([secret] if secret else [])).bytes(16))
 
 
 def _data(wanted: Data, seed: int, downloading: Downloading) -> Dataset:

@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from safetensors.numpy import save
 
 from tacit.api.exposure import Exposure, exposure
-from tacit.api.prepare import Metrics, Prepared, prepare
+from tacit.api.prepare import SECRET_BYTES, Metrics, Prepared, prepare
 from tacit.audit.described import described
+from tacit.core.entropy import SystemEntropy
 from tacit.core.errors import ConfigError
-from tacit.drivers.files import replace_file
+from tacit.drivers.files import create_private, replace_file
 from tacit.learn.checkpoint import Checkpoint
 from tacit.learn.datasets import Dataset
 from tacit.learn.models import Model
@@ -24,8 +25,8 @@ from tacit.learn.sources import Progress as Downloading
 from tacit.learn.sources import quietly
 
 SCENARIO, AUDIT, METRICS, CHECKPOINT = "scenario.json", "audit.json", "metrics.jsonl", "checkpoint"
-MODEL, LEDGER = "model.safetensors", "ledger.json"
-"""What is in the folder of a run."""
+MODEL, LEDGER, KEY = "model.safetensors", "ledger.json", "noise.key"
+"""What is in the folder of a run. What noise follows from is there as long as the run goes on, and no longer."""
 
 Told: TypeAlias = Callable[[Metrics], None]
 """What is told of every round, once it is over."""
@@ -83,9 +84,14 @@ def train(
     model to as many parties as the scenario's `adversary` says.
     """
     place = _folder(scenario, None if folder is None else Path(folder), resume)
-    place.mkdir(parents=True, exist_ok=True)
-    found = prepare(scenario, data, model, place / LEDGER, downloading)
-    history = _resumed(place, found) if resume else []
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"{place} cannot be made: {error.strerror}; give another folder") from None
+    secret = _secret(place) if scenario.privacy is not None else b""
+    found = prepare(scenario, data, model, place / LEDGER, downloading, secret)
+    digest = f"{scenario.digest} {found.data.fingerprint}"
+    history = _resumed(place, found, digest) if resume else []
     replace_file(place / SCENARIO, scenario.encoded())
     if found.checked is not None and not (place / AUDIT).exists():
         replace_file(place / AUDIT, _audited(exposure(found.checked)))
@@ -96,7 +102,8 @@ def train(
             file.write(_line(metrics))
             file.flush()
             # Metrics first: of what was written after the checkpoint, a run that is resumed forgets it all.
-            Checkpoint.of(found.training, scenario.digest).write(place / CHECKPOINT)
+            spent = b"" if found.ledger is None else found.ledger.encode()
+            Checkpoint.of(found.training, digest, spent).write(place / CHECKPOINT)
             if progress is not None:
                 progress(metrics)
     run = Run(
@@ -110,16 +117,31 @@ def train(
         (*found.notes, *([found.stopped] if found.stopped else [])),
     )
     replace_file(place / MODEL, save(run.arrays))
+    (place / KEY).unlink(missing_ok=True)
     return run
 
 
-def _resumed(place: Path, found: Prepared) -> list[Metrics]:
+def _resumed(place: Path, found: Prepared, digest: str) -> list[Metrics]:
     """Puts a run where it was when it was cut off, and returns what is known of its rounds. It may have had none."""
     if not (place / CHECKPOINT).exists():
         return []
-    checkpoint = Checkpoint.read(place / CHECKPOINT, found.scenario.digest)
+    checkpoint = Checkpoint.read(place / CHECKPOINT, digest)
+    if found.ledger is not None:
+        found.ledger.covers(checkpoint.ledger)
     checkpoint.restore(found.training)
     return _metrics(place / METRICS, checkpoint.round)
+
+
+def _secret(place: Path) -> bytes:
+    """Returns what the noise of a run follows from: drawn once, and gone when the run is over.
+
+    Whoever has it can take the noise off. A run that goes on without it, because it was over, adds no more noise.
+    """
+    if not (place / KEY).exists():
+        if (place / CHECKPOINT).exists() and not (place / MODEL).exists():
+            raise ConfigError(f"{place / KEY} is gone, from which the noise of this run follows; begin anew elsewhere")
+        create_private(place / KEY, SystemEntropy().bytes(SECRET_BYTES))
+    return (place / KEY).read_bytes()
 
 
 def _audited(found: Exposure) -> bytes:

@@ -99,20 +99,36 @@ def variant(text: str) -> dict[str, Any]:
 
 
 def compare(
-    scenario: Scenario, protocols: Sequence[dict[str, Any]], progress: Callable[[str], None] = lambda _: None
+    scenario: Scenario,
+    protocols: Sequence[dict[str, Any]] | None = None,
+    progress: Callable[[str], None] = lambda _: None,
 ) -> list[Compared]:
-    """Runs a scenario with each of several protocols. What is refused is told as that."""
-    return [_run(scenario, protocol, progress) for protocol in protocols]
+    """Runs a scenario with each of several protocols, or with all of them. What leaks is told as refused.
+
+    So is, of all of them, what cannot be had with the scenario, such as privacy per user where nobody averages.
+    """
+    if protocols is not None:
+        return [_run(scenario, protocol, progress) for protocol in protocols]
+    every, own = variants(scenario), scenario.protocol["name"]
+    # Its own comes first: what is wrong with that is wrong with the scenario.
+    found = {own: _run(scenario, scenario.protocol, progress)}
+    for each in every:
+        if each["name"] != own:
+            found[each["name"]] = _run(scenario, each, progress, asked=False)
+    return [found[each["name"]] for each in every]
 
 
-def _run(scenario: Scenario, protocol: dict[str, Any], progress: Callable[[str], None]) -> Compared:
+def _run(scenario: Scenario, protocol: dict[str, Any], progress: Callable[[str], None], asked: bool = True) -> Compared:
     name, options = protocol["name"], {key: value for key, value in protocol.items() if key != "name"}
     try:
         found = prepare(msgspec.structs.replace(scenario, protocol=protocol))
-    except LeakRefused as refused:
+    except (LeakRefused, ConfigError) as refused:
+        leaks = isinstance(refused, LeakRefused)
+        if asked and not leaks:
+            raise
         for _ in range(scenario.rounds):
             progress(name)
-        return Compared(name, options, refused=str(refused), leaks=True)
+        return Compared(name, options, refused=str(refused), leaks=leaks)
     history = []
     for metrics in found.rounds():
         history.append(metrics)

@@ -81,10 +81,12 @@ def compare(
     base = comparison.STANDARD if scenario is None else Scenario.load(scenario)
     if rounds is not None:
         base = msgspec.structs.replace(base, rounds=rounds)
-    variants = [comparison.variant(each) for each in protocol] if protocol else comparison.variants(base)
+        if base.problems():
+            raise ConfigError(base.problems())
+    asked = [comparison.variant(each) for each in protocol] if protocol else None
     with progress_bar(MofNCompleteColumn(), TimeRemainingColumn()) as bar:
-        job = bar.add_task("starting", total=len(variants) * base.rounds)
-        found = comparison.compare(base, variants, lambda doing: bar.update(job, advance=1, description=doing))
+        job = bar.add_task("starting", total=len(asked or comparison.variants(base)) * base.rounds)
+        found = comparison.compare(base, asked, lambda doing: bar.update(job, advance=1, description=doing))
     if picture is not None:
         pictures.compared(found, picture)
     if as_json:

@@ -31,6 +31,7 @@ def described(report: Report) -> dict[str, Any]:
         "bits": report.bits,
         "most_bits": report.most_bits,
         "epsilon": report.epsilon,
+        "company": report.company,
         "epsilon_at_worst": report.epsilon_at_worst,
         "delta": report.delta,
         "at_worst": report.at_worst,

@@ -103,8 +103,8 @@ class Proposal:
     argument: str = ""
     """The name of the argument by which it holds for coalitions and rounds that were not looked at."""
     company: int = 1
-    """Whose noise is behind all that any coalition sees, at least: of how many others, in the smallest rounds that were
-    looked at. 1 if it sees vectors one by one."""
+    """By the noise of how many σ is counted: of those behind all that any coalition sees, in the smallest rounds that
+    settings allow. 1 if it sees vectors one by one, or if over several rounds others pass on what it did not see."""
     sigma: float = 0.0
     """The noise that each party must add for the plan's (ε, δ), by the noise of so many: as a multiple of how far one
     sample, or one user, can move its vector."""
@@ -299,14 +299,16 @@ def _audited(protocol: Protocol, terms: Terms, asked: Asked) -> tuple[str, Looke
     fewest: list[int] = []
     company = len(terms.parties)
     for kind in kinds:
-        known = small.knowledge(kind.coalition) if small.in_time(kind.coalition) else None
+        in_time = small.in_time(kind.coalition)
+        known = small.knowledge(kind.coalition) if in_time else None
         if known is not None:
             fewest.append(len(known.run.contributors[0]))
             if known.victims:
                 leaking.add(kind)
         if company > 1:
-            seen = known or still.run.knowledge(kind.coalition, 1)
-            company = min(company, seen.group or company)
+            # Of a smallest round that there was no time for, nothing is known but that a party adds its own noise.
+            group = (known or still.run.knowledge(kind.coalition, 1)).group if in_time else 1
+            company = min(company, still.company(kind.coalition, group, at_worst=True) or company)
     looked = Looked(
         sum(kind.many for kind in kinds), total, len(kinds), watched, asked.rounds, dropout, min(fewest, default=None)
     )

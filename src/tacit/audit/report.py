@@ -24,6 +24,10 @@ from tacit.core.suite import ONLOOKER, Party
 from tacit.drivers.faults import Fault
 from tacit.privacy.distributed import shared_noise
 from tacit.protocols import SHIPPED
+from tacit.protocols.admm import ADMM
+from tacit.protocols.cesar.terms import CesarTerms
+from tacit.protocols.fedavg import FEDAVG
+from tacit.protocols.secagg import SECAGG
 
 EXACT_ROUNDS = 16
 """Rounds up to which every one is run; of more, only the sums are looked at, if that is all a round shows."""
@@ -31,6 +35,10 @@ HEARD_ROUNDS = 2
 """Rounds of as many more that an onlooker is shown, who hears more than sums."""
 MOST_GUARDED = 500
 """Messages, shares and masks of a round of a shipped protocol up to which it is guarded."""
+LEFT_ALIKE = (FEDAVG, SECAGG, ADMM)
+"""Protocols that leave everybody with the same numbers, and nobody with anything else. What is brought to a round then
+has the noise of those before only as it was seen. Elsewhere that is also in what others heard and in what they keep,
+and whoever compares rounds can take some of it off again; what nobody can take off is a party's own."""
 PROVED = 1e-3
 """How far a recipe may be off when it is replayed, for the entries that are replayed are up to 1."""
 
@@ -55,8 +63,11 @@ class Report:
     most_bits: float = 0.0
     """How many bits an entry has."""
     epsilon: float | None = None
-    """ε of all rounds, of any of the others' data, by the noise of as many as the smallest group has at least; None
-    unless there is noise, and a bound on how far data can move a vector."""
+    """ε of all rounds, of any of the others' data, by the noise of as many as `company` says; None unless there is
+    noise, and a bound on how far data can move a vector."""
+    company: int | None = None
+    """By the noise of how many that is: of the fewest behind any sum it saw. Over several rounds of a protocol in which
+    others pass on what it did not see, one; None if it saw nothing."""
     epsilon_at_worst: float | None = None
     """The same if in every round as many drop out as the settings allow; None if not looked at."""
     delta: float = 0.0
@@ -243,17 +254,47 @@ class Auditor:
             known = self.small.knowledge(coalition)
             report.at_worst = () if known is None else tuple(known.victims)
             report.fewest = None if known is None else len(known.run.contributors[0])
-            report.epsilon_at_worst = report.epsilon if known is None else self._epsilon(known.group)
+            group = report.company if known is None else known.group
+            worst = self._epsilon(self.company(coalition, group, at_worst=True))
+            report.epsilon_at_worst = None if worst is None else max(worst, report.epsilon or 0.0)
+        if report.epsilon and report.smallest_group > 1 and self._passed_on(coalition):
+            report.notes += ("over several rounds ε is by one party's noise, for others pass on what was not seen",)
         return report
 
-    def _epsilon(self, group: int | None) -> float | None:
-        """Returns the ε of all rounds, by the noise of a group; None if there is nothing to say it by."""
+    def company(self, coalition: tuple[Party, ...], group: int | None, *, at_worst: bool = False) -> int | None:
+        """Returns by the noise of how many all rounds are private, given the smallest class in what a coalition saw.
+
+        That is the worst that the settings allow if asked for, and always where entries fare differently, of which only
+        some were looked at.
+        """
+        terms = self.scope.terms
+        if group is None:
+            return None
+        if self._passed_on(coalition):
+            return 1
+        if self.scope.rounds > 1:
+            # A sum that it missed is in what others bring next, so it counts as seen.
+            sums = self.run.contributors if self.rehearsed is None else [each.summed for each in self.rehearsed.sets]
+            group = min([group, *(honest for each in sums if (honest := len(set(each) - set(coalition))))])
+        if at_worst or terms.selective:
+            unknown = 1 if terms.selective else group
+            group = min(group, terms.fewest(coalition) if isinstance(terms, CesarTerms) else unknown)
+        return group
+
+    def _passed_on(self, coalition: tuple[Party, ...]) -> bool:
+        """Says whether there are rounds to which others bring what a coalition saw nothing of in those before."""
+        scope = self.scope
+        outside = scope.links is not None and set(coalition) == {ONLOOKER}  # it may have missed any sum
+        return scope.rounds > 1 and (outside or scope.protocol not in LEFT_ALIKE)
+
+    def _epsilon(self, company: int | None) -> float | None:
+        """Returns the ε of all rounds, by the noise of so many; None if there is nothing to say it by."""
         scope = self.scope
         if not scope.noise or (scope.sensitivity is None and scope.terms.settings.norm is None):
             return None
-        if group is None:
+        if company is None:
             return 0.0  # it saw nothing
-        noise = shared_noise(scope.terms, scope.length, sensitivity=scope.sensitivity, honest=group)
+        noise = shared_noise(scope.terms, scope.length, sensitivity=scope.sensitivity, honest=company)
         return noise.epsilon(scope.delta, scope.rounds)
 
     @staticmethod
@@ -267,6 +308,7 @@ class Auditor:
         report.smallest_group = min(report.smallest_group, more.smallest_group)
         if report.epsilon is not None and more.epsilon is not None:
             report.epsilon = max(report.epsilon, more.epsilon)
+        report.company = min((each.company for each in (report, more) if each.company is not None), default=None)
 
     def verdict(self, coalition: tuple[Party, ...]) -> Verdict:
         """Returns whom a coalition exposes, its safe rounds and smallest group, as in a report but without proof."""
@@ -316,7 +358,7 @@ class Auditor:
                 f"{who} could be worked out from numbers with more digits, but not from {scope.terms.settings.bits} "
                 f"bits an entry, in whose rounding the difference drowns"
             )
-        victims = known.victims
+        victims, company = known.victims, self.company(coalition, known.group)
         found = {victim: recipe for victim, recipe in known.recipes().items() if victim in victims} if victims else {}
         return Report(
             *self._asked(coalition),
@@ -325,7 +367,8 @@ class Auditor:
             smallest_group=smallest_class(known.rows) or len(scope.parties),
             bits=known.bits,
             most_bits=run.spread.most,
-            epsilon=self._epsilon(known.group),
+            epsilon=self._epsilon(company),
+            company=company,
             delta=scope.delta,
             nearly=tuple(victim for victim in victims if victim not in found),
             drowned=tuple(known.drowned),
@@ -341,7 +384,7 @@ class Auditor:
 
     def _of_sums(self, rehearsed: RehearsedRun, coalition: tuple[Party, ...]) -> Report:
         scope, sums = self.scope, rehearsed.sums(coalition)
-        errors = rehearsed.errors(sums.recipes)
+        errors, company = rehearsed.errors(sums.recipes), self.company(coalition, smallest_class(sums.rows))
         notes = ["what a round shows was seen in the smallest that may be, and of all rounds the sums were looked at"]
         if sums.recipes and not errors:
             notes.append("to replay the recipes with real cryptography would take too long, so they are not proved")
@@ -355,7 +398,8 @@ class Auditor:
             smallest_group=smallest_class(sums.rows) or len(scope.parties),
             bits=sums.bits,
             most_bits=rehearsed.spread.most,
-            epsilon=self._epsilon(smallest_class(sums.rows)),
+            epsilon=self._epsilon(company),
+            company=company,
             delta=scope.delta,
             nearly=tuple(sums.nearly),
             dropout=scope.dropout,

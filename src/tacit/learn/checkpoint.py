@@ -13,7 +13,7 @@ from tacit.core.suite import Party
 from tacit.drivers.files import replace_file
 from tacit.learn.training import Training
 
-VERSION = 1
+VERSION = 2
 """Changes with the meaning of the fields, and with whatever makes a run another one than it was before."""
 
 
@@ -22,16 +22,18 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     version: int = VERSION
     digest: str
-    """Of the scenario."""
+    """Of the scenario, and of the data."""
     round: int
     models: bytes
     shape: tuple[int, int]
     states: dict[Party, bytes]
     """What each party of the protocol keeps."""
     excluded: dict[Party, str]
+    ledger: bytes = b""
+    """What was spent of everybody's privacy. The ledger has a file of its own, which may not know of less."""
 
     @classmethod
-    def of(cls, training: Training, digest: str) -> "Checkpoint":
+    def of(cls, training: Training, digest: str, ledger: bytes = b"") -> "Checkpoint":
         """Returns what there is now."""
         states: dict[Party, bytes] = {}
         if training.simulation is not None:
@@ -48,6 +50,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             shape=(models.shape[0], models.shape[1]),
             states=states,
             excluded=training.excluded,
+            ledger=ledger,
         )
 
     def restore(self, training: Training) -> None:
@@ -91,7 +94,9 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         except msgspec.DecodeError as error:
             raise ConfigError(f"{path} is no checkpoint: {error}; begin anew in another folder") from None
         if found.digest != digest:
-            raise ConfigError(f"{path} is of another scenario; begin anew in another folder, or go on with that one")
+            raise ConfigError(
+                f"{path} is of another scenario, or of other data; begin anew in another folder, or go on with that one"
+            )
         return found
 
 

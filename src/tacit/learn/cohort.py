@@ -62,11 +62,14 @@ class Cohort:
         workers: int = 1,
         *,
         patience: float = PATIENCE,
+        noise_seed: int | None = None,
     ) -> None:
+        """Takes parties' samples. Noise follows from a seed of its own, if there is one, which nobody else may know."""
         if problems := _problems(model, data, parts, local, workers):
             raise ConfigError(problems)
         self.model, self.data, self.local, self.seed = model, data, local, seed
         self.workers, self.patience = workers, patience
+        self._noise_seed = seed if noise_seed is None else noise_seed
         self.sizes = np.array([len(part) for part in parts])
         """How many samples each party has."""
         shape = len(parts), model.parameters
@@ -157,7 +160,7 @@ class Cohort:
         models = self.matrix[parties]
         steps = np.array([len(each) for each in batches])
         losses = np.zeros(len(parties))
-        noises = [noise(self.seed, party, round_) for party in parties] if self.local.noise else []
+        noises = [noise(self._noise_seed, party, round_) for party in parties] if self.local.noise else []
         path = _Path(self.local, models, noises)
         for step, (x, y, weights) in enumerate(self._stacked(parties, batches)):
             losses[: len(x)] += path.step(model, x, y, weights, self.local.rate_at(round_, step))
@@ -204,7 +207,7 @@ class Cohort:
                 chosen = batches.batch(step) + self._starts[party]
                 yield self._taken(chosen), self._y[chosen], self.local.rate_at(round_, step)
 
-        noised = noise(self.seed, party, round_) if self.local.noise else None
+        noised = noise(self._noise_seed, party, round_) if self.local.noise else None
         chance = int.from_bytes(SeededEntropy(self.seed, "module", party, round_).bytes(7))
         loss = model.work(row, each(), self.local, noised, chance)
         if not (np.isfinite(loss) and _finite(row)):
@@ -272,6 +275,11 @@ def _problems(model: Model, data: Dataset, parts: Sequence[Indices], local: Loca
         wrong.append(f"party {empty[0]} has no samples, of {len(empty)} such; use fewer parties, or another split")
     if any(len(part) and (part.min() < 0 or part.max() >= len(data.x)) for part in parts):
         wrong.append(f"samples of {data.name} count from 0 to {len(data.x) - 1}; split these, and no others")
+    if isinstance(model, Module) and not model.mixes and local.clip is not None and model.trained < model.parameters:
+        wrong.append(
+            f"{model.name} has buffers of floats, which are averaged as they are: no clip and no noise touches them; "
+            "leave them out of its state (persistent=False), or learn without a clip of gradients"
+        )
     if isinstance(model, Module) and model.mixes:
         if local.clip is not None:
             wrong.append(

@@ -42,7 +42,8 @@ class Local(Section, frozen=True, kw_only=True):
     clip: float | None = None
     """G: the longest that the gradient of a single sample may be."""
     noise: float = 0.0
-    """σ: the standard deviation of the noise on every entry of every gradient."""
+    """σ: the standard deviation of the noise on every entry of every gradient. With noise all batches are as large, for
+    one sample of a small batch would show more than the noise is for: what is left of an epoch is left out."""
 
     def problems(self) -> list[str]:
         """Returns everything that is wrong with it, each with what would work."""
@@ -71,7 +72,14 @@ class Local(Section, frozen=True, kw_only=True):
 
     def steps_of(self, samples: int) -> int:
         """Returns how many steps a round has for a party with so many samples."""
-        return self.steps if self.steps is not None else (self.epochs or 1) * -(-samples // self.batch)
+        if self.steps is not None:
+            return self.steps
+        return (self.epochs or 1) * self.batches_of(samples)
+
+    def batches_of(self, samples: int) -> int:
+        """Returns how many batches it takes to go through so many samples once."""
+        batch = min(self.batch, samples)
+        return samples // batch if self.noise else -(-samples // batch)
 
     def rate_at(self, round_: int, step: int = 0) -> float:
         """Returns η in a round, counted from 1, and a step of it, counted from 0."""
@@ -96,13 +104,18 @@ class Batches:
 
     @classmethod
     def of(cls, local: Local, samples: int, rng: np.random.Generator, least: int = 1) -> "Batches":
-        """Draws the batches. The last of an epoch may be smaller; if below `least`, it joins the one before."""
+        """Draws the batches. The last of an epoch may be smaller; if below `least`, it joins the one before.
+
+        With noise there is no smaller one.
+        """
         batch = min(local.batch, samples)
         sizes = [batch] * (samples // batch) + [samples % batch] * (samples % batch > 0)
-        if len(sizes) > 1 and sizes[-1] < least:
+        if local.noise:
+            del sizes[local.batches_of(samples) :]
+        elif len(sizes) > 1 and sizes[-1] < least:
             sizes[-2:] = [sum(sizes[-2:])]
         epochs = local.epochs or 1 if local.steps is None else -(-local.steps // len(sizes))
-        order = np.concatenate([rng.permutation(samples) for _ in range(epochs)])
+        order = np.concatenate([rng.permutation(samples)[: sum(sizes)] for _ in range(epochs)])
         all_sizes = np.array(sizes * epochs, np.int64)
         starts = np.cumsum(all_sizes) - all_sizes
         return cls(order, starts[: local.steps], all_sizes[: local.steps])

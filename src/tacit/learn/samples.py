@@ -2,6 +2,7 @@
 
 import hashlib
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -56,6 +57,16 @@ class Dataset:
     centre: tuple[float, ...] = ()
     spread: tuple[float, ...] = ()
     """What `inputs` subtracts from each channel, or feature, and then divides it by."""
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """What tells these samples from any others, whose they are included."""
+        digest = hashlib.blake2b(digest_size=16)
+        for array in (self.x, self.y, self.x_test, self.y_test, self.owner, self.owner_test):
+            digest.update(repr(None if array is None else (array.dtype.str, array.shape)).encode())
+            if array is not None:
+                digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+        return digest.hexdigest()
 
     def __str__(self) -> str:
         whose = f" of {len(np.unique(self.owner))} owners" if self.owner is not None else ""

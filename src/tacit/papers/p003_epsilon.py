@@ -30,6 +30,7 @@ from tacit.learn.scenario import Privacy
 from tacit.papers.reproduction import Chart, Progress, Reproduction, Result, Row, Scale
 from tacit.papers.risk import (
     DELTA,
+    REPEATED,
     SIGMAS,
     SIZES,
     UNSTATED,
@@ -124,7 +125,7 @@ def same_row(size: Size, data: Dataset) -> Row:
     plain = Setting(EPSILONS[2], users=size.users, steps=COMPARED)
     models = []
     for protocol in ("fedavg", "secagg"):
-        found = prepare(replace(plain, protocol=protocol).scenario(), data=data)
+        found = prepare(replace(plain, protocol=protocol).scenario(), data=data, secret=REPEATED)
         list(found.rounds())
         models.append(found.training.consensus().tobytes())
     return Row(
@@ -146,7 +147,7 @@ def in_ring(setting: Setting, data: Dataset) -> tuple[Prepared, list[Outcome | N
         dropout=DROPPING,
         privacy=Privacy(epsilon=WANTED, delta=DELTA, clip=1.0, dropouts=ALLOWED, colluders=COLLUDERS),
     )
-    found = prepare(scenario, data=data)
+    found = prepare(scenario, data=data, secret=REPEATED)
     return found, [step.outcome for step in found.training.steps(scenario.rounds)]
 
 

@@ -241,6 +241,8 @@ class Size:
     """m."""
 
 
+REPEATED = b"for everybody to repeat"
+"""What noise follows from here, where there is nobody to protect."""
 SIZES: dict[Scale, Size] = {"small": Size(12_000, 200, 2), "paper": Size(None, 500, 3)}
 
 
@@ -277,7 +279,8 @@ class Setting:
             data=Data(parties=self.users, split=SPLITS[self.split], test=None),
             model={"name": "logistic", "l2": CONVEXITY, "positive": list(ODD), "bias": False},
             local=Local(rate=2 / CONVEXITY, decay="inverse", delay=gamma, count="steps", batch=WHOLE, steps=self.every),
-            protocol={"name": self.protocol, **sampled},
+            # A ring in which no noise is cut off or rounded away, for the paper has none.
+            protocol={"name": self.protocol, "bits": 64, "clip": 1024.0, **sampled},
             privacy=None
             if self.epsilon is None
             else Privacy(
@@ -331,7 +334,7 @@ class Ran:
 
 def ran(setting: Setting, data: Dataset) -> Ran:
     """Runs Algorithm 1, everybody going on from each average."""
-    found = prepare(setting.scenario(), data=data)
+    found = prepare(setting.scenario(), data=data, secret=REPEATED)
     last = list(found.rounds())[-1]
     theta = found.training.consensus()
     return _judged(setting, found, theta, theta, last.accuracy or 0.0)
@@ -339,7 +342,7 @@ def ran(setting: Setting, data: Dataset) -> Ran:
 
 def as_printed(setting: Setting, data: Dataset) -> Ran:
     """Runs Algorithm 1 with lines 9 to 11 as printed: whoever was not summed goes on from what it has."""
-    found = prepare(setting.scenario(), data=data)
+    found = prepare(setting.scenario(), data=data, secret=REPEATED)
     cohort, users = found.training.cohort, range(setting.users)
     rng, summed = generator(setting.seed, "summed"), np.arange(setting.users)
     for number in range(1, found.scenario.rounds + 1):

@@ -12,12 +12,17 @@ training loop has a ledger of all parties, and a node on a network one of its ow
 What is spent adds up as ρ of zero-concentrated privacy. ε is the accountant's answer to the sum: exact for Gaussian
 noise, whose rounds are together one Gaussian, and for other noise what follows from ρ. Parties count one by one, so
 what it says of each is about its own data; data that several parties have is spent by all of them.
+
+What was changed by accident or written in part is noticed. Whoever can write to the file can also make one that fits,
+or put back an older one, so where a run keeps other things too, it keeps what `encode` returned, and asks `covers`.
 """
 
+import fcntl
 import hashlib
 import math
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +30,13 @@ import msgspec
 
 from tacit.core.errors import BudgetSpent, ConfigError, JournalError
 from tacit.core.suite import Party
+from tacit.drivers.files import replace_file
 from tacit.privacy.noise import Accountant, checked, epsilon_of
 
 VERSION = 1
 """Of what is written down."""
+CURE = "an older copy forgets what was spent since, so add to it what it lacks, or begin a new run"
+"""What to do where a ledger cannot be gone on from."""
 
 
 class Spent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -64,9 +72,9 @@ class Page(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     events: tuple[Spent, ...]
     spent: dict[Party, tuple[Span, ...]]
     digest: str
-    """Of all the rest."""
+    """Of all the rest. It has no key: it tells what was changed by accident or written in part, and no forgeries."""
 
-    def signed(self) -> "Page":
+    def digested(self) -> "Page":
         """Returns the page with the digest that it should have."""
         plain = msgspec.json.encode(msgspec.structs.replace(self, digest=""))
         return msgspec.structs.replace(self, digest=hashlib.sha256(plain).hexdigest())
@@ -87,15 +95,16 @@ class Ledger:
         """Opens the ledger of a run, or begins it if there is none at the path yet.
 
         `run` is what tells it apart from others: the hash of a scenario, or the name of a federation. Raises
-        JournalError for a ledger of another run, or one that was changed.
+        JournalError for a ledger of another run, or one that was changed by accident or written in part.
         """
         checked(delta, **({} if budget is None else {"budget": budget}))
         epsilon_of(1.0, delta, accountant)  # if there is no such accountant, that is said now
         self.run, self.delta, self.budget, self.accountant = run, delta, budget, accountant
         self._path = None if path is None else Path(path)
-        self._page = Page("tacit ledger", VERSION, run, (), {}, "").signed()
-        if self._path is not None and self._path.exists():
-            self._page = self._read(self._path.read_bytes())
+        self._page = Page("tacit ledger", VERSION, run, (), {}, "").digested()
+        found = self._found()
+        if found is not None:
+            self._page = self._read(found, self._where())
         self._epsilons: dict[tuple[float, bool], float] = {}
 
     # --- spending ---------------------------------------------------------------------------------------------------
@@ -108,8 +117,11 @@ class Ledger:
         """
         names = [parties] if isinstance(parties, str) else list(dict.fromkeys(parties))
         number = self._next() if round is None else round
-        if number < 0 or not 0 <= event.rho < math.inf:
-            raise ConfigError(f"round {number} with ρ = {event.rho} cannot be: neither is negative, and ρ is a number")
+        if not isinstance(number, int) or isinstance(number, bool) or number < 0:
+            raise ConfigError(f"round {number!r} cannot be; give a whole number from 0 on, or none for the next one")
+        if not isinstance(event.rho, int | float) or isinstance(event.rho, bool) or not 0 <= event.rho < math.inf:
+            raise ConfigError(f"ρ = {event.rho!r} cannot be; give a number from 0 on")
+        event = Spent(float(event.rho), event.gaussian)  # as it will be read again
         fresh = [party for party in names if not self._paid(party, event, number)]
         if self.budget is not None:
             after = {party: self._composed([*self._events(party), (event, 1)]) for party in fresh}
@@ -175,7 +187,7 @@ class Ledger:
                 spent[party] = (*spans[:-1], Span(last.first, number, kind))
             else:
                 spent[party] = (*spans, Span(number, number, kind))
-        return msgspec.structs.replace(self._page, events=events, spent=spent).signed()
+        return msgspec.structs.replace(self._page, events=events, spent=spent).digested()
 
     # --- on disk ----------------------------------------------------------------------------------------------------
 
@@ -184,7 +196,7 @@ class Ledger:
         return msgspec.json.encode(self._page)
 
     def restore(self, data: bytes) -> None:
-        """Goes on from what `encode` returned; raises JournalError if that is of another run, or was changed.
+        """Goes on from what `encode` returned; raises JournalError if that is of another run, or not whole.
 
         Not if there is a file, which may know of more.
         """
@@ -194,49 +206,98 @@ class Ledger:
             )
         self._page = self._read(data)
 
-    def _read(self, data: bytes) -> Page:
+    def covers(self, data: bytes) -> None:
+        """Raises JournalError if this ledger lacks rounds that were in it when `encode` returned that.
+
+        A run that goes on asks so whether its ledger was deleted since, or an older one put in its place.
+        """
+        earlier = self._read(data, " (as it was kept with other things)")
+        for party, spans in earlier.spent.items():
+            here = self.rounds(party)
+            for span in spans:
+                event = earlier.events[span.event]
+                lacks = next((n for n in range(span.first, span.last + 1) if here.get(n) != event), None)
+                if lacks is not None:
+                    raise JournalError(
+                        f"the ledger does not have what {party} spent in round {lacks}{self._where()}: it was deleted, "
+                        f"or is an older copy; {CURE}"
+                    )
+
+    def _read(self, data: bytes, where: str = "") -> Page:
         try:
             header: dict[str, Any] = msgspec.json.decode(data)
             if not isinstance(header, dict) or header.get("kind") != self._page.kind:
-                raise JournalError(f"this is no ledger{self._where()}; give it a file of its own")
+                raise JournalError(f"this is no ledger{where}; give it a file of its own")
             if header.get("version") != VERSION:
                 raise JournalError(
-                    f"this is a ledger of version {header.get('version')}, not {VERSION}{self._where()}; go on with "
+                    f"this is a ledger of version {header.get('version')}, not {VERSION}{where}; go on with "
                     f"the release that wrote it"
                 )
             page = msgspec.json.decode(data, type=Page)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise JournalError(f"the ledger cannot be read: {error}{self._where()}; restore it from a copy") from None
-        if page.signed() != page:
-            raise JournalError(f"the ledger was changed, or written in part{self._where()}; restore it from a copy")
+            raise JournalError(f"the ledger cannot be read: {error}{where}; {CURE}") from None
+        if page.digested() != page:
+            raise JournalError(f"the ledger was changed by accident or written in part{where}; {CURE}")
         if page.run != self.run:
-            raise JournalError(f"this is the ledger of {page.run!r}, not of {self.run!r}{self._where()}")
+            raise JournalError(f"this is the ledger of {page.run!r}, not of {self.run!r}{where}")
         return page
 
     def _where(self) -> str:
         return "" if self._path is None else f" ({self._path})"
 
+    def _found(self) -> bytes | None:
+        """Returns what is in the file, or None if there is none."""
+        try:
+            return None if self._path is None else self._path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise ConfigError(
+                f"the ledger cannot be read: {error.strerror}{self._where()}; give it a file that can be"
+            ) from None
+
     def _write(self, page: Page) -> None:
         """Puts a page in the place of the last one, all of it or nothing."""
-        encoded = msgspec.json.encode(page)
-        if self._path is not None:
-            if self._path.exists() and self._path.read_bytes() != self.encode():
-                raise JournalError(f"somebody else has written to the ledger{self._where()}; have one for each process")
-            fresh = self._path.with_name(f"{self._path.name}.new")
-            with fresh.open("wb") as file:
-                file.write(encoded)
-                file.flush()
-                os.fsync(file.fileno())
-            fresh.replace(self._path)
-            _settle(self._path.parent)
-        self._page = page
+        if self._path is None:
+            self._page = page
+            return
+        try:
+            with _locked(self._path):
+                if self._found() not in (None, self.encode()):
+                    raise JournalError(
+                        f"somebody else has written to the ledger{self._where()}; have one for each process"
+                    )
+                replace_file(self._path, msgspec.json.encode(page))
+                self._page = page
+                _settle(self._path.parent)
+        except OSError as error:
+            raise JournalError(
+                f"the ledger cannot be written: {error.strerror}{self._where()}; no round begins before it can, so "
+                f"make room, or give it a folder that is there"
+            ) from None
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Has nobody else write to a file meanwhile.
+
+    A lock is on a file, not on its name, and every page is a new file: so another one is locked, which always stays.
+    """
+    file = os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.flock(file, fcntl.LOCK_UN)  # a process that was forked meanwhile has the file too, and would keep it
+    finally:
+        os.close(file)
 
 
 def _settle(folder: Path) -> None:
-    """Waits until the names of a folder's files are on disk, where that can be asked for."""
-    if hasattr(os, "O_DIRECTORY"):
-        opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(opened)
-        finally:
-            os.close(opened)
+    """Waits until the names of a folder's files are on disk."""
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)

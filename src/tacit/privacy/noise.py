@@ -155,8 +155,14 @@ def _multiplier(epsilon: float, delta: float, rounds: int, accountant: Accountan
         return most
     # The others find that less will do. We come from above, for accounting takes long where ε is large.
     least = most
-    while _epsilon(least, delta, rounds, accountant) <= epsilon:
+    while (spent := _epsilon(least, delta, rounds, accountant)) <= epsilon:
         least /= 2
+    # They reckon with so many orders, or steps, and no more. Where these do not reach, no noise seems to be enough.
+    if spent == math.inf or (least == most and _epsilon(2 * most, delta, rounds, accountant) > epsilon):
+        raise ConfigError(
+            f'the accountant "{accountant}" does not reach ε = {epsilon:g} at δ = {delta:g}; use "zcdp", which holds '
+            f"for all of them, or a larger ε or δ"
+        )
     dp = _dp_accounting()
     found = dp.calibrate_dp_mechanism(
         lambda: _fresh(accountant),

@@ -8,7 +8,7 @@ import msgspec
 
 from tacit.core.errors import ConfigError
 from tacit.core.messages import Message
-from tacit.core.suite import Parties, Party
+from tacit.core.suite import ONLOOKER, Parties, Party
 from tacit.protocols.shapes.neighbourhood import GraphSettings, GraphTerms
 
 ATTEMPTS = 3
@@ -103,6 +103,18 @@ class CesarTerms(GraphTerms):
         ]
         away = set(range(len(self.parties))) - {k, *heard} - members
         return (self.parties.named(sorted(away)), ()) if away else None
+
+    def fewest(self, coalition: Collection[Party]) -> int:
+        """Returns of how many others the noise is, at least, in whatever a coalition may hear, whoever is missing.
+
+        Two receivers that miss different ones can compare their sums, which have the same noise, and so can whoever
+        hears links. In one sum, those who weigh differently do not hide each other.
+        """
+        members = {place for place, party in enumerate(self.parties) if party in coalition}
+        if len(members) != 1 or ONLOOKER in coalition:
+            return 1
+        (k,) = members
+        return self.settings.masking + 1 if len({self.weight(i, k) for i in self.view(k)}) == 1 else 1
 
     def steps(self, kind: type[Message]) -> range:
         """Returns the attempts at which messages of a kind are due."""

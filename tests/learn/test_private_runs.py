@@ -1,0 +1,165 @@
+"""Runs with noise: what it is worth is not undone by a small batch, a rule, a ring, a folder or a second run."""
+
+import stat
+
+import numpy as np
+import pytest
+
+from tacit.api.prepare import prepare
+from tacit.api.train import CHECKPOINT, KEY, LEDGER, train
+from tacit.core.errors import ConfigError, JournalError
+from tacit.learn import datasets
+from tacit.learn.chance import generator
+from tacit.learn.cohort import Cohort
+from tacit.learn.local import Batches, Local
+from tacit.learn.models import build
+from tacit.learn.scenario import Scenario
+
+ONE_STEP = {"rate": 0.5, "batch": 300, "steps": 1}
+SAMPLE = {"epsilon": 2.0, "clip": 1.0, "unit": "sample"}
+USER = {"epsilon": 2.0, "clip": 1.0}
+
+
+def prepared(privacy, local=ONE_STEP, protocol="secagg", parties=8, **more):
+    given = {"rounds": 3, "data": {"parties": parties}, "local": local, "protocol": protocol, "privacy": privacy}
+    return prepare(Scenario.of({**given, **more}))
+
+
+@pytest.mark.parametrize(("samples", "batch", "epochs"), [(17, 16, None), (143, 32, 3), (5, 32, 2), (64, 32, 1)])
+def test_with_noise_all_batches_are_as_large_and_a_sample_is_in_one_of_an_epoch(samples, batch, epochs):
+    local = Local(batch=batch, epochs=epochs, noise=1.0)
+    drawn = Batches.of(local, samples, generator(0, "batches"))
+    size = min(batch, samples)
+    assert set(drawn.sizes.tolist()) == {size}
+    assert len(drawn) == local.steps_of(samples) == (epochs or 1) * (samples // size)
+    each = [drawn.batch(step) for step in range(len(drawn))]
+    for epoch in range(epochs or 1):
+        used = np.concatenate(each[epoch * (samples // size) : (epoch + 1) * (samples // size)])
+        assert len(set(used.tolist())) == len(used)
+    assert len(Batches.of(Local(batch=batch, epochs=epochs), samples, generator(0, "batches"))) >= len(drawn)
+
+
+def test_noise_per_sample_is_for_the_smallest_batch_that_there_is():
+    found = prepared(SAMPLE, {"rate": 0.1, "batch": 16}, data={"parties": 4, "train": 68})
+    assert [len(part) for part in found.parts] == [17] * 4
+    cohort = found.training.cohort
+    drawn = [Batches.of(cohort.local, 17, generator(seed, "batches")) for seed in range(5)]
+    assert all(each.sizes.tolist() == [16] for each in drawn)
+
+
+@pytest.mark.parametrize(
+    ("local", "protocol", "counted"),
+    [
+        (ONE_STEP, "secagg", 7),
+        ({**ONE_STEP, "optimizer": "adam"}, "secagg", 1),
+        ({**ONE_STEP, "optimizer": "rmsprop"}, "secagg", 1),
+        (ONE_STEP, {"name": "secagg", "clip": 0.001}, 1),
+        (ONE_STEP, {"name": "secagg", "clip": 1e9}, 1),
+        (ONE_STEP, {"name": "secagg", "bits": 16, "clip": 8.0}, 1),
+    ],
+    ids=str,
+)
+def test_per_sample_the_noise_of_others_counts_only_if_it_is_still_there_in_the_sum(local, protocol, counted):
+    found = prepared(SAMPLE, local, protocol)
+    assert f"that of {counted} of 8 is counted on" in found.notes[-1]
+
+
+def test_whoever_hears_the_sum_knows_its_own_noise():
+    assert "that of 7 of 8" in prepared(USER).notes[-1]
+    assert "that of 5 of 8" in prepared({**USER, "dropouts": 0.25}).notes[-1]
+    two = prepared({**USER, "against": "parties"}, protocol="fedavg", parties=2)
+    assert "that of 1 of 2" in two.notes[-1]
+
+
+def test_what_would_undo_the_noise_is_refused():
+    with pytest.raises(ConfigError, match="set clip in"):
+        prepared(SAMPLE, protocol={"name": "secagg", "bits": 16})
+    for noise in ("central", "local", "distributed"):
+        with pytest.raises(ConfigError, match="is not the clip = 1 of"):
+            prepared({**USER, "noise": noise}, protocol={"name": "secagg", "norm": 1e6})
+
+
+def test_buffers_that_no_noise_touches_are_refused():
+    torch = pytest.importorskip("torch")
+    data = datasets.load("digits")
+    module = torch.nn.Sequential(
+        torch.nn.Flatten(1),
+        torch.nn.Unflatten(1, (1, 64)),
+        torch.nn.InstanceNorm1d(1, track_running_stats=True),
+        torch.nn.Flatten(1),
+        torch.nn.Linear(64, 10),
+    )
+    parts, local = [np.arange(20)], Local(rate=0.1, batch=10, clip=1.0, noise=1.0)
+    with pytest.raises(ConfigError, match="buffers of floats"):
+        Cohort(build(module, data), data, parts, local, 0)
+
+
+class TestFolder:
+    """What lies in the folder of a run does not tell its noise."""
+
+    def scenario(self, **privacy):
+        given = {
+            "rounds": 3,
+            "data": {"parties": 4, "train": 200},
+            "protocol": "secagg",
+            "privacy": {**USER, **privacy},
+        }
+        return Scenario.of(given)
+
+    def test_two_runs_of_one_scenario_have_other_noise_and_leave_no_key(self, tmp_path):
+        runs = [train(self.scenario(), folder=tmp_path / name) for name in "ab"]
+        assert not np.allclose(*(run.parameters for run in runs), atol=0.01)
+        assert not any((tmp_path / name / KEY).exists() for name in "ab")
+
+    @pytest.mark.parametrize("privacy", [{}, {"noise": "central"}, {"unit": "sample"}], ids=str)
+    def test_a_run_that_goes_on_has_the_same_noise_and_the_same_ledger(self, privacy, tmp_path):
+        scenario, kept = self.scenario(**privacy), {}
+
+        class Cut(Exception):
+            pass
+
+        def cut(metrics):
+            if metrics.round == 2:
+                kept["key"] = (tmp_path / "a" / KEY).read_bytes()
+                assert stat.S_IMODE((tmp_path / "a" / KEY).stat().st_mode) == 0o600
+                raise Cut
+
+        with pytest.raises(Cut):
+            train(scenario, folder=tmp_path / "a", progress=cut)
+        resumed = train(scenario, folder=tmp_path / "a", resume=True)
+        whole = prepare(scenario, secret=kept["key"])
+        for _ in whole.rounds():
+            pass
+        assert np.array_equal(resumed.parameters, whole.training.consensus())
+        again = train(scenario, folder=tmp_path / "a", resume=True)
+        assert np.array_equal(again.parameters, resumed.parameters), "there is nothing left to do"
+
+    def test_it_does_not_go_on_without_its_key_with_other_data_or_with_a_ledger_that_knows_less(self, tmp_path):
+        class Cut(Exception):
+            pass
+
+        def cut(_):
+            raise Cut
+
+        data = datasets.load("digits").limited(200, 100, generator(0, "samples"))
+        with pytest.raises(Cut):
+            train(self.scenario(), folder=tmp_path, progress=cut, data=data)
+        other = datasets.load("digits").limited(200, 100, generator(1, "samples"))
+        with pytest.raises(ConfigError, match="or of other data"):
+            train(self.scenario(), folder=tmp_path, resume=True, data=other)
+        ledger = (tmp_path / LEDGER).read_bytes()
+        (tmp_path / LEDGER).unlink()
+        with pytest.raises(JournalError):
+            train(self.scenario(), folder=tmp_path, resume=True, data=data)
+        (tmp_path / LEDGER).write_bytes(ledger)
+        key = (tmp_path / KEY).read_bytes()
+        (tmp_path / KEY).unlink()
+        with pytest.raises(ConfigError, match="is gone, from which the noise"):
+            train(self.scenario(), folder=tmp_path, resume=True, data=data)
+        (tmp_path / KEY).write_bytes(key)
+        assert (tmp_path / CHECKPOINT).exists()
+        train(self.scenario(), folder=tmp_path, resume=True, data=data)
+
+    def test_a_folder_that_cannot_be_made_is_one_line(self):
+        with pytest.raises(ConfigError, match="cannot be made"):
+            train(self.scenario(), folder="/proc/nowhere/run")
