@@ -25,7 +25,7 @@ from tacit.papers.p004_table3 import EFFORT, TOPK, printed_rounds, printed_row, 
 from tacit.vectors.sparsify import alpha_for
 
 DIGITS = Work("digits", "mlp", Local(rate=0.1, batch=16, steps=4), per_epoch=21)
-TINY = Effort(nodes=8, rounds=12, seeds=2, each=200, mean=100, last=3)
+TINY = Effort(nodes=8, rounds=12, seeds=2, each=100, mean=100, last=3)
 
 
 def run(each=50.0, mean=60.0, parameters=900.0, protocol=100.0, shared=0.3):

@@ -13,6 +13,7 @@ from tacit.core import errors
 from tacit.core.errors import Drop, TacitError
 from tacit.core.protocol import Settings, Unset
 from tacit.core.suite import SERVER, Update
+from tacit.drivers.network.book import Past
 from tacit.drivers.simulator import Simulation
 from tacit.protocols import REGISTRY
 from tacit.protocols.admm import MOST_ITERATIONS, GroupPart, GroupSum, peer
@@ -177,6 +178,7 @@ def everything_raised():
         errors.WorkerLost("a"),
         errors.MissingExtra("torch", "torch"),
         Unset(["a", "b"], Settings(bits=16)),
+        Past("not-enough", "a"),
     )
 
 
@@ -241,9 +243,10 @@ def test_the_first_error_is_the_cause_of_the_servers(monkeypatch):
     def refuse(*_):
         raise user.broke_rules("for the test")
 
+    federation = tacit.Federation("secagg", NAMES)  # audited as it is
     monkeypatch.setattr(user, "check_consents", refuse)
     with pytest.raises(tacit.NotEnough) as caught:
-        tacit.Federation("secagg", NAMES).average([model(1.0)] * 4)
+        federation.average([model(1.0)] * 4)
     assert "Unmask" in str(caught.value)
     assert "for the test" in str(caught.value.__cause__)
 
