@@ -91,11 +91,17 @@ def _results(name: str, scale: str, result: dict[str, Any]) -> list[str]:
     agrees = {True: "yes", False: "**no**", None: ""}
     rows = [(row["what"], row["paper"], row["ours"], agrees[row["agrees"]], row["why"]) for row in result["rows"]]
     return [
-        f"`tacit reproduce {name} --scale {scale}`, {result['minutes']:g} minutes:\n",
+        f"`tacit reproduce {name} --scale {scale}`, {_minutes(result)}:\n",
         "| what | paper | ours | agrees | why, or how far it was looked at |",
         "| --- | --- | --- | --- | --- |",
         *(f"| {' | '.join(map(_cell, row))} |" for row in rows),
     ]
+
+
+def _minutes(result: dict[str, Any]) -> str:
+    """Returns how long it took, if all of it was measured in one run."""
+    minutes = result["minutes"]
+    return "put together of two runs, not timed as a whole" if minutes is None else f"{minutes:g} minutes"
 
 
 def _cell(text: str) -> str:

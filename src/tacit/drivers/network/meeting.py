@@ -7,14 +7,17 @@ goes on where most of the others are: rounds that it was not in are no longer to
 """
 
 from collections.abc import Callable, Sequence
-from statistics import median_high
-from typing import Any
+from statistics import median_low
+from typing import Annotated, Any
 
 import msgspec
 
 from tacit.core.errors import ConfigError, JournalError, TacitError
 from tacit.core.suite import SERVER, Party
 from tacit.drivers.agreement import Agreement, first_difference
+
+Round = Annotated[int, msgspec.Meta(ge=0, lt=2**48)]
+"""The number of a round: more than there will ever be, and no more than fits wherever it is written."""
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -27,11 +30,11 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
     session: bytes = b""
     """Empty as long as it does not know how long vectors are."""
     entries: int = 0
-    begun: int = 0
+    begun: Round = 0
     """The last round that it began,"""
     over: bool = True
     """whether that is over,"""
-    ready: int = 0
+    ready: Round = 0
     """and the one that it is ready to begin, if any."""
     left: bool = False
     refused: str = ""
@@ -121,7 +124,8 @@ class Meeting:
             server = self.heard(SERVER)
             return own if server is None else max(own, server.begun + server.over)
         others = [hello.begun + hello.over for peer in self.peers if (hello := self.heard(peer)) is not None]
-        return max(own, median_high(others)) if others and self.me != SERVER else own
+        # Of two that say different things, the lower: one that lies must not move us to where nobody else is.
+        return max(own, median_low(others)) if others and self.me != SERVER else own
 
     def may_begin(self, number: int) -> bool:
         """Says whether it is time to begin a round."""
