@@ -28,8 +28,13 @@ def create_private(path: Path, data: bytes) -> None:
         os.link(fresh, path)
     finally:
         os.unlink(fresh)
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    settle(path.parent)
+
+
+def settle(folder: Path) -> None:
+    """Waits until the names of a folder's files are on disk."""
+    file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        os.fsync(folder)
+        os.fsync(file)
     finally:
-        os.close(folder)
+        os.close(file)

@@ -30,7 +30,7 @@ import msgspec
 
 from tacit.core.errors import BudgetSpent, ConfigError, JournalError
 from tacit.core.suite import Party
-from tacit.drivers.files import replace_file
+from tacit.drivers.files import replace_file, settle
 from tacit.privacy.noise import Accountant, checked, epsilon_of
 
 VERSION = 1
@@ -269,7 +269,7 @@ class Ledger:
                     )
                 replace_file(self._path, msgspec.json.encode(page))
                 self._page = page
-                _settle(self._path.parent)
+                settle(self._path.parent)
         except OSError as error:
             raise JournalError(
                 f"the ledger cannot be written: {error.strerror}{self._where()}; no round begins before it can, so "
@@ -292,12 +292,3 @@ def _locked(path: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_UN)  # a process that was forked meanwhile has the file too, and would keep it
     finally:
         os.close(file)
-
-
-def _settle(folder: Path) -> None:
-    """Waits until the names of a folder's files are on disk."""
-    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)

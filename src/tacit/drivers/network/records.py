@@ -65,15 +65,6 @@ def private(path: Path) -> int:
     return file
 
 
-def settle(folder: Path) -> None:
-    """Waits until the names of a folder's files are on disk."""
-    file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)
-
-
 def octets(vector: Vector) -> memoryview:
     """Returns the bytes of a vector, without a copy if they lie one behind the other."""
     return np.ascontiguousarray(vector).reshape(-1).view(np.uint8).data

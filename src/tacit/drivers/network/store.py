@@ -47,6 +47,7 @@ from tacit.core.errors import ConfigError, JournalError
 from tacit.core.outcome import Ending
 from tacit.core.protocol import Protocol, State
 from tacit.core.suite import Party, Update
+from tacit.drivers.files import settle
 from tacit.drivers.journal import Beginning, Journal, Record
 from tacit.drivers.network import records as files
 from tacit.drivers.network.book import BOOK, Book, Held, Owner, Standing, Told
@@ -114,7 +115,7 @@ class Store:
             if os.fstat(records).st_size:
                 raise damaged(self._folder, "it is gone, and the records are not")
             for folder in (self._folder, self._folder.absolute().parent):
-                files.settle(folder)
+                settle(folder)
             incarnation = SystemEntropy().bytes(INCARNATION_BYTES)
             book.make(Owner(party, federation, incarnation), Standing(), Held())
         book.check()
