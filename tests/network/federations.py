@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
 from tacit.core.entropy import SeededEntropy
@@ -69,13 +70,21 @@ class Made:
         store = Store(self.folder / f"{party}.rounds", party, self.roster.federation)
         return Node(roster or self.roster, self.credentials[party], store, lambda number: self.seed(party, number))
 
+    def moved(self, addresses):
+        """Returns a roster in which some are elsewhere."""
+        cards = [
+            self.credentials[card.name].card(addresses[card.name]) if card.name in addresses else card
+            for card in self.roster.parties
+        ]
+        return msgspec.structs.replace(self.roster, parties=cards)
+
     @asynccontextmanager
-    async def nodes(self, parties=None):
-        """Gives nodes that have started, and ends them."""
+    async def nodes(self, parties=None, rosters=None):
+        """Gives nodes that have started, and ends them. Some may have rosters of their own."""
         made = {}
         try:
             for party in parties or self.everyone:
-                made[party] = self.node(party)
+                made[party] = self.node(party, (rosters or {}).get(party))
                 await made[party].start()
             yield made
         finally:

@@ -6,12 +6,14 @@ import signal
 import stat
 from collections import deque
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import ClassVar
 from unittest.mock import patch
 
 import numpy as np
 
-from tacit.core.suite import SERVER, Update
+from tacit.core.suite import SERVER, Secret, Update
+from tacit.crypto.keys import Identity
 from tacit.drivers.journal import Journal
 from tacit.drivers.network import store as stores
 from tacit.drivers.network.book import Book
@@ -21,6 +23,19 @@ from tacit.drivers.seat import RealSeat
 from tacit.drivers.simulator import Simulation
 
 ROUNDS = 2
+
+
+# Not forks of this process, which may have threads: of grpc, for one.
+CLEAN = multiprocessing.get_context("forkserver")
+CLEAN.set_forkserver_preload(
+    [
+        "tacit.drivers.network.store",
+        "tacit.drivers.simulator",
+        "tacit.protocols.secagg",
+        "tacit.protocols.cesar",
+        "tacit.protocols.pushsum",
+    ]
+)
 
 
 @dataclass(frozen=True)
@@ -157,8 +172,9 @@ class Steps:
         os.pwrite, os.fsync, os.ftruncate, Book._commit = self.put, self.sync, self.cut, lambda *a: self.commit(*a)
 
 
-def _serve(pipe, folder, place, short, power, last):
+def _serve(pipe, folder, agreement, me, secrets, short, power, last):
     """Does what it is asked for, in a process of its own."""
+    place = SimpleNamespace(me=me, agreement=agreement, identity=Identity(me, *map(Secret, secrets)))
     steps = Steps(last, power)
     steps.watched()
     with patch.object(stores, "SHORT", short):
@@ -192,7 +208,9 @@ class Remote:
     """A desk in a process of its own, and in another when that is killed."""
 
     def __init__(self, folder, place, case, cuts=(), power=False):
-        self._lives, self._arguments, self.deaths = list(cuts), (folder, place, case.short, power), 0
+        secrets = place.identity.signing.reveal(), place.identity.channel.reveal()
+        self._lives, self._arguments = list(cuts), (folder, place.agreement, place.me, secrets, case.short, power)
+        self.deaths = 0
         self._child, self.said, self.standing = None, [], {}
         self._start()
 
@@ -200,7 +218,7 @@ class Remote:
         while True:
             here, there = multiprocessing.Pipe()
             last = self._lives.pop(0) if self._lives else 0
-            child = multiprocessing.get_context("fork").Process(target=_serve, args=(there, *self._arguments, last))
+            child = CLEAN.Process(target=_serve, args=(there, *self._arguments, last))
             child.start()
             there.close()
             self._pipe, self._child = here, child

@@ -13,10 +13,10 @@ OURS = SimpleNamespace(session=b"session", described={})
 
 def meeting(me, peers, **begun):
     """Returns what a party knows after hellos of peers whose last round is over."""
-    made = Meeting(me, peers, lambda *_: True)
+    made = Meeting(me, peers, lambda *known: known[-1], b"ours")
     made.sit(OURS)
     for peer, number in begun.items():
-        made.listen(peer, Hello(peer, 4, b"i", b"session", 4, number, True), 0.0)
+        made.listen(peer, Hello(peer, 4, b"i", b"session", 4, number, True, known=b"ours"), 0.0)
     return made
 
 
@@ -42,3 +42,32 @@ def test_numbers_that_no_round_has_are_not_hellos(number):
 
 def test_a_server_does_not_go_by_what_parties_say():
     assert meeting(SERVER, ("a", "b"), a=50, b=50).next(3) == 3
+
+
+def said(party, known, incarnation=b"i"):
+    return Hello(party, 4, incarnation, b"session", 4, 3, True, ready=4, known=known)
+
+
+def test_nobody_counts_who_has_not_said_which_journal_of_ours_it_knows():
+    made = meeting("a", ("b", "c"))
+    made.listen("b", said("b", b""), 0.0)
+    assert made.heard("b") is None
+    assert not made.alone_may()
+    made.listen("b", said("b", b"ours"), 0.0)
+    assert made.is_ready("b", 4)
+    assert made.wrong is None
+
+
+def test_whoever_is_known_as_another_has_lost_its_journal():
+    made = meeting("a", ("b", "c"), b=3)
+    made.listen("c", said("c", b"before"), 0.0)
+    assert "c takes nothing from a: a has lost its journal" in str(made.wrong)
+
+
+def test_a_server_goes_on_unless_most_know_it_as_another():
+    made = meeting(SERVER, ("a", "b", "c"), a=3)
+    made.listen("b", said("b", b"before"), 0.0)
+    assert made.wrong is None
+    assert made.heard("b") is None
+    made.listen("c", said("c", b"before"), 0.0)
+    assert "server has lost its journal" in str(made.wrong)

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-from federations import Made, averaged
+from federations import Made, averaged, free_ports
 
 from tacit.core.errors import ConfigError, JournalError, PeerFault, TransportError
 from tacit.core.suite import SERVER, Update
@@ -207,3 +207,45 @@ def test_a_port_that_is_taken_is_one_line(tmp_path):
 
     with pytest.raises(ConfigError, match=r"p0 cannot listen at 127.0.0.1:.*use another one"):
         asyncio.run(run())
+
+
+def test_neighbours_without_a_way_between_them_are_passed_on(tmp_path):
+    made = Made.of(tmp_path, "gossip", 3)
+    ports = dict(zip(("p0", "p1"), free_ports(2), strict=True))
+    # Where p0 and p1 believe each other to be there is nobody.
+    apart = {party: made.moved({other: f"127.0.0.1:{ports[other]}"}) for party, other in (("p0", "p1"), ("p1", "p0"))}
+
+    async def run():
+        async with made.nodes(rosters=apart) as nodes:
+            found = [await averaged(nodes, made.updates(4, number)) for number in (1, 2)]
+            return found, nodes["p0"].courier.lines["p1"].trouble
+
+    endings, trouble = asyncio.run(run())
+    for ended, played in zip(endings, made.played(4, 2), strict=True):
+        for party, ending in ended.items():
+            assert set(ending.contributors) == {"p0", "p1", "p2"}
+            assert np.array_equal(ending.average, played.endings[party].average)
+    assert "nobody listens" in trouble
+
+
+def test_who_passes_a_hello_on_cannot_change_it(tmp_path):
+    made = Made.of(tmp_path, "gossip", 3)
+
+    async def run():
+        async with made.nodes() as nodes:
+            await averaged(nodes, made.updates(4))
+            hello = nodes["p0"]._hello("p1")
+            other = msgspec.structs.replace(hello, incarnation=bytes(16))
+            signed = nodes["p0"]._signed(hello, "p1")
+            for said in (
+                signed[:64] + msgspec.msgpack.encode(other),
+                nodes["p2"]._signed(other, "p1"),
+                b"",
+                signed[:40],
+            ):
+                nodes["p1"].greet("p0", said)
+            wrong = dict(nodes["p1"]._meeting.lost)
+            nodes["p1"].greet("p0", nodes["p0"]._signed(other, "p1"))
+            return wrong, set(nodes["p1"]._meeting.lost)
+
+    assert asyncio.run(run()) == ({}, {"p0"})

@@ -145,7 +145,7 @@ def test_nothing_is_written_that_does_not_follow(tmp_path):
         with pytest.raises(ConfigError, match="not how a round of p1 begins"):
             store.begin(record.records[-1], record.tip, None, 3)
     with pytest.raises(ConfigError, match="was closed; open it again"):
-        store.seen(bytes(32), "p2", b"1")
+        store.first_seen(bytes(32), "p2", b"1")
 
 
 # --- sessions ------------------------------------------------------------------------------------------------------
@@ -198,13 +198,13 @@ def test_a_new_session_goes_on_where_records_are_damaged(tmp_path):
 
 def test_peers_are_known_by_their_first_incarnation(tmp_path):
     with Store(tmp_path / "p1", "p1", "test") as store:
-        assert store.seen(b"session 1", "p2", b"first")
-        assert store.seen(b"session 1", "p2", b"first")
-        assert not store.seen(b"session 1", "p2", b"second")
+        assert store.first_seen(b"session 1", "p2", b"first") == b"first"
+        assert store.first_seen(b"session 1", "p2", b"first") == b"first"
+        assert store.first_seen(b"session 1", "p2", b"second") == b"first"
     with Store(tmp_path / "p1", "p1", "test") as store:
-        assert not store.seen(b"session 1", "p2", b"second")
-        assert store.seen(b"session 1", "p3", b"second")
-        assert store.seen(b"session 2", "p2", b"second")
+        assert store.first_seen(b"session 1", "p2", b"second") == b"first"
+        assert store.first_seen(b"session 1", "p3", b"second") == b"second"
+        assert store.first_seen(b"session 2", "p2", b"second") == b"second"
 
 
 # --- whose it is ---------------------------------------------------------------------------------------------------
@@ -237,7 +237,7 @@ def _open_and_wait(folder, pipe):
 
 def test_one_process_at_a_time(tmp_path):
     here, there = multiprocessing.Pipe()
-    child = multiprocessing.get_context("fork").Process(target=_open_and_wait, args=(tmp_path / "p1", there))
+    child = multiprocessing.get_context("forkserver").Process(target=_open_and_wait, args=(tmp_path / "p1", there))
     child.start()
     number = here.recv()
     with pytest.raises(ConfigError, match=f"is in use by process {number}; end that first"):
@@ -433,7 +433,7 @@ def _limited(folder, pipe):
 
 def test_files_that_may_not_grow_are_said_in_one_line_and_lose_nothing(tmp_path):
     here, there = multiprocessing.Pipe()
-    child = multiprocessing.get_context("fork").Process(target=_limited, args=(tmp_path, there))
+    child = multiprocessing.get_context("forkserver").Process(target=_limited, args=(tmp_path, there))
     child.start()
     failed = here.recv()
     child.join()

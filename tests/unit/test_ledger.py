@@ -181,7 +181,7 @@ def _spending(path):
 def test_whenever_it_is_killed_there_is_a_whole_ledger(path):
     """Every round that is in it is in it for everybody, and it can be gone on with."""
     for try_ in range(5):
-        child = multiprocessing.get_context("fork").Process(target=_spending, args=(path,))
+        child = multiprocessing.get_context("forkserver").Process(target=_spending, args=(path,))
         child.start()
         before = path.stat().st_mtime_ns if path.exists() else 0
         while not path.exists() or path.stat().st_mtime_ns == before:
@@ -215,7 +215,7 @@ def _racing(path, number, together, results):
 
 def test_of_two_processes_at_once_what_was_spent_is_in_the_file(path):
     """One of them writes; the other is told that its page is no longer the last."""
-    fork = multiprocessing.get_context("fork")
+    fork = multiprocessing.get_context("forkserver")
     for _ in range(20):
         path.unlink(missing_ok=True)
         Ledger("a run", path=path).spend("a", ROUND, 0)

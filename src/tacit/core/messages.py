@@ -20,6 +20,7 @@ from tacit.core.suite import Buffer, Party, Secret, Suite
 SESSION_BYTES = 32
 SEAL_BYTES = 28
 """What a seal adds to a message of one piece: a nonce and a tag."""
+SIGNATURE_BYTES = 64
 PIECE = 2**20
 """Bytes that are sealed, and travel, in one piece."""
 MAX_MESSAGE = 2**32 - 2**24

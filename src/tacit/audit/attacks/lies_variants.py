@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from tacit.audit.attacks.lies_cases import Case
+from tacit.core.messages import SIGNATURE_BYTES
 from tacit.core.suite import KeyPair, Secret, Vector
 from tacit.designs.circle import Circle
 from tacit.designs.participation import Sampled
 from tacit.protocols.secagg import user
-from tacit.protocols.secagg.messages import SIGNATURE_BYTES, Consents
+from tacit.protocols.secagg.messages import Consents
 from tacit.protocols.secagg.terms import Accord
 from tacit.protocols.shapes.star import StarState
 

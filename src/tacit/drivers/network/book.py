@@ -190,13 +190,13 @@ class Book:
         """Puts pages in the place of those of their kinds. They are on disk when it returns."""
         self._commit(*map(_written, pages))
 
-    def seen(self, session: bytes, party: Party, incarnation: bytes) -> bool:
-        """Says whether a peer is still the incarnation that it was first seen as in a session."""
+    def first_seen(self, session: bytes, party: Party, incarnation: bytes) -> bytes:
+        """Returns the incarnation that a peer was first seen as in a session, which is now if it never was."""
         query = "SELECT incarnation FROM peers WHERE session = ? AND party = ?"
         row = self._db.execute(query, (session, party)).fetchone()
         if row is None:
             self._commit(("INSERT INTO peers VALUES (?, ?, ?)", (session, party, incarnation)))
-        return row is None or bool(row[0] == incarnation)
+        return incarnation if row is None else bytes(row[0])
 
     def tidy(self) -> None:
         """Leaves nothing of earlier pages. Where that cannot be done now, because somebody reads, it is done later."""

@@ -4,14 +4,16 @@ Each end shows the certificate that the roster has for it, and takes no other. A
 nothing has to fit a message of grpc's, and is answered once its receiver has it on disk, or has found that it does not
 count; until then it is sent again, with pauses that grow. Parcels to one peer leave in order and one at a time, and a
 receiver takes one at a time from each peer, so that what lies in memory is bounded by the roster. Where there is no way
-to a peer, a parcel goes by way of another one: it is sealed, and who carries it sees an address.
+to a peer, a parcel goes by way of another one: it is sealed, and who carries it sees an address. So do hellos, which
+are signed.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -26,6 +28,7 @@ try:
 except ImportError:
     raise MissingExtra("grpcio", "grpc") from None
 
+T = TypeVar("T")
 HELLO_BYTES = 1 << 16
 """The longest hello."""
 FIRST, LONGEST = 0.05, 5.0
@@ -135,7 +138,8 @@ class Line:
         self._more = asyncio.Event()
         self._hurry = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._closing: set[asyncio.Future[None]] = set()
+        self._aside: set[asyncio.Future[Any]] = set()
+        """What goes on that nobody may be waiting for."""
         self.trouble = ""
         """Why nothing arrives at present, in words; empty if all is well."""
 
@@ -161,21 +165,57 @@ class Line:
         if self.trouble and self._channel is not None:
             # One that could not connect waits before it tries again, and cannot be told to hurry. What is under way on
             # it may still end: a channel that is closed at once would cancel whoever waits for that.
-            self._closing.add(closing := asyncio.ensure_future(self._channel.close(2 * self._courier.patience)))
-            closing.add_done_callback(self._closing.discard)
+            self._started(self._channel.close(2 * self._courier.patience))
             self._channel, self.trouble = None, ""
         self._hurry.set()
 
-    async def hello(self, said: bytes, timeout: float) -> bytes:
-        """Says hello and returns the answer; raises TransportError with what is wrong, in words."""
+    async def hello(self, said: bytes) -> bytes:
+        """Says hello, by way of others too, and returns the answer; raises TransportError with what is wrong."""
+        head = Head(self.me, self.peer.name, len(said))
+        straight = self._started(self._straight(head, said))
+        if not self.trouble:
+            with suppress(TransportError):
+                return await straight
+        # The straight way is tried all the same, so that it is noticed when there is one again.
+        for line in self._others():
+            with suppress(TransportError):
+                answer = await line.say(head, said)
+                self._hurry.set()
+                return answer
+        return await straight
+
+    async def _straight(self, head: Head, said: bytes) -> bytes:
+        try:
+            answer = await self.say(head, said)
+        except TransportError as error:
+            self.trouble = str(error)
+            raise
+        self.trouble = ""
+        self._hurry.set()
+        return answer
+
+    async def say(self, head: Head, said: bytes) -> bytes:
+        """Says a hello once, which may be somebody else's, and returns the answer."""
         call = self._connected().unary_unary(f"/{SERVICE}/Hello")
         try:
-            answer: bytes = await call(said, timeout=timeout)
+            answer: bytes = await call(_behind(head, said), timeout=self._courier.patience)
         except grpc.aio.AioRpcError as error:
-            self.trouble = explained(error, self.peer)
-            raise TransportError(self.trouble) from None
-        self.trouble = ""
+            raise TransportError(explained(error, self.peer)) from None
         return answer
+
+    def _started(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Has something done, whether or not somebody waits for it to the end."""
+        task = asyncio.ensure_future(work)
+        self._aside.add(task)
+        task.add_done_callback(self._aside.discard)
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return task
+
+    def _others(self) -> Iterator["Line"]:
+        """Yields the lines to those who may pass something on, as far as they are in order."""
+        for name in self.relays:
+            if not self._courier.lines[name].trouble:
+                yield self._courier.lines[name]
 
     async def deliver(self, parcel: Parcel, head: Head, timeout: float) -> bool:
         """Sends a parcel once; says whether it is settled. Raises TransportError if it did not get through."""
@@ -191,9 +231,9 @@ class Line:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        for closing in self._closing:
-            closing.cancel()
-        await asyncio.gather(*self._closing, return_exceptions=True)
+        for aside in tuple(self._aside):
+            aside.cancel()
+        await asyncio.gather(*self._aside, return_exceptions=True)
         if self._channel is not None:
             await self._channel.close()
 
@@ -219,9 +259,8 @@ class Line:
             first = self._waiting[0]
             try:
                 settled = await self._sent(first.parcel)
-                self.trouble = ""
-            except TransportError as error:
-                settled, self.trouble = False, str(error)
+            except TransportError:
+                settled = False
             if settled:
                 # It may have been given up meanwhile.
                 if self._waiting and self._waiting[0] is first:
@@ -239,19 +278,16 @@ class Line:
 
     async def _sent(self, parcel: Parcel) -> bool:
         """Sends a parcel on the straight way or, where there is none, by way of somebody else."""
-        head = Head(self.me, self.peer.name, parcel.size)
-        try:
-            return await self.deliver(parcel, head, self._courier.patience)
-        except TransportError:
-            for name in self.relays:
-                line = self._courier.lines[name]
-                if line.trouble:
-                    continue
-                try:
-                    return await line.deliver(parcel, head, self._courier.patience)
-                except TransportError:
-                    continue
-            raise
+        head, patience = Head(self.me, self.peer.name, parcel.size), self._courier.patience
+        if not self.trouble or not self.relays:
+            try:
+                return await self.deliver(parcel, head, patience)
+            except TransportError as error:
+                self.trouble = str(error)
+        for line in self._others():
+            with suppress(TransportError):
+                return await line.deliver(parcel, head, patience)
+        raise TransportError(self.trouble)
 
 
 class Courier:
@@ -327,7 +363,19 @@ class Courier:
         caller = await self._caller(context)
         if len(said) > HELLO_BYTES:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"a hello has up to {HELLO_BYTES} bytes")
-        return self.receiver.greet(caller, said)
+        try:
+            head, rest = _opened(memoryview(said))
+            self._check(caller, head)
+        except _Refused as refused:
+            await context.abort(refused.code, str(refused))
+            raise AssertionError from None  # abort raises
+        if head.to == self.me:
+            return self.receiver.greet(head.sender, bytes(rest))
+        try:
+            return await self.lines[head.to].say(head, bytes(rest))
+        except TransportError as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+            raise AssertionError from None  # abort raises
 
     async def _deliver(self, pieces: AsyncIterator[bytes], context: Any) -> bytes:
         caller = await self._caller(context)
@@ -346,21 +394,15 @@ class Courier:
         """Returns a parcel, once it is all there; nothing is kept of one that is longer than it may be, or too slow."""
         try:
             async with asyncio.timeout(self.patience):
-                first = memoryview(await anext(pieces))
-            begins = 2 + int.from_bytes(first[:2])
-            head = msgspec.msgpack.decode(first[2:begins], type=Head)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, StopAsyncIteration):
-            raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, "this is no parcel") from None
+                first = memoryview(await anext(pieces, b""))
         except TimeoutError:
             raise _Refused(grpc.StatusCode.DEADLINE_EXCEEDED, "too slow") from None
-        if head.sender != caller and head.to != self.me:
-            raise _Refused(grpc.StatusCode.PERMISSION_DENIED, "what is passed on is passed on once")
-        if head.sender not in self._peers or (head.to != self.me and head.to not in self._peers):
-            raise _Refused(grpc.StatusCode.PERMISSION_DENIED, "no such parties here")
+        head, rest = _opened(first)
+        self._check(caller, head)
         if not 0 < head.size <= self.receiver.most(caller):
             raise _Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, f"a parcel of {head.size} bytes is longer than any")
         room, filled = memoryview(bytearray(head.size)), 0
-        piece: Buffer = first[begins:]
+        piece: Buffer = rest
         try:
             async with asyncio.timeout(self.patience + head.size / SLOWEST):
                 while True:
@@ -376,6 +418,13 @@ class Courier:
         if filled < head.size:
             raise _Refused(grpc.StatusCode.DATA_LOSS, "a parcel that is shorter than it said")
         return head, room.toreadonly()
+
+    def _check(self, caller: Party, head: Head) -> None:
+        """Raises _Refused unless something may be here that a caller brings."""
+        if head.sender != caller and head.to != self.me:
+            raise _Refused(grpc.StatusCode.PERMISSION_DENIED, "what is passed on is passed on once")
+        if head.sender not in self._peers or (head.to != self.me and head.to not in self._peers):
+            raise _Refused(grpc.StatusCode.PERMISSION_DENIED, "no such parties here")
 
     async def _passed_on(self, head: Head, data: memoryview, context: Any) -> bytes:
         """Passes a parcel on, and its answer back."""
@@ -395,13 +444,26 @@ class _Refused(Exception):
         self.code = code
 
 
-async def _pieces(head: Head, parcel: Parcel) -> AsyncIterator[bytes]:
+def _behind(head: Head, *pieces: Buffer) -> bytes:
+    """Returns bytes with their head in front."""
     said = msgspec.msgpack.encode(head)
-    ahead = len(said).to_bytes(2) + said
+    return b"".join((len(said).to_bytes(2), said, *pieces))
+
+
+def _opened(data: memoryview) -> tuple[Head, memoryview]:
+    """Returns a head and what is behind it; raises _Refused if there is none."""
+    begins = 2 + int.from_bytes(data[:2])
+    try:
+        return msgspec.msgpack.decode(data[2:begins], type=Head), data[begins:]
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, "this is no parcel, and no hello") from None
+
+
+async def _pieces(head: Head, parcel: Parcel) -> AsyncIterator[bytes]:
     if head.size <= PIECE:
-        yield b"".join((ahead, *parcel.pieces()))
+        yield _behind(head, *parcel.pieces())
         return
-    yield ahead
+    yield _behind(head)
     for piece in parcel.pieces():
         yield piece
 

@@ -37,8 +37,8 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
     ready: Round = 0
     """and the one that it is ready to begin, if any."""
     left: bool = False
-    refused: str = ""
-    """Why it takes nothing from whom it says hello to, if it does not."""
+    known: bytes = b""
+    """As which incarnation it first saw whom it says hello to in this session; empty if it has not."""
     told: bytes = b""
     """What it holds to be agreed, unless that is too long."""
 
@@ -46,9 +46,13 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
 class Meeting:
     """Those whom we exchange messages with, and how far each of them said to be."""
 
-    def __init__(self, me: Party, peers: Sequence[Party], seen: Callable[[bytes, Party, bytes], bool]) -> None:
-        """Knows nobody yet. `seen` says whether a peer has the journal that it first had in a session."""
-        self.me, self.peers, self._seen = me, peers, seen
+    def __init__(
+        self, me: Party, peers: Sequence[Party], seen: Callable[[bytes, Party, bytes], bytes], ours: bytes
+    ) -> None:
+        """Knows nobody yet. `seen` gives the journal that a peer first had in a session; `ours` is the one we have."""
+        self.me, self.peers, self._seen, self._ours = me, peers, seen, ours
+        self.known: dict[Party, bytes] = {}
+        """Which journal each of them had when it was first seen."""
         self.others: dict[Party, tuple[Hello, float]] = {}
         """The last hello of each, and when it came."""
         self.lost: dict[Party, str] = {}
@@ -82,20 +86,29 @@ class Meeting:
             if self.me != SERVER and self.wrong is None:
                 self.wrong = _differing(self._agreement, sender, hello)
             return
-        if not self._seen(session, sender, hello.incarnation):
+        if sender not in self.known:
+            self.known[sender] = self._seen(session, sender, hello.incarnation)
+        if self.known[sender] != hello.incarnation:
             self.lost[sender] = f"{sender} has lost its journal, and may say two things in one round"
-        if hello.refused:
+        strangers = [peer for peer, (each, _) in self.others.items() if each.known not in (b"", self._ours)]
+        # A server goes on with those who know it as it is, as long as that may be most of them.
+        if strangers and (self.me != SERVER or 2 * len(strangers) > len(self.peers)):
             self.wrong = JournalError(
-                f"{sender} takes nothing from {self.me}: {hello.refused}; begin a new session (tacit roster renew)"
+                f"{strangers[0]} takes nothing from {self.me}: {self.me} has lost its journal, and may say two things "
+                "in one round; begin a new session (tacit roster renew)"
             )
 
     # --- who is where ----------------------------------------------------------------------------------------------
 
     def heard(self, peer: Party) -> Hello | None:
-        """Returns how far a peer is, if it is in our session."""
+        """Returns how far a peer is, if it is in our session and we know each other's journals.
+
+        We say nothing in a round before a peer has said as which journal it knows us: it may know that we lost one.
+        """
         hello, _ = self.others.get(peer, (None, 0.0))
-        same = hello is not None and self._agreement is not None and hello.session == self._agreement.session
-        return hello if same and peer not in self.lost else None
+        if hello is None or self._agreement is None or hello.session != self._agreement.session:
+            return None
+        return hello if hello.known == self._ours and peer not in self.lost else None
 
     def is_gone(self, peer: Party) -> bool:
         """Says whether a peer is not to be waited for."""

@@ -13,9 +13,11 @@ import msgspec
 
 from tacit.core.entropy import SystemEntropy
 from tacit.core.errors import ConfigError, Drop, PeerFault, TacitError, TransportError
-from tacit.core.messages import MAX_GREETING
+from tacit.core.link import framed
+from tacit.core.messages import MAX_GREETING, SIGNATURE_BYTES
 from tacit.core.outcome import Ending
 from tacit.core.suite import SERVER, Buffer, Party, Update
+from tacit.crypto.keys import Keys
 from tacit.drivers.agreement import VERSION, Agreement
 from tacit.drivers.journal import Journal
 from tacit.drivers.network.courier import Courier, Peer, Tls
@@ -49,7 +51,8 @@ class Node:
         self.peers = tuple(peer for peer in roster.terms.peers(self.me) if peer != self.me)
         self._deadlines = roster.deadlines
         self._seed = seed or (lambda _: SystemEntropy().bytes(SEED_BYTES))
-        self._meeting = Meeting(self.me, self.peers, store.seen)
+        self._meeting = Meeting(self.me, self.peers, store.first_seen, store.incarnation)
+        self._keys = Keys(mine.identity, roster.members)
         self._seat: RealSeat | None = None
         self.last: Ending | None = None
         """How the last round ended that is over."""
@@ -246,7 +249,7 @@ class Node:
 
     # --- hellos ----------------------------------------------------------------------------------------------------
 
-    def hello(self, to: Party = "") -> Hello:
+    def _hello(self, to: Party) -> Hello:
         """Returns how far we are."""
         seat = self._seat
         if seat is None:
@@ -262,19 +265,26 @@ class Node:
             not seat.unfinished,
             self._meeting.ready,
             self._left,
-            self._meeting.lost.get(to, ""),
+            self._meeting.known.get(to, b""),
             told if len(told) <= MOST_TOLD else b"",
         )
+
+    def _signed(self, hello: Hello, to: Party) -> bytes:
+        """Returns a hello with our signature: it may have to go by way of another party, which could change it."""
+        said = msgspec.msgpack.encode(hello)
+        return self._keys.sign(framed(b"tacit/v1/hello", to.encode(), said)) + said
 
     def greet(self, sender: Party, hello: bytes) -> bytes:
         """Takes a hello in, and returns ours."""
         self._listen(sender, hello)
-        return msgspec.msgpack.encode(self.hello(sender))
+        return self._signed(self._hello(sender), sender)
 
     def _listen(self, sender: Party, data: bytes) -> None:
+        signature, said = data[:SIGNATURE_BYTES], data[SIGNATURE_BYTES:]
         try:
-            hello = msgspec.msgpack.decode(data, type=Hello)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            self._keys.roster.verify(sender, framed(b"tacit/v1/hello", self.me.encode(), said), signature)
+            hello = msgspec.msgpack.decode(said, type=Hello)
+        except (PeerFault, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return
         if hello.party != sender:
             return
@@ -299,13 +309,15 @@ class Node:
             task.add_done_callback(self._hellos.discard)
 
     async def _greeted(self, peer: Party) -> None:
-        line = self.courier.lines[peer]
-        try:
-            answer = await line.hello(msgspec.msgpack.encode(self.hello(peer)), self.courier.patience)
-        except TransportError:
-            return  # it is in the line's trouble
-        line.hurry()
-        self._listen(peer, answer)
+        line, said = self.courier.lines[peer], None
+        # What it answers may be news, of which we have to tell it in turn: as which journal we know it.
+        while said != (hello := self._hello(peer)):
+            said = hello
+            try:
+                answer = await line.hello(self._signed(hello, peer))
+            except TransportError:
+                return  # it is in the line's trouble
+            self._listen(peer, answer)
 
     # --- rounds ----------------------------------------------------------------------------------------------------
 
@@ -320,6 +332,10 @@ class Node:
             return False
         if sender in self._meeting.lost:
             return True
+        if self._meeting.heard(sender) is None:
+            # Before it has said hello it may be one that has lost its journal.
+            self._announce([sender])
+            return False
         actions = self._seat.deliver(data, self._now())
         self._do(actions)
         early = any(isinstance(action, Kept) for action in actions)

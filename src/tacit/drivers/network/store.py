@@ -175,10 +175,10 @@ class Store:
         """Where it is."""
         return self._folder
 
-    def seen(self, session: bytes, party: Party, incarnation: bytes) -> bool:
-        """Says whether a peer still has the folder that it had when it was first seen in a session."""
+    def first_seen(self, session: bytes, party: Party, incarnation: bytes) -> bytes:
+        """Returns the incarnation of the folder that a peer had when it was first seen in a session."""
         with careful(self._folder):
-            return self._book.seen(session, party, incarnation)
+            return self._book.first_seen(session, party, incarnation)
 
     @property
     def _book(self) -> Book:

@@ -4,11 +4,10 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
-from tacit.core.messages import SEAL_BYTES, Message
+from tacit.core.messages import SEAL_BYTES, SIGNATURE_BYTES, Message
 
 PAIR = 83
 """Bytes of a pair of shares, packed."""
-SIGNATURE_BYTES = 64
 
 Place = Annotated[bytes, msgspec.Meta(min_length=4, max_length=4)]
 Key = Annotated[bytes, msgspec.Meta(min_length=32, max_length=32)]

@@ -6,11 +6,11 @@ import msgspec
 
 from tacit.core.errors import Drop, PeerFault, WireError
 from tacit.core.link import Link
+from tacit.core.messages import SIGNATURE_BYTES
 from tacit.core.outcome import Average
 from tacit.core.suite import SERVER, KeyPair, Party, Secret, Suite, Update, Vector
 from tacit.designs.circle import SAMPLE, Circle
 from tacit.protocols.secagg.messages import (
-    SIGNATURE_BYTES,
     AdvertiseKeys,
     Chosen,
     Consent,
