@@ -143,9 +143,9 @@ def prepare(
     """
     if scenario.privacy is not None and not secret:
         secret = SystemEntropy().bytes(SECRET_BYTES)
-    loaded = data or _data(scenario.data, scenario.seed, downloading)
+    loaded = data or found_data(scenario.data, scenario.seed, downloading)
     name = scenario.protocol["name"]
-    parts = [np.arange(len(loaded.y))] if name == TOGETHER else _parts(loaded, scenario)
+    parts = [np.arange(len(loaded.y))] if name == TOGETHER else split_up(loaded, scenario)
     parties = tuple(f"p{place}" for place in range(len(parts)))
     named = dict(scenario.model)
     built = models.build(named.pop("name") if model is None else model, loaded, **named)
@@ -197,16 +197,18 @@ def _seed(scenario: Scenario, secret: bytes) -> int:
     return int.from_bytes(SeededEntropy("run", scenario.digest, *([secret] if secret else [])).bytes(16))
 
 
-def _data(wanted: Data, seed: int, downloading: Downloading) -> Dataset:
+def found_data(wanted: Data, seed: int, downloading: Downloading = quietly, only: Party | None = None) -> Dataset:
+    """Returns the samples that a scenario names; with `only`, of what lies in a folder that party's alone."""
     if wanted.folder is not None:
-        found = datasets.of_folder(wanted.folder)
+        found = datasets.of_folder(wanted.folder, only, **wanted.options)
     else:
         options = {"by": "writer"} if wanted.name == "mnist" and wanted.split.kind == "owner" else {}
         found = datasets.load(wanted.name, progress=downloading, **{**options, **wanted.options})
     return found.limited(wanted.train, wanted.test, generator(seed, "samples"))
 
 
-def _parts(data: Dataset, scenario: Scenario) -> list[splits.Indices]:
+def split_up(data: Dataset, scenario: Scenario) -> list[splits.Indices]:
+    """Returns who has which samples."""
     wanted, rng = scenario.data, generator(scenario.seed, "split")
     split, parties = wanted.split, wanted.parties
     if split.kind == "owner":

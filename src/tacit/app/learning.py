@@ -59,6 +59,42 @@ def doing(metrics: Metrics) -> str:
     return f"round {metrics.round}{how}, {tables.size(metrics.bytes)} a round"
 
 
+@app.command(epilog="Example: tacit node scenario.toml --me hospital-a")
+def node(
+    scenario: Annotated[str, typer.Argument(help="What all learn, in TOML or JSON.")],
+    me: Annotated[str, Choice(help="Which party this is.")],
+    federation: Annotated[str, Choice(help="The roster; federation.toml unless set.")] = "federation.toml",
+    identity: Annotated[
+        str | None, Choice(help="The file of its keys; NAME.identity beside the roster unless set.")
+    ] = None,
+    folder: Annotated[str | None, Choice(help="Where to write; NAME.run beside the roster unless set.")] = None,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Learn with the others of a federation, as one of them, from samples that stay here. Start it again to go on."""
+    del debug
+    from tacit.api.party import take_part
+
+    wanted = Scenario.load(scenario)
+    with progress_bar(MofNCompleteColumn(), TimeRemainingColumn()) as bar:
+        job = bar.add_task("waiting for the others", total=wanted.rounds)
+        done = take_part(
+            wanted,
+            federation,
+            me,
+            identity=identity,
+            folder=folder,
+            progress=lambda metrics: bar.update(job, completed=metrics.round, description=doing(metrics)),
+            downloading=lambda name, done, of: bar.update(
+                job, description=f"downloading {name}, {done / max(of, 1):.0%}"
+            ),
+        )
+    if as_json:
+        typer.echo(as_text({"folder": str(done.folder), "notes": done.notes, "history": done.history}))
+    else:
+        tables.show(tables.run(done))
+
+
 @app.command(epilog="Example: tacit compare scenario.toml --protocol fedavg --protocol 'cesar share=0.3'")
 def compare(
     scenario: Annotated[

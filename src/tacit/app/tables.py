@@ -275,12 +275,16 @@ def score(accuracy: float | None, rmse: float | None) -> str:
 
 def summary(run: Run) -> list[tuple[str, str]]:
     """Returns what a run comes to, in few words."""
+    if not run.history:
+        return [("rounds", "none were left")]
     scenario, last = run.scenario, run.history[-1]
     serverless = last.consensus is not None
     rows = [
         (
             "learnt",
-            f"{scenario.data.name}, by {len(run.sizes)} parties with {min(run.sizes)} to {max(run.sizes)} samples",
+            f"{scenario.data.name}, by {len(run.sizes)} parties with {min(run.sizes)} to {max(run.sizes)} samples"
+            if len(run.sizes) > 1
+            else f"{scenario.data.folder or scenario.data.name}, {run.sizes[0]} samples",
         ),
         ("model", f"{scenario.model['name']}, {run.model.parameters:,} parameters"),
         ("averaged by", scenario.protocol["name"]),
@@ -290,8 +294,11 @@ def summary(run: Run) -> list[tuple[str, str]]:
     if serverless:
         together = last.consensus
         rows.append(("mean of all models", score(together, None) if last.rmse is None else score(None, together)))
+    each = size(run.bytes / len(run.history) / len(run.sizes))
     rows.append(
-        ("sent by all", f"{size(run.bytes)}, {size(run.bytes / len(run.history) / len(run.sizes))} a party a round")
+        ("sent by all", f"{size(run.bytes)}, {each} a party a round")
+        if len(run.sizes) > 1
+        else ("sent", f"{size(run.bytes)}, {each} a round")
     )
     if last.epsilon is not None:
         rows.append(("privacy spent", f"ε = {last.epsilon:.3g}"))

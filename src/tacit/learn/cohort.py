@@ -63,12 +63,16 @@ class Cohort:
         *,
         patience: float = PATIENCE,
         noise_seed: int | None = None,
+        first: int = 0,
     ) -> None:
-        """Takes parties' samples. Noise follows from a seed of its own, if there is one, which nobody else may know."""
+        """Takes parties' samples. Noise follows from a seed of its own, if there is one, which nobody else may know.
+
+        Parties count from `first` for what they draw, so that one alone draws what it would among the others.
+        """
         if problems := _problems(model, data, parts, local, workers):
             raise ConfigError(problems)
         self.model, self.data, self.local, self.seed = model, data, local, seed
-        self.workers, self.patience = workers, patience
+        self.workers, self.patience, self._first = workers, patience, first
         self._noise_seed = seed if noise_seed is None else noise_seed
         self.sizes = np.array([len(part) for part in parts])
         """How many samples each party has."""
@@ -160,7 +164,7 @@ class Cohort:
         models = self.matrix[parties]
         steps = np.array([len(each) for each in batches])
         losses = np.zeros(len(parties))
-        noises = [noise(self._noise_seed, party, round_) for party in parties] if self.local.noise else []
+        noises = [noise(self._noise_seed, self._first + party, round_) for party in parties] if self.local.noise else []
         path = _Path(self.local, models, noises)
         for step, (x, y, weights) in enumerate(self._stacked(parties, batches)):
             losses[: len(x)] += path.step(model, x, y, weights, self.local.rate_at(round_, step))
@@ -207,8 +211,8 @@ class Cohort:
                 chosen = batches.batch(step) + self._starts[party]
                 yield self._taken(chosen), self._y[chosen], self.local.rate_at(round_, step)
 
-        noised = noise(self._noise_seed, party, round_) if self.local.noise else None
-        chance = int.from_bytes(SeededEntropy(self.seed, "module", party, round_).bytes(7))
+        noised = noise(self._noise_seed, self._first + party, round_) if self.local.noise else None
+        chance = int.from_bytes(SeededEntropy(self.seed, "module", self._first + party, round_).bytes(7))
         loss = model.work(row, each(), self.local, noised, chance)
         if not (np.isfinite(loss) and _finite(row)):
             row[:] = self._before
@@ -216,7 +220,7 @@ class Cohort:
         return loss
 
     def _batches(self, party: int, round_: int, least: int = 1) -> Batches:
-        return drawn(self.local, int(self.sizes[party]), self.seed, party, round_, least)
+        return drawn(self.local, int(self.sizes[party]), self.seed, self._first + party, round_, least)
 
     def _taken(self, places: Indices) -> Array:
         """Returns some samples, as the model takes them."""

@@ -25,6 +25,7 @@ def of_arrays(
     name: str = "yours",
     kind: Kind | None = None,
     share: float = 0.8,
+    classes: int | None = None,
 ) -> Dataset:
     """Returns a set of your own arrays, one sample a row; raises ConfigError with everything that is wrong with them.
 
@@ -32,7 +33,7 @@ def of_arrays(
     name. If there are no samples to be tested on, a `share` of the samples, of each owner's, is to learn from and the
     rest to be tested on. What the samples are of is told from their shapes unless `kind` says it: whole numbers with y
     of the same shape are text, pairs of whole numbers with floats ratings, three or four dimensions images, and two
-    features.
+    features. There are as many `classes` as labels up to the largest, unless told: others may have larger ones.
     """
     given = {"x": x, "y": y, "x_test": x_test, "y_test": y_test}
     arrays = {called: np.asarray(each) for called, each in given.items() if each is not None}
@@ -47,15 +48,17 @@ def of_arrays(
     kind = kind or _kind(arrays["x"], arrays["y"])
     if problems := _unfit(kind, arrays):
         raise ConfigError(problems)
-    classes, labels = 0, np.issubdtype(arrays["y"].dtype, np.integer)
+    labels, found = np.issubdtype(arrays["y"].dtype, np.integer), 0
     if labels:
         numbered = [array for called, array in arrays.items() if kind == "text" or called.startswith("y")]
-        classes = 1 + max(int(array.max()) for array in numbered)
+        found = 1 + max(int(array.max()) for array in numbered)
+    if classes is not None and (not labels or not found <= classes <= MOST_LABELS):
+        raise ConfigError(f"classes={classes} cannot be: the largest label here is {found - 1}; give at least {found}")
     for called in arrays:
         if called.startswith("y"):
             arrays[called] = arrays[called].astype(np.int64 if labels else np.float32)
     x, y = arrays["x"], arrays["y"]
-    data = Dataset(name, x, y, arrays.get("x_test", x[:0]), arrays.get("y_test", y[:0]), kind, classes)
+    data = Dataset(name, x, y, arrays.get("x_test", x[:0]), arrays.get("y_test", y[:0]), kind, classes or found)
     return _divided(data, owner, share)
 
 
@@ -69,18 +72,24 @@ def of_torch(train: Any, test: Any = None, *, owner: Any = None, **options: Any)
     return of_arrays(x, y, x_test, y_test, owner, **options)
 
 
-def of_folder(path: str | Path, **options: Any) -> Dataset:
+def of_folder(path: str | Path, only: str | None = None, **options: Any) -> Dataset:
     """Returns a set of all .npz files of a folder: one a party, each with x and y, and x_test and y_test if it has.
 
     A sample's owner is the file that it comes from. If any file has samples to be tested on, those are all that there
-    are. Options are those of `of_arrays`.
+    are. With `only` it is the file of that name alone, or the only one that there is. Options are those of `of_arrays`.
     """
     folder = Path(path)
+    if unknown := sorted(set(options) - {"name", "kind", "share", "classes"}):
+        raise ConfigError(f"samples in a folder have no option {unknown[0]!r}; use kind, share or classes")
     if not folder.is_dir():
         raise ConfigError(f"there is no folder {folder}")
     paths = sorted(folder.glob("*.npz"))
     if not paths:
         raise ConfigError(f"{folder} has no .npz files; write one a party: np.savez('north.npz', x=x, y=y)")
+    if only is not None and len(paths) > 1:
+        paths = [each for each in paths if each.stem == only]
+        if not paths:
+            raise ConfigError(f"{folder} has several .npz files, and no {only}.npz; give {only}'s samples that name")
     stored: list[dict[str, Array]] = []
     problems: list[str] = []
     for each in paths:
