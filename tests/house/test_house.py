@@ -71,12 +71,14 @@ RESTRICTED: dict[str, tuple[str, ...]] = {
     # Picks the faster of two ciphers that give the same bytes; and says how long training took.
     "time.perf_counter": ("crypto/masks.py", "api/prepare.py"),
     "time.time": ("drivers/network/node.py", "app/nodes.py"),  # when a party was last heard of, for people
+    "time.gmtime": ("drivers/network/telemetry.py",),  # how a line of a log says when
     "datetime": ("crypto/certificates.py",),  # a certificate has two dates, which are always the same,
     **dict.fromkeys(("datetime.datetime.now", "datetime.datetime.today", "datetime.date.today"), ()),  # and no clock
     **dict.fromkeys(("asyncio", "socket", "ssl", "subprocess", "threading", "multiprocessing"), ("drivers/", "app/")),
     # Parties' local work is shared out among forked processes, which are ended with their owner.
     "multiprocessing": ("drivers/", "app/", "learn/workers.py"),
     **dict.fromkeys(("urllib", "http"), ("learn/sources.py",)),  # downloads data sets, and nothing else does
+    "http.HTTPStatus": ("drivers/network/metrics.py",),  # names of numbers
 }
 
 VAGUE = {"utils", "util", "common", "helpers", "helper", "manager", "misc", "base2"}
