@@ -69,7 +69,7 @@ RESTRICTED: dict[str, tuple[str, ...]] = {
     "time": (),
     "time.process_time": ("designs/groups.py",),  # how long the paper's randomised search may go on
     # Picks the faster of two ciphers that give the same bytes; and says how long training took.
-    "time.perf_counter": ("crypto/masks.py", "api/prepare.py"),
+    "time.perf_counter": ("crypto/masks.py", "api/prepare.py", "api/party.py"),
     "time.time": ("drivers/network/node.py", "app/nodes.py"),  # when a party was last heard of, for people
     "time.gmtime": ("drivers/network/telemetry.py",),  # how a line of a log says when
     "datetime": ("crypto/certificates.py",),  # a certificate has two dates, which are always the same,

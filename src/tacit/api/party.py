@@ -14,12 +14,11 @@ from typing import Any
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import save
 
 from tacit.api.join import Peer, join
 from tacit.api.noised import Noised, noised
 from tacit.api.prepare import Metrics, found_data, split_up
-from tacit.api.train import CHECKPOINT, LEDGER, METRICS, MODEL, SCENARIO, Run, Told
+from tacit.api.train import CHECKPOINT, LEDGER, METRICS, SCENARIO, Run, Told
 from tacit.core.entropy import SystemEntropy
 from tacit.core.errors import BudgetSpent, ConfigError, Drop, JournalError, NotEnough, PeerFault, TacitError
 from tacit.core.protocol import spelled_out
@@ -228,7 +227,7 @@ def take_part(
         history = _learnt(learner, progress)
         notes = (*peer.notes, *(private.notes if private else ()), *([learner.stopped] if learner.stopped else []))
         run = Run(scenario, history, place, learner.model, built, (len(part),), None, notes)
-        replace_file(place / MODEL, save(run.arrays))
+        run.write_model()
     return run
 
 

@@ -65,6 +65,11 @@ class Run:
         restored: dict[str, NDArray[Any]] = self.model.layout.restore(self.parameters)
         return restored
 
+    def write_model(self) -> None:
+        """Writes the model to the folder, as other programs read it."""
+        if self.folder is not None:
+            replace_file(self.folder / MODEL, save(self.arrays))
+
 
 def train(
     scenario: Scenario,
@@ -116,7 +121,7 @@ def train(
         found.labels,
         (*found.notes, *([found.stopped] if found.stopped else [])),
     )
-    replace_file(place / MODEL, save(run.arrays))
+    run.write_model()
     (place / KEY).unlink(missing_ok=True)
     return run
 
