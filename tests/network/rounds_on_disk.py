@@ -113,9 +113,9 @@ class Desk:
     def _written(self, actions, update=None):
         record = self.journal.record(self.protocol, self.session, self.seat.me, actions)
         if record is not None and len(self.journal.records) == 1:
-            self.store.begin(record, self.journal.tip, update, self.seat.agreement.entries)
+            self.store.begin(record, update, self.seat.agreement.entries)
         elif record is not None:
-            self.store.record(record, self.journal.tip)
+            self.store.record(record)
         return [action for action in actions if isinstance(action, Post)]
 
 

@@ -115,10 +115,10 @@ def test_a_number_is_begun_once(tmp_path):
     desk = begun(tmp_path / "p1")
     first = desk.journal
     with pytest.raises(ConfigError, match="round 1 is under way; finish it, or give it up, before the next"):
-        desk.store.begin(first.records[0], first.tip, SECAGG.update("p1", 1), 3)
+        desk.store.begin(first.read()[0], SECAGG.update("p1", 1), 3)
     desk.store.give_up(1, state_after(desk, 1))
     with pytest.raises(ConfigError, match="round 1 is used up, for 1 was begun; begin a later one"):
-        desk.store.begin(first.records[0], first.tip, SECAGG.update("p1", 1), 3)
+        desk.store.begin(first.read()[0], SECAGG.update("p1", 1), 3)
     with pytest.raises(ConfigError, match="round 1 is not under way; 1 was begun last"):
         desk.store.give_up(1, state_after(desk, 1))
     desk.store.close()
@@ -137,13 +137,13 @@ def test_nothing_is_written_that_does_not_follow(tmp_path):
         record = Journal(list(desk.journal.records), desk.journal.tip)
         record.record(desk.protocol, desk.session, "p1", desk.seat.expire())
         with pytest.raises(ConfigError, match="has to be loaded before more is written"):
-            store.record(record.records[-1], record.tip)
+            store.record(record.read()[-1])
         store.load(desk.session)
-        store.record(record.records[-1], record.tip)
+        store.record(record.read()[-1])
         with pytest.raises(ConfigError, match="does not follow the last of round 1"):
-            store.record(record.records[-1], record.tip)
+            store.record(record.read()[-1])
         with pytest.raises(ConfigError, match="not how a round of p1 begins"):
-            store.begin(record.records[-1], record.tip, None, 3)
+            store.begin(record.read()[-1], None, 3)
     with pytest.raises(ConfigError, match="was closed; open it again"):
         store.first_seen(bytes(32), "p2", b"1")
 
@@ -311,9 +311,9 @@ def test_others_can_look_at_any_time(tmp_path):
     update, seed = SECAGG.update("p1", 1), bytes(range(32))
     actions = desk.seat.begin(update, seed, 1.0)
     record = desk.journal.record(desk.protocol, desk.session, "p1", actions)
-    desk.store.begin(record, desk.journal.tip, update, 3, at=1000.0)
+    desk.store.begin(record, update, 3, at=1000.0)
     record = desk.journal.record(desk.protocol, desk.session, "p1", desk.seat.expire())
-    desk.store.record(record, desk.journal.tip, at=1030.5)
+    desk.store.record(record, at=1030.5)
     seen = peek(folder)
     assert (seen.party, seen.federation, seen.session) == ("p1", "test", desk.session)
     assert (seen.number, seen.under_way, seen.records, seen.begun, seen.last) == (1, True, 2, 1000.0, 1030.5)
@@ -337,10 +337,10 @@ def calls(desk, case, number=1):
     vector = np.random.default_rng(number).normal(size=case.entries)
     update = Update(vector)
     record = desk.journal.record(desk.protocol, desk.session, "p1", desk.seat.begin(update, bytes(32)))
-    yield (lambda: desk.store.begin(record, desk.journal.tip, update, case.entries)), False
+    yield (lambda: desk.store.begin(record, update, case.entries)), False
     while not desk.seat.round.over:
         later = desk.journal.record(desk.protocol, desk.session, "p1", desk.seat.expire())
-        yield (lambda later=later: desk.store.record(later, desk.journal.tip)), False
+        yield (lambda later=later: desk.store.record(later)), False
     ending, state = replace(desk.seat.round.ending, average=vector), state_after(desk, number)
     yield (lambda: desk.store.finish(number, state, ending)), True
 
@@ -458,7 +458,7 @@ def test_a_commit_that_fails_may_be_on_disk_all_the_same(tmp_path, monkeypatch):
         later = desk.journal.record(desk.protocol, desk.session, "p1", desk.seat.expire())
         monkeypatch.setattr(Book, "_commit", failing)
         with pytest.raises(TransportError, match=r"disk I/O error\); see to the disk, and restart"):
-            desk.store.record(later, desk.journal.tip)
+            desk.store.record(later)
         monkeypatch.setattr(Book, "_commit", honest)
         desk.store.close()
         kept = sat(place).found

@@ -1,6 +1,6 @@
 """A party that is cut off anywhere goes on from what the contract says is on disk, and nobody can tell.
 
-Every party's rounds 1, 2 and 3 are cut before every single effect. The party is rebuilt from its journal and nothing
+A party's rounds 1, 2 and 3 are cut before every single effect. The party is rebuilt from its journal and nothing
 else, and says everything again. There must be the same averages and states as without the cut, no address with two
 contents, and no key and nonce with two plaintexts.
 """
@@ -96,13 +96,18 @@ def victims(title):
     return ["p1", SERVER] if REGISTRY[CASES[title].protocol].server else ["p1"]
 
 
+# Some steps apart, and others in each round, so that all three together have all of them.
+some = pytest.mark.parametrize("apart", [3, pytest.param(1, marks=pytest.mark.slow)], ids=["some", "all"])
+
+
 @every_case
+@some
 @pytest.mark.parametrize("unwritten", [False, True], ids=["written", "unwritten"])
-def test_a_party_cut_before_any_effect_goes_on_as_if_nothing_had_happened(title, unwritten, sealed):
+def test_a_party_cut_before_any_effect_goes_on_as_if_nothing_had_happened(title, apart, unwritten, sealed):
     *_, effects = honest(title)
     for number in range(1, ROUNDS + 1):
         for party in victims(title):
-            for step in range(effects[number, party] + 1):
+            for step in range(number % apart, effects[number, party] + 1, apart):
                 cut = Fault(action="restart", party=party, round=number, step=step, seconds=SHORT, unwritten=unwritten)
                 same(title, *played(CASES[title], [cut]))
     assert sealed.under
@@ -181,7 +186,8 @@ def test_a_client_that_dies_after_its_vector_is_out_remembers_with_whom_it_may_b
 
 
 @every_case
-def test_what_was_said_before_and_after_a_cut_together_exposes_nobody_new(title):
+@some
+def test_what_was_said_before_and_after_a_cut_together_exposes_nobody_new(title, apart):
     """In the audit, a symbolic round that is said again must say the very same symbols."""
     case = CASES[title]
     *_, effects = honest(title)
@@ -192,7 +198,7 @@ def test_what_was_said_before_and_after_a_cut_together_exposes_nobody_new(title)
         except tacit.NotLinear:
             continue
         for party in victims(title):
-            for step in range(0, effects[2, party] + 1, 2):
+            for step in range(0, effects[2, party] + 1, 2 * apart):
                 cut = [{"action": "restart", "party": party, "round": 2, "step": step, "seconds": SHORT}]
                 after = tacit.audit(case.protocol, coalition=watching, faults=cut, **options)
                 assert after.exposed.keys() == before.exposed.keys(), (watching, party, step)

@@ -216,7 +216,7 @@ def _racing(path, number, together, results):
 def test_of_two_processes_at_once_what_was_spent_is_in_the_file(path):
     """One of them writes; the other is told that its page is no longer the last."""
     fork = multiprocessing.get_context("forkserver")
-    for _ in range(20):
+    for _ in range(8):
         path.unlink(missing_ok=True)
         Ledger("a run", path=path).spend("a", ROUND, 0)
         together, results = fork.Barrier(2), fork.Queue()

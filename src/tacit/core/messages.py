@@ -111,7 +111,7 @@ def _length_bytes(length: int) -> int:
     return 1 if length < 2**8 else 2 if length < 2**16 else 4
 
 
-def _binary(length: int) -> bytes:
+def binary(length: int) -> bytes:
     """Returns what msgpack puts before so many bytes."""
     size = _length_bytes(length)
     return _BINARY[size] + length.to_bytes(size)
@@ -172,12 +172,12 @@ class Codec:
 
     def front(self, address: Address, payload: Sequence[Buffer]) -> bytes:
         """Returns what an envelope begins with: all but the sealed message."""
-        return b"".join((b"\x92", _pack(address), _binary(sealed_length(sum(map(len, payload))))))
+        return b"".join((b"\x92", _pack(address), binary(sealed_length(sum(map(len, payload))))))
 
     def enveloped(self, address: Address, sealed: bytes) -> bytes:
         """Returns the bytes of an envelope around a sealed message."""
         # The bytes that msgspec would pack, but for a long message without the half as much again that it allocates.
-        return b"".join((b"\x92", _pack(address), _binary(len(sealed)), sealed))
+        return b"".join((b"\x92", _pack(address), binary(len(sealed)), sealed))
 
     def sealed_size(self, address: Address, payload: Sequence[Buffer]) -> int:
         """Returns how long the envelope will be."""
@@ -211,7 +211,7 @@ def _parts(message: Message) -> tuple[Buffer, ...]:
     if not isinstance(vector, memoryview) or vector.nbytes < LONG:
         return (_pack(message),)
     short = _pack(msgspec.structs.replace(message, **{message.__struct_fields__[-1]: _NOTHING}))
-    return short[: -len(_binary(0))] + _binary(vector.nbytes), vector.cast("B")
+    return short[: -len(binary(0))] + binary(vector.nbytes), vector.cast("B")
 
 
 def size_by_class(message: Message, envelope_bytes: int) -> tuple[int, int, int]:

@@ -19,6 +19,7 @@ own AES-GCM-SIV.
 import hashlib
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -95,7 +96,7 @@ class Sealing:
         count = -(-len(sealed) // (PIECE + TAG_BYTES))
         length = len(sealed) - count * TAG_BYTES
         cipher = self._piecewise(nonce, length, context)
-        plaintext = memoryview(bytearray(length))
+        plaintext = np.empty(length, np.uint8).data  # which nobody fills with zeros first
         for number in range(count):
             piece = sealed[number * (PIECE + TAG_BYTES) : (number + 1) * (PIECE + TAG_BYTES)]
             room = plaintext[number * PIECE : number * PIECE + len(piece) - TAG_BYTES]

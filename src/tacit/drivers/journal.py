@@ -18,11 +18,12 @@ import numpy as np
 
 from tacit.core.errors import JournalError
 from tacit.core.link import framed
+from tacit.core.messages import binary
 from tacit.core.protocol import Protocol
 from tacit.core.suite import Buffer, Party, Update
 from tacit.drivers.round import Action, Begun, Greet, Heard, Post, Saved
 
-VERSION = 3
+VERSION = 4
 CURE = "restore the journal, or begin a new session"
 
 
@@ -43,14 +44,14 @@ class Beginning(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=Tru
 class Record(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """One call, and what came of it."""
 
-    event: Beginning | bytes | None
-    """The beginning, bytes that came in, or None if time was up."""
     state: bytes | None
     """The last state that was saved in it."""
     said: bytes
     """A digest of the messages to be sent."""
     before: bytes
     """A digest of all records before this one."""
+    event: Beginning | memoryview | None
+    """The beginning, bytes that came in, or None if time was up. Bytes may be many, and are not copied."""
 
     def digest(self) -> bytes:
         """Returns what stands for this record and all before it."""
@@ -60,7 +61,12 @@ class Record(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
         else:
             # The end of an envelope is its tag, which nothing else in it can change without.
             stands = b"deadline" if event is None else b"bytes" + len(event).to_bytes(8) + event[-64:]
-        return hashlib.sha256(framed(self.before, stands, self.state or b"", self.said)).digest()
+        return _hashed(self.before, stands, self.state or b"", self.said)
+
+    def parts(self) -> tuple[Buffer, ...]:
+        """Returns its bytes, in parts: what is long is not copied."""
+        fields = (self.state, self.said, self.before, self.event)
+        return b"\x94", *(part for field in fields for part in _packed(field))  # msgpack's list of four
 
     def __repr__(self) -> str:
         return f"Record({self.event if isinstance(self.event, Beginning) else '…'})"
@@ -76,12 +82,22 @@ def fingerprint(update: Update | None) -> bytes:
         parts.append(repr(vector.tolist()).encode())
     else:
         parts.append(np.ascontiguousarray(vector).reshape(-1).view(np.uint8).data)
-    # The hash of all of it, framed, but without a copy of a long vector.
+    return _hashed(*parts)
+
+
+def _hashed(*parts: Buffer) -> bytes:
+    """Returns the hash of parts, framed, without a copy of what is long."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update(len(part).to_bytes(8))
         digest.update(part)
     return digest.digest()
+
+
+def _packed(field: Beginning | Buffer | None) -> tuple[Buffer, ...]:
+    if isinstance(field, bytes | memoryview):
+        return binary(len(field)), field
+    return (msgspec.msgpack.encode(field),)
 
 
 def _number(weight: object) -> bytes:
@@ -111,22 +127,25 @@ class Journal:
 
     records: list[bytes] = field(default_factory=list)
     tip: bytes = b""
+    kept: bool = True
+    """Whether records are kept here. Whoever keeps them elsewhere needs the tip alone."""
 
-    def record(self, protocol: Protocol, session: bytes, party: Party, actions: Sequence[Action]) -> bytes | None:
+    def record(self, protocol: Protocol, session: bytes, party: Party, actions: Sequence[Action]) -> Record | None:
         """Writes down a call by what it returned; returns the record, None if nothing has to be."""
         first = actions[0] if actions else None
         if not isinstance(first, Begun | Heard):
             return None
         saved = [action.state for action in actions if isinstance(action, Saved)]
         written = Record(
-            _beginning(protocol, session, party, first) if isinstance(first, Begun) else _octets(first.data),
             protocol.encode_state(saved[-1]) if saved else None,
             said(action for action in actions if isinstance(action, Post)),
             self.tip,
+            _beginning(protocol, session, party, first) if isinstance(first, Begun) else _octets(first.data),
         )
-        self.records.append(msgspec.msgpack.encode(written))
+        if self.kept:
+            self.records.append(b"".join(written.parts()))
         self.tip = written.digest()
-        return self.records[-1]
+        return written
 
     def read(self) -> list[Record]:
         """Returns the records; raises JournalError unless they are all there and as they were written."""
@@ -170,5 +189,5 @@ def _beginning(protocol: Protocol, session: bytes, party: Party, begun: Begun) -
     return Beginning(session, party, begun.number, begun.seed, state, fingerprint(begun.update))
 
 
-def _octets(data: Buffer | None) -> bytes | None:
-    return None if data is None else bytes(data)
+def _octets(data: Buffer | None) -> memoryview | None:
+    return None if data is None else memoryview(data)

@@ -2,6 +2,8 @@
 
 from abc import ABC, abstractmethod
 
+import numpy as np
+
 from tacit.core.entropy import RecordingEntropy, SeededEntropy
 from tacit.core.errors import ConfigError, JournalError
 from tacit.core.link import Link
@@ -183,12 +185,16 @@ class RealSeat(Seat):
         role: Role | None = None,
         bits: int | None = None,
         record: bool = False,
+        narrow: bool = False,
     ) -> None:
-        """Sits down. `bits` takes a finer ring than was agreed; `record` remembers what is drawn, for audits."""
+        """Sits down. `bits` takes a finer ring than was agreed; `record` remembers what is drawn, for audits.
+
+        Where it is `narrow`, averages are no wider than what was brought, which saves memory and not a digit of it.
+        """
         length = agreement.ring(bits).length
         super().__init__(agreement, identity.name, length, number=number, state=state, unfinished=unfinished, role=role)
         self.identity, self.keys = identity, Keys(identity, agreement.roster)
-        self.bits, self._record = bits, record
+        self.bits, self._record, self._narrow, self._singles = bits, record, narrow, False
 
     def rebuilt(self) -> "RealSeat":
         """Returns the seat as it is after a restart."""
@@ -201,10 +207,18 @@ class RealSeat(Seat):
             role=self.role,
             bits=self.bits,
             record=self._record,
+            narrow=self._narrow,
         )
+
+    def _round(self, begun: Begun) -> Round:
+        brought = None if begun.update is None else np.asarray(begun.update.vector)
+        self._singles = self._narrow and (brought is None or brought.dtype == np.float32)
+        return super()._round(begun)
 
     def suite(self, number: int, seed: bytes) -> RealSuite:
         """Returns our hands in a round."""
         del number
         entropy = (RecordingEntropy if self._record else SeededEntropy)(seed)
-        return RealSuite(self.keys, entropy, self.agreement.ring(self.bits))
+        ring = self.agreement.ring(self.bits)
+        ring.narrow = self._singles
+        return RealSuite(self.keys, entropy, ring)

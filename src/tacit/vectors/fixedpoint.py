@@ -98,6 +98,8 @@ class FixedPoint(Ring):
         self.dtype = np.dtype(f"u{self.bits // 8}")
         self._signed = np.dtype(f"i{self.bits // 8}")
         self._wire = self.dtype.newbyteorder("<")
+        self.narrow = False
+        """Whether averages are singles, which take half."""
 
     def fresh(self) -> "FixedPoint":
         """Returns the same ring, with nothing cut off yet."""
@@ -290,11 +292,12 @@ class FixedPoint(Ring):
         # Of y > 0, k parts of (1 − p)/k take k·⌊y (1 − p)/k⌋ ≤ y (1 − p) < y, so that something positive is left.
         return np.trunc(vector.view(self._signed) * float(part)).astype(self._signed).view(self.dtype)
 
-    def mean(self, total: Vector) -> NDArray[np.float64]:
+    def mean(self, total: Vector) -> Vector:
         """Returns the weighted average that a sum of encoded vectors stands for; WireError if it cannot be a sum."""
         weight = self._weight(total) / self.heaviest
         signed = total[: self.entries].view(self._signed)
-        average: NDArray[np.float64] = np.divide(signed, self.scale * weight, dtype=np.float64)
+        average = np.empty(self.entries, np.float32 if self.narrow else np.float64)
+        np.divide(signed, self.scale * weight, out=average, dtype=np.float64, casting="same_kind")
         return average
 
     def weight_of(self, total: Vector) -> float:

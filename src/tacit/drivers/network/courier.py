@@ -9,13 +9,14 @@ are signed.
 """
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 import msgspec
+import numpy as np
 
 from tacit.core.entropy import SystemEntropy
 from tacit.core.errors import ConfigError, MissingExtra, TransportError
@@ -35,6 +36,8 @@ FIRST, LONGEST = 0.05, 5.0
 """Seconds of the first pause before something is sent again, and of the longest."""
 SLOWEST = 1 << 16
 """Bytes a second that a parcel must come at, or its sender is no longer listened to."""
+CALLS = 8
+"""Calls of one peer at a time. Whoever has more under way is refused, so that there is always room for the others."""
 SERVICE = "tacit.v1.Courier"
 SETTLED, LATER = b"settled", b"later"
 """What a receiver answers: it has it, or it is not there yet in its rounds."""
@@ -142,6 +145,8 @@ class Line:
         """What goes on that nobody may be waiting for."""
         self.trouble = ""
         """Why nothing arrives at present, in words; empty if all is well."""
+        self.reached = self.retries = 0
+        """How often something arrived, and how often something had to be sent again."""
 
     @property
     def waiting(self) -> int:
@@ -201,6 +206,7 @@ class Line:
             answer: bytes = await call(_behind(head, said), timeout=self._courier.patience)
         except grpc.aio.AioRpcError as error:
             raise TransportError(explained(error, self.peer)) from None
+        self.reached += 1
         return answer
 
     def _started(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
@@ -224,6 +230,7 @@ class Line:
             answer: bytes = await call(_pieces(head, parcel), timeout=timeout + parcel.size / SLOWEST)
         except grpc.aio.AioRpcError as error:
             raise TransportError(explained(error, self.peer)) from None
+        self.reached += 1
         return answer == SETTLED
 
     async def close(self) -> None:
@@ -261,6 +268,7 @@ class Line:
                 settled = await self._sent(first.parcel)
             except TransportError:
                 settled = False
+                self.retries += 1
             if settled:
                 # It may have been given up meanwhile.
                 if self._waiting and self._waiting[0] is first:
@@ -309,12 +317,13 @@ class Courier:
         self.lines: Mapping[Party, Line] = {
             name: Line(me, tls, peer, relays(name), self) for name, peer in self._peers.items()
         }
+        self._calls: Counter[Party] = Counter()
         self._lanes = {name: asyncio.Lock() for name in self._peers}
         self._server: grpc.aio.Server | None = None
 
     async def start(self, address: str) -> None:
         """Listens at an address; raises ConfigError if that cannot be."""
-        server = grpc.aio.server(options=OPTIONS, maximum_concurrent_rpcs=4 * len(self._peers) + 4)
+        server = grpc.aio.server(options=OPTIONS, maximum_concurrent_rpcs=CALLS * (len(self._peers) + 1))
         server.add_generic_rpc_handlers((self._handlers(),))
         # Whoever shows one of these is known; there is no authority that could vouch for anybody else.
         roots = b"".join(peer.certificate for peer in self._peers.values())
@@ -357,6 +366,10 @@ class Courier:
         if name is None:
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, "this certificate is not on the roster")
             raise AssertionError  # abort raises
+        self._calls[name] += 1
+        context.add_done_callback(lambda _: self._calls.subtract([name]))
+        if self._calls[name] > CALLS:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"more than {CALLS} calls at a time")
         self.lines[name].hurry()
         return name
 
@@ -402,7 +415,7 @@ class Courier:
         self._check(caller, head)
         if not 0 < head.size <= self.receiver.most(caller):
             raise _Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, f"a parcel of {head.size} bytes is longer than any")
-        room, filled = memoryview(bytearray(head.size)), 0
+        room, filled = np.empty(head.size, np.uint8).data, 0  # which nobody fills with zeros first
         piece: Buffer = rest
         try:
             async with asyncio.timeout(self.patience + head.size / SLOWEST):

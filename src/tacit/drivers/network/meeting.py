@@ -6,15 +6,19 @@ server a party begins when all of its peers are ready, when one of them has begu
 goes on where most of the others are: rounds that it was not in are no longer to be had.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from statistics import median_low
 from typing import Annotated, Any
 
 import msgspec
 
-from tacit.core.errors import ConfigError, JournalError, TacitError
+from tacit.core.errors import ConfigError, JournalError, PeerFault, TacitError
+from tacit.core.link import framed
+from tacit.core.messages import SIGNATURE_BYTES
 from tacit.core.suite import SERVER, Party
-from tacit.drivers.agreement import Agreement, first_difference
+from tacit.crypto.keys import Keys
+from tacit.drivers.agreement import VERSION, Agreement, first_difference
 
 Round = Annotated[int, msgspec.Meta(ge=0, lt=2**48)]
 """The number of a round: more than there will ever be, and no more than fits wherever it is written."""
@@ -25,11 +29,12 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
 
     party: Party
     version: int
+    """Of everything that is sent. It is in this place in every release, whatever follows."""
     incarnation: bytes
     """Of its journal. Another one is another journal, which does not know what was said before."""
     session: bytes = b""
     """Empty as long as it does not know how long vectors are."""
-    entries: int = 0
+    entries: Annotated[int, msgspec.Meta(ge=0)] = 0
     begun: Round = 0
     """The last round that it began,"""
     over: bool = True
@@ -41,6 +46,30 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
     """As which incarnation it first saw whom it says hello to in this session; empty if it has not."""
     told: bytes = b""
     """What it holds to be agreed, unless that is too long."""
+
+
+def signed(keys: Keys, to: Party, hello: Hello) -> bytes:
+    """Returns a hello with our signature: it may have to go by way of another party, which could change it."""
+    said = msgspec.msgpack.encode(hello)
+    return keys.sign(_statement(to, said)) + said
+
+
+def opened(keys: Keys, sender: Party, data: bytes) -> Hello | int | None:
+    """Returns a hello, only its version if that is another than ours, or None if it is none, or not the sender's."""
+    signature, said = data[:SIGNATURE_BYTES], data[SIGNATURE_BYTES:]
+    try:
+        keys.roster.verify(sender, _statement(keys.me, said), signature)
+        _, version, *_ = msgspec.msgpack.decode(said, type=list[msgspec.Raw])
+        if (number := msgspec.msgpack.decode(version, type=int)) != VERSION:
+            return number
+        hello = msgspec.msgpack.decode(said, type=Hello)
+    except (PeerFault, ValueError, RecursionError):  # of which what msgspec raises, and too few of them, are some
+        return None
+    return hello if hello.party == sender else None
+
+
+def _statement(to: Party, said: bytes) -> bytes:
+    return framed(b"tacit/v1/hello", to.encode(), said)
 
 
 class Meeting:
@@ -57,8 +86,8 @@ class Meeting:
         """The last hello of each, and when it came."""
         self.lost: dict[Party, str] = {}
         """From whom we take nothing any more, and why."""
-        self.wrong: TacitError | None = None
-        """What keeps us from beginning anything."""
+        self.apart: dict[Party, TacitError] = {}
+        """Who disagrees with us, and on what."""
         self.ready = 0
         """The round that we are ready to begin, if any."""
         self._agreement: Agreement | None = None
@@ -78,25 +107,40 @@ class Meeting:
 
     def _compare(self, sender: Party, hello: Hello) -> None:
         """Notices whom we cannot go on with: one that disagrees, or has lost its journal."""
+        self.apart.pop(sender, None)
         if self._agreement is None or not hello.session:
             return
         session = self._agreement.session
         if hello.session != session:
-            # A server hears it from everybody, and goes on with those who agree.
-            if self.me != SERVER and self.wrong is None:
-                self.wrong = _differing(self._agreement, sender, hello)
+            if (difference := _differing(self._agreement, sender, hello)) is not None:
+                self.apart[sender] = difference
             return
         if sender not in self.known:
             self.known[sender] = self._seen(session, sender, hello.incarnation)
         if self.known[sender] != hello.incarnation:
             self.lost[sender] = f"{sender} has lost its journal, and may say two things in one round"
-        strangers = [peer for peer, (each, _) in self.others.items() if each.known not in (b"", self._ours)]
-        # A server goes on with those who know it as it is, as long as that may be most of them.
+
+    def foreign(self, sender: Party, version: int) -> None:
+        """Takes note of a peer of another version, of which nothing else can be read."""
+        self.others.pop(sender, None)
+        self.apart[sender] = ConfigError(
+            f"{sender} speaks version {version} of what is sent, and {self.me} version {VERSION}; have both run the "
+            f"same release of Tacit"
+        )
+
+    @property
+    def wrong(self) -> TacitError | None:
+        """What keeps us from beginning anything."""
+        session = None if self._agreement is None else self._agreement.session
+        hellos = [hello for hello, _ in self.others.values() if hello.session == session]
+        strangers = [hello.party for hello in hellos if hello.known not in (b"", self._ours)]
+        # A server goes on with those who know it as it is, as long as that may be most of them, and agree with it.
         if strangers and (self.me != SERVER or 2 * len(strangers) > len(self.peers)):
-            self.wrong = JournalError(
+            return JournalError(
                 f"{strangers[0]} takes nothing from {self.me}: {self.me} has lost its journal, and may say two things "
                 "in one round; begin a new session (tacit roster renew)"
             )
+        return None if self.me == SERVER else next(iter(self.apart.values()), None)
 
     # --- who is where ----------------------------------------------------------------------------------------------
 
@@ -130,6 +174,16 @@ class Meeting:
         return self.ready > 0 and self.is_ready(peer, self.ready)
 
     # --- when to begin ---------------------------------------------------------------------------------------------
+
+    @property
+    def entries(self) -> int:
+        """How many entries vectors have, if half of our peers say so and fewer say anything else; otherwise 0.
+
+        One that lies must not have us sit down for vectors that nobody brings, or make room for them.
+        """
+        said = Counter(hello.entries for hello, _ in self.others.values() if hello.entries).most_common(2)
+        (entries, times), (_, less), *_ = [*said, (0, 0), (0, 0)]
+        return entries if times > less and 2 * times >= len(self.peers) else 0
 
     def next(self, own: int) -> int:
         """Returns the round to be ready for: our own next one or, for whoever is behind, that of most others."""

@@ -8,23 +8,34 @@ for this machine, unless told otherwise.
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from functools import cache
 from http import HTTPStatus
+from importlib.metadata import PackageNotFoundError, version
 from itertools import accumulate
 
 from tacit.core.errors import ConfigError
 from tacit.core.suite import Party
 from tacit.drivers.network.status import Standing, Status
-from tacit.drivers.network.telemetry import BOUNDS, Histogram, Telemetry
+from tacit.drivers.network.telemetry import BOUNDS, Histogram, Telemetry, Way
 
 CONTENT = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 PATH = "/metrics"
-HERE = "localhost"
+HERE = "127.0.0.1"
 MOST = 8
 """Connections at a time."""
 PATIENCE = 5.0
 """Seconds that one may take."""
 LONGEST = 1 << 13
 """Bytes of a request."""
+
+
+@cache
+def release() -> str:
+    """Returns which release of Tacit this is."""
+    with suppress(PackageNotFoundError):
+        return version("tacit")
+    return "unknown"
+
 
 Labels = Mapping[str, str]
 Sample = tuple[str, Labels, float]
@@ -34,27 +45,33 @@ Sample = tuple[str, Labels, float]
 # --- the text ------------------------------------------------------------------------------------------------------
 
 
-def written(telemetry: Telemetry, status: Status, retries: Mapping[Party, int], release: str) -> str:
+def written(telemetry: Telemetry, status: Status, lines: Mapping[Party, Way]) -> str:
     """Returns all that is counted, and how it stands, as OpenMetrics text."""
-    who = {"version": release, "protocol": telemetry.protocol, "federation": telemetry.federation}
+    who = {"version": release(), "protocol": telemetry.protocol, "federation": telemetry.federation}
     peers = status.peers
-    lines = [
+    troubles = {peer.party: telemetry.troubles[peer.party] for peer in peers}
+    retries = {peer.party: lines[peer.party].retries for peer in peers}
+    text = [
         *_family("tacit_node", "info", "The node.", [("_info", {"party": telemetry.party, **who}, 1)]),
         *_family("tacit_round", "gauge", "The round that was begun last.", [("", {}, status.round)]),
         *_family("tacit_under_way", "gauge", "Whether that round goes on.", [("", {}, not status.over)]),
         *_counts("tacit_rounds", "Rounds that are over, by result.", "result", telemetry.results),
-        *_family("tacit_phase_seconds", "histogram", "How long messages were waited for.", _phases(telemetry), "seconds"),
+        *_family(
+            "tacit_phase_seconds", "histogram", "How long messages were waited for.", _phases(telemetry), "seconds"
+        ),
         *_counts("tacit_sent_bytes", "Bytes sent in rounds.", "class", telemetry.sent, "bytes"),
         *_counts("tacit_received_bytes", "Bytes received in rounds.", "class", telemetry.received, "bytes"),
         *_counts("tacit_exclusions", "Parties that a round went on without.", "reason", telemetry.excluded),
-        *_counts("tacit_troubles", "How often a peer could not be reached.", "peer", _all(peers, telemetry.troubles)),
-        *_counts("tacit_retries", "How often something was sent again.", "peer", _all(peers, retries)),
-        *_family("tacit_waiting", "gauge", "Parcels that have not arrived.", _gauge(peers, "waiting")),
+        *_counts("tacit_troubles", "How often a peer could not be reached.", "peer", troubles),
+        *_counts("tacit_retries", "How often something was sent again.", "peer", retries),
+        *_family("tacit_parcels_waiting", "gauge", "Parcels that have not arrived.", _gauge(peers, "waiting")),
         *_family("tacit_heard_seconds", "gauge", "How long ago a peer was heard.", _gauge(peers, "heard"), "seconds"),
-        *_family("tacit_missing_seconds", "gauge", "For how long it is waited for.", _gauge(peers, "missing"), "seconds"),
+        *_family(
+            "tacit_missing_seconds", "gauge", "For how long it is waited for.", _gauge(peers, "missing"), "seconds"
+        ),
         *_family("tacit_in_trouble", "gauge", "Whether a peer is out of reach.", _gauge(peers, "trouble")),
     ]
-    return "".join(f"{line}\n" for line in (*lines, "# EOF"))
+    return "".join(f"{line}\n" for line in (*text, "# EOF"))
 
 
 def _family(name: str, kind: str, about: str, samples: Iterable[Sample], unit: str = "") -> Iterator[str]:
@@ -70,10 +87,6 @@ def _family(name: str, kind: str, about: str, samples: Iterable[Sample], unit: s
 def _counts(name: str, about: str, label: str, found: Mapping[str, int], unit: str = "") -> Iterator[str]:
     samples = [("_total", {label: key}, count) for key, count in sorted(found.items())]
     return _family(name, "counter", about, samples, unit)
-
-
-def _all(peers: Iterable[Standing], found: Mapping[Party, int]) -> dict[Party, int]:
-    return {peer.party: found.get(peer.party, 0) for peer in peers}
 
 
 def _gauge(peers: Iterable[Standing], what: str) -> Iterator[Sample]:

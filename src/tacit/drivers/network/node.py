@@ -7,25 +7,27 @@ and whatever came in is acknowledged once it is. So it can be killed at any mome
 import asyncio
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import replace
 from time import time
 
 import msgspec
 
 from tacit.core.entropy import SystemEntropy
 from tacit.core.errors import ConfigError, Drop, PeerFault, TacitError, TransportError
-from tacit.core.link import framed
-from tacit.core.messages import MAX_GREETING, SIGNATURE_BYTES
+from tacit.core.messages import MAX_GREETING
 from tacit.core.outcome import Ending
 from tacit.core.suite import SERVER, Buffer, Party, Update
 from tacit.crypto.keys import Keys
 from tacit.drivers.agreement import VERSION, Agreement
-from tacit.drivers.journal import Journal
+from tacit.drivers.journal import Journal, Record
 from tacit.drivers.network.courier import Courier, Peer, Tls
 from tacit.drivers.network.identity import Credentials
-from tacit.drivers.network.meeting import Hello, Meeting
+from tacit.drivers.network.meeting import Hello, Meeting, opened, signed
+from tacit.drivers.network.metrics import Endpoint, written
 from tacit.drivers.network.roster import RosterFile
-from tacit.drivers.network.status import STATUS, Standing, Status
+from tacit.drivers.network.status import STATUS, Ended, Standing, Status
 from tacit.drivers.network.store import Store
+from tacit.drivers.network.telemetry import Telemetry
 from tacit.drivers.round import Action, Begun, Kept, Post, Round
 from tacit.drivers.seat import RealSeat
 
@@ -56,7 +58,13 @@ class Node:
         self._seat: RealSeat | None = None
         self.last: Ending | None = None
         """How the last round ended that is over."""
-        self._journal = Journal()
+        self._journal = Journal(kept=False)
+        self._undone: tuple[list[Action], Record | None, Update | None] | None = None
+        """What a call of the seat returned that is not on disk yet, and so not done."""
+        self._failed: TacitError | None = None
+        """What the disk failed with, as long as it does."""
+        self._owed = False
+        """Whether whoever averages was told of that, instead of how the round ended."""
         self._since = 0.0
         self._left = False
         self._stirred = asyncio.Event()
@@ -65,6 +73,8 @@ class Node:
         self._armed = 0
         self._hellos: set[asyncio.Task[None]] = set()
         self._telling: asyncio.Task[None] | None = None
+        self.telemetry = Telemetry(self.me, roster.federation, roster.protocol)
+        self.metrics = Endpoint(lambda: written(self.telemetry, self.status(), self.courier.lines))
         self.courier = Courier(
             self.me,
             Tls(mine.key_pem.reveal(), mine.certificate_pem),
@@ -93,13 +103,20 @@ class Node:
     @property
     def resuming(self) -> bool:
         """Whether a round that was cut off is being finished."""
-        return self._seat is not None and self._seat.unfinished
+        return self._seat is not None and (self._seat.unfinished or self._owed)
 
-    async def start(self, address: str | None = None) -> None:
-        """Listens where the roster has it, or elsewhere, and goes on with a round that was cut off."""
+    async def start(self, address: str | None = None, metrics: str | None = None) -> None:
+        """Listens where the roster has it, or elsewhere, and goes on with a round that was cut off.
+
+        What it counts can be had at `metrics`, a host:port, if that is given.
+        """
         if self.store.entries:
             self._settle(self.store.entries)
-        await self.courier.start(address or self.roster.address_of(self.me))
+        where = address or self.roster.address_of(self.me)
+        await self.courier.start(where)
+        if metrics is not None:
+            await self.metrics.start(metrics)
+        self.telemetry.joined(where, self.rounds)
         self._announce()
         self._telling = asyncio.create_task(self._tell())
 
@@ -114,13 +131,24 @@ class Node:
         If a round was cut off it is finished first, with what was brought to it then, and its ending is returned.
         """
         async with self._turn:
-            if not self.resuming:
-                await self._begin(update)
-            await self._until(lambda: self._round is not None and self._round.over)
-            round_ = self._round
-            if round_ is None:
-                raise TransportError("the node was closed")
-            return round_.ending
+            try:
+                return await self._averaged(update)
+            except TacitError as error:
+                self.telemetry.refused(error, self.rounds)
+                raise
+
+    async def _averaged(self, update: Update | None) -> Ending:
+        if self.resuming:
+            self._go_on()
+        else:
+            await self._begin(update)
+        await self._until(lambda: self._undone is not None or (self._round is not None and self._round.over))
+        if self._undone is not None and self._failed is not None:
+            raise self._failed
+        round_, self._owed = self._round, False
+        if round_ is None:
+            raise TransportError("the node was closed")
+        return round_.ending
 
     async def serve(self, told: Callable[[Ending], None], rounds: int | None = None) -> None:
         """Takes part in round after round, as a server does, and tells how each of them ended."""
@@ -137,9 +165,15 @@ class Node:
             task.cancel()
         if self._deadline is not None:
             self._deadline.cancel()
+        await self.metrics.close()
         await self.courier.close()
-        self._finish()
-        self.store.close()
+        try:
+            # What is not on disk by now is done again by whoever goes on from there.
+            with suppress(TransportError):
+                self._finish()
+        finally:
+            self.store.close()
+        self.telemetry.closed(leaving)
 
     async def flushed(self, seconds: float) -> bool:
         """Waits until all that was said has arrived, up to so long; says whether it has."""
@@ -156,30 +190,33 @@ class Node:
 
     def status(self) -> Status:
         """Returns how it stands."""
-        round_, now = self._round, self._now()
-        under_way = round_ is not None and round_.wait is not None
-        pending = round_.inbox.pending if round_ is not None and under_way else frozenset()
-        kinds = [kind.__name__ for kind in round_.wait.kinds] if round_ is not None and round_.wait is not None else []
-        peers = []
-        for peer in self.peers:
-            hello, at = self._meeting.others.get(peer, (None, 0.0))
-            line, meeting = self.courier.lines[peer], self._meeting
-            late = peer in pending or (meeting.ready > 0 and not meeting.is_there(peer))
-            peers.append(
-                Standing(
-                    peer,
-                    0 if hello is None else hello.begun,
-                    None if hello is None else round(now - at, 1),
-                    line.waiting,
-                    round(now - self._since, 1) if late else None,
-                    meeting.lost.get(peer, line.trouble),
-                )
-            )
-        return Status(self.me, time(), self.rounds, self._meeting.ready, not self.resuming, " or ".join(kinds), peers)
+        meeting, now = self._meeting, self._now()
+        round_ = self._round if self._round is not None and self._round.wait is not None else None
+        pending = frozenset[Party]() if round_ is None else round_.inbox.pending
+        kinds = () if round_ is None or round_.wait is None else round_.wait.kinds
+        peers = [
+            Standing.of(peer, meeting, self.courier.lines[peer], now, self._since, peer in pending)
+            for peer in self.peers
+        ]
+        wrong = self._failed or meeting.wrong
+        return Status(
+            self.me,
+            round(time(), 1),  # which is enough for people
+            self.rounds,
+            meeting.ready,
+            not self.resuming,
+            " or ".join(kind.__name__ for kind in kinds),
+            peers,
+            "" if wrong is None else str(wrong),
+            None if self.last is None else Ended.of(self.last),
+        )
 
     async def _tell(self) -> None:
         """Writes down how it stands, for those who look, again and again."""
         while True:
+            self.telemetry.look({peer: self.courier.lines[peer] for peer in self.peers})
+            with suppress(TacitError):
+                self._go_on()
             # It need not outlive a crash, and on a full disk others have more to say.
             with suppress(OSError):
                 fresh = self.store.folder / f"{STATUS}.new"
@@ -199,24 +236,25 @@ class Node:
             raise AssertionError  # nobody is ready before it knows what is averaged
         self._finish()
         seat.number = number - 1
-        self._journal = Journal()
+        self._journal = Journal(kept=False)
         self._meeting.ready = 0
+        if self.last is not None:
+            # Where the next round has begun it is no longer on disk either.
+            self.last = replace(self.last, average=None)
         self._do(seat.begin(update, self._seed(number), self._now()), update)
         for data in seat.early.take():
             self._do(seat.deliver(data, self._now()))
-        for line in self.courier.lines.values():
-            line.forget(number - 1)
-        self._announce()
 
     async def _due(self) -> int:
         """Returns which round to begin, when it is time to; raises what keeps us from it."""
         since = self._since = self._now()
+        self._failed = None
         self._announce()
         while True:
             self._stirred.clear()
             meeting = self._meeting
-            if meeting.wrong is not None:
-                raise meeting.wrong
+            if (wrong := self._failed or meeting.wrong) is not None:
+                raise wrong
             number = 0 if self._seat is None else meeting.next(self._seat.number + 1)
             if number:
                 self._declare(number)
@@ -270,9 +308,7 @@ class Node:
         )
 
     def _signed(self, hello: Hello, to: Party) -> bytes:
-        """Returns a hello with our signature: it may have to go by way of another party, which could change it."""
-        said = msgspec.msgpack.encode(hello)
-        return self._keys.sign(framed(b"tacit/v1/hello", to.encode(), said)) + said
+        return signed(self._keys, to, hello)
 
     def greet(self, sender: Party, hello: bytes) -> bytes:
         """Takes a hello in, and returns ours."""
@@ -280,25 +316,34 @@ class Node:
         return self._signed(self._hello(sender), sender)
 
     def _listen(self, sender: Party, data: bytes) -> None:
-        signature, said = data[:SIGNATURE_BYTES], data[SIGNATURE_BYTES:]
-        try:
-            self._keys.roster.verify(sender, framed(b"tacit/v1/hello", self.me.encode(), said), signature)
-            hello = msgspec.msgpack.decode(said, type=Hello)
-        except (PeerFault, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return
-        if hello.party != sender:
-            return
-        if self._seat is None and self.me == SERVER and hello.entries:
-            self._settle(hello.entries)
+        if sender not in self.peers:
+            return  # it is on the roster, but has nothing to say about our rounds
+        hello = opened(self._keys, sender, data)
+        if isinstance(hello, Hello):
+            self._heard(sender, hello)
+        elif hello is not None:
+            self._meeting.foreign(sender, hello)
+            self._stirred.set()
+        self.telemetry.apart({**self._meeting.apart, **self._meeting.lost})
+
+    def _heard(self, sender: Party, hello: Hello) -> None:
         if hello.left:
             self.courier.lines[sender].forget(self.rounds + 1)
-        if self._meeting.listen(sender, hello, self._now()):
+        try:
+            new = self._meeting.listen(sender, hello, self._now())
+        except TransportError as error:  # of the disk: it is said again, and then noted again
+            self._failed, new = error, True
+        if new:
             self._stirred.set()
+        if self._seat is None and self.me == SERVER and self._meeting.entries:
+            with suppress(ConfigError):  # whoever brings vectors that fit no message was told so at home
+                self._settle(self._meeting.entries)
 
     def _declare(self, number: int) -> None:
         """Says that we are ready for a round, once."""
         if self._meeting.ready != number:
             self._meeting.ready = number
+            self.telemetry.ready(number)
             self._announce()
 
     def _announce(self, peers: Iterable[Party] | None = None) -> None:
@@ -336,8 +381,12 @@ class Node:
             # Before it has said hello it may be one that has lost its journal.
             self._announce([sender])
             return False
-        actions = self._seat.deliver(data, self._now())
-        self._do(actions)
+        try:
+            self._go_on()
+            actions = self._seat.deliver(data, self._now())
+            self._do(actions)
+        except TacitError:
+            return False  # it is not on disk, and comes again
         early = any(isinstance(action, Kept) for action in actions)
         if early:
             self._stirred.set()
@@ -366,14 +415,15 @@ class Node:
             number=found.number,
             state=found.state_of(protocol),
             unfinished=found.journal is not None,
+            narrow=True,
         )
         self.last = found.ending
         self._meeting.sit(agreement)
         if found.journal is not None:
-            self._journal = found.journal
+            self._journal.tip = found.journal.tip
             for post in seat.resume(found.journal, found.update, self._now()):
                 self._send(post)
-            self._arm()
+            self._moved(resumed=True)
 
     def _do(self, actions: list[Action], update: Update | None = None) -> None:
         """Does what a call of the seat returned, in the order of the contract."""
@@ -382,20 +432,44 @@ class Node:
             return
         agreement = seat.agreement
         record = self._journal.record(agreement.protocol, agreement.session, self.me, actions)
-        if record is not None:
-            if isinstance(first, Begun):
-                self.store.begin(record, self._journal.tip, update, agreement.entries, time())
-            else:
-                self.store.record(record, self._journal.tip, time())
-            # The store has them now: a journal in memory is for its tip.
-            self._journal.records[:] = self._journal.records[:1]
+        self._undone = actions, record, update
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Does what is still to be done, as far as the disk allows; raises what that fails with."""
+        if self._undone is None:
+            return
+        actions, record, update = self._undone
+        begun = isinstance(actions[0], Begun)
+        try:
+            if record is not None and begun:
+                self.store.begin(record, update, self.agreement.entries, time())
+            elif record is not None:
+                self.store.record(record, time())
+        except TacitError as error:
+            self._failed, self._owed = error, True
+            self.telemetry.disk(error)
+            self._stirred.set()
+            raise
+        self._undone = self._failed = None
+        self.telemetry.disk(None)
         for action in actions:
             if isinstance(action, Post):
                 self._send(action)
+        if begun:
+            for line in self.courier.lines.values():
+                line.forget(self.rounds - 1)
+            self._announce()
+        self._moved()
+
+    def _moved(self, *, resumed: bool = False) -> None:
+        """Takes note of where the round is by now."""
         self._arm()
-        if self._round is not None and self._round.over:
-            self.last = self._round.ending
-            self._stirred.set()
+        if self._round is not None:
+            self.telemetry.follow(self._round, resumed=resumed)
+            if self._round.over:
+                self.last = self._round.ending
+                self._stirred.set()
 
     def _send(self, post: Post) -> None:
         self.courier.lines[post.to].send(post, self.rounds, self._stirred.set)
@@ -420,15 +494,18 @@ class Node:
     def _expired(self, round_: Round, waits: int) -> None:
         self._deadline = None
         if self._seat is not None and self._round is round_ and round_.waits == waits:
-            self._do(self._seat.expire(self._now()))
+            with suppress(TacitError):  # of the disk, which whoever averages is told
+                self._go_on()
+                self._do(self._seat.expire(self._now()))
 
     def _finish(self) -> None:
         """Forgets what the last round took, once it is over: its ending and the state are kept."""
         seat, round_ = self._seat, self._round
-        if seat is not None and round_ is not None and round_.over and self._journal.records:
+        done = self._undone is None and round_ is not None and round_.over
+        if seat is not None and round_ is not None and done and self._journal.tip:
             state = seat.agreement.protocol.encode_state(seat.state, (self.me, seat.number))
             self.store.finish(seat.number, state, round_.ending, time())
-            self._journal = Journal()
+            self._journal = Journal(kept=False)
 
     async def _until(self, true: Callable[[], bool]) -> None:
         while not true():

@@ -10,7 +10,7 @@ import os
 import sqlite3
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tacit.core.errors import JournalError, TransportError
-from tacit.core.suite import Vector
+from tacit.core.suite import Buffer, Vector
 
 RENEW = "begin a new session: tacit roster renew"
 _ROOM, _DISK = "make room, and go on or restart", "see to the disk, and restart"
@@ -70,7 +70,7 @@ def octets(vector: Vector) -> memoryview:
     return np.ascontiguousarray(vector).reshape(-1).view(np.uint8).data
 
 
-def _put(file: int, at: int, data: bytes | memoryview) -> int:
+def _put(file: int, at: int, data: Buffer) -> int:
     left = memoryview(data)
     while left.nbytes:
         count = os.pwrite(file, left, at)
@@ -164,13 +164,16 @@ class Records:
         if os.fstat(self._file).st_size > end:
             os.ftruncate(self._file, end)
 
-    def add(self, at: int, *pieces: bytes | memoryview) -> int:
-        """Writes pieces at a place, and returns, once they are on disk, where they end."""
+    def add(self, at: int, *pieces: Sequence[Buffer]) -> int:
+        """Writes pieces, each of one or more parts, at a place; returns, once they are on disk, where they end."""
         end = at
         try:
-            for data in pieces:
-                head = _FRAME.pack(memoryview(data).nbytes, zlib.crc32(data))
-                end = _put(self._file, _put(self._file, end, head), data)
+            for parts in pieces:
+                size, crc = 0, 0
+                for part in parts:
+                    size, crc = size + memoryview(part).nbytes, zlib.crc32(part, crc)
+                for part in (_FRAME.pack(size, crc), *parts):
+                    end = _put(self._file, end, part)
             os.fsync(self._file)
         except OSError:
             with suppress(OSError):

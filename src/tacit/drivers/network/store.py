@@ -236,7 +236,7 @@ class Store:
         next_ = isinstance(event, Beginning) and event.party == self.party and event.number > self._standing.number
         if not next_ or len(pieces) > BROUGHT + 1:
             raise damaged(self._folder, f"it is an older copy, from before round {self._standing.number + 1}")
-        self._advance(record, record.digest(), _brought(pieces)[0], self._standing.last)
+        self._advance(record, _brought(pieces)[0], self._standing.last)
 
     def _follow(self, pieces: list[Piece]) -> None:
         """Commits a record that was cut off from its tip; raises JournalError if neither is what records end with."""
@@ -246,7 +246,7 @@ class Store:
             raise self._missing()
         Journal(records, last.digest()).read()
         if last.before == standing.tip:
-            self._advance(last, last.digest(), standing.entries, standing.last)
+            self._advance(last, standing.entries, standing.last)
 
     def _missing(self) -> JournalError:
         number = self._standing.number
@@ -269,15 +269,14 @@ class Store:
 
     # --- a round ---------------------------------------------------------------------------------------------------
 
-    def begin(self, record: bytes, tip: bytes, update: Update | None, entries: int, at: float = 0.0) -> None:
+    def begin(self, record: Record, update: Update | None, entries: int, at: float = 0.0) -> None:
         """Writes down the first record of a round, its tip, and what is brought to it. The number is then used up.
 
         `entries` is how many a vector has, for the server too, who brings none. `at` is the time on the caller's clock,
         for those who look. A round of another session that was cut off is given up.
         """
-        written, standing = _decoded(record), self._standing
-        event = written.event
-        if not isinstance(event, Beginning) or event.party != self.party or written.digest() != tip:
+        event, standing = record.event, self._standing
+        if not isinstance(event, Beginning) or event.party != self.party or record.before:
             raise ConfigError(f"this is not how a round of {self.party} begins")
         if standing.under_way and event.session == standing.session:
             raise ConfigError(f"round {standing.number} is under way; finish it, or give it up, before the next")
@@ -291,20 +290,19 @@ class Store:
             vector = None if update is None else np.asarray(update.vector)
             kind = None if update is None or vector is None else (vector.dtype.str, float(update.weight))
             brought = msgspec.msgpack.encode((entries, kind))
-            end = self._records.add(Records.start, brought, b"" if vector is None else files.octets(vector), record)
-            self._advance(written, tip, entries, at)
+            numbers = b"" if vector is None else files.octets(vector)
+            end = self._records.add(Records.start, (brought,), (numbers,), record.parts())
+            self._advance(record, entries, at)
             self._end = end
         self._tidy()
 
-    def record(self, record: bytes, tip: bytes, at: float = 0.0) -> None:
+    def record(self, record: Record, at: float = 0.0) -> None:
         """Writes down a further record, and its tip."""
-        # What came in may be long, and is not looked at.
-        _, state, said, before = msgspec.msgpack.decode(record, type=tuple[msgspec.Raw, bytes | None, bytes, bytes])
-        if not self._standing.under_way or before != self._standing.tip:
+        if not self._standing.under_way or record.before != self._standing.tip:
             raise ConfigError(f"this record does not follow the last of round {self._standing.number}")
         with careful(self._folder):
-            end = self._records.add(self._place(), record)
-            self._advance(Record(None, state, said, before), tip, self._standing.entries, at)
+            end = self._records.add(self._place(), record.parts())
+            self._advance(record, self._standing.entries, at)
             self._end = end
 
     def finish(self, number: int, state: bytes, ending: Ending, at: float = 0.0) -> None:
@@ -321,12 +319,12 @@ class Store:
             raise ConfigError(f"what is in {self._folder} has to be loaded before more is written")
         return self._end
 
-    def _advance(self, record: Record, tip: bytes, entries: int, at: float) -> None:
+    def _advance(self, record: Record, entries: int, at: float) -> None:
         """Commits a record that is on disk."""
         standing, event = self._standing, record.event
         if isinstance(event, Beginning):
             standing = Standing(event.number, event.session, entries, under_way=True, begun=at)
-        standing = msgspec.structs.replace(standing, tip=tip, records=standing.records + 1, last=at)
+        standing = msgspec.structs.replace(standing, tip=record.digest(), records=standing.records + 1, last=at)
         state = _state_in(record)
         held = self._held if state is None else Held(state if len(state) <= SHORT else b"")
         self._commit(standing, held)

@@ -35,7 +35,9 @@ class Way(Protocol):
 
     trouble: str
     reached: int
-    """How often something arrived there."""
+    """How often something arrived there,"""
+    retries: int
+    """and how often something had to be sent again."""
 
 
 @dataclass
@@ -95,7 +97,12 @@ class Telemetry:
     def refused(self, error: TacitError, number: int) -> None:
         """Says why there is no average."""
         self._say(
-            logging.ERROR, "not-averaged", f"after round {number}: {error}", round=number, code=error.code, why=str(error)
+            logging.ERROR,
+            "not-averaged",
+            f"after round {number}: {error}",
+            round=number,
+            code=error.code,
+            why=str(error),
         )
 
     def disk(self, error: TacitError | None) -> None:
@@ -115,13 +122,11 @@ class Telemetry:
     # --- peers -----------------------------------------------------------------------------------------------------
 
     def apart(self, found: Mapping[Party, TacitError | str]) -> None:
-        """Says with whom the node cannot go on, and why, and with whom it can again; each once."""
+        """Says with whom the node cannot go on, and why; once."""
         for peer, why in found.items():
             if self._apart.get(peer) != str(why):
                 self._say(logging.WARNING, "peer-apart", str(why), peer=peer, why=str(why))
-        for peer in self._apart.keys() - found.keys():
-            self._say(logging.WARNING, "peer-agrees", f"{peer} agrees with us again", peer=peer)
-        self._apart = {peer: str(why) for peer, why in found.items()}
+                self._apart[peer] = str(why)
 
     def look(self, lines: Mapping[Party, Way]) -> None:
         """Says to whom nothing arrives, and who is reached again."""
@@ -156,9 +161,7 @@ class Telemetry:
             if peer not in self._dropped:
                 self.excluded[reason.value] += 1
                 text = f"round {ending.round} goes on without {peer}: {reason}"
-                self._say(
-                    logging.WARNING, "party-excluded", text, round=ending.round, peer=peer, reason=reason.value
-                )
+                self._say(logging.WARNING, "party-excluded", text, round=ending.round, peer=peer, reason=reason.value)
         self._dropped = set(ending.dropped)
         if round_.over:
             self._ended(ending)
@@ -180,12 +183,13 @@ class Telemetry:
     def _phase(self, number: int, phase: Phase) -> None:
         self.phases.setdefault(phase.kind, Histogram()).add(phase.seconds)
         missing = {peer: reason.value for peer, reason in phase.missing.items()}
+        came = phase.awaited - len(missing)
         if self._spans is not None:
             self._spans.waited(phase.kind, {"awaited": phase.awaited, "missing": sorted(missing)})
         self._say(
             logging.DEBUG,
             "phase-ended",
-            f"round {number}: {phase.kind} of {phase.awaited - len(missing)} of {phase.awaited} in {phase.seconds:.3f} s",
+            f"round {number}: {phase.kind} came from {came} of {phase.awaited} in {phase.seconds:.3f} s",
             round=number,
             kind=phase.kind,
             seconds=round(phase.seconds, 6),
@@ -222,7 +226,7 @@ class Telemetry:
 class JsonLines(logging.Formatter):
     """Writes a record as one object of JSON: when, how serious, what, its fields, and the line for people."""
 
-    converter = gmtime
+    converter = staticmethod(gmtime)
     default_time_format = "%Y-%m-%dT%H:%M:%S"
     default_msec_format = "%s.%03dZ"
 

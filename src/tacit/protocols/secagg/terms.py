@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, ClassVar, Literal
 
 import msgspec
@@ -94,13 +94,11 @@ class SecAggTerms(StarTerms):
     settings: SecAggSettings
     fewest: int
     """How many must be asked and, unless the policy says otherwise, summed."""
-    circle: Callable[[frozenset[int], bytes], Circle] = field(init=False, repr=False, compare=False)
-    """Returns the circle of some users for a seed. Everybody in a round computes the same one, so it is kept."""
+    alike: "Alike" = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        degree = self.settings.degree
-        object.__setattr__(self, "circle", lru_cache(4)(lambda users, seed: Circle(sorted(users), degree, seed)))
+        object.__setattr__(self, "alike", Alike(self))
 
     @property
     def rounds_alike(self) -> bool:
@@ -153,6 +151,33 @@ class SecAggTerms(StarTerms):
         return self.policy.smallest(max(self.threshold, self.fewest))
 
 
+class Alike:
+    """What everybody in a round works out from the same sets of users, with the same result. So it is kept.
+
+    Each of it takes as long as there are users, which one client does not notice and a process that plays all does.
+    """
+
+    def __init__(self, terms: SecAggTerms) -> None:
+        degree, policy, parties = terms.settings.degree, terms.policy, terms.parties
+        self.circle: Callable[[frozenset[int], bytes], Circle] = lru_cache(4)(
+            lambda users, seed: Circle(sorted(users), degree, seed)
+        )
+        """Returns the circle of some users for a seed."""
+        self.may_ask: Callable[[frozenset[int]], bool] = lru_cache(4)(lambda u2: policy.may_ask(u2, len(parties)))
+        """Says whether the policy lets these be asked,"""
+        self.allows: Callable[[frozenset[int]], bool] = lru_cache(4)(policy.allows)
+        """and these be summed."""
+        self.weakest: Callable[[Circle, frozenset[int]], int] = lru_cache(4)(Circle.weakest)
+        """Returns how many of some users there are in the part of a circle that has the fewest."""
+        self.among: Callable[[int], bytes] = lru_cache(4)(partial(_among, parties))
+        """Returns what stands for all parties, with vectors of a length."""
+
+
+def _among(parties: Parties, length: int) -> bytes:
+    among = framed(*(party.encode() for party in parties), length.to_bytes(8))
+    return hashlib.sha256(framed(b"tacit/v1/secagg among", among)).digest()
+
+
 @dataclass(frozen=True)
 class Accord:
     """What both sides of a round compute alike. Users are places on the roster, and sets are as they are sent."""
@@ -171,8 +196,7 @@ class Accord:
 
     def remembered(self, state: StarState) -> StarState:
         """Returns a state without what was told to others than those who are here, or of another model."""
-        among = framed(*(party.encode() for party in self.link.parties), self.suite.ring.length.to_bytes(8))
-        here = hashlib.sha256(framed(b"tacit/v1/secagg among", among)).digest()
+        here = self.terms.alike.among(self.suite.ring.length)
         if state.among == here:
             return state
         return msgspec.structs.replace(state, among=here, last=NOTHING, announced=None)
@@ -208,15 +232,19 @@ def circle_of(link: Link, terms: SecAggTerms, u2: Collection[int]) -> Circle:
     """Returns the circle of a round."""
     users = frozenset(u2)
     seed = hashlib.sha256(link.statement("secagg graph", terms.sets.bitmap(users))).digest()
-    return terms.circle(users, seed)
+    return terms.alike.circle(users, seed)
 
 
 def too_thin(terms: SecAggTerms, circle: Circle, u5: Collection[int]) -> bool:
     """Says whether a sparse graph could fall apart over U5, given the corrupted users that the threshold allows for."""
     corrupted = 2 * terms.threshold - (circle.degree + 1) - 1
-    return not circle.complete and circle.weakest(u5) <= corrupted // 2
+    return not circle.complete and terms.alike.weakest(circle, frozenset(u5)) <= corrupted // 2
 
 
 def digest_of(result: Sum) -> bytes:
     """Returns what stands for an announcement: users with different ones were told different things."""
-    return hashlib.sha256(framed(b"tacit/v1/secagg sum", result.members, bytes(result.vector))).digest()
+    digest = hashlib.sha256(framed(b"tacit/v1/secagg sum", result.members))
+    # What `framed` would put there, without a copy of it.
+    digest.update(result.vector.nbytes.to_bytes(8))
+    digest.update(result.vector)
+    return digest.digest()

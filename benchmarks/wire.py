@@ -1,0 +1,263 @@
+"""Rounds between processes over mutual TLS: CPU of all of them against plain grpc, and memory above the model.
+
+Everybody is a process of its own on this machine. What is compared with is grpc with the same streams of pieces and as
+many bytes, without TLS, sealing, masks, sums or a disk; and the same with mutual TLS, which is stated beside it.
+"""
+
+import asyncio
+import multiprocessing
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import grpc
+import grpc.aio
+import numpy as np
+
+from benchmarks.federation import drawn, free_ports
+from benchmarks.measure import Row
+from tacit.core.entropy import SystemEntropy
+from tacit.core.messages import PIECE
+from tacit.core.suite import SERVER, Update
+from tacit.drivers.network.identity import Credentials, tls_host
+from tacit.drivers.network.node import Node
+from tacit.drivers.network.roster import RosterFile
+from tacit.drivers.network.store import Store
+
+ENTRIES, PARTIES, ROUNDS = 25_000_000, 3, 3
+PATIENCE = 600.0
+MOST, CLIENT = 2.5, 3.0
+Pipe = Any
+
+
+# --- ours ----------------------------------------------------------------------------------------------------------
+
+
+def _peak() -> int:
+    """Returns the most memory that this process had since it was last asked, in bytes."""
+    status = Path("/proc/self/status").read_text().splitlines()
+    found = next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) * 1024
+    _forget()
+    return found
+
+
+def _forget() -> None:
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+def _resident() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _party(folder: Path, name: str, entries: int, rounds: int, pipe: Pipe) -> None:
+    asyncio.run(_rounds(folder, name, entries, rounds, pipe))
+
+
+async def _rounds(folder: Path, name: str, entries: int, rounds: int, pipe: Pipe) -> None:
+    roster = RosterFile.load(folder / "federation.toml")
+    mine = Credentials.load(folder / f"{name}.identity")
+    node = Node(roster, mine, Store(folder / f"{name}.rounds", name, roster.federation))
+    await node.start()
+    model = None if name == SERVER else np.random.default_rng(len(name)).normal(0, 0.1, entries).astype(np.float32)
+    before = _resident()
+    for _ in range(rounds):
+        _forget()
+        began = time.process_time()
+        ending = await node.average(None if model is None else Update(model))
+        if ending.error is not None:
+            raise ending.error
+        del ending
+        await node.flushed(PATIENCE)
+        # Others may not be done yet, and what they ask for is part of the round.
+        cpu, wall = time.process_time() - began, time.monotonic()
+        pipe.send((cpu, _peak() - before, wall))
+        pipe.recv()
+    await node.close()
+
+
+def ours(protocol: str, parties: int, entries: int, rounds: int, **options: Any) -> list[dict[str, tuple[float, ...]]]:
+    """Returns, of each round, CPU seconds, bytes of memory above the model, and when it was over, by party."""
+    with TemporaryDirectory() as made:
+        folder = Path(made)
+        names = drawn(folder, protocol, parties, **options)
+        spawn = multiprocessing.get_context("spawn")
+        pipes = {name: spawn.Pipe() for name in names}
+        running = [
+            spawn.Process(target=_party, args=(folder, name, entries, rounds, there))
+            for name, (_, there) in pipes.items()
+        ]
+        for each in running:
+            each.start()
+        try:
+            found = []
+            for _ in range(rounds):
+                began = time.monotonic()
+                told = {name: _heard(here) for name, (here, _) in pipes.items()}
+                found.append({name: (cpu, peak, wall - began) for name, (cpu, peak, wall) in told.items()})
+                for here, _ in pipes.values():
+                    here.send("on")
+            return found
+        finally:
+            for each in running:
+                each.join(10)
+                each.kill()
+
+
+def _heard(pipe: Pipe) -> Any:
+    if not pipe.poll(PATIENCE):
+        raise TimeoutError("a party has not finished its round")
+    return pipe.recv()
+
+
+# --- plain grpc ----------------------------------------------------------------------------------------------------
+
+
+def _pieces(size: int) -> Iterator[bytes]:
+    piece = bytes(PIECE)
+    for start in range(0, size, PIECE):
+        yield piece[: min(PIECE, size - start)]
+
+
+def _plain_server(port: int, size: int, pipe: Pipe, tls: Sequence[bytes]) -> None:
+    asyncio.run(_serving(port, size, pipe, tls))
+
+
+async def _serving(port: int, size: int, pipe: Pipe, tls: Sequence[bytes]) -> None:
+    async def up(pieces: Any, context: Any) -> bytes:
+        del context
+        room, filled = bytearray(size), 0
+        async for piece in pieces:
+            room[filled : filled + len(piece)] = piece
+            filled += len(piece)
+        return b"done"
+
+    async def down(asked: bytes, context: Any) -> Any:
+        del asked, context
+        for piece in _pieces(size):
+            yield piece
+
+    server = grpc.aio.server(options=_OPTIONS)
+    handlers = {
+        "Up": grpc.stream_unary_rpc_method_handler(up),
+        "Down": grpc.unary_stream_rpc_method_handler(down),
+    }
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("plain", handlers),))
+    if tls:
+        key, certificate = tls
+        made = grpc.ssl_server_credentials([(key, certificate)], certificate, require_client_auth=True)
+        server.add_secure_port(f"127.0.0.1:{port}", made)
+    else:
+        server.add_insecure_port(f"127.0.0.1:{port}")
+    await server.start()
+    pipe.send("ready")
+    while await asyncio.to_thread(pipe.recv):
+        began = time.process_time()
+        pipe.send("go")
+        await asyncio.to_thread(pipe.recv)
+        pipe.send(time.process_time() - began)
+    await server.stop(None)
+
+
+def _plain_client(port: int, size: int, pipe: Pipe, tls: Sequence[bytes], host: str) -> None:
+    asyncio.run(_calling(port, size, pipe, tls, host))
+
+
+async def _calling(port: int, size: int, pipe: Pipe, tls: Sequence[bytes], host: str) -> None:
+    if tls:
+        key, certificate = tls
+        made = grpc.ssl_channel_credentials(certificate, key, certificate)
+        options = (*_OPTIONS, ("grpc.ssl_target_name_override", host))
+        channel = grpc.aio.secure_channel(f"127.0.0.1:{port}", made, options)
+    else:
+        channel = grpc.aio.insecure_channel(f"127.0.0.1:{port}", _OPTIONS)
+    while await asyncio.to_thread(pipe.recv):
+        began = time.process_time()
+        await channel.stream_unary("/plain/Up")(_pieces(size))
+        room, filled = bytearray(size), 0
+        async for piece in channel.unary_stream("/plain/Down")(b""):
+            room[filled : filled + len(piece)] = piece
+            filled += len(piece)
+        pipe.send(time.process_time() - began)
+    await channel.close()
+
+
+_OPTIONS = (("grpc.max_receive_message_length", 2 * PIECE), ("grpc.max_send_message_length", 2 * PIECE))
+
+
+def plain(port: int, parties: int, size: int, rounds: int, tls: Sequence[bytes] = (), host: str = "") -> list[float]:
+    """Returns the CPU seconds of all processes of rounds in which everybody sends so many bytes and hears as many."""
+    spawn = multiprocessing.get_context("spawn")
+    here, there = spawn.Pipe()
+    server = spawn.Process(target=_plain_server, args=(port, size, there, tls))
+    server.start()
+    _heard(here)
+    pipes = [spawn.Pipe() for _ in range(parties)]
+    clients = [spawn.Process(target=_plain_client, args=(port, size, there, tls, host)) for _, there in pipes]
+    for each in clients:
+        each.start()
+    try:
+        found = []
+        for _ in range(rounds):
+            here.send("go on")
+            _heard(here)
+            for pipe, _ in pipes:
+                pipe.send("go on")
+            cpu = sum(_heard(pipe) for pipe, _ in pipes)
+            here.send("over")
+            found.append(cpu + _heard(here))
+        return found
+    finally:
+        for pipe in (here, *(pipe for pipe, _ in pipes)):
+            pipe.send("")
+        for each in (server, *clients):
+            each.join(10)
+            each.kill()
+
+
+# --- rows ----------------------------------------------------------------------------------------------------------
+
+
+def rows(quick: bool = False) -> Iterator[Row]:
+    """Yields CPU and memory of rounds; targets are for the full size only."""
+    entries, rounds = (200_000, 2) if quick else (ENTRIES, ROUNDS)
+    size = entries * 4
+    found = ours("secagg", PARTIES, entries, rounds)
+    # In the first round processes still load what they need.
+    cpu = median(sum(each[0] for each in told.values()) for told in found[1:])
+    mine, ports = Credentials.generate(SERVER, SystemEntropy()), free_ports(2)
+    tls = mine.key_pem.reveal(), mine.certificate_pem
+    bare = median(plain(ports[0], PARTIES, size, rounds)[1:])
+    secured = median(plain(ports[1], PARTIES, size, rounds, tls, tls_host(mine.member))[1:])
+    what = f"{PARTIES} parties and a server, d = {entries:,}"
+    ratio = cpu / bare
+    yield Row(
+        f"CPU of a round of secagg, {what}",
+        cpu,
+        bare,
+        "s",
+        bare / cpu,
+        None if quick else f"at most {MOST:g} times theirs",
+        None if quick else ratio <= MOST,
+        f"theirs is plain grpc with as many bytes, {ratio:.2f} times as cheap; with mutual TLS it takes {secured:.3g} "
+        f"s, so {cpu / secured:.2f} times; all processes, journals on disk included",
+    )
+    for protocol, options in (("secagg", {}), ("pushsum", {"masked": True}), ("cesar", {"share": 0.3})):
+        told = found if protocol == "secagg" else ours(protocol, PARTIES, entries, rounds, **options)
+        clients = max(each[1] for round_ in told[1:] for name, each in round_.items() if name != SERVER) / size
+        most = CLIENT if protocol == "secagg" and not quick else None
+        yield _memory(f"a party of {protocol}", clients, most, what)
+        if protocol == "secagg":
+            server = max(round_[SERVER][1] for round_ in told[1:]) / size
+            yield _memory("the server of secagg", server, None if quick else PARTIES + 2.0, what)
+
+
+def _memory(who: str, found: float, most: float | None, what: str) -> Row:
+    target, met = (None, None) if most is None else (f"at most {most:g}", found <= most)
+    note = f"{what}; the most that was resident in a round above the model, in vectors of 4 bytes an entry"
+    return Row(f"memory of {who}", found, None, "vectors", None, target, met, note)

@@ -1,0 +1,132 @@
+"""Processes that are killed, frozen and cut off from each other: a short version of `python -m benchmarks faults`.
+
+Whatever must not happen is looked for in what the processes wrote down, so each of these looks is tried here on
+writings that were tampered with: one that has gone blind would find nothing either.
+"""
+
+import json
+import shutil
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from tacit.audit.scope import Scope
+
+ROOT = Path(__file__).parents[2]
+NEVER = ("wrong", "hung", "mass", "lost", "changed", "twice", "exposed", "strayed")
+SHORT = {
+    "secagg": {"parties": 4, "options": {"threshold": 3, "clip": 4.0}, "rounds": 12},
+    "pushsum": {"parties": 4, "options": {"masked": True, "clip": 64.0}, "rounds": 30},
+}
+
+
+@pytest.fixture(scope="module")
+def faults():
+    """The module, which is found from the root of the repository alone."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(ROOT)
+        yield import_module("benchmarks.faults")
+
+
+@pytest.fixture(scope="module")
+def runs(faults, tmp_path_factory):
+    """Runs, each with its folder and what was said of it."""
+    made = {}
+
+    def run(protocol):
+        if protocol not in made:
+            folder = tmp_path_factory.mktemp(protocol)
+            made[protocol] = folder, faults.happened(faults.Case(protocol, **SHORT[protocol]), folder, seed=2)
+        return made[protocol]
+
+    return run
+
+
+def found(verdict):
+    """Returns what must not happen, and did."""
+    return {name: getattr(verdict, name) for name in NEVER if getattr(verdict, name)}
+
+
+@pytest.mark.parametrize("protocol", SHORT)
+def test_nothing_goes_wrong_that_must_not(protocol, runs):
+    folder, verdict = runs(protocol)
+    assert found(verdict) == {}
+    assert json.loads((folder / "run.json").read_text())["faults"], "something befell them"
+    assert verdict.rounds >= SHORT[protocol]["rounds"]
+    assert verdict.finished
+    assert verdict.finished + sum(verdict.aborted.values()) == verdict.rounds
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("protocol", ["secagg", "cesar", "pushsum", "admm"])
+def test_nothing_goes_wrong_in_many_rounds(protocol, faults, tmp_path):
+    case = next(each for each in faults.CASES if each.protocol == protocol)
+    verdict = faults.happened(faults.replace(case, rounds=60), tmp_path, seed=3)
+    assert found(verdict) == {}
+    assert verdict.rounds >= 60
+    assert verdict.resumed
+
+
+# --- that it would be noticed --------------------------------------------------------------------------------------
+
+
+def spoilt(what, party, change):
+    """Returns what changes the last line of a kind in the log of a party, or drops it, or adds some behind it."""
+
+    def spoil(folder):
+        path = folder / f"{party}.log"
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        place = max(number for number, line in enumerate(lines) if line["what"] == what)
+        lines[place : place + 1] = change(lines[place])
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    return spoil
+
+
+def moved(numbers):
+    return [number + 0.01 for number in numbers]
+
+
+def forgotten(line):
+    return [line, {**line, "what": "up", "resuming": False, "last": None}]
+
+
+def with_another_model(line):
+    return [line, {**line, "what": "resumes", "vector": moved(line["vector"]), "heard": []}]
+
+
+TAMPERED = [
+    ("secagg", "wrong", spoilt("ends", "p1", lambda line: [{**line, "average": moved(line["average"])}])),
+    ("secagg", "wrong", spoilt("begins", "p1", lambda line: [{**line, "vector": moved(line["vector"])}])),
+    ("secagg", "hung", spoilt("ends", "p1", lambda _: [])),
+    ("secagg", "lost", spoilt("ends", "p1", forgotten)),
+    ("secagg", "lost", spoilt("ends", "p1", lambda line: [line, {**line, "contributors": []}])),
+    ("secagg", "changed", spoilt("begins", "p1", with_another_model)),
+    ("secagg", "changed", spoilt("ends", "p1", lambda line: [line, {**line, **BEGUN}])),
+    ("secagg", "twice", spoilt("says", "p1", lambda line: [line, {**line, "hash": "another"}])),
+    ("secagg", "strayed", spoilt("heard", "p1", lambda _: [])),
+    ("pushsum", "mass", spoilt("begins", "p1", lambda line: [{**line, "vector": moved(line["vector"])}])),
+    ("pushsum", "wrong", spoilt("ends", "p1", lambda line: [{**line, "average": moved(line["average"])}])),
+]
+BEGUN = {"what": "begins", "vector": [0.0] * 6, "before": "", "state": None}
+
+
+@pytest.mark.parametrize(("protocol", "name", "spoil"), TAMPERED)
+def test_what_must_not_happen_is_noticed(protocol, name, spoil, runs, faults, tmp_path):
+    folder = shutil.copytree(runs(protocol)[0], tmp_path / "run")
+    spoil(folder)
+    assert name in found(faults.Judge(folder).judged())
+
+
+@pytest.mark.usefixtures("faults")
+def test_an_exposure_is_noticed():
+    """Neighbours who gossip show each other everything, in the order in which they happen to hear of it."""
+    replayed = import_module("benchmarks.replayed")
+    names = ("p0", "p1", "p2")
+    others = {name: [replayed.Place(other, "SharedEntries", 0) for other in names if other != name] for name in names}
+    run, exposed = replayed.replayed(Scope.of("gossip", names, {}, rounds=2, drift="free"), {1: others, 2: others})
+    assert not run.stuck
+    assert {each.coalition[0]: {victim for victim, _ in each.fresh} for each in exposed} == {
+        name: set(names) - {name} for name in names
+    }
