@@ -24,7 +24,7 @@ from tacit.drivers.faults import Fault
 from tacit.learn.scenario import Scenario
 
 if TYPE_CHECKING:
-    from tacit.api.join import Peer, join
+    from tacit.api.join import Peer, join, log_lines
 
 __all__ = [
     "BudgetSpent",
@@ -49,6 +49,7 @@ __all__ = [
     "aggregate",
     "audit",
     "join",
+    "log_lines",
     "plan",
     "train",
 ]
@@ -57,8 +58,12 @@ __version__ = "0.1.0"
 
 def __getattr__(name: str) -> Any:
     # Between machines takes an extra, which those who stay on one need not have installed.
-    if name in ("Peer", "join"):
+    if name in ("Peer", "join", "log_lines"):
         from tacit.api import join
 
         return getattr(join, name)
+    if name == "flower":  # which takes another one
+        from tacit.api import flower
+
+        return flower
     raise AttributeError(f"module 'tacit' has no attribute {name!r}")

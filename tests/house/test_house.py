@@ -45,7 +45,7 @@ PACKAGES = {
     "rich": ("app/",),
     "dp_accounting": ("privacy/",),
     "grpc": ("drivers/network",),
-    "flwr": ("drivers/flower",),
+    "flwr": ("drivers/flower", "api/flower.py"),
     "starlette": ("app/ui/",),
     "uvicorn": ("app/ui/",),
     "jinja2": ("app/ui/",),
@@ -53,7 +53,7 @@ PACKAGES = {
     "matplotlib": ("app/pictures.py",),
 }
 # What takes a second to import or may not be installed is imported by the function that needs it, or not at all.
-ONLY_WITHIN_FUNCTIONS = {"torch"}
+ONLY_WITHIN_FUNCTIONS = {"torch", "ray"}
 
 # Chance, clocks and the outside world, and the only places that may touch them. A module stands for everything in it
 # that has no line of its own.

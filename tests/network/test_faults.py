@@ -4,14 +4,17 @@ Whatever must not happen is looked for in what the processes wrote down, so each
 writings that were tampered with: one that has gone blind would find nothing either.
 """
 
+import asyncio
 import json
 import shutil
 from importlib import import_module
 from pathlib import Path
 
 import pytest
+from federations import Made
 
 from tacit.audit.scope import Scope
+from tacit.drivers.network.courier import Courier, Passed, Peer, Tls
 
 ROOT = Path(__file__).parents[2]
 NEVER = ("wrong", "hung", "mass", "lost", "changed", "twice", "exposed", "strayed")
@@ -96,10 +99,18 @@ def with_another_model(line):
     return [line, {**line, "what": "resumes", "vector": moved(line["vector"]), "heard": []}]
 
 
+def with_nobody(folder):
+    path = folder / "p1.log"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    alone = [line | ({"contributors": ["p1"]} if line["what"] == "ends" else {}) for line in lines]
+    path.write_text("".join(json.dumps(line) + "\n" for line in alone))
+
+
 TAMPERED = [
     ("secagg", "wrong", spoilt("ends", "p1", lambda line: [{**line, "average": moved(line["average"])}])),
     ("secagg", "wrong", spoilt("begins", "p1", lambda line: [{**line, "vector": moved(line["vector"])}])),
     ("secagg", "hung", spoilt("ends", "p1", lambda _: [])),
+    ("pushsum", "hung", with_nobody),
     ("secagg", "lost", spoilt("ends", "p1", forgotten)),
     ("secagg", "lost", spoilt("ends", "p1", lambda line: [line, {**line, "contributors": []}])),
     ("secagg", "changed", spoilt("begins", "p1", with_another_model)),
@@ -130,3 +141,56 @@ def test_an_exposure_is_noticed():
     assert {each.coalition[0]: {victim for victim, _ in each.fresh} for each in exposed} == {
         name: set(names) - {name} for name in names
     }
+
+
+# --- what it found -------------------------------------------------------------------------------------------------
+
+
+class Slow:
+    """Takes what comes in once it is let, and every second time at once."""
+
+    def __init__(self):
+        self.taken, self.came = 0, asyncio.Event()
+
+    def most(self, _sender):
+        return 1 << 16
+
+    async def take(self, _sender, _data):
+        self.taken += 1
+        self.came.set()
+        if self.taken == 1:
+            await asyncio.sleep(60)
+        return True
+
+    def greet(self, _sender, _hello):
+        return b""
+
+
+def test_a_line_outlives_a_channel_that_is_given_up_while_something_is_under_way(tmp_path):
+    """A party that was cut off from all others never spoke to them again: what was under way had ended its lines."""
+    made = Made.of(tmp_path, "gossip", 2)
+    cards, slow = {card.name: card for card in made.roster.parties}, Slow()
+
+    def courier(name, other):
+        mine, roster = made.credentials[name], made.roster
+        peer = Peer(other, cards[other].address, roster.certificate_of(other), roster.host_of(other))
+        return Courier(name, Tls(mine.key_pem.reveal(), mine.certificate_pem), [peer], slow)
+
+    async def run():
+        one, other = courier("p0", "p1"), courier("p1", "p0")
+        await other.start(cards["p1"].address)
+        try:
+            line, arrived = one.lines["p1"], asyncio.Event()
+            line.send(Passed(memoryview(b"parcel")), 1, arrived.set)
+            await slow.came.wait()
+            # There was a sign of life while nothing arrived, and what is under way has no time left to end.
+            line.trouble, one.patience = "it does not answer", 0.0
+            line.hurry()
+            one.patience = 10.0
+            await asyncio.wait_for(arrived.wait(), 20)
+        finally:
+            await one.close()
+            await other.close()
+
+    asyncio.run(run())
+    assert slow.taken == 2

@@ -205,18 +205,19 @@ def test_a_full_disk_is_one_line_and_the_round_goes_on_once_there_is_room(
             try:
                 await nodes["p1"].average(updates["p1"])
             except TransportError as error:
-                line, trouble, resuming = str(error), nodes["p1"].status().trouble, nodes["p1"].resuming
+                line, trouble = str(error), nodes["p1"].status().trouble
             if restarts:
                 await nodes["p1"].close()
                 disk.room()
                 nodes["p1"] = made.node("p1")
                 await nodes["p1"].start()
             disk.room()
-            # What is brought now is not what was brought to a round that had begun.
-            mine = await nodes["p1"].average(Update(updates["p1"].vector if not nodes["p1"].rounds else np.ones(4)))
-            return line, trouble, resuming, mine, await asyncio.gather(*others)
+            mine = nodes["p1"].last  # how the round ended, if all that was missing of it was the last page
+            if mine is None:
+                mine = await nodes["p1"].average(Update(updates["p1"].vector))
+            return line, trouble, mine, await asyncio.gather(*others)
 
-    line, trouble, resuming, mine, others = asyncio.run(run())
+    line, trouble, mine, others = asyncio.run(run())
     assert line.endswith(
         "p1.rounds cannot be read or written (database or disk is full); make room, and go on or restart"
     )
@@ -226,7 +227,6 @@ def test_a_full_disk_is_one_line_and_the_round_goes_on_once_there_is_room(
     for ending in (mine, *others):
         assert ending.round == 1
         assert np.allclose(ending.average, played.endings["p0"].average, atol=1e-6)
-    assert isinstance(resuming, bool)
     assert len(said) > 10
 
 

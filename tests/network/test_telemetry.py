@@ -4,6 +4,7 @@ import asyncio
 import io
 import json
 import logging
+import re
 import sys
 from base64 import b64encode
 from pathlib import Path
@@ -27,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "replay"))
 from settings_to_cut import CASES
 
 HASTY = Deadlines(phase=1.0, start=1.5, connect=1.0)
+CLOCK = ("created", "msecs", "relativeCreated")
 EACH = ("fedavg", "secagg", "gossip", "admm-masked", "pushsum-masked", "cesar")
 
 
@@ -214,6 +216,11 @@ def spellings(value):
         yield f"{value:.4f}"
 
 
+def plain(record):
+    """Returns all that is in a record, but for what the clock said, which has digits enough for anything."""
+    return repr({name: value for name, value in vars(record).items() if name not in CLOCK})
+
+
 def found_in(text, secrets):
     return [name for name, value in secrets for each in spellings(value) if each in text]
 
@@ -247,7 +254,10 @@ def test_nothing_that_is_told_has_a_secret_in_it(name, tmp_path, caplog, monkeyp
     monkeypatch.setattr(RealSuite, "seed", kept(2))
     caplog.set_level(logging.DEBUG)
     updates = {
-        number: {party: Update(each.vector * 7 + 11) for party, each in made.updates(5, number).items()}
+        number: {
+            party: Update(each.vector + 15)  # which no phase takes in seconds
+            for party, each in made.updates(5, number).items()
+        }
         for number in (1, 2)
     }
     vectors = {
@@ -270,7 +280,7 @@ def test_nothing_that_is_told_has_a_secret_in_it(name, tmp_path, caplog, monkeyp
         return said
 
     said = asyncio.run(run())
-    said += [json.dumps(lines()), caplog.text, *(repr(vars(record)) for record in caplog.records)]
+    said += [json.dumps(lines()), caplog.text, *map(plain, caplog.records)]
     said += [path.read_text() for path in tmp_path.glob(f"*/{STATUS}")]
     text = "\n".join(said)
     assert len(secrets) > 5 * case.parties
@@ -537,3 +547,17 @@ def test_nothing_is_imported_unless_somebody_asked_for_spans(monkeypatch):
     monkeypatch.setenv("OTEL_SERVICE_NAME", "tacit")
     assert Spans.found() is None
     assert tried == ["opentelemetry.trace"]
+
+
+# --- the page ------------------------------------------------------------------------------------------------------
+
+
+def test_the_page_has_every_event_and_every_metric(measured):
+    page = (Path(__file__).parents[2] / "docs" / "observing.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`.*?) \|", page, re.MULTILINE)
+    shown = {name for row in rows for name in re.findall(r"`([\w-]+)`", row)}
+    events_ = set(re.findall(r'logging\.[A-Z]+,\s*"([a-z-]+)"', Path(telemetry.__file__).read_text(encoding="utf-8")))
+    families = dict(re.findall(r"^# TYPE (\w+) (\w+)$", measured[1], re.MULTILINE))
+    behind = {"counter": "_total", "info": "_info"}
+    assert len(events_) > 10
+    assert shown == events_ | {f"{name}{behind.get(kind, '')}" for name, kind in families.items()}

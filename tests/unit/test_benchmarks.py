@@ -20,6 +20,7 @@ SUITES = (
     "groups",
     "cesar",
     "memory",
+    "many",
     "simulation",
     "ring16",
     "audit",

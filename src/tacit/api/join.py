@@ -21,9 +21,11 @@ from tacit.drivers.network.node import Node
 from tacit.drivers.network.roster import RosterFile
 from tacit.drivers.network.status import Status
 from tacit.drivers.network.store import Store
+from tacit.drivers.network.telemetry import log_lines
 from tacit.drivers.outcome import Outcome, merged
 from tacit.vectors.flatten import Layout
 
+__all__ = ["Peer", "join", "log_lines"]
 FAREWELL = 5.0
 """Seconds that a party which leaves takes to get rid of what others still wait for."""
 
@@ -58,13 +60,13 @@ class Seated:
 class Peer:
     """A party of a federation between machines, as `tacit.join` returns it."""
 
-    def __init__(self, seated: Seated, checked: Checked) -> None:
+    def __init__(self, seated: Seated, checked: Checked, metrics: str | None = None) -> None:
         self.name, self.notes = seated.mine.name, checked.notes
         """What it is called, and what the audit had to say before anything was sent."""
         self._checked, self._layout = checked, None
         self._background = Background(f"tacit {self.name}")
         try:
-            self._node = self._background.run(_started(seated))
+            self._node = self._background.run(_started(seated, metrics))
         except BaseException:
             self._background.close()
             raise
@@ -135,7 +137,7 @@ class Peer:
         if found:
             raise ConfigError(found)
         layout = self._layout = self._layout or Layout.of(model)
-        return layout, Update(layout.flatten(model), float(weight))
+        return layout, Update(layout.flatten(model, narrow=True), float(weight))
 
     def _outcome(self, ending: Ending, layout: Layout, model: Any) -> Outcome:
         outcome = merged(self._node.agreement, {self.name: ending}, ended=[self.name])
@@ -151,12 +153,18 @@ class Peer:
 
 
 def join(
-    federation: str | Path, me: Party, *, identity: str | Path | None = None, folder: str | Path | None = None
+    federation: str | Path,
+    me: Party,
+    *,
+    identity: str | Path | None = None,
+    folder: str | Path | None = None,
+    metrics: str | None = None,
 ) -> Peer:
     """Takes a party's place in a federation, and returns what averages models with the others.
 
     `federation` is the roster that everybody has; this party's identity and the folder in which it keeps what must
-    outlive a crash lie beside it, unless told otherwise. Raises ConfigError with everything that does not fit, and
+    outlive a crash lie beside it, unless told otherwise. At `metrics`, a host:port, others can collect what is counted
+    here; `tacit.log_lines()` writes down what happens. Raises ConfigError with everything that does not fit, and
     LeakRefused with the report of the audit if the settings would show somebody's model to as many as the roster's
     `adversary` says.
     """
@@ -165,13 +173,13 @@ def join(
         raise ConfigError("the server brings no model; run: tacit serve")
     roster = seated.roster
     checked = Checked.of(roster.protocol, roster.names, (), roster.adversary, roster.settings)
-    return Peer(seated, checked)
+    return Peer(seated, checked, metrics)
 
 
-async def _started(seated: Seated) -> Node:
+async def _started(seated: Seated, metrics: str | None) -> Node:
     node = seated.node()
     try:
-        await node.start()
+        await node.start(metrics=metrics)
     except BaseException:
         await node.close()
         raise

@@ -180,6 +180,7 @@ def take_part(
     *,
     identity: str | Path | None = None,
     folder: str | Path | None = None,
+    metrics: str | None = None,
     data: Dataset | None = None,
     model: Any = None,
     progress: Told | None = None,
@@ -219,7 +220,7 @@ def take_part(
     except OSError as error:
         raise ConfigError(f"{place} cannot be made: {error.strerror}; give another folder") from None
     ledger, spent = _ledger(scenario, roster, private, built.parameters, place / LEDGER)
-    with join(path, me, identity=identity) as peer:
+    with join(path, me, identity=identity, metrics=metrics) as peer:
         weight = float(len(part)) if scenario.weights == "samples" else 1.0
         changes = roster.settings.get("norm") is not None and roster.entry.server is not None
         learner = Learner(scenario, peer, cohort, loaded, place, weight, changes, ledger, spent)

@@ -18,6 +18,7 @@ from tacit.core.entropy import SeededEntropy, SystemEntropy
 from tacit.core.errors import BudgetSpent, ConfigError
 from tacit.core.protocol import Terms
 from tacit.core.suite import Party
+from tacit.drivers.shards.spread import Spread
 from tacit.drivers.simulator import Simulation
 from tacit.learn import datasets, models, splits
 from tacit.learn.chance import generator
@@ -99,6 +100,9 @@ class Prepared:
             yield from self.training.steps(self.scenario.rounds)
         except BudgetSpent as spent:
             self.stopped = str(spent)
+        finally:
+            if self.training.simulation is not None:
+                self.training.simulation.close()
 
     def _metrics(self, step: Step) -> Metrics:
         outcome, training = step.outcome, self.training
@@ -134,12 +138,14 @@ def prepare(
     ledger: str | Path | None = None,
     downloading: Downloading = quietly,
     secret: bytes = b"",
+    address: str | None = None,
 ) -> Prepared:
     """Makes all that a scenario takes, and audits its settings; raises ConfigError with what cannot be.
 
     `data` and `model`, such as a module of PyTorch, may be given in place of those that the scenario names. A ledger is
     kept in that file, or not at all beyond the run. Noise that protects somebody follows from a secret besides the
-    scenario, which everybody may know: the one given, for a run that is to be repeated, or one that nobody has.
+    scenario, which everybody may know: the one given, for a run that is to be repeated, or one that nobody has. With
+    several workers parties are spread over processes, or over actors of the Ray cluster at an address.
     """
     if scenario.privacy is not None and not secret:
         secret = SystemEntropy().bytes(SECRET_BYTES)
@@ -164,9 +170,11 @@ def prepare(
         weights = weighed(parts, parties) if scenario.weights == "samples" else {}
         bound = options if private is None else dict(private.options)
         checked, notes = _checked(scenario, bound, cohort, parties, weights)
-        simulation = Simulation.on(
-            checked.protocol, checked.terms, built.parameters, _seed(scenario, secret), checked.faults, twin=True
-        )
+        agreed = checked.protocol, checked.terms, built.parameters, _seed(scenario, secret), checked.faults
+        if scenario.workers == 1 and address is None:
+            simulation = Simulation.on(*agreed, twin=True)
+        else:
+            simulation = Spread.on(*agreed, workers=scenario.workers, address=address, twin=True)
         training = Training(cohort, parties, simulation, weights)
     found = Prepared(scenario, loaded, parts, training, checked, (*(checked.notes if checked else ()), *notes))
     if private is not None and scenario.privacy is not None:

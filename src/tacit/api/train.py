@@ -80,13 +80,16 @@ def train(
     model: Any = None,
     progress: Told | None = None,
     downloading: Downloading = quietly,
+    address: str | None = None,
 ) -> Run:
     """Runs a scenario and returns what came of it.
 
     It is written to the folder, or to a new one in `runs`, round by round. With `resume` a run that was cut off goes on
     from there as if it had not been. `data` and `model`, such as a module of PyTorch, may be given in place of those
-    that the scenario names. Raises ConfigError with what cannot be, and LeakRefused if settings would show somebody's
-    model to as many parties as the scenario's `adversary` says.
+    that the scenario names. With an address, parties are spread over as many actors of the Ray cluster there as the
+    scenario has workers, and otherwise over as many processes; no result depends on it. Raises ConfigError with what
+    cannot be, and LeakRefused if settings would show somebody's model to as many parties as the scenario's `adversary`
+    says.
     """
     place = _folder(scenario, None if folder is None else Path(folder), resume)
     try:
@@ -94,7 +97,7 @@ def train(
     except OSError as error:
         raise ConfigError(f"{place} cannot be made: {error.strerror}; give another folder") from None
     secret = _secret(place) if scenario.privacy is not None else b""
-    found = prepare(scenario, data, model, place / LEDGER, downloading, secret)
+    found = prepare(scenario, data, model, place / LEDGER, downloading, secret, address)
     digest = f"{scenario.digest} {found.data.fingerprint}"
     history = _resumed(place, found, digest) if resume else []
     replace_file(place / SCENARIO, scenario.encoded())

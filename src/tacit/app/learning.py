@@ -10,6 +10,7 @@ from tacit import papers
 from tacit.api.prepare import Metrics
 from tacit.api.train import train
 from tacit.app import comparison, pages, pictures, tables
+from tacit.app.nodes import LogJson, MetricsAt
 from tacit.app.options import AsJson, Choice, Debug, Picture, as_text, progress_bar
 from tacit.core.errors import ConfigError
 from tacit.learn.scenario import Scenario
@@ -27,6 +28,13 @@ def run(
     resume: Annotated[
         bool, Choice("--resume", help="Go on with a run that was cut off, as if it had not been.")
     ] = False,
+    address: Annotated[
+        str | None,
+        Choice(
+            help="A Ray cluster whose actors play parties, as many as the scenario has workers; local starts one here. "
+            "Processes of this machine unless set."
+        ),
+    ] = None,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
@@ -39,6 +47,7 @@ def run(
             wanted,
             folder=folder,
             resume=resume,
+            address=address,
             progress=lambda metrics: bar.update(job, completed=metrics.round, description=doing(metrics)),
             downloading=lambda name, done, of: bar.update(
                 job, description=f"downloading {name}, {done / max(of, 1):.0%}"
@@ -68,13 +77,17 @@ def node(
         str | None, Choice(help="The file of its keys; NAME.identity beside the roster unless set.")
     ] = None,
     folder: Annotated[str | None, Choice(help="Where to write; NAME.run beside the roster unless set.")] = None,
+    metrics: MetricsAt = None,
+    log_json: LogJson = False,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
     """Learn with the others of a federation, as one of them, from samples that stay here. Start it again to go on."""
     del debug
     from tacit.api.party import take_part
+    from tacit.drivers.network.telemetry import log_lines
 
+    log_lines(as_json=log_json)
     wanted = Scenario.load(scenario)
     with progress_bar(MofNCompleteColumn(), TimeRemainingColumn()) as bar:
         job = bar.add_task("waiting for the others", total=wanted.rounds)
@@ -84,6 +97,7 @@ def node(
             me,
             identity=identity,
             folder=folder,
+            metrics=metrics,
             progress=lambda metrics: bar.update(job, completed=metrics.round, description=doing(metrics)),
             downloading=lambda name, done, of: bar.update(
                 job, description=f"downloading {name}, {done / max(of, 1):.0%}"

@@ -2,12 +2,17 @@
 
 import asyncio
 import signal
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
 from time import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
@@ -16,7 +21,8 @@ from tacit.app.options import AsJson, Choice, Debug, as_text
 from tacit.core.outcome import Ending
 from tacit.core.suite import SERVER
 from tacit.drivers.network.book import Glance, peek
-from tacit.drivers.network.status import STATUS, Status
+from tacit.drivers.network.status import STATUS, Ended, Standing, Status
+from tacit.drivers.network.telemetry import log_lines
 
 if TYPE_CHECKING:
     from tacit.api.join import Seated
@@ -31,14 +37,20 @@ Identity = Annotated[str | None, Choice(help="The file of its keys; NAME.identit
 Folder = Annotated[
     str | None, Choice(help="Where it keeps what must outlive it; NAME.rounds beside the roster unless set.")
 ]
+LogJson = Annotated[bool, typer.Option("--log-json", help="Say all that happens as JSON, one object a line.")]
+MetricsAt = Annotated[
+    str | None, Choice("--metrics", help="Where to give metrics to those who collect them, such as localhost:9464.")
+]
 
 
-@app.command(epilog="Example: tacit serve federation.toml")
+@app.command(epilog="Example: tacit serve federation.toml --metrics localhost:9464")
 def serve(
     federation: File,
     identity: Identity = None,
     folder: Folder = None,
     rounds: Annotated[int | None, Choice(help="End after that round; never unless set.")] = None,
+    metrics: MetricsAt = None,
+    log_json: LogJson = False,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
@@ -46,84 +58,146 @@ def serve(
     del debug
     from tacit.api.join import Seated
 
+    log_lines(as_json=log_json)
     seated = Seated.of(federation, SERVER, identity, folder)
-    asyncio.run(_serve(seated, rounds, as_json))
+    asyncio.run(_serve(seated, rounds, metrics, as_json))
 
 
-async def _serve(seated: "Seated", rounds: int | None, as_json: bool) -> None:
+async def _serve(seated: "Seated", rounds: int | None, metrics: str | None, as_json: bool) -> None:
     node = seated.node()
     told = _as_json if as_json else _as_line
     try:
-        await node.start()
-        typer.echo(f"listening at {seated.roster.address_of(SERVER)}", err=True)
+        await node.start(metrics=metrics)
+        where = f", metrics are at {node.metrics.url}" if metrics is not None else ""
+        _echo(f"listening at {seated.roster.address_of(SERVER)}{where}", err=True)
         work = asyncio.create_task(node.serve(told, rounds))
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, work.cancel)
         try:
             await work
         except asyncio.CancelledError:
-            typer.echo("stopped; start it again to go on", err=True)
+            _echo("stopped; start it again to go on", err=True)
         else:
             await node.flushed(seated.roster.deadlines.phase)
     finally:
         await node.close()
 
 
+def _echo(line: str, *, err: bool = False) -> None:
+    # Rounds go on whether or not there is room on the disk, or somebody at the other end, for what is said of them.
+    with suppress(OSError):
+        typer.echo(line, err=err)
+
+
 def _as_line(ending: Ending) -> None:
-    missing = ", ".join(f"{party} {reason}" for party, reason in ending.dropped.items())
-    what = str(ending.error) if ending.error is not None else f"{len(ending.contributors)} averaged"
-    typer.echo(f"round {ending.round}: {what}{f' (without {missing})' if missing else ''}")
+    _echo(str(Ended.of(ending)))
 
 
 def _as_json(ending: Ending) -> None:
-    typer.echo(msgspec.json.encode(told(ending)).decode())
+    _echo(msgspec.json.encode(Ended.of(ending)).decode())
 
 
-def told(ending: Ending) -> dict[str, Any]:
-    """Returns how a round ended, without any vector."""
-    return {
-        "round": ending.round,
-        "contributors": list(ending.contributors),
-        "dropped": {party: str(reason) for party, reason in ending.dropped.items()},
-        "error": None if ending.error is None else {"code": ending.error.code, "text": str(ending.error)},
-        "sent": dict(ending.sent),
-        "received": dict(ending.received),
-        "seconds": round(sum(phase.seconds for phase in ending.phases), 3),
-    }
+# --- how it stands -------------------------------------------------------------------------------------------------
 
 
 @app.command(epilog="Example: tacit status hospital-a.rounds")
 def status(
     folder: Annotated[str, typer.Argument(help="The folder in which a party keeps its rounds.")],
+    watch: Annotated[bool, typer.Option("--watch", help="Show it again every second, until Ctrl-C.")] = False,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
     """Show how far a party is, who is missing and for how long, and how its last round ended."""
     del debug
-    kept, now = peek(folder), time()
-    path = Path(folder) / STATUS
-    live = msgspec.json.decode(path.read_bytes(), type=Status) if path.is_file() else None
+    path = Path(folder)
     if as_json:
-        ended = None if kept.ending is None else told(kept.ending)
-        typer.echo(as_text({"party": kept.party, "federation": kept.federation, "last": ended, "status": live}))
-        return
-    typer.echo(f"{kept.party} in {kept.federation}: round {kept.number}, {_doing(kept)}")
-    if kept.ending is not None:
-        _as_line(kept.ending)
-    if live is not None and now - live.at < FRESH:
-        tables.show(_peers(live))
-    elif live is not None:
-        typer.echo(f"it is not running: it was last seen {now - live.at:.0f} s ago")
+        seen = _looked(path)
+        who = {"party": seen.kept.party, "federation": seen.kept.federation, "round": seen.kept.number}
+        typer.echo(as_text({**who, "running": seen.live is not None, "last": seen.last, "status": seen.said}))
+    elif watch:
+        with Live(_shown(path), console=Console(highlight=False)) as shown, suppress(KeyboardInterrupt):
+            while not Event().wait(1.0):
+                shown.update(_shown(path))
+    else:
+        tables.show(_shown(path))
 
 
-def _doing(kept: Glance) -> str:
-    return f"under way for {time() - kept.begun:.0f} s" if kept.under_way else "which is over"
+@dataclass(frozen=True)
+class _Seen:
+    """What there is to be seen of a party."""
+
+    kept: Glance
+    """What it has on disk,"""
+    said: Status | None
+    """what it last said of itself,"""
+    ago: float
+    """and how many seconds ago that was."""
+
+    @property
+    def live(self) -> Status | None:
+        """What it says of itself, if it is running."""
+        return self.said if self.ago < FRESH else None
+
+    @property
+    def last(self) -> Ended | None:
+        """How its last round ended that is over."""
+        if self.live is None and self.kept.ending is not None:
+            return Ended.of(self.kept.ending)
+        return None if self.said is None else self.said.last
+
+
+def _looked(folder: Path) -> _Seen:
+    kept, path = peek(folder), folder / STATUS
+    try:
+        said, at = msgspec.json.decode(path.read_bytes(), type=Status), path.stat().st_mtime
+    except (OSError, msgspec.DecodeError):  # it was never started, or is of another release
+        return _Seen(kept, None, FRESH)
+    # By this machine's clock on both ends, whatever the party takes the time to be.
+    return _Seen(kept, said, max(time() - at, 0.0))
+
+
+def _shown(folder: Path) -> RenderableType:
+    seen = _looked(folder)
+    lines = [f"{seen.kept.party} in {seen.kept.federation}: {_doing(seen)}"]
+    if seen.last is not None:
+        lines.append(str(seen.last))
+    live = seen.live
+    if live is None:
+        when = "it has not been started yet" if seen.said is None else f"it was last seen {_long(seen.ago)} ago"
+        return Text("\n".join([*lines, f"it is not running: {when}"]))
+    if live.trouble:
+        lines.append(f"it cannot go on: {live.trouble}")
+    if missing := [each for each in live.peers if each.missing is not None]:
+        lines.append(f"missing: {', '.join(map(_missing, missing))}")
+    return Group(Text("\n".join(lines)), "", _peers(live))
+
+
+def _doing(seen: _Seen) -> str:
+    kept, live = seen.kept, seen.live
+    if kept.under_way if live is None else not live.over:
+        waits = f", waits for {live.waits_for}" if live is not None and live.waits_for else ""
+        return f"round {kept.number} is under way{waits}"
+    before = f"round {kept.number} is over" if kept.number else "no round was begun yet"
+    return before if live is None or not live.ready else f"{before}, ready for round {live.ready}"
+
+
+def _missing(peer: Standing) -> str:
+    heard = "never heard" if peer.heard is None else f"last heard {_long(peer.heard)} ago"
+    return f"{peer.party} for {_long(peer.missing or 0.0)} ({heard})"
+
+
+def _long(seconds: float) -> str:
+    """Returns a time as people say it."""
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds // size:.0f} {unit}"
+    return f"{seconds:.0f} s"
 
 
 def _peers(live: Status) -> Table:
-    table = Table("peer", "round", "heard", "missing for", "not arrived", "trouble", box=None)
+    table = Table("peer", "round", "heard", "missing for", "not arrived", "trouble", box=None, pad_edge=False)
     for each in live.peers:
-        heard = "never" if each.heard is None else f"{each.heard:.0f} s ago"
-        missing = "" if each.missing is None else f"{each.missing:.0f} s"
+        heard = "never" if each.heard is None else f"{_long(each.heard)} ago"
+        missing = "" if each.missing is None else _long(each.missing)
         table.add_row(Text(each.party), str(each.begun), heard, missing, str(each.waiting), Text(each.trouble))
     return table

@@ -78,12 +78,16 @@ class Layout:
         """How many numbers the whole model holds."""
         return sum(entry.size for entry in self.entries)
 
-    def flatten(self, model: Any) -> NDArray[np.float64]:
-        """Returns the numbers of the model as one new vector; ConfigError if it is laid out differently."""
+    def flatten(self, model: Any, *, narrow: bool = False) -> NDArray[Any]:
+        """Returns the numbers of the model as one new vector; ConfigError if it is laid out differently.
+
+        With `narrow` it is one of singles, if all of them fit, which takes half.
+        """
         root, leaves = _explore(model)
         if root != self.root:
             raise ConfigError(_differences(self.entries, tuple(leaf.entry for leaf in leaves)))
-        vector = np.empty(self.size)
+        single = narrow and all(np.can_cast(entry.dtype, np.float32) for entry in self.entries)
+        vector = np.empty(self.size, np.float32 if single else np.float64)
         start = 0
         for entry, array in leaves:
             vector[start : start + entry.size].reshape(entry.shape)[...] = array

@@ -10,7 +10,7 @@ are signed.
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
@@ -202,10 +202,19 @@ class Line:
     async def say(self, head: Head, said: bytes) -> bytes:
         """Says a hello once, which may be somebody else's, and returns the answer."""
         call = self._connected().unary_unary(f"/{SERVICE}/Hello")
+        return await self._answered(call(_behind(head, said), timeout=self._courier.patience))
+
+    async def _answered(self, call: Awaitable[bytes]) -> bytes:
+        """Returns the answer to a call; raises TransportError with what is wrong."""
         try:
-            answer: bytes = await call(_behind(head, said), timeout=self._courier.patience)
+            answer = await call
         except grpc.aio.AioRpcError as error:
             raise TransportError(explained(error, self.peer)) from None
+        except asyncio.CancelledError:
+            # A channel that is closed cancels its calls, which must not end those for good who wait for them.
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                raise
+            raise TransportError(f"{self.peer.name} at {self.peer.address} is called anew") from None
         self.reached += 1
         return answer
 
@@ -226,12 +235,7 @@ class Line:
     async def deliver(self, parcel: Parcel, head: Head, timeout: float) -> bool:
         """Sends a parcel once; says whether it is settled. Raises TransportError if it did not get through."""
         call = self._connected().stream_unary(f"/{SERVICE}/Deliver")
-        try:
-            answer: bytes = await call(_pieces(head, parcel), timeout=timeout + parcel.size / SLOWEST)
-        except grpc.aio.AioRpcError as error:
-            raise TransportError(explained(error, self.peer)) from None
-        self.reached += 1
-        return answer == SETTLED
+        return await self._answered(call(_pieces(head, parcel), timeout=timeout + parcel.size / SLOWEST)) == SETTLED
 
     async def close(self) -> None:
         """Ends what is under way."""
@@ -323,7 +327,9 @@ class Courier:
 
     async def start(self, address: str) -> None:
         """Listens at an address; raises ConfigError if that cannot be."""
-        server = grpc.aio.server(options=OPTIONS, maximum_concurrent_rpcs=CALLS * (len(self._peers) + 1))
+        # A connection that shows no certificate is given up after as long, or strangers could take all there are.
+        options = (*OPTIONS, ("grpc.server_handshake_timeout_ms", int(1000 * self.patience)))
+        server = grpc.aio.server(options=options, maximum_concurrent_rpcs=CALLS * (len(self._peers) + 1))
         server.add_generic_rpc_handlers((self._handlers(),))
         # Whoever shows one of these is known; there is no authority that could vouch for anybody else.
         roots = b"".join(peer.certificate for peer in self._peers.values())

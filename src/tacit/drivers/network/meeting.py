@@ -22,6 +22,8 @@ from tacit.drivers.agreement import VERSION, Agreement, first_difference
 
 Round = Annotated[int, msgspec.Meta(ge=0, lt=2**48)]
 """The number of a round: more than there will ever be, and no more than fits wherever it is written."""
+MOST_TOLD = 1 << 15
+"""Bytes of what was agreed that a hello may carry."""
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -91,6 +93,26 @@ class Meeting:
         self.ready = 0
         """The round that we are ready to begin, if any."""
         self._agreement: Agreement | None = None
+
+    def hello(self, to: Party, begun: int, over: bool, left: bool) -> Hello:
+        """Returns what we say to a peer: the last round that we began, whether it is over, and what we know."""
+        agreement = self._agreement
+        if agreement is None:
+            return Hello(self.me, VERSION, self._ours, left=left)
+        told = msgspec.json.encode(agreement.described)
+        return Hello(
+            self.me,
+            VERSION,
+            self._ours,
+            agreement.session,
+            agreement.entries,
+            begun,
+            over,
+            self.ready,
+            left,
+            self.known.get(to, b""),
+            told if len(told) <= MOST_TOLD else b"",
+        )
 
     def sit(self, agreement: Agreement) -> None:
         """Takes note of what is agreed, now that it is known."""

@@ -10,30 +10,26 @@ from contextlib import suppress
 from dataclasses import replace
 from time import time
 
-import msgspec
-
 from tacit.core.entropy import SystemEntropy
 from tacit.core.errors import ConfigError, Drop, PeerFault, TacitError, TransportError
 from tacit.core.messages import MAX_GREETING
 from tacit.core.outcome import Ending
 from tacit.core.suite import SERVER, Buffer, Party, Update
 from tacit.crypto.keys import Keys
-from tacit.drivers.agreement import VERSION, Agreement
+from tacit.drivers.agreement import Agreement
 from tacit.drivers.journal import Journal, Record
 from tacit.drivers.network.courier import Courier, Peer, Tls
 from tacit.drivers.network.identity import Credentials
 from tacit.drivers.network.meeting import Hello, Meeting, opened, signed
 from tacit.drivers.network.metrics import Endpoint, written
 from tacit.drivers.network.roster import RosterFile
-from tacit.drivers.network.status import STATUS, Ended, Standing, Status
+from tacit.drivers.network.status import Ended, Standing, Status, show
 from tacit.drivers.network.store import Store
 from tacit.drivers.network.telemetry import Telemetry
 from tacit.drivers.round import Action, Begun, Kept, Post, Round
 from tacit.drivers.seat import RealSeat
 
 SEED_BYTES = 32
-MOST_TOLD = 1 << 15
-"""Bytes of what was agreed that a hello may carry."""
 OFTEN = 1.0
 """Seconds between hellos to those who are waited for, and between looks at how it stands."""
 
@@ -138,6 +134,8 @@ class Node:
                 raise
 
     async def _averaged(self, update: Update | None) -> Ending:
+        if self._seat is None and update is not None:
+            self._settle(len(update.vector))  # which may find that a round was begun
         if self.resuming:
             self._go_on()
         else:
@@ -217,11 +215,7 @@ class Node:
             self.telemetry.look({peer: self.courier.lines[peer] for peer in self.peers})
             with suppress(TacitError):
                 self._go_on()
-            # It need not outlive a crash, and on a full disk others have more to say.
-            with suppress(OSError):
-                fresh = self.store.folder / f"{STATUS}.new"
-                fresh.write_bytes(msgspec.json.encode(self.status()))
-                fresh.replace(self.store.folder / STATUS)
+            show(self.store.folder, self.status())
             await asyncio.sleep(OFTEN)
 
     # --- when to begin ---------------------------------------------------------------------------------------------
@@ -289,23 +283,8 @@ class Node:
 
     def _hello(self, to: Party) -> Hello:
         """Returns how far we are."""
-        seat = self._seat
-        if seat is None:
-            return Hello(self.me, VERSION, self.store.incarnation, left=self._left)
-        told = msgspec.json.encode(seat.agreement.described)
-        return Hello(
-            self.me,
-            VERSION,
-            self.store.incarnation,
-            seat.agreement.session,
-            seat.agreement.entries,
-            seat.number,
-            not seat.unfinished,
-            self._meeting.ready,
-            self._left,
-            self._meeting.known.get(to, b""),
-            told if len(told) <= MOST_TOLD else b"",
-        )
+        over = self._seat is None or not self._seat.unfinished
+        return self._meeting.hello(to, self.rounds, over, self._left)
 
     def _signed(self, hello: Hello, to: Party) -> bytes:
         return signed(self._keys, to, hello)

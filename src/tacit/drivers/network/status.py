@@ -1,7 +1,11 @@
 """How it stands with a party that is running: what it tells people, with nothing secret in it."""
 
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from tacit.core.outcome import Ending
 from tacit.core.suite import Party
@@ -95,3 +99,12 @@ class Status:
     """Why it cannot go on, in words; empty if it can."""
     last: Ended | None = None
     """How the last round ended that is over."""
+
+
+def show(folder: Path, status: Status) -> None:
+    """Writes down how it stands, for those who look."""
+    # It need not outlive a crash, and on a full disk others have more to say.
+    with suppress(OSError):
+        fresh = folder / f"{STATUS}.new"
+        fresh.write_bytes(msgspec.json.encode(status))
+        fresh.replace(folder / STATUS)

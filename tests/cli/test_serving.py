@@ -1,0 +1,221 @@
+"""`tacit serve` and `tacit status`, as people use them and as they go wrong."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import tacit
+from tacit.app.cli import app
+from tacit.drivers.network.roster import RosterFile
+from tacit.drivers.network.store import Store
+from tacit.drivers.network.telemetry import LOG
+
+TACIT = Path(sys.executable).with_name("tacit")
+
+
+@pytest.fixture(autouse=True)
+def _unlogged():
+    """Leaves nothing behind of what a command set up to log."""
+    before = list(LOG.handlers), LOG.level
+    yield
+    LOG.handlers[:] = before[0]
+    LOG.setLevel(before[1])
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def called(*given, code=0):
+        done = CliRunner().invoke(app, list(given))
+        assert done.exit_code == code, done.output
+        return done
+
+    return called
+
+
+@pytest.fixture
+def federation(run):
+    """A roster of four and a server on free ports, with their identities, that waits for nobody for long."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(5)]
+    server, *places = (f"127.0.0.1:{each.getsockname()[1]}" for each in sockets)
+    for each in sockets:
+        each.close()
+    parties = ",".join(f"{name}={place}" for name, place in zip("abcd", places, strict=True))
+    run("keygen", "--federation", "four", "--parties", parties, "--server", server, "--set", "threshold=3")
+    path = Path("federation.toml")
+    path.write_text(path.read_text().replace("phase = 30.0", "phase = 5.0").replace("start = 600.0", "start = 8.0"))
+    return path
+
+
+# --- what cannot be served -----------------------------------------------------------------------------------------
+
+
+def readable_by_all(_):
+    Path("server.identity").chmod(0o644)
+
+
+def no_key(_):
+    Path("server.identity").write_text("signing_key = 'no key'\n")
+
+
+def somebody_elses(_):
+    shutil.copy("a.identity", "server.identity")
+
+
+def gone(_):
+    Path("server.identity").unlink()
+
+
+def twice(path):
+    text = path.read_text()
+    card = text[text.index("[[parties]]") :]
+    path.write_text(f"{text}\n{card[: card.index('[[parties]]', 1)]}")
+
+
+def taken(path):
+    place = RosterFile.load(path).address_of("server")
+    return socket.create_server(("127.0.0.1", int(place.rpartition(":")[2])))
+
+
+@pytest.mark.parametrize(
+    ("mishap", "said"),
+    [
+        (
+            readable_by_all,
+            "server.identity can be read by others, who would be able to speak in its name; run: chmod 600",
+        ),
+        (no_key, "restore the file from a copy, or make new keys: tacit keygen"),
+        (somebody_elses, "this is the identity of a, not of server; give the path of server's own"),
+        (gone, "there is no server.identity; make one: tacit keygen"),
+        (twice, "'a' is there twice; leave one of them out"),
+        (taken, "the port is taken, or is not ours; use another one"),
+    ],
+)
+def test_what_is_wrong_is_one_line_and_the_journal_stays_whole(mishap, said, run, federation):
+    incarnation = Store("server.rounds", "server", "four")
+    incarnation.close()
+    held = mishap(federation)
+    try:
+        done = run("serve", str(federation), code=2)
+    finally:
+        if held is not None:
+            held.close()
+    lines = [line for line in done.stderr.splitlines() if line.startswith("error[config]: ")]
+    assert lines == done.stderr.splitlines()
+    assert any(said in line for line in lines)
+    with Store("server.rounds", "server", "four") as store:
+        assert store.incarnation == incarnation.incarnation
+        assert store.load(bytes(32)).number == 0
+
+
+def test_a_place_for_metrics_that_is_taken_or_none_is_one_line(run, federation):
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        place = f"127.0.0.1:{held.getsockname()[1]}"
+        done = run("serve", str(federation), "--metrics", place, code=2)
+        assert done.stderr.startswith(f"error[config]: metrics cannot be had at {place}: ")
+    assert "write it as host:port" in run("serve", str(federation), "--metrics", "here", code=2).stderr
+
+
+# --- how it stands -------------------------------------------------------------------------------------------------
+
+
+def test_status_of_what_is_no_folder_or_never_ran(run, tmp_path):
+    assert "there is no folder of a party at nowhere; say where it is" in run("status", "nowhere", code=2).stderr
+    Store(tmp_path / "a.rounds", "a", "three").close()
+    assert run("status", "a.rounds").stdout.splitlines() == [
+        "a in three: no round was begun yet",
+        "it is not running: it has not been started yet",
+    ]
+    (tmp_path / "a.rounds" / "status.json").write_text('{"party": "a", "at"')
+    assert "it has not been started yet" in run("status", "a.rounds").stdout
+
+
+@pytest.fixture
+def server(federation):
+    """A server in a process of its own, and what it says."""
+    with Path("said").open("w") as said:
+        command = [str(TACIT), "serve", str(federation), "--log-json", "--json", "--metrics", "127.0.0.1:0"]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, text=True)  # noqa: S603
+    yield process
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+def until(true):
+    """Waits until something is so; the test is ended from outside if it never is."""
+    event = threading.Event()
+    while not true():
+        event.wait(0.1)
+
+
+def test_a_federation_of_which_one_is_stopped_is_shown_as_it_stands(run, federation, server):
+    with ThreadPoolExecutor(4) as pool:
+        peers = dict(zip("abcd", pool.map(lambda name: tacit.join(federation, me=name), "abcd"), strict=True))
+        try:
+            list(pool.map(lambda peer: peer.average(np.ones(4)), peers.values()))
+            first = json.loads(server.stdout.readline())
+            assert (first["round"], first["contributors"]) == (1, ["a", "b", "c", "d"])
+            peers["c"].close()  # without a word
+            work = [pool.submit(peers[name].average, np.ones(4)) for name in "abd"]
+
+            def shown():
+                return json.loads(run("status", "server.rounds", "--json").stdout)
+
+            until(lambda: [each["party"] for each in shown()["status"]["peers"] if each["missing"]] == ["c"])
+            until(lambda: {each["party"]: each for each in shown()["status"]["peers"]}["c"]["trouble"])
+            found, text = shown(), run("status", "server.rounds").stdout
+            assert found["running"] is True
+            assert found["last"] == first
+            assert text.startswith("server in four: round ")
+            assert "round 1: 4 averaged" in text
+            assert "missing: c for " in text
+            assert "has c been" in " ".join(text.split())
+            assert [each.result().contributors for each in work] == [("a", "b", "d")] * 3
+        finally:
+            list(pool.map(lambda peer: peer.close(), peers.values()))
+    server.send_signal(signal.SIGTERM)
+    server.wait()
+    told = [json.loads(line) for line in Path("said").read_text().splitlines() if line.startswith("{")]
+    names = [each["event"] for each in told]
+    assert {"joined", "ready", "round-begun", "phase-ended", "trouble", "party-excluded", "round-finished"} <= set(
+        names
+    )
+    assert names[-1] == "closed"
+    os.utime("server.rounds/status.json", (0, 0))
+    done = run("status", "server.rounds").stdout
+    assert "it is not running: it was last seen" in done
+    assert "round 2: 3 averaged (without c silent)" in done
+
+
+def test_a_server_whose_output_nobody_takes_goes_on(federation):
+    """Standard output on a full disk does not end it."""
+    if not Path("/dev/full").exists():
+        pytest.skip("there is no device here that is always full")
+    with Path("/dev/full").open("w") as full:
+        command = [str(TACIT), "serve", str(federation), "--log-json", "--rounds", "2"]
+        process = subprocess.Popen(command, stdout=full, stderr=full)  # noqa: S603
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            peers = list(pool.map(lambda name: tacit.join(federation, me=name), "abcd"))
+            try:
+                for _ in range(2):
+                    found = list(pool.map(lambda peer: peer.average(np.ones(4)), peers))
+                    assert [each.contributors for each in found] == [("a", "b", "c", "d")] * 4
+            finally:
+                list(pool.map(lambda peer: peer.leave(), peers))
+    finally:
+        process.kill()
+        process.wait()

@@ -1,0 +1,178 @@
+"""Flower without its engines: apps as they are, contexts that travel as bytes, and a grid that calls one by one."""
+
+import hashlib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
+from flwr.serverapp import Grid
+from flwr.supercore.task_identity import TaskIdentity
+
+from tacit.core.entropy import SeededEntropy
+from tacit.core.suite import SERVER, Update
+from tacit.drivers.flower.app import RECORD, Courier, mod_of
+from tacit.drivers.flower.party import Participant
+from tacit.drivers.network.identity import Credentials
+from tacit.drivers.network.roster import RosterFile
+from tacit.drivers.played import Played
+from tacit.drivers.seat import RealSeat
+from tacit.protocols import find
+
+NODES = 1000
+"""What the first node is called."""
+# Flower's messages say which task made them, and its engines set this before they run an app.
+TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, 1
+
+
+def carried(records):
+    """Returns records as they are once they have been bytes."""
+    packed = recorddict_to_proto(records)
+    return recorddict_from_proto(type(packed).FromString(packed.SerializeToString()))
+
+
+@dataclass
+class Fleet(Grid):
+    """Nodes by number.
+
+    `fails` says whether a party does not answer in a round, at a hop; `before` is given the same, and the state, to
+    meddle with it.
+
+    Hops of a round count from 0; messages that begin none are at -1.
+    """
+
+    apps: dict
+    contexts: dict
+    fails: object = lambda *_: False
+    before: object = lambda *_: None
+    hop: int = -1
+    number: int = 0
+    seen: list = field(default_factory=list)
+    """What nodes have answered."""
+
+    def send_and_receive(self, messages, *, timeout=None):
+        del timeout
+        messages, answers = list(messages), []
+        told = [message.content.config_records.get(RECORD, {}) for message in messages]
+        numbers = {each["round"] for each in told if "round" in each}
+        again = numbers and all("mail" in each for each in told)
+        self.hop = self.hop + 1 if again else 0 if numbers else -1
+        self.number = min(numbers, default=self.number)
+        for message in messages:
+            node = message.metadata.dst_node_id
+            party = f"p{node - NODES}"
+            if self.fails(party, self.number, self.hop):
+                continue
+            message = Message(carried(message.content), dst_node_id=node, message_type=message.metadata.message_type)
+            context = self.contexts[node]
+            context.state = carried(context.state)
+            self.before(party, self.number, self.hop, context.state)
+            answer = self.apps[node](message, context)
+            answer.metadata.__dict__["_src_node_id"] = node
+            if not answer.has_error():
+                self.seen.append(answer.content)
+            answers.append(answer)
+        return answers
+
+    def set_run(self, run): ...
+
+    @property
+    def run(self): ...
+
+    def create_message(self, *given, **more): ...
+
+    def get_node_ids(self):
+        return list(self.apps)
+
+    def push_messages(self, messages): ...
+
+    def pull_messages(self, message_ids): ...
+
+
+@dataclass
+class Trial:
+    """A federation with keys and seeds of its own, and what its parties bring."""
+
+    folder: Path
+    roster: RosterFile
+    credentials: dict
+    forgetful: bool = True
+    """Whether every call is another process. Otherwise one process has all of them."""
+
+    @classmethod
+    def of(cls, folder, protocol, parties=4, **options):
+        names = tuple(f"p{place}" for place in range(parties))
+        entropy = SeededEntropy("flower", protocol, str(options))
+        made = {name: Credentials.generate(name, entropy) for name in find(protocol).everyone(names)}
+        cards = [each.card(f"localhost:{7400 + place}") for place, each in enumerate(made.values())]
+        return cls(Path(folder), RosterFile.new("trial", protocol, options, entropy, cards), made)
+
+    def seed(self, party, number):
+        return hashlib.sha256(f"{party} {number}".encode()).digest()
+
+    def participant(self, party):
+        mine, folder = self.credentials[party], self.folder / f"{party}.flower"
+        return Participant(self.roster, mine, folder, lambda number: self.seed(party, number))
+
+    def fleet(self, entries, weights=None):
+        """Returns nodes that bring the vectors of `brought`, one for each party."""
+        apps = {}
+        for place, party in enumerate(self.roster.names):
+            apps[NODES + place] = self.app(party, entries, (weights or {}).get(party, 1))
+        return Fleet(apps, {node: Context(1, node, {"partition-id": node - NODES}, RecordDict(), {}) for node in apps})
+
+    def app(self, party, entries, weight):
+        """Returns the app of a node, which a user of Flower would have written but for the mod."""
+        here = self.participant(party)
+        app = ClientApp(mods=[mod_of(lambda _: self.participant(party) if self.forgetful else here)])
+
+        @app.train()
+        def train(message, context):
+            del context
+            number = message.content["config"]["server-round"]
+            trained = ArrayRecord({"w": Array(self.brought(entries, number)[party].vector)})
+            return _answer(message, arrays=trained, metrics=MetricRecord({"num-examples": weight}))
+
+        @app.evaluate()
+        def evaluate(message, context):
+            del context
+            return _answer(message, arrays=message.content["arrays"])
+
+        return app
+
+    def courier(self, fleet):
+        return Courier(fleet, self.participant(SERVER) if self.roster.entry.server is not None else None)
+
+    def brought(self, entries, number=1):
+        rng = np.random.default_rng(number)
+        return {name: Update(rng.normal(size=entries)) for name in self.roster.names}
+
+    def played(self, entries, rounds, faults=()):
+        """Yields the rounds as the simulator plays them, with the same keys and seeds."""
+        agreement = self.roster.agreement(entries)
+        seats = {name: RealSeat(agreement, self.credentials[name].identity) for name in self.credentials}
+        for number in range(1, rounds + 1):
+            played = Played(
+                agreement,
+                seats,
+                self.seed,
+                number,
+                [each for each in faults if each.round in (None, number)],
+                record=False,
+            )
+            played.run(self.brought(entries, number))
+            yield played
+
+
+def _answer(message, **records):
+    return Message(RecordDict(records), reply_to=message)
+
+
+def asked(fleet, entries, number, kind="train"):
+    """Returns what a strategy sends in a round."""
+    content = RecordDict(
+        {"arrays": ArrayRecord({"w": Array(np.zeros(entries))}), "config": ConfigRecord({"server-round": number})}
+    )
+    return [Message(content, dst_node_id=node, message_type=kind) for node in fleet.get_node_ids()]
