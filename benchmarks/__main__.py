@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
-from importlib import metadata
+from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -17,7 +17,23 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from benchmarks import audit, cesar, groups, indices, masks, memory, ring16, sealing, secagg, shamir, simulation
+from benchmarks import (
+    audit,
+    cesar,
+    faults,
+    flower,
+    groups,
+    indices,
+    many,
+    masks,
+    memory,
+    ring16,
+    sealing,
+    secagg,
+    shamir,
+    simulation,
+    wire,
+)
 from benchmarks.measure import Row
 from tacit.core.errors import TacitError
 
@@ -32,10 +48,16 @@ SUITES: dict[str, Callable[..., Iterable[Row]]] = {
     "groups": groups.rows,
     "cesar": cesar.rows,
     "memory": memory.rows,
+    "many": many.rows,
     "simulation": simulation.rows,
     "ring16": ring16.rows,
     "audit": audit.rows,
+    "faults": faults.rows,
+    "flower": flower.rows,
+    "wire": wire.rows,
 }
+ASKED_FOR = ("faults", "flower", "wire")
+"""Suites that are run only if they are named: they take long, and the first of them measures nothing."""
 LATEST = Path(__file__).parent / "results" / "latest.json"
 PACKAGES = ("numpy", "cryptography", "flwr")
 
@@ -51,11 +73,15 @@ class Parser(argparse.ArgumentParser):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns 0, 1 if a target was missed or a measurement failed, 2 for bad arguments."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    if given[:1] == ["intruders"]:  # which has nothing to compare with, and a table of its own
+        return import_module("benchmarks.intruders").main(given[1:])
     parser = Parser(
         "python -m benchmarks",
         description="Measures Tacit against its peers. Example: python -m benchmarks masks --quick --json masks.json",
     )
-    parser.add_argument("suites", nargs="*", metavar="suite", help=f"{', '.join(SUITES)}; all unless given")
+    parser.add_argument(
+        "suites", nargs="*", metavar="suite", help=f"{', '.join(SUITES)}; all but {', '.join(ASKED_FOR)} unless given"
+    )
     parser.add_argument("--quick", action="store_true", help="small sizes and no targets, to see that it all works")
     parser.add_argument("--json", type=Path, default=LATEST, metavar="PATH", help="where to write (%(default)s)")
     parser.add_argument(
@@ -65,6 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         metavar="NAME=PATH",
         help=f"an interpreter that has another simulator ({', '.join(simulation.FASTER)}); once for each",
     )
+    parser.add_argument("--seed", type=int, metavar="NUMBER", help="of faults; drawn, and told, unless given")
     options = parser.parse_args(given)
     pythons = dict(each.partition("=")[::2] for each in options.python)
     if wrong := [each for each, path in pythons.items() if each not in simulation.FASTER or not Path(path).is_file()]:
@@ -77,7 +104,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         parser.error(f"cannot write {options.json}: {error.strerror}")
     try:
-        results = measured([name for name in SUITES if name in (options.suites or SUITES)], options.quick, pythons)
+        chosen = options.suites or [name for name in SUITES if name not in ASKED_FOR]
+        results = measured([name for name in SUITES if name in chosen], options.quick, pythons, options.seed)
     except (TacitError, OSError, AssertionError, ImportError) as error:
         return _failed(parser, str(error) or type(error).__name__, 1)
     except KeyboardInterrupt:
@@ -91,7 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if any(row.met is False for rows in results.values() for row in rows) else 0
 
 
-def measured(suites: Iterable[str], quick: bool, pythons: Mapping[str, str]) -> Results:
+def measured(suites: Iterable[str], quick: bool, pythons: Mapping[str, str], seed: int | None = None) -> Results:
     """Returns the rows of each suite. Shows on a terminal what is being measured."""
     results: Results = {}
     with Progress(
@@ -110,7 +138,8 @@ def measured(suites: Iterable[str], quick: bool, pythons: Mapping[str, str]) -> 
 
             say("starting")
             told = {"say": say}
-            options = {"secagg": told, "ring16": told, "simulation": {**told, "pythons": pythons}}.get(name, {})
+            given = {"simulation": {**told, "pythons": pythons}, "faults": {**told, "seed": seed}}
+            options = {"secagg": told, "many": told, "ring16": told, **given}.get(name, {})
             rows: Callable[..., Iterable[Row]] = partial(SUITES[name], **options)
             results[name] = []
             for row in rows(quick):

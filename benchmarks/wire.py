@@ -257,6 +257,21 @@ def rows(quick: bool = False) -> Iterator[Row]:
             yield _memory("the server of secagg", server, None if quick else PARTIES + 2.0, what)
 
 
+    yield from _crowd(*((6, 1_000, 2) if quick else (32, 1_000_000, 4)))
+
+
+def _crowd(parties: int, entries: int, rounds: int) -> Iterator[Row]:
+    """Yields how fast many neighbours are, each a process of its own, all on this machine."""
+    graph = {"kind": "regular", "degree": 4}
+    told = ours("cesar", parties, entries, rounds, share=0.3, graph=graph)[1:]
+    what = f"cesar of {parties} parties, d = {entries:,}, degree 4, share 0.3"
+    note = f"everybody a process of its own on {os.cpu_count()} cores, over mutual TLS; the median after the first round"
+    wall = median(max(each[2] for each in round_.values()) for round_ in told)
+    yield Row(f"rounds a minute, {what}", 60 / wall, None, "rounds", None, None, None, note)
+    cpu = median(sum(each[0] for each in round_.values()) for round_ in told)
+    yield Row(f"CPU of a round, {what}", cpu, None, "s", None, None, None, note)
+
+
 def _memory(who: str, found: float, most: float | None, what: str) -> Row:
     target, met = (None, None) if most is None else (f"at most {most:g}", found <= most)
     note = f"{what}; the most that was resident in a round above the model, in vectors of 4 bytes an entry"

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 NEVER = ("wrong", "hung", "mass", "lost", "changed", "twice", "exposed", "strayed")
 SHORT = {
     "secagg": {"parties": 4, "options": {"threshold": 3, "clip": 4.0}, "rounds": 12},
-    "pushsum": {"parties": 4, "options": {"masked": True, "clip": 64.0}, "rounds": 30},
+    "pushsum": {"parties": 4, "options": {"masked": True, "clip": 64.0}, "rounds": 20},
 }
 
 

@@ -1,4 +1,4 @@
-"""Those who try to break in while honest parties average, and servers that lie: `python -m benchmarks intruders`, short."""
+"""Those who break in while honest parties average, and servers that lie: a short `python -m benchmarks intruders`."""
 
 import asyncio
 from importlib import import_module

@@ -387,6 +387,7 @@ def test_who_plays_the_parties_changes_nothing_that_is_learnt(
         return made_here[-1]
 
     monkeypatch.setattr(Spread, "on", on)
+    monkeypatch.setattr(prepare, "MANY", 1)
     given = {"rounds": 3, "data": {"parties": 4}, "protocol": protocol, "dropout": 0.1}
     runs = [
         tacit.train(tacit.Scenario.of({**given, "workers": workers}), folder=tmp_path / f"{workers}")

@@ -33,6 +33,8 @@ from tacit.protocols import find
 from tacit.vectors.fixedpoint import FixedPoint
 
 SECRET_BYTES = 32
+MANY = 200
+"""Parties from which on it pays to spread rounds over processes: messages have to be passed between them."""
 ROOM = 4.0
 """Where a clip is chosen from the first round, it is this many times the largest entry, up to the next power of two."""
 GROWTH, FINE = 64.0, 0.02
@@ -171,7 +173,7 @@ def prepare(
         bound = options if private is None else dict(private.options)
         checked, notes = _checked(scenario, bound, cohort, parties, weights)
         agreed = checked.protocol, checked.terms, built.parameters, _seed(scenario, secret), checked.faults
-        if scenario.workers == 1 and address is None:
+        if address is None and (scenario.workers == 1 or len(parties) < MANY):
             simulation = Simulation.on(*agreed, twin=True)
         else:
             simulation = Spread.on(*agreed, workers=scenario.workers, address=address, twin=True)

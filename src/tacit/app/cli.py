@@ -20,6 +20,7 @@ from tacit.app import learning, network, nodes, pictures, tables
 from tacit.app.options import AsJson, Choice, Debug, Picture, as_text, progress_bar, settings_from
 from tacit.audit.coalitions import coalitions, of_parties
 from tacit.audit.described import described
+from tacit.audit.flower import FlowerAudit, audit_app
 from tacit.audit.plan import plan as make_plan
 from tacit.audit.report import Auditor
 from tacit.audit.scope import Scope
@@ -146,7 +147,8 @@ def protocols(as_json: AsJson = False, debug: Debug = False) -> None:
 
 @app.command(epilog="Example: tacit audit admm --parties 9 --coalition p0 --set group_size=3 --set iterations=5")
 def audit(
-    protocol: Annotated[str, typer.Argument(help="The protocol, as listed by tacit protocols.")],
+    protocol: Annotated[str | None, typer.Argument(help="The protocol, as listed by tacit protocols.")] = None,
+    flower: Annotated[str | None, Choice(help="Audit the Flower app in a folder instead, whose code is read.")] = None,
     parties: Annotated[int, Choice(help="How many take part; 9 unless set.")] = 9,
     coalition: Annotated[
         list[str] | None,
@@ -186,6 +188,11 @@ def audit(
     """Compute whose vectors a coalition can learn, from the code that runs, and prove it on a real transcript."""
     del debug
     pictures.check(picture)
+    if flower is not None:
+        _show(audit_app(flower, parties=parties, rounds=rounds, dropout=dropout), as_json)
+        return
+    if protocol is None:
+        raise ConfigError("say which protocol to audit (tacit protocols lists them), or give --flower and a folder")
     names = tuple(f"p{place}" for place in range(parties))
     if coalition_size is not None:
         every = of_parties(names, coalition_size, coalition)
@@ -218,6 +225,13 @@ def audit(
         typer.echo(as_text([described(report) for report in reports]))
     else:
         tables.show(tables.audit(reports))
+
+
+def _show(found: FlowerAudit, as_json: bool) -> None:
+    if as_json:
+        typer.echo(as_text({**found.described(), "reports": [described(report) for report in found.reports]}))
+    else:
+        tables.show(tables.flower(found))
 
 
 @app.command(epilog="Example: tacit attack decode --full")

@@ -15,6 +15,7 @@ from tacit.api.train import Run
 from tacit.app.comparison import Compared
 from tacit.app.demo import DemoReport, Dropout
 from tacit.audit.attacks.findings import Finding
+from tacit.audit.flower import FlowerAudit
 from tacit.audit.plan import Plan
 from tacit.audit.report import Report
 from tacit.core.errors import Drop
@@ -120,6 +121,14 @@ def audit(reports: list[Report]) -> RenderableType:
         *notes,
         *_overheard(reports),
     )
+
+
+def flower(found: FlowerAudit) -> RenderableType:
+    """Returns what the server of a Flower app learns, by what that is told, and the audit."""
+    known = {"Read": found.facts.read, "Assumed": found.facts.assumed}
+    told = [Text(f"{name}: {'; '.join(each.values())}.") for name, each in known.items() if each]
+    said = [Text(f"\n{sentence}") for sentence in found.says]
+    return Group(Text(f"{found.app} averages by: {found.averages}"), *told, *said, Text(""), audit(found.reports))
 
 
 def _epsilon(reports: list[Report]) -> Iterator[Text]:

@@ -85,7 +85,8 @@ class Played:
     ) -> None:
         """Takes all seats, in which a restart puts a rebuilt one, and what gives the seed of a party's round.
 
-        Who is `silent` listens and never answers; who is `away` does neither. Averages are written into the rows.
+        Who is `silent` listens and never answers; who is `away` does neither. Averages are written into the rows. What
+        goes wrong with those who have no seat here is left out: they are played elsewhere.
         """
         self.number, self.clock, self.seats = number, 0.0, seats
         self.away = frozenset(away)
@@ -105,7 +106,7 @@ class Played:
         self._on: dict[Party, list[Fault]] = {party: [] for party in self.seats}
         for fault in faults:
             if fault.action not in TO_MESSAGES:
-                for party in self.seats if fault.party is None else [fault.party]:
+                for party in self.seats if fault.party is None else self.seats.keys() & {fault.party}:
                     self._on[party].append(fault)
         self._mute = {party for party, on in self._on.items() if any(fault.mutes(number, party) for fault in on)}
         self._mute |= set(silent)
@@ -134,21 +135,25 @@ class Played:
                 self.clock, _, party, event = heapq.heappop(self._events)
                 self._happen(party, event)
         finally:
-            self._events.clear()  # what is still under way would be held for as long as this round is looked into
-            for round_ in self.rounds.values():
-                round_.close()
-            for seat in self.seats.values():
-                if seat.round is None or not seat.round.over:
-                    seat.give_up()  # it crashed, or somebody's programming error or an interrupt ended the simulation
-                seat.number = self.number  # also of those who had not begun, or they would be behind for good
-            # In the order of the roster, whoever ended first.
-            self.endings = {party: self.endings.get(party) or each.ending for party, each in self.rounds.items()}
-            if self.transcript is not None:
-                self.transcript.holdings = {
-                    party: _holdings(seat, self.rounds[party])
-                    for party, seat in self.seats.items()
-                    if isinstance(seat, RealSeat) and party in self.rounds
-                }
+            self._finish()
+
+    def _finish(self) -> None:
+        """Ends everybody's round where it stands."""
+        self._events.clear()  # what is still under way would be held for as long as this round is looked into
+        for round_ in self.rounds.values():
+            round_.close()
+        for seat in self.seats.values():
+            if seat.round is None or not seat.round.over:
+                seat.give_up()  # it crashed, or somebody's programming error or an interrupt ended the simulation
+            seat.number = self.number  # also of those who had not begun, or they would be behind for good
+        # In the order of the roster, whoever ended first.
+        self.endings = {party: self.endings.get(party) or each.ending for party, each in self.rounds.items()}
+        if self.transcript is not None:
+            self.transcript.holdings = {
+                party: _holdings(seat, self.rounds[party])
+                for party, seat in self.seats.items()
+                if isinstance(seat, RealSeat) and party in self.rounds
+            }
 
     def _begin(self, party: Party) -> None:
         seat = self.seats[party]
@@ -286,8 +291,8 @@ class Played:
         if self._rows is None or self._at_once:
             return outcome
         for party, vector in outcome.average.items():
-            row, round_ = self._written(party, vector), self.rounds[party]
-            if round_.average is not None:
+            row, round_ = self._written(party, vector), self.rounds.get(party)
+            if round_ is not None and round_.average is not None:
                 round_.average = replace(round_.average, vector=row)
             outcome.average[party] = row
             outcome.endings[party] = self.endings[party] = replace(self.endings[party], average=row)

@@ -6,10 +6,10 @@ so far. How a round is played is in `played`.
 """
 
 import hashlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,11 +24,13 @@ from tacit.drivers.agreement import Agreement, agree, terms_for
 from tacit.drivers.faults import Fault, faults_from
 from tacit.drivers.journal import fingerprint
 from tacit.drivers.outcome import Outcome, merged
-from tacit.drivers.played import Played
+from tacit.drivers.played import Played, Row
 from tacit.drivers.seat import RealSeat, Seat
 from tacit.protocols import find
 
 NONCE_BYTES = 16
+Rows: TypeAlias = dict[Party, Row]
+"""Where the average of each party is written."""
 
 
 class Simulation:
@@ -99,7 +101,7 @@ class Simulation:
         finer ring than the one agreed on; `twin` is explained above.
         """
         everyone = protocol.everyone(terms.parties)
-        identities = [Identity.generate(party, entropy_for(seed, f"identity {party}")) for party in everyone]
+        identities = [identity_of(party, seed) for party in everyone]
         nonce = entropy_for(seed, "session").bytes(NONCE_BYTES)
         agreement = agree(protocol, terms, Roster(identity.member() for identity in identities), entries, nonce)
         roles = stand_ins or {}
@@ -131,23 +133,31 @@ class Simulation:
             seat.number = number
             seat.give_up(states[party])
 
+    def close(self) -> None:
+        """Ends what plays parties elsewhere, of which there is nothing here."""
+
     def seed_of(self, party: Party, number: int) -> bytes:
         """Returns the seed of a party's round: fresh, or the one that follows from the run so far."""
-        path = () if self._twin else (self.agreement.session,)
-        return entropy_for(self._seed, f"party {party} round {number}", *path).bytes(SEED_BYTES)
+        return seed_of(party, number, self._seed, None if self._twin else self.agreement.session)
 
     def _renew(self, updates: Mapping[Party, Update], absent: Collection[Party]) -> None:
         """Begins a session of a seed and of all that was brought so far, so that no other run has its keys."""
         brought = (fingerprint(updates.get(party)) for party in self.parties)
-        states = (self.agreement.protocol.encode_state(seat.state) for seat in self.seats.values())
-        played = (_by_whom(seat) for seat in self.seats.values())
         away = [b"absent", *(party.encode() for party in self.parties if party in absent)] if absent else []
         story = hashlib.sha256()
-        for part in chain([self._story], brought, states, played, away):
+        for part in chain([self._story], brought, self._encoded_states(), self._by_whom(), away):
             story.update(framed(part))  # one after the other, for states may be large
         self._story = story.digest()
         nonce = entropy_for(self._seed, "session", self._story).bytes(NONCE_BYTES)
         self.join(replace(self.agreement, nonce=nonce))
+
+    def _encoded_states(self) -> Iterable[bytes]:
+        """Returns what everybody has saved, in the roster's order."""
+        return (self.agreement.protocol.encode_state(seat.state) for seat in self.seats.values())
+
+    def _by_whom(self) -> Iterable[bytes]:
+        """Returns what tells apart seats that play one party otherwise: by another coroutine, or in a finer ring."""
+        return (by_whom(seat.role, getattr(seat, "bits", None)) for seat in self.seats.values())
 
     def join(self, agreement: Agreement) -> None:
         """Has everybody go on in a session."""
@@ -189,21 +199,27 @@ class Simulation:
             # What it hears has nothing to do with what it would have brought, and nobody asks for that.
             nothing = np.broadcast_to(np.zeros(1, np.float32), self.agreement.entries)
             updates = {**dict.fromkeys(absent, Update(nothing)), **updates}
-        self.last = played = Played(
+        self.last = played = self._played(faults, absent, away, rows)
+        played.run(updates)
+        outcome = played.settled(merged(self.agreement, played.endings, played.crashed, played.ended))
+        outcome.seconds, outcome.transcript, outcome.seed = played.clock, played.transcript, self._seed
+        return outcome
+
+    def _played(
+        self, faults: Sequence[Fault], silent: Collection[Party], away: Collection[Party], rows: Rows | None
+    ) -> Played:
+        """Returns the round that comes next, to be run."""
+        return Played(
             self.agreement,
             self.seats,
             self.seed_of,
             self.number,
             faults,
             record=self._record,
-            silent=absent,
+            silent=silent,
             away=away,
             rows=rows,
         )
-        played.run(updates)
-        outcome = played.settled(merged(self.agreement, played.endings, played.crashed, played.ended))
-        outcome.seconds, outcome.transcript, outcome.seed = played.clock, played.transcript, self._seed
-        return outcome
 
     def _check(self, updates: Mapping[Party, Update], absent: Collection[Party]) -> None:
         """Raises ConfigError unless everybody who is there brings an update, and nobody else does."""
@@ -213,7 +229,7 @@ class Simulation:
         if missing or not updates.keys() <= set(self.parties):
             raise ConfigError(f"a round takes an update of each of {', '.join(self.parties)}, and of nobody else")
 
-    def _rows(self, out: Any) -> dict[Party, NDArray[np.floating[Any]]]:
+    def _rows(self, out: Any) -> Rows:
         """Returns the row of each party; raises ConfigError unless averages can be written there."""
         shape, clip = (len(self.parties), self.agreement.entries), self.agreement.settings.clip
         if not isinstance(out, np.ndarray) or out.shape != shape or out.dtype not in (np.float32, np.float64):
@@ -244,10 +260,24 @@ def _described(value: Any) -> str:
     return f"of type {type(value).__name__}"
 
 
-def _by_whom(seat: Seat) -> bytes:
-    """Returns what tells apart seats that play one party otherwise: by another coroutine, or in a finer ring."""
-    names = (getattr(seat.role, name, "") for name in ("__module__", "__qualname__"))
-    return " ".join([*names, str(getattr(seat, "bits", None))]).encode()
+def by_whom(role: Role | None = None, bits: int | None = None) -> bytes:
+    """Returns what stands for a coroutine in the place of a protocol's own, and for a finer ring."""
+    names = (getattr(role, name, "") for name in ("__module__", "__qualname__"))
+    return " ".join([*names, str(bits)]).encode()
+
+
+def identity_of(party: Party, seed: int | None) -> Identity:
+    """Returns a new identity, or the one that follows from a seed."""
+    return Identity.generate(party, entropy_for(seed, f"identity {party}"))
+
+
+def seed_of(party: Party, number: int, seed: int | None, session: bytes | None) -> bytes:
+    """Returns the seed of a party's round: fresh, or the one that follows from a seed and, if there is one, a session.
+
+    It is a function of its own because parties that are played elsewhere have their seeds there.
+    """
+    path = () if session is None else (session,)
+    return entropy_for(seed, f"party {party} round {number}", *path).bytes(SEED_BYTES)
 
 
 def entropy_for(seed: int | None, *purpose: str | bytes) -> Entropy:

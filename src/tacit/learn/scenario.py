@@ -116,7 +116,7 @@ class Scenario(Section, frozen=True, kw_only=True):
     adversary: int = 1
     """How many may collude, for the audit before anything is sent."""
     workers: int = 1
-    """Processes that do local work."""
+    """Processes that do local work, and that play parties when they average."""
     data: Data = Data()
     model: dict[str, Any] = msgspec.field(default_factory=lambda: {"name": "softmax"})
     """A name, and the options of that model."""

@@ -3,33 +3,40 @@
 Journals are with Flower, which may lose them, or hand out an older copy. A mark is what such a copy is told by: it has
 the tip, as the contract of `drivers.round` has it, and the numbers that are used up, which go on over all runs. It is
 sealed, and a process that has it open is the only one.
+
+The tip has a file of its own, which nobody waits for until it is on the disk: a process that ends leaves it behind, and
+if the whole machine does, the journal, which Flower has in memory, is gone as well.
 """
 
 import fcntl
 import os
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 import msgspec
 
 from tacit.core.errors import ConfigError, JournalError, WireError
+from tacit.core.link import framed
 from tacit.core.suite import Party
 from tacit.crypto.sealing import Sealing
 from tacit.drivers.files import replace_file, settle
 
+T = TypeVar("T")
 RENEW = "begin a new session: tacit roster renew"
 
 
 class Standing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where a party stands."""
+    """Where a party stands, but for the tip of its journal."""
 
     number: int = 0
     """The last round that is used up."""
     under_way: bool = False
     """Whether it was neither finished nor given up."""
-    tip: bytes = b""
-    """Of its journal."""
+    entries: int = 0
+    """How long its vectors are."""
+    averaged: int = 0
+    """The last round that left it with an average which nobody else has; 0 if none did."""
     state: bytes | None = None
     """The state that was saved last, as the party's after so many rounds."""
 
@@ -45,7 +52,7 @@ class Mark:
 
         Raises ConfigError if it cannot be opened, and JournalError if what is in it is not what was written there.
         """
-        self._path, self._sealing, self._context = folder / "mark", sealing, b"tacit/v1/flower/mark" + party.encode()
+        self._folder, self._sealing, self._party = folder, sealing, party.encode()
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -53,27 +60,41 @@ class Mark:
             raise ConfigError(f"{folder} cannot be written: {error.strerror}; use another folder") from None
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         try:
-            self.standing = self._read()
+            self.standing = self._read("mark", Standing) or Standing()
+            number, tip = self._read("tip", tuple[int, bytes]) or (0, b"")
         except BaseException:
             self.close()
             raise
+        self.tip = tip if number == self.standing.number else b""
+        """Of the journal of the present round; none if it is not known."""
 
-    def _read(self) -> Standing:
-        if not self._path.exists():
-            return Standing()
+    def _read(self, name: str, kind: type[T]) -> T | None:
+        path = self._folder / name
         try:
-            return msgspec.msgpack.decode(self._sealing.open(self._path.read_bytes(), self._context), type=Standing)
-        except (WireError, msgspec.DecodeError) as error:
-            raise JournalError(f"{self._path} is not as it was written ({error}); restore it, or {RENEW}") from None
+            return msgspec.msgpack.decode(self._sealing.open(path.read_bytes(), self._context(name)), type=kind)
+        except FileNotFoundError:
+            return None
+        except (OSError, WireError, msgspec.DecodeError) as error:
+            raise JournalError(f"{path} is not as it was written ({error}); restore it, or {RENEW}") from None
 
-    def write(self, standing: Standing) -> None:
-        """Puts a standing in the place of the one before; it is on disk when this returns."""
+    def write(self, standing: Standing, tip: bytes) -> None:
+        """Puts a standing and a tip in the place of those before; the standing is on disk when this returns."""
         try:
-            replace_file(self._path, self._sealing.seal(msgspec.msgpack.encode(standing), self._context))
-            settle(self._path.parent)
+            if tip != self.tip or standing.number != self.standing.number:
+                sealed = self._sealing.seal(msgspec.msgpack.encode((standing.number, tip)), self._context("tip"))
+                fresh = self._folder / "tip.new"
+                fresh.write_bytes(sealed)
+                fresh.replace(self._folder / "tip")
+            if standing != self.standing:
+                sealed = self._sealing.seal(msgspec.msgpack.encode(standing), self._context("mark"))
+                replace_file(self._folder / "mark", sealed)
+                settle(self._folder)
         except OSError as error:
-            raise ConfigError(f"{self._path} cannot be written: {error.strerror}; nothing was sent") from None
-        self.standing = standing
+            raise ConfigError(f"{self._folder} cannot be written: {error.strerror}; nothing was sent") from None
+        self.standing, self.tip = standing, tip
+
+    def _context(self, name: str) -> bytes:
+        return framed(b"tacit/v1/flower", name.encode(), self._party)
 
     def close(self) -> None:
         """Lets others have the folder."""

@@ -1,10 +1,10 @@
 """A party that is called once for each message, and may be another process every time.
 
-What it needs to go on lies in two places. On a *shelf*, which is Flower's to keep, are the journal of the round and what
-was brought to it, sealed with a key that follows from the party's identity, under the round's number. On the party's
-own disk is a `Mark`, with that number, the state, and the tip of the journal. Every call says the round again from the
-journal, and then goes on with what came. If the shelf is empty, or anything but what was last put there, the round is
-refused: it is never begun a second time, for its masks would then cover two vectors.
+What it needs to go on lies in two places. On a *shelf*, which is Flower's to keep, are the journal of the round and
+what was brought to it, sealed with a key that follows from the party's identity, under the round's number. On the
+party's own disk is a `Mark`, with that number, the state, and the tip of the journal. Every call says the round again
+from the journal, and then goes on with what came. If the shelf is empty, or anything but what was last put there, the
+round is refused: it is never begun a second time, for its masks would then cover two vectors.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.core.entropy import SEED_BYTES, SystemEntropy
-from tacit.core.errors import ConfigError, JournalError, WireError
+from tacit.core.errors import JournalError, WireError
 from tacit.core.link import framed
 from tacit.core.outcome import Ending
 from tacit.core.suite import Buffer, Party, Update
@@ -29,11 +29,13 @@ from tacit.drivers.flower.mark import Mark, Standing
 from tacit.drivers.journal import Journal
 from tacit.drivers.network.identity import Credentials
 from tacit.drivers.network.roster import NONCE_BYTES, RosterFile
-from tacit.drivers.round import Action, Post, Saved
+from tacit.drivers.round import Action, Post
 from tacit.drivers.seat import RealSeat
 
 JOURNAL, BROUGHT, AVERAGE = "journal", "brought", "average"
-"""What is on a shelf: while a round is under way the first two, and after one without a server the average."""
+"""What is on a shelf: while a round is under way the first two, and from one without a server on its average."""
+SIZE = 8
+"""Bytes of a length."""
 GONE = "the round goes on without this party, which will be in the next"
 
 Shelf = MutableMapping[str, Any]
@@ -114,9 +116,8 @@ class Participant:
             seat = RealSeat(agreement, self._mine.identity, number=number - 1, state=self._state(agreement, before))
             actions = seat.begin(update, self._seed(number))
             journal = Journal()
-            if shelf is not None:
-                shelf.pop(AVERAGE, None)
-                shelf[BROUGHT] = self._seal(BROUGHT, agreement, number, _written(update, entries))
+            if shelf is not None and update is not None:
+                shelf[BROUGHT] = self._seal(BROUGHT, agreement, number, _written(update))
             posts = self._recorded(shelf, journal, seat, actions)
             return self._left(mark, shelf, journal, seat, posts)
 
@@ -132,7 +133,7 @@ class Participant:
             if not standing.under_way:
                 return Said([], over=True)
             live, self._live = self._live, None  # what goes wrong from here on leaves nothing half done
-            journal, seat = self._resumed(shelf, standing, live)
+            journal, seat = self._resumed(shelf, mark, live)
             posts: list[Post] = []
             if seat.round is not None and seat.round.waits == expired:
                 posts += self._recorded(shelf, journal, seat, seat.expire())
@@ -141,49 +142,42 @@ class Participant:
             return self._left(mark, shelf, journal, seat, posts)
 
     def average(self, shelf: Shelf) -> NDArray[np.float64] | None:
-        """Returns what the last round left this party with, if nobody else has it."""
+        """Returns what the last round that was finished left this party with, if nobody else has it."""
         if AVERAGE not in shelf:
             return None
         with self._mark() as mark:
-            number = mark.standing.number
+            number = mark.standing.averaged
         try:
-            data = self._sealing.open(shelf[AVERAGE], framed(AVERAGE.encode(), number.to_bytes(8)))
+            data = self._sealing.open(shelf[AVERAGE], framed(AVERAGE.encode(), number.to_bytes(SIZE)))
         except WireError:
             raise JournalError(f"the average of round {number} is not as it was left; take part in a new run") from None
         return np.frombuffer(data)
 
     # --- what a call does ------------------------------------------------------------------------------------------
 
-    def _resumed(self, shelf: Shelf | None, standing: Standing, live: _Live | None) -> tuple[Journal, RealSeat]:
+    def _resumed(self, shelf: Shelf | None, mark: Mark, live: _Live | None) -> tuple[Journal, RealSeat]:
         """Returns the round as it was left: that of this process if it was the last to be called, or said again."""
-        here = live is not None and live.tip == standing.tip
+        standing = mark.standing
+        here = live is not None and (live.seat.number, live.tip) == (standing.number, mark.tip)
         if shelf is None:
             if live is None or not here:
                 raise JournalError(f"round {standing.number} was cut off; {GONE}")
             return Journal(), live.seat
         if JOURNAL not in shelf or BROUGHT not in shelf:
             raise JournalError(
-                f"what {self.name} had written down of round {standing.number} is gone, and it must not begin it again; "
-                f"{GONE}"
+                f"what {self.name} had written down of round {standing.number} is gone, and it must not begin it "
+                f"again; {GONE}"
             )
-        agreement, data = self._opened(shelf, standing)
-        journal = Journal.decode(data, standing.tip)
+        agreement = self._agreed(standing.entries)
+        journal = Journal.decode(bytes(self._open(JOURNAL, agreement, standing.number, shelf[JOURNAL])), mark.tip)
         if live is not None and here:
             journal.read()  # which raises what is wrong with it, whatever is in memory
             return journal, live.seat
-        _, update = _read(self._open(BROUGHT, agreement, standing.number, shelf[BROUGHT]))
+        update = _read(self._open(BROUGHT, agreement, standing.number, shelf[BROUGHT]))
         state = self._state(agreement, standing)
         seat = RealSeat(agreement, self._mine.identity, number=standing.number, state=state, unfinished=True)
         seat.resume(journal, update)
         return journal, seat
-
-    def _opened(self, shelf: Shelf, standing: Standing) -> tuple[Agreement, bytes]:
-        """Returns what the round is by, and the bytes of its journal."""
-        agreement = self._agreement
-        if agreement is None:
-            # How long vectors are is in front of what was brought, and authentic once the rest of it is.
-            agreement = self._agreed(int.from_bytes(shelf[BROUGHT][:8]))
-        return agreement, bytes(self._open(JOURNAL, agreement, standing.number, shelf[JOURNAL]))
 
     def _recorded(self, shelf: Shelf | None, journal: Journal, seat: RealSeat, actions: list[Action]) -> list[Post]:
         """Writes a call down, where there is a shelf to keep it on, and returns the messages that came of it."""
@@ -198,29 +192,27 @@ class Participant:
         if round_ is None:
             raise AssertionError  # a seat that was begun or resumed is in a round
         state = agreement.protocol.encode_state(seat.state, (self.name, seat.number))
-        standing = Standing(seat.number, not round_.over, b"" if round_.over else journal.tip, state)
+        # Of a server's average the next message has a copy anyway.
+        kept = None if agreement.protocol.server is not None else round_.average
+        averaged = mark.standing.averaged if kept is None else seat.number
+        standing = Standing(seat.number, not round_.over, agreement.entries, averaged, state)
         mail = [Mail(post.to, post.data) for post in posts]
         if shelf is not None:
             if round_.over:
                 shelf.pop(JOURNAL, None)
                 shelf.pop(BROUGHT, None)
-                self._keep_average(shelf, agreement, seat.number, round_.average)
+                if kept is not None:
+                    vector = np.ascontiguousarray(kept.vector, np.float64).data.cast("B")
+                    shelf[AVERAGE] = self._sealing.seal(vector, framed(AVERAGE.encode(), seat.number.to_bytes(SIZE)))
             else:
                 shelf[JOURNAL] = self._seal(JOURNAL, agreement, seat.number, journal.encode())
         # Nothing is said before this is on disk. If the shelf is then lost on its way, the tip tells.
-        if standing != mark.standing:
-            mark.write(standing)
+        mark.write(standing, b"" if round_.over else journal.tip)
         if round_.over:
             self.last = round_.ending
             return Said(mail, over=True, error="" if round_.error is None else round_.error.code)
-        self._live = _Live(standing.tip, seat)
+        self._live = _Live(mark.tip, seat)
         return Said(mail, round_.waits, 0.0 if round_.wait is None else round_.wait.patience)
-
-    def _keep_average(self, shelf: Shelf, agreement: Agreement, number: int, average: Any) -> None:
-        # Of a server's average the next message has a copy anyway.
-        if average is not None and agreement.protocol.server is None:
-            vector = np.ascontiguousarray(average.vector, np.float64)
-            shelf[AVERAGE] = self._sealing.seal(vector.data.cast("B"), framed(AVERAGE.encode(), number.to_bytes(8)))
 
     # --- what it is kept by ----------------------------------------------------------------------------------------
 
@@ -228,16 +220,11 @@ class Participant:
         return Mark(self._folder, self.name, self._sealing)
 
     def _agreed(self, entries: int) -> Agreement:
-        if self._agreement is None:
+        if self._agreement is None or self._agreement.entries != entries:
             agreement = self.roster.agreement(entries)
             # A session of its own: nodes between machines number their rounds apart, and may have the same roster.
             nonce = hashlib.sha256(framed(b"tacit/v1/flower", agreement.nonce)).digest()[:NONCE_BYTES]
             self._agreement = replace(agreement, nonce=nonce)
-        if self._agreement.entries != entries:
-            raise ConfigError(
-                f"this model has {entries} numbers, and the federation averages ones of {self._agreement.entries}; "
-                f"bring the same model as before"
-            )
         return self._agreement
 
     def _state(self, agreement: Agreement, standing: Standing) -> Any:
@@ -246,12 +233,11 @@ class Participant:
         return agreement.protocol.decode_state(standing.state, (self.name, standing.number))
 
     def _seal(self, what: str, agreement: Agreement, number: int, data: bytes) -> bytes:
-        front = agreement.entries.to_bytes(8)
-        return front + self._sealing.seal(data, _context(what, agreement, number))
+        return self._sealing.seal(data, _context(what, agreement, number))
 
     def _open(self, what: str, agreement: Agreement, number: int, data: bytes) -> Buffer:
         try:
-            return self._sealing.open(memoryview(data)[8:], _context(what, agreement, number))
+            return self._sealing.open(data, _context(what, agreement, number))
         except WireError:
             raise JournalError(
                 f"what {self.name} had written down of round {number} is not what it wrote, or of another round; {GONE}"
@@ -259,21 +245,19 @@ class Participant:
 
 
 def _context(what: str, agreement: Agreement, number: int) -> bytes:
-    return framed(what.encode(), agreement.session, number.to_bytes(8))
+    return framed(what.encode(), agreement.session, number.to_bytes(SIZE))
 
 
-def _written(update: Update | None, entries: int) -> bytes:
+def _written(update: Update) -> bytes:
     """Returns what is brought as bytes."""
-    if update is None:
-        return msgspec.msgpack.encode((entries, "", 0.0)) + b""
     vector = np.ascontiguousarray(update.vector)
-    front = msgspec.msgpack.encode((entries, vector.dtype.str, float(update.weight)))
-    return len(front).to_bytes(4) + front + vector.tobytes()
+    front = msgspec.msgpack.encode((vector.dtype.str, float(update.weight)))
+    return b"".join((len(front).to_bytes(SIZE), front, vector.data.cast("B")))
 
 
-def _read(data: Buffer) -> tuple[int, Update | None]:
-    """Returns the number of entries, and what was brought."""
+def _read(data: Buffer) -> Update:
+    """Returns what was brought."""
     view = memoryview(data)
-    end = 4 + int.from_bytes(view[:4])
-    entries, kind, weight = msgspec.msgpack.decode(view[4:end], type=tuple[int, str, float])
-    return entries, Update(np.frombuffer(view[end:], np.dtype(kind)), weight)
+    end = SIZE + int.from_bytes(view[:SIZE])
+    kind, weight = msgspec.msgpack.decode(view[SIZE:end], type=tuple[str, float])
+    return Update(np.frombuffer(view[end:], np.dtype(kind)), weight)

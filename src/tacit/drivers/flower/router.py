@@ -1,8 +1,8 @@
 """Whose turn it is in a round that somebody else carries: who waits for mail, and whose time is up.
 
 Whoever carries mail on Flower calls parties and is never called by them, and so says itself when a wait is over: when
-nothing more is under way that could end it. It has a clock for that which only its own calls move, as the simulator has,
-so that waits end in the order of what they were given. What it could do by lying about it any network can.
+nothing more is under way that could end it. It has a clock for that which only its own calls move, as the simulator
+has, so that waits end in the order of what they were given. What it could do by lying about it any network can.
 """
 
 from collections.abc import Iterable

@@ -62,7 +62,7 @@ async def client(link: Link, update: Update, terms: SecAggTerms, suite: Suite, s
         return await told(accord, state, inbox)
     u3 = terms.sets.users(inbox.members)
     others = u3.intersection(circle.neighbours(u))
-    if u not in u3 or not u3.issubset(u2) or inbox.sealed.keys() != others:
+    if u not in u3 or not terms.sets.within(inbox.members, listed.members) or inbox.sealed.keys() != others:
         raise broke_rules("the shares it passed on are not those of the users it lists")
     if len(u3) < terms.least or len(others) + 1 < terms.threshold:
         raise broke_rules(f"it goes on with {len(u3)} users, {len(others) + 1} of them to hold our shares: too few")
@@ -110,8 +110,8 @@ async def told(accord: Accord, state: StarState, result: Sum) -> Average:
 
 def check_asked(accord: Accord, state: StarState, u: int, u2: frozenset[int]) -> None:
     """Raises PeerFault unless we may take part in a round with U2: before anything of ours leaves, not after."""
-    terms, parties = accord.terms, accord.link.parties
-    if u not in u2 or len(u2) < terms.least or not terms.policy.may_ask(u2, len(parties)):
+    terms = accord.terms
+    if u not in u2 or len(u2) < terms.least or not terms.alike.may_ask(u2):
         raise broke_rules(f"it sampled {len(u2)} users, which the settings do not allow")
     if terms.policy.promise > 1 and state.batch not in ((), batch_of(accord, u)):
         before, now = (", ".join(batch) for batch in (state.batch, batch_of(accord, u)))
@@ -183,10 +183,10 @@ def mask(accord: Accord, u2: bytes, u: int, s: KeyPair, b: Secret, others: Mappi
 def check_chosen(accord: Accord, circle: Circle, sets: tuple[bytes, bytes, bytes]) -> None:
     """Raises PeerFault unless U5 is a set that we may help to unmask."""
     terms = accord.terms
-    _, u3, u5 = map(terms.sets.users, sets)
-    if not u5.issubset(u3):
+    u5 = terms.sets.users(sets[2])
+    if not terms.sets.within(sets[2], sets[1]):
         raise broke_rules("it chose users that it did not list before")
-    if not terms.policy.allows(u5) or len(u5) < terms.smallest:
+    if not terms.alike.allows(u5) or len(u5) < terms.smallest:
         raise broke_rules(f"our policy does not allow a sum over these {len(u5)} users")
     if too_thin(terms, circle, u5):
         raise broke_rules("the users it chose are too thinly spread to hide each other")
@@ -220,9 +220,9 @@ def check_consents(accord: Accord, circle: Circle, sets: tuple[bytes, bytes, byt
     In a sparse graph it is enough to look at some of the signatures, for the server does not know at which. Whoever was
     told what only few others were told finds a false one among them.
     """
-    u2, u6 = accord.terms.sets.users(sets[0]), sorted(accord.terms.sets.users(consents.members))
-    needed = accord.needed(circle, u2)
-    if not u2.issuperset(u6) or len(u6) != needed or consents.signatures.nbytes != SIGNATURE_BYTES * needed:
+    known, u6 = accord.terms.sets, accord.terms.sets.ascending(consents.members)
+    needed, among = accord.needed(circle, known.users(sets[0])), known.within(consents.members, sets[0])
+    if not among or len(u6) != needed or consents.signatures.nbytes != SIGNATURE_BYTES * needed:
         raise broke_rules(f"it shows that {len(u6)} users agree on the chosen set, and must show it of {needed}")
     looked = range(needed) if circle.complete else accord.suite.entropy.sample(range(needed), min(SAMPLE, needed))
     statement = accord.consent(*sets)

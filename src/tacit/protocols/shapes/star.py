@@ -80,17 +80,27 @@ class Sets:
     def __init__(self, parties: Parties) -> None:
         self.users: Callable[[bytes], frozenset[int]] = lru_cache(32)(partial(_users, len(parties)))
         """Returns the users of a set as it is sent; raises WireError if it is none."""
+        self.ascending: Callable[[bytes], tuple[int, ...]] = lru_cache(32)(partial(_ascending, len(parties)))
+        """Returns them in the roster's order."""
+        self.within: Callable[[bytes, bytes], bool] = lru_cache(32)(
+            lambda inner, outer: self.users(inner).issubset(self.users(outer))
+        )
+        """Says whether all users of one set, as it is sent, are in another."""
         self.names: Callable[[bytes], tuple[Party, ...]] = lru_cache(32)(partial(_names, parties))
         """Returns their names, in the roster's order."""
-        self._parties = len(parties)
+        self._bitmap: Callable[[frozenset[int]], bytes] = lru_cache(32)(partial(to_bitmap, universe=len(parties)))
 
     def bitmap(self, users: Collection[int]) -> bytes:
         """Returns a set of users as it is sent."""
-        return to_bitmap(users, self._parties)
+        return self._bitmap(frozenset(users))
 
 
 def _users(parties: int, members: bytes) -> frozenset[int]:
     return frozenset(from_bitmap(members, parties))
+
+
+def _ascending(parties: int, members: bytes) -> tuple[int, ...]:
+    return tuple(from_bitmap(members, parties))
 
 
 def _names(parties: Parties, members: bytes) -> tuple[Party, ...]:

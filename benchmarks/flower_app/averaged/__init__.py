@@ -1,0 +1,1 @@
+"""Nodes bring vectors that anybody can work out, and the server writes down their average."""

@@ -1,0 +1,116 @@
+"""Rounds of many parties: what one process takes for all of them, and what it gains to spread them over two.
+
+Each round runs in a process of its own, with a tenth of the users dropping out, and its average is compared bit for bit
+with the mean of vectors that were never masked.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from benchmarks.measure import Row, alone, compared
+from benchmarks.secagg import Case, Say, _check, _updates, simulated
+from tacit.drivers.shards.pool import Forked
+from tacit.drivers.shards.spread import Spread
+from tacit.drivers.simulator import Simulation
+
+ENTRIES, DEGREE = 100_000, 32
+FEW, MANY = 1_000, 10_000
+WORKERS = 2
+MOST_MEGABYTES = 12_000
+"""What a round of many may take, so that it fits half of a machine of 24 GB."""
+CODE = "import sys; from benchmarks.many import measured; measured(*map(int, sys.argv[1:]))"
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What one round took."""
+
+    cpu: float
+    """Seconds of CPU time, of all processes,"""
+    critical: float
+    """and of the process that runs the simulation and the slowest shard, as if they never worked at the same time;"""
+    wall: float
+    """seconds on the clock, which others' work makes longer;"""
+    megabytes: float
+    """the most memory that the processes took, each at its own worst moment."""
+
+
+def measured(users: int, entries: int, degree: int, workers: int) -> None:
+    """Plays a round, with everybody in this process or in so many shards, and prints what it took."""
+    case = Case(users, entries, degree)
+    updates, one = _updates(case), simulated(case)
+    with ExitStack() as stack:
+        simulation: Simulation = one
+        pids = []
+        if workers > 1:
+            agreed = one.agreement
+            spread = Spread.on(agreed.protocol, agreed.terms, entries, 0, one.faults, workers=workers)
+            simulation = stack.enter_context(spread)
+            assert isinstance(spread.pool, Forked)
+            pids = spread.pool.pids
+        before, since = [_cpu(pid) for pid in pids], (time.process_time(), time.perf_counter())
+        outcome = simulation.average(updates)
+        here, wall = time.process_time() - since[0], time.perf_counter() - since[1]
+        apart = [_cpu(pid) - spent for pid, spent in zip(pids, before, strict=True)]
+        megabytes = sum(_peak(pid) for pid in (os.getpid(), *pids))
+    _check(case, outcome, updates)
+    print(json.dumps(asdict(Taken(here + sum(apart), here + max(apart, default=0.0), wall, megabytes))))
+
+
+def _cpu(pid: int) -> float:
+    """Returns the CPU time that a process has taken so far."""
+    # The name, which may have spaces, is in brackets; the times are the 14th and 15th field.
+    after = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(after[11]) + int(after[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _peak(pid: int) -> float:
+    """Returns the most memory that a process has taken so far, in megabytes."""
+    # Not getrusage, which counts the parent process in.
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 1e3 for line in lines if line.startswith("VmHWM"))
+
+
+def taken(users: int, entries: int, degree: int, workers: int = 1) -> Taken:
+    """Returns what a round takes, in a process of its own."""
+    given = map(str, (users, entries, degree, workers))
+    done = subprocess.run([sys.executable, "-c", CODE, *given], capture_output=True, text=True, check=False)  # noqa: S603
+    assert done.returncode == 0, f"a round of {users:,} parties failed: {done.stderr.strip().splitlines()[-1:]}"
+    return Taken(**json.loads(done.stdout))
+
+
+def rows(quick: bool = False, say: Say = lambda _: None) -> Iterator[Row]:
+    """Yields memory and CPU time of many parties in one process, and of fewer in two."""
+    few, many, entries, degree = (40, 60, 1_000, 24) if quick else (FEW, MANY, ENTRIES, DEGREE)
+    where = f"degree {degree}, d = {entries:,}"
+    say(f"a round of {few:,}")
+    less = taken(few, entries, degree)
+    say(f"the same in {WORKERS} shards")
+    shards = taken(few, entries, degree, WORKERS)
+    say(f"a round of {many:,}")
+    more = taken(many, entries, degree)
+    note = f"{more.cpu:.3g} s of CPU time, {more.wall:.3g} s on a clock, with the rest of the machine as busy as it was"
+    fits = None if quick else more.megabytes < MOST_MEGABYTES
+    target = None if quick else f"below {MOST_MEGABYTES:,} MB"
+    name = f"memory of a round in one process, N = {many:,}, {where}"
+    yield Row(name, more.megabytes, None, "MB", None, target, fits, f"resident at its peak; {note}")
+    name = f"memory of a round in one process, N = {few:,}, {where}"
+    yield alone(name, less.megabytes, "MB", "resident at its peak")
+    each = [taken.cpu / users * 1e3 for taken, users in ((more, many), (less, few))]
+    yield compared(
+        f"CPU time a party, N = {many:,} against {few:,}, {where}", *each, "ms", note="one process plays everybody"
+    )
+    name = f"CPU time on the critical path, {WORKERS} shards against one process, N = {few:,}, {where}"
+    whole = f"all processes took {shards.cpu:.3g} s; the simulation's own and the slowest shard's count"
+    yield compared(name, shards.critical, less.critical, "s", note=whole)
+    name = f"time on a clock, {WORKERS} shards against one process, N = {few:,}, {where}"
+    yield compared(name, shards.wall, less.wall, "s", note=f"{os.cpu_count()} cores, with whatever else ran on them")
+    name = f"memory of a round in {WORKERS} shards, N = {few:,}, {where}"
+    yield alone(name, shards.megabytes, "MB", "resident, all processes together, each at its peak")

@@ -1,0 +1,328 @@
+"""Parties and what carries their mail, in Flower's words: a mod for a ClientApp, and a grid for a ServerApp.
+
+A message of a strategy goes to a node as it is, with the number of a round beside it. The mod lets the app train,
+brings the result to the round, and answers with sealed mail and nothing else. The grid carries mail, hop by hop, until
+the round is over, and answers the strategy with the average as if one node had sent it.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, MessageType, MetricRecord, RecordDict
+from flwr.clientapp.typing import ClientAppCallable, Mod
+from flwr.serverapp import Grid
+from numpy.typing import NDArray
+
+from tacit.core.errors import ConfigError, TacitError
+from tacit.core.outcome import Ending
+from tacit.core.suite import SERVER, Party, Update
+from tacit.drivers.flower.party import Mail, Participant, Said
+from tacit.drivers.flower.router import Errand, Router
+from tacit.vectors.flatten import Layout
+
+RECORD = "tacit"
+"""The name of our records, in messages and in the state of a node."""
+WEIGHT = "num-examples"
+"""The metric that Flower's strategies weigh by."""
+REFUSED = 6
+"""Flower's code of a mod that could not go on."""
+
+Find: TypeAlias = Callable[[Context], Participant]
+Tell: TypeAlias = Callable[[Ending], None]
+
+
+# --- nodes ---------------------------------------------------------------------------------------------------------
+
+
+def mod_of(find: Find, tell: Tell = lambda _: None) -> Mod:
+    """Returns a mod that brings what an app trains to a round, for the party that `find` says a node is.
+
+    `tell` hears, on the node, how each round ended.
+    """
+
+    def mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+        try:
+            return _answered(find, tell, message, context, call_next)
+        except TacitError as error:
+            return Message(Error(REFUSED, f"{error.code}: {error}"), reply_to=message)
+
+    return mod
+
+
+def _answered(find: Find, tell: Tell, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+    party = find(context)
+    shelf = context.state.config_records.get(RECORD)
+    if shelf is None:
+        shelf = ConfigRecord()
+    asked = message.content.config_records.get(RECORD)
+    if asked is None:
+        if _trains(message):
+            raise ConfigError("this node trains for rounds of Tacit only; give the strategy the grid of tacit.flower")
+        return call_next(_own(party, shelf, message), context)
+    if "hello" in asked:
+        return Message(RecordDict({RECORD: _introduced(party)}), reply_to=message)
+    number = int(_one(asked, "round"))
+    before = party.last
+    if "mail" in asked:
+        said = party.go_on(shelf, number, asked["mail"], int(_one(asked, "expired")))  # type: ignore[arg-type]
+    else:
+        del message.content[RECORD]
+        trained = call_next(_own(party, shelf, message), context)
+        if trained.has_error():
+            return trained
+        update = _brought(party, trained.content)
+        said = party.begin(shelf, number, update, len(update.vector))
+    context.state[RECORD] = shelf
+    if party.last is not None and party.last is not before:
+        tell(party.last)
+    return Message(RecordDict({RECORD: _record(said)}), reply_to=message)
+
+
+def _trains(message: Message) -> bool:
+    """Says whether a message asks for training, by whatever function of the app."""
+    return message.metadata.message_type.partition(".")[0] == MessageType.TRAIN
+
+
+def _introduced(party: Participant) -> ConfigRecord:
+    """Returns what whoever carries mail has to know of a node."""
+    roster = party.roster
+    place, has_server = roster.names.index(party.name), roster.entry.server is not None
+    return ConfigRecord({"party": party.name, "place": place, "rounds": party.rounds, "server": has_server})
+
+
+def _own(party: Participant, shelf: ConfigRecord, message: Message) -> Message:
+    """Returns a message with the node's own model in it, where there is no server that has the same for all."""
+    vector = party.average(shelf)
+    if vector is not None:
+        for name, record in message.content.array_records.items():
+            message.content[name] = arrays_of(Layout.of(_arrays(record)), vector)
+    return message
+
+
+def _brought(party: Participant, content: RecordDict) -> Update:
+    """Returns what an app has trained, and its weight."""
+    if len(content.array_records) != 1:
+        raise ConfigError(f"an answer to train must have one ArrayRecord, not {len(content.array_records)}")
+    (record,) = content.array_records.values()
+    vector = _flat(_arrays(record))
+    settings = party.roster.terms.settings
+    if settings.max_weight == 1.0:
+        return Update(vector)
+    found = [record[WEIGHT] for record in content.metric_records.values() if WEIGHT in record]
+    weight = found[0] if found else None
+    if not isinstance(weight, int | float) or not 0 < weight <= settings.max_weight:
+        raise ConfigError(
+            f"{WEIGHT} of an answer to train must be above 0 and at most max_weight={settings.max_weight:g}, not "
+            f"{weight!r}; raise max_weight in the roster"
+        )
+    return Update(vector, float(weight))
+
+
+def _flat(model: dict[str, NDArray[Any]]) -> NDArray[Any]:
+    """Returns a model as a vector: of its own floats if it has but one kind, for it is kept, and they are shorter."""
+    layout = Layout.of(model)
+    kinds = {array.dtype for array in model.values()}
+    if kinds <= {np.dtype(np.float32), np.dtype(np.float16)} and len(kinds) == 1:
+        return np.concatenate([array.reshape(-1) for array in model.values()])
+    return layout.flatten(model)
+
+
+def _arrays(record: ArrayRecord) -> dict[str, NDArray[Any]]:
+    return {name: array.numpy() for name, array in record.items()}
+
+
+def arrays_of(layout: Layout, vector: NDArray[Any]) -> ArrayRecord:
+    """Returns a vector as the arrays that it was made of."""
+    return ArrayRecord({name: Array(array) for name, array in layout.restore(vector).items()})
+
+
+def _record(said: Said) -> ConfigRecord:
+    return ConfigRecord(
+        {
+            "to": [mail.to for mail in said.mail],
+            "mail": [mail.data for mail in said.mail],
+            "waits": said.waits,
+            "patience": said.patience,
+            "over": said.over,
+            "error": said.error,
+        }
+    )
+
+
+def _said(record: Mapping[str, Any]) -> Said:
+    mail = [Mail(to, data) for to, data in zip(record["to"], record["mail"], strict=True)]
+    return Said(mail, record["waits"], record["patience"], record["over"], record["error"])
+
+
+def _one(record: ConfigRecord, name: str) -> int:
+    value = record[name]
+    if not isinstance(value, int):
+        raise ConfigError(f"a message of a round has no {name}; use the same release of Tacit everywhere")
+    return value
+
+
+# --- the server ----------------------------------------------------------------------------------------------------
+
+
+class Courier(Grid):
+    """Flower's grid, but that what nodes train is averaged on the way to the strategy."""
+
+    def __init__(self, grid: Grid, server: Participant | None = None) -> None:
+        """Carries mail over a grid. Where the protocol has a server, `server` is its part."""
+        self._grid, self._server = grid, server
+        self._nodes: dict[int, Party] = {}
+        self._places: dict[Party, int] = {}
+        self._rounds = 0
+        self.hops = 0
+        """How often nodes were called for the last round,"""
+        self.last: Ending | None = None
+        """how it ended for the server, if there is one,"""
+        self.lost: dict[Party, str] = {}
+        """and who did not get through it, and why."""
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
+        """Returns the answers to messages: of those that train, the average alone, and who was lost on the way."""
+        asked = list(messages)
+        if not any(map(_trains, asked)):
+            return self._grid.send_and_receive(asked, timeout=timeout)
+        self.hops, self.lost, self.last = 0, {}, None
+        strangers = self._meet([message.metadata.dst_node_id for message in asked], timeout)
+        known = [each for each in asked if each.metadata.dst_node_id in self._nodes]
+        asking = {self._nodes[each.metadata.dst_node_id]: each for each in known}
+        answers = [_failed(each, strangers[node]) for each in asked if (node := each.metadata.dst_node_id) in strangers]
+        if not asking:
+            return answers
+        answer = self._round(asking, timeout)
+        answers += [_failed(asking[party], why) for party, why in self.lost.items() if party in asking]
+        return [*answer, *answers]
+
+    # --- who is who ------------------------------------------------------------------------------------------------
+
+    def _meet(self, nodes: Iterable[int], timeout: float | None) -> dict[int, str]:
+        """Asks nodes that are new who they are; returns why some cannot take part."""
+        new = [node for node in nodes if node not in self._nodes]
+        why = dict.fromkeys(new, "it did not say which party it is")
+        hello = RecordDict({RECORD: ConfigRecord({"hello": True})})
+        for answer in self._grid.send_and_receive([_to(node, hello) for node in new], timeout=timeout) if new else ():
+            node = answer.metadata.src_node_id
+            if answer.has_error():
+                why[node] = answer.error.reason or why[node]
+                continue
+            told = answer.content.config_records[RECORD]
+            party = str(told["party"])
+            if party in self._nodes.values():
+                why[node] = f"another node is {party}"
+                continue
+            if told["server"] and self._server is None:
+                raise ConfigError("the protocol of this federation has a server; give its roster: tacit-federation")
+            self._nodes[node], self._places[party] = party, int(told["place"])  # type: ignore[arg-type]
+            self._rounds = max(self._rounds, int(told["rounds"]))  # type: ignore[arg-type]
+            del why[node]
+        return why
+
+    # --- rounds ----------------------------------------------------------------------------------------------------
+
+    def _round(self, asking: dict[Party, Message], timeout: float | None) -> list[Message]:
+        """Carries a round to its end, and returns what it comes to."""
+        # In the order of the roster, so that a round does not depend on that in which nodes were sampled.
+        parties = sorted(asking, key=self._places.__getitem__)
+        first = asking[parties[0]]
+        name, model = _model(first)
+        layout, server = Layout.of(model), self._server
+        self._rounds = number = max(self._rounds, server.rounds if server is not None else 0) + 1
+        router = Router((*parties, *(() if server is None else (SERVER,))))
+        begin = ConfigRecord({"round": number})
+        self._hop(router, {party: RecordDict({**asking[party].content, RECORD: begin}) for party in parties}, timeout)
+        if server is not None:
+            router.take(SERVER, server.begin(None, number, None, layout.size))
+        while turns := router.turns():
+            mine = turns.pop(SERVER, None)
+            self._hop(router, {party: _errand(number, errand) for party, errand in turns.items()}, timeout)
+            if server is not None and mine is not None:
+                router.take(SERVER, server.go_on(None, number, mine.mail, mine.expired))
+        if server is None:
+            left = [party for party in parties if party not in self.lost]
+            return [_reply(asking[left[0]], name, first.content.array_records[name])] if left else []
+        self.last = ending = server.last
+        if ending is None or ending.average is None:
+            why = "no average" if ending is None or ending.error is None else f"{ending.error.code}: {ending.error}"
+            self.lost = {party: self.lost.get(party, why) for party in parties}
+            return []
+        self.lost = {party: str(why) for party, why in ending.dropped.items()} | self.lost
+        left = [party for party in parties if party not in self.lost]
+        return [_reply(asking[(left or parties)[0]], name, arrays_of(layout, np.asarray(ending.average)))]
+
+    def _hop(self, router: Router, contents: dict[Party, RecordDict], timeout: float | None) -> None:
+        """Calls nodes, and takes what they say in the order in which they are given."""
+        if not contents:
+            return
+        node_of = {party: node for node, party in self._nodes.items()}
+        self.hops += 1
+        sent = [_to(node_of[party], content) for party, content in contents.items()]
+        answers = {
+            self._nodes.get(each.metadata.src_node_id): each
+            for each in self._grid.send_and_receive(sent, timeout=timeout)
+        }
+        for party in contents:
+            answer = answers.get(party)
+            if answer is None or answer.has_error():
+                self.lost[party] = "no answer in time" if answer is None else answer.error.reason or "it failed"
+                router.lose(party)
+                continue
+            said = _said(answer.content.config_records[RECORD])
+            if said.error:
+                self.lost[party] = said.error
+            router.take(party, said)
+
+    # --- what the grid does ----------------------------------------------------------------------------------------
+
+    def set_run(self, run: Any) -> None:
+        """Sets the run of the grid."""
+        self._grid.set_run(run)
+
+    @property
+    def run(self) -> Any:
+        """The run of the grid."""
+        return self._grid.run
+
+    def create_message(self, *given: Any, **more: Any) -> Message:
+        """Returns a new message."""
+        return self._grid.create_message(*given, **more)
+
+    def get_node_ids(self) -> Iterable[int]:
+        """Returns the nodes."""
+        return self._grid.get_node_ids()
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Sends messages as they are."""
+        return self._grid.push_messages(messages)
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        """Returns what has been answered to them."""
+        return self._grid.pull_messages(message_ids)
+
+
+def _to(node: int, content: RecordDict) -> Message:
+    return Message(content, dst_node_id=node, message_type=MessageType.TRAIN)
+
+
+def _errand(number: int, errand: Errand) -> RecordDict:
+    return RecordDict({RECORD: ConfigRecord({"round": number, "mail": errand.mail, "expired": errand.expired})})
+
+
+def _model(message: Message) -> tuple[str, dict[str, NDArray[Any]]]:
+    """Returns what the model in a message is called, and its arrays."""
+    records = message.content.array_records
+    if len(records) != 1:
+        raise ConfigError(f"a message to train must have one ArrayRecord, not {len(records)}")
+    ((name, record),) = records.items()
+    return name, _arrays(record)
+
+
+def _reply(message: Message, name: str, arrays: ArrayRecord) -> Message:
+    return Message(RecordDict({name: arrays, "metrics": MetricRecord({WEIGHT: 1})}), reply_to=message)
+
+
+def _failed(message: Message, why: str) -> Message:
+    return Message(Error(REFUSED, why), reply_to=message)
