@@ -14,6 +14,7 @@ import pytest
 from msgspec import structs
 
 import tacit
+from tacit.api import prepare
 from tacit.core.errors import ConfigError, MissingExtra, TacitError, WorkerLost
 from tacit.core.messages import Address
 from tacit.core.outcome import Ending
