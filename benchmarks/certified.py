@@ -185,13 +185,19 @@ def hellos(made: Callable[[Scene], bytes]) -> Callable[[Scene], Awaitable[None]]
     """Returns the attempt to say a hello that says to be far ahead; and notes whether it was listened to."""
 
     async def attempt(scene: Scene) -> None:
+        await scene.company.heard(scene.target, WITH_KEYS)
         async with _caller(scene) as caller:
             said = made(scene)
             await caller.hello(head(WITH_KEYS, scene.target, len(said)) + said)
-        heard = await scene.company.heard(scene.target, WITH_KEYS)
-        scene.answers["listened to" if heard == FAR else "not listened to"] += 1
+        await _listened(scene, WITH_KEYS)
 
     return attempt
+
+
+async def _listened(scene: Scene, party: str) -> None:
+    """Notes whether somebody was heard to be where nobody is."""
+    heard = await scene.company.heard(scene.target, party)
+    scene.answers["listened to" if heard >= FAR else "not listened to"] += 1
 
 
 def lies(**changes: Any) -> Callable[[Scene], Awaitable[None]]:
@@ -206,6 +212,7 @@ def lies(**changes: Any) -> Callable[[Scene], Awaitable[None]]:
                     said = _signed(scene, msgspec.msgpack.encode(scene.node._hello(scene.target)))
                     await caller.hello(head(WITH_KEYS, scene.target, len(said)) + said)
                     await asyncio.sleep(0.02)
+            await _listened(scene, WITH_KEYS)
         finally:
             scene.node._hello = honest
             scene.node._announce()
@@ -219,6 +226,7 @@ async def about_others(scene: Scene) -> None:
         said = _signed(scene, _lie(scene, party=scene.victim, begun=FAR))
         for sender in (WITH_KEYS, scene.victim):
             await caller.hello(head(sender, scene.target, len(said)) + said)
+    await _listened(scene, scene.victim)
 
 
 # --- too much ------------------------------------------------------------------------------------------------------
@@ -301,25 +309,21 @@ ENVELOPES = (
     Attempt("in another's name", in_anothers_name, (*UNREAD, f"{AWAY}misdirected")),
     Attempt("sealed as they should be, and no messages", malformed, ("excluded: malformed",)),
 )
+FORGED: dict[str, Callable[[Scene], bytes]] = {
+    "unsigned": lambda scene: bytes(SIGNATURE_BYTES) + _lie(scene, begun=FAR),
+    "changed after it was signed": lambda s: _signed(s, _lie(s))[:SIGNATURE_BYTES] + _lie(s, begun=FAR),
+    "signed for somebody else": lambda scene: _signed(scene, _lie(scene, begun=FAR), scene.victim),
+    "of a round that cannot be": lambda scene: _signed(scene, _lie(scene, begun=2**63)),
+}
 HELLOS = (
-    Attempt("unsigned", hellos(lambda scene: bytes(SIGNATURE_BYTES) + _lie(scene, begun=FAR)), ("not listened to",)),
-    Attempt(
-        "changed after it was signed",
-        hellos(lambda scene: _signed(scene, _lie(scene))[:SIGNATURE_BYTES] + _lie(scene, begun=FAR)),
-        ("not listened to",),
-    ),
-    Attempt(
-        "signed for somebody else",
-        hellos(lambda scene: _signed(scene, _lie(scene, begun=FAR), scene.victim)),
-        ("not listened to",),
-    ),
+    *(Attempt(name, hellos(made), ("not listened to",), ("listened to",)) for name, made in FORGED.items()),
     Attempt(
         "of more than 64 KiB",
-        hellos(lambda scene: _signed(scene, _lie(scene, told=bytes(HELLO_BYTES)))),
+        hellos(lambda scene: _signed(scene, _lie(scene, begun=FAR, told=bytes(HELLO_BYTES)))),
         ("RESOURCE_EXHAUSTED",),
+        ("listened to",),
     ),
-    Attempt("of a round that cannot be", hellos(lambda s: _signed(s, _lie(s, begun=2**63))), ("not listened to",)),
-    Attempt("in another's name", about_others, ("its hello",)),
+    Attempt("in another's name", about_others, ("not listened to",), ("listened to",)),
     Attempt("that lie: far ahead", lies(begun=FAR, ready=FAR), ("its hello",)),
     Attempt("that lie: far behind", lies(begun=0, over=True, ready=0), ("its hello",)),
     Attempt(
@@ -332,5 +336,5 @@ HELLOS = (
 )
 TOO_MUCH = (
     Attempt(f"{SLOW} streams that trickle", slow, ("RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED")),
-    Attempt(f"{CALLS} calls at a time", flood, ("RESOURCE_EXHAUSTED",)),
+    Attempt(f"{CALLS} calls at a time", flood, ("RESOURCE_EXHAUSTED", "its hello", "settled")),
 )

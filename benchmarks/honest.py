@@ -25,6 +25,7 @@ from tacit.core.errors import TacitError
 from tacit.core.outcome import Ending
 from tacit.core.suite import SERVER, Party, Update
 from tacit.drivers.network.identity import Credentials
+from tacit.drivers.network.meeting import Hello
 from tacit.drivers.network.node import Node
 from tacit.drivers.network.roster import Deadlines, RosterFile
 from tacit.drivers.network.store import Store
@@ -104,6 +105,14 @@ class Witness:
 
     def __init__(self, node: Node, entries: int) -> None:
         self.node, self._entries = node, entries
+        self._furthest: dict[Party, int] = {}
+        listen = node._meeting.listen
+
+        def listened(sender: Party, hello: Hello, at: float) -> bool:
+            self._furthest[sender] = max(hello.begun, self._furthest.get(sender, 0))
+            return listen(sender, hello, at)
+
+        node._meeting.listen = listened
 
     async def average(self, number: int) -> dict[str, Any]:
         """Returns how a round ended, and whether its average is right."""
@@ -137,9 +146,8 @@ class Witness:
         return found | {f"excluded: {reason}": 1 for reason in inbox.gone.values()}
 
     def heard(self, party: Party) -> int:
-        """Returns which round a peer last said to have begun."""
-        hello, _ = self.node._meeting.others.get(party, (None, 0.0))
-        return 0 if hello is None else hello.begun
+        """Returns the furthest round that a peer was heard to have begun, since this was last asked."""
+        return self._furthest.pop(party, 0)
 
 
 def memory(*, afresh: bool = False) -> float:
@@ -238,7 +246,7 @@ class Processes:
         return dict(await self._asked(party, "mail"))
 
     async def heard(self, party: Party, of: Party) -> int:
-        """Returns which round a party heard another to have begun."""
+        """Returns the furthest round that a party heard another to have begun, since this was last asked."""
         return int(await self._asked(party, f"heard {of}"))
 
     async def memory(self, party: Party, *, afresh: bool = False) -> float:

@@ -25,7 +25,7 @@ from rich.table import Table
 
 from benchmarks import certified, lying, strangers
 from benchmarks.honest import GONE, ROOT, Federation, Processes, memory
-from benchmarks.scene import WITH_KEYS, Attempt, Result, Scene, tried
+from benchmarks.scene import MORE, WITH_KEYS, Attempt, Result, Scene, tried
 from tacit.core.suite import SERVER, Party
 from tacit.drivers.network.roster import Deadlines
 
@@ -119,7 +119,7 @@ def liars(say: Say, quick: bool = False) -> Iterator[Row]:
         refused = _counted(each.told.errors.values())
         without = len(each.without.shares)
         if each.smallest:
-            honest = f"no effect: of the users as they are, the server learns a sum of {each.smallest} as it may"
+            honest = f"no effect: on symbols, the server knows a sum of {each.smallest} users, as it may, and no less"
             held = each.smallest >= each.allowed
         else:
             honest, held = "no shares were given", not each.told.shares
@@ -176,7 +176,7 @@ def damaged(count: int, seed: int, say: Say) -> Iterator[Row]:
     for name, each in seen.items():
         yield Row("frames", f"{each.frames:,} to {name}", dict(each.outcomes.most_common()), "nothing was raised", True)
     what = f"{count:,} in all, {rate:,.0f} a second of CPU time"
-    yield Row("frames", what, {}, "nothing was raised", usage[1] < 1.5 * usage[0] + 64, usage, {"rate": rate})
+    yield Row("frames", what, {}, "nothing was raised", usage[1] <= usage[0] + MORE, usage, {"rate": rate})
 
 
 def guided(seconds: int) -> Row:
@@ -188,13 +188,13 @@ def guided(seconds: int) -> Row:
         ran = subprocess.run([*command, f"-artifact_prefix={corpus}/"], cwd=ROOT, capture_output=True, text=True)  # noqa: S603
         said = ran.stderr + ran.stdout
     runs = re.findall(r"Done (\d+) runs in (\d+) second", said)
-    last = re.findall(r"cov: (\d+) ft: (\d+) corp: (\d+)/\S+ .*? rss: (\d+)Mb", said)
+    last = re.findall(r"cov: (\d+) ft: (\d+) corp: (\d+)/", said)
     held = ran.returncode == 0 and bool(runs) and bool(last)
     if not held:
         return Row("frames", "guided by coverage", {}, f"it found something: {said[-1500:]}", False)
-    (count, took), (lines, features, inputs, rss) = runs[-1], last[-1]
-    figures = {"executions": int(count), "seconds": int(took), "edges": int(lines), "features": int(features)}
-    figures |= {"corpus": int(inputs), "MB": int(rss)}
+    (count, took), (edges, features, inputs) = runs[-1], last[-1]
+    figures = {"executions": int(count), "seconds": int(took), "corpus": int(inputs)}
+    figures |= {"edges": int(edges), "features": int(features)}
     return Row("frames", "guided by coverage (atheris)", figures, "nothing was raised", held, None, figures)
 
 

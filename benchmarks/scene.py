@@ -20,6 +20,8 @@ from tacit.drivers.round import Post
 
 PATIENT = 30.0
 """Seconds that an intruder waits for an answer."""
+MORE = 128.0
+"""MB that an attempt may cost its target at most, on top of what a round takes."""
 WITH_KEYS = "p3"
 """Who on the roster breaks the rules."""
 
@@ -38,7 +40,7 @@ class Company(Protocol):
         """Returns what a party made of its mail in the last round."""
 
     async def heard(self, party: Party, of: Party) -> int:
-        """Returns which round a party heard another to have begun."""
+        """Returns the furthest round that a party heard another to have begun, since this was last asked."""
 
     async def memory(self, party: Party, *, afresh: bool = False) -> float:
         """Returns the most memory that a party had at once, in MB."""
@@ -167,6 +169,8 @@ class Attempt:
     tried: Callable[[Scene], Awaitable[None]]
     refused: tuple[str, ...]
     """How answers begin that refuse it."""
+    never: tuple[str, ...] = ()
+    """What it must not be answered."""
     may_stop: bool = False
     """Whether it may stop the target's peers without a server, as long as they are told by whom."""
 
@@ -195,7 +199,7 @@ class Result:
     @property
     def held(self) -> bool:
         """Whether it was refused, and nobody else was the worse for it."""
-        return self.refused and (self.right == self.honest or self.stopped)
+        return self.refused and (self.right == self.honest or self.stopped) and self.peak <= self.before + MORE
 
 
 async def tried(scene: Scene, attempt: Attempt, number: int, kind: str, before: float = 0.0) -> Result:
@@ -224,7 +228,7 @@ async def tried(scene: Scene, attempt: Attempt, number: int, kind: str, before: 
         kind,
         attempt.name,
         dict(sorted(answers.items())),
-        any(each.startswith(attempt.refused) for each in answers),
+        _refused(attempt, answers),
         len(right),
         len(company.parties),
         attempt.may_stop and told == set(ended) and bool(errors),
@@ -232,6 +236,14 @@ async def tried(scene: Scene, attempt: Attempt, number: int, kind: str, before: 
         await company.memory(scene.target),
         tuple(f"{party}: {error}" for party, error in errors.items()),
     )
+
+
+def _refused(attempt: Attempt, answers: Counter[str]) -> bool:
+    """Says whether what was tried was answered as it should be; whatever was changed must have been thrown away."""
+    away = sum(times for each, times in answers.items() if each.startswith("thrown away"))
+    if any(each in attempt.never for each in answers):
+        return False
+    return any(each.startswith(attempt.refused) for each in answers) and away >= answers["changed"]
 
 
 async def _following(scene: Scene, number: int) -> None:

@@ -10,7 +10,6 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.faulty_party import ENTRIES, told
+from benchmarks.masses import Ending, Masses, Taken
 from benchmarks.replayed import Lived, Place, Said, replayed
 from tacit.audit.scope import Scope
 from tacit.core.suite import SERVER, Party
@@ -25,33 +25,15 @@ from tacit.drivers.network.roster import RosterFile
 from tacit.drivers.network.store import Store
 from tacit.protocols.admm import AdmmTerms
 from tacit.protocols.cesar.terms import CesarTerms
-from tacit.protocols.pushsum import ALL, MassState, PushSumTerms
+from tacit.protocols.pushsum import PushSumTerms
 from tacit.protocols.shapes.star import StarTerms
 
 STEPS = 4
 """Steps of the ring that an average may be off by, for its parts are rounded."""
+WHOLE = 24
+"""Rounds that are run on unknowns where what is said in one depends on those before."""
 ALONE = 10
 """Rounds in a row in which a party may be averaged with nobody. No fault lasts for as many."""
-Ending = dict[str, Any]
-
-
-@dataclass
-class Taken:
-    """One round of one party."""
-
-    vector: NDArray[np.float64] | None
-    """What it brought."""
-    before: str
-    """Its state before it, in hex,"""
-    pushed: str | None
-    """the one that it saved when it began, if it did,"""
-    after: str | None = None
-    """and the last one."""
-    told: list[Place | None] = field(default_factory=list)
-    """What it was told, in order; None is that time was up."""
-    ending: Ending | None = None
-    resumed: int = 0
-    """How often it was cut off in it."""
 
 
 @dataclass
@@ -181,6 +163,8 @@ class Verdict:
     twice: list[str] = field(default_factory=list)
     """Addresses with two messages."""
     exposed: list[str] = field(default_factory=list)
+    replayed: int = 0
+    """How many rounds were run once more on unknowns."""
     standing: list[str] | None = None
     """Who could be worked out if nobody's model had ever changed."""
     strayed: list[str] = field(default_factory=list)
@@ -223,10 +207,13 @@ class Judge:
             verdict.hung += account.alone()
         self._count()
         self._compare_averages()
-        if isinstance(self.terms, PushSumTerms):
-            verdict.mass += Masses(self).problems()
         self._look_at_disks()
         self._expose()
+        if isinstance(self.terms, PushSumTerms):
+            masses = Masses(self.roster, self.folder, {name: self.accounts[name].rounds for name in self.names})
+            verdict.mass += masses.problems()
+            verdict.wrong += masses.wrong
+            verdict.exposed += masses.exposed()
         return verdict
 
     @property
@@ -320,7 +307,7 @@ class Judge:
         run, found = replayed(scope, lived)
         verdict = self.verdict
         verdict.strayed += [f"{party} cannot go on in round {number}" for number, party in run.stuck]
-        for number in self.numbers:
+        for number in run.said:
             said = {at for account in self.accounts.values() for when, at in account.said if when == number}
             if said != run.said[number]:
                 verdict.strayed.append(f"other messages were said in round {number}: {said ^ run.said[number]}")
@@ -337,113 +324,3 @@ def _alike(one: NDArray[np.float64] | None, other: NDArray[np.float64] | None) -
 
 def _same(one: Ending, other: Ending) -> bool:
     return bool(one["average"] == other["average"] and one["contributors"] == other["contributors"])
-
-
-# --- masses --------------------------------------------------------------------------------------------------------
-
-
-class Masses:
-    """The masses of push-sum, worked out again from what was brought, and added up in the end."""
-
-    def __init__(self, judge: Judge) -> None:
-        self.judge, self.protocol = judge, judge.roster.entry
-        self.ring, terms = judge.agreement.ring(), judge.terms
-        assert isinstance(terms, PushSumTerms)
-        assert terms.settings.masked
-        assert not terms.settings.private
-        (self.graph,) = terms.graphs
-        self.parties, self.found = terms.parties, []
-        self.brought: Any = self.ring.zeros(ENTRIES + 1)
-        """All that ever came in from outside: what parties started with, and their steps."""
-        self.pushed: dict[tuple[Party, int], MassState] = {}
-
-    found: list[str]
-
-    def problems(self) -> list[str]:
-        """Returns everything that does not add up."""
-        accounts = self.judge.accounts
-        for name in self.parties:
-            before: str | None = None
-            for number in sorted(accounts[name].rounds):
-                taken = accounts[name].rounds[number]
-                if before is not None and taken.before != before:
-                    self.found.append(f"{name} begins round {number} with another state than it left the one before")
-                before = taken.after or taken.before
-                self._push(name, number, taken)
-        for name in self.parties:
-            for number, taken in sorted(accounts[name].rounds.items()):
-                self._take(name, number, taken)
-        self._add_up()
-        return self.found
-
-    def _state(self, data: str) -> MassState:
-        state = self.protocol.decode_state(bytes.fromhex(data))
-        assert isinstance(state, MassState)
-        return state
-
-    def _masses(self, kept: memoryview | None) -> Any:
-        return self.ring.zeros(ENTRIES + 1) if kept is None else self.ring.unpack(kept, ENTRIES + 1)
-
-    def _push(self, name: Party, number: int, taken: Taken) -> None:
-        """Works out what a party pushes, and compares it with what it saved."""
-        assert taken.vector is not None
-        ring, before, out = self.ring, self._state(taken.before), self._neighbours(self.graph.successors, name)
-        if before.x is None:
-            step = np.append(ring.brought(taken.vector), ring.values(np.ones(1)))
-            x = step
-        else:
-            x = self._masses(before.x)
-            step = np.append(ring.brought(taken.vector - ring.ratio(x)), ring.zeros(1))
-            x = x + step
-        if taken.pushed is None:
-            self.found.append(f"{name} saved nothing before round {number}")
-            return
-        self.brought = self.brought + step
-        part = ring.portion(x, Fraction(1, len(out) + 1))
-        state = self.pushed[name, number] = self._state(taken.pushed)
-        right = np.array_equal(self._masses(state.x), x - part * np.uint32(len(out)))
-        for other in out:
-            right &= np.array_equal(self._masses(state.sent[other]), self._masses(before.sent.get(other)) + part)
-        if not right:
-            self.found.append(f"{name} pushes something else in round {number} than its part")
-
-    def _take(self, name: Party, number: int, taken: Taken) -> None:
-        """Works out what a party has after a round, and compares it with what it saved and with its average."""
-        if taken.ending is None or (name, number) not in self.pushed or taken.after is None:
-            return
-        pushed, after = self.pushed[name, number], self._state(taken.after)
-        x, before = self._masses(pushed.x), self._masses(pushed.taken.get(ALL))
-        heard = self._neighbours(self.graph.predecessors, name)
-        if set(taken.ending["contributors"]) == {name, *heard}:
-            total = sum(
-                (self._masses(self.pushed[each, number].sent[name]) for each in heard), self.ring.zeros(ENTRIES + 1)
-            )
-            x = x + (total - before)
-            before = total
-        right = np.array_equal(self._masses(after.x), x) and np.array_equal(self._masses(after.taken.get(ALL)), before)
-        if taken.ending["average"] is not None:
-            right &= np.array_equal(np.array(taken.ending["average"]), self.ring.ratio(x))
-        if not right:
-            self.judge.verdict.wrong.append(f"{name} in round {number}")
-
-    def _add_up(self) -> None:
-        """Compares all that is held and under way in the end with all that was ever brought."""
-        states = {}
-        for name in self.parties:
-            with Store(self.judge.folder / f"{name}.rounds", name, self.judge.roster.federation) as store:
-                state = store.load(self.judge.agreement.session).state_of(self.protocol)
-            assert isinstance(state, MassState)
-            states[name] = state
-        held = self.ring.zeros(ENTRIES + 1)
-        for state in states.values():
-            held = held + self._masses(state.x) - self._masses(state.taken.get(ALL))
-            for mass in state.sent.values():
-                held = held + self._masses(mass)
-        if off := np.abs((held - self.brought).view(np.int32)).max():
-            self.found.append(f"{off} units of mass are missing, or too many")
-        weight = self.ring.values(np.ones(1))[0] * len(self.parties)
-        if held[-1] != weight:
-            self.found.append(f"all y add up to {held[-1]} units, not {weight}")
-
-    def _neighbours(self, of: Any, name: Party) -> tuple[Party, ...]:
-        return self.parties.named(sorted(of(self.parties.place(name))))

@@ -256,7 +256,6 @@ def rows(quick: bool = False) -> Iterator[Row]:
             server = max(round_[SERVER][1] for round_ in told[1:]) / size
             yield _memory("the server of secagg", server, None if quick else PARTIES + 2.0, what)
 
-
     yield from _crowd(*((6, 1_000, 2) if quick else (32, 1_000_000, 4)))
 
 
@@ -265,7 +264,9 @@ def _crowd(parties: int, entries: int, rounds: int) -> Iterator[Row]:
     graph = {"kind": "regular", "degree": 4}
     told = ours("cesar", parties, entries, rounds, share=0.3, graph=graph)[1:]
     what = f"cesar of {parties} parties, d = {entries:,}, degree 4, share 0.3"
-    note = f"everybody a process of its own on {os.cpu_count()} cores, over mutual TLS; the median after the first round"
+    note = (
+        f"everybody a process of its own on {os.cpu_count()} cores, over mutual TLS; the median after the first round"
+    )
     wall = median(max(each[2] for each in round_.values()) for round_ in told)
     yield Row(f"rounds a minute, {what}", 60 / wall, None, "rounds", None, None, None, note)
     cpu = median(sum(each[0] for each in round_.values()) for round_ in told)

@@ -3,7 +3,6 @@
 import asyncio
 import sys
 import tempfile
-from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -30,26 +29,32 @@ class Guided:
 
 def main() -> None:
     """Runs until something is raised that must not be, or for as long as libFuzzer is told."""
+    loop = asyncio.new_event_loop()
     with tempfile.TemporaryDirectory() as folder:
-        asyncio.run(_run(Path(folder)))
+        sinks = loop.run_until_complete(_sinks(Path(folder)))
+
+        def one(given: bytes) -> None:
+            draw = Guided(given)
+            loop.run_until_complete(_taken(damage.chosen(draw, sinks), draw))
+
+        atheris.Setup(sys.argv, one)
+        atheris.Fuzz()
 
 
-async def _run(folder: Path) -> None:
-    sinks = []
+async def _sinks(folder: Path) -> list[Any]:
+    """Returns everything that takes frames in, of every protocol."""
+    sinks: list[Any] = []
     for protocol in frames.REGISTRY:
         made = frames.Federation.of(protocol)
-        sinks += [kind(made) for kind in (frames.Seats, frames.Inboxes, frames.Rounds, frames.Parcels)]
+        sinks += [kind(made) for kind in (frames.Seats, frames.Inboxes, frames.Rounds, frames.Parcels, _Plain)]
         sinks.append(frames.Hellos(made, folder))
-        sinks.append(_Plain(made))
+    return sinks
 
-    def one(given: bytes) -> None:
-        draw = Guided(given)
-        taken = damage.chosen(draw, sinks).take(draw)
-        if asyncio.iscoroutine(taken):
-            _finished(taken)
 
-    atheris.Setup(sys.argv, one)
-    atheris.Fuzz()
+async def _taken(sink: Any, draw: Guided) -> None:
+    taken = sink.take(draw)
+    if asyncio.iscoroutine(taken):
+        await taken
 
 
 class _Plain:
@@ -62,15 +67,6 @@ class _Plain:
         """Hands the rest of the choices over as they are."""
         to = damage.chosen(draw, list(self._made.heard))
         self._seats.given(to, draw.octets(1 << 16))
-
-
-def _finished(work: Coroutine[Any, Any, Any]) -> None:
-    """Runs a coroutine that has nothing to wait for, within the loop that is running."""
-    try:
-        work.send(None)
-    except StopIteration:
-        return
-    raise AssertionError("it waits for something")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from tacit.core.suite import SERVER
-from tacit.drivers.network.meeting import Hello, Meeting
+from tacit.drivers.network.meeting import AHEAD, Hello, Meeting
 
 OURS = SimpleNamespace(session=b"session", described={})
 
@@ -61,7 +61,7 @@ def test_nobody_counts_who_has_not_said_which_journal_of_ours_it_knows():
 def test_whoever_is_known_as_another_has_lost_its_journal():
     made = meeting("a", ("b", "c"), b=3)
     made.listen("c", said("c", b"before"), 0.0)
-    assert "c takes nothing from a: a has lost its journal" in str(made.wrong)
+    assert "c takes nothing from a, and says that a has lost its journal" in str(made.wrong)
 
 
 def test_a_server_goes_on_unless_most_know_it_as_another():
@@ -70,4 +70,25 @@ def test_a_server_goes_on_unless_most_know_it_as_another():
     assert made.wrong is None
     assert made.heard("b") is None
     made.listen("c", said("c", b"before"), 0.0)
-    assert "server has lost its journal" in str(made.wrong)
+    assert "says that server has lost its journal" in str(made.wrong)
+
+
+def test_nobody_uses_up_all_numbers_at_once():
+    assert meeting("a", (SERVER,), server=2**48 - 1).next(2) == 2 + AHEAD
+    assert meeting("a", ("b", "c"), b=2**48 - 1, c=2**48 - 1).next(2) == 2 + AHEAD
+
+
+def test_few_peers_do_not_have_us_begin():
+    made = meeting("a", ("b", "c", "d"), b=9)
+    assert not made.may_begin(3)
+    made.listen("c", said("c", b"ours"), 0.0)
+    assert made.may_begin(3)
+
+
+def test_the_first_round_of_a_session_takes_more_than_may_collude():
+    made = Meeting("a", ("b", "c"), lambda *known: known[-1], b"ours")
+    made.sit(OURS, needed=2)
+    made.listen("b", said("b", b"ours"), 0.0)
+    assert not made.assured
+    made.listen("c", said("c", b"ours"), 0.0)
+    assert made.assured

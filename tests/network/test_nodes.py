@@ -105,20 +105,34 @@ def test_who_is_not_there_is_left_out_after_the_deadline_and_catches_up(tmp_path
 
 
 def test_without_a_server_whoever_is_behind_goes_on_where_the_others_are(tmp_path):
-    made = Made.of(tmp_path, "gossip", 3, HASTY)
+    made = Made.of(tmp_path, "gossip", 4, HASTY)
 
     async def run():
-        async with made.nodes(["p0", "p1"]) as nodes:
+        async with made.nodes(["p0", "p1", "p2"]) as nodes:
             for number in (1, 2):
                 await averaged(nodes, made.updates(4, number))
-            nodes["p2"] = made.node("p2")
-            await nodes["p2"].start()
+            nodes["p3"] = made.node("p3")
+            await nodes["p3"].start()
             third = await averaged(nodes, made.updates(4, 3))
-            return third, nodes["p2"].rounds
+            return third, nodes["p3"].rounds
 
     third, rounds = asyncio.run(run())
     assert rounds == 3
-    assert all(set(ending.contributors) == {"p0", "p1", "p2"} for ending in third.values())
+    assert all(set(ending.contributors) == {"p0", "p1", "p2", "p3"} for ending in third.values())
+
+
+def test_before_a_session_has_a_round_one_peer_is_not_enough_to_know_our_journal(tmp_path):
+    """It could be the one that lies, and have us use a mask again."""
+    made = Made.of(tmp_path, "pushsum", 3, HASTY, masked=True)
+
+    async def run():
+        async with made.nodes(["p0", "p1"]) as nodes:
+            updates = made.updates(4)
+            return await asyncio.gather(*(nodes[p].average(updates[p]) for p in nodes), return_exceptions=True)
+
+    for error in asyncio.run(run()):
+        assert isinstance(error, TransportError)
+        assert "before the first round of a session 2 have to know our journal" in str(error)
 
 
 def test_nobody_there_is_said_after_the_deadline(tmp_path):
@@ -193,7 +207,7 @@ def test_a_lost_journal_is_noticed_and_forces_a_new_session(tmp_path):
 
     first, second, third = asyncio.run(run())
     assert isinstance(third, JournalError)
-    assert "has lost its journal" in str(third)
+    assert "says that p2 has lost its journal" in str(third)
     assert "tacit roster renew" in str(third)
     assert set(first.contributors) == set(second.contributors) == {"p0", "p1"}
 

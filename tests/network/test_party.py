@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from federations import Made, written
 from tacit.api.noised import noised
 from tacit.api.party import CHECKPOINT, LEDGER, METRICS, take_part
 from tacit.api.train import train
+from tacit.core.entropy import SeededEntropy
 from tacit.core.errors import ConfigError, JournalError
 from tacit.core.suite import SERVER
 from tacit.learn.scenario import Scenario
@@ -178,3 +180,26 @@ def test_a_party_that_is_killed_learns_on(protocol, tmp_path):
     assert {each["round"] for each in heard} == {6}
     if protocol == "secagg":
         assert len({each["model"] for each in heard}) == 1
+
+
+def test_a_new_session_pays_anew_and_budgets_end_all_the_same(tmp_path):
+    wanted = scenario("gossip", 2, privacy={"epsilon": 2.0, "clip": 1.0, "noise": "local"})
+    private = noised(wanted, wanted.privacy, {}, ("p0", "p1", "p2"), 650, [100] * 3)
+    made = Made.of(tmp_path, "gossip", 3, **private.options)
+    together(made, wanted)
+    for name in made.roster.names:
+        shutil.rmtree(tmp_path / f"{name}.rounds")
+    made.roster = made.roster.renewed(SeededEntropy("renewed"))
+    made.roster.save(tmp_path / "federation.toml")
+    with ThreadPoolExecutor(3) as pool:
+        runs = [pool.submit(take_part, wanted, tmp_path / "federation.toml", name) for name in made.roster.names]
+        for run in runs:
+            assert run.result().history == []
+            assert "ε" in run.result().notes[-1]
+
+
+def test_what_a_party_learns_alone_is_nobody_elses(tmp_path):
+    made = Made.of(tmp_path, "gossip", 3)
+    together(made, scenario("gossip", 1))
+    for name in made.roster.names:
+        assert (tmp_path / f"{name}.run").stat().st_mode & 0o777 == 0o700

@@ -365,3 +365,26 @@ def test_an_identity_with_other_keys_is_told_which():
     ):
         with pytest.raises(ConfigError, match=f"has another {what} for a than this identity; .*tacit roster replace"):
             roster().check(changed)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            'federation = "f"\nprotocol = "gossip"\n[deadlines]\nconnect = 1e10\n',
+            "connect=1e.10 must be above 0, and up to",
+        ),
+        (
+            'federation = "f"\nprotocol = "gossip"\n[deadlines]\nphase = 1e300\n',
+            "phase=1e.300 must be above 0, and up to",
+        ),
+        (f"number = {'9' * 5000}\n", "federation.toml: Exceeds the limit"),
+        (".".join("a" * 50_000) + " = 1\n", "line 1: no key is that long"),
+        ("[" + ".".join("a" * 50_000) + "]\n", "line 1: no key is that long"),
+    ],
+)
+def test_what_would_take_for_ever_is_refused_at_once(text, words, tmp_path):
+    path = tmp_path / "federation.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=words):
+        RosterFile.load(path)

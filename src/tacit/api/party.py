@@ -20,7 +20,16 @@ from tacit.api.noised import Noised, noised
 from tacit.api.prepare import Metrics, found_data, split_up
 from tacit.api.train import CHECKPOINT, LEDGER, METRICS, SCENARIO, Run, Told
 from tacit.core.entropy import SystemEntropy
-from tacit.core.errors import BudgetSpent, ConfigError, Drop, JournalError, NotEnough, PeerFault, TacitError
+from tacit.core.errors import (
+    BudgetSpent,
+    ConfigError,
+    Drop,
+    JournalError,
+    NotEnough,
+    PeerFault,
+    TacitError,
+    TransportError,
+)
 from tacit.core.protocol import spelled_out
 from tacit.core.suite import Party
 from tacit.drivers.files import replace_file
@@ -42,6 +51,8 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     digest: str
     """Of the scenario."""
+    session: str
+    """In which rounds are numbered, by the nonce of the roster."""
     round: int
     model: bytes
 
@@ -55,6 +66,7 @@ class Learner:
     cohort: Cohort
     data: Dataset
     place: Path
+    session: str
     weight: float = 1.0
     changes: bool = False
     """Whether it brings how far it has come from the model that all share, and not the model itself."""
@@ -104,7 +116,8 @@ class Learner:
         number = peer.rounds + (not peer.resuming)
         if not peer.resuming:
             if self.ledger is not None and self.spent is not None:
-                self.ledger.spend(peer.name, self.spent, round=number)
+                # Not by the round's number: in a new session they may begin anew, and each is paid for all the same.
+                self.ledger.spend(peer.name, self.spent)
             loss = float(self.cohort.work([0], number)[0])
             if not np.isfinite(loss):
                 raise ConfigError(f"the loss is no longer a number in round {number}; use a smaller rate")
@@ -155,7 +168,7 @@ class Learner:
     # --- what outlives it ------------------------------------------------------------------------------------------
 
     def _keep(self) -> None:
-        kept = Kept(digest=self.scenario.digest, round=self.number, model=self.model.tobytes())
+        kept = Kept(digest=self.scenario.digest, session=self.session, round=self.number, model=self.model.tobytes())
         replace_file(self.place / CHECKPOINT, msgspec.msgpack.encode(kept))
 
     def go_on(self) -> None:
@@ -170,7 +183,8 @@ class Learner:
         if kept.digest != self.scenario.digest or len(kept.model) != self.model.nbytes:
             raise ConfigError(f"{path} is of another scenario; give another folder, or go on with that one")
         self.model[:] = np.frombuffer(kept.model, np.float32)
-        self.number = kept.round
+        # In another session all go on from the model that they had.
+        self.number = kept.round if kept.session == self.session else self.peer.rounds
 
 
 def take_part(
@@ -216,16 +230,21 @@ def take_part(
     )
     cohort.start()
     try:
-        place.mkdir(parents=True, exist_ok=True)
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)  # models that were not averaged are nobody else's
     except OSError as error:
         raise ConfigError(f"{place} cannot be made: {error.strerror}; give another folder") from None
     ledger, spent = _ledger(scenario, roster, private, built.parameters, place / LEDGER)
     with join(path, me, identity=identity, metrics=metrics) as peer:
         weight = float(len(part)) if scenario.weights == "samples" else 1.0
         changes = roster.settings.get("norm") is not None and roster.entry.server is not None
-        learner = Learner(scenario, peer, cohort, loaded, place, weight, changes, ledger, spent)
+        learner = Learner(scenario, peer, cohort, loaded, place, roster.nonce, weight, changes, ledger, spent)
         learner.go_on()
         history = _learnt(learner, progress)
+        if not history and not learner.stopped and learner.number < scenario.rounds:
+            raise TransportError(
+                f"the others are at round {peer.rounds} of {scenario.rounds}, and {me} heard no average; ask them, and "
+                "begin a new session (tacit roster renew)"
+            )
         notes = (*peer.notes, *(private.notes if private else ()), *([learner.stopped] if learner.stopped else []))
         run = Run(scenario, history, place, learner.model, built, (len(part),), None, notes)
         run.write_model()

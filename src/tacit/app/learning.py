@@ -10,7 +10,7 @@ from tacit import papers
 from tacit.api.prepare import Metrics
 from tacit.api.train import train
 from tacit.app import comparison, pages, pictures, tables
-from tacit.app.nodes import LogJson, MetricsAt
+from tacit.app.nodes import LogJson, MetricsAt, open_many
 from tacit.app.options import AsJson, Choice, Debug, Picture, as_text, progress_bar
 from tacit.core.errors import ConfigError
 from tacit.learn.scenario import Scenario
@@ -87,6 +87,7 @@ def node(
     from tacit.api.party import take_part
     from tacit.drivers.network.telemetry import log_lines
 
+    open_many()
     log_lines(as_json=log_json)
     wanted = Scenario.load(scenario)
     with progress_bar(MofNCompleteColumn(), TimeRemainingColumn()) as bar:

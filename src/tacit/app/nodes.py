@@ -1,6 +1,7 @@
 """The commands of a federation that is under way: `tacit serve`, `tacit status`."""
 
 import asyncio
+import resource
 import signal
 from contextlib import suppress
 from dataclasses import dataclass
@@ -37,6 +38,15 @@ Identity = Annotated[str | None, Choice(help="The file of its keys; NAME.identit
 Folder = Annotated[
     str | None, Choice(help="Where it keeps what must outlive it; NAME.rounds beside the roster unless set.")
 ]
+
+
+def open_many() -> None:
+    """Has the system let us open as many files as it may: connections of strangers are files too."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
 LogJson = Annotated[bool, typer.Option("--log-json", help="Say all that happens as JSON, one object a line.")]
 MetricsAt = Annotated[
     str | None, Choice("--metrics", help="Where to give metrics to those who collect them, such as localhost:9464.")
@@ -58,6 +68,7 @@ def serve(
     del debug
     from tacit.api.join import Seated
 
+    open_many()
     log_lines(as_json=log_json)
     seated = Seated.of(federation, SERVER, identity, folder)
     asyncio.run(_serve(seated, rounds, metrics, as_json))

@@ -56,10 +56,13 @@ class Source:
     @classmethod
     def parse(cls, text: str, name: str) -> "Source":
         """Returns the tables of a text in TOML or, if its name ends so, JSON; raises ConfigError if it is neither."""
+        if (found := _LONG_KEY.search(text)) is not None and not name.endswith(".json"):
+            line = text.count("\n", 0, found.start()) + 1
+            raise ConfigError(f"{name}, line {line}: no key is that long")  # and to read it would take minutes
         try:
             given = msgspec.json.decode(text) if name.endswith(".json") else tomllib.loads(text)
-        except (tomllib.TOMLDecodeError, msgspec.DecodeError, RecursionError) as error:
-            raise ConfigError(f"{name}: {error}") from None
+        except (ValueError, RecursionError) as error:  # of which are those of TOML and JSON, and numbers too long
+            raise ConfigError(f"{name}: {' '.join(str(error).split())}") from None
         return cls(given, text, name)
 
     def read(self, kind: type[S]) -> tuple[S | None, list[Problem]]:
@@ -113,6 +116,7 @@ def _read(kind: type[S], given: Any, place: Place, problems: list[Problem]) -> S
 
 
 _UNREAD = object()
+_LONG_KEY = re.compile(r"^[ \t]*\[{0,2}[ \t]*[\w.\"'-]{1000}", re.MULTILINE)
 
 
 def _field(wanted: Any, value: Any, here: Place, problems: list[Problem]) -> Any:

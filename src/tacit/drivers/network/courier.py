@@ -503,8 +503,8 @@ def _plain(certificate: bytes) -> bytes:
 
 def explained(error: grpc.aio.AioRpcError, peer: Peer) -> str:
     """Returns, in words, why a peer was not reached, and what to do."""
-    code, details = error.code(), error.details() or ""
-    where = f"{peer.name} at {peer.address}"
+    said, code, where = (error.details() or "")[:200], error.code(), f"{peer.name} at {peer.address}"
+    details = "".join(each if each.isprintable() else " " for each in said)  # it may be anything that a peer says
     if code is grpc.StatusCode.UNAUTHENTICATED:
         return f"{where} does not know our certificate; have both take the newest federation.toml"
     if "CERTIFICATE_VERIFY_FAILED" in details or "Hostname Verification" in details:

@@ -22,6 +22,8 @@ from tacit.drivers.agreement import VERSION, Agreement, first_difference
 
 Round = Annotated[int, msgspec.Meta(ge=0, lt=2**48)]
 """The number of a round: more than there will ever be, and no more than fits wherever it is written."""
+AHEAD = 1 << 24
+"""Rounds that one may be behind the others."""
 MOST_TOLD = 1 << 15
 """Bytes of what was agreed that a hello may carry."""
 
@@ -82,6 +84,8 @@ class Meeting:
     ) -> None:
         """Knows nobody yet. `seen` gives the journal that a peer first had in a session; `ours` is the one we have."""
         self.me, self.peers, self._seen, self._ours = me, peers, seen, ours
+        self.needed = 0
+        """How many have to know our journal before we begin: after the first round of a session, none in particular."""
         self.known: dict[Party, bytes] = {}
         """Which journal each of them had when it was first seen."""
         self.others: dict[Party, tuple[Hello, float]] = {}
@@ -114,9 +118,9 @@ class Meeting:
             told if len(told) <= MOST_TOLD else b"",
         )
 
-    def sit(self, agreement: Agreement) -> None:
-        """Takes note of what is agreed, now that it is known."""
-        self._agreement = agreement
+    def sit(self, agreement: Agreement, needed: int = 0) -> None:
+        """Takes note of what is agreed, now that it is known, and of how many have to know our journal."""
+        self._agreement, self.needed = agreement, needed
         for peer, (hello, _) in self.others.items():
             self._compare(peer, hello)
 
@@ -159,8 +163,8 @@ class Meeting:
         # A server goes on with those who know it as it is, as long as that may be most of them, and agree with it.
         if strangers and (self.me != SERVER or 2 * len(strangers) > len(self.peers)):
             return JournalError(
-                f"{strangers[0]} takes nothing from {self.me}: {self.me} has lost its journal, and may say two things "
-                "in one round; begin a new session (tacit roster renew)"
+                f"{strangers[0]} takes nothing from {self.me}, and says that {self.me} has lost its journal: it could "
+                "say two things in one round; begin a new session (tacit roster renew)"
             )
         return None if self.me == SERVER else next(iter(self.apart.values()), None)
 
@@ -209,12 +213,17 @@ class Meeting:
 
     def next(self, own: int) -> int:
         """Returns the round to be ready for: our own next one or, for whoever is behind, that of most others."""
-        if SERVER in self.peers:
-            server = self.heard(SERVER)
-            return own if server is None else max(own, server.begun + server.over)
         others = [hello.begun + hello.over for peer in self.peers if (hello := self.heard(peer)) is not None]
-        # Of two that say different things, the lower: one that lies must not move us to where nobody else is.
-        return max(own, median_low(others)) if others and self.me != SERVER else own
+        if not others or self.me == SERVER:
+            return own
+        # Of two that say different things, the lower: one that lies must not move us to where nobody else is. Nor must
+        # a server use up all numbers that there are.
+        return max(own, min(median_low(others), own + AHEAD))
+
+    @property
+    def assured(self) -> bool:
+        """Says whether enough peers know our journal for the lies of as many as may collude not to count."""
+        return len([peer for peer in self.peers if self.heard(peer) is not None]) >= self.needed
 
     def may_begin(self, number: int) -> bool:
         """Says whether it is time to begin a round."""
@@ -222,6 +231,8 @@ class Meeting:
             server = self.heard(SERVER)
             return server is not None and server.begun >= number and not server.over
         others = [peer for peer in self.peers if not self.is_gone(peer)]
+        if self.me != SERVER and 2 * len([peer for peer in others if self.heard(peer) is not None]) < len(others):
+            return False  # those who are heard may be few, and say anything
         if self.me != SERVER and any(self.has_begun(peer, number) for peer in others):
             return True
         return bool(others) and all(self.is_ready(peer, number) for peer in others)

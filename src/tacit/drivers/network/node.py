@@ -255,7 +255,8 @@ class Node:
                 if self.me == SERVER and not any(meeting.is_ready(peer, number) for peer in self.peers):
                     since = self._now()  # as long as nobody waits, there is no hurry
             late = self._now() - since >= self._longest
-            if number and (meeting.may_begin(number) or (late and meeting.alone_may())):
+            if number and meeting.assured and (meeting.may_begin(number) or (late and meeting.alone_may())):
+                meeting.needed = 0
                 return number
             if late:
                 raise self._nobody()
@@ -277,6 +278,10 @@ class Node:
             why = self.courier.lines[SERVER].trouble or "it has not begun a round"
             return PeerFault(SERVER, Drop.SILENT, f"after {self._longest:g} s: {why}")
         why = next((line.trouble for line in self.courier.lines.values() if line.trouble), "nobody is ready")
+        if self._meeting.alone_may():
+            most = self._meeting.needed
+            why = f"before the first round of a session {most} have to know our journal, or one could lie ({why})"
+            return TransportError(f"too few peers were there after {self._longest:g} s: {why}")
         return TransportError(f"no peer was there after {self._longest:g} s: {why}")
 
     # --- hellos ----------------------------------------------------------------------------------------------------
@@ -397,7 +402,9 @@ class Node:
             narrow=True,
         )
         self.last = found.ending
-        self._meeting.sit(agreement)
+        # With a server, masks are drawn anew in each round; without one, they follow from the session and the round.
+        needed = 0 if SERVER in self.peers or self.me == SERVER else min(len(self.peers), self.roster.adversary + 1)
+        self._meeting.sit(agreement, 0 if self.store.has_begun(agreement.session) else needed)
         if found.journal is not None:
             self._journal.tip = found.journal.tip
             for post in seat.resume(found.journal, found.update, self._now()):

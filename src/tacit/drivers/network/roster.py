@@ -32,6 +32,10 @@ HEADER = """\
 """
 
 
+LONGEST = 30 * 24 * 3600
+"""Seconds that a deadline may have."""
+
+
 class Deadlines(Section, frozen=True, kw_only=True):
     """How long parties wait, in seconds. Each may have its own."""
 
@@ -231,8 +235,10 @@ class RosterFile(Section, frozen=True, kw_only=True, dict=True):
         if self.adversary < 1:
             found.append((("adversary",), f"adversary={self.adversary} must be at least 1"))
         for name in self.deadlines.__struct_fields__:
-            if (seconds := getattr(self.deadlines, name)) <= 0:
-                found.append((("deadlines", name), f"deadlines.{name}={seconds:g} must be above 0"))
+            if not 0 < (seconds := getattr(self.deadlines, name)) <= LONGEST:
+                found.append(
+                    (("deadlines", name), f"deadlines.{name}={seconds:g} must be above 0, and up to {LONGEST}")
+                )
         return [*found, *self._problems_of_the_protocol(), *self._problems_of_parties()]
 
     def _problems_of_the_protocol(self) -> list[Problem]:

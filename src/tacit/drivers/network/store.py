@@ -165,6 +165,10 @@ class Store:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
+    def has_begun(self, session: bytes) -> bool:
+        """Says whether the last round that was begun is of this session."""
+        return self._standing.session == session
+
     @property
     def entries(self) -> int:
         """How many entries vectors had in the last round, 0 if there was none."""
