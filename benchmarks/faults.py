@@ -379,9 +379,11 @@ def _rows(case: Case, verdict: Verdict, run: dict[str, Any]) -> Iterator[Row]:
     said = f"{verdict.addresses} addresses, {verdict.said} times something was said there"
     yield none("addresses with two messages", verdict.twice, "", said)
     exposures = (
-        "to any single party or the server, by an audit of all that was said, on unknowns, in the order in which it "
-        "was heard; vectors are new in every round, as they were"
+        f"to any single party or the server, by an audit of all that was said in {verdict.replayed} rounds, on "
+        "unknowns, in the order in which it was heard; vectors are new in every round, as they were"
     )
+    if verdict.replayed < verdict.rounds:
+        exposures += "; and of all rounds by the recurrence that all states were found to follow"
     if verdict.standing is not None:
         exposures += f"; had nobody's model ever changed it would be {len(verdict.standing)}"
     yield none("exposures", verdict.exposed, "", exposures)

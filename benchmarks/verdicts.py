@@ -2,7 +2,7 @@
 
 Nothing is taken on trust from whoever wrote it that can be worked out again: averages are, from what every contributor
 began its round with; masses are, unit by unit, by the recurrence that they have to follow; and exposures are, by
-running all rounds again on unknowns (`replayed`).
+running rounds again on unknowns (`replayed`).
 """
 
 import json
@@ -303,9 +303,11 @@ class Judge:
         lived: dict[int, Lived] = {
             number: {name: taken.told for name, taken in self.lived(number).items()} for number in self.numbers
         }
-        scope = Scope.of(self.roster.protocol, self.names, self.roster.settings, rounds=max(self.numbers), drift="free")
+        # Where rounds hang together fractions grow with each of them, so only the first ones are run on unknowns.
+        verdict, roster = self.verdict, self.roster
+        verdict.replayed = min(WHOLE, max(self.numbers)) if self.terms.period > 1 else max(self.numbers)
+        scope = Scope.of(roster.protocol, self.names, roster.settings, rounds=verdict.replayed, drift="free")
         run, found = replayed(scope, lived)
-        verdict = self.verdict
         verdict.strayed += [f"{party} cannot go on in round {number}" for number, party in run.stuck]
         for number in run.said:
             said = {at for account in self.accounts.values() for when, at in account.said if when == number}

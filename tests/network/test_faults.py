@@ -10,9 +10,11 @@ import shutil
 from importlib import import_module
 from pathlib import Path
 
+import numpy as np
 import pytest
 from federations import Made
 
+from tacit.audit.linear import Echelon
 from tacit.audit.scope import Scope
 from tacit.drivers.network.courier import Courier, Passed, Peer, Tls
 
@@ -141,6 +143,25 @@ def test_an_exposure_is_noticed():
     assert {each.coalition[0]: {victim for victim, _ in each.fresh} for each in exposed} == {
         name: set(names) - {name} for name in names
     }
+
+
+def test_masses_show_as_much_as_the_code_does_on_unknowns(runs, faults):
+    """The recurrence, which all rounds are audited by, against the deployed coroutines, which only some are."""
+    masses, replayed = import_module("benchmarks.masses"), import_module("benchmarks.replayed")
+    folder, _ = runs("pushsum")
+    judge = faults.Judge(folder)
+    lived = {number: {name: each.told for name, each in judge.lived(number).items()} for number in judge.numbers}
+    scope = Scope.of("pushsum", judge.names, judge.roster.settings, rounds=max(judge.numbers), drift="free")
+    run = replayed.Replayed(scope, lived, together=True)
+    rounds = {name: judge.accounts[name].rounds for name in judge.names}
+    seen, _, columns = masses.Masses(judge.roster, folder, rounds)._recurrence()
+    for name in judge.names:
+        others = [place for (party, _), place in columns.items() if party != name]
+        known = Echelon(len(others))
+        new = [known.take(row[others]) for row in seen[name]]
+        assert sum(new) == len(run.knowledge([name], scope.rounds).rows) > 0
+        assert all(masses._follows(known, row[others]) for row in seen[name])
+        assert not masses._follows(known, np.eye(len(others), dtype=np.int64)[0])
 
 
 # --- what it found -------------------------------------------------------------------------------------------------

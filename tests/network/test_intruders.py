@@ -15,6 +15,8 @@ from tacit.drivers.network.roster import Deadlines
 
 ROOT = Path(__file__).parents[2]
 ENTRIES = 40
+LONG = 60
+"""Seconds after which something that should have ended has not."""
 SOON = Deadlines(phase=4.0, start=3.0, connect=2.0)
 
 
@@ -117,7 +119,7 @@ def test_a_server_does_not_sit_down_for_vectors_that_one_party_speaks_of(attempt
     """The first hello once decided it, and whoever said a billion entries was given room for them."""
 
     async def run():
-        async with Here(attempts, tmp_path, "secagg", threshold=3) as company:
+        async with asyncio.timeout(LONG), Here(attempts, tmp_path, "secagg", threshold=3) as company:
             server, liar = company.nodes[SERVER], company.nodes["p3"]
             seen = []
             for entries in (10**9, 2**62):
@@ -152,7 +154,7 @@ def test_whoever_is_no_peer_has_nothing_to_say_about_our_rounds(attempts, tmp_pa
     """One user of secagg that told another of another session, or of a lost journal, once kept it from its rounds."""
 
     async def run():
-        async with Here(attempts, tmp_path, "secagg", threshold=3) as company:
+        async with asyncio.timeout(LONG), Here(attempts, tmp_path, "secagg", threshold=3) as company:
             user, other = company.nodes["p0"], company.nodes["p3"]
             ended = asyncio.gather(company.average(1), company.witnesses["p3"].average(1))
             for changes in ({"session": bytes(32), "told": b'{"clip": 1}'}, {"known": bytes(16)}, {"version": 99}):

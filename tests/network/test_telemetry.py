@@ -110,8 +110,10 @@ def test_a_round_that_was_cut_off_is_told_and_not_counted_twice(tmp_path, lines)
             work = [asyncio.create_task(nodes[each].average(made.updates(4)[each])) for each in nodes]
             nodes["p0"]._meeting.peers = nodes["p1"]._meeting.peers = ()  # who is missing is not waited for
             nodes["p0"]._meeting.may_begin = nodes["p1"]._meeting.may_begin = lambda number: number > 0
-            while not all(node.rounds for node in nodes.values()):
-                await asyncio.sleep(0.01)
+            async with asyncio.timeout(30):
+                while not all(node.rounds for node in nodes.values()):
+                    nodes["p0"]._meeting.needed = nodes["p1"]._meeting.needed = 0
+                    await asyncio.sleep(0.01)
             for each in work:
                 each.cancel()
             await asyncio.gather(*work, return_exceptions=True)
@@ -156,21 +158,23 @@ def test_a_lost_journal_is_told_on_both_sides(tmp_path, lines):
     assert {each.party: each.trouble for each in here.peers}["p2"] == apart["why"]
     (refused,) = [each for each in lines() if each["event"] == "not-averaged" and each["party"] == "p2"]
     assert refused["code"] == "journal"
-    assert there.trouble == refused["why"]
+    # Both others say so, and who of them was heard first is chance.
+    assert "says that p2 has lost its journal" in refused["why"]
+    assert "says that p2 has lost its journal" in there.trouble
 
 
 def test_lines_for_people_have_only_what_somebody_has_to_see_to(tmp_path):
-    stream, made = io.StringIO(), Made.of(tmp_path, "gossip", 3, HASTY)
+    stream, made = io.StringIO(), Made.of(tmp_path, "gossip", 4, HASTY)
     handler = log_lines(stream=stream)
 
     async def run():
-        async with made.nodes(["p0", "p1"]) as nodes:
+        async with made.nodes(["p0", "p1", "p2"]) as nodes:
             return await averaged(nodes, made.updates(4))
 
     try:
         asyncio.run(run())
         said = stream.getvalue().splitlines()
-        assert "p0: round 1 goes on without p2: silent" in said
+        assert "p0: round 1 goes on without p3: silent" in said
         assert not [line for line in said if "begun" in line]
         second = log_lines(as_json=True, stream=io.StringIO())
         assert [each for each in LOG.handlers if isinstance(each, type(handler))] == [second]

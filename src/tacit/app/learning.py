@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import msgspec
 import typer
-from rich.progress import MofNCompleteColumn, TimeRemainingColumn
+from rich.progress import MofNCompleteColumn, Progress, TaskID, TimeRemainingColumn
 
 from tacit import papers
 from tacit.api.prepare import Metrics
@@ -48,10 +48,7 @@ def run(
             folder=folder,
             resume=resume,
             address=address,
-            progress=lambda metrics: bar.update(job, completed=metrics.round, description=doing(metrics)),
-            downloading=lambda name, done, of: bar.update(
-                job, description=f"downloading {name}, {done / max(of, 1):.0%}"
-            ),
+            **_following(bar, job),
         )
     if done.folder is not None:
         pages.write(done)
@@ -59,6 +56,16 @@ def run(
         typer.echo(as_text({"folder": str(done.folder), "notes": done.notes, "history": done.history}))
     else:
         tables.show(tables.run(done))
+
+
+def _following(bar: Progress, job: TaskID) -> dict[str, Any]:
+    """Returns what shows on a bar how far a run is."""
+    return {
+        "progress": lambda metrics: bar.update(job, completed=metrics.round, description=doing(metrics)),
+        "downloading": lambda name, done, of: bar.update(
+            job, description=f"downloading {name}, {done / max(of, 1):.0%}"
+        ),
+    }
 
 
 def doing(metrics: Metrics) -> str:
@@ -99,10 +106,7 @@ def node(
             identity=identity,
             folder=folder,
             metrics=metrics,
-            progress=lambda metrics: bar.update(job, completed=metrics.round, description=doing(metrics)),
-            downloading=lambda name, done, of: bar.update(
-                job, description=f"downloading {name}, {done / max(of, 1):.0%}"
-            ),
+            **_following(bar, job),
         )
     if as_json:
         typer.echo(as_text({"folder": str(done.folder), "notes": done.notes, "history": done.history}))
