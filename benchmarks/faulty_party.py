@@ -9,6 +9,7 @@ brings follows from its name, its life and the number of the attempt, so no two 
 import asyncio
 import hashlib
 import json
+import multiprocessing
 import os
 import time
 from collections.abc import Callable
@@ -129,7 +130,7 @@ async def live(folder: Path, name: str, life: int, rounds: int) -> None:
     log, seated = Log(folder / f"{name}.log", life), Seated.of(folder / f"{name}.toml", name)
     node, stop, attempt = seated.node(), folder / "stop", 0
     watch(node, log)
-    guard = asyncio.create_task(_guarded(os.getppid()))
+    guard = asyncio.create_task(_guarded())
     await node.start()
     log.note("up", round=node.rounds, resuming=node.resuming, last=told(node.last))
     while node.rounds < rounds and not stop.exists():
@@ -147,9 +148,10 @@ async def live(folder: Path, name: str, life: int, rounds: int) -> None:
     guard.cancel()
 
 
-async def _guarded(parent: int) -> None:
+async def _guarded() -> None:
     """Ends everything when those are gone who would."""
-    while os.getppid() == parent:
+    parent = multiprocessing.parent_process()
+    while parent is not None and parent.is_alive():
         await asyncio.sleep(10 * PERIOD)
     os._exit(1)
 

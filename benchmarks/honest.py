@@ -7,7 +7,6 @@ Whatever a party brings follows from its name and a number, so that each can tel
 import asyncio
 import json
 import resource
-import socket
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable, Iterable, Mapping
@@ -20,6 +19,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.federation import free_ports
 from tacit.core.entropy import SystemEntropy
 from tacit.core.errors import TacitError
 from tacit.core.outcome import Ending
@@ -69,7 +69,9 @@ class Federation:
         """Makes one on free ports of this machine, from whose roster somebody was removed."""
         everyone, entropy = (*find(protocol).everyone(tuple(names)), GONE), SystemEntropy()
         made = {name: Credentials.generate(name, entropy) for name in everyone}
-        cards = [made[name].card(f"127.0.0.1:{port}") for name, port in zip(everyone, _free(len(made)), strict=True)]
+        cards = [
+            made[name].card(f"127.0.0.1:{port}") for name, port in zip(everyone, free_ports(len(made)), strict=True)
+        ]
         roster = RosterFile.new("intruders", protocol, options, entropy, cards).removed(GONE, entropy)
         return cls(folder, msgspec.structs.replace(roster, deadlines=deadlines), made)
 
@@ -84,17 +86,6 @@ class Federation:
         """Returns the node of a party."""
         store = Store(self.folder / f"{party}.rounds", party, self.roster.federation)
         return Node(self.roster, self.credentials[party], store)
-
-
-def _free(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [int(each.getsockname()[1]) for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
 
 
 # --- what an honest party says of itself ---------------------------------------------------------------------------

@@ -21,8 +21,8 @@ from tacit.drivers.network.courier import Courier, Passed, Peer, Tls
 ROOT = Path(__file__).parents[2]
 NEVER = ("wrong", "hung", "mass", "lost", "changed", "twice", "exposed", "strayed")
 SHORT = {
-    "secagg": {"parties": 4, "options": {"threshold": 3, "clip": 4.0}, "rounds": 12},
-    "pushsum": {"parties": 4, "options": {"masked": True, "clip": 64.0}, "rounds": 20},
+    "secagg": {"parties": 4, "options": {"threshold": 3, "clip": 4.0}, "rounds": 10},
+    "pushsum": {"parties": 4, "options": {"masked": True, "clip": 64.0}, "rounds": 15},
 }
 
 
