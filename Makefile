@@ -4,12 +4,12 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test setup slow lint types format bench clean
+.PHONY: demo test setup slow lint types format bench chromium docs clean
 
 demo: $(VENV)/.demo            ## run the main job on embedded data
 	$(BIN)/tacit demo
 
-test: $(VENV)/.setup           ## run every test that is not marked slow
+test: $(VENV)/.setup chromium  ## run every test that is not marked slow
 	$(BIN)/pytest -n auto -m "not slow"
 
 slow: $(VENV)/.setup           ## run the long checks
@@ -30,6 +30,16 @@ format: $(VENV)/.setup
 
 bench: $(VENV)/.setup          ## print measured ratios and write them as JSON to benchmarks/results/
 	$(BIN)/python -m benchmarks
+
+docs: $(VENV)/.setup           ## build the site of all pages into build/site; open build/site/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "build/site/index.html; to search in it: $(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site"
+
+# Tests in a browser skip, and say so, where there is none and we may not install it.
+chromium:
+	@command -v chromium >/dev/null || test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null || \
+	  (echo "Installing chromium for tests in a browser …" && apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium) || \
+	  echo "chromium could not be installed; tests in a browser are skipped"
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -20,13 +20,13 @@ from rich.table import Table
 from benchmarks import (
     audit,
     cesar,
-    faults,
     flower,
     groups,
     indices,
     many,
     masks,
     memory,
+    page,
     ring16,
     sealing,
     secagg,
@@ -34,6 +34,7 @@ from benchmarks import (
     simulation,
     wire,
 )
+from benchmarks.faults import run as faults
 from benchmarks.measure import Row
 from tacit.core.errors import TacitError
 
@@ -55,8 +56,9 @@ SUITES: dict[str, Callable[..., Iterable[Row]]] = {
     "faults": faults.rows,
     "flower": flower.rows,
     "wire": wire.rows,
+    "page": page.rows,
 }
-ASKED_FOR = ("faults", "flower", "wire")
+ASKED_FOR = ("faults", "flower", "wire", "page")
 """Suites that are run only if they are named: they take long, and the first of them measures nothing."""
 LATEST = Path(__file__).parent / "results" / "latest.json"
 PACKAGES = ("numpy", "cryptography", "flwr")
@@ -74,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Returns 0, 1 if a target was missed or a measurement failed, 2 for bad arguments."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given[:1] == ["intruders"]:  # which has nothing to compare with, and a table of its own
-        return import_module("benchmarks.intruders").main(given[1:])
+        return import_module("benchmarks.intruders.run").main(given[1:])
     parser = Parser(
         "python -m benchmarks",
         description="Measures Tacit against its peers. Example: python -m benchmarks masks --quick --json masks.json",

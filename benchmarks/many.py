@@ -9,10 +9,11 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from statistics import median
 
 from benchmarks.measure import Row, alone, compared
 from benchmarks.secagg import Case, Say, _check, _updates, simulated
@@ -22,7 +23,8 @@ from tacit.drivers.simulator import Simulation
 
 ENTRIES, DEGREE = 100_000, 32
 FEW, MANY = 1_000, 10_000
-WORKERS = 2
+WORKERS, TIMES = 2, 3
+"""Shards, and how often they are compared with one process, in turn."""
 MOST_MEGABYTES = 12_000
 """What a round of many may take, so that it fits half of a machine of 24 GB."""
 CODE = "import sys; from benchmarks.many import measured; measured(*map(int, sys.argv[1:]))"
@@ -86,14 +88,22 @@ def taken(users: int, entries: int, degree: int, workers: int = 1) -> Taken:
     return Taken(**json.loads(done.stdout))
 
 
+def middle(several: Sequence[Taken]) -> Taken:
+    """Returns what rounds took, by the median of each figure."""
+    return Taken(*(median(getattr(each, field.name) for each in several) for field in fields(Taken)))
+
+
 def rows(quick: bool = False, say: Say = lambda _: None) -> Iterator[Row]:
     """Yields memory and CPU time of many parties in one process, and of fewer in two."""
     few, many, entries, degree = (40, 60, 1_000, 24) if quick else (FEW, MANY, ENTRIES, DEGREE)
     where = f"degree {degree}, d = {entries:,}"
-    say(f"a round of {few:,}")
-    less = taken(few, entries, degree)
-    say(f"the same in {WORKERS} shards")
-    shards = taken(few, entries, degree, WORKERS)
+    alones, spreads = [], []
+    for number in range(1 if quick else TIMES):
+        say(f"a round of {few:,}, time {number + 1}")
+        alones.append(taken(few, entries, degree))
+        say(f"the same in {WORKERS} shards, time {number + 1}")
+        spreads.append(taken(few, entries, degree, WORKERS))
+    less, shards = middle(alones), middle(spreads)
     say(f"a round of {many:,}")
     more = taken(many, entries, degree)
     note = f"{more.cpu:.3g} s of CPU time, {more.wall:.3g} s on a clock, with the rest of the machine as busy as it was"
@@ -109,8 +119,9 @@ def rows(quick: bool = False, say: Say = lambda _: None) -> Iterator[Row]:
     )
     name = f"CPU time on the critical path, {WORKERS} shards against one process, N = {few:,}, {where}"
     whole = f"all processes took {shards.cpu:.3g} s; the simulation's own and the slowest shard's count"
-    yield compared(name, shards.critical, less.critical, "s", note=whole)
+    yield compared(name, shards.critical, less.critical, "s", note=f"{whole}; medians of {len(spreads)}")
     name = f"time on a clock, {WORKERS} shards against one process, N = {few:,}, {where}"
-    yield compared(name, shards.wall, less.wall, "s", note=f"{os.cpu_count()} cores, with whatever else ran on them")
+    cores = f"{os.cpu_count()} cores, with whatever else ran on them"
+    yield compared(name, shards.wall, less.wall, "s", note=f"{cores}; medians of {len(spreads)}")
     name = f"memory of a round in {WORKERS} shards, N = {few:,}, {where}"
     yield alone(name, shards.megabytes, "MB", "resident, all processes together, each at its peak")

@@ -29,7 +29,7 @@ class Case:
 
     def __str__(self) -> str:
         how = [
-            f"share {value}" if name == "share" else str(value)
+            f"share {value}" if name == "share" else name if value is True else str(value)
             for name, value in self.options.items()
             if name != "graph"
         ]
@@ -46,7 +46,8 @@ def cases(degree: int) -> Iterator[Case]:
         yield Case(protocol, 8, sparse)
         yield Case(protocol, 8, sparse | {"sparsifier": "topk"})
         yield Case(protocol, 8, sparse | {"sparsifier": "topk", "score": "change"})
-        yield Case(protocol, None, graph)
+        yield Case(protocol, 8, graph)
+    yield Case("pushsum", None, graph | {"masked": True})
 
 
 def copies(case: Case, parties: int, entries: int, rounds: int = ROUNDS) -> float:

@@ -1,7 +1,8 @@
 """Rounds between processes over mutual TLS: CPU of all of them against plain grpc, and memory above the model.
 
 Everybody is a process of its own on this machine. What is compared with is grpc with the same streams of pieces and as
-many bytes, without TLS, sealing, masks, sums or a disk; and the same with mutual TLS, which is stated beside it.
+many bytes, without TLS, sealing, masks, sums or a disk; and the same with mutual TLS, which is stated beside it. Rounds
+of each are measured in turn, so that a busy spell hits all three.
 """
 
 import asyncio
@@ -9,7 +10,7 @@ import multiprocessing
 import os
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -29,9 +30,16 @@ from tacit.drivers.network.node import Node
 from tacit.drivers.network.roster import RosterFile
 from tacit.drivers.network.store import Store
 
-ENTRIES, PARTIES, ROUNDS = 25_000_000, 3, 3
+ENTRIES, PARTIES, ROUNDS, COMPARED = 25_000_000, 3, 3, 5
 PATIENCE = 600.0
 MOST, CLIENT = 2.5, 3.0
+NEEDS = {
+    "pushsum": ", masked; by its state 10 + in-degree + out-degree: 3 before the round and 4 in it, what is masked for "
+    "each receiver, what came of each in-neighbour, an envelope, and the average, which counts twice",
+    "cesar": ", share 0.3; by what it sums 3: the sum, and the average, which counts twice; the rest is entries that "
+    "are shared and positions",
+}
+"""What the memory of a party is made of, where there is no target."""
 Pipe = Any
 
 
@@ -81,8 +89,11 @@ async def _rounds(folder: Path, name: str, entries: int, rounds: int, pipe: Pipe
     await node.close()
 
 
-def ours(protocol: str, parties: int, entries: int, rounds: int, **options: Any) -> list[dict[str, tuple[float, ...]]]:
-    """Returns, of each round, CPU seconds, bytes of memory above the model, and when it was over, by party."""
+Told = dict[str, tuple[float, ...]]
+
+
+def ours(protocol: str, parties: int, entries: int, rounds: int, **options: Any) -> Iterator[Told]:
+    """Yields, of each round, CPU seconds, bytes of memory above the model, and when it was over, by party."""
     with TemporaryDirectory() as made:
         folder = Path(made)
         names = drawn(folder, protocol, parties, **options)
@@ -95,15 +106,15 @@ def ours(protocol: str, parties: int, entries: int, rounds: int, **options: Any)
         for each in running:
             each.start()
         try:
-            found = []
-            for _ in range(rounds):
+            for number in range(rounds):
                 began = time.monotonic()
-                told = {name: _heard(here) for name, (here, _) in pipes.items()}
-                found.append({name: (cpu, peak, wall - began) for name, (cpu, peak, wall) in told.items()})
-                for here, _ in pipes.values():
+                for here, _ in pipes.values() if number else ():
                     here.send("on")
-            return found
+                told = {name: _heard(here) for name, (here, _) in pipes.items()}
+                yield {name: (cpu, peak, wall - began) for name, (cpu, peak, wall) in told.items()}
         finally:
+            for here, _ in pipes.values():
+                here.send("on")
             for each in running:
                 each.join(10)
                 each.kill()
@@ -190,8 +201,10 @@ async def _calling(port: int, size: int, pipe: Pipe, tls: Sequence[bytes], host:
 _OPTIONS = (("grpc.max_receive_message_length", 2 * PIECE), ("grpc.max_send_message_length", 2 * PIECE))
 
 
-def plain(port: int, parties: int, size: int, rounds: int, tls: Sequence[bytes] = (), host: str = "") -> list[float]:
-    """Returns the CPU seconds of all processes of rounds in which everybody sends so many bytes and hears as many."""
+def plain(
+    port: int, parties: int, size: int, rounds: int, tls: Sequence[bytes] = (), host: str = ""
+) -> Iterator[float]:
+    """Yields the CPU seconds of all processes of rounds in which everybody sends so many bytes and hears as many."""
     spawn = multiprocessing.get_context("spawn")
     here, there = spawn.Pipe()
     server = spawn.Process(target=_plain_server, args=(port, size, there, tls))
@@ -202,7 +215,6 @@ def plain(port: int, parties: int, size: int, rounds: int, tls: Sequence[bytes] 
     for each in clients:
         each.start()
     try:
-        found = []
         for _ in range(rounds):
             here.send("go on")
             _heard(here)
@@ -210,8 +222,7 @@ def plain(port: int, parties: int, size: int, rounds: int, tls: Sequence[bytes] 
                 pipe.send("go on")
             cpu = sum(_heard(pipe) for pipe, _ in pipes)
             here.send("over")
-            found.append(cpu + _heard(here))
-        return found
+            yield cpu + _heard(here)
     finally:
         for pipe in (here, *(pipe for pipe, _ in pipes)):
             pipe.send("")
@@ -226,14 +237,18 @@ def plain(port: int, parties: int, size: int, rounds: int, tls: Sequence[bytes] 
 def rows(quick: bool = False) -> Iterator[Row]:
     """Yields CPU and memory of rounds; targets are for the full size only."""
     entries, rounds = (200_000, 2) if quick else (ENTRIES, ROUNDS)
-    size = entries * 4
-    found = ours("secagg", PARTIES, entries, rounds)
-    # In the first round processes still load what they need.
-    cpu = median(sum(each[0] for each in told.values()) for told in found[1:])
+    size, compared = entries * 4, 2 if quick else COMPARED
     mine, ports = Credentials.generate(SERVER, SystemEntropy()), free_ports(2)
     tls = mine.key_pem.reveal(), mine.certificate_pem
-    bare = median(plain(ports[0], PARTIES, size, rounds)[1:])
-    secured = median(plain(ports[1], PARTIES, size, rounds, tls, tls_host(mine.member))[1:])
+    with (
+        closing(ours("secagg", PARTIES, entries, compared)) as playing,
+        closing(plain(ports[0], PARTIES, size, compared)) as moving,
+        closing(plain(ports[1], PARTIES, size, compared, tls, tls_host(mine.member))) as hiding,
+    ):
+        found, plainly, secretly = zip(*zip(playing, moving, hiding, strict=True), strict=True)
+    # In the first round processes still load what they need.
+    spent = [sum(each[0] for each in told.values()) for told in found[1:]]
+    cpu, bare, secured = median(spent), median(plainly[1:]), median(secretly[1:])
     what = f"{PARTIES} parties and a server, d = {entries:,}"
     ratio = cpu / bare
     yield Row(
@@ -248,10 +263,10 @@ def rows(quick: bool = False) -> Iterator[Row]:
         f"s, so {cpu / secured:.2f} times; all processes, journals on disk included",
     )
     for protocol, options in (("secagg", {}), ("pushsum", {"masked": True}), ("cesar", {"share": 0.3})):
-        told = found if protocol == "secagg" else ours(protocol, PARTIES, entries, rounds, **options)
+        told = found if protocol == "secagg" else list(ours(protocol, PARTIES, entries, rounds, **options))
         clients = max(each[1] for round_ in told[1:] for name, each in round_.items() if name != SERVER) / size
         most = CLIENT if protocol == "secagg" and not quick else None
-        yield _memory(f"a party of {protocol}", clients, most, what)
+        yield _memory(f"a party of {protocol}", clients, most, what + NEEDS.get(protocol, ""))
         if protocol == "secagg":
             server = max(round_[SERVER][1] for round_ in told[1:]) / size
             yield _memory("the server of secagg", server, None if quick else PARTIES + 2.0, what)
@@ -262,7 +277,7 @@ def rows(quick: bool = False) -> Iterator[Row]:
 def _crowd(parties: int, entries: int, rounds: int) -> Iterator[Row]:
     """Yields how fast many neighbours are, each a process of its own, all on this machine."""
     graph = {"kind": "regular", "degree": 4}
-    told = ours("cesar", parties, entries, rounds, share=0.3, graph=graph)[1:]
+    told = list(ours("cesar", parties, entries, rounds, share=0.3, graph=graph))[1:]
     what = f"cesar of {parties} parties, d = {entries:,}, degree 4, share 0.3"
     note = (
         f"everybody a process of its own on {os.cpu_count()} cores, over mutual TLS; the median after the first round"

@@ -23,8 +23,9 @@ HEAD = """\
 # What the attacks found
 
 Written by `python docs/attacks.py` from full runs of `tacit attack NAME --full`. Every attack is tried on targets on
-which it must win and on ones on which it must not; values come with their 95 % intervals. That an attack fails shows
-only that this attack fails, so such targets are *not broken by this*, never secure.
+which it must win and on ones on which it must not. Values come with what they lie between: a 95 % interval of what was
+sampled, bounds of what was accounted for, and nothing of what was counted out. That an attack fails shows only that
+this attack fails, so such targets are *not broken by this*, never secure.
 """
 PICTURES = {
     "onlooker": (
@@ -71,9 +72,7 @@ def draw() -> None:
     named = [(f"{row.trial.target}: {row.accuracy:.0%} told", row.plane, row.labels) for row in rows]
     pictures.planes(named, str(HERE / "onlooker.png"))
 
-    shown = inversion.pictures(inversion.measure(inversion.QUICK, 0))[:6]
-    headings = ("the image", "fedavg", "secagg", "secagg, average")
-    pictures.images(headings, [list(each) for each in shown], str(HERE / "inversion.png"))
+    pictures.images(inversion.look(False, 0, quietly)[1], str(HERE / "inversion.png"))
 
     lines = {}
     for name, count in (("one", collusion.one_receiver), ("two", collusion.two_receivers)):
@@ -81,7 +80,9 @@ def draw() -> None:
         for number in (5, 15, 25):
             lines[f"{name}, {number} collude"] = list(table), [table[s][number].value for s in table]
     dashed = [name for name in lines if name.startswith("two")]
-    pictures.curves(lines, ("masking requirement s", "share of graphs at risk"), str(HERE / "collusion.png"), dashed)
+    title = "Random graphs in which colluding receivers put a node at risk", "100 nodes of 25 neighbours, 20,000 graphs"
+    axes = "masking requirement s", "share of graphs at risk"
+    pictures.curves(lines, axes, str(HERE / "collusion.png"), dashed, title)
 
 
 def page() -> str:
@@ -94,11 +95,12 @@ def page() -> str:
             file, caption = PICTURES[name]
             lines += [f"![{caption}]({file})", "", f"*{caption}*", ""]
         lines += [
-            "| target | measured | value | 95 % interval | tries | verdict |",
+            "| target | measured | value | between | tries | verdict |",
             "| --- | --- | --- | --- | --- | --- |",
         ]
         for finding in (Finding(**each) for each in findings):
-            interval = f"{finding.low:.4g} to {finding.high:.4g}"
+            kind = "" if finding.bracket.startswith("95") else f" ({finding.bracket})"
+            interval = f"{finding.low:.4g} to {finding.high:.4g}{kind}" if finding.bracket else ""
             values = f"{finding.value:.4g} | {interval} | {finding.samples:,} | {finding.verdict}"
             lines.append(f"| {finding.target} | {finding.measure} | {values} |")
         lines.append("")

@@ -1,8 +1,9 @@
-"""Rewrites the parts of README.md that come from commands: the demo's output and the measured figures.
+"""Rewrites the parts of pages that come from commands: the demo's output, and the measured figures.
 
-`python docs/figures.py` replaces what is between `<!-- demo -->` and `<!-- /demo -->` by the output of `tacit demo`,
-and what is between `<!-- figures -->` and `<!-- /figures -->` by a table of benchmarks/results/latest.json, which
-`make bench` writes. With `--check` nothing is written; exit code 1 then says that the figures are out of date.
+`python docs/figures.py` replaces what is between `<!-- demo -->` and `<!-- /demo -->` in README.md by the output of
+`tacit demo`, what is between `<!-- figures -->` and `<!-- /figures -->` by the headlines of
+benchmarks/results/latest.json, and docs/figures.md by a table of everything in benchmarks/results, which
+`python -m benchmarks` writes. With `--check` nothing is written; exit code 1 then says that figures are out of date.
 """
 
 import argparse
@@ -11,26 +12,85 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
-LATEST = ROOT / "benchmarks" / "results" / "latest.json"
+PAGE = ROOT / "docs" / "figures.md"
+RESULTS = ROOT / "benchmarks" / "results"
+LATEST = RESULTS / "latest.json"
+
+HEADLINES = (
+    "a client's quantize and mask, 32 bits, N = 100 complete, d = 1,000,000",
+    "the server's sum and unmask, 32 bits, N = 100 complete, d = 1,000,000",
+    "16 masks, d = 1,000,000, against raw AES and add",
+    "share a private key, N = 100, t = 67",
+    "peak memory of quantize and mask",
+    "memory of a whole round, N = 10,000, degree 32, d = 1,000",
+    "bytes a node sends against gossip, random, β = 30%, 48 nodes, degree 6, d = 89,834",
+    "CPU time of a cesar exchange against a recorded figure, random, β = 30%, 48 nodes, degree 6, d = 89,834",
+)
+"""What README.md shows, misses among it; the rest is on the page of figures."""
+
+SECTIONS = {
+    "latest": "Masks, shares, seals, rounds, sets and cesar",
+    "wire": "Rounds between processes, over mutual TLS",
+    "flower": "On Flower",
+    "simulation": "Parties that train",
+    "many": "Many parties in one process",
+    "memory": "Memory of a round on rows of a matrix",
+    "ring16": "Learning in 16 bits",
+    "groups": "Groups that do not meet again",
+    "audit": "Audits",
+    "faults": "Processes that are killed, frozen and cut off",
+}
+"""The files of results, in the order of the page, and what their tables are called."""
+HEAD = ["| what | Tacit | peer | ratio | target |", "| --- | ---: | ---: | ---: | --- |"]
 
 
-def figures(latest: Path) -> str:
-    """Returns the measured figures as Markdown, or where to get them if there are none."""
+def headlines(latest: Path) -> str:
+    """Returns the few figures of README.md, or where to get them if there are none."""
     if not latest.is_file():
         return "There are no figures here yet; `make bench` measures them."
     found = json.loads(latest.read_text(encoding="utf-8"))
-    # Figures with neither a peer nor a target say little by themselves, and they are many.
-    rows = [row for row in found["rows"] if row["theirs"] is not None or row["met"] is not None]
-    table = ["| what | Tacit | peer | ratio | target |", "| --- | ---: | ---: | ---: | --- |", *map(_row, rows)]
-    others = len(found["rows"]) - len(rows)
-    rest = f" Figures of Tacit alone are in the JSON: {others} of them." if others else ""
-    return "\n".join([*table, "", _origin(found) + rest])
+    rows = {row["name"]: row for row in found["rows"]}
+    if gone := [name for name in HEADLINES if name not in rows]:
+        raise SystemExit(
+            f"{latest.name} has no row called {gone[0]!r}; put another one in HEADLINES of docs/figures.py"
+        )
+    return "\n".join([*HEAD, *(_row(rows[name]) for name in HEADLINES), "", _origin(found)])
+
+
+def page(results: Path) -> str:
+    """Returns docs/figures.md: everything that was measured, file by file."""
+    parts = [
+        "# Figures",
+        "",
+        "Everything that was measured last, misses included, written by `python docs/figures.py` from what",
+        "`python -m benchmarks` left in `benchmarks/results`. [Benchmarks](../benchmarks/README.md) says who the peers",
+        "are and how the measuring is done. The ratio is the peer's cost over ours. Figures belong to the machine that",
+        "is named with them: compare them within one table.",
+    ]
+    for name, title in SECTIONS.items():
+        path = results / f"{name}.json"
+        if path.is_file():
+            found = json.loads(path.read_text(encoding="utf-8"))
+            parts += ["", f"## {title}", "", *HEAD, *map(_row, found["rows"]), "", _origin(found)]
+    return "\n".join([*parts, *_intruders(results / "intruders.json")]) + "\n"
+
+
+def _intruders(path: Path) -> Iterator[str]:
+    """Yields what came of breaking in, which has a table of another kind."""
+    if not path.is_file():
+        return
+    rows: Sequence[Mapping[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["rows"]
+    yield from ("", "## Intruders", "", "| where | tried | held |", "| --- | ---: | ---: |")
+    for where in dict.fromkeys(row["where"] for row in rows):
+        held = [bool(row["held"]) for row in rows if row["where"] == where]
+        yield f"| {where} | {len(held)} | {sum(held)} |"
+    yield from ("", "Written by `python -m benchmarks intruders`. Each try, and what it was answered, is in the JSON.")
 
 
 def _row(row: Mapping[str, Any]) -> str:
@@ -55,10 +115,11 @@ def _origin(found: Mapping[str, Any]) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in machine.get("versions", {}).items() if version)
     where = f"{machine.get('processor', 'an unnamed processor')}, {machine.get('cores', '?')} cores"
     small = " Sizes are small ones, to try the benchmarks out." if found.get("quick") else ""
+    # Where somebody had the results written, and which interpreters peers had, is nobody else's business.
+    command = re.sub(r" --(json|python) \S+", "", found.get("command", "python -m benchmarks"))
     return (
-        f"Written by `{found.get('command', 'python -m benchmarks')}` on {found.get('date', 'an unknown day')[:10]} "
-        f"({where}, Python {machine.get('python', '?')}, {versions}). The ratio is the peer's cost over ours; "
-        f"[benchmarks/](benchmarks/) says who the peers are and how the measuring is done.{small}"
+        f"Written by `{command}` on {found.get('date', 'an unknown day')[:10]} "
+        f"({where}, Python {machine.get('python', '?')}, {versions}).{small}"
     )
 
 
@@ -80,19 +141,22 @@ def replaced(text: str, name: str, part: str) -> str:
 
 
 def main() -> int:
-    """Rewrites README.md, or checks it."""
+    """Rewrites README.md and docs/figures.md, or checks them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "--check", action="store_true", help="write nothing; exit code 1 if the figures are out of date"
     )
     options = parser.parse_args()
-    before = README.read_text(encoding="utf-8")
-    after = replaced(before, "figures", figures(LATEST))
+    readme = README.read_text(encoding="utf-8")
+    after = {README: replaced(readme, "figures", headlines(LATEST)), PAGE: page(RESULTS)}
     if options.check:
-        if before != after:
-            sys.stderr.write("README.md is out of date; run: python docs/figures.py\n")
-        return int(before != after)
-    README.write_text(replaced(after, "demo", demo()), encoding="utf-8")
+        stale = [path for path, text in after.items() if path.read_text(encoding="utf-8") != text]
+        for path in stale:
+            sys.stderr.write(f"{path.name} is out of date; run: python docs/figures.py\n")
+        return int(bool(stale))
+    after[README] = replaced(after[README], "demo", demo())
+    for path, text in after.items():
+        path.write_text(text, encoding="utf-8")
     return 0
 
 

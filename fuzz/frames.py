@@ -27,6 +27,7 @@ from tacit.core.suite import SERVER, Party, Update
 from tacit.drivers.agreement import VERSION, Agreement, _statement
 from tacit.drivers.inbox import Early, Inbox
 from tacit.drivers.network import courier
+from tacit.drivers.network.freshness import Stamp
 from tacit.drivers.network.identity import Credentials
 from tacit.drivers.network.meeting import Hello, Meeting
 from tacit.drivers.network.node import Node
@@ -274,6 +275,11 @@ class Hellos:
         else:
             told = miswritten(msgspec.json.encode(self._made.agreement.described), draw)
             said = pack(self._made.hello(sender, told=told, session=bytes(32)))
+        count = sum(self.outcomes.values()) + 1
+        if not draw.below(8):
+            count -= 1  # which was heard before
+        stamp = Stamp(sender.encode().ljust(16), count, bytes(16), node._freshness.stamp(sender).asks)
+        said = stamp.data + said
         keys = self._made.suites[sender] if draw.below(4) else self._made.suites[node.me]
         data = keys.sign(framed(b"tacit/v1/hello", node.me.encode(), said)) + said
         if not draw.below(6):
@@ -321,7 +327,7 @@ class Parcels:
         try:
             await self._courier._gathered(caller, arriving())
             self.outcomes["taken in"] += 1
-        except courier._Refused as refused:
+        except courier.Refused as refused:
             self.outcomes[refused.code.name] += 1
         return first
 

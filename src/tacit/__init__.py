@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Any
 from tacit.api.aggregate import aggregate
 from tacit.api.federation import ClippedWarning, Federation
 from tacit.api.train import Run, train
+from tacit.audit.asked import audit
 from tacit.audit.plan import Plan, plan
-from tacit.audit.report import Report, audit
+from tacit.audit.report import Report
 from tacit.core.errors import (
     BudgetSpent,
     ConfigError,
@@ -20,7 +21,9 @@ from tacit.core.errors import (
     TransportError,
     WireError,
 )
+from tacit.core.release import RELEASE
 from tacit.drivers.faults import Fault
+from tacit.drivers.outcome import Outcome
 from tacit.learn.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -37,6 +40,7 @@ __all__ = [
     "NotAuditable",
     "NotEnough",
     "NotLinear",
+    "Outcome",
     "Peer",
     "PeerFault",
     "Plan",
@@ -53,7 +57,7 @@ __all__ = [
     "plan",
     "train",
 ]
-__version__ = "0.1.0"
+__version__ = RELEASE
 
 
 def __getattr__(name: str) -> Any:

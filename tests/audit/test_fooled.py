@@ -182,13 +182,13 @@ def test_what_follows_from_vectors_seen_one_by_one_has_no_recipe_of_sums():
 @pytest.mark.parametrize(
     ("question", "complaint"),
     [
-        ({"coalition": "p0"}, "list of names"),
+        ({"coalition": 1}, "list of names"),
         ({"coalition": ["p0", "p0"]}, "twice"),
         ({"coalition": ["p9"]}, "nobody here"),
         ({"coalition": []}, "at least one"),
         ({"coalition": ["p0", "p1", "p2", "p3"]}, "nobody left"),
         ({"parties": "four"}, "list of names"),
-        ({"parties": 0}, "at least 1"),
+        ({"parties": 0}, "at least 2"),
         ({"rounds": 0}, "rounds"),
         ({"rounds": True}, "rounds"),
         ({"rounds": 1.5}, "rounds"),
@@ -223,6 +223,6 @@ def test_federations_of_nonsense():
         tacit.Federation("secagg", "abc")
     with pytest.raises(tacit.ConfigError, match="adversary"):
         tacit.aggregate([np.zeros(1)] * 4, "secagg", adversary=True)
-    with pytest.raises(tacit.ConfigError, match="not a fault"):
+    with pytest.raises(tacit.ConfigError, match=r"faults\[0\]"):
         tacit.audit("secagg", parties=4, coalition=["p0"], faults=[{"paty": "p0", "action": "drop"}])
     assert Fault(action="drop").chance == 1.0

@@ -84,8 +84,12 @@ def test_coalitions_are_drawn_if_there_are_too_many():
 @pytest.mark.parametrize(
     ("question", "complaint"),
     [
-        ({"parties": 3, "coalition_size": 2}, "two must be left"),
-        ({"parties": 2}, "two must be left"),
+        ({"parties": 3, "coalition_size": 2}, "coalition_size must be 1 of 3 parties, not 2: two others must be left"),
+        ({"parties": 2}, "parties must be 3 or more, not 2: each of two"),
+        ({"parties": 1}, "parties must be 3 or more, not 1: one has nobody"),
+        ({"parties": "12"}, "parties must be a whole number of at least 3, not '12'"),
+        ({"parties": 4, "epsilon": "1"}, "epsilon='1' must be a positive number"),
+        ({"parties": 4, "delta": None}, "delta=None must be a number between 0 and 1"),
         ({"parties": 5, "rounds": 0}, "rounds"),
         ({"parties": 5, "entries": 0}, "entries"),
         ({"parties": 5, "epsilon": -1.0}, "epsilon"),
@@ -164,7 +168,7 @@ def test_an_onlooker_is_told_what_it_heard():
     opened = CliRunner().invoke(
         app, ["audit", "gossip", "--parties", "4", "--coalition", "onlooker", "--open-links", "--json"]
     )
-    assert sorted(json.loads(opened.stdout)[0]["exposed"]) == ["p0", "p1", "p2", "p3"]
+    assert sorted(json.loads(opened.stdout)["reports"][0]["exposed"]) == ["p0", "p1", "p2", "p3"]
 
 
 def test_the_matrix_is_shown_where_it_fits():

@@ -180,7 +180,7 @@ def test_fractions_are_read_back_from_residues():
 
 def test_the_command_line_tells_the_same():
     result = CliRunner().invoke(app, ["audit", "fedavg", "--parties", "3", "--json"])
-    found = {tuple(each["coalition"]): sorted(each["exposed"]) for each in json.loads(result.stdout)}
+    found = {tuple(each["coalition"]): sorted(each["exposed"]) for each in json.loads(result.stdout)["reports"]}
     assert found == {("p0",): [], ("p1",): [], ("p2",): [], ("server",): ["p0", "p1", "p2"]}
     table = CliRunner().invoke(app, ["audit", "secagg", "--parties", "3", "--coalition", "server"])
     assert "nobody" in table.stdout

@@ -1,15 +1,12 @@
-"""What people touch: the command line, the demo, and the code in README.md and docs/."""
+"""What people touch: the command line, and the demo."""
 
-import contextlib
-import io
 import json
 import re
+import shlex
 import subprocess
 import sys
 import warnings
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import click
@@ -20,8 +17,8 @@ import pytest
 import tacit
 import tacit.protocols
 from tacit.app import demo
+from tacit.audit.attacks.registry import ATTACKS
 from tacit.core.errors import ConfigError, Drop, LeakRefused, NotEnough, PeerFault
-from tacit.core.protocol import Settings
 from tacit.core.suite import SERVER, Update
 from tacit.drivers.simulator import Simulation
 
@@ -34,7 +31,6 @@ with warnings.catch_warnings():
     from tacit.app import cli
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SMALL = ("--rounds", "4", "--parties", "5")
 
 
@@ -145,6 +141,15 @@ def test_demo_prints_its_table() -> None:
     assert "Round 2 lost p1 (crashed) and ended with the other 4." in told
     assert "Round 3 went on without p1 (behind), who heard its average. Back in round 4." in told
     assert max(map(len, result.stdout.splitlines())) <= 80
+    assert "the server can work out the vectors of all 9 parties" in " ".join(result.stdout.split())
+
+
+def test_what_the_demo_says_leaks_is_what_the_audit_says(report: demo.DemoReport) -> None:
+    assert [leak.averaging.split()[0] for leak in report.leaks] == ["fedavg", "admm", "secagg"]
+    assert [leak.exposed for leak in report.leaks] == [True, True, False]
+    for leak in report.leaks:
+        told = json.loads(run(*shlex.split(leak.command)[1:], "--json").stdout)
+        assert (told["exposed"], told["verdict"]) == (leak.exposed, leak.verdict)
 
 
 def test_demo_as_json_has_the_figures_of_the_table(report: demo.DemoReport) -> None:
@@ -205,13 +210,67 @@ def commands() -> dict[str, click.Command]:
     return found
 
 
-@pytest.mark.parametrize("name", [None, *commands()])
-def test_help_has_an_example_that_is_a_command(name: str | None) -> None:
-    result = run(*(name.split() if name else []), "--help")
+def page(name: str) -> str:
+    result = run(*name.split(), "--help")
     assert result.exit_code == 0
-    example = re.search(r"Example: tacit (.+)", result.stdout)
-    assert example
-    assert f"{example[1]} ".startswith(f"{name} ") if name else example[1] in commands()
+    return result.stdout
+
+
+@pytest.mark.parametrize("name", ["", "roster", *commands()])
+def test_help_has_examples_that_are_commands_and_fit_a_line(name: str) -> None:
+    examples = [line.strip() for line in page(name).partition("Examples:")[2].splitlines() if line.strip()]
+    assert examples
+    for example in examples:
+        program, *words = shlex.split(example)
+        assert program == "tacit"
+        called = next(each for each in commands() if words[: len(each.split())] == each.split())
+        assert not name or called.startswith(name)
+        # Whatever it names is there, so that it is not refused for how it is written.
+        rest = words[len(called.split()) :]
+        commands()[called].make_context(called, rest, resilient_parsing=True)
+
+
+@pytest.mark.parametrize("name", ["", "roster", *commands()])
+def test_help_is_whole(name: str) -> None:
+    """Without backslashes before brackets, summaries that are cut off, and arguments that say nothing."""
+    shown = page(name)
+    assert "\\" not in shown
+    assert not re.search(r"\w\.\.\. ", shown)
+    command = commands().get(name)
+    for parameter in command.params if command is not None else ():
+        if isinstance(parameter, click.Argument):
+            assert parameter.help, f"{name} does not say what {parameter.name} is"
+            assert parameter.help.split()[0] in shown
+
+
+def test_attacks_and_protocols_are_named_by_help() -> None:
+    assert all(name in page("attack") for name in ATTACKS)
+    assert all(name in page("audit") for name in tacit.protocols.REGISTRY)
+
+
+def test_the_package_is_the_command() -> None:
+    done = finished([sys.executable, "-m", "tacit", "--version"])
+    assert (done.returncode, done.stdout) == (0, f"tacit {tacit.__version__}\n")
+
+
+@pytest.mark.parametrize(
+    ("typed", "found"),
+    [
+        ("tacit audit se", ["secagg"]),
+        ("tacit attack inv", ["inversion"]),
+        ("tacit reproduce 000-fig", ["000-fig4", "000-fig5", "000-fig6"]),
+        ("tacit audit secagg --set thr", ["threshold="]),
+        ("tacit compare --protocol ce", ["cesar"]),
+        ("tacit bench --protocol gos", ["gossip"]),
+        ("tacit dem", ["demo"]),
+    ],
+)
+def test_a_shell_completes_names(typed: str, found: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_TACIT_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", typed)
+    monkeypatch.setenv("COMP_CWORD", str(len(typed.split()) - 1))
+    result = CliRunner().invoke(cli.app, [], prog_name="tacit")
+    assert result.stdout.split() == found
 
 
 @pytest.mark.parametrize("name", commands())
@@ -268,7 +327,7 @@ def test_a_traceback_is_shown_with_debug_only(place: int) -> None:
         (LeakRefused("p1 would be exposed"), 1, ["error[leak]: p1 would be exposed"]),
         (PeerFault("p1", Drop.SILENT), 1, ["error[peer]: p1: silent"]),
         (NotEnough("vectors", 1, 2), 1, ["error[not-enough]: vectors: 1 of at least 2"]),
-        (click.Abort(), 1, ["error[stopped]: stopped before the end"]),
+        (click.Abort(), 130, ["stopped: nothing was kept; start it again to begin anew"]),
         (
             ValueError("two\nlines"),
             1,
@@ -306,112 +365,10 @@ def test_the_real_command() -> None:
     assert failed.stderr.count("\n") == 1
 
 
-# --- the pages -----------------------------------------------------------------------------------------------------
-
-BLOCK = re.compile(r"^```python\n(?P<code>.*?)^```\n(?:\n^```text\n(?P<output>.*?)^```\n)?", re.DOTALL | re.MULTILINE)
-
-
-def shown(page: Path) -> list[tuple[str, str | None]]:
-    """Returns the Python blocks of a page, each with the output shown right below it."""
-    return [(found["code"], found["output"]) for found in BLOCK.finditer(page.read_text(encoding="utf-8"))]
-
-
-@pytest.mark.parametrize("page", [page for page in PAGES if shown(page)], ids=lambda page: page.stem)
-def test_the_code_of_a_page_runs_as_printed(page: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)  # some write runs
-    # A page may register a protocol of its own; the next test shall not find it there.
-    monkeypatch.setattr(tacit.protocols, "REGISTRY", dict(tacit.protocols.REGISTRY))
-    names: dict[str, object] = {"__name__": page.stem}
-    for code, output in shown(page):
-        printed = io.StringIO()
-        with contextlib.redirect_stdout(printed):
-            exec(compile(code, str(page), "exec"), names)  # noqa: S102 (our own pages)
-        assert printed.getvalue() == (output or "")
-
-
-def test_every_page_that_promises_code_has_some() -> None:
-    with_code = {page.name for page in PAGES if shown(page)}
-    protocols = {f"{name}.md" for name in tacit.protocols.REGISTRY}
-    assert {"README.md", "tutorial.md", "adding-a-protocol.md"} | protocols <= with_code
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
-    text = page.read_text(encoding="utf-8")
-    for target in re.findall(r"\]\(([^)\s]+)\)", text):
-        path, _, anchor = target.partition("#")
-        if "://" in path:
-            continue
-        there = (page.parent / path) if path else page
-        assert there.exists(), f"{page.name} links to {target}"
-        if anchor:
-            headings = re.findall(r"^#+ (.*)$", there.read_text(encoding="utf-8"), re.MULTILINE)
-            assert anchor in {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
-
-
-def test_every_protocol_has_a_page_that_names_its_messages_and_its_own_options() -> None:
-    for protocol in tacit.protocols.REGISTRY.values():
-        page = ROOT / "docs" / "protocols" / f"{protocol.name}.md"
-        assert page.exists(), f"{protocol.name} has no page; docs/adding-a-protocol.md says what belongs on it"
-        text = page.read_text(encoding="utf-8")
-        options = set(protocol.settings.__struct_fields__) - set(Settings.__struct_fields__)
-        for name in (*(kind.__name__ for kind in protocol.messages), *sorted(options)):
-            assert f"`{name}`" in text, f"{protocol.name}.md does not mention {name}"
-
-
-# --- the figures in README.md --------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def figures() -> ModuleType:
-    spec = spec_from_file_location("figures", ROOT / "docs" / "figures.py")
-    assert spec
-    assert spec.loader
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_figures_become_a_table(figures: ModuleType, tmp_path: Path) -> None:
-    rows = [
-        ["one mask", 0.5, 7.25, "ms", 14.5, "at least 10x", True, "a note"],
-        ["a | round", 12345.6, 23456.7, "ms", 1.9, None, None, ""],
-        ["a client", 12.0, None, "ms", None, None, None, ""],
-        ["memory", 4.0, 2.0, "B", 0.5, "at least 1x", False, ""],
-    ]
-    names = ("name", "ours", "theirs", "unit", "ratio", "target", "met", "note")
-    latest = tmp_path / "latest.json"
-    latest.write_text(json.dumps({"rows": [dict(zip(names, row, strict=True)) for row in rows]}))
-    lines = figures.figures(latest).splitlines()
-    assert "| one mask | 0.5 ms | 7.25 ms | 14.5× | at least 10x, met |" in lines
-    assert "| a / round | 12,346 ms | 23,457 ms | 1.9× |  |" in lines
-    assert "| memory | 4 B | 2 B | 0.5× | at least 1x, **missed** |" in lines
-    assert not any(line.startswith("| a client") for line in lines)
-    assert lines[-1].endswith("Figures of Tacit alone are in the JSON: 1 of them.")
-
-
-def test_figures_that_are_not_there_are_no_error(figures: ModuleType, tmp_path: Path) -> None:
-    assert "`make bench`" in figures.figures(tmp_path / "latest.json")
-
-
-def test_readme_has_the_places_that_are_written_by_commands(figures: ModuleType) -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    for name in ("demo", "figures"):
-        assert "new part\n" in figures.replaced(text, name, "new part")
-    with pytest.raises(SystemExit):
-        figures.replaced("nothing", "demo", "new part")
-
-
-def test_readme_shows_what_the_commands_print_now(figures: ModuleType) -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert text == figures.replaced(text, "figures", figures.figures(ROOT / "benchmarks" / "results" / "latest.json"))
-    assert text == figures.replaced(text, "demo", figures.demo()), "run python docs/figures.py"
-
-
 def test_a_setting_may_be_a_list() -> None:
     told = run("audit", "admm", "--coalition", "p0", "--set", "rho=[3,0.0009]", "--json")
     assert told.exit_code == 0
-    assert json.loads(told.stdout)[0]["exposed"] == {}
+    assert json.loads(told.stdout)["reports"][0]["exposed"] == {}
     wrong = run("audit", "admm", "--set", "rho=[3,0.0009]", "--set", "iterations=3")
     assert wrong.exit_code == 2
     assert error_lines(wrong) == ["error[config]: rho has 2 values for 3 iterations; give one for each, or one for all"]

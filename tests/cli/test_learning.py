@@ -1,6 +1,9 @@
 """`tacit run`, `tacit compare` and `tacit reproduce`, as people use them."""
 
 import json
+import re
+import shlex
+import signal
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -66,6 +69,7 @@ def test_a_run_leaves_a_folder_with_a_page_that_needs_nothing_else(tacit, protoc
     assert links.wanted == []
     assert "&lt;first&gt; &amp; only" in page
     assert page.count("<svg") == 2
+    assert ("What this does not cover" in page) == (protocol != "local"), "what was audited is assessed"
 
 
 def test_a_run_as_json_and_again(tacit):
@@ -77,6 +81,63 @@ def test_a_run_as_json_and_again(tacit):
     assert "has a run already" in again.output
     resumed = tacit("run", scenario, "--folder", "out", "--resume", "--json")
     assert json.loads(resumed.output)["history"] == json.loads(first.output)["history"]
+
+
+LONG = """
+rounds = 400
+protocol = "secagg"
+[data]
+parties = 4
+[local]
+rate = 0.5
+[[faults]]
+action = "crash"
+message = "MaskedInput"
+party = "p2"
+round = 2
+"""
+
+
+def test_rounds_are_plain_lines_where_there_is_no_terminal(tacit):
+    scenario = written(LONG.replace("400", "3"))
+    done = tacit("run", scenario, "--folder", "out")
+    assert done.exit_code == 0, done.output
+    first, second, third = done.stderr.splitlines()
+    assert re.fullmatch(r"round 1 of 3, [\d.]+%, [\d.]+ kB a party", first)
+    assert second.endswith("a party, 3 of 4 averaged, without p2")
+    assert third.startswith("round 3 of 3")
+    quiet = tacit("run", scenario, "--folder", "other", "--json")
+    assert quiet.stderr == ""
+    assert json.loads(quiet.stdout)
+
+
+def test_ctrl_c_leaves_a_run_that_goes_on_as_it_says(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    scenario = written(LONG)
+    command = [sys.executable, "-m", "tacit", "run", scenario, "--folder", "out"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)  # noqa: S603
+    for line in process.stderr:
+        if line.startswith("round 3 "):
+            process.send_signal(signal.SIGINT)
+            break
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert out == ""
+    last = err.splitlines()[-1]
+    assert "Traceback" not in err
+    assert last == f"stopped: what is over is kept; to go on, run: tacit run {scenario} --folder out --resume"
+    kept = Path("out/metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    assert 3 <= len(kept) < 400
+    # The rest would take long, so that one round more will do to see that it goes on from there.
+    shorter = Path("out/checkpoint").stat().st_mtime_ns
+    process = subprocess.Popen(  # noqa: S603
+        [sys.executable, "-m", *shlex.split(last.partition("run: ")[2])], stderr=subprocess.PIPE, text=True
+    )
+    first = process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=120)
+    assert int(first.split()[1]) in (len(kept), len(kept) + 1)
+    assert Path("out/checkpoint").stat().st_mtime_ns > shorter
 
 
 def test_what_is_wrong_with_a_scenario_is_a_line_each(tacit):
@@ -145,7 +206,7 @@ def test_what_is_wrong_with_the_scenario_itself_is_no_table_of_refusals(tacit):
 def test_nothing_is_compared_in_no_rounds(tacit, rounds):
     done = tacit("compare", f"--rounds={rounds}")
     assert done.exit_code == 2
-    assert f"rounds={rounds} must be at least 1" in done.output
+    assert f"--rounds {rounds}: use a whole number of at least 1" in done.output
 
 
 def test_a_protocol_that_is_none_is_told(tacit):

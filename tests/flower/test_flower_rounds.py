@@ -6,15 +6,17 @@ import pytest
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'tacit[flower]'")
 
 from fleet import NODES, Trial, asked
+from flwr.app import Array, ArrayRecord, RecordDict
 from flwr.serverapp.strategy import FedAvg
 
 from tacit.core.errors import ConfigError
 from tacit.core.suite import SERVER
 from tacit.drivers.faults import Fault
-from tacit.drivers.flower.app import RECORD, Courier
+from tacit.drivers.flower.app import RECORD, Courier, _brought, arrays_of
 from tacit.drivers.flower.party import Mail, Said
 from tacit.drivers.flower.router import Router
 from tacit.protocols import REGISTRY
+from tacit.vectors.flatten import Layout, Selection
 
 ENTRIES = 12
 
@@ -110,6 +112,20 @@ def test_a_strategy_gets_the_average_and_nothing_else(tmp_path):
     kept = [value for context in fleet.contexts.values() for value in context.state.get(RECORD, {}).values()]
     kept += [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
     assert not any(vector in data for vector in vectors for data in kept)
+
+
+def test_counters_and_what_the_roster_excludes_are_not_brought(tmp_path):
+    party = Trial.of(tmp_path, "secagg", 4, exclude=["head"]).participant("p1")
+    model = {"w": np.ones(2, np.float32), "count": np.array([7]), "head": np.ones(3, np.float32)}
+    content = RecordDict({"arrays": ArrayRecord({name: Array(array) for name, array in model.items()})})
+    assert _brought(party, content).vector.tolist() == [1.0, 1.0]
+    layout = Layout.of(model, Selection(exclude=("head",)))
+    back = arrays_of(layout, np.array([2.0, 3.0]), model)
+    assert {name: array.numpy().tolist() for name, array in back.items()} == {
+        "w": [2.0, 3.0],
+        "count": [7],
+        "head": [1.0, 1.0, 1.0],
+    }
 
 
 def test_weights_are_examples_if_the_roster_has_a_largest(tmp_path):

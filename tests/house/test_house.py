@@ -48,8 +48,6 @@ PACKAGES = {
     "flwr": ("drivers/flower", "api/flower.py"),
     "starlette": ("app/ui/",),
     "uvicorn": ("app/ui/",),
-    "jinja2": ("app/ui/",),
-    "plotly": ("app/ui/",),
     "matplotlib": ("app/pictures.py",),
 }
 # What takes a second to import or may not be installed is imported by the function that needs it, or not at all.
@@ -69,9 +67,10 @@ RESTRICTED: dict[str, tuple[str, ...]] = {
     "time": (),
     "time.process_time": ("designs/groups.py",),  # how long the paper's randomised search may go on
     # Picks the faster of two ciphers that give the same bytes; and says how long training took.
-    "time.perf_counter": ("crypto/masks.py", "api/prepare.py", "api/party.py"),
-    "time.time": ("drivers/network/node.py", "app/nodes.py"),  # when a party was last heard of, for people
-    "time.gmtime": ("drivers/network/telemetry.py",),  # how a line of a log says when
+    "time.perf_counter": ("crypto/masks.py", "api/prepare.py", "api/party.py", "app/bench.py"),
+    # When a party was last heard of, or a run last wrote anything, for people.
+    "time.time": ("drivers/network/node.py", "app/nodes.py", "app/ui/folders.py"),
+    "time.gmtime": ("drivers/network/telemetry.py", "app/pages.py"),  # how a log, and a page, says when
     "datetime": ("crypto/certificates.py",),  # a certificate has two dates, which are always the same,
     **dict.fromkeys(("datetime.datetime.now", "datetime.datetime.today", "datetime.date.today"), ()),  # and no clock
     **dict.fromkeys(("asyncio", "socket", "ssl", "subprocess", "threading", "multiprocessing"), ("drivers/", "app/")),
@@ -101,6 +100,8 @@ class Source:
 
     @property
     def room(self) -> str:
+        if self.path == "__main__.py":
+            return "app"  # it is what runs the command line
         return self.path.split("/")[0] if "/" in self.path else "tacit"
 
     def within(self, places: tuple[str, ...]) -> bool:

@@ -3,8 +3,9 @@
 import asyncio
 import hashlib
 import socket
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -105,6 +106,50 @@ class Made:
             played = Played(agreement, seats, self.seed, number, (), record=True)
             played.run(self.updates(entries, number))
             yield played
+
+
+@asynccontextmanager
+async def far_apart(made, seconds):
+    """Gives everybody's roster, in which the others are so far away that whatever is said takes so long."""
+    loop, calls = asyncio.get_running_loop(), set()
+
+    async def carried(reader, writer):
+        """Carries bytes until there are no more."""
+        async with asyncio.TaskGroup() as later:
+            with suppress(ConnectionError):
+                while data := await reader.read(1 << 16):
+                    later.create_task(arrived(loop.time() + seconds, writer, data))
+        writer.close()
+
+    async def arrived(at, writer, data):
+        await asyncio.sleep(at - loop.time())
+        writer.write(data)
+
+    async def called(address, reader, writer):
+        calls.add(asyncio.current_task())
+        await asyncio.sleep(seconds)
+        there = await asyncio.open_connection(*address.split(":"))
+        try:
+            await asyncio.gather(carried(reader, there[1]), carried(there[0], writer))
+        finally:
+            for each in (writer, there[1]):
+                each.close()
+                with suppress(ConnectionError):
+                    await each.wait_closed()
+
+    rosters, servers = {}, []
+    for party in made.everyone:
+        found = {}
+        for card in made.roster.parties:
+            if card.name != party:
+                server = await asyncio.start_server(partial(called, card.address), "127.0.0.1", 0)
+                servers.append(server)
+                found[card.name] = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        rosters[party] = made.moved(found)
+    yield rosters
+    for server in servers:
+        server.close()
+    await asyncio.gather(*calls, return_exceptions=True)
 
 
 async def averaged(nodes, updates):

@@ -16,7 +16,8 @@ from federations import Made
 
 from tacit.audit.linear import Echelon
 from tacit.audit.scope import Scope
-from tacit.drivers.network.courier import Courier, Passed, Peer, Tls
+from tacit.drivers.network.courier import Courier, Peer, Tls
+from tacit.drivers.network.parcels import Passed
 
 ROOT = Path(__file__).parents[2]
 NEVER = ("wrong", "hung", "mass", "lost", "changed", "twice", "exposed", "strayed")
@@ -31,7 +32,7 @@ def faults():
     """The module, which is found from the root of the repository alone."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(ROOT)
-        yield import_module("benchmarks.faults")
+        yield import_module("benchmarks.faults.run")
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +136,7 @@ def test_what_must_not_happen_is_noticed(protocol, name, spoil, runs, faults, tm
 @pytest.mark.usefixtures("faults")
 def test_an_exposure_is_noticed():
     """Neighbours who gossip show each other everything, in the order in which they happen to hear of it."""
-    replayed = import_module("benchmarks.replayed")
+    replayed = import_module("benchmarks.faults.replayed")
     names = ("p0", "p1", "p2")
     others = {name: [replayed.Place(other, "SharedEntries", 0) for other in names if other != name] for name in names}
     run, exposed = replayed.replayed(Scope.of("gossip", names, {}, rounds=2, drift="free"), {1: others, 2: others})
@@ -147,7 +148,7 @@ def test_an_exposure_is_noticed():
 
 def test_masses_show_as_much_as_the_code_does_on_unknowns(runs, faults):
     """The recurrence, which all rounds are audited by, against the deployed coroutines, which only some are."""
-    masses, replayed = import_module("benchmarks.masses"), import_module("benchmarks.replayed")
+    masses, replayed = import_module("benchmarks.faults.masses"), import_module("benchmarks.faults.replayed")
     folder, _ = runs("pushsum")
     judge = faults.Judge(folder)
     lived = {number: {name: each.told for name, each in judge.lived(number).items()} for number in judge.numbers}

@@ -8,9 +8,8 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from tacit.core.link import framed
 from tacit.core.suite import SERVER
-from tacit.drivers.network.meeting import Hello, Meeting
+from tacit.drivers.network.meeting import Hello, Meeting, signed
 from tacit.drivers.network.roster import Deadlines
 
 ROOT = Path(__file__).parents[2]
@@ -21,12 +20,12 @@ SOON = Deadlines(phase=4.0, start=3.0, connect=2.0)
 
 
 @pytest.fixture(scope="module")
-def attempts():
+def intruders():
     """Gives the modules that try things."""
-    names = ("honest", "scene", "strangers", "certified", "lying")
+    names = ("honest_parties", "attempts", "strangers", "insiders", "lying_servers")
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(ROOT)
-        found = SimpleNamespace(**{name: import_module(f"benchmarks.{name}") for name in names})
+        found = SimpleNamespace(**{name: import_module(f"benchmarks.intruders.{name}") for name in names})
         patch.setattr(found.strangers, "IDLE", 40)
         patch.setattr(found.strangers, "HANDSHAKES", 25)
         yield found
@@ -37,12 +36,12 @@ class Here:
 
     entries = ENTRIES
 
-    def __init__(self, attempts, folder, protocol, **options):
-        self.made = attempts.honest.Federation.of(folder, protocol, ("p0", "p1", "p2", "p3"), SOON, **options)
+    def __init__(self, intruders, folder, protocol, **options):
+        self.made = intruders.honest_parties.Federation.of(folder, protocol, ("p0", "p1", "p2", "p3"), SOON, **options)
         everyone = self.made.roster.entry.everyone(self.made.roster.names)
-        self.parties = tuple(party for party in everyone if party != attempts.scene.WITH_KEYS)
+        self.parties = tuple(party for party in everyone if party != intruders.attempts.WITH_KEYS)
         self.nodes = {party: self.made.node(party) for party in everyone}
-        self.witnesses = {party: attempts.honest.Witness(self.nodes[party], ENTRIES) for party in everyone}
+        self.witnesses = {party: intruders.honest_parties.Witness(self.nodes[party], ENTRIES) for party in everyone}
 
     async def __aenter__(self):
         for node in self.nodes.values():
@@ -67,16 +66,16 @@ class Here:
         return 0.0
 
 
-def results(attempts, folder, protocol, target, chosen, **options):
+def results(intruders, folder, protocol, target, chosen, **options):
     """Returns what came of attempts on a party, one after the other."""
 
     async def run():
-        async with Here(attempts, folder, protocol, **options) as company:
-            scene = attempts.scene.Scene(company, target, company.nodes[attempts.scene.WITH_KEYS])
+        async with Here(intruders, folder, protocol, **options) as company:
+            scene = intruders.attempts.Scene(company, target, company.nodes[intruders.attempts.WITH_KEYS])
             found = []
-            quiet = attempts.scene.Attempt("nothing", lambda scene: scene.over.wait(), ("",))
+            quiet = intruders.attempts.Attempt("nothing", lambda scene: scene.over.wait(), ("",))
             for number, attempt in enumerate((quiet, *chosen), start=1):
-                found.append(await attempts.scene.tried(scene, attempt, number, ""))
+                found.append(await intruders.attempts.tried(scene, attempt, number, ""))
             return found
 
     return asyncio.run(run())
@@ -89,42 +88,44 @@ def wrong(found):
     return [each for each in others if not each.held]
 
 
-def test_strangers_are_hung_up_on_and_honest_parties_go_on(attempts, tmp_path):
-    chosen = (*attempts.strangers.PLAIN, *attempts.strangers.KEYS, *attempts.strangers.FLOODS)
-    assert wrong(results(attempts, tmp_path, "secagg", SERVER, chosen, threshold=3)) == []
+def test_strangers_are_hung_up_on_and_honest_parties_go_on(intruders, tmp_path):
+    chosen = (*intruders.strangers.PLAIN, *intruders.strangers.KEYS, *intruders.strangers.FLOODS)
+    assert wrong(results(intruders, tmp_path, "secagg", SERVER, chosen, threshold=3)) == []
 
 
-def test_a_peer_that_breaks_the_rules_is_refused_and_honest_parties_go_on(attempts, tmp_path):
-    tried = attempts.certified
+def test_a_peer_that_breaks_the_rules_is_refused_and_honest_parties_go_on(intruders, tmp_path):
+    tried = intruders.insiders
     # Lies are tried below, and what takes long, as fuzzing does, elsewhere.
     leave = ("that lie", "fuzzed", "truncated", "lengthened")
     chosen = [x for x in (*tried.PARCELS, *tried.ENVELOPES, *tried.HELLOS) if not x.name.startswith(leave)]
-    assert wrong(results(attempts, tmp_path, "secagg", SERVER, chosen, threshold=3)) == []
+    assert wrong(results(intruders, tmp_path, "secagg", SERVER, chosen, threshold=3)) == []
 
 
-def test_a_peer_that_lies_in_hellos_moves_nobody_without_a_server_either(attempts, tmp_path):
-    chosen = [each for each in attempts.certified.HELLOS if "far" in each.name]
-    assert wrong(results(attempts, tmp_path, "gossip", "p0", chosen)) == []
+def test_a_peer_that_lies_in_hellos_moves_nobody_without_a_server_either(intruders, tmp_path):
+    chosen = [each for each in intruders.insiders.HELLOS if "far" in each.name]
+    assert wrong(results(intruders, tmp_path, "gossip", "p0", chosen)) == []
 
 
-def test_one_peer_does_not_get_all_the_calls_that_there_are(attempts, tmp_path):
+def test_one_peer_does_not_get_all_the_calls_that_there_are(intruders, tmp_path):
     """Streams that were held open once took all of them, and honest parties were not heard."""
-    assert wrong(results(attempts, tmp_path, "secagg", SERVER, attempts.certified.TOO_MUCH, threshold=3)) == []
+    assert wrong(results(intruders, tmp_path, "secagg", SERVER, intruders.insiders.TOO_MUCH, threshold=3)) == []
 
 
 # --- hellos --------------------------------------------------------------------------------------------------------
 
 
-def test_a_server_does_not_sit_down_for_vectors_that_one_party_speaks_of(attempts, tmp_path):
+def test_a_server_does_not_sit_down_for_vectors_that_one_party_speaks_of(intruders, tmp_path):
     """The first hello once decided it, and whoever said a billion entries was given room for them."""
 
     async def run():
-        async with asyncio.timeout(LONG), Here(attempts, tmp_path, "secagg", threshold=3) as company:
+        async with asyncio.timeout(LONG), Here(intruders, tmp_path, "secagg", threshold=3) as company:
             server, liar = company.nodes[SERVER], company.nodes["p3"]
             seen = []
             for entries in (10**9, 2**62):
                 hello = msgspec.structs.replace(liar._hello(SERVER), entries=entries, session=bytes(32))
-                server.greet("p3", liar._signed(hello, SERVER))
+                for _ in range(2):  # the answer to the first says what the second has to repeat
+                    liar._listen(SERVER, server.greet("p3", liar._signed(hello, SERVER)))
+                assert server._meeting.others["p3"][0].entries == entries
                 seen.append((server._seat, server.most("p3")))
             return seen, await company.average(1)
 
@@ -150,16 +151,18 @@ def test_vectors_are_as_long_as_half_of_the_parties_say():
         msgspec.msgpack.decode(msgspec.msgpack.encode(("b", 4, b"i", b"s", -1)), type=Hello)
 
 
-def test_whoever_is_no_peer_has_nothing_to_say_about_our_rounds(attempts, tmp_path):
+def test_whoever_is_no_peer_has_nothing_to_say_about_our_rounds(intruders, tmp_path):
     """One user of secagg that told another of another session, or of a lost journal, once kept it from its rounds."""
 
     async def run():
-        async with asyncio.timeout(LONG), Here(attempts, tmp_path, "secagg", threshold=3) as company:
+        async with asyncio.timeout(LONG), Here(intruders, tmp_path, "secagg", threshold=3) as company:
             user, other = company.nodes["p0"], company.nodes["p3"]
             ended = asyncio.gather(company.average(1), company.witnesses["p3"].average(1))
             for changes in ({"session": bytes(32), "told": b'{"clip": 1}'}, {"known": bytes(16)}, {"version": 99}):
-                said = msgspec.msgpack.encode(msgspec.structs.replace(other._hello("p0"), **changes))
-                user.greet("p3", other._keys.sign(framed(b"tacit/v1/hello", b"p0", said)) + said)
+                asked = user._freshness.stamp("p3")
+                stamp = other._freshness.stamp("p0", asked)
+                hello = msgspec.structs.replace(other._hello("p0"), **changes)
+                user.greet("p3", signed(other._keys, "p0", stamp, hello))
             return user._meeting.wrong, (await ended)[0]
 
     found, ended = asyncio.run(run())
@@ -170,8 +173,8 @@ def test_whoever_is_no_peer_has_nothing_to_say_about_our_rounds(attempts, tmp_pa
 # --- servers that lie ----------------------------------------------------------------------------------------------
 
 
-def test_a_lie_that_works_on_users_without_a_precaution_is_refused_over_the_wire(attempts):
-    (found,) = attempts.lying.stories(["U3 signed by nobody"])
+def test_a_lie_that_works_on_users_without_a_precaution_is_refused_over_the_wire(intruders):
+    (found,) = intruders.lying_servers.stories(["U3 signed by nobody"])
     assert len(found.without.shares) == 3, "so that this shows something"
     assert found.told.shares == []
     assert found.smallest == 0
@@ -182,9 +185,9 @@ def test_a_lie_that_works_on_users_without_a_precaution_is_refused_over_the_wire
 
 
 @pytest.mark.parametrize("which", [0, 6, -1])
-def test_a_server_that_changes_messages_is_found_out_over_the_wire(attempts, which, tmp_path):
-    lie = attempts.lying.LIES[which]
-    told = asyncio.run(attempts.lying.told_lie(lie, tmp_path))
+def test_a_server_that_changes_messages_is_found_out_over_the_wire(intruders, which, tmp_path):
+    lie = intruders.lying_servers.LIES[which]
+    told = asyncio.run(intruders.lying_servers.told_lie(lie, tmp_path))
     users = {party: each for party, each in told.endings.items() if party != SERVER}
     if lie.rounds > 1:  # whoever was told something else is left out, and nobody else is the worse for it
         assert all(each["right"] and "p2" not in each["contributors"] for each in users.values())

@@ -68,7 +68,7 @@ def test_three_parties_average_arrays_dicts_and_modules(serving):
             assert outcome.traffic.of(peer.name) > 0
         assert [peer.rounds for peer in peers] == [1, 1, 1]
         assert np.allclose(peers[0].last.average, 1.0, atol=1e-6)
-        with pytest.raises(ConfigError, match="laid out differently from those of the rounds before"):
+        with pytest.raises(ConfigError, match="compared with the models of the rounds before"):
             peers[0].average({"w": np.ones((2, 3), np.float32)})
     finally:
         together(peers, lambda peer: peer.leave())
@@ -88,6 +88,30 @@ def test_a_module_is_changed_in_place_and_a_party_that_left_joins_again(serving)
                 assert torch.allclose(tensor, mean, atol=1e-6)
         assert [peer.rounds for peer in peers] == [number] * 3, "rounds go on where they were"
         together(peers, lambda peer: peer.leave())
+
+
+def test_counters_and_what_the_roster_excludes_stay_local(tmp_path):
+    torch = pytest.importorskip("torch")
+    path = written(Made.of(tmp_path, "gossip", ["a", "b", "c"], SOON, exclude=["2.*"]))
+    modules = [
+        torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2), torch.nn.Linear(2, classes))
+        for classes in (2, 4, 5)
+    ]
+    for place, module in enumerate(modules):
+        module[1].num_batches_tracked.fill_(1000 + place)
+    heads = [module[2].weight.detach().clone() for module in modules]
+    with torch.no_grad():
+        mean = sum(module[0].weight for module in modules) / 3
+    peers = joined(path)
+    try:
+        found = together(range(3), lambda i: peers[i].average(modules[i]))
+    finally:
+        together(peers, lambda peer: peer.leave())
+    assert all(outcome.clipped == {} for outcome in found)
+    for place, module in enumerate(modules):
+        assert torch.allclose(module[0].weight, mean, atol=1e-6)
+        assert module[1].num_batches_tracked == 1000 + place
+        assert torch.equal(module[2].weight, heads[place])
 
 
 def test_an_event_loop_is_not_blocked(serving):

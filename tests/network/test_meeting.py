@@ -8,7 +8,7 @@ import pytest
 from tacit.core.suite import SERVER
 from tacit.drivers.network.meeting import AHEAD, Hello, Meeting
 
-OURS = SimpleNamespace(session=b"session", described={})
+OURS = SimpleNamespace(session=b"session", described={}, terms=SimpleNamespace(whole=False))
 
 
 def meeting(me, peers, **begun):

@@ -43,8 +43,8 @@ def newer(monkeypatch):
         version: int
         news: list[int]
 
-    def signed(node, hello, to):
-        return honest(node, Later(node.me, VERSION + 1, [1]) if node.me == "p1" else hello, to)
+    def signed(node, hello, to, answered=None):
+        return honest(node, Later(node.me, VERSION + 1, [1]) if node.me == "p1" else hello, to, answered)
 
     monkeypatch.setattr(Node, "_signed", signed)
 

@@ -1,17 +1,20 @@
 """Nodes that talk over TLS: the same bytes and averages as in the simulator, and what goes wrong between machines."""
 
 import asyncio
+import resource
 import sys
 from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
-from federations import Made, averaged, free_ports
+from federations import Made, averaged, far_apart, free_ports
 
 from tacit.core.errors import ConfigError, JournalError, PeerFault, TransportError
 from tacit.core.suite import SERVER, Update
-from tacit.drivers.network.courier import Line
+from tacit.drivers.network import strangers
+from tacit.drivers.network.courier import CALLS, Line
+from tacit.drivers.network.freshness import STAMP_BYTES
 from tacit.drivers.network.roster import Deadlines
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "replay"))
@@ -119,6 +122,35 @@ def test_without_a_server_whoever_is_behind_goes_on_where_the_others_are(tmp_pat
     third, rounds = asyncio.run(run())
     assert rounds == 3
     assert all(set(ending.contributors) == {"p0", "p1", "p2", "p3"} for ending in third.values())
+
+
+def test_a_round_that_needs_everybody_is_not_begun_without_somebody(tmp_path):
+    made = Made.of(tmp_path, "admm", 3, HASTY, masked=True, group_size="all")
+
+    async def tried(nodes, *parties):
+        updates = made.updates(4)
+        work = (nodes[party].average(updates[party]) for party in parties)
+        return await asyncio.gather(*work, return_exceptions=True)
+
+    async def run():
+        async with made.nodes(["p0", "p1"]) as nodes:
+            found = await tried(nodes, "p0", "p1")
+            nodes["p2"] = made.node("p2")
+            await nodes["p2"].start()
+            found += await tried(nodes, "p2")  # those who waited for it are no longer ready
+            begun = [node.rounds for node in nodes.values()]
+            first = await averaged(nodes, made.updates(4))
+            await nodes.pop("p2").close(leaving=True)
+            return found + await tried(nodes, "p0", "p1"), begun, first
+
+    found, begun, first = asyncio.run(run())
+    why = [str(error).partition(" was not there after 1.5 s, and admm needs everybody (")[::2] for error in found]
+    assert [type(error) for error in found] == [TransportError] * 5
+    assert [who for who, _ in why] == ["p2", "p2", "p0", "p2", "p2"]
+    assert why[0][1].startswith("nobody listens at")
+    assert why[2][1] == "it is not ready)"
+    assert begun == [0, 0, 0]
+    assert [len(ending.contributors) for ending in first.values()] == [3, 3, 3]
 
 
 def test_before_a_session_has_a_round_one_peer_is_not_enough_to_know_our_journal(tmp_path):
@@ -244,6 +276,48 @@ def test_neighbours_without_a_way_between_them_are_passed_on(tmp_path):
     assert "nobody listens" in trouble
 
 
+def test_strangers_take_some_connections_and_no_more(tmp_path, monkeypatch):
+    monkeypatch.setattr(strangers, "SPARE", 10)
+    made = Made.of(tmp_path, "gossip", 3)
+
+    async def run():
+        async with made.nodes() as nodes:
+            await averaged(nodes, made.updates(4))
+            address = made.roster.address_of("p0").split(":")
+            calls = [await asyncio.open_connection(*address) for _ in range(100)]
+            await asyncio.sleep(0.5)
+            left = [writer for reader, writer in calls if not reader.at_eof() and reader.exception() is None]
+            ended = await averaged(nodes, made.updates(4, 2))
+            for _, writer in calls:
+                writer.close()
+            # Whoever comes back finds a place as soon as they are gone.
+            await nodes.pop("p1").close()
+            nodes["p1"] = made.node("p1")
+            await nodes["p1"].start()
+            return len(left), ended, await averaged(nodes, made.updates(4, 3))
+
+    left, *endings = asyncio.run(run())
+    assert 0 < left <= 10 + CALLS * 3
+    assert [len(ending.contributors) for each in endings for ending in each.values()] == [3] * 6
+
+
+@pytest.mark.parametrize(("files", "most"), [(1024, 512), (10**6, 4096 + 24), (resource.RLIM_INFINITY, 4096 + 24)])
+def test_half_of_all_files_are_not_for_those_who_call(files, most, monkeypatch):
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (files, files))
+    assert dict(strangers.for_strangers(24, 1.0))["grpc.max_allowed_incoming_connections"] == most
+
+
+def test_parties_that_are_far_from_each_other_average(tmp_path):
+    """A connection once had a tenth of a second to come about, which a certificate from another continent takes."""
+    made = Made.of(tmp_path, "gossip", 3, Deadlines(phase=5.0, start=5.0, connect=5.0))
+
+    async def run():
+        async with far_apart(made, 0.15) as rosters, made.nodes(rosters=rosters) as nodes:
+            return await averaged(nodes, made.updates(4))
+
+    assert [len(ending.contributors) for ending in asyncio.run(run()).values()] == [3, 3, 3]
+
+
 def test_who_passes_a_hello_on_cannot_change_it(tmp_path):
     made = Made.of(tmp_path, "gossip", 3)
 
@@ -254,7 +328,7 @@ def test_who_passes_a_hello_on_cannot_change_it(tmp_path):
             other = msgspec.structs.replace(hello, incarnation=bytes(16))
             signed = nodes["p0"]._signed(hello, "p1")
             for said in (
-                signed[:64] + msgspec.msgpack.encode(other),
+                signed[: 64 + STAMP_BYTES] + msgspec.msgpack.encode(other),
                 nodes["p2"]._signed(other, "p1"),
                 b"",
                 signed[:40],

@@ -204,7 +204,7 @@ def test_a_card_that_was_changed_can_still_be_replaced_or_removed(path):
         ("phase = 30.0", "fase = 30.0", "there is no deadlines.fase; did you mean 'phase'?"),
         ("phase = 30.0", "phase = 0", "deadlines.phase=0 must be above 0"),
         ("phase = 30.0", "phase = inf", "deadlines.phase = inf: expected a finite number"),
-        ('protocol = "secagg"', 'protocol = "secag"', "there is no protocol 'secag'; there are fedavg, secagg"),
+        ('protocol = "secagg"', 'protocol = "secag"', "there is no protocol 'secag'; did you mean 'secagg'?"),
         ('federation = "three hospitals"', 'federation = ""', "'' is no name"),
         ("clip = 32.0", "clp = 32.0", "secagg has no option 'clp'; did you mean 'clip'?"),
         ("clip = 32.0", 'clip = "x"', "clip="),

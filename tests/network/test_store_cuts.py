@@ -30,7 +30,14 @@ def quick():
 
 # --- killed --------------------------------------------------------------------------------------------------------
 
-VICTIMS = [("secagg", "p1"), ("secagg", SERVER), ("pushsum", "p1"), ("cesar", "p1")]
+VICTIMS = [
+    ("secagg", "p1"),
+    ("secagg", SERVER),
+    ("pushsum", "p1"),
+    ("cesar", "p1"),
+    ("parts", SERVER),
+    ("masses", "p1"),
+]
 
 
 def cut_everywhere(title, victim, folder, apart, again=0, power=False):

@@ -121,7 +121,7 @@ def test_a_t_that_is_not_kept_is_noticed(courses):
 def test_training_gets_somewhere_and_partition_less_far(courses):
     assert courses["Random"].end > 80
     assert courses["Partition"].after(TINY.summed) < courses["Random"].end - 3
-    found = {row.what.partition(",")[0]: row for row in rows_of(TINY, "i.i.d.", {**courses})}
+    found = {row.what.partition(",")[0]: row for row in rows_of(TINY, "i.i.d.", [courses])}
     assert found["Partition"].agrees
 
 
@@ -138,11 +138,30 @@ def test_rows_say_whether_batches_are_as_good():
 
     def agrees(batches):
         courses = {"Random": random, "Batches, T = 2": batches, "Partition": partition}
-        return [row.agrees for row in rows_of(size, "i.i.d.", courses)]
+        return [row.agrees for row in rows_of(size, "i.i.d.", [courses])]
 
     assert agrees(course("Batches, T = 2", [4, 4], {2: 49.1})) == [None, True, False]
     assert agrees(course("Batches, T = 2", [4, 4], {2: 48.9})) == [None, False, False]
     assert agrees(late) == [None, False, False, False], "after as many rounds it is another row"
+
+
+def test_what_counts_is_the_mean_over_seeds():
+    size = Size(4, 4, (2,), summed=2)
+    partition = course("Partition", [0, 4], {2: 20.0})
+
+    def seed(random, batches):
+        return {
+            "Random": course("Random", [4, 4], {2: random}),
+            "Batches, T = 2": course("Batches, T = 2", [4, 4], {2: batches}),
+            "Partition": partition,
+        }
+
+    _, close, _ = rows_of(size, "i.i.d.", [seed(50.0, 52.0), seed(52.0, 50.5)])
+    assert close.agrees
+    assert close.ours == "+0.25 points (51.25 %)"
+    assert "seed by seed +2.00, -1.50, standard error 1.75" in close.why
+    _, off, _ = rows_of(size, "i.i.d.", [seed(50.0, 52.0), seed(52.0, 52.5)])
+    assert not off.agrees
 
 
 @pytest.mark.slow

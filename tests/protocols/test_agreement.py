@@ -56,6 +56,8 @@ OTHER = {
     "y0": "exp",
     "self_weight": [0.1, 0.3],
     "masking": 2,
+    "include": ["w"],
+    "exclude": ["head.*"],
 }
 TOGETHER = {
     "oversampled": {"sampled": 4, "oversampled": 5},

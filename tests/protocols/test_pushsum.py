@@ -53,8 +53,8 @@ def mass(federation):
         if state.x is None:
             continue
         total += ring.unpack(state.x, D + 1)
-        for receiver, sent in state.sent.items():
-            total += ring.unpack(sent, D + 1)
+        for receiver in state.receivers:
+            total += ring.unpack(state.sent_to(receiver), D + 1)
             taken = federation.states[receiver].taken
             if not masked and party in taken:
                 total -= ring.unpack(taken[party], D + 1)
@@ -218,7 +218,8 @@ def test_who_took_nothing_in_pushes_nothing_new_until_it_does():
     sent = []
     for _ in range(5):
         quiet(running)
-        sent.append({party: bytes(total) for party, total in running.states["p2"].sent.items()})
+        state = running.states["p2"]
+        sent.append({party: bytes(state.sent_to(party)) for party in state.receivers})
     assert sent[0] != sent[1] == sent[2] == sent[3] != sent[4]
 
 
@@ -233,7 +234,7 @@ def test_with_masks_it_goes_on_pushing_for_the_sums_of_others_would_show_one_of_
         quiet(running, three)
     ring = running.agreement.ring()
     learnt = [ring.unpack(states["p0"].taken["*"], D + 1) for states in (before, running.states)]
-    pushed = [ring.unpack(states["p2"].sent["p0"], D + 1) for states in (before, running.states)]
+    pushed = [ring.unpack(states["p2"].sent_to("p0"), D + 1) for states in (before, running.states)]
     assert not np.array_equal(learnt[1] - learnt[0], pushed[1] - pushed[0])
 
 

@@ -256,7 +256,13 @@ def test_an_absent_party_may_be_cut_off_as_well():
     assert outcome.average.keys() == {"p0", "p3", "p4", "p5"}
 
 
-@pytest.mark.parametrize("absent", ["p1", ["p9"], 3, [["p1"]], None])
+def test_one_name_is_as_good_as_a_list_of_it():
+    federation = tacit.Federation("gossip", PARTIES, graph="ring")
+    outcomes = [federation.average(models(), absent=absent) for absent in ("p1", ["p1"])]
+    assert all("p1" not in outcome.contributors for outcome in outcomes)
+
+
+@pytest.mark.parametrize("absent", ["p9", ["p9"], 3, [["p1"]], None])
 def test_who_is_absent_is_a_list_of_parties(absent):
     federation = tacit.Federation("gossip", PARTIES, graph="ring")
     for average in (

@@ -1,6 +1,7 @@
 """The façade: models and weights as people have them, refusals as of `aggregate`, and first causes of failures."""
 
 import copy
+import dataclasses
 import pickle
 import sys
 
@@ -9,6 +10,7 @@ import pytest
 
 import tacit
 from tacit.api import federation as facade
+from tacit.app.learning import Stopped
 from tacit.core import errors
 from tacit.core.errors import Drop, TacitError
 from tacit.core.protocol import Settings, Unset
@@ -77,7 +79,7 @@ WRONG = {
     "a wrong length": (
         {"a": np.zeros(3), "b": np.zeros(3), "c": np.zeros(4), "d": np.zeros(3)},
         None,
-        "c's model .*(4,)",
+        r"c: compared with a's model, the array is float64 \(4,\), not float64 \(3,\)",
     ),
     "NaN": ({name: np.full(3, np.nan if name == "b" else 1.0) for name in NAMES}, None, "b: the array has 3 NaN"),
     "a weight above the maximum": (
@@ -85,7 +87,11 @@ WRONG = {
         [1, 2, 9, 1],
         "the weight of c is 9.* max_weight, which is 4",
     ),
-    "an update": ({name: Update(np.zeros(3), 1.0) for name in NAMES}, None, "a: give the model itself"),
+    "an update": (
+        {name: Update(np.zeros(3), 1.0) for name in NAMES},
+        None,
+        "a, b, c, d: give the model itself",
+    ),
     "too few": ({"a": np.zeros(3)}, None, "a model of each of a, b, c, d, and of nobody else"),
     "a stranger": (dict.fromkeys((*NAMES, "e"), np.zeros(3)), None, "of nobody else"),
     "None": (None, None, "models must be a dict by party, or a list, not of type NoneType"),
@@ -108,9 +114,9 @@ def test_bad_input_is_told_before_anything_is_sent(what):
 def test_a_model_of_another_layout_than_before_is_refused():
     federation = tacit.Federation("gossip", NAMES)
     federation.average([model(1.0)] * 4)
-    with pytest.raises(tacit.ConfigError, match="those of the rounds before") as caught:
+    with pytest.raises(tacit.ConfigError, match="the models of the rounds before") as caught:
         federation.average([np.zeros(5)] * 4)
-    assert len(caught.value.problems) == 4
+    assert len(caught.value.problems) == 3, "two arrays are missing and one is new, in all models alike"
     assert federation.average([model(2.0)] * 4).average.keys() == set(NAMES)
 
 
@@ -179,6 +185,7 @@ def everything_raised():
         errors.MissingExtra("torch", "torch"),
         Unset(["a", "b"], Settings(bits=16)),
         Past("not-enough", "a"),
+        Stopped("a"),
     )
 
 
@@ -269,3 +276,146 @@ def test_faults_and_records_go_through():
     assert second.contributors == ("a", "c", "d", "e")
     assert [address.sender for address, _ in second.transcript.opened(SERVER)].count("b") == 0
     assert facade.heaviest({"a": 3, "b": 2.5}) == 4.0
+
+
+# --- what was meant ------------------------------------------------------------------------------------------------
+
+VECTORS = [[1.0, 2.0], [3.0, 4.0], [5.0, 9.0]]
+MISTAKES = {
+    "a fault's key": (
+        lambda: tacit.aggregate(VECTORS, "secagg", faults=[{"action": "crash", "paty": "p1"}]),
+        "faults[0]: there is no paty; did you mean 'party'?",
+    ),
+    "weight": (
+        lambda: tacit.aggregate(VECTORS, "secagg", weight=[1, 2, 3]),
+        "secagg has no option 'weight'; did you mean 'weights'?",
+    ),
+    "weights of a federation": (
+        lambda: tacit.Federation("secagg", NAMES, weights=[1] * 4),
+        "weights go with the models",
+    ),
+    "round": (
+        lambda: tacit.audit("secagg", parties=4, coalition="p0", round=3),
+        "secagg has no option 'round'; did you mean 'rounds'?",
+    ),
+    "a protocol": (lambda: tacit.aggregate(VECTORS, "SecAgg"), "there is no protocol 'SecAgg'; did you mean 'secagg'?"),
+    "a seed": (lambda: tacit.aggregate(VECTORS, "secagg", seed="1"), "seed must be a whole number"),
+    "vectors of text": (lambda: tacit.aggregate("abc", "secagg"), "vectors must be a dict by party, or a list, not"),
+    "a negative number": (
+        lambda: tacit.audit("secagg", parties=-3, coalition="p0"),
+        "parties must be a whole number of at least 2, or a list of names, not -3",
+    ),
+    "lists for names": (lambda: tacit.audit("secagg", parties=[["a"], ["b"]]), "parties must be a whole number"),
+    "a number for names": (
+        lambda: tacit.audit("secagg", parties=4, coalition=1),
+        "coalition must be a list of names, or one name, not 1",
+    ),
+    "a member": (
+        lambda: tacit.audit("secagg", parties=4, coalition="sever"),
+        "sever is nobody here; did you mean 'server'?",
+    ),
+    "both": (
+        lambda: tacit.audit("secagg", parties=4, coalition="p0", coalition_size=1),
+        "give one of the two",
+    ),
+    "an array of drifts": (
+        lambda: tacit.audit("secagg", parties=4, coalition="p0", drift=np.ones(2)),
+        "drift must be",
+    ),
+    "places for names": (
+        lambda: tacit.audit("cesar", parties=4, coalition="onlooker", links=[(0, 1)]),
+        "links must be a list of pairs of names",
+    ),
+    "a word for a number": (
+        lambda: tacit.aggregate(VECTORS, "admm", group_size="3"),
+        "group_size='3': expected 'all' or a number",
+    ),
+    "the path of a scenario": (lambda: tacit.train("a.toml"), "tacit.Scenario.load('a.toml')"),
+    "tables": (lambda: tacit.train({"rounds": 1}), "tacit.Scenario.of"),
+    "a scenario that was not checked": (
+        lambda: tacit.train(tacit.Scenario(rounds="3")),
+        "rounds = '3': expected `int`",
+    ),
+    "no path": (lambda: tacit.Scenario.load(None), "give the path of a file, not None"),
+    "a folder": (lambda: tacit.train(tacit.Scenario(rounds=1), folder=3), "folder must be the path of one, not 3"),
+    "data": (lambda: tacit.train(tacit.Scenario(rounds=1), data=np.ones(3)), "data must be a tacit.learn"),
+}
+
+
+@pytest.mark.parametrize("what", MISTAKES)
+def test_a_mistake_is_told_with_what_was_meant(what):
+    call, said = MISTAKES[what]
+    with pytest.raises(tacit.ConfigError) as caught:
+        call()
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_one_name_is_one_party():
+    assert tacit.audit("secagg", parties=4, coalition="server").coalition == ("server",)
+    federation = tacit.Federation("fedavg", NAMES)
+    assert federation.average([np.ones(2)] * 4, absent="a").contributors == ("b", "c", "d")
+    every = tacit.audit("secagg", parties=3)
+    assert [each.coalition for each in every] == [("server",), ("p0",), ("p1",), ("p2",)]
+
+
+def test_numbers_from_numpy_will_do():
+    out = tacit.aggregate(
+        [[np.int64(1), 2.0], [3, np.float32(4)], [5, 9]], "secagg", clip=np.float32(16), seed=np.int64(1)
+    )
+    np.testing.assert_allclose(out.average["p0"], [3.0, 5.0], atol=1e-6)
+
+
+def test_a_protocol_may_be_given_itself():
+    own = dataclasses.replace(REGISTRY["secagg"], name="mine")
+    assert tacit.aggregate(VECTORS, own).contributors == ("p0", "p1", "p2")
+    assert tacit.audit(own, parties=3, coalition="p0").protocol == "mine"
+    assert tacit.Federation(own, NAMES).average([np.ones(2)] * 4).contributors == NAMES
+
+
+@pytest.mark.parametrize(
+    ("protocol", "parties", "lost", "cure"),
+    [
+        ("secagg", 3, 1, "none may drop out: run the round again with everybody, or set threshold=2, which spares 1"),
+        (
+            "secagg",
+            5,
+            2,
+            "at most 1 may drop out: run the round again with 4 or more, or set threshold=3, which spares 2, but",
+        ),
+        ("fedavg", 3, 2, "run the round again with 2 or more"),
+        ("admm", 3, 1, "nobody may be missing from admm: run the round again with everybody"),
+    ],
+)
+def test_too_few_are_told_with_what_to_change_and_what_it_costs(protocol, parties, lost, cure):
+    faults = [{"action": "crash", "party": f"p{place}"} for place in range(lost)]
+    with pytest.raises(tacit.NotEnough) as caught:
+        tacit.aggregate([np.ones(2)] * parties, protocol, faults=faults, **SAFE.get(protocol, {}))
+    assert cure in str(caught.value)
+
+
+def test_what_is_returned_says_in_a_line_what_it_is():
+    faults = [{"action": "crash", "party": "p3"}]
+    out = tacit.aggregate([np.ones(2)] * 4, "secagg", seed=1, faults=faults)
+    assert repr(out) == (
+        f"<Outcome: the average of p0, p1, p2, for p0, p1, p2; without p3 (crashed); {out.traffic.total:,} bytes>"
+    )
+    sent = sum(out.endings["p0"].sent.values())
+    assert repr(out.endings["p0"]) == f"<Ending: p0, round 1: the average of p0, p1, p2; {sent:,} bytes sent>"
+    report = tacit.audit("fedavg", parties=3, coalition="server")
+    assert repr(report) == (
+        "<Report: fedavg, 3 parties, coalition of server: exposes p0, p1, p2; 1 round, models stand still, nobody "
+        "drops out, one entry for all; and one round in which no more than 2 are summed>"
+    )
+    assert repr(report.exposed["p1"]).startswith("<Recipe: p1 = ")
+    assert repr(tacit.Federation("secagg", NAMES)) == "<Federation: secagg, 4 parties, 0 rounds so far>"
+    assert repr(tacit.plan(3, rounds=1)).startswith("<Plan for 3 parties, 1 colluding, 1 rounds: secagg (everybody")
+    assert all("\n" not in repr(each) for each in (out, report, tacit.plan(3, rounds=1)))
+
+
+def test_a_run_says_in_a_line_what_it_is(tmp_path):
+    scenario = tacit.Scenario.of({"rounds": 1, "protocol": "secagg", "data": {"parties": 3, "train": 90, "test": 30}})
+    run = tacit.train(scenario, folder=tmp_path)
+    assert repr(run) == (
+        f"<Run: digits by secagg, 1 rounds, accuracy {run.accuracy:.1%}, {run.bytes:,} bytes, in {tmp_path}>"
+    )

@@ -7,9 +7,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.core.errors import ConfigError
-from tacit.vectors.flatten import Layout, problems
+from tacit.vectors.flatten import Layout, Selection, examined
+
+EVERYTHING = Selection(include=("*",))
 
 DTYPES = ["f2", "f4", "f8", ">f4", "i1", "i4", "i8", "u1", "u2", "u8"]
+
+
+def problems(model, selection=EVERYTHING):
+    """Returns what keeps a model from being averaged, whole numbers and all."""
+    return examined(model, selection)[1]
 
 
 def same(left, right):
@@ -44,17 +51,22 @@ def test_restoring_a_flat_model_gives_the_model(model):
     if problems(model):
         assert problems(model) == ["the model is empty"]
         return
-    layout = Layout.of(model)
+    model = model.astype(float) if isinstance(model, np.ndarray) and model.dtype.kind in "iu" else model
+    layout = Layout.of(model, EVERYTHING)
     vector = layout.flatten(model)
     assert vector.dtype == np.float64
     assert vector.shape == (layout.size,)
     assert same(layout.restore(vector), model)
-    assert Layout.of(layout.restore(vector)) == layout
+    assert Layout.of(layout.restore(vector), EVERYTHING) == layout
+    if examined(model)[0] is not None:
+        averaged = Layout.of(model)
+        assert averaged.size == sum(each.size for each in layout.entries if np.dtype(each.dtype).kind == "f")
+        assert same(averaged.restore(averaged.flatten(model), model), model), "whole numbers are those of the model"
 
 
 def test_order_names_and_sizes():
     model = {"b": np.array([[1.0, 2.0], [3.0, 4.0]], "f4"), "a": [np.array([5]), {"c": np.float32(6.0)}]}
-    layout = Layout.of(model)
+    layout = Layout.of(model, EVERYTHING)
     assert layout.flatten(model).tolist() == [1, 2, 3, 4, 5, 6]
     assert [entry.name for entry in layout.entries] == ["b", "a.0", "a.1.c"]
     assert [entry.shape for entry in layout.entries] == [(2, 2), (1,), ()]
@@ -78,7 +90,7 @@ def test_strided_arrays_flatten_row_by_row():
 
 
 def test_integers_are_rounded_and_floats_are_not():
-    layout = Layout.of({"steps": np.array([1, 2, 3]), "rate": np.array([0.5], "f4")})
+    layout = Layout.of({"steps": np.array([1, 2, 3]), "rate": np.array([0.5], "f4")}, EVERYTHING)
     restored = layout.restore(np.array([1.4, -1.6, 2.5, 0.25]))
     assert restored["steps"].tolist() == [1, -2, 2]
     assert restored["rate"].tolist() == [0.25]
@@ -92,18 +104,18 @@ def test_integers_are_rounded_and_floats_are_not():
     ],
 )
 def test_numbers_that_do_not_fit_are_refused_not_changed(dtype, number):
-    layout = Layout.of({"ok": np.zeros(1), "tight": np.zeros(2, dtype)})
+    layout = Layout.of({"ok": np.zeros(1), "tight": np.zeros(2, dtype)}, EVERYTHING)
     with pytest.raises(ConfigError, match=r"1 entries do not fit tight"):
         layout.restore(np.array([0.0, number, 1.0]))
 
 
 @pytest.mark.parametrize(("dtype", "number"), [("u1", 255.4), ("u1", -0.4), ("i8", -(2.0**63)), ("f4", np.inf)])
 def test_numbers_that_just_fit_are_kept(dtype, number):
-    (restored,) = Layout.of(np.zeros(1, dtype)).restore(np.array([number]))
+    (restored,) = Layout.of([np.zeros(1, dtype)], EVERYTHING).restore(np.array([number]))
     assert restored == (np.rint(number) if dtype != "f4" else number)
 
 
-def test_layouts_compare_by_structure_names_shapes_and_types():
+def test_layouts_compare_by_names_shapes_and_types():
     a, b = np.zeros(2), np.zeros((2, 1))
     base = Layout.of({"a": a, "b": b})
     assert base == Layout.of({"a": a + 1, "b": b})
@@ -116,13 +128,13 @@ def test_layouts_compare_by_structure_names_shapes_and_types():
 @pytest.mark.parametrize(
     ("model", "complaints"),
     [
-        ({"a": np.zeros(3), "b": np.zeros(2)}, ["expected a (float64 (2,)), not a (float64 (3,))"]),
-        ({"a": np.zeros(2, "f4"), "b": np.zeros(2)}, ["expected a (float64 (2,)), not a (float32 (2,))"]),
+        ({"a": np.zeros(3), "b": np.zeros(2)}, ["a is float64 (3,), not float64 (2,)"]),
+        ({"a": np.zeros(2, "f4"), "b": np.zeros(2)}, ["a is float32 (2,), not float64 (2,)"]),
         (
             {"a": np.zeros(2), "c": np.zeros(1)},
-            ["b (float64 (2,)) is missing", "c (float64 (1,)) is not part of the layout"],
+            ["b (float64 (2,)) is missing", "c (float64 (1,)) is one too many"],
         ),
-        ({"b": np.zeros(2), "a": np.zeros(2)}, ["the arrays are in a different order or nested differently"]),
+        ({"b": np.zeros(2), "a": np.zeros(2)}, ["the arrays are in another order"]),
     ],
 )
 def test_another_model_is_refused_with_every_difference(model, complaints):
@@ -143,9 +155,10 @@ def test_another_vector_is_refused(vector):
 def test_arrays_that_are_not_numbers_are_refused(bad):
     (problem,) = problems({"fine": np.zeros(2), "bad": bad})
     assert problem.startswith("bad (")
-    assert problem.endswith("is not an array of real numbers")
+    assert problem.endswith("is not an array of real numbers; to leave it local, pass exclude=['bad']")
     with pytest.raises(ConfigError):
-        Layout.of({"fine": np.zeros(2), "bad": bad})
+        Layout.of({"fine": np.zeros(2), "bad": bad}, EVERYTHING)
+    assert Layout.of({"fine": np.zeros(2), "bad": bad}, Selection(exclude=("bad",))).size == 2
 
 
 @pytest.mark.parametrize("empty", [{}, [], (), np.zeros(0), {"a": [np.zeros((3, 0))]}])
@@ -163,8 +176,8 @@ def test_every_problem_is_told_at_once_with_its_place():
         "steps": np.array([1]),
     }
     assert problems(model) == [
-        "layer.mask (bool (2,)) is not an array of real numbers",
-        "names (<U1 (1,)) is not an array of real numbers",
+        "layer.mask (bool (2,)), names (<U1 (1,)) are not arrays of real numbers; to leave them local, pass "
+        "exclude=['layer.mask', 'names']",
         "layer.weights has 2 NaN entries of 4",
         "layer.weights has 1 infinite entries of 4",
         "bias has 1 infinite entries of 2",
@@ -175,10 +188,10 @@ def test_every_problem_is_told_at_once_with_its_place():
 def test_torch_is_not_imported_for_those_who_do_without():
     program = """
 import sys, numpy as np
-from tacit.vectors.flatten import Layout, problems
+from tacit.vectors.flatten import Layout, examined
 layout = Layout.of({"a": np.ones(3)})
 layout.restore(layout.flatten({"a": np.ones(3)}))
-problems(None)
+examined(None)
 sys.exit("torch" in sys.modules)
 """
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0  # noqa: S603
@@ -191,13 +204,15 @@ def test_torch_modules_state_dicts_and_tensors():
     layout = Layout.of(module)
     assert layout == Layout.of(module.state_dict())
     vector = layout.flatten(module)
-    assert layout.size == len(vector) == 6 + 2 + 4 * 2 + 1
-    vector[-1] = 41.7  # num_batches_tracked, an integer
-    restored = layout.restore(vector)
+    assert layout.size == len(vector) == 6 + 2 + 4 * 2
+    assert layout.flatten(module, narrow=True).dtype == np.float32, "the counter would have taken the digits of doubles"
+    module[1].num_batches_tracked.fill_(41)
+    restored = layout.restore(vector, module)
     assert {name: tensor.dtype for name, tensor in restored.items()} == {
         name: tensor.dtype for name, tensor in module.state_dict().items()
     }
-    assert restored["1.num_batches_tracked"] == 42
+    module[1].num_batches_tracked.fill_(42)
+    assert restored["1.num_batches_tracked"] == 41, "it is that of the module, as it was"
     other = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2))
     other.load_state_dict(restored)
     assert torch.equal(other[0].weight, module[0].weight)
@@ -208,14 +223,14 @@ def test_torch_modules_state_dicts_and_tensors():
 def test_torch_types_that_numpy_lacks_come_back():
     torch = pytest.importorskip("torch", reason="there are no tensors to flatten without torch")
     model = [torch.tensor([1.5, -2.0], dtype=torch.bfloat16), torch.tensor(3, dtype=torch.int16), np.ones(1)]
-    layout = Layout.of(model)
+    layout = Layout.of(model, EVERYTHING)
     assert layout.flatten(model).tolist() == [1.5, -2.0, 3.0, 1.0]
     restored = layout.restore(layout.flatten(model))
     assert [type(part) for part in restored] == [type(part) for part in model]
     assert restored[0].dtype == torch.bfloat16
     assert torch.equal(restored[0], model[0])
     assert torch.equal(restored[1], model[1])
-    assert layout != Layout.of([model[0].float(), model[1], model[2]])
+    assert layout != Layout.of([model[0].float(), model[1], model[2]], EVERYTHING)
 
 
 def test_bad_tensors_are_named():
@@ -226,7 +241,93 @@ def test_bad_tensors_are_named():
         "nan": torch.tensor([float("nan")], dtype=torch.bfloat16),
     }
     assert problems(model) == [
-        "mask (torch.bool (1,)) is not an array of real numbers",
-        "sparse (torch.float32 (2, 2)) is not an array of real numbers",
+        "mask (torch.bool (1,)), sparse (torch.float32 (2, 2)) are not arrays of real numbers; to leave them local, "
+        "pass exclude=['mask', 'sparse']",
         "nan has 1 NaN entries of 1",
+    ]
+
+
+# --- what is averaged of a model -----------------------------------------------------------------------------------
+
+MODEL = {
+    "head": {"weight": np.ones(2), "bias": np.ones(1)},
+    "body": np.ones(3),
+    "count": np.array([7]),
+    "on": np.array(True),
+}
+
+
+@pytest.mark.parametrize(
+    ("selection", "names"),
+    [
+        (Selection(), ["head.weight", "head.bias", "body"]),
+        (Selection(exclude=("head.*",)), ["body"]),
+        (Selection(exclude=("head.weight", "count")), ["head.bias", "body"]),
+        (Selection(include=("head.*", "count")), ["head.weight", "head.bias", "count"]),
+        (Selection(include=("*",), exclude=("on", "head.*")), ["body", "count"]),
+    ],
+)
+def test_floats_are_averaged_unless_names_say_otherwise(selection, names):
+    layout = Layout.of(MODEL, selection)
+    assert [entry.name for entry in layout.entries] == names
+    doubled = layout.restore(2 * layout.flatten(MODEL), MODEL)
+    assert list(doubled) == list(MODEL), "what is not averaged comes back too"
+    flat = {"head.weight": "head", "head.bias": "head"}
+    for name, before, now in (
+        ("head.weight", MODEL["head"]["weight"], doubled["head"]["weight"]),
+        ("head.bias", MODEL["head"]["bias"], doubled["head"]["bias"]),
+        *((each, MODEL[each], doubled[each]) for each in ("body", "count", "on")),
+    ):
+        assert np.array_equal(now, 2 * before if name in names else before), name
+        assert not np.shares_memory(now, before)
+    alone = layout.restore(layout.flatten(MODEL))
+    assert {flat.get(name, name) for name in names} | {"head"} == set(alone), "without a model the rest is left out"
+
+
+def test_what_is_left_out_of_a_list_leaves_its_place():
+    layout = Layout.of([np.ones(1), np.array([3]), np.ones(2)])
+    assert layout.restore(np.ones(3))[1] is None
+
+
+def test_plain_numbers_are_floats_and_so_is_an_array_that_is_all_there_is():
+    for model in ([1, 2, 4], (1, 2, 4), np.array([1, 2, 4]), {"w": [1, 2, 4]}, [[1, 2], [4]]):
+        layout = Layout.of(model)
+        assert layout.flatten(model).tolist() == [1, 2, 4]
+        assert layout.flatten(layout.restore(np.array([0.5, 1.5, 2.5]))).tolist() == [0.5, 1.5, 2.5]
+    assert Layout.of(3).restore(np.array([2.5])) == 2.5
+    assert Layout.of({"w": 0.5, "steps": 3}).size == 1, "a number by a name of its own may be a counter"
+
+
+def test_a_list_of_text_or_of_numbers_beyond_floats_is_told_in_one_line():
+    assert examined(["a", "b"])[1] == ["0 (<U1 ()), 1 (<U1 ()) are not arrays of real numbers"]
+    (problem,) = examined([10**400, 1.0])[1]
+    assert problem.startswith("0 (object ()) is not an array of real numbers")
+
+
+def test_a_model_of_which_nothing_is_averaged_is_refused():
+    (problem,) = examined({"count": np.array([7]), "on": np.array(True)})[1]
+    assert problem == (
+        "nothing would be averaged: count, on are left out, or not of floats; name what to average in include="
+    )
+
+
+def test_names_of_nothing_are_told_with_what_was_meant():
+    names = examined(MODEL)[2]
+    assert Selection(exclude=("head",)).problems(names) == [
+        "exclude='head' is the name of no array; did you mean 'head.*'?"
+    ]
+    assert Selection(include=("bdy",)).problems(names) == [
+        "include='bdy' is the name of no array; did you mean 'body'?"
+    ]
+    assert Selection(exclude=("x",)).problems(names) == [
+        "exclude='x' is the name of no array; there are head.weight, head.bias, body, count, on"
+    ]
+    assert Selection(include=("*",), exclude=("o?",)).problems(names) == []
+
+
+def test_arrays_with_entries_beyond_a_bound_are_named():
+    layout = Layout.of(MODEL)
+    assert layout.beyond(np.array([9.0, 1.0, -11.0, 2.0, 2.0, 2.0]), 8.0) == [
+        ("head.bias", 1, 11.0),
+        ("head.weight", 1, 9.0),
     ]

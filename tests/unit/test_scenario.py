@@ -81,7 +81,9 @@ def test_names_stand_for_tables(file):
         ("[protocol]\nbits = 16\n", None, 'protocol needs a name, such as name = "secagg"'),
         ("[local]\nrate = -1.0\n", None, "rate"),
         ("local = 3\n", 1, "local must be a table, not 3"),
-        ("[[faults]]\naction = 'explode'\n", 1, "faults"),
+        ("[[faults]]\naction = 'explode'\n", 2, "faults[0].action = 'explode': expected one of 'drop', 'delay'"),
+        ("[[faults]]\naction = 'crash'\npaty = 'p1'\n", 3, "there is no faults[0].paty; did you mean 'party'?"),
+        ("[protocol]\nname = 'secagg'\nexclude = ['a']\n", None, "protocol.exclude is for models that are brought"),
     ],
 )
 def test_what_is_wrong_is_told_with_its_line(file, text, line, said):

@@ -24,9 +24,10 @@ from tacit.drivers.faults import Fault
 from tacit.drivers.outcome import Outcome
 from tacit.drivers.played import Played
 from tacit.drivers.round import Post
+from tacit.drivers.shards import memory
 from tacit.drivers.shards import pool as pools
 from tacit.drivers.shards.pool import Forked, Pool, answered
-from tacit.drivers.shards.shard import Shard
+from tacit.drivers.shards.shard import Parcel, Shard
 from tacit.drivers.shards.spread import Spread
 from tacit.drivers.simulator import Simulation
 
@@ -400,3 +401,45 @@ def test_who_plays_the_parties_changes_nothing_that_is_learnt(
     assert len(made_here) == 1
     assert isinstance(made_here[0].pool, Forked)
     assert made_here[0].pool.pids == [], "shards are ended with the run"
+
+
+# --- what goes between processes -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def area(monkeypatch: pytest.MonkeyPatch) -> memory.Area:
+    monkeypatch.setattr(memory, "AREA", 1 << 16)
+    return memory.Area()
+
+
+def test_long_things_lie_in_memory_and_are_the_same_when_they_are_taken_out(area: memory.Area) -> None:
+    vector, fixed = np.arange(2000.0), np.arange(1000.0)
+    fixed.flags.writeable = False
+    parcel = Parcel(Address(b"s", 1, 0, "Kind", "a", "b"), b"x" * 5000)
+    said = area.put([vector, fixed, parcel, "short"])
+    assert len(said) < memory.LONG
+    first, second, third, last = area.taken(said)
+    area.put(np.zeros(8000))  # what was taken out has nothing to do with what is put there next
+    assert np.array_equal(first, vector)
+    assert np.array_equal(second, fixed)
+    assert (first.flags.writeable, second.flags.writeable) == (True, False)
+    assert (third.address, third.data, last) == (parcel.address, parcel.data, "short")
+    assert type(third.data) is bytes
+
+
+def test_what_does_not_fit_goes_with_the_rest(area: memory.Area) -> None:
+    vectors = [np.full(4000, float(place)) for place in range(5)]
+    said = area.put(vectors)
+    assert len(said) > 3 * 32_000, "two of them fit"
+    assert all(np.array_equal(one, other) for one, other in zip(area.taken(said), vectors, strict=True))
+
+
+def test_vectors_do_not_go_through_pipes(monkeypatch: pytest.MonkeyPatch) -> None:
+    case, passed = NEIGHBOURS, []
+    honest = memory.Area.put
+    monkeypatch.setattr(memory.Area, "put", lambda self, thing: passed.append(honest(self, thing)) or passed[-1])
+    vectors = {name: np.full(5000, float(place)) for place, name in enumerate(case.names)}
+    with Spread.of(case.protocol, case.names, 5000, seed=0, **case.options) as spread:
+        passed.clear()
+        spread.average({name: Update(vector) for name, vector in vectors.items()})
+    assert sum(map(len, passed)) < vectors[case.names[0]].nbytes

@@ -1,23 +1,93 @@
 """One call that averages models by any protocol, in this process."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from numbers import Real
-from typing import Any
+from typing import Any, Literal, Unpack, overload
 
-from tacit.api.federation import Checked, heaviest, model_problems, named, weight_problems, weights_of
+from tacit.api.federation import (
+    Checked,
+    heaviest,
+    model_problems,
+    named,
+    seed_problems,
+    selected,
+    weight_problems,
+    weights_of,
+)
+from tacit.api.options import AdmmRun, CesarRun, FedAvgRun, GossipRun, PushSumRun, SecAggRun
+from tacit.core.protocol import Protocol
 from tacit.core.suite import Party
 from tacit.drivers.faults import Fault
 from tacit.drivers.outcome import Outcome
 from tacit.vectors.flatten import Layout
 
+BESIDE = ("seed", "weights", "faults", "record", "adversary")
+"""What is taken besides the options of a protocol."""
 
+
+@overload
 def aggregate(
-    vectors: Mapping[Party, Any] | Sequence[Any],
-    protocol: str,
+    vectors: Mapping[Party, Any] | Iterable[Any],
+    protocol: Literal["fedavg"],
+    *,
+    weights: Mapping[Party, float] | Iterable[float] | None = None,
+    **options: Unpack[FedAvgRun],
+) -> Outcome: ...
+@overload
+def aggregate(
+    vectors: Mapping[Party, Any] | Iterable[Any],
+    protocol: Literal["secagg"],
+    *,
+    weights: Mapping[Party, float] | Iterable[float] | None = None,
+    **options: Unpack[SecAggRun],
+) -> Outcome: ...
+@overload
+def aggregate(
+    vectors: Mapping[Party, Any] | Iterable[Any],
+    protocol: Literal["gossip"],
+    *,
+    weights: Mapping[Party, float] | Iterable[float] | None = None,
+    **options: Unpack[GossipRun],
+) -> Outcome: ...
+@overload
+def aggregate(
+    vectors: Mapping[Party, Any] | Iterable[Any],
+    protocol: Literal["admm"],
+    *,
+    weights: Mapping[Party, float] | Iterable[float] | None = None,
+    **options: Unpack[AdmmRun],
+) -> Outcome: ...
+@overload
+def aggregate(
+    vectors: Mapping[Party, Any] | Iterable[Any],
+    protocol: Literal["pushsum"],
+    *,
+    weights: Mapping[Party, float] | Iterable[float] | None = None,
+    **options: Unpack[PushSumRun],
+) -> Outcome: ...
+@overload
+def aggregate(
+    vectors: Mapping[Party, Any] | Iterable[Any],
+    protocol: Literal["cesar"],
+    *,
+    weights: Mapping[Party, float] | Iterable[float] | None = None,
+    **options: Unpack[CesarRun],
+) -> Outcome: ...
+@overload
+def aggregate(
+    vectors: Mapping[Party, Any] | Iterable[Any],
+    protocol: Protocol,
+    *,
+    weights: Mapping[Party, float] | Iterable[float] | None = None,
+    **options: Any,
+) -> Outcome: ...
+def aggregate(
+    vectors: Mapping[Party, Any] | Iterable[Any],
+    protocol: str | Protocol,
     *,
     seed: int | None = None,
-    weights: Mapping[Party, float] | Sequence[float] | None = None,
-    faults: Sequence[Fault | Mapping[str, Any]] = (),
+    weights: Mapping[Party, float] | Iterable[float] | None = None,
+    faults: Iterable[Fault | Mapping[str, Any]] = (),
     record: bool = False,
     adversary: int = 1,
     **options: Any,
@@ -25,7 +95,9 @@ def aggregate(
     """Averages arrays, or dicts of arrays, by a protocol run in this process.
 
     `vectors` is a dict by party, or a list, whose parties are then called p0, p1, … The options are those of the
-    protocol. Before anything is sent, raises ConfigError with every problem, and LeakRefused with the report of the
+    protocol, of which some say what is averaged of a model (`include`, `exclude`): all of floats unless told otherwise,
+    and the rest is in everybody's average as everybody has it. A protocol of your own may be given itself, in the place
+    of its name. Before anything is sent, raises ConfigError with every problem, and LeakRefused with the report of the
     audit if any `adversary` parties, or the server with one fewer, would learn a vector and `allow_leaks` is not set.
     Raises the protocol's own error if it aborts.
 
@@ -38,8 +110,10 @@ def aggregate(
     shares = weights_of(weights, models)
     options.setdefault("max_weight", heaviest(shares))
     options.setdefault("weighted", len({weight for weight in shares.values() if isinstance(weight, Real)}) > 1)
-    found = model_problems(models)
+    selection = selected(options)
+    found = model_problems(models, selection)
     found += weight_problems(models, shares, options["max_weight"])
-    checked = Checked.of(protocol, tuple(models), faults, adversary, options, found, models)
-    layout = Layout.of(next(iter(models.values())))
+    found += seed_problems(seed)
+    checked = Checked.of(protocol, tuple(models), faults, adversary, options, found, models, BESIDE)
+    layout = Layout.of(next(iter(models.values())), selection)
     return checked.average(checked.simulation(layout, seed, record), layout, models, shares, 2)

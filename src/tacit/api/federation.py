@@ -3,27 +3,37 @@
 import contextlib
 import math
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from numbers import Real
-from typing import Any
+from typing import Any, Literal, Unpack, overload
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.api.options import AdmmRun, CesarRun, FedAvgRun, GossipRun, PushSumRun, SecAggRun
 from tacit.audit.preflight import evidence, preflight
 from tacit.audit.scope import is_count
 from tacit.core.errors import ConfigError, LeakRefused
-from tacit.core.protocol import UNPROTECTED, Protocol, Terms
+from tacit.core.outcome import few
+from tacit.core.protocol import UNPROTECTED, Protocol, Settings, Terms, names_from, typed
 from tacit.core.suite import Party, Update
-from tacit.drivers.agreement import terms_for
+from tacit.drivers.agreement import Agreement, terms_for
 from tacit.drivers.faults import Fault, faults_from
-from tacit.drivers.outcome import Outcome
+from tacit.drivers.outcome import Outcome, clipping
 from tacit.drivers.simulator import Simulation, absent_problems
 from tacit.protocols import find
 from tacit.vectors.fixedpoint import LARGEST, FixedPoint
-from tacit.vectors.flatten import Layout, problems
+from tacit.vectors.flatten import FLOATS, Layout, Selection, examined
+
+SHOWN = 3
+"""Problems of a model that are told of many."""
+
+
+BESIDE = ("seed", "faults", "record", "adversary")
+"""What a federation takes besides the options of its protocol."""
 
 
 class ClippedWarning(UserWarning):
@@ -43,23 +53,27 @@ class Checked:
     @classmethod
     def of(
         cls,
-        protocol: str,
+        protocol: str | Protocol,
         parties: Sequence[Party],
-        faults: Sequence[Fault | Mapping[str, Any]],
+        faults: Iterable[Fault | Mapping[str, Any]],
         adversary: int,
         options: Mapping[str, Any],
         found: Sequence[str] = (),
         models: Mapping[Party, Any] | None = None,
+        beside: Collection[str] = (),
     ) -> "Checked":
         """Binds and audits settings; raises ConfigError with every problem, those found before included.
 
         It is for one round of some models, which matter only where entries are selected by their size, or for many.
+        What else the caller takes `beside` options is suggested in the place of those that there are not.
         """
         problems = list(found)
         if not is_count(adversary) or adversary >= max(len(parties), 2):
             most = len(parties) - 1
             problems.append(f"adversary={adversary!r} must be a whole number from 1 to {most}: somebody must be left")
-        plain = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in options.items()}
+        # So that nobody computes in the few digits of a number from NumPy.
+        numpys = np.ndarray, np.generic
+        plain = {name: value.tolist() if isinstance(value, numpys) else value for name, value in options.items()}
         try:
             entry = find(protocol)
         except ConfigError as error:
@@ -67,14 +81,14 @@ class Checked:
         planned, more = faults_from(faults, entry.everyone(tuple(parties)), [kind.__name__ for kind in entry.messages])
         problems += more
         try:
-            terms = terms_for(entry, parties, plain, problems)
+            terms = terms_for(entry, parties, plain, problems, beside)
         except LeakRefused as refused:
             # What the settings themselves refuse has not been audited yet.
             leaking = terms_for(entry, parties, {**plain, "allow_leaks": True})
             raise LeakRefused(str(refused), evidence(entry, leaking)) from None
         vectors = None
         if models is not None and terms.selective:
-            layout = Layout.of(next(iter(models.values())))
+            layout = Layout.of(next(iter(models.values())), Selection.of(terms.settings))
             vectors = {party: layout.flatten(model) for party, model in models.items()}
         rounds = terms.period if models is None else 1
         notes = preflight(entry, terms, adversary=adversary, rounds=rounds, vectors=vectors)
@@ -106,9 +120,10 @@ class Checked:
         }
         outcome = simulation.average(updates, out, absent)
         if out is None:
-            outcome.average = {party: layout.restore(vector) for party, vector in outcome.average.items()}
-        for note in outcome.warnings[: len(outcome.clipped)]:
-            warnings.warn(note, ClippedWarning, stacklevel=up + 1)
+            outcome.average = {
+                party: layout.restore(vector, models.get(party)) for party, vector in outcome.average.items()
+            }
+        warn_of_clipping(simulation.agreement, outcome, layout, updates, up + 1)
         outcome.warnings = (*self.notes, *self._few(outcome), *outcome.warnings)
         return outcome
 
@@ -126,6 +141,18 @@ class Checked:
         ]
 
 
+def warn_of_clipping(
+    agreement: Agreement, outcome: Outcome, layout: Layout, updates: Mapping[Party, Update], up: int
+) -> None:
+    """Says in which arrays entries were cut off, in the outcome and as warnings that point so many levels up."""
+    told = []
+    for party in outcome.clipped:
+        where = layout.beyond(updates[party].vector, agreement.settings.clip)
+        told.append(clipping(agreement, outcome.endings[party], where))
+        warnings.warn(told[-1], ClippedWarning, stacklevel=up + 1)
+    outcome.warnings = (*told, *outcome.warnings[len(told) :])
+
+
 def _any(count: int) -> str:
     return "each" if count == 1 else f"any {count}"
 
@@ -140,13 +167,29 @@ class Federation:
     [3.0, 5.0]
     """
 
+    @overload
+    def __init__(self, protocol: Literal["fedavg"], parties: Iterable[Party], **options: Unpack[FedAvgRun]) -> None: ...
+    @overload
+    def __init__(self, protocol: Literal["secagg"], parties: Iterable[Party], **options: Unpack[SecAggRun]) -> None: ...
+    @overload
+    def __init__(self, protocol: Literal["gossip"], parties: Iterable[Party], **options: Unpack[GossipRun]) -> None: ...
+    @overload
+    def __init__(self, protocol: Literal["admm"], parties: Iterable[Party], **options: Unpack[AdmmRun]) -> None: ...
+    @overload
+    def __init__(
+        self, protocol: Literal["pushsum"], parties: Iterable[Party], **options: Unpack[PushSumRun]
+    ) -> None: ...
+    @overload
+    def __init__(self, protocol: Literal["cesar"], parties: Iterable[Party], **options: Unpack[CesarRun]) -> None: ...
+    @overload
+    def __init__(self, protocol: Protocol, parties: Iterable[Party], **options: Any) -> None: ...
     def __init__(
         self,
-        protocol: str,
-        parties: Sequence[Party],
+        protocol: str | Protocol,
+        parties: Iterable[Party],
         *,
         seed: int | None = None,
-        faults: Sequence[Fault | Mapping[str, Any]] = (),
+        faults: Iterable[Fault | Mapping[str, Any]] = (),
         record: bool = False,
         adversary: int = 1,
         **options: Any,
@@ -163,11 +206,20 @@ class Federation:
             names = ()
         if not names:
             raise ConfigError("parties must be a list of names")
-        self._checked = Checked.of(protocol, names, faults, adversary, options)
+        found = seed_problems(seed)
+        if options.pop("weights", None) is not None:
+            found.append(
+                "weights go with the models, to average(models, weights); here pass weighted=True, max_weight=…"
+            )
+        self._checked = Checked.of(protocol, names, faults, adversary, options, found, beside=BESIDE)
         self.parties = self._checked.terms.parties
         self._seed, self._record = seed, record
         self._layout: Layout | None = None
         self._simulation: Simulation | None = None
+
+    def __repr__(self) -> str:
+        checked = self._checked
+        return f"<Federation: {checked.protocol.name}, {len(self.parties)} parties, {self.rounds} rounds so far>"
 
     @property
     def rounds(self) -> int:
@@ -176,10 +228,10 @@ class Federation:
 
     def average(
         self,
-        models: Mapping[Party, Any] | Sequence[Any],
-        weights: Mapping[Party, float] | Sequence[float] | None = None,
+        models: Mapping[Party, Any] | Iterable[Any],
+        weights: Mapping[Party, float] | Iterable[float] | None = None,
         out: NDArray[np.floating[Any]] | None = None,
-        absent: Collection[Party] = (),
+        absent: Party | Collection[Party] = (),
     ) -> Outcome:
         """Averages models: arrays, or dicts, lists or modules of them, by party or in the order of the parties.
 
@@ -191,18 +243,20 @@ class Federation:
 
         Raises ConfigError with every problem before anything is sent, and what was first to go wrong if a round fails.
         """
+        absent = names_from(absent)
         brought = named(models, "models", self.parties)
         shares = weights_of(weights, brought, self.parties)
         found = absent_problems(absent, self.parties)
         away = set() if found else set(absent) - brought.keys()
         shares = {party: weight for party, weight in shares.items() if party not in away}
-        found += model_problems(brought, self._layout)
+        selection = Selection.of(self._checked.terms.settings)
+        found += model_problems(brought, selection, self._layout)
         if brought.keys() != set(self.parties) - away or not brought:
             found.append(f"a round takes a model of each of {', '.join(self.parties)}, and of nobody else")
         found += weight_problems(brought, shares, self._checked.terms.settings.max_weight)
         if found:
             raise ConfigError(found)
-        layout = self._layout = self._layout or Layout.of(next(iter(brought.values())))
+        layout = self._layout = self._layout or Layout.of(next(iter(brought.values())), selection)
         if self._simulation is None:
             self._simulation = self._checked.simulation(layout, self._seed, self._record)
         return self._checked.average(self._simulation, layout, brought, shares, 2, out, absent)
@@ -221,32 +275,24 @@ def _vector(layout: Layout, model: Any) -> NDArray[np.floating[Any]]:
 def named(given: Any, what: str, parties: Sequence[Party] | None = None) -> dict[Party, Any]:
     """Returns what was given for each party, by name: p0, p1, … unless the parties have names."""
     if isinstance(given, Mapping):
-        return {party: _array(value) for party, value in given.items()}
+        return dict(given)
     try:
-        values = list(given)
+        # A module can be gone through layer by layer, and text letter by letter, but nobody has parties of such.
+        values = None if isinstance(given, str | bytes) or hasattr(given, "state_dict") else list(given)
     except TypeError:
-        raise ConfigError(f"{what} must be a dict by party, or a list, not of type {type(given).__name__}") from None
+        values = None
+    if values is None:
+        raise ConfigError(f"{what} must be a dict by party, or a list, not of type {type(given).__name__}")
     names = [f"p{place}" for place in range(len(values))]
     if parties is not None:
         names[: len(parties)] = parties[: len(values)]
-    return {name: _array(value) for name, value in zip(names, values, strict=True)}
+    return dict(zip(names, values, strict=True))
 
 
-def _array(model: Any) -> Any:
-    """Returns plain numbers and arrays of whole numbers as arrays of floats, so that their mean is not rounded."""
-    if isinstance(model, np.ndarray) and model.dtype.kind in "iu":
-        return model.astype(np.float64)
-    if isinstance(model, list | tuple):
-        # Ragged, a list of lists of its own kind; or beyond any float, or inside itself, which is told with the rest.
-        with contextlib.suppress(ValueError, OverflowError, RecursionError):
-            return np.asarray(model, dtype=np.float64) if _is_numbers(model) else model
-    return model
-
-
-def _is_numbers(value: Any) -> bool:
-    if isinstance(value, list | tuple):
-        return all(map(_is_numbers, value))
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def seed_problems(seed: Any) -> list[str]:
+    """Returns what is wrong with a seed."""
+    whole = isinstance(seed, int | np.integer) and not isinstance(seed, bool)
+    return [] if seed is None or whole else [f"seed must be a whole number, or None for chance, not {seed!r}"]
 
 
 def weights_of(given: Any, models: Mapping[Party, Any], parties: Sequence[Party] | None = None) -> dict[Party, Any]:
@@ -266,31 +312,50 @@ def _float(weight: Any) -> Any:
         return math.inf
 
 
-def model_problems(models: Mapping[Party, Any], expected: Layout | None = None) -> list[str]:
+def selected(options: Mapping[str, Any]) -> Selection:
+    """Returns what options select of models. What is wrong with them is told with the other settings."""
+    found: dict[str, Any] = {}
+    for name, wanted in (("include", tuple[str, ...] | None), ("exclude", tuple[str, ...])):
+        with contextlib.suppress(msgspec.ValidationError):
+            found[name] = typed(names_from(options.get(name, getattr(Settings(), name))), wanted)
+    return Selection(**found)
+
+
+def model_problems(
+    models: Mapping[Party, Any], selection: Selection = FLOATS, expected: Layout | None = None
+) -> list[str]:
     """Returns everything that keeps models from being averaged, with each other or as those before them."""
-    found: list[str] = []
+    told: dict[str, list[Party]] = {}
     layouts: dict[Party, Layout] = {}
+    names: dict[str, None] = {}
+
+    def tell(party: Party, problems: Sequence[str]) -> None:
+        # A model that is all wrong has very many.
+        more = [f"and {len(problems) - SHOWN} more of the kind"] if len(problems) > SHOWN else []
+        for problem in (*problems[:SHOWN], *more):
+            told.setdefault(problem, []).append(party)
+
     for party, model in models.items():
+        if isinstance(model, Update):
+            tell(party, ["give the model itself, and its weight in weights="])
+            continue
         try:
-            found += [f"{party}: {problem}" for problem in problems(model)]
-            layouts[party] = Layout.of(model)
+            layout, wrong, met = examined(model, selection)
         except RecursionError:
-            found.append(f"{party}: the model contains itself, or is nested too deeply")
-        except ConfigError:
-            pass  # told already
-    found += [
-        f"{party}: give the model itself, and its weight in weights="
-        for party, model in models.items()
-        if isinstance(model, Update)
-    ]
+            layout, wrong, met = None, ["the model contains itself, or is nested too deeply"], []
+        tell(party, wrong)
+        names |= dict.fromkeys(met)
+        if layout is not None:
+            layouts[party] = layout
     first = next(iter(layouts), "")
     wanted = expected or layouts.get(first)
+    whose = f"{first}'s model" if expected is None else "the models of the rounds before"
     for party, layout in layouts.items():
         if wanted is not None and layout != wanted:
-            theirs, ours = (", ".join(map(str, each.entries)) for each in (wanted, layout))
-            whose = f"{first}'s" if expected is None else "those of the rounds before"
-            found.append(f"{party}'s model ({ours}) is laid out differently from {whose} ({theirs})")
-    return found
+            tell(party, [f"compared with {whose}, {each}" for each in wanted.differences(layout)])
+    found = [f"{few(parties)}: {problem}" for problem, parties in told.items()]
+    # Of what is no model at all, nothing has a name.
+    return found + (selection.problems(names) if layouts else [])
 
 
 def weight_problems(models: Mapping[Party, Any], weights: Mapping[Party, Any], max_weight: float) -> list[str]:

@@ -76,7 +76,8 @@ def _path(config: Mapping[str, Any], where: str) -> Path:
 def _told(ending: Ending) -> None:
     if ending.clipped:
         said = f"{ending.clipped} entries of {ending.party} were cut off, the largest being {ending.largest:g}"
-        warnings.warn(f"{said}; raise clip in the roster", ClippedWarning, stacklevel=2)
+        cure = "raise clip in the roster, with bits=64 if by much, or leave such arrays out (exclude)"
+        warnings.warn(f"{said}; {cure}", ClippedWarning, stacklevel=2)
 
 
 mod = mod_of(_node, _told)

@@ -1,7 +1,6 @@
 """Averaging between machines: `tacit.join("federation.toml", me="a").average(model)`."""
 
 import sys
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.api.federation import Checked, ClippedWarning, model_problems, weight_problems
+from tacit.api.federation import Checked, model_problems, warn_of_clipping, weight_problems
 from tacit.core.errors import ConfigError
 from tacit.core.outcome import Ending
 from tacit.core.suite import SERVER, Party, Update
@@ -23,7 +22,7 @@ from tacit.drivers.network.status import Status
 from tacit.drivers.network.store import Store
 from tacit.drivers.network.telemetry import log_lines
 from tacit.drivers.outcome import Outcome, merged
-from tacit.vectors.flatten import Layout
+from tacit.vectors.flatten import Layout, Selection
 
 __all__ = ["Peer", "join", "log_lines"]
 FAREWELL = 5.0
@@ -43,8 +42,8 @@ class Seated:
         cls, federation: str | Path, me: Party, identity: str | Path | None = None, folder: str | Path | None = None
     ) -> "Seated":
         """Reads the roster and our identity, which lies beside it unless told otherwise, and looks whether they fit."""
+        roster = RosterFile.load(federation)
         path = Path(federation)
-        roster = RosterFile.load(path)
         roster.card_of(me)
         mine = Credentials.load(path.with_name(f"{file_stem(me)}.identity") if identity is None else identity)
         if mine.name != me:
@@ -96,12 +95,12 @@ class Peer:
         finished, with what was brought to it then. Raises what went wrong, if the round failed for this party.
         """
         layout, update = self._brought(model, weight)
-        return self._outcome(self._background.run(self._node.average(update)), layout, model)
+        return self._outcome(self._background.run(self._node.average(update)), layout, model, update)
 
     async def average_async(self, model: Any, weight: float = 1.0) -> Outcome:
         """Does the same without blocking an event loop."""
         layout, update = self._brought(model, weight)
-        return self._outcome(await self._background.aside(self._node.average(update)), layout, model)
+        return self._outcome(await self._background.aside(self._node.average(update)), layout, model, update)
 
     def status(self) -> Status:
         """Returns how it stands: the round, who is missing, and for how long."""
@@ -129,23 +128,24 @@ class Peer:
         self.leave()
 
     def __repr__(self) -> str:
-        return f"Peer({self.name}, {self.rounds} rounds)"
+        protocol = self._checked.protocol.name
+        return f"<Peer: {self.name} of {len(self._checked.terms.parties)} parties, {protocol}, {self.rounds} rounds>"
 
     def _brought(self, model: Any, weight: float) -> tuple[Layout, Update]:
-        found = model_problems({self.name: model}, self._layout)
+        selection = Selection.of(self._checked.terms.settings)
+        found = model_problems({self.name: model}, selection, self._layout)
         found += weight_problems({self.name: model}, {self.name: weight}, self._checked.terms.settings.max_weight)
         if found:
             raise ConfigError(found)
-        layout = self._layout = self._layout or Layout.of(model)
+        layout = self._layout = self._layout or Layout.of(model, selection)
         return layout, Update(layout.flatten(model, narrow=True), float(weight))
 
-    def _outcome(self, ending: Ending, layout: Layout, model: Any) -> Outcome:
+    def _outcome(self, ending: Ending, layout: Layout, model: Any, update: Update) -> Outcome:
         outcome = merged(self._node.agreement, {self.name: ending}, ended=[self.name])
-        for note in outcome.warnings[: len(outcome.clipped)]:
-            warnings.warn(note, ClippedWarning, stacklevel=3)
+        warn_of_clipping(self._node.agreement, outcome, layout, {self.name: update}, 3)
         outcome.warnings = (*self.notes, *outcome.warnings)
         vector: NDArray[np.float64] = outcome.average[self.name]
-        outcome.average = {self.name: layout.restore(vector)}
+        outcome.average = {self.name: layout.restore(vector, model)}
         torch = sys.modules.get("torch")
         if torch is not None and isinstance(model, torch.nn.Module):
             model.load_state_dict(outcome.average[self.name])

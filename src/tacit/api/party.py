@@ -157,6 +157,8 @@ class Learner:
             loss=loss,
             contributors=len(outcome.contributors),
             bytes=outcome.traffic.total,
+            classes=outcome.traffic.by_class(),
+            averaged=outcome.contributors,
             epsilon=self._epsilon(),
             left_out={party: str(reason) for party, reason in outcome.dropped.items()},
             notes=outcome.warnings[len(self.peer.notes) :],
@@ -275,6 +277,11 @@ def _differences(scenario: Scenario, roster: RosterFile) -> list[str]:
         f"{option}={value!r} is {agreed.get(option, 'not set')!r} in the federation; leave it out of the scenario"
         for option, value in scenario.protocol.items()
         if option != "name" and spelled_out(value) != spelled_out(agreed.get(option))
+    ]
+    wrong += [
+        f"{option} in the roster is for models that are brought as they are; a scenario averages all floats of its own"
+        for option in ("include", "exclude")
+        if option in roster.settings
     ]
     if scenario.faults or scenario.dropout:
         wrong.append("faults and dropout are for simulations; leave them out, between machines they come by themselves")

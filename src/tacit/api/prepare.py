@@ -57,7 +57,11 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     """The accuracy, or the rmse, of the mean of all models, where there is no server."""
     contributors: int = 0
     bytes: int = 0
-    """Sent by all parties in this round."""
+    """Sent by all parties in this round,"""
+    classes: dict[str, int] = {}
+    """and of what class they are."""
+    averaged: tuple[Party, ...] = ()
+    """Who contributed."""
     seconds: float = 0.0
     """Since the run, or what was resumed of it, began."""
     epsilon: float | None = None
@@ -115,6 +119,8 @@ class Prepared:
             loss=float(np.mean(losses)) if losses else None,
             contributors=0 if outcome is None else len(outcome.contributors),
             bytes=0 if outcome is None else outcome.traffic.total,
+            classes={} if outcome is None else outcome.traffic.by_class(),
+            averaged=() if outcome is None else outcome.contributors,
             epsilon=max(map(self.ledger.epsilon, self.ledger.parties), default=0.0) if self.ledger else None,
             left_out={**left_out, **training.excluded},
             notes=(step.why,) if outcome is None else outcome.warnings,

@@ -11,11 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save
 
-from tacit.api.exposure import Exposure, exposure
+from tacit.api.exposure import exposure
+from tacit.api.federation import Checked
 from tacit.api.prepare import SECRET_BYTES, Metrics, Prepared, prepare
-from tacit.audit.described import described
+from tacit.audit.described import about, answer
+from tacit.audit.questions import Question
+from tacit.audit.words import in_words
 from tacit.core.entropy import SystemEntropy
 from tacit.core.errors import ConfigError
+from tacit.core.protocol import spelled_out
 from tacit.drivers.files import create_private, replace_file
 from tacit.learn.checkpoint import Checkpoint
 from tacit.learn.datasets import Dataset
@@ -48,6 +52,12 @@ class Run:
     """How many of them have which label, a row for each party, if they have labels."""
     notes: tuple[str, ...] = ()
     """What the audit, and the choice of the ring, had to say before the start."""
+
+    def __repr__(self) -> str:
+        found = "" if self.accuracy is None else f", accuracy {self.accuracy:.1%}"
+        what = f"{self.scenario.data.name} by {self.scenario.protocol['name']}"
+        where = "" if self.folder is None else f", in {self.folder}"
+        return f"<Run: {what}, {len(self.history)} rounds{found}, {self.bytes:,} bytes{where}>"
 
     @property
     def accuracy(self) -> float | None:
@@ -91,7 +101,11 @@ def train(
     cannot be, and LeakRefused if settings would show somebody's model to as many parties as the scenario's `adversary`
     says.
     """
-    place = _folder(scenario, None if folder is None else Path(folder), resume)
+    scenario = _given(scenario, data)
+    try:
+        place = _folder(scenario, None if folder is None else Path(folder), resume)
+    except TypeError:
+        raise ConfigError(f"folder must be the path of one, not {folder!r}") from None
     try:
         place.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -102,7 +116,7 @@ def train(
     history = _resumed(place, found, digest) if resume else []
     replace_file(place / SCENARIO, scenario.encoded())
     if found.checked is not None and not (place / AUDIT).exists():
-        replace_file(place / AUDIT, _audited(exposure(found.checked)))
+        replace_file(place / AUDIT, _audited(found.checked, scenario))
     replace_file(place / METRICS, b"".join(map(_line, history)))
     with (place / METRICS).open("ab") as file:
         for metrics in found.rounds():
@@ -129,6 +143,18 @@ def train(
     return run
 
 
+def _given(scenario: Any, data: Any) -> Scenario:
+    """Returns a scenario, and raises ConfigError with what is wrong with it: one made in Python is not checked yet."""
+    if isinstance(scenario, str | Path):
+        raise ConfigError(f"train takes a scenario; to read that of a file: tacit.Scenario.load({str(scenario)!r})")
+    if not isinstance(scenario, Scenario):
+        cure = "; to make one of tables: tacit.Scenario.of" if isinstance(scenario, dict) else ""
+        raise ConfigError(f"train takes a scenario, not one of type {type(scenario).__name__}{cure}")
+    if data is not None and not isinstance(data, Dataset):
+        raise ConfigError(f"data must be a tacit.learn.datasets.Dataset, not of type {type(data).__name__}")
+    return Scenario.of(spelled_out(scenario))
+
+
 def _resumed(place: Path, found: Prepared, digest: str) -> list[Metrics]:
     """Puts a run where it was when it was cut off, and returns what is known of its rounds. It may have had none."""
     if not (place / CHECKPOINT).exists():
@@ -152,8 +178,14 @@ def _secret(place: Path) -> bytes:
     return (place / KEY).read_bytes()
 
 
-def _audited(found: Exposure) -> bytes:
-    told = {"says": str(found), "reports": [described(report) for report in found.reports]}
+def _audited(checked: Checked, scenario: Scenario) -> bytes:
+    """Returns what the audit says of the settings of a run, as it lies in its folder."""
+    found = exposure(checked)
+    told = {"says": str(found), **about(checked.protocol, checked.terms), "reports": []}
+    if found.reports:
+        options = {name: value for name, value in scenario.protocol.items() if name != "name"}
+        asked = Question(checked.protocol.name, len(checked.terms.parties), options, drift="free")
+        told.update(answer(found.reports, in_words(found.reports, asked)), asked=asked.command)
     return msgspec.json.format(msgspec.json.encode(told), indent=2)
 
 

@@ -1,6 +1,7 @@
 """Several protocols on one scenario: the same data, split, model and local work, and only the averaging differs."""
 
-from collections.abc import Callable, Sequence
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,7 +9,7 @@ import msgspec
 
 from tacit.api.exposure import exposure
 from tacit.api.prepare import Metrics, Prepared, prepare
-from tacit.app.options import settings_from
+from tacit.app.options import known, settings_from
 from tacit.core.errors import ConfigError, LeakRefused
 from tacit.learn.cohort import Local
 from tacit.learn.scenario import ALONE, TOGETHER, Data, Scenario, Split
@@ -51,7 +52,7 @@ class Compared:
     @property
     def label(self) -> str:
         """The protocol with its options, in few letters."""
-        return " ".join([self.name, *(f"{name}={_short(value)}" for name, value in self.options.items())])
+        return label(self.name, self.options)
 
     @property
     def last(self) -> Metrics | None:
@@ -75,6 +76,11 @@ class Compared:
         }
 
 
+def label(protocol: str, options: Mapping[str, Any]) -> str:
+    """Returns a protocol with its options, in few letters."""
+    return " ".join([protocol, *(f"{name}={_short(value)}" for name, value in options.items())])
+
+
 def _short(value: Any) -> str:
     """Returns a setting in few letters."""
     if not isinstance(value, dict):
@@ -92,9 +98,12 @@ def variants(scenario: Scenario) -> list[dict[str, Any]]:
 
 def variant(text: str) -> dict[str, Any]:
     """Returns the protocol that somebody asked for, such as "cesar share=0.3"."""
-    name, *options = text.split()
-    if name not in (ALONE, TOGETHER, *REGISTRY):
-        raise ConfigError(f"there is no protocol {name!r}; use {', '.join([*REGISTRY, ALONE, TOGETHER])}")
+    try:
+        name, *options = shlex.split(text) or [""]
+    except ValueError:
+        # JSON and Python have quotes of their own, which are no shell's.
+        name, *options = text.split()
+    known("protocol", name, (*REGISTRY, ALONE, TOGETHER))
     return {"name": name, **settings_from(options)}
 
 
@@ -102,23 +111,31 @@ def compare(
     scenario: Scenario,
     protocols: Sequence[dict[str, Any]] | None = None,
     progress: Callable[[str], None] = lambda _: None,
+    over: Callable[[Compared], None] = lambda _: None,
 ) -> list[Compared]:
     """Runs a scenario with each of several protocols, or with all of them. What leaks is told as refused.
 
     So is, of all of them, what cannot be had with the scenario, such as privacy per user where nobody averages.
+    `progress` is told of every round, and `over` of every protocol.
     """
+
+    def run(protocol: dict[str, Any], asked: bool = True) -> Compared:
+        done = _run(scenario, protocol, progress, asked)
+        over(done)
+        return done
+
     if protocols is not None:
-        return [_run(scenario, protocol, progress) for protocol in protocols]
+        return [run(protocol) for protocol in protocols]
     every, own = variants(scenario), scenario.protocol["name"]
     # Its own comes first: what is wrong with that is wrong with the scenario.
-    found = {own: _run(scenario, scenario.protocol, progress)}
+    found = {own: run(scenario.protocol)}
     for each in every:
         if each["name"] != own:
-            found[each["name"]] = _run(scenario, each, progress, asked=False)
+            found[each["name"]] = run(each, asked=False)
     return [found[each["name"]] for each in every]
 
 
-def _run(scenario: Scenario, protocol: dict[str, Any], progress: Callable[[str], None], asked: bool = True) -> Compared:
+def _run(scenario: Scenario, protocol: dict[str, Any], progress: Callable[[str], None], asked: bool) -> Compared:
     name, options = protocol["name"], {key: value for key, value in protocol.items() if key != "name"}
     try:
         found = prepare(msgspec.structs.replace(scenario, protocol=protocol))

@@ -5,7 +5,8 @@ start from the same model, deal out the same samples and shuffle them alike, so 
 doing of the protocol. In the middle of one round a party crashes, and the others go on without it. It has not heard how
 that round ended, so secure aggregation lets it listen to the next one and take part in the one after. A plain server
 would take it back at once; there it is silent for a round, so that both runs average the same. Nothing here is told in
-advance: what the server could read is found by opening its mail with its own keys.
+advance: what the server could read is found by opening its mail with its own keys, and what three protocols leak is
+asked of the audit.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,6 +15,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.app.comparison import label
+from tacit.audit.questions import Question
+from tacit.audit.words import in_words
 from tacit.core.entropy import SeededEntropy
 from tacit.core.errors import ConfigError, WireError
 from tacit.core.suite import SERVER, Parties, Party, Update, Vector
@@ -39,6 +43,13 @@ TESTED = 360  # samples that no party gets
 EPOCHS, RATE, BATCH = 2, 0.5, 16
 SHOWN = 5  # numbers of a model that are shown
 
+LEAKS = (
+    Question("fedavg", 9),
+    Question("admm", 9, {"group_size": 3, "iterations": 5}),
+    Question("secagg", 9),
+)
+"""What the audit is asked at the end: the same nine parties, by three protocols, in one round."""
+
 READ = 0.99
 """Correlation with the true model from which on we say that the server could read it."""
 
@@ -62,6 +73,11 @@ class DemoSettings:
     def crash_round(self) -> int:
         """The round in which somebody crashes."""
         return (self.rounds + 1) // 2
+
+    @property
+    def steps(self) -> int:
+        """How often `run` says what it does."""
+        return len(PROTOCOLS) * self.rounds + self.parties + len(LEAKS)
 
     def crashing(self) -> tuple[Party, ...]:
         """Returns who crashes; raises ConfigError with everything that is wrong with the settings."""
@@ -140,6 +156,18 @@ class Glimpse:
 
 
 @dataclass(frozen=True)
+class Leak:
+    """What the audit finds in one protocol, each party alone and the server."""
+
+    averaging: str
+    """The protocol, with its settings."""
+    exposed: bool
+    verdict: str
+    command: str
+    """What asks for it again, and says all of it."""
+
+
+@dataclass(frozen=True)
 class DemoReport:
     """All that the demo found out."""
 
@@ -154,6 +182,7 @@ class DemoReport:
     """Whether the final models are the same bit for bit."""
     dropouts: list[Dropout]
     glimpse: Glimpse
+    leaks: list[Leak]
 
 
 @dataclass(frozen=True)
@@ -250,7 +279,15 @@ def run(settings: DemoSettings, tick: Callable[[str], None] = lambda _: None) ->
         identical=plain.tobytes() == blind.tobytes(),
         dropouts=diaries[BLIND].dropouts(),
         glimpse=glimpse(shown, diaries, Layout.of(classroom.softmax.initial())),
+        leaks=[leak(asked, tick) for asked in LEAKS],
     )
+
+
+def leak(asked: Question, tick: Callable[[str], None]) -> Leak:
+    """Returns what the audit finds."""
+    said = in_words(list(asked.answers()), asked)
+    tick(f"audit of {asked.protocol}")
+    return Leak(label(asked.protocol, asked.options), said.exposed, said.verdict, asked.command)
 
 
 def together(
@@ -348,7 +385,7 @@ def judged(protocol: str, diary: Diary, shown: Party) -> DemoRun:
         bytes_per_party_per_round=round(float(np.mean(diary.traffic))),
         models_sent=len(pairs),
         models_read=read,
-        server_saw=in_words(read, len(pairs)),
+        server_saw=server_saw(read, len(pairs)),
         correlation=correlation(
             np.concatenate([true[shown] for true in diary.true]), np.concatenate([seen[shown] for seen in diary.seen])
         ),
@@ -356,7 +393,7 @@ def judged(protocol: str, diary: Diary, shown: Party) -> DemoRun:
     )
 
 
-def in_words(read: int, sent: int) -> str:
+def server_saw(read: int, sent: int) -> str:
     """Returns what a server saw that could read so many of the models it was sent."""
     if read == sent:
         return "every party's model"

@@ -1,27 +1,61 @@
-"""The commands that learn: `tacit run`, `tacit compare`, `tacit reproduce`."""
+"""The commands that learn: `tacit run`, `tacit node`, `tacit compare`, `tacit reproduce`."""
 
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import msgspec
 import typer
-from rich.progress import MofNCompleteColumn, Progress, TaskID, TimeRemainingColumn
 
 from tacit import papers
 from tacit.api.prepare import Metrics
 from tacit.api.train import train
-from tacit.app import comparison, pages, pictures, tables
+from tacit.app import comparison, network, pages, pictures, tables
 from tacit.app.nodes import LogJson, MetricsAt, open_many
-from tacit.app.options import AsJson, Choice, Debug, Picture, as_text, progress_bar
-from tacit.core.errors import ConfigError
+from tacit.app.options import (
+    AsJson,
+    Choice,
+    Debug,
+    Picture,
+    as_text,
+    at_least,
+    examples,
+    known,
+    protocol_names,
+    reproduction_names,
+)
+from tacit.app.progress import Following, following
+from tacit.core.errors import ConfigError, TacitError
 from tacit.learn.scenario import Scenario
 from tacit.papers.reproduction import Scale
 
-app = typer.Typer()
+PANEL = "Learn together"
+app, machines = typer.Typer(), typer.Typer()
+
+
+class Stopped(TacitError):
+    """Somebody pressed Ctrl-C; says how to go on."""
+
+    code = "stopped"
+
+
+@contextmanager
+def going_on_by(command: str) -> Iterator[None]:
+    """Turns Ctrl-C into a line that says how to go on: all rounds that are over are on disk."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Stopped(f"what is over is kept; to go on, run: {command}") from None
+
 
 Folder = Annotated[str | None, Choice(help="Where to write; a new folder in runs unless set.")]
 
 
-@app.command(epilog="Example: tacit run scenario.toml --folder runs/first")
+@app.command(
+    epilog=examples("tacit run scenario.toml --folder runs/first", "tacit run scenario.toml --resume"),
+    rich_help_panel=PANEL,
+)
 def run(
     scenario: Annotated[str, typer.Argument(help="A scenario, in TOML or JSON.")],
     folder: Folder = None,
@@ -41,15 +75,11 @@ def run(
     """Learn together as a scenario says, and write accuracy, bytes, privacy spent and the audit to a folder."""
     del debug
     wanted = Scenario.load(scenario)
-    with progress_bar(MofNCompleteColumn(), TimeRemainingColumn()) as bar:
-        job = bar.add_task("starting", total=wanted.rounds)
-        done = train(
-            wanted,
-            folder=folder,
-            resume=resume,
-            address=address,
-            **_following(bar, job),
-        )
+    again = [f"tacit run {shlex.quote(scenario)}", *([f"--folder {shlex.quote(folder)}"] if folder else []), "--resume"]
+    with going_on_by(" ".join(again)), following(as_json, counted=True) as told:
+        told("starting", 0, wanted.rounds)
+        parties = wanted.data.parties
+        done = train(wanted, folder=folder, resume=resume, address=address, **_following(told, wanted.rounds, parties))
     if done.folder is not None:
         pages.write(done)
     if as_json:
@@ -58,24 +88,22 @@ def run(
         tables.show(tables.run(done))
 
 
-def _following(bar: Progress, job: TaskID) -> dict[str, Any]:
-    """Returns what shows on a bar how far a run is."""
-    return {
-        "progress": lambda metrics: bar.update(job, completed=metrics.round, description=doing(metrics)),
-        "downloading": lambda name, done, of: bar.update(
-            job, description=f"downloading {name}, {done / max(of, 1):.0%}"
-        ),
-    }
+def _following(told: Following, rounds: int, parties: int) -> dict[str, Any]:
+    """Returns what shows how far a run is."""
+
+    def over(metrics: Metrics) -> None:
+        told.round(metrics, rounds, parties)
+
+    def downloading(name: str, done: int, of: int) -> None:
+        told(f"downloading {name}", done, max(of, 1))
+
+    return {"progress": over, "downloading": downloading}
 
 
-def doing(metrics: Metrics) -> str:
-    """Returns what there is to say of a round while the next one is on."""
-    score = metrics.accuracy if metrics.accuracy is not None else metrics.rmse
-    how = "" if score is None else f", {tables.score(metrics.accuracy, metrics.rmse)}"
-    return f"round {metrics.round}{how}, {tables.size(metrics.bytes)} a round"
-
-
-@app.command(epilog="Example: tacit node scenario.toml --me hospital-a")
+@machines.command(
+    epilog=examples("tacit node scenario.toml --me hospital-a"),
+    rich_help_panel=network.PANEL,
+)
 def node(
     scenario: Annotated[str, typer.Argument(help="What all learn, in TOML or JSON.")],
     me: Annotated[str, Choice(help="Which party this is.")],
@@ -97,8 +125,13 @@ def node(
     open_many()
     log_lines(as_json=log_json)
     wanted = Scenario.load(scenario)
-    with progress_bar(MofNCompleteColumn(), TimeRemainingColumn()) as bar:
-        job = bar.add_task("waiting for the others", total=wanted.rounds)
+    given = {"federation": federation, "identity": identity, "folder": folder, "metrics": metrics}
+    options = [
+        f"--{name} {shlex.quote(value)}" for name, value in given.items() if value and value != "federation.toml"
+    ]
+    again = " ".join([f"tacit node {shlex.quote(scenario)} --me {shlex.quote(me)}", *options])
+    with going_on_by(again), following(as_json, counted=True) as told:
+        told("waiting for the others", 0, wanted.rounds)
         done = take_part(
             wanted,
             federation,
@@ -106,7 +139,7 @@ def node(
             identity=identity,
             folder=folder,
             metrics=metrics,
-            **_following(bar, job),
+            **_following(told, wanted.rounds, 1),
         )
     if as_json:
         typer.echo(as_text({"folder": str(done.folder), "notes": done.notes, "history": done.history}))
@@ -114,7 +147,13 @@ def node(
         tables.show(tables.run(done))
 
 
-@app.command(epilog="Example: tacit compare scenario.toml --protocol fedavg --protocol 'cesar share=0.3'")
+@app.command(
+    epilog=examples(
+        "tacit compare --rounds 5 --picture compare.png",
+        "tacit compare scenario.toml --protocol fedavg --protocol 'cesar share=0.3'",
+    ),
+    rich_help_panel=PANEL,
+)
 def compare(
     scenario: Annotated[
         str | None, typer.Argument(help="A scenario, in TOML or JSON; the digits of tacit demo unless set.")
@@ -122,7 +161,8 @@ def compare(
     protocol: Annotated[
         list[str] | None,
         Choice(
-            help="A protocol and its options, such as 'cesar share=0.3'; may be given several times. All unless set."
+            help="A protocol and its settings, such as 'cesar share=0.3'; may be given several times. All unless set.",
+            autocompletion=protocol_names,
         ),
     ] = None,
     rounds: Annotated[int | None, Choice(help="How often they average; as the scenario says unless set.")] = None,
@@ -133,26 +173,42 @@ def compare(
     """Learn the same with several protocols: how well, at what cost, and who could learn whose model."""
     del debug
     pictures.check(picture)
+    at_least(1, rounds=rounds)
     base = comparison.STANDARD if scenario is None else Scenario.load(scenario)
     if rounds is not None:
         base = msgspec.structs.replace(base, rounds=rounds)
         if base.problems():
             raise ConfigError(base.problems())
     asked = [comparison.variant(each) for each in protocol] if protocol else None
-    with progress_bar(MofNCompleteColumn(), TimeRemainingColumn()) as bar:
-        job = bar.add_task("starting", total=len(asked or comparison.variants(base)) * base.rounds)
-        found = comparison.compare(base, asked, lambda doing: bar.update(job, advance=1, description=doing))
+    with following(as_json, counted=True) as told:
+        total = len(asked or comparison.variants(base)) * base.rounds
+        steps = iter(range(1, total + 1))
+        found = comparison.compare(
+            base,
+            asked,
+            lambda doing: told(doing, next(steps), total),
+            lambda done: told.line(tables.said(done)),
+        )
     if picture is not None:
-        pictures.compared(found, picture)
+        pictures.compared(base, found, picture)
     if as_json:
         typer.echo(as_text([each.plain() for each in found]))
     else:
         tables.show(tables.compared(base, found))
 
 
-@app.command(epilog="Example: tacit reproduce 000-fig4 --scale small")
+@app.command(
+    epilog=examples("tacit reproduce", "tacit reproduce 000-fig4 --scale small --picture fig4.png"),
+    rich_help_panel=PANEL,
+)
 def reproduce(
-    name: Annotated[str | None, typer.Argument(help="A table or figure of a paper, as --list has them.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            help="A table or figure of a paper, such as 000-fig4. All are listed unless set.",
+            autocompletion=reproduction_names,
+        ),
+    ] = None,
     scale: Annotated[
         str, Choice(help="small takes minutes, paper does what the paper did as far as an hour goes. small unless set.")
     ] = "small",
@@ -169,14 +225,12 @@ def reproduce(
         plain = [{"name": each.name, "title": each.title, "unstated": each.unstated} for each in listed]
         typer.echo(as_text(plain)) if as_json else tables.show(tables.reproductions(listed))
         return
-    if scale not in Scale.__args__:  # type: ignore[attr-defined]
-        raise ConfigError(f"--scale {scale}: use small or paper")
-    chosen: Any = papers.find(name)
-    with progress_bar() as bar:
-        job = bar.add_task(name, total=1.0)
-        found = chosen.run(scale, lambda doing, done: bar.update(job, description=doing, completed=done))
+    known("scale", scale, Scale.__args__)  # type: ignore[attr-defined]
+    chosen: Any = papers.find(known("reproduction", name, papers.names()))
+    with following(as_json) as told:
+        found = chosen.run(scale, told.part)
     if picture is not None:
-        pictures.charts(found.charts, picture)
+        pictures.charts(found.charts, picture, f"{chosen.name}: {chosen.title} (scale {scale})")
     if as_json:
         typer.echo(as_text({"name": name, "scale": scale, "rows": found.rows}))
     else:

@@ -8,22 +8,25 @@ from typing import Annotated, Any
 import typer
 
 from tacit.app import tables
-from tacit.app.options import AsJson, Choice, Debug, as_text, progress_bar, settings_from
+from tacit.app.options import AsJson, Choice, Debug, Settings, as_text, examples, protocol_names, settings_from
+from tacit.app.progress import following
 from tacit.audit.preflight import preflight
 from tacit.core.entropy import SystemEntropy
 from tacit.core.errors import ConfigError, LeakRefused
 from tacit.core.suite import SERVER, Party
 from tacit.drivers.network.identity import Card, Credentials, file_stem
 from tacit.drivers.network.roster import RosterFile
+from tacit.protocols import REGISTRY
 
 PORT = 7400
 """Where a party listens unless told otherwise."""
 ROSTER = "federation.toml"
+PANEL = "Between machines"
 
 app = typer.Typer()
 roster = typer.Typer(
     help="Make and change a roster: who is in a federation, and on what terms.",
-    epilog=f"Example: tacit roster show {ROSTER}",
+    epilog=examples("tacit roster new three-hospitals", f"tacit roster show {ROSTER}"),
 )
 
 Address = Annotated[
@@ -31,13 +34,14 @@ Address = Annotated[
     Choice(help=f"Where others reach it, as host:port; this machine's name and port {PORT} unless set."),
 ]
 Folder = Annotated[str, Choice(help="Where to write; here unless set.")]
-Protocol = Annotated[str, Choice(help="As listed by tacit protocols; secagg unless set.")]
-Options = Annotated[list[str] | None, Choice("--set", help="A setting of the protocol, such as bits=16.")]
+Protocol = Annotated[
+    str, Choice(help=f"One of {', '.join(REGISTRY)}; secagg unless set.", autocompletion=protocol_names)
+]
 File = Annotated[str, typer.Argument(help=f"The roster, such as {ROSTER}.")]
 CardFile = Annotated[str, typer.Argument(help="A card, as tacit keygen makes them.")]
 
 
-@app.command(epilog="Example: tacit keygen hospital-a --address tacit.hospital-a.example:7400")
+@app.command(epilog=examples("tacit keygen hospital-a --address tacit.hospital-a.example:7400"), rich_help_panel=PANEL)
 def keygen(
     name: Annotated[str | None, typer.Argument(help=f'The party; "{SERVER}" is the server.')] = None,
     address: Address = None,
@@ -47,7 +51,7 @@ def keygen(
     parties: Annotated[str, Choice(help="With --federation: name=host:port of each party, with commas between.")] = "",
     server: Annotated[str | None, Choice(help="With --federation: host:port of the server.")] = None,
     protocol: Protocol = "secagg",
-    options: Options = None,
+    options: Settings = None,
     folder: Folder = ".",
     as_json: AsJson = False,
     debug: Debug = False,
@@ -129,7 +133,7 @@ def _all(
     )
 
 
-@app.command(epilog="Example: tacit card hospital-a.identity --address 192.0.2.7:7400")
+@app.command(epilog=examples("tacit card hospital-a.identity --address 192.0.2.7:7400"), rich_help_panel=PANEL)
 def card(
     identity: Annotated[str, typer.Argument(help="The identity to make a card of.")],
     address: Address = None,
@@ -151,11 +155,11 @@ def card(
 # --- rosters -------------------------------------------------------------------------------------------------------
 
 
-@roster.command(epilog="Example: tacit roster new three-hospitals --protocol secagg --set bits=16")
+@roster.command(epilog=examples("tacit roster new three-hospitals --protocol secagg --set bits=16"))
 def new(
     name: Annotated[str, typer.Argument(help="The name of the federation.")],
     protocol: Protocol = "secagg",
-    options: Options = None,
+    options: Settings = None,
     folder: Folder = ".",
     as_json: AsJson = False,
     debug: Debug = False,
@@ -171,7 +175,7 @@ def new(
     _say(_described(made, path), lines, as_json)
 
 
-@roster.command(epilog=f"Example: tacit roster add {ROSTER} hospital-a.card")
+@roster.command(epilog=examples(f"tacit roster add {ROSTER} hospital-a.card"))
 def add(file: File, card: CardFile, as_json: AsJson = False, debug: Debug = False) -> None:
     """Put a party, or the server, on a roster by its card."""
     del debug
@@ -180,7 +184,7 @@ def add(file: File, card: CardFile, as_json: AsJson = False, debug: Debug = Fals
     _change(after, file, [f"{given.name} is on the roster.", *_compare(given)], as_json)
 
 
-@roster.command(epilog=f"Example: tacit roster remove {ROSTER} hospital-a")
+@roster.command(epilog=examples(f"tacit roster remove {ROSTER} hospital-a"))
 def remove(
     file: File,
     name: Annotated[str, typer.Argument(help="Who leaves.")],
@@ -194,7 +198,7 @@ def remove(
     _change(after, file, [said], as_json)
 
 
-@roster.command(epilog=f"Example: tacit roster replace {ROSTER} hospital-a.card")
+@roster.command(epilog=examples(f"tacit roster replace {ROSTER} hospital-a.card"))
 def replace(file: File, card: CardFile, as_json: AsJson = False, debug: Debug = False) -> None:
     """Give a party on a roster another card: new keys, or a new address."""
     del debug
@@ -207,20 +211,19 @@ def replace(file: File, card: CardFile, as_json: AsJson = False, debug: Debug = 
     _change(after, file, lines, as_json)
 
 
-@roster.command(epilog=f"Example: tacit roster renew {ROSTER}")
+@roster.command(epilog=examples(f"tacit roster renew {ROSTER}"))
 def renew(file: File, as_json: AsJson = False, debug: Debug = False) -> None:
     """Begin a new session of the same federation, as is needed when a party has lost its journal."""
     del debug
     _change(RosterFile.draft(file).renewed(SystemEntropy()), file, ["A new session begins."], as_json)
 
 
-@roster.command(epilog=f"Example: tacit roster show {ROSTER}")
+@roster.command(epilog=examples(f"tacit roster show {ROSTER}"))
 def show(file: File, as_json: AsJson = False, debug: Debug = False) -> None:
     """Show who is on a roster, their fingerprints, and what the audit says of its settings."""
     del debug
     listed = RosterFile.draft(file)
-    with progress_bar() as bar:
-        bar.add_task("running on unknowns", total=None)
+    with following(as_json):
         says = _audited(listed)
     if as_json:
         typer.echo(as_text({**_described(listed, Path(file)), "audit": says}))

@@ -18,7 +18,8 @@ from rich.table import Table
 from rich.text import Text
 
 from tacit.app import tables
-from tacit.app.options import AsJson, Choice, Debug, as_text
+from tacit.app.network import PANEL
+from tacit.app.options import AsJson, Choice, Debug, as_text, examples
 from tacit.core.outcome import Ending
 from tacit.core.suite import SERVER
 from tacit.drivers.network.book import Glance, peek
@@ -53,7 +54,7 @@ MetricsAt = Annotated[
 ]
 
 
-@app.command(epilog="Example: tacit serve federation.toml --metrics localhost:9464")
+@app.command(epilog=examples("tacit serve federation.toml --metrics localhost:9464"), rich_help_panel=PANEL)
 def serve(
     federation: File,
     identity: Identity = None,
@@ -111,7 +112,7 @@ def _as_json(ending: Ending) -> None:
 # --- how it stands -------------------------------------------------------------------------------------------------
 
 
-@app.command(epilog="Example: tacit status hospital-a.rounds")
+@app.command(epilog=examples("tacit status hospital-a.rounds"), rich_help_panel=PANEL)
 def status(
     folder: Annotated[str, typer.Argument(help="The folder in which a party keeps its rounds.")],
     watch: Annotated[bool, typer.Option("--watch", help="Show it again every second, until Ctrl-C.")] = False,

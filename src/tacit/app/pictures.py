@@ -1,7 +1,8 @@
 """Results as pictures, PNG or SVG by the name of the file, for those who would rather look than read."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 import numpy as np
@@ -9,18 +10,30 @@ from numpy.typing import NDArray
 
 from tacit.api.prepare import Metrics
 from tacit.api.train import Run
-from tacit.app.comparison import Compared
-from tacit.audit.attacks.findings import Finding
+from tacit.app.comparison import Compared, label
+from tacit.audit.attacks.findings import Finding, Grid, by_measure
 from tacit.audit.plan import Plan
 from tacit.audit.report import Report
 from tacit.core.errors import ConfigError, MissingExtra
+from tacit.learn.scenario import Scenario
 from tacit.papers.reproduction import Chart
 
 KINDS = (".png", ".svg")
-SAFE, WARNING, LEAK, MEMBER = "#3b7a57", "#d9a441", "#b5322f", "#d0d0d0"
-"""Colours that differ in lightness too, for those who see few."""
+SAFE, WARNING, LEAK, MEMBER = "#5aa9d6", "#f2c14e", "#8f1414", "#d9d9d9"
+"""Colours that differ in lightness and not only in hue, so that they can be told apart in grey, and by everybody."""
+LINES = ("#0b3c5d", "#d55e00", "#3a9d8f", "#b04a8b", "#e0a100", "#5aa9d6", "#7a4b1e", "#111111")
+"""Colours of lines that are drawn together, which have markers besides."""
+MARKERS = "osD^vPX*"
 MOST_LABELS = 40
 """Rows up to which each one is named."""
+MOST_MARKED = 12
+"""Points of a line that have markers, about."""
+WRAPPED = 60
+"""Letters of what was attacked in a line."""
+GREY = "#555555"
+GRID = {"color": "#dddddd", "linewidth": 0.7}
+SHADES = (SAFE, WARNING, LEAK, MEMBER)
+"""How a cell of a matrix looks: not exposed, in part or nearly, exposed, and a member of the coalition itself."""
 
 
 def check(path: str | None) -> None:
@@ -34,96 +47,144 @@ def check(path: str | None) -> None:
     _figure(1, 1)
 
 
-def exposure(reports: Sequence[Report], path: str) -> None:
+def exposure(reports: Sequence[Report], path: str, options: Mapping[str, Any] | None = None) -> None:
     """Draws who is exposed to whom: a row for each coalition, a column for each party."""
-    parties = reports[0].parties
-    shown = np.array([[report.fractions.get(party, 0.0) for party in parties] for report in reports])
-    figure, axes = _figure(2.5 + 0.32 * len(parties), 1.6 + 0.26 * min(len(reports), MOST_LABELS))
-    axes.imshow(shown, cmap=_scale(), vmin=0, vmax=1, aspect="auto", interpolation="nearest")
-    for row, report in enumerate(reports):
-        for party in set(report.coalition) & set(parties):
-            column = parties.index(party)
-            axes.fill_between([column - 0.5, column + 0.5], row - 0.5, row + 0.5, color=MEMBER, linewidth=0)
-    axes.set_xticks(range(len(parties)), parties, rotation=90)
+    parties, first = reports[0].parties, reports[0]
+    shown = np.array([[_shade(report, party) for party in parties] for report in reports])
+    height = 2.3 + 0.28 * min(len(reports), MOST_LABELS)
+    figure, axes = _figure(max(6.4, 2.2 + 0.36 * len(parties)), height)
+    axes.imshow(shown, cmap=_shades(), vmin=0, vmax=3, aspect="auto", interpolation="nearest")
+    # Lines between the cells, so that one can count them.
+    axes.set_xticks(np.arange(len(parties) + 1) - 0.5, minor=True)
+    axes.set_yticks(np.arange(len(reports) + 1) - 0.5, minor=True)
+    axes.grid(which="minor", color="white", linewidth=1.2 if len(reports) <= MOST_LABELS else 0.0)
+    axes.tick_params(which="both", length=0)
+    axes.set_xticks(range(len(parties)), parties, rotation=90 if len(parties) > 12 else 0)
+    axes.set_xlabel("whose vector")
     if len(reports) <= MOST_LABELS:
         axes.set_yticks(range(len(reports)), [", ".join(report.coalition) for report in reports])
+        axes.set_ylabel("who looks")
     else:
-        axes.set_ylabel(f"{len(reports)} coalitions")
-    first = reports[0]
-    legend = "red: exposed (pale: some entries), green: not, grey: in the coalition itself"
-    axes.set_title(f"{first.protocol}: who is exposed to whom\n{first.looked_at}\n{legend}", fontsize=9, loc="left")
+        axes.set_yticks([])
+        axes.set_ylabel(f"who looks: {len(reports)} coalitions")
+    name = label(first.protocol, options or {})
+    _titled(axes, f"{name}, {len(parties)} parties: who can work out whose vector", first.looked_at)
+    meant = {"all of it": LEAK, "some entries, or nearly": WARNING, "none of it": SAFE, "their own": MEMBER}
+    _legend(figure, {name: colour for name, colour in meant.items() if colour in _used(shown)})
     _save(figure, path)
+
+
+def _shade(report: Report, party: str) -> int:
+    if party in report.coalition:
+        return 3
+    fraction = report.fractions.get(party, 0.0)
+    return 2 if fraction == 1.0 else 1 if fraction or party in report.nearly else 0
+
+
+def _used(shown: NDArray[Any]) -> set[str]:
+    return {SHADES[int(each)] for each in np.unique(shown)}
 
 
 def costs(plan: Plan, path: str) -> None:
     """Draws what proposals cost, and what the audit says of them."""
     proposals = plan.proposals[::-1]
-    colours = {"holds": SAFE, "holds if models change": WARNING, "nothing found": WARNING}
-    figure, axes = _figure(8.5, 1.4 + 0.4 * len(proposals))
+    figure, axes = _figure(9.5, 2.2 + 0.5 * len(proposals))
     places = range(len(proposals))
     values = [proposal.bytes_per_party / 1e6 for proposal in proposals]
-    axes.barh(
-        places,
-        values,
-        color=[colours.get(proposal.verdict, WARNING if proposal.fine else LEAK) for proposal in proposals],
-    )
-    axes.set_yticks(places, [f"{proposal.protocol}: {proposal.why}" for proposal in proposals], fontsize=8)
+    colours = [SAFE if proposal.holds else WARNING if proposal.fine else LEAK for proposal in proposals]
+    axes.barh(places, values, color=colours, height=0.62)
+    axes.set_yticks(places, [f"{proposal.protocol}\n{proposal.why}" for proposal in proposals], fontsize=8)
     for place, proposal, value in zip(places, proposals, values, strict=True):
-        axes.text(value, place, f" {value:.3g} MB, {proposal.told}", va="center", fontsize=8)
+        axes.text(value * 1.08, place, f"{value:.3g} MB, {proposal.verdict}", va="center", fontsize=8)
     axes.set_xscale("log")
-    axes.set_xlim(right=max(values) * 30)
+    # Room for what stands behind the longest bar.
+    axes.set_xlim(min(values) / 2, max(values) * 40)
+    _plain_numbers(axes)
     axes.set_xlabel("megabytes that a party sends and receives in a round")
-    axes.set_title(
-        f"{plan.parties} parties, any {plan.coalition_size} of them colluding, {plan.rounds} rounds, "
+    axes.grid(axis="x", **GRID)
+    _titled(
+        axes,
+        f"What {plan.parties} parties can run, and what it costs",
+        f"any {plan.coalition_size} colluding, {plan.rounds} rounds, {plan.dropout:.0%} dropouts, "
         f"{plan.entries:,} entries",
-        fontsize=9,
-        loc="left",
+    )
+    meant = {"holds": SAFE, "nothing found, not all looked at": WARNING, "leaks": LEAK}
+    _legend(figure, {name: colour for name, colour in meant.items() if colour in colours})
+    _save(figure, path)
+
+
+def intervals(findings: Sequence[Finding], path: str, settings: str = "") -> None:
+    """Draws what attacks found, with what it lies between: one panel for each thing that was measured."""
+    groups = [rows[::-1] for rows in by_measure(findings)]
+    measures = [rows[0].measure for rows in groups]
+    heights = [0.9 + sum(0.17 + 0.13 * _lines_of(each.target) for each in rows) for rows in groups]
+    figure, panels = _figure(10, 0.9 + sum(heights), len(measures), heights)
+    for axes, measure, rows in zip(np.atleast_1d(panels), measures, groups, strict=True):
+        for place, finding in enumerate(rows):
+            colour, marker = (LEAK, "X") if finding.broken else (SAFE, "o")
+            axes.plot([finding.low, finding.high], [place, place], color=colour, linewidth=2.5, solid_capstyle="butt")
+            axes.plot([finding.value], [place], marker, color=colour, markersize=7)
+        axes.set_yticks(range(len(rows)), ["\n".join(wrap(each.target, WRAPPED)) for each in rows], fontsize=7)
+        axes.set_ylim(-0.6, len(rows) - 0.4)
+        _bounded(axes, [value for each in rows for value in (each.low, each.high)], measure, "x")
+        counted = all(float(each.value).is_integer() and each.low == each.high for each in rows)
+        if counted:
+            _whole_numbers(axes, "x")
+        bracket = f"; the line is {_bracket(rows[0])}" if rows[0].bracket else ""
+        axes.set_xlabel(f"{measure}{bracket}", fontsize=8)
+        axes.grid(axis="x", **GRID)
+    _titled(np.atleast_1d(panels)[0], f"tacit attack {findings[0].attack}", settings)
+    found = {"X  broken": LEAK, "o  not broken by this attack": SAFE}
+    _legend(
+        figure, {name: found[name] for name in found if any(each.broken == (found[name] == LEAK) for each in findings)}
     )
     _save(figure, path)
 
 
-def intervals(findings: Sequence[Finding], path: str) -> None:
-    """Draws what attacks found, with intervals: one panel for each thing that was measured."""
-    measures = list(dict.fromkeys(finding.measure for finding in findings))
-    heights = [0.6 + 0.24 * sum(finding.measure == measure for finding in findings) for measure in measures]
-    figure, panels = _figure(9.5, 0.6 + sum(heights) + 0.35 * len(measures), len(measures), heights)
-    for axes, measure in zip(np.atleast_1d(panels), measures, strict=True):
-        rows = [finding for finding in findings if finding.measure == measure][::-1]
-        for place, finding in enumerate(rows):
-            colour = LEAK if finding.broken else SAFE
-            axes.plot([finding.low, finding.high], [place, place], color=colour, linewidth=2)
-            axes.plot([finding.value], [place], "o", color=colour, markersize=4)
-        axes.set_yticks(range(len(rows)), [finding.target for finding in rows], fontsize=7)
-        axes.set_ylim(-0.6, len(rows) - 0.4)
-        axes.set_title(f"{measure} (red: broken; green: not broken by this)", fontsize=8, loc="left")
-        axes.tick_params(axis="x", labelsize=7)
-    _save(figure, path)
+def _lines_of(text: str) -> int:
+    return len(wrap(text, WRAPPED))
+
+
+def _bracket(finding: Finding) -> str:
+    return (
+        f"the {finding.bracket}" if finding.bracket.startswith("95") else f"from {finding.bracket.replace(', ', ' ')}"
+    )
 
 
 def planes(named: Sequence[tuple[str, NDArray[np.float64], NDArray[np.int64]]], path: str) -> None:
     """Draws points in a plane, coloured by class: what a classifier makes of time series of two classes."""
-    figure, panels = _figure(3.2 * len(named), 3.2, 1, None, len(named))
+    figure, panels = _figure(3.2 * len(named), 4.1, 1, None, len(named))
     for axes, (name, points, labels) in zip(np.atleast_1d(panels), named, strict=True):
-        for label, colour, marker in ((0, SAFE, "o"), (1, LEAK, "^")):
-            chosen = points[labels == label]
-            axes.scatter(chosen[:, 0], chosen[:, 1], s=9, c=colour, marker=marker, alpha=0.6, linewidths=0)
-        axes.set_title(name, fontsize=9)
+        for kind, colour, marker in ((0, SAFE, "o"), (1, LEAK, "^")):
+            chosen = points[labels == kind]
+            axes.scatter(chosen[:, 0], chosen[:, 1], s=12, c=colour, marker=marker, alpha=0.7, linewidths=0)
+        axes.set_title(name, fontsize=9, loc="left")
+        axes.set_xlabel("first direction of its last layer", fontsize=8)
         axes.set_xticks([])
         axes.set_yticks([])
+    np.atleast_1d(panels)[0].set_ylabel("second direction", fontsize=8)
+    figure.suptitle("What an onlooker's classifier makes of runs of two kinds: can it tell them apart?", fontsize=10)
+    _legend(figure, {"o  the baseline": SAFE, "^  one client's loss changed": LEAK})
     _save(figure, path)
 
 
-def images(columns: Sequence[str], rows: Sequence[Sequence[NDArray[np.float64]]], path: str) -> None:
+def images(shown: Grid, path: str) -> None:
     """Draws rows of square images, with a heading over each column."""
-    figure, panels = _figure(1.5 * len(columns), 0.3 + 1.3 * len(rows), len(rows), None, len(columns))
-    for line, row in zip(np.atleast_2d(panels), rows, strict=True):
+    columns, rows = shown.headings, shown.rows
+    figure, panels = _figure(1.55 * len(columns) + 0.6, 1.1 + 1.25 * len(rows), len(rows), None, len(columns))
+    grid = np.atleast_2d(panels)
+    for line, row in zip(grid, rows, strict=True):
         for axes, image in zip(line, row, strict=True):
             side = int(np.sqrt(image.size))
             axes.imshow(np.asarray(image).reshape(side, side), cmap="gray_r", vmin=0, vmax=1)
             axes.set_xticks([])
             axes.set_yticks([])
-    for axes, heading in zip(np.atleast_2d(panels)[0], columns, strict=True):
-        axes.set_title(heading, fontsize=8)
+            axes.spines[:].set_visible(False)
+    for axes, heading in zip(grid[0], columns, strict=True):
+        axes.set_title(heading, fontsize=9)
+    for place, line in enumerate(grid):
+        line[0].set_ylabel(f"client {place}", fontsize=8)
+    figure.suptitle("\n".join(wrap(shown.title, 60)), fontsize=10)
     _save(figure, path)
 
 
@@ -165,23 +226,21 @@ def curves(
     labels: tuple[str, str],
     path: str,
     dashed: Collection[str] = (),
+    title: tuple[str, str] = ("", ""),
 ) -> None:
     """Draws lines, some of them dashed, the values on a logarithmic scale; what is zero is not drawn."""
-    figure, axes = _figure(6.5, 3.6)
-    for name, (x, y) in named.items():
+    figure, axes = _figure(7.5, 4.6)
+    for place, (name, (x, y)) in enumerate(named.items()):
         kept = [(a, b) for a, b in zip(x, y, strict=True) if b > 0]
         if kept:
-            axes.plot(
-                *zip(*kept, strict=True),
-                label=name,
-                linewidth=1.5,
-                marker=".",
-                linestyle="--" if name in dashed else "-",
-            )
+            axes.plot(*zip(*kept, strict=True), label=name, **_style(place, name in dashed))
     axes.set_yscale("log")
-    axes.set_xlabel(labels[0], fontsize=8)
-    axes.set_ylabel(labels[1], fontsize=8)
-    axes.legend(fontsize=7, ncols=2)
+    _whole_numbers(axes, "x")
+    axes.set_xlabel(labels[0])
+    axes.set_ylabel(labels[1])
+    axes.grid(**GRID)
+    _titled(axes, *title)
+    figure.legend(loc="outside lower center", fontsize=8, ncols=3, frameon=False)
     _save(figure, path)
 
 
@@ -190,54 +249,68 @@ def progress(run: Run, path: str) -> bool:
     tested = [each for each in run.history if each.accuracy is not None or each.rmse is not None]
     if not tested:
         return False
-    figure, (left, right) = _figure(9, 3.4, 1, None, 2)
+    figure, (left, right) = _figure(9.5, 3.9, 1, None, 2)
     rounds = [each.round for each in tested]
-    numbers = tested[0].accuracy is None
+    numbers, alone = tested[0].accuracy is None, tested[0].consensus is not None
     shared = [each.rmse if numbers else each.accuracy for each in tested]
-    alone = tested[0].consensus is not None
-    left.plot(rounds, shared, color=SAFE, label="mean over parties" if alone else "the model they share")
+    what = "root mean square error" if numbers else "test accuracy"
+    left.plot(rounds, shared, label="mean over parties" if alone else "the model they share", **_style(0))
     if alone:
-        left.plot(rounds, [each.consensus for each in tested], color=LEAK, linestyle="--", label="mean of all models")
-    left.set_ylabel("root mean square error" if numbers else "test accuracy", fontsize=8)
+        left.plot(rounds, [each.consensus for each in tested], label="mean of all models", **_style(1, dashed=True))
+        left.legend(fontsize=8, frameon=False)
+    _bounded(left, shared, what, "y")
     losses = [each for each in run.history if each.loss is not None]
-    right.plot([each.round for each in losses], [each.loss for each in losses], color=SAFE, label="training loss")
-    for axes in (left, right):
-        axes.set_xlabel("round", fontsize=8)
-        axes.legend(fontsize=7)
-        axes.tick_params(labelsize=7)
+    right.plot([each.round for each in losses], [each.loss for each in losses], **_style(0))
+    right.set_ylim(bottom=0)
+    for axes, y in ((left, what), (right, "training loss, mean over parties")):
+        axes.set_xlabel("round")
+        axes.set_ylabel(y)
+        _whole_numbers(axes, "x")
+        axes.grid(**GRID)
+    scenario = run.scenario
+    many = f"{len(run.sizes)} parties" if len(run.sizes) > 1 else "one party"
+    title = scenario.title or f"{scenario.data.name} by {scenario.protocol['name']}"
+    _titled(left, title, f"{many}, {scenario.protocol['name']}, {scenario.model['name']}, {len(run.history)} rounds")
     _save(figure, path)
     return True
 
 
-def compared(found: Sequence[Compared], path: str) -> None:
+def compared(scenario: Scenario, found: Sequence[Compared], path: str) -> None:
     """Draws accuracy against bytes and against time, each protocol a line, and whether the audit found a leak."""
-    figure, (left, right) = _figure(11, 4.6, 1, None, 2)
     ran = [each for each in found if each.history]
+    if not ran:
+        raise ConfigError("every protocol was refused, so there is nothing to draw; leave --picture out")
+    figure, (left, right) = _figure(11, 5.6, 1, None, 2)
     numbers = all(each.history[-1].accuracy is None for each in ran)
+    what = "root mean square error" if numbers else "test accuracy, mean over parties"
     for place, each in enumerate(ran):
         tested = [(sent, one) for sent, one in zip(_sent(each), each.history, strict=True) if _tested(one) is not None]
         scores = [_tested(one) for _, one in tested]
-        style = {
-            "color": f"C{place}",
-            "linestyle": "--" if each.leaks else "-",
-            "label": f"{each.label}: {each.exposed}",
-            "marker": "x" if each.leaks else "o",
-            "markersize": 3,
-        }
+        style = {**_style(place, each.leaks), "label": f"{each.label}: {each.exposed}", "markersize": 4}
         if any(sent for sent, _ in tested):
             left.plot([sent for sent, _ in tested], scores, **style)
         elif scores:
-            left.axhline(scores[-1], **style)
+            left.axhline(scores[-1], **{**style, "marker": ""})
         right.plot([one.seconds for _, one in tested], scores, **style)
     left.set_xscale("log")
-    for axes, what in ((left, "megabytes that a party has sent"), (right, "seconds on this machine, for all parties")):
-        axes.set_xlabel(what, fontsize=8)
-        axes.set_ylabel("root mean square error" if numbers else "test accuracy, mean over parties", fontsize=8)
-        axes.tick_params(labelsize=7)
-        axes.grid(alpha=0.3)
-    handles, labels = left.get_legend_handles_labels()
+    _plain_numbers(left)
+    every = [score for each in ran for one in each.history if (score := _tested(one)) is not None]
+    for axes, x in ((left, "megabytes that a party has sent"), (right, "seconds on this machine, for all parties")):
+        axes.set_xlabel(x)
+        axes.set_ylabel(what)
+        _bounded(axes, every, what, "y")
+        axes.grid(**GRID)
+    right.set_xlim(left=0)
+    data = scenario.data
+    _titled(
+        left,
+        f"{data.parties} parties learn {data.name} by each protocol",
+        f"{scenario.model['name']}, {data.split.kind} split, {scenario.rounds} rounds, seed {scenario.seed}",
+    )
+    handles, labels = right.get_legend_handles_labels()
     title = "whose model could be worked out in a round, and by whom (dashed: somebody's)"
-    figure.legend(handles, labels, loc="outside lower center", fontsize=7, ncols=2, title=title, title_fontsize=8)
+    style = {"fontsize": 8, "ncols": 2, "title": title, "title_fontsize": 8, "frameon": False}
+    figure.legend(handles, labels, loc="outside lower center", **style)
     _save(figure, path)
 
 
@@ -249,22 +322,88 @@ def _sent(each: Compared) -> list[float]:
     return [float(sent) for sent in np.cumsum([one.bytes / 1e6 / each.parties for one in each.history])]
 
 
-def charts(drawn: Sequence[Chart], path: str) -> None:
+def charts(drawn: Sequence[Chart], path: str, title: str = "") -> None:
     """Draws the charts of a reproduction side by side; what is dashed is the paper's, or a bound."""
     if not drawn:
         raise ConfigError("there is nothing to draw here; leave --picture out")
-    figure, panels = _figure(5.5 * len(drawn), 3.8, 1, None, len(drawn))
+    figure, panels = _figure(5.8 * len(drawn), 5.0, 1, None, len(drawn))
     for axes, chart in zip(np.atleast_1d(panels), drawn, strict=True):
-        for name, (x, y) in chart.lines.items():
-            axes.plot(x, y, label=name, linestyle="--" if name in chart.dashed else "-", marker=".", linewidth=1.3)
+        for place, (name, (x, y)) in enumerate(chart.lines.items()):
+            # Of many points some are marked, so that one can still see the line.
+            every = max(1, len(x) // MOST_MARKED)
+            axes.plot(x, y, label=name, markevery=(place % every, every), **_style(place, name in chart.dashed))
+        places = [float(each) for x, _ in chart.lines.values() for each in x]
         if chart.logarithmic:
             axes.set_yscale("log")
-        axes.set_title(chart.title, fontsize=9)
-        axes.set_xlabel(chart.x, fontsize=8)
-        axes.set_ylabel(chart.y, fontsize=8)
-        axes.tick_params(labelsize=7)
-        axes.legend(fontsize=7)
+        else:
+            _bounded(axes, [float(each) for _, y in chart.lines.values() for each in y], chart.y, "y")
+        if places and all(each.is_integer() for each in places):
+            _whole_numbers(axes, "x")
+        axes.set_xlabel(chart.x)
+        axes.set_ylabel(chart.y)
+        axes.grid(**GRID)
+        axes.set_title(chart.title, fontsize=9, loc="left")
+        axes.legend(fontsize=7, framealpha=0.85)
+    if title:
+        figure.suptitle(title, fontsize=10, x=0.01, ha="left")
     _save(figure, path)
+
+
+# --- one style -----------------------------------------------------------------------------------------------------
+
+
+def _style(place: int, dashed: bool = False) -> dict[str, Any]:
+    """Returns how a line looks: its colour and its marker tell it from others, in grey too."""
+    return {
+        "color": LINES[place % len(LINES)],
+        "marker": MARKERS[place % len(MARKERS)],
+        "markersize": 4.5,
+        "linewidth": 1.5,
+        "linestyle": "--" if dashed else "-",
+    }
+
+
+def _titled(axes: Any, title: str, settings: str) -> None:
+    """Says over a picture what it is of, and in grey under what settings."""
+    text = "\n".join(wrap(settings, 100))
+    lines = text.count("\n") + 1 if text else 0
+    axes.set_title(title, fontsize=10, loc="left", pad=8 + 11 * lines)
+    if text:
+        place = {"xy": (0, 1), "xycoords": "axes fraction", "xytext": (0, 5), "textcoords": "offset points"}
+        axes.annotate(text, **place, fontsize=8, color=GREY, va="bottom")
+
+
+def _bounded(axes: Any, values: Sequence[float | None], what: str, axis: str) -> None:
+    """Gives shares, chances and accuracies the whole scale, so that pictures of them can be compared; and per cents."""
+    there = [value for value in values if value is not None]
+    share = any(word in what for word in ("share", "accuracy", "correlation", "fraction"))
+    top, limits = 100.0 if "%" in what else 1.0, axes.set_xlim if axis == "x" else axes.set_ylim
+    if share and there and min(there) >= -0.001 and max(there) <= top * 1.001:
+        limits(-0.02 * top, 1.02 * top)
+    elif there and min(there) >= 0 and max(there) > 0:
+        limits(-0.02 * max(there), 1.05 * max(there))
+
+
+def _whole_numbers(axes: Any, axis: str) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    (axes.xaxis if axis == "x" else axes.yaxis).set_major_locator(MaxNLocator(integer=True))
+
+
+def _plain_numbers(axes: Any) -> None:
+    """Writes what is on a logarithmic scale as people say it: 0.01, and not ten to the power of −2."""
+    from matplotlib.ticker import FuncFormatter, NullFormatter
+
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+
+
+def _legend(figure: Any, meant: dict[str, str]) -> None:
+    """Says under a picture what its colours mean."""
+    from matplotlib.patches import Patch
+
+    handles = [Patch(color=colour, label=name) for name, colour in meant.items()]
+    figure.legend(handles=handles, loc="outside lower left", ncols=len(handles), fontsize=8, frameon=False)
 
 
 def _figure(width: float, height: float, rows: int = 1, heights: Any = None, columns: int = 1) -> Any:
@@ -273,19 +412,27 @@ def _figure(width: float, height: float, rows: int = 1, heights: Any = None, col
     except ImportError:
         raise MissingExtra("matplotlib", "pictures") from None
     figure = Figure(figsize=(width, height), layout="constrained")
-    return figure, figure.subplots(rows, columns, height_ratios=heights)
+    panels = figure.subplots(rows, columns, height_ratios=heights)
+    for axes in np.ravel(panels):
+        axes.tick_params(labelsize=8)
+        axes.xaxis.label.set_size(9)
+        axes.yaxis.label.set_size(9)
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right"]].set_visible(False)
+    return figure, panels
 
 
-def _scale() -> Any:
-    from matplotlib.colors import LinearSegmentedColormap
+def _shades() -> Any:
+    from matplotlib.colors import ListedColormap
 
-    # The least fraction is clearly not green.
-    return LinearSegmentedColormap.from_list("exposure", [(0.0, SAFE), (1e-9, "#f0c0bd"), (1.0, LEAK)])
+    return ListedColormap(SHADES)
 
 
 def _save(figure: Any, path: str) -> None:
     import matplotlib as mpl
 
-    # Without a date and with fixed ids the same picture is the same file, which is kind to version control.
+    # Without a date and with fixed ids the same picture is the same file, which is kind to version control. Who drew it
+    # would be the address of a site, in pages that want nothing from elsewhere.
+    plain = {"Date": None, "Creator": None} if path.lower().endswith(".svg") else None
     with mpl.rc_context({"svg.hashsalt": "tacit"}):
-        figure.savefig(path, dpi=144, metadata={"Date": None} if path.lower().endswith(".svg") else None)
+        figure.savefig(path, dpi=144, metadata=plain)

@@ -1,7 +1,6 @@
 """Results as tables that a person reads at a glance."""
 
 from collections.abc import Iterator
-from dataclasses import asdict
 from statistics import mean
 from typing import Any
 
@@ -14,10 +13,6 @@ from rich.text import Text
 from tacit.api.train import Run
 from tacit.app.comparison import Compared
 from tacit.app.demo import DemoReport, Dropout
-from tacit.audit.attacks.findings import Finding
-from tacit.audit.flower import FlowerAudit
-from tacit.audit.plan import Plan
-from tacit.audit.report import Report
 from tacit.core.errors import Drop
 from tacit.core.protocol import Protocol
 from tacit.drivers.network.roster import RosterFile
@@ -25,8 +20,8 @@ from tacit.learn.scenario import Scenario
 from tacit.papers.reproduction import Reproduction, Result
 from tacit.protocols import REGISTRY
 
-MOST_ROWS = 20
-"""Coalitions, and parties, up to which a matrix fits a terminal."""
+NEXT = ("tacit audit secagg --rounds 10 --dropout 0.1", "tacit plan 9 --rounds 10 --dropout 0.1")
+"""What to type after the demo."""
 
 
 def demo(report: DemoReport) -> RenderableType:
@@ -44,15 +39,25 @@ def _paragraphs(report: DemoReport) -> Iterator[RenderableType]:
     party, round_ = report.glimpse.party, report.glimpse.round
     yield Text(f"\nWhat the server received from {party} in round {round_}, as it decodes it, in part:\n")
     yield _glimpse(report)
+    yield Text("\nThat is what one server saw. What a protocol shows to whom, the audit computes:\n")
+    table = listed_table()
+    table.add_column("averaging", max_width=17)
+    table.add_column("in one round of nine parties, each of them curious and alone")
+    for leak in report.leaks:
+        table.add_row(leak.averaging, Text(leak.verdict))
+    yield table
+    yield Text("\nWhat to type next: one of these in full, what dropouts change, what holds:")
+    yield from (pasted(command) for command in (report.leaks[1].command, *NEXT))
 
 
-def _table(*headings: str) -> Table:
+def listed_table(*headings: str) -> Table:
+    """Returns a table without a frame, to be filled."""
     return Table(*headings, box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
 
 
 def _runs(report: DemoReport) -> Table:
-    table = _table("averaging")
-    for heading in ("test\naccuracy", "rounds", "with a\ndropout", "bytes a\nparty a\nround"):
+    table = listed_table("averaging")
+    for heading in ("test\naccuracy", "rounds", "with a\ndropout", "bytes each\na round"):
         table.add_column(heading, justify="right")
     table.add_column("the server saw")
     for run in report.runs.values():
@@ -79,188 +84,16 @@ def _told(dropout: Dropout) -> str:
 
 
 def _glimpse(report: DemoReport) -> Table:
-    table = _table("")
+    table = listed_table("")
     for _ in report.glimpse.true:
         table.add_column("", justify="right")
-    table.add_column("correlation,\nall rounds", justify="right")
+    table.add_column("correlation", justify="right")
     table.add_row(f"{report.glimpse.party}'s model", *(f"{value:.3f}" for value in report.glimpse.true), "")
     for protocol, seen in report.glimpse.seen.items():
         # Adding zero turns −0.00 into 0.00.
         correlation = round(report.runs[protocol].correlation, 2) + 0.0
         table.add_row(f"{protocol} server", *(f"{value:.3f}" for value in seen), f"{correlation:.2f}")
     return table
-
-
-def audit(reports: list[Report]) -> RenderableType:
-    """Returns who can learn whose vector, one coalition a row."""
-    table = _table("coalition", "learns the vectors of")
-    for heading in ("first in\nround", "smallest\ngroup", "bits of\nan entry", "recipe off\nby at most"):
-        table.add_column(heading, justify="right")
-    for report in reports:
-        exposed = report.exposed or report.nearly
-        table.add_row(
-            ", ".join(report.coalition),
-            ", ".join(_victim(report, victim) for victim in report.parties if _is_known(report, victim)) or "nobody",
-            str(report.safe_rounds + 1) if exposed else "",
-            str(report.smallest_group),
-            f"{max(report.bits.values()):.1f}" if report.bits else "",
-            f"{max(report.errors.values()):.0e}" if report.errors else "",
-        )
-    first = reports[0]
-    title = Text(f"{first.protocol}, {len(first.parties)} parties: {first.looked_at}\n")
-    bits = f"An entry has {first.most_bits:.1f} bits, and who knows one more knows it twice as well."
-    notes = [Text(f"\nNote: {note}.") for note in dict.fromkeys(note for report in reports for note in report.notes)]
-    return Group(
-        title,
-        table,
-        Text(f"\n{bits}"),
-        *_epsilon(reports),
-        *_matrix(reports),
-        *_worst(reports),
-        *_recipe(reports),
-        *notes,
-        *_overheard(reports),
-    )
-
-
-def flower(found: FlowerAudit) -> RenderableType:
-    """Returns what the server of a Flower app learns, by what that is told, and the audit."""
-    known = {"Read": found.facts.read, "Assumed": found.facts.assumed}
-    told = [Text(f"{name}: {'; '.join(each.values())}.") for name, each in known.items() if each]
-    said = [Text(f"\n{sentence}") for sentence in found.says]
-    return Group(Text(f"{found.app} averages by: {found.averages}"), *told, *said, Text(""), audit(found.reports))
-
-
-def _epsilon(reports: list[Report]) -> Iterator[Text]:
-    """Yields what the noise is worth, against the coalition that it hides least from."""
-    most = max(reports, key=lambda report: report.epsilon or 0.0)
-    if most.epsilon is not None:
-        worst = max(report.epsilon_at_worst or 0.0 for report in reports)
-        dropped = f", and {worst:.3g} if as many drop out as may" if worst > most.epsilon else ""
-        yield Text(f"\nBy the noise, ε = {most.epsilon:.3g} at δ = {most.delta:g} for all rounds{dropped}.")
-
-
-def _is_known(report: Report, party: str) -> bool:
-    return party in report.exposed or party in report.nearly
-
-
-def _worst(reports: list[Report]) -> Iterator[Text]:
-    """Yields what happens if as many drop out as the settings allow, where that is worse."""
-    worse = [report for report in reports if report.at_worst and not report.exposed]
-    if worse:
-        first = worse[0]
-        more = f", and {len(worse) - 1} coalitions more likewise" if len(worse) > 1 else ""
-        yield Text(
-            f"\nIf so many drop out that {first.fewest} are summed, {', '.join(first.coalition)} can work out the "
-            f"vector of {', '.join(first.at_worst or ())}{more}."
-        )
-
-
-def _recipe(reports: list[Report]) -> Iterator[Text]:
-    """Yields the shortest recipe, for an example."""
-    recipes = [(report, recipe) for report in reports for recipe in report.exposed.values()]
-    if recipes:
-        report, recipe = min(recipes, key=lambda each: len(str(each[1])))
-        yield Text(f"\nFor example, {', '.join(report.coalition)} can compute\n  {recipe}")
-
-
-def _matrix(reports: list[Report]) -> Iterator[Text]:
-    """Yields who is exposed to whom as a matrix, if there is one to see at a glance."""
-    parties = reports[0].parties
-    if not 2 <= len(reports) <= MOST_ROWS or len(parties) > MOST_ROWS or not any(report.exposed for report in reports):
-        return
-    names = [", ".join(report.coalition) for report in reports]
-    margin, wide = max(map(len, names)), max(map(len, parties))
-    lines = [f"{'':{margin}} {' '.join(f'{party:>{wide}}' for party in parties)}"]
-    for name, report in zip(names, reports, strict=True):
-        cells = (f"{_cell(report, party):>{wide}}" for party in parties)
-        lines.append(f"{name:{margin}} {' '.join(cells)}")
-    yield Text("\nWho is exposed (█ all, ▒ some entries or nearly) to whom:\n\n" + "\n".join(lines))
-
-
-def _cell(report: Report, party: str) -> str:
-    if party in report.coalition:
-        return ""
-    fraction = report.fractions.get(party, 0.0)
-    return "█" if fraction == 1.0 else "▒" if fraction or party in report.nearly else "·"
-
-
-def _victim(report: Report, victim: str) -> str:
-    """Returns a victim's name and, if not all of its entries are exposed, or not exactly, how many are or how far."""
-    if victim in report.nearly:
-        return f"{victim} (nearly, {report.bits[victim]:.1f} bits)"
-    fraction = report.fractions.get(victim, 1.0)
-    return victim if fraction == 1.0 else f"{victim} ({fraction:.0%})"
-
-
-def _overheard(reports: list[Report]) -> Iterator[Text]:
-    for report in reports:
-        if report.heard:
-            messages = sum(count for count, _ in report.heard.values())
-            size = sum(size for _, size in report.heard.values())
-            yield Text(f"\nThe onlooker heard {messages} messages on {len(report.heard)} links, {size:,} bytes in all.")
-
-
-def attacks(listed: list[dict[str, str]]) -> RenderableType:
-    """Returns the attacks there are."""
-    table = _table("attack", "what it does", "paper")
-    for each in listed:
-        table.add_row(each["name"], each["summary"], each["paper"])
-    return table
-
-
-def found(finding: Finding) -> dict[str, Any]:
-    """Returns what an attack found about one target, as plain data."""
-    return {**asdict(finding), "verdict": finding.verdict}
-
-
-def findings(results: list[Finding]) -> RenderableType:
-    """Returns what an attack found, one target a row, under what was measured."""
-    parts: list[RenderableType] = []
-    for measure in dict.fromkeys(finding.measure for finding in results):
-        table = _table("target")
-        for heading in ("value", "95 % interval", "tries"):
-            table.add_column(heading, justify="right")
-        table.add_column("verdict")
-        for finding in results:
-            if finding.measure == measure:
-                interval = f"{finding.low:.3g} to {finding.high:.3g}"
-                table.add_row(finding.target, f"{finding.value:.3g}", interval, str(finding.samples), finding.verdict)
-        parts += [Text(f"{measure}\n"), table, Text()]
-    return Group(*parts[:-1])
-
-
-def planned(proposed: Plan) -> dict[str, Any]:
-    """Returns a plan as plain data, with every verdict as it is told."""
-    told = [{**asdict(proposal), "told": proposal.told} for proposal in proposed.proposals]
-    return {**asdict(proposed), "proposals": told}
-
-
-def plan(proposed: Plan) -> RenderableType:
-    """Returns proposals, those that hold first."""
-    table = _table("protocol", "settings")
-    table.add_column("MB a party\na round", justify="right")
-    table.add_column(f"noise for\nε = {proposed.epsilon:g}", justify="right")
-    table.add_column("verdict, and what was looked at")
-    for proposal in proposed.proposals:
-        options = ", ".join(f"{name}={_default(value)}" for name, value in proposal.options.items())
-        table.add_row(
-            proposal.protocol,
-            f"{proposal.why}\n{options}" if options else proposal.why,
-            f"{proposal.bytes_per_party / 1e6:.2f}",
-            f"{proposal.sigma:.3g}",
-            proposal.told,
-        )
-    title = Text(
-        f"{proposed.parties} parties, any {proposed.coalition_size} colluding, {proposed.rounds} rounds, "
-        f"{proposed.dropout:.0%} dropouts, {proposed.entries:,} entries\n"
-    )
-    noise = Text(
-        f"\nFor ε = {proposed.epsilon:g} at δ = {proposed.delta:g} over all rounds, each party adds noise of so many "
-        f"times what one sample, or one user, can move its vector by; {proposed.sigma:.3g} would do in one sum of all "
-        f"who do not collude."
-    )
-    return Group(title, table, noise)
 
 
 # --- learning ------------------------------------------------------------------------------------------------------
@@ -320,7 +153,7 @@ def summary(run: Run) -> list[tuple[str, str]]:
 
 def run(done: Run) -> RenderableType:
     """Returns what came of a run."""
-    table = _table("", "")
+    table = listed_table("", "")
     table.show_header = False
     for row in summary(done):
         table.add_row(*row)
@@ -345,9 +178,18 @@ def rounds(done: Run) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     ]
 
 
+def said(each: Compared) -> str:
+    """Returns how a protocol did, in one line."""
+    last = each.last
+    if last is None:
+        return f"{each.label}: refused"
+    sent = f"{size(each.bytes_per_party)} a party a round"
+    return f"{each.label}: {len(each.history)} rounds, {score(last.accuracy, last.rmse)}, {sent}"
+
+
 def compared(scenario: Scenario, found: list[Compared]) -> RenderableType:
     """Returns how protocols did on one scenario."""
-    table = _table("averaging")
+    table = listed_table("averaging")
     for heading in ("test\nscore", "mean of\nmodels", "sent a party\na round", "seconds"):
         table.add_column(heading, justify="right")
     table.add_column("whose model could be worked out\nin a round, and by whom")
@@ -374,7 +216,7 @@ def compared(scenario: Scenario, found: list[Compared]) -> RenderableType:
 
 def reproductions(listed: list[Reproduction]) -> RenderableType:
     """Returns the tables and figures that can be reproduced."""
-    table = _table("name", "what it is", "needs")
+    table = listed_table("name", "what it is", "needs")
     for each in listed:
         table.add_row(each.name, each.title, ", ".join([*each.extras, *each.data]))
     return table
@@ -382,7 +224,7 @@ def reproductions(listed: list[Reproduction]) -> RenderableType:
 
 def reproduced(what: Reproduction, found: Result) -> RenderableType:
     """Returns a table or figure of a paper beside ours."""
-    table = _table("what", "paper", "ours", "agrees", "")
+    table = listed_table("what", "paper", "ours", "agrees", "")
     for row in found.rows:
         agrees = {True: "yes", False: "no", None: ""}[row.agrees]
         table.add_row(row.what, row.paper, row.ours, agrees, row.why)
@@ -392,7 +234,7 @@ def reproduced(what: Reproduction, found: Result) -> RenderableType:
 
 def roster(listed: RosterFile, audited: list[str]) -> RenderableType:
     """Returns who is in a federation, on what terms, and what the audit says of these."""
-    table = _table("name", "address", "fingerprint")
+    table = listed_table("name", "address", "fingerprint")
     for card in listed.parties:
         digits = card.fingerprint.split()
         half = len(digits) // 2
@@ -418,7 +260,7 @@ def described(protocol: Protocol) -> dict[str, Any]:
 
 def protocols(descriptions: list[dict[str, Any]]) -> RenderableType:
     """Returns the protocols there are, with their options as they are unless set."""
-    table = _table("protocol", "what it does", "server", "leaks by\ndesign")
+    table = listed_table("protocol", "what it does", "server", "leaks by\ndesign")
     table.add_column("options", no_wrap=True)
     for place, description in enumerate(descriptions):
         table.add_row(
@@ -437,6 +279,11 @@ def _default(value: Any) -> str:
     return repr(value["kind"] if isinstance(value, dict) and len(value) == 1 else value)
 
 
+def pasted(line: str) -> Text:
+    """Returns a line that is to be pasted, and so is never broken, however narrow the window."""
+    return Text(line, style="cyan", no_wrap=True, overflow="ignore")
+
+
 def show(table: RenderableType) -> None:
     """Writes to standard output."""
-    Console(highlight=False).print(table)
+    Console(highlight=False).print(table, crop=False)

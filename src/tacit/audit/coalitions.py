@@ -57,6 +57,8 @@ def of_parties(
     parties: Sequence[Party], size: int, coalition: Sequence[Party] | None = None
 ) -> list[tuple[Party, ...]]:
     """Returns every coalition of so many parties; raises ConfigError if there is none, or one was named besides."""
-    if coalition is not None or not is_count(size) or size >= len(parties):
-        raise ConfigError(f"coalition_size must be from 1 to {len(parties) - 1}, and goes without coalition")
+    if coalition is not None:
+        raise ConfigError("coalition names one, and coalition_size is for all of a size; give one of the two")
+    if not is_count(size) or size >= len(parties):
+        raise ConfigError(f"coalition_size must be from 1 to {len(parties) - 1}, not {size!r}: somebody must be left")
     return list(combinations(parties, size))

@@ -1,8 +1,49 @@
 """Reports as plain data."""
 
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
+import msgspec
+
+from tacit.audit.recounted import recounted
 from tacit.audit.report import Report
+from tacit.audit.trust import trusted
+from tacit.audit.words import Words
+from tacit.core.protocol import Protocol, Terms
+
+
+def answer(reports: Sequence[Report], said: Words) -> dict[str, Any]:
+    """Returns what an audit came to, as plain data: the sentences, and the reports behind them."""
+    return {
+        "exposed": said.exposed,
+        "verdict": said.verdict,
+        "assumed": said.assumed,
+        "not_covered": said.uncovered,
+        "next": [asdict(each) for each in said.next],
+        "reports": [described(report) for report in reports],
+    }
+
+
+def about(protocol: Protocol, terms: Terms) -> dict[str, Any]:
+    """Returns what was audited, as plain data: the protocol, its settings, whom it trusts and what its paper claims."""
+    return {
+        "protocol": protocol.name,
+        "summary": protocol.summary,
+        "parties": tuple(terms.parties),
+        "settings": settings_of(terms),
+        "trusted": trusted(protocol, terms),
+        "claims": [asdict(claim) for claim in protocol.claims],
+    }
+
+
+def settings_of(terms: Terms) -> dict[str, Any]:
+    """Returns the settings in force, the defaults included."""
+    return {name: _plain(getattr(terms.settings, name)) for name in terms.settings.__struct_fields__}
+
+
+def _plain(value: Any) -> Any:
+    return msgspec.to_builtins(value, enc_hook=str)
 
 
 def described(report: Report) -> dict[str, Any]:
@@ -19,6 +60,7 @@ def described(report: Report) -> dict[str, Any]:
             victim: {
                 "error": report.errors.get(victim),
                 "fraction": report.fractions[victim],
+                "in_words": str(recounted(recipe)),
                 "recipe": [
                     {"factor": str(factor), "of": [{"times": times, "what": what} for times, what in parts]}
                     for factor, parts in recipe.steps()

@@ -143,12 +143,17 @@ class Plan:
     sum: the standard deviation, as a multiple of how far one sample, or one user, can move its vector. What it takes in
     each of the proposals is said there."""
 
+    def __repr__(self) -> str:
+        proposals = "; ".join(f"{each.protocol} ({each.why}): {each.verdict}" for each in self.proposals)
+        asked = f"{self.parties} parties, {self.coalition_size} colluding, {self.rounds} rounds"
+        return f"<Plan for {asked}: {proposals or 'nothing to propose'}>"
+
 
 def plan(
     parties: int,
     *,
     coalition_size: int = 1,
-    rounds: int = 1,
+    rounds: int = 10,
     dropout: float = 0.05,
     entries: int = 100_000,
     epsilon: float = 1.0,
@@ -161,19 +166,23 @@ def plan(
     chance of `dropout`.
     """
     problems = [
-        f"{name} must be a whole number of at least 1, not {n!r}"
-        for name, n in (
-            ("parties", parties),
-            ("coalition_size", coalition_size),
-            ("rounds", rounds),
-            ("entries", entries),
+        f"{name} must be a whole number of at least {least}, not {n!r}"
+        for name, n, least in (
+            ("parties", parties, 3),
+            ("coalition_size", coalition_size, 1),
+            ("rounds", rounds, 1),
+            ("entries", entries, 1),
         )
         if not is_count(n)
     ]
-    if not problems and coalition_size > parties - 2:
+    if not problems and parties < 3:
+        why = "one has nobody to average with" if parties == 1 else "each of two learns the other's from their average"
+        problems.append(f"parties must be 3 or more, not {parties}: {why}")
+    elif not problems and coalition_size > parties - 2:
+        most = "1" if parties == 3 else f"1 to {parties - 2}"
         problems.append(
-            f"of {parties} parties 1 to {max(parties - 2, 1)} can collude, for two must be left to hide among each "
-            f"other, not {coalition_size}"
+            f"coalition_size must be {most} of {parties} parties, not {coalition_size}: two others must be left, who "
+            f"hide among each other"
         )
     if isinstance(dropout, bool) or not isinstance(dropout, Real) or not 0 <= float(dropout) <= 1:
         problems.append(f"dropout must be a chance from 0 to 1, not {dropout!r}")
@@ -213,7 +222,7 @@ def candidates(n: int, c: int) -> Iterator[tuple[str, dict[str, Any], str]]:
     if batch is not None:
         asked = batch * max(1, n // batch // 2)
         options = {"participation": {"kind": "batches", "per_round": asked, "privacy": batch}}
-        yield "secagg", {**options, "threshold": _threshold(asked, c)}, f"K = {asked} in a round, T = {batch}"
+        yield "secagg", {**options, "threshold": _threshold(asked, c)}, f"{asked} a round, in whole batches of {batch}"
     if n <= SMALL:
         yield "admm", {"masked": True, "group_size": None}, "all to all, masked"
     if 2 * (c + 2) <= n <= SMALL:
@@ -221,7 +230,7 @@ def candidates(n: int, c: int) -> Iterator[tuple[str, dict[str, Any], str]]:
     for girth in range(3 if c == 1 else 5 if c == 2 else 7, 2, -1):
         graph = _regular(n, max(c + 1, 3), girth)
         if graph is not None:
-            yield "cesar", {"graph": graph, "masking": c}, f"s = {c}, girth {girth}"
+            yield "cesar", {"graph": graph, "masking": c}, f"among neighbours, at least {c + 1} in a sum"
             break
     if c == 1 and n >= 5:
         yield "pushsum", {"masked": True, "graph": "exponential"}, "masked, everybody hears about log n others"

@@ -8,6 +8,7 @@ the coalition really has: its members' own, those it can agree on, open, or put 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from textwrap import shorten
 from typing import TypeAlias
 
 import msgspec
@@ -35,6 +36,9 @@ from tacit.crypto.masks import stream
 from tacit.crypto.suite import RealSuite
 from tacit.drivers.recording import Transcript
 from tacit.protocols.shapes.star import Sum
+
+SHOWN = 200
+"""Letters of a recipe that are shown where nobody asked for all of it."""
 
 Source: TypeAlias = KnownVector | Unknown
 """A vector that was seen or derived, or an unknown of a member's own."""
@@ -94,6 +98,9 @@ class Recipe:
     def __str__(self) -> str:
         return f"{self.victim} = " + _sentence(self.steps())
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {shorten(str(self), SHOWN)}>"
+
 
 @dataclass(frozen=True)
 class SumRecipe:
@@ -115,6 +122,9 @@ class SumRecipe:
 
     def __str__(self) -> str:
         return f"{self.victim} = " + _sentence(self.steps())
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {shorten(str(self), SHOWN)}>"
 
     def recover(self, transcript: Transcript | Sequence[Transcript]) -> NDArray[np.float64]:
         """Returns the victim's vector, recovered from the recorded transcripts of a real run with the same settings."""

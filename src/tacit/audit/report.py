@@ -1,27 +1,24 @@
 """The audit: who can learn whose vector, computed from the code that runs, and proved on a real transcript."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.audit.coalitions import of_parties
 from tacit.audit.guards import guarded
 from tacit.audit.linear import smallest_class, smallest_support
 from tacit.audit.recipes import Recipe, SumRecipe
 from tacit.audit.rounds import RehearsedRun, Together
 from tacit.audit.runs import Knowledge, SymbolicRun
-from tacit.audit.scope import Scope, is_count
+from tacit.audit.scope import Scope
 from tacit.audit.smallest import Smallest
 from tacit.audit.symbolic.simulation import Drift
 from tacit.core.errors import ConfigError, NotLinear
-from tacit.core.protocol import Role
+from tacit.core.outcome import few
 from tacit.core.suite import ONLOOKER, Party
-from tacit.drivers.faults import Fault
 from tacit.privacy.distributed import shared_noise
 from tacit.protocols import SHIPPED
 from tacit.protocols.admm import ADMM
@@ -98,6 +95,13 @@ class Report:
     rows: NDArray[np.int64] | None = field(default=None, repr=False)
     """A basis of what it knows of the others' vectors alone, modulo a small prime."""
 
+    def __repr__(self) -> str:
+        victims = [*self.exposed, *self.nearly]
+        found = f"exposes {few(victims)}" if victims else "exposes nobody"
+        late = f", but {few(self.at_worst)} if others drop out" if self.at_worst and not victims else ""
+        who = f"{len(self.parties)} parties, coalition of {few(self.coalition)}"
+        return f"<Report: {self.protocol}, {who}: {found}{late}; {self.looked_at}>"
+
     @cached_property
     def smallest_support(self) -> int | None:
         """The relaxed T of paper 002: of how many vectors, at least, anything speaks that it knows.
@@ -119,85 +123,6 @@ class Report:
         places = f"{self.entries} positions" if self.entries > 1 else "one entry for all"
         worst = "" if self.fewest is None else f"; and one round in which no more than {self.fewest} are summed"
         return f"{rounds}, {models}, {lost}, {places}{worst}"
-
-
-def audit(
-    protocol: str,
-    *,
-    parties: int | Sequence[Party],
-    coalition: Sequence[Party] | None = None,
-    coalition_size: int | None = None,
-    rounds: int = 1,
-    drift: Drift | float = "static",
-    dropout: float = 0.0,
-    noise: float | None = None,
-    prior: float | None = None,
-    sensitivity: float | None = None,
-    delta: float = 1e-5,
-    length: int = 100_000,
-    seed: int = 0,
-    entries: int | None = None,
-    vectors: Mapping[Party, Any] | Sequence[Any] | None = None,
-    links: Collection[tuple[Party, Party]] | None = None,
-    sealed: bool = True,
-    faults: Sequence[Fault | Mapping[str, Any]] = (),
-    stand_ins: Mapping[Party, Role] | None = None,
-    **options: Any,
-) -> Any:
-    """Returns what a coalition can learn in some rounds of a protocol: a `Report`, or a list for `coalition_size`.
-
-    `drift="static"` is the worst case, in which parties bring the same vector every round; "free" has new ones in each,
-    and a number ones that change by so much a round (as a standard deviation of an entry). `dropout` is the chance
-    with which each party is lost to each round, and `faults` go wrong as in a simulation. How many bits of an entry are
-    learnt depends on what it may be: `prior` is its standard deviation, and `noise` that of what its owner adds to it
-    anew each round, which is a setting like others. With noise, ε is said as well, at that `delta` and for vectors of
-    that `length`, if it is known how far data can move a vector: by the setting `norm`, for all that a user has, or by
-    `sensitivity`.
-
-    The server may be in a coalition, and so may an "onlooker", who hears all `links`, or those given as pairs of names;
-    `sealed=False` asks what it would learn if they were not sealed. If entries fare differently, as in sparsification,
-    `entries` says how many positions are looked at, and `vectors` gives the ones by whose size entries are selected.
-    Settings are those of the protocol, and are audited whether they leak or not. `stand_ins` puts other coroutines in
-    the place of some parties', to see what one that lies would learn.
-    """
-    names = named_parties(parties)
-    brought: Any = vectors
-    if isinstance(vectors, Sequence | np.ndarray) and len(vectors) == len(names):
-        brought = dict(zip(names, vectors, strict=True))
-    scope = Scope.of(
-        protocol,
-        names,
-        options,
-        faults=faults,
-        rounds=rounds,
-        drift=drift,
-        dropout=dropout,
-        noise=noise,
-        prior=prior,
-        sensitivity=sensitivity,
-        delta=delta,
-        length=length,
-        seed=seed,
-        entries=entries,
-        vectors=brought,
-        links=links,
-        sealed=sealed,
-        stand_ins=stand_ins,
-    )
-    every = None if coalition_size is None else of_parties(names, coalition_size, coalition)
-    if every is None:
-        scope.check(coalition or ())
-        every = [tuple(coalition or ())]
-    auditor = Auditor(scope, guard=True)
-    reports = [auditor.report(members) for members in every]
-    return reports if coalition_size is not None else reports[0]
-
-
-def named_parties(parties: int | Sequence[Party]) -> tuple[Party, ...]:
-    """Returns the names of parties, p0, p1, … if only their number is given."""
-    if isinstance(parties, str) or not (is_count(parties) or isinstance(parties, Sequence)):
-        raise ConfigError(f"parties must be a number of at least 1, or a list of names, not {parties!r}")
-    return tuple(f"p{i}" for i in range(parties)) if isinstance(parties, int | np.integer) else tuple(parties)
 
 
 class Verdict(NamedTuple):

@@ -2,8 +2,9 @@
 
 import math
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from numbers import Real
 from typing import Any
 
@@ -65,18 +66,20 @@ class Scope:
     @classmethod
     def of(
         cls,
-        protocol: str,
+        protocol: str | Protocol,
         parties: Sequence[Party],
         options: Mapping[str, Any],
         *,
-        faults: Sequence[Fault | Mapping[str, Any]] = (),
+        faults: Iterable[Fault | Mapping[str, Any]] = (),
         dropout: float = 0.0,
         noise: float | None = None,
+        beside: Collection[str] = (),
         **others: Any,
     ) -> "Scope":
         """Returns a scope for the settings that some options stand for, whether they leak or not.
 
-        Noise is one of the settings, which may be given apart.
+        Noise is one of the settings, which may be given apart. What else the caller takes `beside` options is suggested
+        in the place of those that there are not.
         """
         entry = find(protocol)
         if noise:
@@ -86,7 +89,7 @@ class Scope:
         if not _is_spread(dropout) or dropout > 1:
             problems.append(f"dropout must be a chance from 0 to 1, not {dropout!r}")
             dropout = 0.0
-        terms = terms_for(entry, parties, {**options, "allow_leaks": True}, problems)
+        terms = terms_for(entry, parties, {**options, "allow_leaks": True}, problems, beside)
         scope = cls(entry, terms, faults=planned, dropout=float(dropout), noise=terms.settings.noise, **others)
         scope = replace(scope, faults=(*planned, *dropouts(entry, dropout, scope.seed)))
         if problems := scope.problems():
@@ -105,7 +108,7 @@ class Scope:
             for name, value in (("rounds", self.rounds), ("entries", 1 if self.entries is None else self.entries))
             if not is_count(value)
         ]
-        if self.drift not in ("static", "free") and not _is_spread(self.drift):
+        if (self.drift if isinstance(self.drift, str) else "") not in ("static", "free") and not _is_spread(self.drift):
             problems.append(
                 f'drift must be "static", "free", or by how much entries change a round, not {self.drift!r}'
             )
@@ -141,13 +144,13 @@ class Scope:
 
     def check(self, coalition: Sequence[Party]) -> None:
         """Raises ConfigError unless this can be a coalition."""
-        if isinstance(coalition, str):
-            raise ConfigError(f"a coalition is a list of names, such as [{coalition!r}], and not one text")
         everyone = (*self.protocol.everyone(self.parties), ONLOOKER)
         strangers = sorted({str(member) for member in coalition} - set(everyone))
         if strangers or not coalition:
+            near = get_close_matches(strangers[0], everyone, n=1) if strangers else []
             who = f"{', '.join(strangers)} is nobody here" if strangers else "a coalition has at least one member"
-            raise ConfigError(f"{who}; there are {', '.join(everyone)}")
+            hint = f"did you mean {near[0]!r}? There are" if near else "there are"
+            raise ConfigError(f"{who}; {hint} {', '.join(everyone)}")
         if twice := [member for member, times in Counter(coalition).items() if times > 1]:
             raise ConfigError(f"{', '.join(twice)} is in the coalition twice; name each member once")
         if set(coalition) >= set(self.parties):
@@ -213,7 +216,7 @@ def _are_links(links: Any) -> bool:
     return links is None or (
         isinstance(links, Collection)
         and not isinstance(links, str)
-        and all(isinstance(link, tuple | list) and len(link) == 2 for link in links)
+        and all(isinstance(link, tuple | list) and len(link) == 2 and {*map(type, link)} == {str} for link in links)
     )
 
 

@@ -201,9 +201,15 @@ class Codec:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None
 
-    def open(self, suite: Suite, key: Secret, envelope: Envelope) -> Buffer:
-        """Returns the encoded message inside; raises WireError unless sender, address and content are authentic."""
-        return suite.open(key, envelope.sealed, _pack(envelope.address))
+    def open(self, suite: Suite, key: Secret, envelope: Envelope, *, keep: bool = False) -> Buffer:
+        """Returns the encoded message inside; raises WireError unless sender, address and content are authentic.
+
+        It may lie where the envelope was, unless that is to be kept.
+        """
+        sealed = envelope.sealed
+        if keep and isinstance(sealed, memoryview):
+            sealed = sealed.toreadonly()
+        return suite.open(key, sealed, _pack(envelope.address))
 
 
 def _parts(message: Message) -> tuple[Buffer, ...]:

@@ -1,6 +1,6 @@
 """What a round ends with, for one party."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tacit.core.errors import Drop, TacitError
@@ -8,6 +8,16 @@ from tacit.core.suite import Party, Vector
 
 CLASSES = ("protocol", "parameters", "metadata")
 """What bytes are spent on: the classes of paper 004, Section 5."""
+
+
+SHOWN = 5
+"""Parties that are named, of many."""
+
+
+def few(parties: Sequence[Party]) -> str:
+    """Returns some names, and how many more there are."""
+    more = f" and {len(parties) - SHOWN} more" if len(parties) > SHOWN else ""
+    return ", ".join(map(str, parties[:SHOWN])) + more
 
 
 @dataclass(frozen=True)
@@ -55,3 +65,10 @@ class Ending:
     """Bytes by class."""
     received: Mapping[str, int]
     phases: tuple[Phase, ...]
+
+    def __repr__(self) -> str:
+        if self.error is not None:
+            how = f"{self.error.code}: {self.error}"
+        else:
+            how = "no average" if self.average is None else f"the average of {few(self.contributors)}"
+        return f"<Ending: {self.party}, round {self.round}: {how}; {sum(self.sent.values()):,} bytes sent>"

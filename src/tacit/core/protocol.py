@@ -8,7 +8,8 @@ from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from math import isfinite
-from typing import Any, ClassVar, Literal, TypeAlias
+from types import UnionType
+from typing import Any, ClassVar, Literal, TypeAlias, Union, get_args, get_origin
 
 import msgspec
 import numpy as np
@@ -19,7 +20,8 @@ from tacit.core.errors import ConfigError, JournalError
 from tacit.core.link import Effect, Link
 from tacit.core.messages import Message
 from tacit.core.outcome import Average
-from tacit.core.suite import SERVER, Parties, Party, Ring, Suite, Update
+from tacit.core.parts import parted, rejoined
+from tacit.core.suite import SERVER, Buffer, Parties, Party, Ring, Suite, Update
 
 Run: TypeAlias = Coroutine[Effect, Any, Average]
 Role: TypeAlias = Callable[..., Run]
@@ -29,6 +31,11 @@ FARTHEST = 10.0
 UNPROTECTED = (
     "the sum of weights is shown as it is, without noise; leave weights out, and multiply vectors by them beforehand"
 )
+
+
+def names_from(given: Any) -> Any:
+    """Returns names as a list, also where there is but one."""
+    return [given] if isinstance(given, str) else given
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -51,8 +58,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     By chance unless set if there are 16 bits."""
     allow_leaks: bool = False
     """Go on knowingly with settings that let somebody learn a single vector."""
+    include: tuple[str, ...] | None = None
+    """The arrays of a model that are averaged, by names or patterns such as "conv*"; all of floats unless set."""
+    exclude: tuple[str, ...] = ()
+    """The arrays of a model that stay as they are, by names or patterns such as "head.*"."""
 
-    readers: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
+    readers: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"include": names_from, "exclude": names_from}
     """For fields that may be given in several ways: what makes the one that is kept of each of them."""
 
     @property
@@ -125,6 +136,11 @@ class Terms:
     def rounds_alike(self) -> bool:
         """Whether rounds differ in nothing but who takes part, so that a few of them can stand for many in an audit."""
         return True
+
+    @property
+    def whole(self) -> bool:
+        """Whether a round needs everybody, so that none is worth beginning as long as somebody is missing."""
+        return False
 
     @property
     def amplifies(self) -> float:
@@ -233,19 +249,23 @@ class Protocol:
         """Returns the parties and, if there is one, the server."""
         return (*parties, SERVER) if self.server else tuple(parties)
 
-    def settings_from(self, options: Mapping[str, Any]) -> Settings:
-        """Returns the settings for some options; raises ConfigError with everything that is wrong with them."""
+    def settings_from(self, options: Mapping[str, Any], beside: Collection[str] = ()) -> Settings:
+        """Returns the settings for some options; raises ConfigError with everything that is wrong with them.
+
+        What else may be given `beside` them is suggested too, for a name that is not quite right.
+        """
         fields = {field.name: field.type for field in msgspec.structs.fields(self.settings)}
+        readers = {**Settings.readers, **self.settings.readers}
         given: dict[str, Any] = {}
         problems = []
         for name, value in options.items():
             if name not in fields:
-                near = get_close_matches(name, fields, n=1)
-                more = f"did you mean {near[0]!r}?" if near else f"it has {tuple(fields)}"
+                near = get_close_matches(str(name), (*fields, *beside), n=1)
+                more = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(fields)}"
                 problems.append(f"{self.name} has no option {name!r}; {more}")
                 continue
             try:
-                read = self.settings.readers.get(name, _as_it_is)(spelled_out(value))
+                read = readers.get(name, _as_it_is)(spelled_out(value))
                 given[name] = typed(read, fields[name])
             except ConfigError as error:
                 problems += error.problems
@@ -258,16 +278,28 @@ class Protocol:
             raise Unset(problems, settings)
         return settings
 
-    def encode_state(self, state: State, whose: tuple[Party, int] | None = None) -> bytes:
+    def encode_state(
+        self, state: State, whose: tuple[Party, int] | None = None, apart: dict[bytes, memoryview] | None = None
+    ) -> bytes:
         """Returns a state as bytes that say which protocol and version they are of, and whose they are.
 
         That is a party, and how many rounds it had begun; or None inside of what says so itself, as a journal does.
-        States outlive sessions, and name none.
+        States outlive sessions, and name none. What is long goes into `apart`, if that is given, and digests stand for
+        it: so it need not be written again as long as it is the same.
         """
-        return msgspec.msgpack.encode((self.name, self.state.version, whose, state))
+        short = state if apart is None else parted(state, apart)
+        return msgspec.msgpack.encode((self.name, self.state.version, whose, short))
 
-    def decode_state(self, data: bytes | memoryview, whose: tuple[Party, int] | None = None) -> State:
-        """Returns the state; raises JournalError unless the bytes are of this protocol and version, and of `whose`."""
+    def decode_state(
+        self,
+        data: bytes | memoryview,
+        whose: tuple[Party, int] | None = None,
+        apart: Mapping[bytes, Buffer] | None = None,
+    ) -> State:
+        """Returns the state; raises JournalError unless the bytes are of this protocol and version, and of `whose`.
+
+        So it does if there is nothing in `apart` for one of the digests.
+        """
         try:
             header = tuple[str, int, tuple[Party, int] | None, msgspec.Raw]
             name, version, owner, rest = msgspec.msgpack.decode(data, type=header)
@@ -279,7 +311,7 @@ class Protocol:
             if owner != whose:
                 theirs, ours = (f"{each[0]} after {each[1]} rounds" if each else "nobody" for each in (owner, whose))
                 raise JournalError(f"this is the state of {theirs}, not of {ours}; restore it, or begin a new session")
-            return msgspec.msgpack.decode(rest, type=self.state)
+            return rejoined(msgspec.msgpack.decode(rest, type=self.state), apart or {})
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise JournalError(f"this is no state: {error}; restore it, or begin a new session") from None
 
@@ -298,6 +330,11 @@ def _as_it_is(value: Any) -> Any:
 
 def typed(value: Any, kind: Any) -> Any:
     """Returns a setting as its type has it, however it was written; raises msgspec.ValidationError if it cannot be."""
+    kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    words = [word for each in kinds if get_origin(each) is Literal for word in get_args(each)]
+    if words and isinstance(value, str) and value not in words and str not in kinds:
+        one = "one of " * (len(words) > 1) + ", ".join(map(repr, words))
+        raise msgspec.ValidationError(f"Expected {one}{' or a number' if {int, float} & set(kinds) else ''}")
     return msgspec.convert(spelled_out(value), kind, strict=True)
 
 

@@ -49,6 +49,8 @@ class Source:
         """Returns the tables of a TOML or JSON file; raises ConfigError if there are none."""
         try:
             text = Path(path).read_text(encoding="utf-8")
+        except TypeError:
+            raise ConfigError(f"give the path of a file, not {_shown(path)}") from None
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"{path} cannot be read: {error}") from None
         return cls.parse(text, str(path))

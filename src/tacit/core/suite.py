@@ -113,6 +113,11 @@ class Ring(ABC):
         """Takes what noise and rounding are drawn from. Symbols have neither."""
         del words
 
+    @property
+    def draws(self) -> bool:
+        """Whether what a party brings is another thing each time it is encoded, and so is encoded once and kept."""
+        return False
+
     @abstractmethod
     def encode(self, update: Update) -> Vector:
         """Returns the weighted vector, with noise, and behind it the weight, as one vector of ring elements."""
@@ -163,6 +168,19 @@ class Ring(ABC):
     @abstractmethod
     def ratio(self, total: Vector) -> Vector:
         """Returns the numbers of all entries but the last, divided by the last."""
+
+    def step(self, total: Vector, vector: Vector, weight: Any) -> Vector:
+        """Returns how far a vector is from a ratio, times its weight, as it is brought, and behind it a zero."""
+        return np.append(self.brought((vector - self.ratio(total)) * weight), self.zeros(1))
+
+    def mixed(self, own: Vector, total: Vector, times: Mapping[Fraction, Vector]) -> Vector:
+        """Returns own (1 − Σ weight · times) and what a sum of `values` stands for, added up."""
+        kept = np.ones(len(own))
+        for weight, counts in sorted(times.items()):
+            kept -= float(weight) * counts
+        kept = kept * own  # not in place, for symbols have another type
+        kept += self.floats(total)
+        return kept
 
     @abstractmethod
     def kept(self, vector: Vector) -> memoryview:
@@ -242,7 +260,10 @@ class Suite(ABC):
 
     @abstractmethod
     def open(self, key: Secret, sealed: Buffer, context: bytes) -> Buffer:
-        """Returns the plaintext, or raises WireError if anything was changed."""
+        """Returns the plaintext, or raises WireError if anything was changed.
+
+        Memory that may be written is given away with the call: the plaintext may be put there.
+        """
 
     @abstractmethod
     def tag(self, key: Secret, statement: bytes) -> bytes:

@@ -17,7 +17,7 @@ own AES-GCM-SIV.
 """
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 from cryptography.exceptions import InvalidTag
@@ -33,6 +33,22 @@ from tacit.core.suite import Buffer
 NONCE_BYTES, TAG_BYTES = 12, 16
 SHORT = 4096
 """Plaintexts up to here are hashed as they are."""
+LEFT = 64
+"""Bytes at the end of what is sealed that are left as they are where it is opened in place."""
+ALIGNED = 16
+"""What the address of the end of a long plaintext is a multiple of."""
+
+
+def gmac(key: bytes, parts: Iterable[Buffer]) -> bytes:
+    """Returns 16 bytes that follow from a key and some bytes, and are others for others, for all who lack the key.
+
+    GMAC is AES-GCM that only authenticates. Its nonce is always the same, so the tag is for nobody else to see.
+    """
+    hashing = Cipher(AES(key), GCM(bytes(NONCE_BYTES))).encryptor()
+    for part in parts:
+        hashing.authenticate_additional_data(part)
+    hashing.finalize()
+    return hashing.tag
 
 
 class Sealing:
@@ -42,24 +58,16 @@ class Sealing:
 
     def __init__(self, key: bytes) -> None:
         keys = hashlib.shake_256(b"tacit/v1/seal" + key).digest(96)
-        self._cipher, self._hash_key, self._nonce_key = AESGCM(keys[:32]), AES(keys[32:64]), keys[64:]
+        self._cipher, self._hash_key, self._nonce_key = AESGCM(keys[:32]), keys[32:64], keys[64:]
 
     def nonce(self, plaintext: Sequence[Buffer], context: bytes) -> bytes:
         """Returns the nonce under which a plaintext, in one or more parts, is sealed in its context."""
         length = sum(map(len, plaintext))
         # The lengths in front keep what would join to the same bytes apart, and short plaintexts from long ones.
         lengths = len(context).to_bytes(8) + length.to_bytes(8)
-        stands = plaintext if length <= SHORT else (self._hashed(plaintext),)
+        stands = plaintext if length <= SHORT else (gmac(self._hash_key, plaintext),)
         joined = b"".join((lengths, context, *stands))
         return hashlib.blake2b(joined, key=self._nonce_key, digest_size=NONCE_BYTES).digest()
-
-    def _hashed(self, plaintext: Sequence[Buffer]) -> bytes:
-        # GMAC is AES-GCM that only authenticates. Its nonce can stay the same, because nobody sees the tag.
-        hashing = Cipher(self._hash_key, GCM(bytes(NONCE_BYTES))).encryptor()
-        for part in plaintext:
-            hashing.authenticate_additional_data(part)
-        hashing.finalize()
-        return hashing.tag
 
     def _piecewise(self, nonce: bytes, length: int, context: bytes) -> AESGCM:
         """Returns what seals the pieces of a long plaintext, and of no other one."""
@@ -82,7 +90,10 @@ class Sealing:
             yield cipher.encrypt(number.to_bytes(NONCE_BYTES), piece, None)
 
     def open(self, sealed: Buffer, context: bytes) -> Buffer:
-        """Returns the plaintext, or raises WireError if key, context or a single bit is not the sender's."""
+        """Returns the plaintext, or raises WireError if key, context or a single bit is not the sender's.
+
+        A long one is put in the place of what is sealed, if that may be written, but for its last `LEFT` bytes.
+        """
         view = memoryview(sealed)
         nonce, rest = bytes(view[:NONCE_BYTES]), view[NONCE_BYTES:]
         try:
@@ -96,12 +107,20 @@ class Sealing:
         count = -(-len(sealed) // (PIECE + TAG_BYTES))
         length = len(sealed) - count * TAG_BYTES
         cipher = self._piecewise(nonce, length, context)
-        plaintext = np.empty(length, np.uint8).data  # which nobody fills with zeros first
+        spent = not sealed.readonly and (count - 1) * TAG_BYTES >= LEFT
+        room = sealed if spent else np.empty(length + ALIGNED, np.uint8).data
+        # What is long is a vector at the end of a message, which is read faster where a number begins.
+        start = -(np.frombuffer(room, np.uint8).ctypes.data + length) % ALIGNED
+        plaintext = room[start : start + length]
+        scratch = memoryview(bytearray(PIECE if spent else 0))
         for number in range(count):
             piece = sealed[number * (PIECE + TAG_BYTES) : (number + 1) * (PIECE + TAG_BYTES)]
-            room = plaintext[number * PIECE : number * PIECE + len(piece) - TAG_BYTES]
-            cipher.decrypt_into(number.to_bytes(NONCE_BYTES), piece, None, room)
-        return plaintext.toreadonly()
+            place = plaintext[number * PIECE : number * PIECE + len(piece) - TAG_BYTES]
+            clear = scratch[: len(place)] if spent else place
+            cipher.decrypt_into(number.to_bytes(NONCE_BYTES), piece, None, clear)
+            if spent:
+                place[:] = clear  # which reaches into what was just opened, and no further
+        return plaintext if spent else plaintext.toreadonly()
 
 
 def _cut(parts: Sequence[Buffer]) -> Iterator[Buffer]:

@@ -8,7 +8,7 @@ answers one session and round of its receiver's, so that an old one says nothing
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -28,6 +28,8 @@ VERSION = 4
 """Of everything that is sent. Releases that do not understand each other have different ones."""
 RING = ("bits", "clip", "max_weight", "noise", "norm")
 """Settings of the ring, which says itself what is wrong with them."""
+SELECTED = ("include", "exclude")
+"""Settings that say what is averaged of a model."""
 SHOWN = 60
 """Letters of a value that are shown where two differ."""
 
@@ -56,12 +58,17 @@ class Agreement:
     @cached_property
     def described(self) -> dict[str, Any]:
         """All that was agreed, in plain words, in the order in which differences are named."""
+        settings = spelled_out(self.settings)
+        for name in SELECTED:
+            # Where nothing is selected, sessions are those of releases that could not select.
+            if settings[name] == spelled_out(getattr(Settings(), name)):
+                del settings[name]
         return {
             "version": VERSION,
             "protocol": self.protocol.name,
             "parties": list(self.everyone),
             "entries": self.entries,
-            **spelled_out(self.settings),
+            **settings,
             "keys": [self.roster[party].fingerprint for party in self.everyone],
             "nonce": self.nonce.hex(),
         }
@@ -199,11 +206,16 @@ def _short(value: Any) -> str:
 
 
 def terms_for(
-    protocol: Protocol, parties: Sequence[Party], options: Mapping[str, Any], problems: Sequence[str] = ()
+    protocol: Protocol,
+    parties: Sequence[Party],
+    options: Mapping[str, Any],
+    problems: Sequence[str] = (),
+    beside: Collection[str] = (),
 ) -> Terms:
     """Returns the settings that some options stand for, bound to some parties.
 
-    Raises ConfigError with every problem, those found before included, and LeakRefused.
+    Raises ConfigError with every problem, those found before included, and LeakRefused. What else the caller takes
+    `beside` options is suggested in the place of those that there are not.
     """
     found = [*problems, *name_problems(parties)]
     # The ring's own settings are looked at as given, so that they are reported beside the protocol's problems.
@@ -214,7 +226,7 @@ def terms_for(
     sound = {name: value for name, value in options.items() if name not in RING} if wrong else options
     found += wrong
     try:
-        settings = protocol.settings_from(sound)
+        settings = protocol.settings_from(sound, beside)
     except Unset as error:
         found += error.problems
         settings = error.settings

@@ -1,11 +1,12 @@
 """A plan of what goes wrong in a simulated run: message by message, and party by party."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
 
 from tacit.core.entropy import Entropy, SeededEntropy
+from tacit.core.sections import Section, Source
 from tacit.core.suite import Party
 
 PHASE = 10.0
@@ -16,7 +17,7 @@ Mishap = Literal["drop", "delay", "duplicate", "reorder", "corrupt", "crash", "r
 TO_MESSAGES: tuple[Mishap, ...] = ("drop", "delay", "duplicate", "reorder", "corrupt")
 
 
-class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Fault(Section, frozen=True, kw_only=True):
     """One thing that goes wrong. What is None matches everything.
 
     The first five actions befall messages. "crash" ends a party before its `step`-th effect (a send, a save or a wait,
@@ -106,15 +107,16 @@ def dropouts(parties: Sequence[Party], fraction: float, steps: int, entropy: Ent
 
 def faults_from(given: Any, everyone: Collection[Party], kinds: Collection[str]) -> tuple[tuple[Fault, ...], list[str]]:
     """Returns the faults in a list of faults or plain dictionaries, and everything that is wrong with the list."""
-    if not isinstance(given, Sequence):
-        return (), [f"faults are a list of faults, not {given!r}"]
+    if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
+        one = f", such as [{given!r}]" if isinstance(given, Fault | Mapping) else f", not {given!r}"
+        return (), [f"faults must be a list of faults{one}"]
     faults, wrong = [], []
-    for each in given:
-        try:
-            # A fault made in Python has not been checked yet, so it goes the same way as one from a file.
-            faults.append(msgspec.convert(msgspec.structs.asdict(each) if isinstance(each, Fault) else each, Fault))
-        except msgspec.ValidationError as error:
-            wrong.append(f"not a fault: {error}")
+    for number, each in enumerate(given):
+        # A fault made in Python has not been checked yet, so it goes the same way as one from a file.
+        fault, problems = Source(msgspec.structs.asdict(each) if isinstance(each, Fault) else each).read(Fault)
+        wrong += [f"faults[{number}]: {problem}" for _, problem in problems]
+        if fault is not None and not problems:
+            faults.append(fault)
     named = {party for fault in faults for party in (fault.party, fault.to) if party is not None}
     wrong += [f"a fault names {party!r}, who is not in the federation" for party in sorted(named - set(everyone))]
     unknown = {fault.message for fault in faults if fault.message is not None} - set(kinds)

@@ -152,10 +152,11 @@ class Inbox:
     def _opened(self, envelope: Envelope, place: Place, data: Buffer) -> Mail:
         try:
             key = self._suite.channel(place.sender, self._link.session)
-            payload = self._codec.open(self._suite, key, envelope)
+            early = envelope.address.round != self._link.round
+            payload = self._codec.open(self._suite, key, envelope, keep=early)
         except WireError:
             return Mail(place.sender, discarded=Discard.NOT_AUTHENTIC)
-        if envelope.address.round != self._link.round:
+        if early:
             if self._early is not None:
                 self._early.keep(place, data)
             return Mail(place.sender, discarded=Discard.EARLY)

@@ -1,16 +1,16 @@
 """What a party writes down of a round, so that it can be cut off anywhere and go on (see `round`, the contract).
 
 A journal is a list of records, one for each call of `start`, `deliver` or `expire` that counts: what the call was
-given, the state if it was saved, and a digest of every message that came out. Each record carries a digest of all
-before it, and the newest digest, the `tip`, is kept apart from the records: by whoever drives the round, next to its
-number and state, and never in one file or backup with the records. So a journal that is cut short, reordered, changed,
-or restored from an older copy is refused. Envelopes need not be hashed for that: whatever was changed in one no longer
-opens.
+given, the state if it was saved, and a digest of every message that came out. In a state, digests stand for what is
+long. Each record carries a digest of all before it, and the newest digest, the `tip`, is kept apart from the records:
+by whoever drives the round, next to its number and state, and never in one file or backup with the records. So a
+journal that is cut short, reordered, changed, or restored from an older copy is refused. Envelopes need not be hashed
+for that: whatever was changed in one no longer opens.
 """
 
 import hashlib
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -19,11 +19,13 @@ import numpy as np
 from tacit.core.errors import JournalError
 from tacit.core.link import framed
 from tacit.core.messages import binary
+from tacit.core.parts import part_digest
 from tacit.core.protocol import Protocol
 from tacit.core.suite import Buffer, Party, Update
+from tacit.crypto.sealing import gmac
 from tacit.drivers.round import Action, Begun, Greet, Heard, Post, Saved
 
-VERSION = 4
+VERSION = 5
 CURE = "restore the journal, or begin a new session"
 
 
@@ -50,6 +52,8 @@ class Record(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
     """A digest of the messages to be sent."""
     before: bytes
     """A digest of all records before this one."""
+    apart: dict[bytes, memoryview]
+    """What is long in the states, by the digests that stand for it there, unless it lies elsewhere."""
     event: Beginning | memoryview | None
     """The beginning, bytes that came in, or None if time was up. Bytes may be many, and are not copied."""
 
@@ -65,24 +69,29 @@ class Record(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
 
     def parts(self) -> tuple[Buffer, ...]:
         """Returns its bytes, in parts: what is long is not copied."""
-        fields = (self.state, self.said, self.before, self.event)
-        return b"\x94", *(part for field in fields for part in _packed(field))  # msgpack's list of four
+        return *self.head(), *_packed(self.event)
+
+    def head(self) -> tuple[Buffer, ...]:
+        """Returns them but for the event, which is the last."""
+        fields = (self.state, self.said, self.before, self.apart)
+        return b"\x95", *(part for field in fields for part in _packed(field))  # msgpack's list of five
 
     def __repr__(self) -> str:
         return f"Record({self.event if isinstance(self.event, Beginning) else '…'})"
 
 
-def fingerprint(update: Update | None) -> bytes:
-    """Returns what tells updates apart."""
+def fingerprint(update: Update | None, key: bytes = b"") -> bytes:
+    """Returns what tells updates apart; under a secret key, which saves time, for those alone who have it."""
     if update is None:
         return b""
     vector = np.asarray(update.vector)
-    parts: list[bytes | memoryview] = [vector.dtype.str.encode(), _number(update.weight)]
     if vector.dtype.hasobject:
-        parts.append(repr(vector.tolist()).encode())
+        numbers: Buffer = repr(vector.tolist()).encode()
     else:
-        parts.append(np.ascontiguousarray(vector).reshape(-1).view(np.uint8).data)
-    return _hashed(*parts)
+        numbers = np.ascontiguousarray(vector).reshape(-1).view(np.uint8).data
+    if key:
+        numbers = gmac(_hashed(b"tacit/v1/fingerprint", key), (numbers,))
+    return _hashed(vector.dtype.str.encode(), _number(update.weight), numbers)
 
 
 def _hashed(*parts: Buffer) -> bytes:
@@ -94,9 +103,12 @@ def _hashed(*parts: Buffer) -> bytes:
     return digest.digest()
 
 
-def _packed(field: Beginning | Buffer | None) -> tuple[Buffer, ...]:
+def _packed(field: Beginning | Buffer | dict[bytes, memoryview] | None) -> tuple[Buffer, ...]:
     if isinstance(field, bytes | memoryview):
         return binary(len(field)), field
+    if isinstance(field, dict):  # msgpack's map, of fewer than 2¹⁶
+        pairs = (each for pair in field.items() for each in pair)
+        return b"\xde" + len(field).to_bytes(2), *(part for each in pairs for part in _packed(each))
     return (msgspec.msgpack.encode(field),)
 
 
@@ -129,6 +141,8 @@ class Journal:
     tip: bytes = b""
     kept: bool = True
     """Whether records are kept here. Whoever keeps them elsewhere needs the tip alone."""
+    apart: Mapping[bytes, Buffer] = field(default_factory=dict)
+    """What is long in states and not in the records, by the digests that stand for it."""
 
     def record(self, protocol: Protocol, session: bytes, party: Party, actions: Sequence[Action]) -> Record | None:
         """Writes down a call by what it returned; returns the record, None if nothing has to be."""
@@ -136,11 +150,13 @@ class Journal:
         if not isinstance(first, Begun | Heard):
             return None
         saved = [action.state for action in actions if isinstance(action, Saved)]
+        apart: dict[bytes, memoryview] = {}
         written = Record(
-            protocol.encode_state(saved[-1]) if saved else None,
+            protocol.encode_state(saved[-1], apart=apart) if saved else None,
             said(action for action in actions if isinstance(action, Post)),
             self.tip,
-            _beginning(protocol, session, party, first) if isinstance(first, Begun) else _octets(first.data),
+            apart,
+            _beginning(protocol, session, party, first, apart) if isinstance(first, Begun) else _octets(first.data),
         )
         if self.kept:
             self.records.append(b"".join(written.parts()))
@@ -157,6 +173,8 @@ class Journal:
             raise JournalError(f"the journal does not say how the round was begun; {CURE}")
         tip = b""
         for number, record in enumerate(records):
+            if any(part_digest(part) != digest for digest, part in record.apart.items()):
+                raise JournalError(f"what is long in record {number} of the journal was changed; {CURE}")
             if record.before != tip or (number and isinstance(record.event, Beginning)):
                 raise JournalError(f"record {number} of the journal does not follow the one before it; {CURE}")
             tip = record.digest()
@@ -184,9 +202,11 @@ class Journal:
         return f"Journal({len(self.records)} records)"
 
 
-def _beginning(protocol: Protocol, session: bytes, party: Party, begun: Begun) -> Beginning:
-    state = protocol.encode_state(begun.state)
-    return Beginning(session, party, begun.number, begun.seed, state, fingerprint(begun.update))
+def _beginning(
+    protocol: Protocol, session: bytes, party: Party, begun: Begun, apart: dict[bytes, memoryview]
+) -> Beginning:
+    state = protocol.encode_state(begun.state, apart=apart)
+    return Beginning(session, party, begun.number, begun.seed, state, fingerprint(begun.update, begun.seed))
 
 
 def _octets(data: Buffer | None) -> memoryview | None:

@@ -7,12 +7,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tacit.core.errors import ConfigError, Drop, NotEnough, TacitError
-from tacit.core.outcome import CLASSES, Ending
+from tacit.core.outcome import CLASSES, Ending, few
+from tacit.core.protocol import Settings
 from tacit.core.suite import SERVER, Party
 from tacit.drivers.agreement import Agreement
 from tacit.drivers.recording import Transcript
 from tacit.vectors.fixedpoint import LARGEST
+from tacit.vectors.flatten import ALL, Beyond
 
+SHOWN = 3
+"""Arrays that are named, of those with entries that were cut off."""
+COARSER = 8.0
+"""How many times coarser a ring may become for a larger clip before one with more bits is advised."""
 COARSE = 0.01
 """A weight that was rounded by more than this part of itself is warned about."""
 
@@ -59,6 +65,12 @@ class Outcome:
     """What everybody's keys followed from, if a seed was asked for: whoever knows it knows everything. None if they
     came from the operating system."""
 
+    def __repr__(self) -> str:
+        lost = f"; without {few([f'{party} ({why})' for party, why in self.dropped.items()])}" if self.dropped else ""
+        more = f"; {len(self.warnings)} warning{'s' * (len(self.warnings) != 1)}" if self.warnings else ""
+        who = f"the average of {few(self.contributors)}, for {few(list(self.average))}"
+        return f"<Outcome: {who}{lost}; {self.traffic.total:,} bytes{more}>"
+
 
 def merged(
     agreement: Agreement, endings: Mapping[Party, Ending], crashed: Collection[Party] = (), ended: Sequence[Party] = ()
@@ -103,7 +115,7 @@ def merged(
         clipped={party: ending.clipped for party, ending in clipped.items()},
         dropped=dropped,
         warnings=(
-            *(_clipping(agreement, ending) for ending in clipped.values()),
+            *(clipping(agreement, ending) for ending in clipped.values()),
             *(_rounding(agreement, ending) for ending in endings.values() if ending.rounded > COARSE),
             *agreement.terms.notes(),
         ),
@@ -122,13 +134,18 @@ def first_cause(failed: Mapping[Party, TacitError], dropped: Mapping[Party, Drop
         if error.__cause__ is None and first is not None:
             error.__cause__ = first
         return error
-    return next(iter(failed.values()), NotEnough("parties that finished", 0, 1, dropped))
+    return next(iter(failed.values()), NotEnough("parties that finished", 0, 1, dropped, cure="run the round again"))
 
 
-def _clipping(agreement: Agreement, ending: Ending) -> str:
+def clipping(agreement: Agreement, ending: Ending, where: Sequence[Beyond] = ()) -> str:
+    """Returns a warning about entries that were cut off and, if it is known in which arrays, how to spare the rest."""
+    settings, names = agreement.settings, [each.name for each in where[:SHOWN]]
+    more = f" and {len(where) - SHOWN} more" if len(where) > SHOWN else ""
+    found = f" in {', '.join(names)}{more}" if names and names != [ALL] else ""
+    leave = f"; or leave {'it' if len(where) == 1 else 'them'} local: exclude={names!r}" if found else ""
     return (
-        f"{ending.party}: {ending.clipped} of {agreement.entries} entries were cut off at "
-        f"±{agreement.settings.clip:g}; the largest is {ending.largest:.4g}, {_cure(ending.largest)}"
+        f"{ending.party}: {ending.clipped} of {agreement.entries} entries were cut off at ±{settings.clip:g}{found}; "
+        f"the largest is {ending.largest:.4g}, {_cure(settings, ending.largest)}{leave}"
     )
 
 
@@ -140,9 +157,15 @@ def _rounding(agreement: Agreement, ending: Ending) -> str:
     )
 
 
-def _cure(largest: float) -> str:
-    """Returns what to do about values that large: a clip of the next power of two, where there is one."""
+def _cure(settings: Settings, largest: float) -> str:
+    """Returns what to do about values that large: a clip of the next power of two, and digits enough for the others."""
     if largest > LARGEST:
         return "so look for what went wrong: no model has such values"
     power = 2.0 ** math.ceil(math.log2(largest))
-    return f"so pass clip={power if power <= LARGEST else largest!r}".removesuffix(".0")
+    clip = f"so pass clip={power if power <= LARGEST else largest!r}".removesuffix(".0")
+    coarser = power / settings.clip
+    if settings.bits == 64 or coarser <= COARSER:
+        return clip
+    # A ring has so many steps from -clip to clip. With a larger clip they are larger, for every entry.
+    bits = 2 * settings.bits
+    return f"{clip}, bits={bits} (twice the bytes; without, every entry is rounded {coarser:,.0f} times as coarsely)"

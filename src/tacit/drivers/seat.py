@@ -1,6 +1,7 @@
 """One party's place in a federation, over all rounds: its keys, its state, and the round that it is in."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -114,7 +115,7 @@ class Seat(ABC):
         what happened; then nothing may be sent.
         """
         records = journal.read()
-        round_ = self._round(self._begun(records[0].event, update))
+        round_ = self._round(self._begun(records[0].event, update, {**journal.apart, **records[0].apart}))
         posts: list[Post] = []
         for number, record in enumerate(records):
             try:
@@ -136,13 +137,13 @@ class Seat(ABC):
             actions = round_.expire(at) if record.event is None else round_.deliver(record.event, at)
         posts = [action for action in actions if isinstance(action, Post)]
         saved = [action.state for action in actions if isinstance(action, Saved)]
-        state = self.agreement.protocol.encode_state(saved[-1]) if saved else None
+        state = self.agreement.protocol.encode_state(saved[-1], apart={}) if saved else None
         counts = bool(actions) and isinstance(actions[0], Begun | Heard)
         if not counts or said(posts) != record.said or state != record.state:
             raise JournalError("this is not what came of it before")
         return posts
 
-    def _begun(self, event: object, update: Update | None) -> Begun:
+    def _begun(self, event: object, update: Update | None, apart: Mapping[bytes, Buffer]) -> Begun:
         """Returns what a round was begun with; raises JournalError if it was not begun here, or with another update."""
         agreement = self.agreement
         if not isinstance(event, Beginning):
@@ -156,12 +157,12 @@ class Seat(ABC):
                 f"the journal is of round {event.number}, but {self.me} has begun {self.number}; "
                 f"resume with the number that goes with it"
             )
-        if event.update != fingerprint(update):
+        if event.update != fingerprint(update, event.seed):
             raise JournalError(
                 f"round {event.number} was begun with another update, and must go on with that one: under the same "
                 f"masks, two of them would show their difference"
             )
-        return Begun(event.number, event.seed, agreement.protocol.decode_state(event.state), update)
+        return Begun(event.number, event.seed, agreement.protocol.decode_state(event.state, apart=apart), update)
 
     def _round(self, begun: Begun) -> Round:
         suite = self.suite(begun.number, begun.seed)

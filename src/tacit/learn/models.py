@@ -120,6 +120,9 @@ def build(source: Any, data: Dataset, **options: Any) -> Model:
     ConfigError if there is no such model or option, or if it does not fit the data.
     """
     if not isinstance(source, str):
+        if not callable(source):
+            what = f"not of type {type(source).__name__}"
+            raise ConfigError(f"a model is a name, a PyTorch module, or a function that makes one, {what}")
         model = Module(source, data.classes, **_known(options, ("loss", "name"), "a module of your own"))
         if problems := model.unfit(data):
             raise ConfigError(problems)

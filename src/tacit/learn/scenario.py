@@ -134,6 +134,11 @@ class Scenario(Section, frozen=True, kw_only=True):
         return cls._checked(Source.load(path))
 
     @classmethod
+    def parse(cls, text: str, name: str) -> "Scenario":
+        """Returns the scenario of a text in TOML or, if its name ends so, JSON; raises ConfigError as `load` does."""
+        return cls._checked(Source.parse(text, name))
+
+    @classmethod
     def of(cls, given: Any) -> "Scenario":
         """Returns the scenario that tables stand for, as a file has them; raises ConfigError with every problem."""
         return cls._checked(Source(given))
@@ -162,6 +167,11 @@ class Scenario(Section, frozen=True, kw_only=True):
         for name in ("model", "protocol"):
             if not isinstance(getattr(self, name).get("name"), str):
                 wrong.append(f'{name} needs a name, such as name = "{"softmax" if name == "model" else "secagg"}"')
+        wrong += [
+            f"protocol.{name} is for models that are brought as they are; a scenario averages all floats of its own"
+            for name in ("include", "exclude")
+            if name in self.protocol
+        ]
         if not 0 <= self.dropout < 1:
             wrong.append(f"dropout={self.dropout} must be a chance from 0 to below 1")
         if self.privacy is not None and self.protocol.get("name") in (ALONE, TOGETHER) and self.privacy.unit == "user":

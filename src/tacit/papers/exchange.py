@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from tacit import aggregate
 from tacit.designs.graphs import adjacency, regular
 from tacit.learn.chance import generator
+from tacit.protocols import find
 
 Sparsifier: TypeAlias = Literal["topk", "random"]
 
@@ -69,7 +70,7 @@ def exchanged(
     # Whom a graph exposes to whom is another question; here bytes are counted.
     outcome = aggregate(
         vectors,
-        protocol,
+        find(protocol),
         seed=seed,
         graph=graph,
         share=share,

@@ -8,12 +8,13 @@ We train by `secagg` itself with each policy, for N = 40 and K = 8 too. With fix
 sum, which is what differs between policies in the first place; so besides accuracy after equally many rounds there is
 that after equally many *summed* rounds, where only who is summed with whom can make a difference. T is what the audit
 says of the server, in as many rounds as the training took, with the same dropouts; and what the sums of the training
-itself were, by the paper's measure.
+itself were, by the paper's measure. From one seed to the next a policy gains or loses a point or two, so accuracy is
+compared seed by seed, and its mean over seeds is what counts.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,7 @@ class Size:
     data: str = "cifar10"
     model: str = "lenet"
     local: Local = LOCAL
+    seeds: int = 3
 
     @property
     def policies(self) -> dict[str, dict[str, Any]]:
@@ -161,46 +163,61 @@ def _due(number: int, enough: int) -> bool:
 
 # --- rows ----------------------------------------------------------------------------------------------------------
 
+Runs = Sequence[Mapping[str, Course]]
+"""A training with each of the policies, seed by seed."""
 
-def rows_of(size: Size, split: str, courses: Mapping[str, Course]) -> list[Row]:
-    """Returns how good policies are, against Random."""
-    random, where = courses["Random"], f"N = {size.users}, K = {size.asked}, {split}"
+
+def rows_of(size: Size, split: str, runs: Runs) -> list[Row]:
+    """Returns how good policies are, against Random, in the mean over seeds."""
+    where = f"N = {size.users}, K = {size.asked}, {split}"
     cut = f"mean over the last {TAIL} rounds; {size.local.steps} steps of {size.local.batch} samples a round"
-    rows = [Row(f"Random after {size.summed} summed rounds, {where}", "", f"{random.end:.2f} %", None, cut)]
-    for name, course in courses.items():
+    random = fmean(courses["Random"].end for courses in runs)
+    rows = [Row(f"Random after {size.summed} summed rounds, {where}", "", f"{random:.2f} %", None, cut)]
+    for name in size.policies:
         if name.startswith("Batches"):
-            after = {f"{size.summed} summed rounds": course.end}
-            if course.rounds > size.summed:
-                after[f"{size.summed} rounds"] = course.after(size.summed)
-            rows += [
-                _close(f"{name}, less Random, after {when}, {where}", course, accuracy, random)
-                for when, accuracy in after.items()
-            ]
-    last = courses["Partition"]
-    less = last.after(size.summed) - random.end
+            ends = [courses[name].end for courses in runs]
+            rows.append(_close(f"{name}, less Random, after {size.summed} summed rounds, {where}", name, runs, ends))
+            if any(courses[name].rounds > size.summed for courses in runs):
+                ends = [courses[name].after(size.summed) for courses in runs]
+                rows.append(_close(f"{name}, less Random, after {size.summed} rounds, {where}", name, runs, ends))
+    ends = [courses["Partition"].after(size.summed) for courses in runs]
     rows.append(
         Row(
             f"Partition, less Random, after {size.summed} rounds, {where}",
             "far behind",
-            f"{less:+.2f} points ({last.after(size.summed):.2f} %)",
-            less <= -BEHIND,
-            f"at least {BEHIND:g} points; {last.summed[-1]} of {last.rounds} rounds had a sum",
+            f"{fmean(ends) - random:+.2f} points ({fmean(ends):.2f} %)",
+            fmean(ends) - random <= -BEHIND,
+            f"at least {BEHIND:g} points; {_summed('Partition', runs)} rounds had a sum{_apart(ends, runs)}",
         )
     )
     return rows
 
 
-def _close(what: str, course: Course, accuracy: float, random: Course) -> Row:
+def _close(what: str, name: str, runs: Runs, ends: Sequence[float]) -> Row:
     """Returns how good Batches are, which is to be about as good as Random."""
-    less = accuracy - random.end
+    less = fmean(ends) - fmean(courses["Random"].end for courses in runs)
     return Row(
         what,
         "about as good",
-        f"{less:+.2f} points ({accuracy:.2f} %)",
+        f"{less:+.2f} points ({fmean(ends):.2f} %)",
         abs(less) <= CLOSE,
-        f"within {CLOSE:g} point; {course.summed[-1]} of {course.rounds} rounds had a sum, and of Random's "
-        f"{random.summed[-1]} of {random.rounds}",
+        f"within {CLOSE:g} point; {_summed(name, runs)} rounds had a sum, and of Random's "
+        f"{_summed('Random', runs)}{_apart(ends, runs)}",
     )
+
+
+def _summed(name: str, runs: Runs) -> str:
+    """Returns how many rounds of all had a sum."""
+    return f"{sum(int(each[name].summed[-1]) for each in runs)} of {sum(each[name].rounds for each in runs)}"
+
+
+def _apart(ends: Sequence[float], runs: Runs) -> str:
+    """Returns by how much a policy is better than Random in each of the seeds, if there are several."""
+    less = [end - courses["Random"].end for end, courses in zip(ends, runs, strict=True)]
+    if len(less) == 1:
+        return ""
+    error = stdev(less) / len(less) ** 0.5
+    return f"; seed by seed {', '.join(f'{each:+.2f}' for each in less)}, standard error {error:.2f}"
 
 
 def privacy_rows(size: Size, courses: Mapping[str, Course], seed: int = 0) -> list[Row]:
@@ -231,7 +248,7 @@ def privacy_rows(size: Size, courses: Mapping[str, Course], seed: int = 0) -> li
 
 
 def chart_of(size: Size, split: str, courses: Sequence[Course]) -> Chart:
-    """Returns one picture of the paper's figure, by summed rounds."""
+    """Returns one picture of the paper's figure, by summed rounds, of one seed."""
     lines = {
         course.policy: ([int(course.summed[number]) for number in course.tests], list(course.tests.values()))
         for course in courses
@@ -251,6 +268,11 @@ def compared(
     return {name: trained(size, name, split, data, part(name, done), seed) for done, name in enumerate(size.policies)}
 
 
+def seeded(tell: Callable[[str, float], None], seed: int, size: Size) -> Callable[[str, float], None]:
+    """Returns who tells of one seed as a part of all of them."""
+    return lambda name, part: tell(f"{name}, seed {seed}", (seed + part) / size.seeds)
+
+
 def run(scale: Scale, progress: Progress) -> Result:
     """Trains network by network."""
     todo = [(size, split) for size in SIZES[scale] for split in SPLITS]
@@ -261,10 +283,10 @@ def run(scale: Scale, progress: Progress) -> Result:
             progress(f"N = {size.users}, {split}, {name}", (done + part) / len(todo))
 
         data = datasets.load(size.data).limited(size.samples, size.tested, generator(0, "samples"))
-        courses = compared(size, SPLITS[split], data, tell)
-        rows += rows_of(size, split, courses)
-        more += privacy_rows(size, courses) if split == "i.i.d." else []
-        charts.append(chart_of(size, split, list(courses.values())))
+        runs = [compared(size, SPLITS[split], data, seeded(tell, seed, size), seed) for seed in range(size.seeds)]
+        rows += rows_of(size, split, runs)
+        more += privacy_rows(size, runs[0]) if split == "i.i.d." else []
+        charts.append(chart_of(size, split, list(runs[0].values())))
     progress("accuracy", 1.0)
     return Result((*rows, *more), tuple(charts))
 
@@ -277,7 +299,7 @@ REPRODUCTION = Reproduction(
         "figures are pictures without numbers; what is compared is what they show",
         f"local work: {LOCAL.steps} steps of {LOCAL.batch} samples at a rate of {LOCAL.rate:g}; the paper says nothing",
         "how data that are not i.i.d. are split: Dirichlet, α = 0.5",
-        "how many rounds: 60 summed ones, and 300 at paper scale",
+        "how many rounds: 60 summed ones, and 300 at paper scale; three seeds, and T and the pictures are of the first",
         "who has which p_i: as many users with each, in random order, so that batches are mixed",
         "LeNet: LeNet-5 with 62,006 parameters",
         "N = 40 and K = 8 are those of its experiment on reconstruction, and K = 12 is not divided by T = 5",

@@ -28,6 +28,7 @@ from tacit.core.link import Link
 from tacit.core.suite import SERVER
 from tacit.designs import Batches, Participation, Partition, Random
 from tacit.designs.history import cardinality, fairness_gap
+from tacit.designs.participation import Policy
 from tacit.drivers.agreement import terms_for
 from tacit.learn.chance import generator
 from tacit.papers.reproduction import Chart, Progress, Reproduction, Result, Row, Scale
@@ -68,7 +69,7 @@ def expected(absence: Absence, per_round: int, privacy: int) -> float:
     return per_round * (1 - float(chances[: per_round // privacy].sum()))
 
 
-def policy_of(privacy: int, per_round: int = PER_ROUND) -> Participation:
+def policy_of(privacy: int, per_round: int = PER_ROUND) -> Policy:
     """Returns the paper's policy for a T; 1 is the baseline that draws users at random, K the one of fixed groups."""
     if privacy == 1:
         return Random(per_round)

@@ -132,7 +132,9 @@ def chart_of(split: str, found: Mapping[str, Sequence[Ran]]) -> Chart:
     }
     lines |= bounds | {"nothing learnt": (places[FIRST], [each.nothing for each in found[FIRST]])}
     dashed = (*bounds, "nothing learnt")
-    return Chart(f"Excess risk against E, {split}", "E", "J(θ) − J*", lines, logarithmic=True, dashed=dashed)
+    return Chart(
+        f"Excess risk against E, {split}", "users summed (E)", "excess risk", lines, logarithmic=True, dashed=dashed
+    )
 
 
 def compared(

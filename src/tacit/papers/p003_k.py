@@ -109,7 +109,9 @@ def chart_of(split: str, found: Mapping[Sigma, Sequence[Ran]]) -> Chart:
     lines["Theorem 4 with Theorem 1's σ"] = (KS, [each.bound for each in found["paper"]])
     lines["nothing learnt"] = (KS, [each.nothing for each in found["paper"]])
     dashed = ("Theorem 4 with Theorem 1's σ", "nothing learnt")
-    return Chart(f"Excess risk against K, {split}", "K", "J(θ) − J*", lines, logarithmic=True, dashed=dashed)
+    return Chart(
+        f"Excess risk against K, {split}", "local steps (K)", "excess risk", lines, logarithmic=True, dashed=dashed
+    )
 
 
 def run(scale: Scale, progress: Progress) -> Result:

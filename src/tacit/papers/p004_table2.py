@@ -51,7 +51,13 @@ def figure2() -> Chart:
     alphas = [i / 50 for i in range(1, 51)]
     lines = {f"degree {degree}": (alphas, [beta(alpha, degree) for alpha in alphas]) for degree in DEGREES}
     lines["β = α"] = (alphas, alphas)
-    return Chart("Fraction sent by fraction selected (s = 1)", "α", "β", lines, dashed=("β = α",))
+    return Chart(
+        "Fraction sent by fraction selected (s = 1)",
+        "fraction that nodes select (α)",
+        "fraction that is sent (β)",
+        lines,
+        dashed=("β = α",),
+    )
 
 
 def run(scale: Scale, progress: Progress) -> Result:

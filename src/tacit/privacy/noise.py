@@ -21,6 +21,7 @@ protocols add in the ring is whole numbers, and has no such bits.
 """
 
 import math
+from numbers import Real
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -201,8 +202,12 @@ def _dp_accounting() -> Any:
 
 def checked(delta: float, **positive: float) -> None:
     """Raises ConfigError with everything that cannot be."""
-    wrong = [f"{name}={value} must be positive" for name, value in positive.items() if not 0 < value < math.inf]
-    if not 0 < delta < 1:
-        wrong.append(f"delta={delta} must lie between 0 and 1")
+    wrong = [
+        f"{name}={value!r} must be a positive number"
+        for name, value in positive.items()
+        if not isinstance(value, Real) or not 0 < value < math.inf
+    ]
+    if not isinstance(delta, Real) or not 0 < delta < 1:
+        wrong.append(f"delta={delta!r} must be a number between 0 and 1")
     if wrong:
         raise ConfigError(wrong)

@@ -76,6 +76,13 @@ def _group_size_from(value: Any) -> Any:
     return "all" if value is None else value  # files cannot say None
 
 
+CURE = (
+    "nobody may be missing from admm: run the round again with everybody, or have a federation without those; secagg "
+    "goes on without who drops out, for the price of a server"
+)
+"""What to do where somebody is missing."""
+
+
 class AdmmSettings(Settings, frozen=True, kw_only=True):
     """Settings of `admm`."""
 
@@ -190,6 +197,11 @@ class AdmmTerms(Terms):
         return notes
 
     @property
+    def whole(self) -> bool:
+        """True: every y is in every z, and under masks one that is missing leaves nothing that can be read."""
+        return True
+
+    @property
     def rounded(self) -> float:
         """By how much the average is off at most because each of the n parts of z is rounded, in each iteration."""
         step = FixedPoint(self.settings.bits, self.span, self.summands, 1).resolution
@@ -268,7 +280,7 @@ class AdmmTerms(Terms):
 async def peer(link: Link, update: Update, terms: AdmmTerms, suite: Suite, state: State) -> Average:
     """Peer k: the function SecureAggregation of Algorithm 3."""
     del state
-    settings = terms.settings
+    link.cure, settings = CURE, terms.settings
     k, n, ring = link.place, len(link.parties), suite.ring
     weight = update.weight / settings.max_weight if settings.weighted else 1.0
     vector = ring.noised(ring.limited(update.vector, settings.clip))

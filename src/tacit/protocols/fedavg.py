@@ -79,7 +79,7 @@ async def client(link: Link, update: Update, terms: FedAvgTerms, suite: Suite, s
 
 async def server(link: Link, terms: FedAvgTerms, suite: Suite, state: StarState) -> Average:
     """The server, which sees everything."""
-    ring = suite.ring
+    link.cure, ring = terms.cure, suite.ring
     present = link.parties.places(await link.gather(Here, link.parties, terms.least))
     asked, state = star.asked(terms, state, present, suite.entropy)
     link.require("clients to ask", asked, terms.least)
@@ -91,10 +91,11 @@ async def server(link: Link, terms: FedAvgTerms, suite: Suite, state: StarState)
     delivered = star.unpacked(link, ring, {place: message.vector for place, message in plain.items()})
     chosen = star.summed(terms, link, asked, delivered, suite.entropy)
     link.require("vectors to sum", chosen, terms.smallest)
-    total = ring.zeros()
-    for place in chosen:
-        total += delivered[place]
-    return await star.announce(link, terms, ring, Sum(terms.sets.bitmap(chosen), memoryview(ring.pack(total))))
+    del plain
+    total = star.total([delivered.pop(place) for place in chosen])
+    result = Sum(terms.sets.bitmap(chosen), memoryview(ring.pack(total)))
+    await star.announce(link, result)
+    return star.averaged(terms, ring, result)
 
 
 FEDAVG = Protocol(

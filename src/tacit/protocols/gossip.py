@@ -33,6 +33,7 @@ from tacit.protocols.shapes.neighbourhood import (
     mixed,
     own_entries,
     remember,
+    shared,
     size,
     told_entries,
 )
@@ -54,7 +55,8 @@ async def node(link: Link, update: Update, terms: GraphTerms, suite: Suite, stat
     await share(link, suite, terms, at, vector, state)
     received = await link.gather(SharedEntries, at.names, at_least=0)
     total, heard = ring.zeros(len(vector)), {}
-    for party, model in received.items():
+    for party in tuple(received):
+        model = received.pop(party)  # which nobody else holds then
         try:
             theirs = told_entries(suite, terms, model.selection, len(vector))
             part = ring.unpack(model.vector, size(theirs))
@@ -63,7 +65,7 @@ async def node(link: Link, update: Update, terms: GraphTerms, suite: Suite, stat
             continue
         add_at(total, theirs, part)
         heard[link.parties.place(party)] = theirs
-    average = mixed(at, vector, ring.floats(total), heard)
+    average = mixed(ring, at, vector, total, heard)
     await remember(link, suite, terms, average)
     return Average(average, link.parties.named(sorted((at.me, *heard))))
 
@@ -73,7 +75,7 @@ async def share(
 ) -> None:
     """Sends each neighbour what it shares: one message to all of the same weight, which so is encoded once."""
     bits, selection = own_entries(suite, terms, vector, state)
-    encoded = brought(suite.ring, at, vector, bits, terms.settings.clip)
+    encoded = brought(suite.ring, at, shared(suite.ring, vector, bits, terms.settings.clip))
     said = {weight: SharedEntries(selection, memoryview(suite.ring.pack(part))) for weight, part in encoded.items()}
     for k, party in zip(at.view, at.names, strict=True):
         await link.send(party, said[at.weight(k)])

@@ -68,18 +68,33 @@ class MassState(State, frozen=True):
     x: memoryview | None = None
     """x_i and, behind it, y_i."""
     sent: dict[Party, memoryview] = msgspec.field(default_factory=dict)
-    """Everything ever pushed, by receiver."""
+    """Everything ever pushed, by receiver,"""
+    alike: dict[Party, Party] = msgspec.field(default_factory=dict)
+    """and who was ever pushed the same as another one that is listed there: on one graph, all but the first."""
     taken: dict[Party, memoryview] = msgspec.field(default_factory=dict)
     """Everything ever taken in, by sender; of the sum of all senders if it is masked."""
     fed: bool = True
     """Whether anything was taken in when there was last anybody to hear."""
+
+    @property
+    def receivers(self) -> tuple[Party, ...]:
+        """Whom anything was ever pushed to."""
+        return (*self.sent, *self.alike)
+
+    def sent_to(self, party: Party) -> memoryview:
+        """Returns everything that was ever pushed to a receiver."""
+        return self.sent[self.alike.get(party, party)]
 
     def problems(self, terms: "PushSumTerms", ring: Ring, entries: int) -> list[str]:
         """Returns why a round on these terms cannot go on from it: masses of other lengths, or of strangers."""
         senders = (ALL,) if terms.settings.masked else terms.parties
         wrong = [
             f"it has masses of {party!r}, who is nobody here"
-            for parties, known in ((self.sent, terms.parties), (self.taken, senders))
+            for parties, known in (
+                (self.receivers, terms.parties),
+                (self.alike.values(), self.sent),
+                (self.taken, senders),
+            )
             for party in parties
             if party not in known
         ]
@@ -264,25 +279,24 @@ async def client(link: Link, update: Update, terms: PushSumTerms, suite: Suite, 
     if state.x is None:
         x = start(terms, update, suite)
     else:
-        x = unpacked(ring, state.x)
-        x = ring.within(x + step(ring, x, update, weight_of(terms, update)))
+        x = step(ring, unpacked(ring, state.x), update, weight_of(terms, update))
     # Masked sums need everybody's push: if all in-neighbours of a client but one kept theirs, it would see that one's.
     pushes = state.fed or terms.settings.masked
     p_ii = self_weight(terms, suite.entropy, len(out)) if pushes else Fraction(1)
     part = ring.within(ring.portion(x, (1 - p_ii) / max(1, len(out))))
-    sent = {party: unpacked(ring, mass) for party, mass in state.sent.items()}
-    for party in out:
-        sent[party] = sent.get(party, ring.zeros(len(part))) + part
-        x = x - part
-    kept = {party: packed(ring, mass) for party, mass in sent.items()}
+    for _ in out:
+        x -= part
     fed = state.fed and not heard  # until something is taken in below
-    state = await link.save(msgspec.structs.replace(state, x=packed(ring, x), sent=kept, fed=fed))
+    state = await link.save(pushed(ring, msgspec.structs.replace(state, x=packed(ring, x), fed=fed), out, part))
+    del part  # it is as long as the model, and nobody needs it any more
     for party in out:
-        mass = covered(link, suite, graph, party, sent[party]) if terms.settings.masked else sent[party]
-        await link.send(party, Mass(memoryview(ring.pack(mass))))
+        mass = state.sent_to(party)
+        if terms.settings.masked:
+            mass = packed(ring, covered(link, suite, graph, party, unpacked(ring, mass)))
+        await link.send(party, Mass(mass))
+        del mass  # It is the courier's now, and gone once it has arrived.
 
-    received = await link.gather(Mass, heard, at_least=0)
-    x, state, contributors = take(link, terms, suite, state, x, heard, received)
+    x, state, contributors = take(link, terms, suite, state, x, heard, await link.gather(Mass, heard, at_least=0))
     w = ring.ratio(x)  # Before anything is kept: masses that add up to nothing are not taken, and may come right later.
     await link.save(state)
     return Average(w, contributors)
@@ -308,12 +322,13 @@ def start(terms: PushSumTerms, update: Update, suite: Suite) -> Vector:
 
 
 def step(ring: Ring, x: Vector, update: Update, weight: float) -> Vector:
-    """Returns what the caller did to the model since the last round, times the weight, and 0 for y."""
+    """Returns x_i after what the caller did to the model since the last round, times the weight; y_i is as it was."""
     try:
-        w = ring.ratio(x)
+        stepped = ring.step(x, update.vector, weight)
     except WireError:  # y_i(0) was rounded to nothing and nothing was taken in yet: there is no model to step from.
-        return ring.zeros(len(x))
-    return np.append(ring.brought((update.vector - w) * weight), ring.zeros(1))
+        stepped = ring.zeros(len(x))
+    stepped += x
+    return ring.within(stepped)
 
 
 def weight_of(terms: PushSumTerms, update: Update) -> float:
@@ -331,6 +346,24 @@ def self_weight(terms: PushSumTerms, entropy: Entropy, out: int) -> Fraction:
     return Fraction(low + (high - low) * entropy.secret_factor())
 
 
+def pushed(ring: Ring, state: MassState, out: Collection[Party], part: Vector) -> MassState:
+    """Returns the state once a part was pushed to some, on top of all before. What several got alike is there once."""
+    sent: dict[Party, memoryview] = {}
+    alike: dict[Party, Party] = {}
+    first: dict[tuple[Party | None, bool], Party] = {}
+    for party in dict.fromkeys((*state.receivers, *out)):
+        like = state.alike.get(party, party)
+        before = state.sent.get(like)
+        same = first.setdefault((None if before is None else like, party in out), party)
+        if same != party:
+            alike[party] = same
+        elif before is None:
+            sent[party] = packed(ring, part)
+        else:
+            sent[party] = packed(ring, unpacked(ring, before) + part) if party in out else before
+    return msgspec.structs.replace(state, sent=sent, alike=alike)
+
+
 def covered(link: Link, suite: Suite, graph: nx.DiGraph, party: Party, mass: Vector) -> Vector:
     """Returns what we push to a party, masked pairwise with the others that push to it."""
     pushing = link.parties.named(sorted(graph.predecessors(link.parties.place(party))))
@@ -346,33 +379,39 @@ def take(
     state: MassState,
     x: Vector,
     heard: Sequence[Party],
-    received: Mapping[Party, Mass],
+    received: dict[Party, Mass],
 ) -> tuple[Vector, MassState, tuple[Party, ...]]:
     """Adds to x and y what is new in the masses received; returns them, the state after that, and whose they are."""
-    ring = suite.ring
-    pushed: dict[Party, Vector] = {}
-    for party, message in received.items():
+    ring, masked = suite.ring, terms.settings.masked
+    masses: dict[Party, Vector] = {ALL: ring.zeros(len(x))} if masked else {}
+    there = 0
+    for party in tuple(received):
         try:
-            pushed[party] = ring.unpack(message.vector, len(x))
+            mass = ring.unpack(received.pop(party).vector, len(x))  # which nobody else holds then
         except WireError:
             link.exclude(party, Drop.MALFORMED)
-    if terms.settings.masked:
-        if len(pushed) < len(heard):
-            # The masks do not cancel. What was pushed is not lost: the next sum has it too.
-            return x, state, (link.me,)
-        pushed = {ALL: sum(pushed.values(), ring.zeros(len(x)))}
+            continue
+        there += 1
+        if masked:
+            masses[ALL] += mass
+        else:
+            masses[party] = mass
+    if masked and there < len(heard):
+        # The masks do not cancel. What was pushed is not lost: the next sum has it too.
+        return x, state, (link.me,)
     taken = {}
-    for party, mass in pushed.items():
-        before = unpacked(ring, state.taken[party]) if party in state.taken else ring.zeros(len(mass))
+    for party, mass in masses.items():
+        more = mass.copy() if party not in state.taken else mass - unpacked(ring, state.taken[party])
+        more += x
         try:
-            x = ring.within(x + (mass - before))
+            x = ring.within(more)
         except ConfigError:
             if party == ALL:
                 raise
             continue  # It is not lost either, and may fit in later: when we have pushed some, or when it comes right.
         taken[party] = packed(ring, mass)
     after = msgspec.structs.replace(state, x=packed(ring, x), taken=state.taken | taken, fed=state.fed or bool(taken))
-    return x, after, (link.me, *(heard if terms.settings.masked else taken))
+    return x, after, (link.me, *(heard if masked else taken))
 
 
 PUSHSUM = Protocol(

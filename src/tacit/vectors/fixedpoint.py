@@ -12,7 +12,7 @@ no less private. Where each vector has to fit its own part of the ring (`alone`)
 drawn.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from copy import copy
 from fractions import Fraction
 from math import isfinite, log, nextafter, sqrt
@@ -111,6 +111,11 @@ class FixedPoint(Ring):
     def draws_from(self, words: Words) -> None:
         """Takes what noise and rounding are drawn from."""
         self._words = words
+
+    @property
+    def draws(self) -> bool:
+        """Whether there is noise, or rounding by chance."""
+        return bool(self.noise) or self.stochastic
 
     @property
     def resolution(self) -> float:
@@ -227,7 +232,7 @@ class FixedPoint(Ring):
         numbers: NDArray[np.float64] = np.divide(total.view(self._signed), self.scale, dtype=np.float64)
         return numbers
 
-    def _bring(self, encoded: Vector, vector: Vector, part_of: float) -> None:
+    def _bring(self, encoded: Vector, vector: Any, part_of: float) -> None:
         """Fills in what a party brings, with noise."""
         vector = self._shortened(vector)
         before = self.clipped
@@ -241,11 +246,10 @@ class FixedPoint(Ring):
                 self.clipped = before
                 self._fill(encoded, vector, part_of)
         gaussian = discrete_gaussian(self.noise * part_of * self.scale)
-        for start in range(0, len(signed), CHUNK):
-            chunk = signed[start : start + CHUNK]
-            chunk += gaussian.draw(len(chunk), self._words).astype(self._signed)
+        for part in _chunks(len(signed)):
+            signed[part] += gaussian.draw(part.stop - part.start, self._words).astype(self._signed)
 
-    def _shortened(self, vector: Vector) -> Vector:
+    def _shortened(self, vector: Any) -> Any:
         """Returns a vector that is no longer than it may be; one that is no vector of numbers as it is."""
         if self.norm is None:
             return vector
@@ -258,14 +262,13 @@ class FixedPoint(Ring):
         most = self.norm * SHORT
         return vector if length * largest <= most else numbers / largest * (most / length)
 
-    def _fill(self, encoded: Vector, vector: Vector, part_of: float) -> None:
+    def _fill(self, encoded: Vector, vector: Any, part_of: float) -> None:
         factor = self.scale * part_of
         signed = encoded.view(self._signed)
         scratch = np.empty(min(CHUNK, len(vector)))
         clipped, largest = 0, self.largest
-        for start in range(0, len(vector), CHUNK):
-            part = slice(start, min(start + CHUNK, len(vector)))
-            values = scratch[: part.stop - start]
+        for part in _chunks(len(vector)):
+            values = scratch[: part.stop - part.start]
             np.copyto(values, vector[part], casting="same_kind")
             # The extremes tell whether there is anything to cut off, and one NaN among the values makes both NaN.
             low, high = float(values.min()), float(values.max())
@@ -290,7 +293,11 @@ class FixedPoint(Ring):
     def portion(self, vector: Vector, part: Fraction) -> Vector:
         """Returns that part of each ring element, rounded towards zero; the vector minus it is exactly what is left."""
         # Of y > 0, k parts of (1 − p)/k take k·⌊y (1 − p)/k⌋ ≤ y (1 − p) < y, so that something positive is left.
-        return np.trunc(vector.view(self._signed) * float(part)).astype(self._signed).view(self.dtype)
+        portion = np.empty(len(vector), self.dtype)
+        signed, parts = vector.view(self._signed), portion.view(self._signed)
+        for chunk in _chunks(len(vector)):
+            np.copyto(parts[chunk], np.trunc(signed[chunk] * float(part)), casting="unsafe")
+        return portion
 
     def mean(self, total: Vector) -> Vector:
         """Returns the weighted average that a sum of encoded vectors stands for; WireError if it cannot be a sum."""
@@ -329,11 +336,30 @@ class FixedPoint(Ring):
 
     def ratio(self, total: Vector) -> NDArray[np.float64]:
         """Returns the numbers of all entries but the last, divided by the last, which must be positive."""
+        signed = self._divisible(total)
+        ratio: NDArray[np.float64] = np.divide(signed[:-1], signed[-1], dtype=np.float64)
+        return ratio
+
+    def _divisible(self, total: Vector) -> Vector:
+        """Returns ring elements as numbers with a sign; raises WireError unless the last is above 0."""
         signed = total.view(self._signed)
         if signed[-1] <= 0:
             raise WireError("the masses received do not add up to anything positive")
-        ratio: NDArray[np.float64] = np.divide(signed[:-1], signed[-1], dtype=np.float64)
-        return ratio
+        return signed
+
+    def step(self, total: Vector, vector: Vector, weight: float) -> Vector:
+        """Returns how far a vector is from a ratio, times its weight, as it is brought, and behind it a zero."""
+        step = self.zeros(len(total))
+        self._bring(step[:-1], _Step(self._divisible(total), vector, weight), 1.0)
+        return step
+
+    def mixed(self, own: Vector, total: Vector, times: Mapping[Fraction, Vector]) -> NDArray[np.float64]:
+        """Returns own (1 − Σ weight · times) and what a sum of `values` stands for, added up."""
+        mixed = np.empty(len(own))
+        for chunk in _chunks(len(own)):
+            counts = {weight: each[chunk] for weight, each in times.items()}
+            mixed[chunk] = super().mixed(own[chunk], total[chunk], counts)
+        return mixed
 
     kept_bytes = 4
 
@@ -354,14 +380,37 @@ class FixedPoint(Ring):
         return np.ascontiguousarray(wire).view(np.uint8).data.toreadonly()
 
     def unpack(self, data: bytes | memoryview, length: int | None = None) -> Vector:
-        """Returns the ring elements that were sent, read-only, over the bytes themselves."""
+        """Returns the ring elements that were sent, over the bytes themselves: read-only, unless those are not."""
         size, expected = memoryview(data).nbytes, (self.length if length is None else length) * self.dtype.itemsize
         if size != expected:
             raise WireError(f"an encoded vector takes {expected} bytes, not {size}")
         # The view makes the type the machine's own also where it is by coincidence: NumPy is slow on others.
-        vector = np.frombuffer(data, dtype=self._wire).astype(self.dtype, copy=False).view(self.dtype)
-        vector.flags.writeable = False
-        return vector
+        return np.frombuffer(data, dtype=self._wire).astype(self.dtype, copy=False).view(self.dtype)
+
+
+class _Step:
+    """The numbers of a step, which are worked out chunk by chunk."""
+
+    def __init__(self, signed: Vector, vector: Vector, weight: float) -> None:
+        self._signed, self._vector, self._weight = signed, vector, weight
+
+    def __len__(self) -> int:
+        return len(self._vector)
+
+    def __getitem__(self, part: slice) -> Vector:
+        signed = self._signed
+        w = np.divide(signed[:-1][part], signed[-1], dtype=np.float64)
+        return np.asarray((self._vector[part] - w) * self._weight)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Vector:
+        del dtype, copy
+        return self[:]
+
+
+def _chunks(length: int) -> Iterator[slice]:
+    """Yields the parts of a vector that are computed with at a time."""
+    for start in range(0, length, CHUNK):
+        yield slice(start, min(start + CHUNK, length))
 
 
 def longest(length: float, entries: int, *, stochastic: bool) -> float:
@@ -378,8 +427,7 @@ def longest(length: float, entries: int, *, stochastic: bool) -> float:
 
 
 def _length(whole: Vector) -> float:
-    chunks = (whole[start : start + CHUNK] for start in range(0, len(whole), CHUNK))
-    return sqrt(sum(float(np.square(chunk, dtype=np.float64).sum()) for chunk in chunks))
+    return sqrt(sum(float(np.square(whole[chunk], dtype=np.float64).sum()) for chunk in _chunks(len(whole))))
 
 
 def _round_by_chance(values: Vector, words: Words) -> None:
@@ -432,6 +480,6 @@ def _weight_problems(what: str, weight: Any, max_weight: float) -> list[str]:
     return [f"{what} is {weight!r}; it must be above 0 and at most max_weight, which is {max_weight:g}"]
 
 
-def _not_finite(vector: Vector) -> str:
+def _not_finite(vector: Any) -> str:
     nans, infinite = np.count_nonzero(np.isnan(vector)), np.count_nonzero(np.isinf(vector))
     return f"the vector has {nans} NaN and {infinite} infinite entries; an average of them would mean nothing"

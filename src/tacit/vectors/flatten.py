@@ -4,16 +4,75 @@ PyTorch is served if the caller has imported it, and never imported from here: i
 do without.
 """
 
+import contextlib
 import math
 import sys
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tacit.core.errors import ConfigError
+from tacit.core.protocol import Settings
+
+SHOWN = 5
+"""Names that are told of many."""
+ALL = "the array"
+"""What a model is called that is itself an array."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which arrays of a model are averaged: those of floats, unless told by name. The others stay as they are.
+
+    A name may be a pattern, such as "head.*". Whole numbers and truth values are counters and switches in most models,
+    of which a mean says nothing.
+    """
+
+    include: tuple[str, ...] | None = None
+    """The only ones that are averaged, whole numbers or not."""
+    exclude: tuple[str, ...] = ()
+    """Those of them that are not."""
+
+    @classmethod
+    def of(cls, settings: Settings) -> "Selection":
+        """Returns what settings select."""
+        return cls(settings.include, settings.exclude)
+
+    def takes(self, name: str, kind: str) -> bool:
+        """Says whether an array of that name and kind is averaged."""
+        if _matches(name, self.exclude):
+            return False
+        # What is no number at all is refused, rather than left out without a word.
+        return kind not in "iub" if self.include is None else _matches(name, self.include)
+
+    def problems(self, names: Collection[str]) -> list[str]:
+        """Returns which of the names that it gives are those of no array."""
+        return [
+            f"{option}={pattern!r} is the name of no array; {_nearest(pattern, names)}"
+            for option, patterns in (("include", self.include or ()), ("exclude", self.exclude))
+            for pattern in patterns
+            if not any(_matches(name, (pattern,)) for name in names)
+        ]
+
+
+def _matches(name: str, patterns: Sequence[str]) -> bool:
+    return any(name == pattern or fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _nearest(pattern: str, names: Collection[str]) -> str:
+    near = get_close_matches(pattern, names, n=1)
+    if any(name.startswith(f"{pattern}.") for name in names):
+        near = [f"{pattern}.*"]
+    return f"did you mean {near[0]!r}?" if near else f"there are {_few(names)}"
+
+
+FLOATS = Selection()
 
 
 @dataclass(frozen=True)
@@ -31,8 +90,20 @@ class Entry:
         """How many numbers it holds."""
         return math.prod(self.shape)
 
+    @property
+    def kind(self) -> str:
+        """Its type and shape, for people."""
+        return f"{self.tensor or np.dtype(self.dtype)} {self.shape}"
+
     def __str__(self) -> str:
-        return f"{self.name} ({self.tensor or np.dtype(self.dtype)} {self.shape})"
+        return f"{self.name} ({self.kind})"
+
+
+@dataclass(frozen=True)
+class Local:
+    """An array that is not averaged."""
+
+    name: str
 
 
 @dataclass(frozen=True)
@@ -44,59 +115,71 @@ class Branch:
     children: tuple["Node", ...]
 
 
-Node: TypeAlias = Entry | Branch
+Node: TypeAlias = Entry | Local | Branch
 
 
 class Leaf(NamedTuple):
-    """An array met on the way through a model."""
+    """An array met on the way through a model, and what stood there."""
 
     entry: Entry
     array: NDArray[Any]
+    part: Any
+    averaged: bool
+
+
+class Beyond(NamedTuple):
+    """How many entries of an array are beyond a bound, and the largest magnitude among them."""
+
+    name: str
+    entries: int
+    largest: float
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How a model is laid out as a vector. Equal layouts mean vectors that can be averaged."""
+    """How what is averaged of a model is laid out as a vector. Equal layouts mean vectors that can be averaged."""
 
-    root: Node
     entries: tuple[Entry, ...]
+    root: Node = field(compare=False, repr=False)
+    selection: Selection = field(default=FLOATS, compare=False)
 
     @classmethod
-    def of(cls, model: Any) -> "Layout":
+    def of(cls, model: Any, selection: Selection = FLOATS) -> "Layout":
         """Returns the layout of an array, tensor or module, or of a dict, list or tuple of such, nested as you like.
 
-        The keys of a dict keep their order, which is the order of the vector. Plain numbers count as arrays of no
-        dimension, and a PyTorch module as its state dict.
+        The keys of a dict keep their order, which is the order of the vector. A list of plain numbers is an array, and
+        a PyTorch module counts as its state dict.
         """
-        root, leaves = _explore(model)
-        if wrong := _type_problems(leaves):
+        layout, wrong = _laid_out(*_explore(model, selection), selection)
+        if wrong:
             raise ConfigError(wrong)
-        return cls(root, tuple(leaf.entry for leaf in leaves))
+        return layout
 
     @property
     def size(self) -> int:
-        """How many numbers the whole model holds."""
+        """How many numbers are averaged."""
         return sum(entry.size for entry in self.entries)
 
     def flatten(self, model: Any, *, narrow: bool = False) -> NDArray[Any]:
-        """Returns the numbers of the model as one new vector; ConfigError if it is laid out differently.
+        """Returns what is averaged of a model as one new vector; ConfigError if it is laid out differently.
 
         With `narrow` it is one of singles, if all of them fit, which takes half.
         """
-        root, leaves = _explore(model)
-        if root != self.root:
-            raise ConfigError(_differences(self.entries, tuple(leaf.entry for leaf in leaves)))
+        _, leaves = self._met(model)
         single = narrow and all(np.can_cast(entry.dtype, np.float32) for entry in self.entries)
         vector = np.empty(self.size, np.float32 if single else np.float64)
         start = 0
-        for entry, array in leaves:
-            vector[start : start + entry.size].reshape(entry.shape)[...] = array
-            start += entry.size
+        for leaf in leaves:
+            if leaf.averaged:
+                size = leaf.entry.size
+                vector[start : start + size].reshape(leaf.entry.shape)[...] = leaf.array
+                start += size
         return vector
 
-    def restore(self, vector: NDArray[Any]) -> Any:
+    def restore(self, vector: NDArray[Any], model: Any = None) -> Any:
         """Returns a new model with the numbers of the vector, and the structure, shapes and types of this layout.
 
+        What is not averaged is that of the model, as a copy. Without one it is left out of dicts, and None elsewhere.
         Integers are rounded to the nearest. Tensors come back on the CPU, and a module as a state dict.
         """
         vector = np.asarray(vector)
@@ -115,22 +198,80 @@ class Layout:
                 parts.append(_typed(values, entry))
         if wrong:
             raise ConfigError(wrong)
-        return _assemble(self.root, iter(parts))
+        if model is None:
+            return _assemble(self.root, iter(parts), None)
+        root, leaves = self._met(model)
+        return _assemble(root, iter(parts), (_copied(leaf.part) for leaf in leaves if not leaf.averaged))
+
+    def beyond(self, vector: NDArray[Any], bound: float) -> list[Beyond]:
+        """Returns in which arrays a vector has entries beyond a bound, those with the largest first."""
+        found, start = [], 0
+        for entry in self.entries:
+            sizes = np.abs(vector[start : start + entry.size])
+            start += entry.size
+            if many := int(np.count_nonzero(sizes > bound)):
+                found.append(Beyond(entry.name, many, float(sizes.max())))
+        return sorted(found, key=lambda each: -each.largest)
+
+    def differences(self, other: "Layout") -> list[str]:
+        """Returns in what arrays another layout is not this one."""
+        ours, theirs = ({entry.name: entry for entry in each.entries} for each in (self, other))
+        wrong = [f"{entry} is missing" for name, entry in ours.items() if name not in theirs]
+        wrong += [f"{entry} is one too many" for name, entry in theirs.items() if name not in ours]
+        shared = [(entry, theirs[name]) for name, entry in ours.items() if name in theirs]
+        wrong += [f"{now.name} is {now.kind}, not {before.kind}" for before, now in shared if before != now]
+        return wrong or ["the arrays are in another order"]
+
+    def _met(self, model: Any) -> tuple[Node, list[Leaf]]:
+        """Returns the structure and the arrays of a model of this layout; raises ConfigError for another."""
+        root, leaves = _explore(model, self.selection)
+        found = tuple(leaf.entry for leaf in leaves if leaf.averaged)
+        if found != self.entries:
+            raise ConfigError(self.differences(Layout(found, root)))
+        return root, leaves
 
 
-def problems(model: Any) -> list[str]:
-    """Returns everything that keeps a model from being averaged, naming the arrays at fault."""
-    _, leaves = _explore(model)
-    wrong = _type_problems(leaves)
-    for entry, array in leaves:
-        if array.dtype.kind == "f":
+def examined(model: Any, selection: Selection = FLOATS) -> tuple[Layout | None, list[str], list[str]]:
+    """Returns the layout of a model, all that keeps it from being averaged, and the names of its arrays.
+
+    There is no layout of what has anything but numbers in it.
+    """
+    root, leaves = _explore(model, selection)
+    layout, wrong = _laid_out(root, leaves, selection)
+    found = list(wrong)
+    for entry, array, _, averaged in leaves:
+        if averaged and array.dtype.kind == "f":
             nans, infinite = int(np.count_nonzero(np.isnan(array))), int(np.count_nonzero(np.isinf(array)))
-            wrong += [f"{entry.name} has {nans} NaN entries of {entry.size}"] * (nans > 0)
-            wrong += [f"{entry.name} has {infinite} infinite entries of {entry.size}"] * (infinite > 0)
-    return wrong
+            found += [f"{entry.name} has {nans} NaN entries of {entry.size}"] * (nans > 0)
+            found += [f"{entry.name} has {infinite} infinite entries of {entry.size}"] * (infinite > 0)
+    return None if wrong else layout, found, [leaf.entry.name for leaf in leaves]
 
 
-def _explore(model: Any) -> tuple[Node, list[Leaf]]:
+def _laid_out(root: Node, leaves: list[Leaf], selection: Selection) -> tuple[Layout, list[str]]:
+    """Returns a layout, and what is wrong with it."""
+    wrong, odd = [], [leaf.entry for leaf in leaves if leaf.averaged and leaf.array.dtype.kind not in "fiu"]
+    if odd:
+        said = f"{_few(list(map(str, odd)))} {'is not an array' if len(odd) == 1 else 'are not arrays'} of real numbers"
+        more = f"; to leave {'it' if len(odd) == 1 else 'them'} local, pass exclude={[entry.name for entry in odd]}"
+        wrong.append(said + (more if len(odd) < len(leaves) else ""))
+    elif not any(leaf.averaged and leaf.entry.size for leaf in leaves):
+        if any(leaf.entry.size for leaf in leaves):
+            names = _few([leaf.entry.name for leaf in leaves])
+            wrong.append(
+                f"nothing would be averaged: {names} are left out, or not of floats; name what to average in include="
+            )
+        else:
+            wrong.append("the model is empty")
+    return Layout(tuple(leaf.entry for leaf in leaves if leaf.averaged), root, selection), wrong
+
+
+def _few(names: Collection[str]) -> str:
+    """Returns some names."""
+    shown = list(names)[:SHOWN]
+    return f"{', '.join(shown)} and {len(names) - len(shown)} more" if len(names) > len(shown) else ", ".join(shown)
+
+
+def _explore(model: Any, selection: Selection) -> tuple[Node, list[Leaf]]:
     """Returns the structure of a model and its arrays, in order."""
     leaves: list[Leaf] = []
 
@@ -141,18 +282,39 @@ def _explore(model: Any) -> tuple[Node, list[Leaf]]:
         if isinstance(part, Mapping):
             keys = tuple(part)
             return Branch(dict, keys, tuple(visit(part[key], (*path, str(key))) for key in keys))
-        if isinstance(part, list | tuple):
+        tensor = torch is not None and isinstance(part, torch.Tensor)
+        array = _numbers(part)
+        if array is None and isinstance(part, list | tuple):
             kind = list if isinstance(part, list) else tuple
             children = tuple(visit(child, (*path, str(place))) for place, child in enumerate(part))
             return Branch(kind, tuple(range(len(part))), children)
-        tensor = torch is not None and isinstance(part, torch.Tensor)
-        array = _read(part) if tensor else np.asarray(part)
-        name = ".".join(path) or "the array"
-        entry = Entry(name, array.shape, array.dtype.str, str(part.dtype) if tensor else "")
-        leaves.append(Leaf(entry, array))
-        return entry
+        if array is None:
+            array = _read(part) if tensor else np.asarray(part)
+        told = str(part.dtype) if tensor else ""
+        if not path and array.dtype.kind in "iu":
+            # Somebody who brings numbers, and no model with counters in it, does not want their mean rounded.
+            array, told = array.astype(np.float64), "torch.float64" if tensor else ""
+        entry = Entry(".".join(path) or ALL, array.shape, array.dtype.str, told)
+        averaged = not path or selection.takes(entry.name, array.dtype.kind)  # what is all there is cannot be left out
+        leaves.append(Leaf(entry, array, part, averaged))
+        return entry if averaged else Local(entry.name)
 
     return visit(model, ()), leaves
+
+
+def _numbers(part: Any) -> NDArray[np.float64] | None:
+    """Returns a list of plain numbers, of one length in each of its lists, as an array; None for anything else."""
+    if isinstance(part, list | tuple) and part and _are_numbers(part):
+        # What is ragged is a list of lists of its own kind, and what is beyond any float is told with its place.
+        with contextlib.suppress(ValueError, OverflowError):
+            return np.asarray(part, dtype=np.float64)
+    return None
+
+
+def _are_numbers(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return all(map(_are_numbers, value))
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
 
 
 def _read(tensor: Any) -> NDArray[Any]:
@@ -166,22 +328,6 @@ def _read(tensor: Any) -> NDArray[Any]:
     except (TypeError, RuntimeError):
         return np.empty(tuple(tensor.shape), dtype=object)  # sparse or quantised: reported as not numeric
     return array
-
-
-def _type_problems(leaves: list[Leaf]) -> list[str]:
-    wrong = [f"{entry} is not an array of real numbers" for entry, array in leaves if array.dtype.kind not in "fiu"]
-    if not any(entry.size for entry, _ in leaves):
-        wrong.append("the model is empty")
-    return wrong
-
-
-def _differences(expected: tuple[Entry, ...], found: tuple[Entry, ...]) -> list[str]:
-    ours, theirs = {entry.name: entry for entry in expected}, {entry.name: entry for entry in found}
-    wrong = [f"{entry} is missing" for name, entry in ours.items() if name not in theirs]
-    wrong += [f"{entry} is not part of the layout" for name, entry in theirs.items() if name not in ours]
-    shared = [(entry, theirs[name]) for name, entry in ours.items() if name in theirs]
-    wrong += [f"expected {before}, not {now}" for before, now in shared if before != now]
-    return wrong or ["the arrays are in a different order or nested differently"]
 
 
 def _misfits(values: NDArray[Any], dtype: np.dtype[Any]) -> int:
@@ -202,8 +348,21 @@ def _typed(values: NDArray[Any], entry: Entry) -> Any:
     return torch.from_numpy(array).to(getattr(torch, entry.tensor.removeprefix("torch.")))
 
 
-def _assemble(node: Node, parts: Iterator[Any]) -> Any:
+def _copied(part: Any) -> Any:
+    """Returns what is not averaged as it is, so that nothing that is done to the one is seen in the other."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(part, torch.Tensor):
+        return part.detach().cpu().clone()
+    return deepcopy(part)
+
+
+def _assemble(node: Node, parts: Iterator[Any], kept: Iterator[Any] | None) -> Any:
     if isinstance(node, Entry):
         return next(parts)
-    children = [_assemble(child, parts) for child in node.children]
-    return dict(zip(node.keys, children, strict=True)) if node.kind is dict else node.kind(children)
+    if isinstance(node, Local):
+        return None if kept is None else next(kept)
+    children = [_assemble(child, parts, kept) for child in node.children]
+    if node.kind is not dict:
+        return node.kind(children)
+    pairs = zip(node.keys, node.children, children, strict=True)
+    return {key: made for key, child, made in pairs if kept is not None or not isinstance(child, Local)}

@@ -200,18 +200,20 @@ class Setting:
 
 
 BROKEN = (
-    Setting("9 peers all to all, 2 iterations, by Lemma III.1", met_twice, 9, 2, group_size=None),
+    Setting("9 peers all to all, 2 iterations, each heard twice", met_twice, 9, 2, group_size=None),
     Setting("9 peers in threes, 5 iterations, 2 of 8 met twice", met_twice, 9, 5),
     Setting("9 peers in threes, 6 iterations, 4 of 8 met twice", met_twice, 9, 6),
-    Setting("9 peers in threes, 6 iterations, with group sums", system, 9, 6),
+    Setting("9 peers in threes, 6 iterations, from group sums", system, 9, 6),
     Setting("15 peers in threes, 8 iterations, 2 of 14 met twice", met_twice, 15, 8),
-    Setting("15 peers in threes, 6 iterations, nobody met twice, with group sums", system, 15, 6),
-    Setting("9 peers in threes, masked, 8 iterations, with group sums", system, 9, 8, masked=True),
+    Setting("15 peers in threes, 6 iterations, nobody met twice, from group sums", system, 15, 6),
+    Setting("9 peers in threes, masked, 8 iterations, from group sums", system, 9, 8, masked=True),
 )
 HOLDING = (
-    Setting("9 peers in threes, 4 iterations, with group sums", system, 9, 4),
-    Setting("9 peers in threes, masked, 4 iterations, with group sums", system, 9, 4, masked=True),
-    Setting("9 peers all to all, masked, 4 iterations, by Lemma III.1", met_twice, 9, 4, group_size=None, masked=True),
+    Setting("9 peers in threes, 4 iterations, from group sums", system, 9, 4),
+    Setting("9 peers in threes, masked, 4 iterations, from group sums", system, 9, 4, masked=True),
+    Setting(
+        "9 peers all to all, masked, 4 iterations, each heard twice", met_twice, 9, 4, group_size=None, masked=True
+    ),
 )
 
 
@@ -256,15 +258,15 @@ def narrowed(rounds: int, seed: int) -> list[Finding]:
     least, most = np.array([list(each.values()) for each in heard]).transpose(2, 0, 1, 3)
     middle = (least + most) / 2
     guesses = {
-        "one y": middle[0],
-        f"one y in each of {rounds} rounds, averaged": middle.mean(axis=0),
-        f"one y in each of {rounds} rounds, bounds intersected": (least.max(axis=0) + most.min(axis=0)) / 2,
+        "one message": middle[0],
+        f"one message in each of {rounds} rounds, averaged": middle.mean(axis=0),
+        f"one message in each of {rounds} rounds, bounds intersected": (least.max(axis=0) + most.min(axis=0)) / 2,
     }
     uninformed = float(np.abs(w).mean())
     findings = []
     for name, guess in guesses.items():
         errors = np.abs(guess - w).ravel().tolist()
-        measure = f"mean error of an entry of w; that of guessing 0 is {uninformed:.2f}"
+        measure = f"mean error of an entry; that of guessing 0 is {uninformed:.2f}"
         finding = average("admm", f"{setting}, {name}", measure, errors, broken=False)
         findings.append(replace(finding, broken=finding.high < uninformed))
     return findings
@@ -279,9 +281,9 @@ def run(full: bool, seed: int, progress: Progress) -> list[Finding]:
         progress(setting.name, place / (settings + 1))
         rng = np.random.default_rng([seed, place])
         wins = sum(recovered(setting, each) for each in rng.integers(2**32, size=trials).tolist())
-        tries, measure = trials * (setting.peers - 1), f"other peers with w to {TOLERANCE:g}"
+        tries, measure = trials * (setting.peers - 1), f"share of other peers whose vector is found to {TOLERANCE:g}"
         findings.append(proportion("admm", setting.name, measure, wins=wins, tries=tries))
-    progress("one y a round", settings / (settings + 1))
+    progress("one message a round", settings / (settings + 1))
     weakly_masked = narrowed(rounds, seed)
     progress("admm", 1.0)
     return [*findings[: len(BROKEN)], *weakly_masked, *findings[len(BROKEN) :]]

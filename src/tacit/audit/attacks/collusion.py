@@ -266,9 +266,9 @@ def true_risk(
     for batch in _batches(nodes, degree, graphs, seed, progress):
         selected = rng.random((len(batch), nodes)) < share
         wins += int(exposed(batch, adversaries, masking, selected).any(axis=1).sum())
-    index = "an index that all select" if share == 1 else f"an index that each selects with probability {share:g}"
+    index = "an entry that all select" if share == 1 else f"an entry that each selects with a chance of {share:g}"
     target = _target(nodes, degree, adversaries, masking)
-    return proportion("collusion", target, f"graphs with a node exposed at {index}", wins=wins, tries=graphs)
+    return proportion("collusion", target, f"share of graphs with a node exposed at {index}", wins=wins, tries=graphs)
 
 
 def paper_bound(nodes: int, degree: int, adversaries: int, masking: int) -> float:
@@ -322,12 +322,12 @@ def _check(nodes: int, degree: int, adversaries: int, masking: int) -> None:
 
 
 def _target(nodes: int, degree: int, adversaries: int, masking: int) -> str:
-    return f"cesar with s = {masking}, {nodes} nodes of degree {degree}, {adversaries} of them colluding"
+    return f"cesar, masking {masking}, {nodes} nodes with {degree} neighbours each, {adversaries} collude"
 
 
 def _finding(count: Count, nodes: int, degree: int, adversaries: int, masking: int, wins: int, graphs: int) -> Finding:
-    who = "one receiver, as in Figure 6" if count is one_receiver else "two receivers"
-    target, measure = _target(nodes, degree, adversaries, masking), f"graphs with a node at risk from {who}"
+    who = "one receiver, as the paper counts" if count is one_receiver else "two receivers"
+    target, measure = _target(nodes, degree, adversaries, masking), f"share of graphs with a node at risk from {who}"
     return proportion("collusion", target, measure, wins=wins, tries=graphs)
 
 

@@ -346,18 +346,18 @@ WIDE: Mapping[str, Any] = {**PRIVATE, "y0": "lognormal", "clip": 1024.0}
 MASKED: Mapping[str, Any] = {"private": True, "masked": True}
 
 TARGETS = (
-    Target("FedAvg (fedavg), E = 1", "fedavg", 3, from_fedavg, coordinates=3, eta_1=0.1),
-    Target("FedAvg (fedavg), E = 5", "fedavg", 3, from_fedavg, epochs=5, coordinates=3, eta_1=0.1),
-    Target("CBGD (gossip), gradient at w_i", "gossip", 3, from_gossip, BOTH_WAYS, at_own=True, coordinates=3),
-    Target("CBGD (gossip), gradient at z_i", "gossip", 3, from_gossip, BOTH_WAYS, coordinates=3),
-    Target("PSGD (pushsum)", "pushsum", 3, from_psgd, {"graph": LINKS}),
-    Target("PPSGD (pushsum, private)", "pushsum", 5, from_ppsgd, PRIVATE),
-    Target("PPSGD (pushsum, private)", "pushsum", 4, from_ppsgd, PRIVATE),
-    Target("PPSGD (pushsum, private), y_i(0) lognormal", "pushsum", 5, from_ppsgd, WIDE, eta_1=0.1),
-    Target("PPSGD (pushsum, private), three coordinates", "pushsum", 4, from_ppsgd, PRIVATE, coordinates=3),
-    Target("PPSGD (pushsum, private, masked)", "pushsum", 5, from_masked, {"graph": TWICE_HEARD, **MASKED}),
+    Target("fedavg, 1 local step", "fedavg", 3, from_fedavg, coordinates=3, eta_1=0.1),
+    Target("fedavg, 5 local steps", "fedavg", 3, from_fedavg, epochs=5, coordinates=3, eta_1=0.1),
+    Target("gossip, gradient at the own model", "gossip", 3, from_gossip, BOTH_WAYS, at_own=True, coordinates=3),
+    Target("gossip, gradient at the neighbours' average", "gossip", 3, from_gossip, BOTH_WAYS, coordinates=3),
+    Target("pushsum", "pushsum", 3, from_psgd, {"graph": LINKS}),
+    Target("pushsum, private", "pushsum", 5, from_ppsgd, PRIVATE),
+    Target("pushsum, private", "pushsum", 4, from_ppsgd, PRIVATE),
+    Target("pushsum, private, first weights lognormal", "pushsum", 5, from_ppsgd, WIDE, eta_1=0.1),
+    Target("pushsum, private, three parameters", "pushsum", 4, from_ppsgd, PRIVATE, coordinates=3),
+    Target("pushsum, private, masked", "pushsum", 5, from_masked, {"graph": TWICE_HEARD, **MASKED}),
     Target(
-        "PPSGD (pushsum, private, masked), fewer sums than clients",
+        "pushsum, private, masked, fewer sums than clients",
         "pushsum",
         5,
         from_masked,
@@ -396,7 +396,7 @@ def run(full: bool, seed: int, progress: Progress) -> list[Finding]:
 def counted(heard: str, recovered: NDArray[np.bool_], whole: bool) -> Finding:
     """Returns how often the attack won: whole runs, with all their clients, or single clients."""
     wins = recovered.all(axis=1) if whole else recovered.ravel()
-    measure = f"runs with w_i* of all clients to {TOLERANCE:g}" if whole else f"clients with w_i* to {TOLERANCE:g}"
+    measure = f"share of {'runs in which every' if whole else 'clients whose'} local optimum is found to {TOLERANCE:g}"
     return proportion("decode", heard, measure, wins=int(wins.sum()), tries=wins.size)
 
 

@@ -88,11 +88,11 @@ class Setting:
     @property
     def target(self) -> str:
         """What is attacked."""
-        p = f"p = {self.dropout:g}" if self.dropout is not None else "p = 0.1 to 0.5"
-        leaving = f", {self.leaving:g} in mid-round" if self.leaving else ""
-        drift = f", drift × {self.rate / RATE:g}" if self.rate != RATE else ""
-        rest = ", batchmates alike" * self.alike + ", deployed" * self.deployed
-        return f"secagg, {self.name}, N = {self.users}, {p}{leaving}{drift}{rest}"
+        absent = f"{self.dropout:.0%} absent" if self.dropout is not None else "10 to 50% absent"
+        leaving = f", {self.leaving:.0%} lost in mid-round" if self.leaving else ""
+        drift = f", model moves {self.rate / RATE:g} times as fast" if self.rate != RATE else ""
+        rest = ", batchmates with the same digits" * self.alike + ", deployed" * self.deployed
+        return f"secagg, {self.name}, {absent}{leaving}{drift}{rest}"
 
 
 # --- the users -----------------------------------------------------------------------------------------------------
@@ -259,15 +259,15 @@ def settings(full: bool) -> list[Setting]:
     """Returns what is attacked: what should break, then what should not."""
     mixtures = (None, *DROPOUTS) if full else (None,)
     return [
-        *(Setting("Random(8)", Random(PER_ROUND), p) for p in mixtures),
-        Setting("Batches(8, 2) summed in part", Batches(PER_ROUND, 2, partial=True), leaving=0.1),
-        Setting("Random(4)", Random(4), deployed=True, users=8, rounds=40),
-        Setting("Random(8)", Random(PER_ROUND), rate=10 * RATE),
-        *(Setting("Batches(8, 2)", Batches(PER_ROUND, 2), p) for p in mixtures),
-        Setting("Batches(8, 2)", Batches(PER_ROUND, 2), leaving=0.1),
-        *(Setting("Partition(8)", Partition(PER_ROUND), p) for p in mixtures),
-        Setting("Batches(4, 2)", Batches(4, 2), deployed=True, users=8, rounds=40),
-        Setting("Batches(8, 2)", Batches(PER_ROUND, 2), alike=True),
+        *(Setting("8 of 40 at random", Random(PER_ROUND), p) for p in mixtures),
+        Setting("8 of 40 in batches of 2, summed in part", Batches(PER_ROUND, 2, partial=True), leaving=0.1),
+        Setting("4 of 8 at random", Random(4), deployed=True, users=8, rounds=40),
+        Setting("8 of 40 at random", Random(PER_ROUND), rate=10 * RATE),
+        *(Setting("8 of 40 in whole batches of 2", Batches(PER_ROUND, 2), p) for p in mixtures),
+        Setting("8 of 40 in whole batches of 2", Batches(PER_ROUND, 2), leaving=0.1),
+        *(Setting("fixed groups of 8 of 40", Partition(PER_ROUND), p) for p in mixtures),
+        Setting("4 of 8 in whole batches of 2", Batches(4, 2), deployed=True, users=8, rounds=40),
+        Setting("8 of 40 in whole batches of 2", Batches(PER_ROUND, 2), alike=True),
     ]
 
 
@@ -293,10 +293,10 @@ def run(full: bool, seed: int, progress: Progress) -> list[Finding]:
         close, tries = int(np.sum(np.concatenate(each) < CLOSE)), repeats * setting.users
         smallest = [float(error.min()) for error in each]
         target = f"{setting.target}, {name}"
-        share = f"share of users with an error below {CLOSE:g}"
+        share = f"share of users whose gradient is found (error below {CLOSE:g})"
         found += [
             proportion(NAME, target, share, wins=close, tries=tries),
-            average(NAME, target, "smallest error of a user", smallest, broken=min(smallest) < CLOSE),
+            average(NAME, target, "smallest error of a user's gradient", smallest, broken=min(smallest) < CLOSE),
         ]
     progress(NAME, 1.0)
     return found

@@ -41,6 +41,8 @@ from tacit.privacy.noise import Accountant, accounted_epsilon, clipped, noisy, o
 from tacit.vectors.fixedpoint import FixedPoint
 
 NAME = "epsilon"
+NAMES = {"zcdp": "zCDP"}
+"""How accountants are written, where not in capitals."""
 
 EPSILON, DELTA = 1.0, 1e-5
 """What is claimed."""
@@ -110,13 +112,13 @@ class Game:
         if self.colluding:
             who.append(f"{self.colluding} {'others' if who else 'of them'} collude")
         told = f", {' and '.join(who)}" if who else ""
-        return f"ε = {EPSILON:g} by {self.noise}, m = {self.users}, T = {self.rounds}{told}"
+        return f"{self.users} user{'s' * (self.users != 1)}, {self.rounds} rounds, noise {self.noise}{told}"
 
 
 def by_theorem(users: int, rounds: int) -> Game:
     """Returns the game against Algorithm 1 with the σ of Theorem 1."""
     sigma = paper_sigma(EPSILON, DELTA, users=users, samples=SAMPLES, rounds=rounds, lipschitz=G)
-    return Game("Theorem 1", users, sigma, rounds)
+    return Game("by Theorem 1", users, sigma, rounds)
 
 
 def by_sum(rounds: int, honest: int, colluding: int = 0, accountant: Accountant = "pld") -> Game:
@@ -124,7 +126,12 @@ def by_sum(rounds: int, honest: int, colluding: int = 0, accountant: Accountant 
     sigma = user_sigma(
         EPSILON, DELTA, honest=honest, samples=SAMPLES, rounds=rounds, lipschitz=G, accountant=accountant
     )
-    return Game(f"user_sigma for {honest} honest by {accountant}", 10, sigma, rounds, colluding)
+    return Game(_needed(honest, accountant), 10, sigma, rounds, colluding)
+
+
+def _needed(honest: int, accountant: Accountant) -> str:
+    who = "one honest user needs" if honest == 1 else f"{honest} honest users need"
+    return f"that {who} ({NAMES.get(accountant, accountant.upper())})"
 
 
 def in_ring(rounds: int, sigma: float | None = None) -> Game:
@@ -133,7 +140,7 @@ def in_ring(rounds: int, sigma: float | None = None) -> Game:
     The noise is that of Theorem 1 if its σ is given, and otherwise what those who are left have to add.
     """
     if sigma is not None:
-        return Game("Theorem 1 in the ring", 10, sigma, rounds, COLLUDERS, round(DROPOUTS * 10), in_ring=True)
+        return Game("by Theorem 1, in the ring", 10, sigma, rounds, COLLUDERS, round(DROPOUTS * 10), in_ring=True)
     honest = counted_on(10, DROPOUTS, COLLUDERS)
     sigma = distributed_sigma(
         EPSILON,
@@ -147,7 +154,7 @@ def in_ring(rounds: int, sigma: float | None = None) -> Game:
         clip=CLIP,
         accountant="rdp",
     )
-    name = f"distributed_sigma for {honest} honest by rdp"
+    name = f"{_needed(honest, 'rdp')}, in the ring"
     return Game(name, 10, sigma, rounds, COLLUDERS, 10 - COLLUDERS - honest, in_ring=True)
 
 
@@ -262,14 +269,18 @@ def played(game: Game, trials: int, seed: int, summed: Summed = plainly) -> Find
     bound = lower_bound(int(np.sum(heard[0] > place)), int(np.sum(heard[1] <= place)), trials)
     # Of sums of discrete noise only concentrated privacy is proved, and Rényi DP says most about it.
     accountant: Accountant = "rdp" if game.in_ring else "pld"
-    measure = f"ε, at least (95 %), and at most by {accountant.upper()}"
-    return Finding(NAME, game.target, measure, bound, bound, game.accounted(accountant), 2 * trials, bound > EPSILON)
+    measure = f"ε that is proved by playing, with 95 % confidence, where {EPSILON:g} is claimed"
+    bracket = f"proved, to accounted ({accountant.upper()})"
+    most = game.accounted(accountant)
+    return Finding(NAME, game.target, measure, bound, bound, most, 2 * trials, bound > EPSILON, bracket)
 
 
 def accounted(game: Game) -> Finding:
     """Returns the ε that is accounted for by zCDP; the lower end is by PLD, and decides."""
     most, tight = game.accounted("zcdp"), game.accounted("pld")
-    return Finding(NAME, game.target, "ε by zCDP; the lower end by PLD", most, tight, most, 1, tight > EPSILON)
+    measure = f"ε that is accounted for, where {EPSILON:g} is claimed"
+    bracket = "tight (PLD), to simple (zCDP)"
+    return Finding(NAME, game.target, measure, most, tight, most, 1, tight > EPSILON, bracket)
 
 
 # --- the experiment ------------------------------------------------------------------------------------------------

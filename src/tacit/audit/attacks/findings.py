@@ -1,13 +1,14 @@
-"""What an attack found: a measured value with its 95 % interval, and whether that breaks what was attacked.
+"""What an attack found: a value with what it lies between, and whether that breaks what was attacked.
 
 An attack that fails shows only that this attack fails, so the other verdict is "not broken by this", never "secure".
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 CONFIDENCE = 0.95
 
@@ -34,11 +35,21 @@ class Finding:
     high: float
     samples: int
     broken: bool
+    bracket: str = "95 % interval"
+    """What `low` and `high` are; empty if the value was counted out, and there is nothing between."""
 
     @property
     def verdict(self) -> str:
         """What may be said of the target."""
         return "broken" if self.broken else "not broken by this"
+
+
+def by_measure(findings: Sequence[Finding]) -> list[list[Finding]]:
+    """Returns findings of which the same was measured, and that lie between the same, together."""
+    found: dict[tuple[str, str], list[Finding]] = {}
+    for finding in findings:
+        found.setdefault((finding.measure, finding.bracket), []).append(finding)
+    return list(found.values())
 
 
 def proportion(attack: str, target: str, measure: str, *, wins: int, tries: int, chance: float = 0.0) -> Finding:
@@ -64,6 +75,14 @@ def average(attack: str, target: str, measure: str, samples: Sequence[float], *,
     return Finding(attack, target, measure, mean, mean - reach, mean + reach, len(values), broken)
 
 
+class Grid(NamedTuple):
+    """Images in rows, under headings, for an attack whose findings are best looked at."""
+
+    title: str
+    headings: tuple[str, ...]
+    rows: list[list[NDArray[np.float64]]]
+
+
 @dataclass(frozen=True)
 class Attack:
     """A registry entry: an attack that can be run by name."""
@@ -74,3 +93,5 @@ class Attack:
     """Which paper's claim or experiment it tests."""
     run: Callable[[bool, int, Progress], list[Finding]]
     """Given (full, seed, progress): what it found, positive controls first. Not full is a matter of seconds."""
+    look: Callable[[bool, int, Progress], tuple[list[Finding], Grid]] | None = None
+    """The same with what can be looked at, if there is anything."""

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.audit.attacks.findings import Attack, Finding, Progress, proportion, quietly
+from tacit.audit.attacks.findings import Attack, Finding, Grid, Progress, proportion, quietly
 from tacit.audit.attacks.inception import repeatable, require_torch
 from tacit.core.suite import SERVER, Update
 from tacit.drivers.recording import Transcript
@@ -50,6 +50,8 @@ ALIKE = 0.99
 """An image counts as found if it correlates more than this with what came out,"""
 COINCIDENCE = 0.0012
 """which only such a share of the digits do with any other digit there is."""
+SHOWN = 6
+"""Images that are shown, with what came out."""
 
 
 def weights_and_biases(vector: Any) -> list[Any]:
@@ -320,7 +322,16 @@ def pictures(targets: Sequence[Target]) -> list[Picture]:
 
 def run(full: bool, seed: int, progress: Progress) -> list[Finding]:
     """Returns how much of the clients' data the server finds."""
-    return [finding for target in measure(FULL if full else QUICK, seed, progress) for finding in target.findings]
+    return look(full, seed, progress)[0]
+
+
+def look(full: bool, seed: int, progress: Progress) -> tuple[list[Finding], Grid]:
+    """Returns the same, with some of the images that went in, and what came out."""
+    targets = measure(FULL if full else QUICK, seed, progress)
+    title = f"{FEW} clients take a step on an image each: what the server makes of what it receives"
+    headings = ("the client's image", "fedavg:\nits model", "secagg:\nits masked model", "secagg:\nthe average")
+    shown = [list(each) for each in pictures(targets)[:SHOWN]]
+    return [finding for target in targets for finding in target.findings], Grid(title, headings, shown)
 
 
 ATTACK = Attack(
@@ -328,4 +339,5 @@ ATTACK = Attack(
     summary="the server turns a client's gradient back into its image and label",
     paper="the shared gradient itself (Zhu et al. 2019)",
     run=run,
+    look=look,
 )

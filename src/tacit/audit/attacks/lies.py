@@ -27,6 +27,7 @@ Not covered: several rounds, colluding users who pass off somebody else's keys o
 wrong below the protocol (seals, signatures, session and addresses, which other tests attack).
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -61,6 +62,20 @@ LONGER = tuple(Case(6, colluders, neighbours=4, threshold=t) for colluders, t in
 RECOVERED = "without a precaution: error of what the server recovers from real clients, by the first lie that works"
 TOO_SMALL = "as deployed: lies by which the server learns a vector, or a sum of fewer users than agreed"
 TOO_MANY = "as deployed: lies by which the server learns more than one sum, each of as many users as agreed"
+WORDS = (
+    (r"no b_u", "no mask of one's own"),
+    (r"U3 signed by nobody", "nobody vouches for who is left"),
+    (r"U2 signed by nobody", "nobody vouches for who was asked"),
+    (r"(\d+) different U2, and U3, at most", r"at most \1 stories at a time"),
+    (r"told U", "told that U"),
+    (r"\bU2 = ", "those asked are "),
+    (r"\bU3 = ", "those left are "),
+    (r"\bU5 = ", "those summed are "),
+    (r"Everyone\(\)", "everybody is summed"),
+    (r"Sampled\(exactly=(\d+), of=None\)", r"\1 are summed"),
+    (r"Sampled\(exactly=(\d+), of=(\d+)\)", r"\1 of \2 are summed"),
+)
+"""What the letters of the paper stand for: U2 are those who are asked, U3 who is left, U5 who is summed."""
 
 # --- a lie that works ----------------------------------------------------------------------------------------------
 
@@ -113,6 +128,13 @@ class Break:
     def error(self, which: int = 0) -> float:
         """Returns how far off the shortest of it, or another, is if it is recovered from real clients told the same."""
         return self.cast.error(self.clients, self.known[which])
+
+
+def in_words(target: str) -> str:
+    """Returns what was attacked without the letters of the paper."""
+    for letters, said in WORDS:
+        target = re.sub(letters, said, target)
+    return target
 
 
 def _names(places: Iterable[int]) -> str:
@@ -262,7 +284,8 @@ class Tally:
             those = [each for each in self.breaks if each.too_small == small]
             example = f"; {those[0]}" if those else ""
             value = float(len(those))
-            yield Finding(NAME, f"{target}; {seen}{example}", measure, value, value, value, self.lies, bool(those))
+            where = in_words(f"{target}; {seen}{example}")
+            yield Finding(NAME, where, measure, value, value, value, self.lies, bool(those), bracket="")
 
 
 def first_break(name: str) -> tuple[Search, Break | None]:
@@ -280,8 +303,8 @@ def control(name: str) -> Finding:
     if found is not None:
         with variant(name):
             error = found.error()
-    target = f"{name}; {search.states} states, {search.cast.histories} histories; {found or search.case}"
-    return Finding(NAME, target, RECOVERED, error, error, error, search.lies, error < CLOSE)
+    target = in_words(f"{name}; {search.states} states, {search.cast.histories} histories; {found or search.case}")
+    return Finding(NAME, target, RECOVERED, error, error, error, search.lies, error < CLOSE, bracket="")
 
 
 def targets(full: bool) -> dict[str, list[tuple[list[Case], int | None]]]:

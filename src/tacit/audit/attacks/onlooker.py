@@ -18,6 +18,7 @@ directed ring, of which the two links of the client that changes are heard.
 final model alone would tell them apart. Here they are told apart, too, with client 4 moved the other way and w* kept.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -47,6 +48,23 @@ PRINTED = {
 
 NOISE = 0.065
 """The variance of the Gaussian noise (Table 3, row 2)."""
+
+WORDS = (
+    (r"\bPPSGD", "private pushsum"),
+    (r"\bPSGD", "pushsum"),
+    (r"\bCBGD", "gossip"),
+    (r"\bFedAvg", "fedavg"),
+    (r"noise N\(0, (\S+)\)", r"noise of variance \1"),
+    (r"y\(0\) ~ U\((\S+), (\S+)\)", r"first weights from \1 to \2"),
+    (r"y\(0\) ~ Exp\(1\)", "first weights exponential"),
+    (r"y\(0\) ~ Lognormal\(-1, 2\)", "first weights lognormal"),
+    (r"weak onlooker", "heard by one who learned from other changes"),
+    (r"strong onlooker", "heard by one who learned from the same change"),
+    (r"case 6, w\* kept", "common optimum kept"),
+    (r"y not heard", "weights not heard"),
+    (r"d = (\S+), t = (\d+)", r"optimum moved by \1, \2 rounds"),
+)
+"""What the letters of the paper stand for."""
 
 
 # --- the onlooker --------------------------------------------------------------------------------------------------
@@ -114,10 +132,17 @@ class Row:
     @property
     def finding(self) -> Finding:
         """The accuracy against that of guessing, which is ½."""
-        target = f"{self.trial.target}, {self.trial.onlooker} onlooker ({self.trial.where})"
+        target = in_words(f"{self.trial.target}, {self.trial.onlooker} onlooker ({self.trial.where})")
         return proportion(
             ATTACK.name, target, "share of runs whose class is told", wins=self.wins, tries=len(self.labels), chance=0.5
         )
+
+
+def in_words(target: str) -> str:
+    """Returns what was attacked without the letters of the paper."""
+    for letters, said in WORDS:
+        target = re.sub(letters, said, target)
+    return target
 
 
 def attempt(trial: Trial, seed: int) -> Row:

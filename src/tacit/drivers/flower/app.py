@@ -19,7 +19,7 @@ from tacit.core.outcome import Ending
 from tacit.core.suite import SERVER, Party, Update
 from tacit.drivers.flower.party import Mail, Participant, Said
 from tacit.drivers.flower.router import Errand, Router
-from tacit.vectors.flatten import Layout
+from tacit.vectors.flatten import FLOATS, Layout, Selection
 
 RECORD = "tacit"
 """The name of our records, in messages and in the state of a node."""
@@ -95,8 +95,10 @@ def _own(party: Participant, shelf: ConfigRecord, message: Message) -> Message:
     """Returns a message with the node's own model in it, where there is no server that has the same for all."""
     vector = party.average(shelf)
     if vector is not None:
+        selection = Selection.of(party.roster.terms.settings)
         for name, record in message.content.array_records.items():
-            message.content[name] = arrays_of(Layout.of(_arrays(record)), vector)
+            model = _arrays(record)
+            message.content[name] = arrays_of(Layout.of(model, selection), vector, model)
     return message
 
 
@@ -105,8 +107,8 @@ def _brought(party: Participant, content: RecordDict) -> Update:
     if len(content.array_records) != 1:
         raise ConfigError(f"an answer to train must have one ArrayRecord, not {len(content.array_records)}")
     (record,) = content.array_records.values()
-    vector = _flat(_arrays(record))
     settings = party.roster.terms.settings
+    vector = _flat(_arrays(record), Selection.of(settings))
     if settings.max_weight == 1.0:
         return Update(vector)
     found = [record[WEIGHT] for record in content.metric_records.values() if WEIGHT in record]
@@ -119,12 +121,12 @@ def _brought(party: Participant, content: RecordDict) -> Update:
     return Update(vector, float(weight))
 
 
-def _flat(model: dict[str, NDArray[Any]]) -> NDArray[Any]:
+def _flat(model: dict[str, NDArray[Any]], selection: Selection) -> NDArray[Any]:
     """Returns a model as a vector: of its own floats if it has but one kind, for it is kept, and they are shorter."""
-    layout = Layout.of(model)
-    kinds = {array.dtype for array in model.values()}
+    layout = Layout.of(model, selection)
+    kinds = {np.dtype(entry.dtype) for entry in layout.entries}
     if kinds <= {np.dtype(np.float32), np.dtype(np.float16)} and len(kinds) == 1:
-        return np.concatenate([array.reshape(-1) for array in model.values()])
+        return np.concatenate([model[entry.name].reshape(-1) for entry in layout.entries])
     return layout.flatten(model)
 
 
@@ -132,9 +134,9 @@ def _arrays(record: ArrayRecord) -> dict[str, NDArray[Any]]:
     return {name: array.numpy() for name, array in record.items()}
 
 
-def arrays_of(layout: Layout, vector: NDArray[Any]) -> ArrayRecord:
-    """Returns a vector as the arrays that it was made of."""
-    return ArrayRecord({name: Array(array) for name, array in layout.restore(vector).items()})
+def arrays_of(layout: Layout, vector: NDArray[Any], model: dict[str, NDArray[Any]]) -> ArrayRecord:
+    """Returns a vector as the arrays that it was made of, and those of a model that are not averaged."""
+    return ArrayRecord({name: Array(array) for name, array in layout.restore(vector, model).items()})
 
 
 def _record(said: Said) -> ConfigRecord:
@@ -229,7 +231,8 @@ class Courier(Grid):
         parties = sorted(asking, key=self._places.__getitem__)
         first = asking[parties[0]]
         name, model = _model(first)
-        layout, server = Layout.of(model), self._server
+        server = self._server
+        layout = Layout.of(model, FLOATS if server is None else Selection.of(server.roster.terms.settings))
         self._rounds = number = max(self._rounds, server.rounds if server is not None else 0) + 1
         router = Router((*parties, *(() if server is None else (SERVER,))))
         begin = ConfigRecord({"round": number})
@@ -251,7 +254,7 @@ class Courier(Grid):
             return []
         self.lost = {party: str(why) for party, why in ending.dropped.items()} | self.lost
         left = [party for party in parties if party not in self.lost]
-        return [_reply(asking[(left or parties)[0]], name, arrays_of(layout, np.asarray(ending.average)))]
+        return [_reply(asking[(left or parties)[0]], name, arrays_of(layout, np.asarray(ending.average), model))]
 
     def _hop(self, router: Router, contents: dict[Party, RecordDict], timeout: float | None) -> None:
         """Calls nodes, and takes what they say in the order in which they are given."""

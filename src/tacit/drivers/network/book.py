@@ -20,7 +20,7 @@ from tacit.core.suite import Party, Vector
 from tacit.drivers.network.records import Sum, careful, damaged
 
 BOOK = "book.db"
-VERSION = 1
+VERSION = 2
 """Of everything in the folder."""
 _TABLES = (
     "CREATE TABLE pages (name TEXT PRIMARY KEY, page BLOB NOT NULL, digest BLOB NOT NULL) WITHOUT ROWID",
@@ -60,6 +60,8 @@ class Standing(Page, frozen=True):
     """When it was begun, and when it last moved, on the clock of whoever drives it."""
     ended: bool = False
     """Whether there is an ending of it."""
+    file: int = 0
+    """Which of the two files of records is its."""
 
     def __repr__(self) -> str:
         return f"Standing(round {self.number}{', under way' if self.under_way else ''})"
@@ -73,6 +75,8 @@ class Held(Page, frozen=True):
     file: Sum = Sum()
     owner: int | None = None
     """The number that it names, beside the party. None if it is as records have it, which name nobody."""
+    parts: dict[bytes, int] = {}
+    """Where the parts are that it has, or that the state before the round has, by their digests."""
 
     def __repr__(self) -> str:
         return "Held(…)"

@@ -15,19 +15,21 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
-import msgspec
 import numpy as np
 
 from tacit.core.entropy import SystemEntropy
 from tacit.core.errors import ConfigError, MissingExtra, TransportError
-from tacit.core.messages import PIECE
+from tacit.core.messages import LONG, PIECE
 from tacit.core.suite import Buffer, Party
+from tacit.drivers.network.strangers import for_strangers
 
 try:
-    import grpc
     import grpc.aio
 except ImportError:
     raise MissingExtra("grpcio", "grpc") from None
+
+from tacit.drivers.network.heap import keep_heap
+from tacit.drivers.network.parcels import Head, Parcel, Passed, Refused, behind, opened, pieces_of
 
 T = TypeVar("T")
 HELLO_BYTES = 1 << 16
@@ -70,42 +72,6 @@ class Peer:
     """In PEM."""
     host: str
     """The name in its certificate."""
-
-
-class Head(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """What goes ahead of a parcel: whose it is, for whom, and how long."""
-
-    sender: Party
-    to: Party
-    size: int
-
-
-class Parcel(Protocol):
-    """What is to be sent: a `Post`, or bytes that are passed on."""
-
-    @property
-    def size(self) -> int:
-        """How many bytes it has."""
-
-    def pieces(self) -> Iterator[bytes]:
-        """Yields the bytes, of which there are never many at once."""
-
-
-@dataclass(frozen=True)
-class Passed:
-    """Somebody else's bytes, to be passed on."""
-
-    data: memoryview
-
-    @property
-    def size(self) -> int:
-        """How many there are."""
-        return len(self.data)
-
-    def pieces(self) -> Iterator[bytes]:
-        """Yields them."""
-        for start in range(0, len(self.data), PIECE):
-            yield bytes(self.data[start : start + PIECE])
 
 
 class Receiver(Protocol):
@@ -202,7 +168,7 @@ class Line:
     async def say(self, head: Head, said: bytes) -> bytes:
         """Says a hello once, which may be somebody else's, and returns the answer."""
         call = self._connected().unary_unary(f"/{SERVICE}/Hello")
-        return await self._answered(call(_behind(head, said), timeout=self._courier.patience))
+        return await self._answered(call(behind(head, said), timeout=self._courier.patience))
 
     async def _answered(self, call: Awaitable[bytes]) -> bytes:
         """Returns the answer to a call; raises TransportError with what is wrong."""
@@ -235,7 +201,7 @@ class Line:
     async def deliver(self, parcel: Parcel, head: Head, timeout: float) -> bool:
         """Sends a parcel once; says whether it is settled. Raises TransportError if it did not get through."""
         call = self._connected().stream_unary(f"/{SERVICE}/Deliver")
-        return await self._answered(call(_pieces(head, parcel), timeout=timeout + parcel.size / SLOWEST)) == SETTLED
+        return await self._answered(call(pieces_of(head, parcel), timeout=timeout + parcel.size / SLOWEST)) == SETTLED
 
     async def close(self) -> None:
         """Ends what is under way."""
@@ -255,7 +221,7 @@ class Line:
                 *OPTIONS,
                 ("grpc.ssl_target_name_override", self.peer.host),
                 ("grpc.initial_reconnect_backoff_ms", int(FIRST * 1000)),
-                ("grpc.min_reconnect_backoff_ms", int(FIRST * 1000)),
+                ("grpc.min_reconnect_backoff_ms", int(self._courier.patience * 1000)),  # how long one may take
                 ("grpc.max_reconnect_backoff_ms", int(LONGEST * 1000)),
             )
             self._channel = grpc.aio.secure_channel(self.peer.address, credentials, options)
@@ -274,11 +240,11 @@ class Line:
                 settled = False
                 self.retries += 1
             if settled:
-                # It may have been given up meanwhile.
-                if self._waiting and self._waiting[0] is first:
+                if self._waiting and self._waiting[0] is first:  # it may have been given up meanwhile
                     self._waiting.popleft()
                 first.arrived()
                 pauses = _pauses()
+                del first  # it may be long, and the next one may take its time
                 continue
             self._hurry.clear()
             try:
@@ -327,9 +293,10 @@ class Courier:
 
     async def start(self, address: str) -> None:
         """Listens at an address; raises ConfigError if that cannot be."""
-        # A connection that shows no certificate is given up after as long, or strangers could take all there are.
-        options = (*OPTIONS, ("grpc.server_handshake_timeout_ms", int(1000 * self.patience)))
-        server = grpc.aio.server(options=options, maximum_concurrent_rpcs=CALLS * (len(self._peers) + 1))
+        keep_heap()
+        calls = CALLS * (len(self._peers) + 1)
+        options = (*OPTIONS, *for_strangers(calls, self.patience))
+        server = grpc.aio.server(options=options, maximum_concurrent_rpcs=calls)
         server.add_generic_rpc_handlers((self._handlers(),))
         # Whoever shows one of these is known; there is no authority that could vouch for anybody else.
         roots = b"".join(peer.certificate for peer in self._peers.values())
@@ -384,9 +351,9 @@ class Courier:
         if len(said) > HELLO_BYTES:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"a hello has up to {HELLO_BYTES} bytes")
         try:
-            head, rest = _opened(memoryview(said))
+            head, rest = opened(memoryview(said))
             self._check(caller, head)
-        except _Refused as refused:
+        except Refused as refused:
             await context.abort(refused.code, str(refused))
             raise AssertionError from None  # abort raises
         if head.to == self.me:
@@ -402,7 +369,7 @@ class Courier:
         async with self._lanes[caller]:
             try:
                 head, data = await self._gathered(caller, pieces)
-            except _Refused as refused:
+            except Refused as refused:
                 await context.abort(refused.code, str(refused))
                 raise AssertionError from None  # abort raises
             if head.to != self.me:
@@ -416,35 +383,35 @@ class Courier:
             async with asyncio.timeout(self.patience):
                 first = memoryview(await anext(pieces, b""))
         except TimeoutError:
-            raise _Refused(grpc.StatusCode.DEADLINE_EXCEEDED, "too slow") from None
-        head, rest = _opened(first)
+            raise Refused(grpc.StatusCode.DEADLINE_EXCEEDED, "too slow") from None
+        head, rest = opened(first)
         self._check(caller, head)
         if not 0 < head.size <= self.receiver.most(caller):
-            raise _Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, f"a parcel of {head.size} bytes is longer than any")
+            raise Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, f"a parcel of {head.size} bytes is longer than any")
         room, filled = np.empty(head.size, np.uint8).data, 0  # which nobody fills with zeros first
         piece: Buffer = rest
         try:
             async with asyncio.timeout(self.patience + head.size / SLOWEST):
                 while True:
                     if filled + len(piece) > head.size:
-                        raise _Refused(grpc.StatusCode.OUT_OF_RANGE, "a parcel that is longer than it said")
+                        raise Refused(grpc.StatusCode.OUT_OF_RANGE, "a parcel that is longer than it said")
                     room[filled : filled + len(piece)] = piece
                     filled += len(piece)
                     piece = await anext(pieces)
         except StopAsyncIteration:
             pass
         except TimeoutError:
-            raise _Refused(grpc.StatusCode.DEADLINE_EXCEEDED, "too slow") from None
+            raise Refused(grpc.StatusCode.DEADLINE_EXCEEDED, "too slow") from None
         if filled < head.size:
-            raise _Refused(grpc.StatusCode.DATA_LOSS, "a parcel that is shorter than it said")
-        return head, room.toreadonly()
+            raise Refused(grpc.StatusCode.DATA_LOSS, "a parcel that is shorter than it said")
+        return head, room if head.size >= LONG else room.toreadonly()  # a long one may be opened where it lies
 
     def _check(self, caller: Party, head: Head) -> None:
-        """Raises _Refused unless something may be here that a caller brings."""
+        """Raises Refused unless something may be here that a caller brings."""
         if head.sender != caller and head.to != self.me:
-            raise _Refused(grpc.StatusCode.PERMISSION_DENIED, "what is passed on is passed on once")
+            raise Refused(grpc.StatusCode.PERMISSION_DENIED, "what is passed on is passed on once")
         if head.sender not in self._peers or (head.to != self.me and head.to not in self._peers):
-            raise _Refused(grpc.StatusCode.PERMISSION_DENIED, "no such parties here")
+            raise Refused(grpc.StatusCode.PERMISSION_DENIED, "no such parties here")
 
     async def _passed_on(self, head: Head, data: memoryview, context: Any) -> bytes:
         """Passes a parcel on, and its answer back."""
@@ -454,38 +421,6 @@ class Courier:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
             raise AssertionError from None  # abort raises
         return SETTLED if settled else LATER
-
-
-class _Refused(Exception):
-    """A parcel that is not taken in."""
-
-    def __init__(self, code: grpc.StatusCode, why: str) -> None:
-        super().__init__(why)
-        self.code = code
-
-
-def _behind(head: Head, *pieces: Buffer) -> bytes:
-    """Returns bytes with their head in front."""
-    said = msgspec.msgpack.encode(head)
-    return b"".join((len(said).to_bytes(2), said, *pieces))
-
-
-def _opened(data: memoryview) -> tuple[Head, memoryview]:
-    """Returns a head and what is behind it; raises _Refused if there is none."""
-    begins = 2 + int.from_bytes(data[:2])
-    try:
-        return msgspec.msgpack.decode(data[2:begins], type=Head), data[begins:]
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, "this is no parcel, and no hello") from None
-
-
-async def _pieces(head: Head, parcel: Parcel) -> AsyncIterator[bytes]:
-    if head.size <= PIECE:
-        yield _behind(head, *parcel.pieces())
-        return
-    yield _behind(head)
-    for piece in parcel.pieces():
-        yield piece
 
 
 def _pauses() -> Iterator[float]:

@@ -2,14 +2,15 @@
 
 Parties say hello to each other, which says how far each is and whether it is ready for the next round. Where there is a
 server it begins when all are ready, or after so long with those who are, and parties begin when it has. Without a
-server a party begins when all of its peers are ready, when one of them has begun, or after so long. Whoever is behind
-goes on where most of the others are: rounds that it was not in are no longer to be had.
+server a party begins when all of its peers are ready, when one of them has begun, or after so long, unless the protocol
+needs everybody. Whoever is behind goes on where most of the others are: rounds that it was not in are no longer to be
+had.
 """
 
 from collections import Counter
 from collections.abc import Callable, Sequence
 from statistics import median_low
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
@@ -19,6 +20,7 @@ from tacit.core.messages import SIGNATURE_BYTES
 from tacit.core.suite import SERVER, Party
 from tacit.crypto.keys import Keys
 from tacit.drivers.agreement import VERSION, Agreement, first_difference
+from tacit.drivers.network.freshness import STAMP_BYTES, Stamp
 
 Round = Annotated[int, msgspec.Meta(ge=0, lt=2**48)]
 """The number of a round: more than there will ever be, and no more than fits wherever it is written."""
@@ -52,24 +54,32 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
     """What it holds to be agreed, unless that is too long."""
 
 
-def signed(keys: Keys, to: Party, hello: Hello) -> bytes:
+class Said(NamedTuple):
+    """What a peer said, with its signature: how far it is, or only its version if that is another than ours."""
+
+    stamp: Stamp
+    hello: Hello | int
+
+
+def signed(keys: Keys, to: Party, stamp: Stamp, hello: Hello) -> bytes:
     """Returns a hello with our signature: it may have to go by way of another party, which could change it."""
-    said = msgspec.msgpack.encode(hello)
+    said = stamp.data + msgspec.msgpack.encode(hello)
     return keys.sign(_statement(to, said)) + said
 
 
-def opened(keys: Keys, sender: Party, data: bytes) -> Hello | int | None:
-    """Returns a hello, only its version if that is another than ours, or None if it is none, or not the sender's."""
+def opened(keys: Keys, sender: Party, data: bytes) -> Said | None:
+    """Returns what a peer said, or None if it is nothing that can be read, or not the sender's."""
     signature, said = data[:SIGNATURE_BYTES], data[SIGNATURE_BYTES:]
     try:
         keys.roster.verify(sender, _statement(keys.me, said), signature)
+        stamp, said = Stamp.of(said), said[STAMP_BYTES:]
         _, version, *_ = msgspec.msgpack.decode(said, type=list[msgspec.Raw])
         if (number := msgspec.msgpack.decode(version, type=int)) != VERSION:
-            return number
+            return Said(stamp, number)
         hello = msgspec.msgpack.decode(said, type=Hello)
     except (PeerFault, ValueError, RecursionError):  # of which what msgspec raises, and too few of them, are some
         return None
-    return hello if hello.party == sender else None
+    return Said(stamp, hello) if hello.party == sender else None
 
 
 def _statement(to: Party, said: bytes) -> bytes:
@@ -231,6 +241,8 @@ class Meeting:
             server = self.heard(SERVER)
             return server is not None and server.begun >= number and not server.over
         others = [peer for peer in self.peers if not self.is_gone(peer)]
+        if self._whole and len(others) < len(self.peers):
+            return False
         if self.me != SERVER and 2 * len([peer for peer in others if self.heard(peer) is not None]) < len(others):
             return False  # those who are heard may be few, and say anything
         if self.me != SERVER and any(self.has_begun(peer, number) for peer in others):
@@ -239,7 +251,17 @@ class Meeting:
 
     def alone_may(self) -> bool:
         """Says whether we begin without those who are not there, once there was time enough."""
-        return SERVER not in self.peers and any(self.heard(peer) is not None for peer in self.peers)
+        some = any(self.heard(peer) is not None for peer in self.peers)
+        return SERVER not in self.peers and some and not self._whole
+
+    def missing(self) -> Party | None:
+        """Returns somebody without whom no round can be, and who is not there."""
+        absent = (peer for peer in self.peers if self.is_gone(peer) or not self.is_there(peer))
+        return next(absent, None) if self._whole else None
+
+    @property
+    def _whole(self) -> bool:
+        return self._agreement is not None and self._agreement.terms.whole
 
 
 def _differing(agreement: Agreement, sender: Party, hello: Hello) -> TacitError | None:

@@ -8,12 +8,11 @@ for this machine, unless told otherwise.
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from functools import cache
 from http import HTTPStatus
-from importlib.metadata import PackageNotFoundError, version
 from itertools import accumulate
 
 from tacit.core.errors import ConfigError
+from tacit.core.release import RELEASE
 from tacit.core.suite import Party
 from tacit.drivers.network.status import Standing, Status
 from tacit.drivers.network.telemetry import BOUNDS, Histogram, Telemetry, Way
@@ -29,14 +28,6 @@ LONGEST = 1 << 13
 """Bytes of a request."""
 
 
-@cache
-def release() -> str:
-    """Returns which release of Tacit this is."""
-    with suppress(PackageNotFoundError):
-        return version("tacit")
-    return "unknown"
-
-
 Labels = Mapping[str, str]
 Sample = tuple[str, Labels, float]
 """What is behind the name of the family, the labels, and the value."""
@@ -47,7 +38,7 @@ Sample = tuple[str, Labels, float]
 
 def written(telemetry: Telemetry, status: Status, lines: Mapping[Party, Way]) -> str:
     """Returns all that is counted, and how it stands, as OpenMetrics text."""
-    who = {"version": release(), "protocol": telemetry.protocol, "federation": telemetry.federation}
+    who = {"version": RELEASE, "protocol": telemetry.protocol, "federation": telemetry.federation}
     peers = status.peers
     troubles = {peer.party: telemetry.troubles[peer.party] for peer in peers}
     retries = {peer.party: lines[peer.party].retries for peer in peers}

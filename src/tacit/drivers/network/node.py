@@ -18,7 +18,9 @@ from tacit.core.suite import SERVER, Buffer, Party, Update
 from tacit.crypto.keys import Keys
 from tacit.drivers.agreement import Agreement
 from tacit.drivers.journal import Journal, Record
+from tacit.drivers.network.alarm import Alarm
 from tacit.drivers.network.courier import Courier, Peer, Tls
+from tacit.drivers.network.freshness import Freshness, Stamp
 from tacit.drivers.network.identity import Credentials
 from tacit.drivers.network.meeting import Hello, Meeting, opened, signed
 from tacit.drivers.network.metrics import Endpoint, written
@@ -32,6 +34,8 @@ from tacit.drivers.seat import RealSeat
 SEED_BYTES = 32
 OFTEN = 1.0
 """Seconds between hellos to those who are waited for, and between looks at how it stands."""
+AGAIN = 8
+"""Hellos in a row to one peer, at most: one that always asks for something else must not keep us at it."""
 
 
 class Node:
@@ -51,22 +55,21 @@ class Node:
         self._seed = seed or (lambda _: SystemEntropy().bytes(SEED_BYTES))
         self._meeting = Meeting(self.me, self.peers, store.first_seen, store.incarnation)
         self._keys = Keys(mine.identity, roster.members)
+        self._freshness = Freshness(SystemEntropy())
         self._seat: RealSeat | None = None
         self.last: Ending | None = None
         """How the last round ended that is over."""
         self._journal = Journal(kept=False)
-        self._undone: tuple[list[Action], Record | None, Update | None] | None = None
+        self._undone: tuple[list[Action], Record | None, tuple[Update | None, bool]] | None = None
         """What a call of the seat returned that is not on disk yet, and so not done."""
         self._failed: TacitError | None = None
         """What the disk failed with, as long as it does."""
         self._owed = False
         """Whether whoever averages was told of that, instead of how the round ended."""
-        self._since = 0.0
         self._left = False
         self._stirred = asyncio.Event()
         self._turn = asyncio.Lock()
-        self._deadline: asyncio.TimerHandle | None = None
-        self._armed = 0
+        self._alarm = Alarm(self._deadlines.phase, self._expired)
         self._hellos: set[asyncio.Task[None]] = set()
         self._telling: asyncio.Task[None] | None = None
         self.telemetry = Telemetry(self.me, roster.federation, roster.protocol)
@@ -130,6 +133,7 @@ class Node:
             try:
                 return await self._averaged(update)
             except TacitError as error:
+                self._declare(0)  # or others would begin, and wait for us
                 self.telemetry.refused(error, self.rounds)
                 raise
 
@@ -161,8 +165,7 @@ class Node:
             await asyncio.gather(*self._hellos, return_exceptions=True)
         for task in (*self._hellos, *([self._telling] if self._telling is not None else [])):
             task.cancel()
-        if self._deadline is not None:
-            self._deadline.cancel()
+        self._alarm.stop()
         await self.metrics.close()
         await self.courier.close()
         try:
@@ -193,7 +196,7 @@ class Node:
         pending = frozenset[Party]() if round_ is None else round_.inbox.pending
         kinds = () if round_ is None or round_.wait is None else round_.wait.kinds
         peers = [
-            Standing.of(peer, meeting, self.courier.lines[peer], now, self._since, peer in pending)
+            Standing.of(peer, meeting, self.courier.lines[peer], now, self._alarm.since, peer in pending)
             for peer in self.peers
         ]
         wrong = self._failed or meeting.wrong
@@ -228,20 +231,20 @@ class Node:
         seat = self._seat
         if seat is None:
             raise AssertionError  # nobody is ready before it knows what is averaged
-        self._finish()
-        seat.number = number - 1
-        self._journal = Journal(kept=False)
+        # All of the last round is on disk until this one has begun, and nothing of it is written once more.
+        self._go_on()
+        over, self._journal, seat.number = bool(self._journal.tip), Journal(kept=False), number - 1
         self._meeting.ready = 0
         if self.last is not None:
             # Where the next round has begun it is no longer on disk either.
             self.last = replace(self.last, average=None)
-        self._do(seat.begin(update, self._seed(number), self._now()), update)
+        self._do(seat.begin(update, self._seed(number), self._now()), (update, over))
         for data in seat.early.take():
-            self._do(seat.deliver(data, self._now()))
+            self._deliver(data)
 
     async def _due(self) -> int:
         """Returns which round to begin, when it is time to; raises what keeps us from it."""
-        since = self._since = self._now()
+        since = self._alarm.since = self._now()
         self._failed = None
         self._announce()
         while True:
@@ -277,6 +280,10 @@ class Node:
         if SERVER in self.peers:
             why = self.courier.lines[SERVER].trouble or "it has not begun a round"
             return PeerFault(SERVER, Drop.SILENT, f"after {self._longest:g} s: {why}")
+        if (peer := self._meeting.missing()) is not None:
+            gone = "it has left" if self._meeting.is_gone(peer) else "it is not ready"
+            why = f"{self.roster.protocol} needs everybody ({self.courier.lines[peer].trouble or gone})"
+            return TransportError(f"{peer} was not there after {self._longest:g} s, and {why}")
         why = next((line.trouble for line in self.courier.lines.values() if line.trouble), "nobody is ready")
         if self._meeting.alone_may():
             most = self._meeting.needed
@@ -291,24 +298,25 @@ class Node:
         over = self._seat is None or not self._seat.unfinished
         return self._meeting.hello(to, self.rounds, over, self._left)
 
-    def _signed(self, hello: Hello, to: Party) -> bytes:
-        return signed(self._keys, to, hello)
+    def _signed(self, hello: Hello, to: Party, answered: Stamp | None = None) -> bytes:
+        return signed(self._keys, to, self._freshness.stamp(to, answered), hello)
 
     def greet(self, sender: Party, hello: bytes) -> bytes:
         """Takes a hello in, and returns ours."""
-        self._listen(sender, hello)
-        return self._signed(self._hello(sender), sender)
+        return self._signed(self._hello(sender), sender, self._listen(sender, hello))
 
-    def _listen(self, sender: Party, data: bytes) -> None:
-        if sender not in self.peers:
-            return  # it is on the roster, but has nothing to say about our rounds
-        hello = opened(self._keys, sender, data)
-        if isinstance(hello, Hello):
-            self._heard(sender, hello)
-        elif hello is not None:
-            self._meeting.foreign(sender, hello)
-            self._stirred.set()
-        self.telemetry.apart({**self._meeting.apart, **self._meeting.lost})
+    def _listen(self, sender: Party, data: bytes) -> Stamp | None:
+        """Takes a hello in, if it is news, and returns its stamp if it is the sender's at all."""
+        said = opened(self._keys, sender, data)
+        # Some are on the roster, but have nothing to say about our rounds.
+        if said is not None and sender in self.peers and self._freshness.is_news(sender, said.stamp):
+            if isinstance(said.hello, Hello):
+                self._heard(sender, said.hello)
+            else:
+                self._meeting.foreign(sender, said.hello)
+                self._stirred.set()
+            self.telemetry.apart({**self._meeting.apart, **self._meeting.lost})
+        return None if said is None else said.stamp
 
     def _heard(self, sender: Party, hello: Hello) -> None:
         if hello.left:
@@ -324,10 +332,11 @@ class Node:
                 self._settle(self._meeting.entries)
 
     def _declare(self, number: int) -> None:
-        """Says that we are ready for a round, once."""
+        """Says that we are ready for a round, once, or no longer for any."""
         if self._meeting.ready != number:
             self._meeting.ready = number
-            self.telemetry.ready(number)
+            if number:
+                self.telemetry.ready(number)
             self._announce()
 
     def _announce(self, peers: Iterable[Party] | None = None) -> None:
@@ -339,13 +348,17 @@ class Node:
 
     async def _greeted(self, peer: Party) -> None:
         line, said = self.courier.lines[peer], None
-        # What it answers may be news, of which we have to tell it in turn: as which journal we know it.
-        while said != (hello := self._hello(peer)):
-            said = hello
+        for _ in range(AGAIN):
+            now = self._hello(peer), self._freshness.asked(peer)
+            if now == said:
+                return
+            said = now
             try:
-                answer = await line.hello(self._signed(hello, peer))
+                answer = await line.hello(self._signed(now[0], peer))
             except TransportError:
                 return  # it is in the line's trouble
+            # It may be news, of which we have to tell it in turn: as which journal we know it. And unless we repeated
+            # what it asks for, it has not listened.
             self._listen(peer, answer)
 
     # --- rounds ----------------------------------------------------------------------------------------------------
@@ -366,15 +379,27 @@ class Node:
             self._announce([sender])
             return False
         try:
-            self._go_on()
-            actions = self._seat.deliver(data, self._now())
-            self._do(actions)
+            actions = self._deliver(data)
         except TacitError:
             return False  # it is not on disk, and comes again
         early = any(isinstance(action, Kept) for action in actions)
         if early:
             self._stirred.set()
         return not early
+
+    def _deliver(self, data: Buffer) -> list[Action]:
+        """Delivers what came, and does what that asks for."""
+        self._go_on()
+        seat, view = self._seat, memoryview(data)
+        if seat is None:
+            return []
+        if not view.readonly and seat.round is not None and seat.unfinished:
+            self.store.stage(view)  # before it is opened, which may be where it lies
+        else:
+            view = view.toreadonly()
+        actions = seat.deliver(view, self._now())
+        self._do(actions)
+        return actions
 
     @property
     def _round(self) -> Round | None:
@@ -411,25 +436,28 @@ class Node:
                 self._send(post)
             self._moved(resumed=True)
 
-    def _do(self, actions: list[Action], update: Update | None = None) -> None:
-        """Does what a call of the seat returned, in the order of the contract."""
+    def _do(self, actions: list[Action], begun: tuple[Update | None, bool] = (None, False)) -> None:
+        """Does what a call of the seat returned, in the order of the contract.
+
+        A round is `begun` with an update, and while the one before it, though over, may not have been finished.
+        """
         seat, first = self._seat, actions[0] if actions else None
         if seat is None or first is None or isinstance(first, Kept):
             return
         agreement = seat.agreement
         record = self._journal.record(agreement.protocol, agreement.session, self.me, actions)
-        self._undone = actions, record, update
+        self._undone = actions, record, begun
         self._go_on()
 
     def _go_on(self) -> None:
         """Does what is still to be done, as far as the disk allows; raises what that fails with."""
         if self._undone is None:
             return
-        actions, record, update = self._undone
+        actions, record, (update, over) = self._undone
         begun = isinstance(actions[0], Begun)
         try:
             if record is not None and begun:
-                self.store.begin(record, update, self.agreement.entries, time())
+                self.store.begin(record, update, self.agreement.entries, time(), over=over)
             elif record is not None:
                 self.store.record(record, time())
         except TacitError as error:
@@ -450,7 +478,7 @@ class Node:
 
     def _moved(self, *, resumed: bool = False) -> None:
         """Takes note of where the round is by now."""
-        self._arm()
+        self._alarm.follow(self._round)
         if self._round is not None:
             self.telemetry.follow(self._round, resumed=resumed)
             if self._round.over:
@@ -460,28 +488,10 @@ class Node:
     def _send(self, post: Post) -> None:
         self.courier.lines[post.to].send(post, self.rounds, self._stirred.set)
 
-    def _arm(self) -> None:
-        """Sets the alarm for the present wait."""
-        round_ = self._round
-        if round_ is None or round_.wait is None or round_.over:
-            self._disarm()
-        elif self._armed != round_.waits or self._deadline is None:
-            self._disarm()
-            self._armed, self._since = round_.waits, self._now()
-            self._deadline = asyncio.get_running_loop().call_later(
-                round_.wait.patience * self._deadlines.phase, self._expired, round_, round_.waits
-            )
-
-    def _disarm(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
-
-    def _expired(self, round_: Round, waits: int) -> None:
-        self._deadline = None
-        if self._seat is not None and self._round is round_ and round_.waits == waits:
-            with suppress(TacitError):  # of the disk, which whoever averages is told
-                self._go_on()
+    def _expired(self) -> None:
+        with suppress(TacitError):  # of the disk, which whoever averages is told
+            self._go_on()
+            if self._seat is not None:
                 self._do(self._seat.expire(self._now()))
 
     def _finish(self) -> None:
@@ -489,8 +499,9 @@ class Node:
         seat, round_ = self._seat, self._round
         done = self._undone is None and round_ is not None and round_.over
         if seat is not None and round_ is not None and done and self._journal.tip:
-            state = seat.agreement.protocol.encode_state(seat.state, (self.me, seat.number))
-            self.store.finish(seat.number, state, round_.ending, time())
+            apart: dict[bytes, memoryview] = {}
+            state = seat.agreement.protocol.encode_state(seat.state, (self.me, seat.number), apart)
+            self.store.finish(seat.number, state, round_.ending, time(), apart)
             self._journal = Journal(kept=False)
 
     async def _until(self, true: Callable[[], bool]) -> None:

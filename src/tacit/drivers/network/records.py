@@ -9,16 +9,18 @@ import errno
 import os
 import sqlite3
 import struct
-import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from tacit.core.errors import JournalError, TransportError
+from tacit.core.messages import binary
 from tacit.core.suite import Buffer, Vector
+from tacit.crypto.sealing import gmac
 
 RENEW = "begin a new session: tacit roster renew"
 _ROOM, _DISK = "make room, and go on or restart", "see to the disk, and restart"
@@ -31,10 +33,11 @@ _PASSING = {  # what SQLite says of the disk, and not of what lies on it
     sqlite3.SQLITE_FULL,
     sqlite3.SQLITE_CANTOPEN,
 }
-_KIND = b"tacit records 1\n"
+_KIND = b"tacit records 2\n"
 _HEAD = struct.Struct(">16s16sQ")
-_CRC = struct.Struct(">I")
-_FRAME = struct.Struct(">QI")
+_CHECK_BYTES = 16
+_FRAME = struct.Struct(f">?Q{_CHECK_BYTES}s")
+_NIL = msgspec.msgpack.encode(None)
 
 
 @contextmanager
@@ -78,7 +81,7 @@ def _put(file: int, at: int, data: Buffer) -> int:
     return at
 
 
-def _got(file: int, at: int, size: int) -> bytearray:
+def content(file: int, at: int, size: int) -> bytearray:
     """Returns so many bytes, or as many as there are."""
     data = bytearray(size)
     view, done = memoryview(data), 0
@@ -92,24 +95,33 @@ def _got(file: int, at: int, size: int) -> bytearray:
 # --- one thing in a file -------------------------------------------------------------------------------------------
 
 
+def _check(parts: Iterable[Buffer]) -> bytes:
+    """Returns what tells bytes from those that a cut or a fault leaves: under a key that all know, so no more."""
+    return gmac(bytes(32), parts)
+
+
 class Sum(NamedTuple):
     """What a file must hold."""
 
     size: int = 0
-    crc: int = 0
+    check: bytes = b""
 
 
-def write(file: int, data: bytes | memoryview) -> Sum:
-    """Puts bytes in the place of what a file held; returns, once they are on disk, what they are known by."""
+def write(file: int, data: Buffer) -> None:
+    """Puts bytes in the place of what a file held. They are on disk when it returns."""
     os.ftruncate(file, _put(file, 0, data))
     os.fsync(file)
-    return Sum(memoryview(data).nbytes, zlib.crc32(data))
 
 
-def read(file: int, known: Sum, what: str) -> bytearray:
+def known(data: Buffer) -> Sum:
+    """Returns what bytes in a file are known by."""
+    return Sum(memoryview(data).nbytes, _check((data,)))
+
+
+def read(file: int, expected: Sum, what: str) -> bytearray:
     """Returns the bytes of a file; raises JournalError if they are not those that were written."""
-    data = _got(file, 0, known.size)
-    if Sum(os.fstat(file).st_size, zlib.crc32(data)) != known:
+    data = content(file, 0, expected.size)
+    if (os.fstat(file).st_size, known(memoryview(data))) != (expected.size, expected):
         raise JournalError(f"{what} was changed, or is from another time; restore it, or {RENEW}")
     return data
 
@@ -136,7 +148,7 @@ class Records:
     In front stands the last round that was over before, so that a book of another time is noticed.
     """
 
-    start = _HEAD.size + _CRC.size
+    start = _HEAD.size + _CHECK_BYTES
     """Where the first piece begins."""
 
     def __init__(self, file: int, incarnation: bytes) -> None:
@@ -144,8 +156,8 @@ class Records:
 
     def over(self) -> int | None:
         """Returns the last round that was over; None if that cannot be read, or is another folder's."""
-        head = bytes(_got(self._file, 0, self.start))
-        if len(head) < self.start or head[_HEAD.size :] != _CRC.pack(zlib.crc32(head[: _HEAD.size])):
+        head = bytes(content(self._file, 0, self.start))
+        if len(head) < self.start or head[_HEAD.size :] != _check((head[: _HEAD.size],)):
             return None
         kind, incarnation, number = _HEAD.unpack_from(head)
         return int(number) if (kind, incarnation) == (_KIND, self._incarnation) else None
@@ -157,22 +169,23 @@ class Records:
         """
         self.cut(self.start)  # first, or they would be taken for records of the round after it
         head = _HEAD.pack(_KIND, self._incarnation, over)
-        _put(self._file, 0, head + _CRC.pack(zlib.crc32(head)))
+        _put(self._file, 0, head + _check((head,)))
 
     def cut(self, end: int) -> None:
         """Drops what lies behind a place."""
         if os.fstat(self._file).st_size > end:
             os.ftruncate(self._file, end)
 
-    def add(self, at: int, *pieces: Sequence[Buffer]) -> int:
-        """Writes pieces, each of one or more parts, at a place; returns, once they are on disk, where they end."""
+    def add(self, at: int, *pieces: Sequence[Buffer], ahead: bool = False) -> int:
+        """Writes pieces, each of one or more parts, at a place; returns, once they are on disk, where they end.
+
+        A piece that goes ahead is the event of the record behind it, which has nothing in its place.
+        """
         end = at
         try:
             for parts in pieces:
-                size, crc = 0, 0
-                for part in parts:
-                    size, crc = size + memoryview(part).nbytes, zlib.crc32(part, crc)
-                for part in (_FRAME.pack(size, crc), *parts):
+                size = sum(memoryview(part).nbytes for part in parts)
+                for part in (_FRAME.pack(ahead, size, _check(parts)), *parts):
                     end = _put(self._file, end, part)
             os.fsync(self._file)
         except OSError:
@@ -184,13 +197,21 @@ class Records:
     def pieces(self) -> list[Piece]:
         """Returns what is whole, up to the first piece that is not."""
         found: list[Piece] = []
-        place, size = self.start, os.fstat(self._file).st_size
+        place, size, event = self.start, os.fstat(self._file).st_size, b""
         while place + _FRAME.size <= size:
-            length, crc = _FRAME.unpack(_got(self._file, place, _FRAME.size))
+            ahead, length, check = _FRAME.unpack(content(self._file, place, _FRAME.size))
             place += _FRAME.size
-            data = bytes(_got(self._file, place, length)) if place + length <= size else b""
-            if len(data) != length or zlib.crc32(data) != crc:
+            data = bytes(content(self._file, place, length)) if place + length <= size else b""
+            if len(data) != length or _check((data,)) != check:
                 break
             place += length
+            if ahead:
+                event = data
+                continue
+            if event:
+                if not data.endswith(_NIL):
+                    break
+                data = b"".join((data[: -len(_NIL)], binary(len(event)), event))
             found.append(Piece(data, place))
+            event = b""
         return found

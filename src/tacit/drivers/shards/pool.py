@@ -12,6 +12,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from tacit.core.errors import ConfigError, MissingExtra, TacitError, WorkerLost
+from tacit.drivers.shards.memory import Area
 from tacit.drivers.shards.shard import Shard
 
 PATIENCE = 1800.0
@@ -93,13 +94,15 @@ class Forked(Pool):
             raise ConfigError("this system cannot fork processes; play everybody in one")
         self._owner = os.getpid()
         self._lines: list[Connection] = []
+        self._areas = [(Area(), Area()) for _ in range(count)]
+        """Where long things lie that are on their way to each shard, and from it."""
         self._processes: list[BaseProcess] = []
         context = get_context("fork")
-        for _ in range(count):
+        for areas in self._areas:
             ours, theirs = context.Pipe()
             self._lines.append(ours)
             # Ends that are ours are closed in each process: else none would notice that its owner is gone.
-            process = context.Process(target=_serve, args=(theirs, tuple(self._lines)), daemon=True)
+            process = context.Process(target=_serve, args=(theirs, tuple(self._lines), *areas), daemon=True)
             with warnings.catch_warnings():
                 # From 3.12 on Python warns of threads, such as those of BLAS, which a shard has no use for.
                 warnings.filterwarnings("ignore", ".*fork.*", DeprecationWarning)
@@ -129,7 +132,7 @@ class Forked(Pool):
         if not self._lines:
             raise WorkerLost(f"the shards have ended; {GONE}")
         try:
-            self._lines[place].send(request)
+            self._lines[place].send_bytes(self._areas[place][0].put(request))
         except (BrokenPipeError, ConnectionResetError):
             raise WorkerLost(f"a shard has ended; {GONE}") from None
 
@@ -139,13 +142,13 @@ class Forked(Pool):
             raise WorkerLost(f"no shard said anything for {PATIENCE:g} s; {GONE}")
         place = next(place for place in self.busy if self._lines[place] in ready)
         try:
-            answer: tuple[bool, Any] = self._lines[place].recv()
+            answer: tuple[bool, Any] = self._areas[place][1].taken(self._lines[place].recv_bytes())
         except (EOFError, ConnectionResetError):
             raise WorkerLost(f"a shard has ended; {GONE}") from None
         return place, answer
 
 
-def _serve(line: Connection, others: Sequence[Connection]) -> None:
+def _serve(line: Connection, others: Sequence[Connection], here: Area, there: Area) -> None:
     """Answers requests until the owner is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is the owner's to deal with
     for other in others:
@@ -153,7 +156,7 @@ def _serve(line: Connection, others: Sequence[Connection]) -> None:
     shard = Shard()
     while True:
         try:
-            line.send(answered(shard, line.recv()))
+            line.send_bytes(there.put(answered(shard, here.taken(line.recv_bytes()))))
         except (EOFError, BrokenPipeError, ConnectionResetError):
             return
 

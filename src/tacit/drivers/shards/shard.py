@@ -3,12 +3,13 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from pickle import PickleBuffer
+from typing import Any, NamedTuple, SupportsIndex, TypeAlias
 
 from tacit.core.errors import ConfigError
 from tacit.core.messages import Address
 from tacit.core.outcome import Ending
-from tacit.core.suite import Party, Update
+from tacit.core.suite import Buffer, Party, Update
 from tacit.crypto.keys import Identity, Member
 from tacit.drivers.agreement import Agreement
 from tacit.drivers.faults import Fault
@@ -23,16 +24,17 @@ class Parcel(Post):
 
     __slots__ = ("_data",)
 
-    def __init__(self, address: Address, data: bytes) -> None:
-        self.address, self._data = address, data
+    def __init__(self, address: Address, data: Buffer) -> None:
+        self.address, self._data = address, bytes(data)  # which is the same if they are bytes
 
     @property
     def data(self) -> bytes:
         """The bytes of the envelope."""
         return self._data
 
-    def __reduce__(self) -> tuple[type["Parcel"], tuple[Address, bytes]]:
-        return Parcel, (self.address, self._data)
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[type["Parcel"], tuple[Address, bytes | PickleBuffer]]:
+        # From 5 on, long bytes can be carried on another way than the rest.
+        return Parcel, (self.address, PickleBuffer(self._data) if int(protocol) >= 5 else self._data)
 
     def __repr__(self) -> str:
         return f"Parcel({self.kind} to {self.to}, {len(self._data)} bytes)"

@@ -65,7 +65,7 @@ async def node(link: Link, update: Update, terms: CesarTerms, suite: Suite, stat
         if not receiving.done:
             await receiving.collect(attempt)
 
-    average = mixed(at, vector, suite.ring.floats(receiving.total), receiving.heard)
+    average = mixed(suite.ring, at, vector, receiving.total, receiving.heard)
     await remember(link, suite, terms, average)
     return Average(average, link.parties.named(sorted((at.me, *receiving.heard))))
 

@@ -94,17 +94,17 @@ class Receiving:
     def add(self, received: dict[Party, Masked]) -> None:
         """Adds up what was delivered, if that is all there is to come; otherwise those who delivered are left."""
         delivered: dict[int, Vector] = {}
-        for party, message in received.items():
+        for party in tuple(received):
             i = self.link.parties.place(party)
             try:
-                delivered[i] = self.suite.ring.unpack(message.vector, size(self.kept[i]))
+                delivered[i] = self.suite.ring.unpack(received.pop(party).vector, size(self.kept[i]))
             except WireError:
                 self.link.exclude(party, Drop.MALFORMED)
         self.complete = len(delivered) == len(self.selections)
         if self.complete:
             # At once, so that what all of them sent need not be held until the last of them releases.
             total = self._sum = self.suite.ring.zeros(self.entries)
-            self._places = {i: add_at(total, self.kept[i], w) for i, w in delivered.items()}
+            self._places = {i: add_at(total, self.kept[i], delivered.pop(i)) for i in tuple(delivered)}
         else:
             self.bits = {i: self.bits[i] for i in delivered}
             self.selections = {i: self.selections[i] for i in delivered}

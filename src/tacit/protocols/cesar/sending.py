@@ -9,7 +9,16 @@ from tacit.core.errors import Drop, WireError
 from tacit.core.link import Link, framed
 from tacit.core.suite import Party, Secret, Suite, Vector
 from tacit.protocols.cesar.terms import MASK, CesarTerms, Masked, Release, Turn
-from tacit.protocols.shapes.neighbourhood import Bits, Neighbourhood, brought, counts, told_entries, unpacked
+from tacit.protocols.shapes.neighbourhood import (
+    Bits,
+    Neighbourhood,
+    brought,
+    combine_at,
+    counts,
+    shared,
+    told_entries,
+    unpacked,
+)
 from tacit.vectors import indices
 from tacit.vectors.indices import Mask, Positions
 
@@ -34,16 +43,18 @@ class Sending:
     ) -> None:
         self.link, self.suite, self.terms, self.at, self.selection = link, suite, terms, at, selection
         self.entries, self.bits = len(vector), bits
-        self.encoded = brought(suite.ring, at, vector, bits, terms.settings.clip)
+        self.shared = shared(suite.ring, vector, bits, terms.settings.clip)
+        # If there is chance in it, it is encoded once for all attempts; otherwise it need not be held in between.
+        self.encoded = brought(suite.ring, at, self.shared) if suite.ring.draws else {}
         self.receivers = list(at.view)
         # All of them at once, so that none depends on the order in which turns come.
         self.seeds = {(k, attempt): suite.seed() for k in at.view for attempt in terms.steps(Masked)}
         self.used: dict[int, Secret] = {}
 
     @property
-    def own(self) -> Positions:
-        """Where the entries are that we selected."""
-        return np.flatnonzero(unpacked(self.bits, self.entries))
+    def own(self) -> Mask:
+        """The entries that we selected."""
+        return unpacked(self.bits, self.entries)
 
     async def answer(self, turns: dict[Party, Turn], attempt: int) -> None:
         """Answers each receiver's turn, and forgets those from whom nothing more is to come."""
@@ -64,37 +75,42 @@ class Sending:
             # Only here does a seed leave us, and never a second one for the same receiver.
             if turn is not None and turn.complete and k in self.used:
                 await self.link.send(party, Release(self.used[k].reveal()), step=attempt)
+        if not self.suite.ring.draws:
+            self.encoded.clear()
 
     def may_send(self, k: int, members: Collection[int]) -> bool:
         """Says whether a turn of k is one that we may take part in."""
         enough = self.at.me in members and len(members) > self.terms.settings.masking
         return enough and set(self.terms.graph[k]).issuperset(members)
 
-    def masked(self, k: int, turn: Turn, attempt: int, own: Positions) -> bytes | memoryview:
+    def masked(self, k: int, turn: Turn, attempt: int, own: Mask) -> bytes | memoryview:
         """Returns w_{k←i} for the members of a turn (Algorithm 3, with s of Section 3.4.2)."""
         i, ring = self.at.me, self.suite.ring
         covers = self.overlaps(turn, own)
-        kept = counts(covers.values(), len(covers), len(own)) >= self.terms.settings.masking
+        kept = counts(covers.values(), len(covers), len(self.shared)) >= self.terms.settings.masking
+        self.encoded = self.encoded or brought(ring, self.at, self.shared)
         w = self.encoded[self.at.weight(k)].copy()
+        places = np.flatnonzero(own) if self.terms.shows_data else None
         members = b",".join(b"%d" % j for j in sorted(turn.selections))
         # Positions follow from everybody's seeds, if they are drawn: ours as it is, the others' as we were told.
         seeds = framed(*(turn.selections[j] if j != i else self.selection for j in sorted(turn.selections)))
         for j, cover in covers.items():
             # Both sides of a pair find the same entries here, because an entry has as many masks with each (Lemma 3).
-            common = np.flatnonzero(cover & kept)
-            where = positions(own[common]) if self.terms.shows_data else seeds
+            common = cover & kept
+            where = seeds if places is None else positions(places[common])
             context = self.link.statement("cesar mask", b"%d" % k, b"%d" % attempt, members, where)
-            mask = self.suite.stream(self.suite.pairwise(self.link.parties[j], MASK, context), w, len(common))
-            (np.add if i < j else np.subtract).at(w, common, mask)
-        w = w[np.flatnonzero(kept)]
+            key = self.suite.pairwise(self.link.parties[j], MASK, context)
+            mask = self.suite.stream(key, w, int(np.count_nonzero(common)))
+            combine_at(np.add if i < j else np.subtract, w, common, mask)
+        w = w if kept.all() else w[kept]
         self.used[k] = self.seeds[k, attempt]
         self.suite.mask(w, [self.used[k]])
         return ring.pack(w)
 
-    def overlaps(self, turn: Turn, own: Positions) -> dict[int, Mask]:
+    def overlaps(self, turn: Turn, own: Mask) -> dict[int, Mask]:
         """Returns, for each other member, which of our own entries it shares too."""
         others = {j: data for j, data in turn.selections.items() if j != self.at.me}
         if self.terms.shows_data:
-            return {j: indices.decode_mask(data, len(own)) for j, data in others.items()}
+            return {j: indices.decode_mask(data, len(self.shared)) for j, data in others.items()}
         told = {j: told_entries(self.suite, self.terms, data, self.entries) for j, data in others.items()}
         return {j: unpacked(bits, self.entries)[own] for j, bits in told.items()}

@@ -39,12 +39,14 @@ async def server(link: Link, terms: SecAggTerms, suite: Suite, state: StarState)
     link.cure, state = terms.cure, accord.remembered(state)
 
     # AdvertiseKeys
-    before = None if state.announced is None else Sum(state.announced[0], memoryview(state.announced[1]))
-    u1 = usable(accord, by_place(link, await link.gather(AdvertiseKeys, parties, least)), before)
+    before = None if state.announced is None else Sum(state.members, state.announced)
+    last = None if before is None else state.last
+    u1 = usable(accord, by_place(link, await link.gather(AdvertiseKeys, parties, least)), last)
     u2, state = star.asked(terms, state, u1, suite.entropy)
     if len(u2) < least and before is not None and Drop.BEHIND in link.dropped.values():
         # Too many have not heard the last sum. Everybody hears it again, so that the next round finds them together.
-        await star.announce(link, terms, suite.ring, before)
+        await star.announce(link, before)
+    del before  # It is as long as a vector, and the state that is saved next has it.
     link.require("users who can mask together", u1, least)
     link.require("users whom the policy lets take part", u2, least)
     state = await link.save(state)
@@ -79,10 +81,9 @@ async def server(link: Link, terms: SecAggTerms, suite: Suite, state: StarState)
     for u in u4:
         views = {v: masked[v].views[u] for v in circle.neighbours(u) if v in chosen}
         await link.send(parties[u], Chosen(members5, views))
-    total = suite.ring.zeros()
-    for u in u5:
-        total += y[u]
-    del masked, y
+    del masked
+    total = star.total([y.pop(u) for u in u5])
+    del y
 
     # ConsistencyCheck
     needed = accord.needed(circle, u2)
@@ -104,18 +105,20 @@ async def server(link: Link, terms: SecAggTerms, suite: Suite, state: StarState)
         if others:
             # p_{v,u} = −p_{u,v}: adding v's side of the masks takes the side of U5 off.
             suite.mask(total, *accord.pairwise(members2, v, secrets.key(v, u1[v][1]), others))
-    vector = bytes(suite.ring.pack(total))
+    result = Sum(members5, memoryview(suite.ring.pack(total)))
     # Before it is kept: what no user would take for an average is never announced, now or later.
-    star.averaged(terms, suite.ring, Sum(members5, memoryview(vector)))
-    await link.save(msgspec.structs.replace(state, announced=(members5, vector)))
-    return await star.announce(link, terms, suite.ring, Sum(members5, memoryview(vector)))
+    average = star.averaged(terms, suite.ring, result)
+    told = {"last": digest_of(result), "members": members5, "announced": result.vector}
+    await link.save(msgspec.structs.replace(state, **told))
+    await star.announce(link, result)
+    return average
 
 
-def usable(accord: Accord, advertised: Mapping[int, AdvertiseKeys], before: Sum | None) -> dict[int, SignedKeys]:
+def usable(accord: Accord, advertised: Mapping[int, AdvertiseKeys], before: bytes | None) -> dict[int, SignedKeys]:
     """Returns the keys of those whom the others will not refuse; who signed nothing, or nothing usable, is excluded.
 
-    So are those who have not heard the last sum, unless most have not: users mask with none who was told anything else
-    than they were. Whoever is left out hears the next sum, and is back after that.
+    So are those who have not heard the last sum, which `before` stands for, unless most have not: users mask with none
+    who was told anything else than they were. Whoever is left out hears the next sum, and is back after that.
     """
     probe = accord.suite.key_pair().secret
     sound = {
@@ -130,8 +133,8 @@ def usable(accord: Accord, advertised: Mapping[int, AdvertiseKeys], before: Sum 
         del sound[u]
     told = Counter(keys.last for keys in sound.values())
     last = max(told, key=lambda each: told[each], default=b"")
-    if before is not None and (told[digest_of(before)] >= accord.terms.least or told[last] < accord.terms.least):
-        last = digest_of(before)
+    if before is not None and (told[before] >= accord.terms.least or told[last] < accord.terms.least):
+        last = before
     behind = [u for u, keys in sound.items() if keys.last != last]
     for u in behind:
         accord.link.exclude(accord.link.parties[u], Drop.BEHIND)

@@ -128,22 +128,28 @@ class SecAggTerms(StarTerms):
 
     @property
     def cure(self) -> str:
-        """What to do where nobody may drop out, and what it costs; nothing where somebody may."""
+        """What to do where too many dropped out, and what it costs."""
         most, least = self.policy.most(len(self.parties)), self.least
-        if least < most or self.settings.degree is not None:
-            return ""
-        choices = ["run the round again with everybody"]
+        again = "everybody" if least == most else f"{least} or more"
+        choices = [f"run the round again with {again}"]
         lower = most // 2 + 1
-        if lower < most and max(self.policy.least, self.settings.fewest or 0) < most:
+        few = f"at most {most - least}" if least < most else "none"
+        told = f"of {most} users with threshold={self.threshold} {few} may drop out"
+        if self.settings.degree is not None:
+            fewest = f"fewest={self.fewest} and " if self.fewest == least else ""
+            return f"{told}: {choices[0]}, or set a smaller {fewest}threshold, if tacit audit finds it safe"
+        if max(lower, self.policy.least, self.settings.fewest or 0) < least:
             friends, before = 2 * lower - most - 1, 2 * self.threshold - most - 1
             pair = "if two are left each learns the other's vector, so add allow_leaks=True; and " if lower == 2 else ""
             choices.append(
                 f"set threshold={lower}, which spares {most - lower}, but {pair}a server that lies may then have "
                 f"{friends or 'no'} friend{'s' * (friends != 1)} among them, where now it may have {before}"
             )
+        if least < most:
+            return f"{told}: {', or '.join(choices)}"
         enough = next(n for n in range(most + 1, 2 * most + 4) if two_thirds(n) < n)
         choices.append(f"have {enough} or more, of whom the default threshold spares {enough - two_thirds(enough)}")
-        return f"of {most} users with threshold={self.threshold} none may drop out: {', or '.join(choices)}"
+        return f"{told}: {', or '.join(choices)}"
 
     @property
     def smallest(self) -> int:
@@ -199,7 +205,7 @@ class Accord:
         here = self.terms.alike.among(self.suite.ring.length)
         if state.among == here:
             return state
-        return msgspec.structs.replace(state, among=here, last=NOTHING, announced=None)
+        return msgspec.structs.replace(state, among=here, last=NOTHING, members=b"", announced=None)
 
     def view(self, u: int, u2: bytes, u3: bytes) -> bytes:
         """Returns what user u gives its word for when it masks."""

@@ -189,10 +189,15 @@ def told_entries(suite: Suite, terms: GraphTerms, selection: bytes, entries: int
     return drawn_bits(suite.words, settings.sparsifier, selection, entries, settings.share)
 
 
-def brought(ring: Ring, at: Neighbourhood, vector: Vector, bits: Bits, clip: float) -> dict[Fraction, Vector]:
-    """Returns the entries to share as ring elements, by the weight that a neighbour gives them."""
-    shared = ring.limited(vector, clip)[np.flatnonzero(unpacked(bits, len(vector)))]
-    return {weight: ring.brought(shared, weight) for weight in sorted({at.weight(k) for k in at.view})}
+def shared(ring: Ring, vector: Vector, bits: Bits, clip: float) -> Vector:
+    """Returns the entries to share, cut off at the clip. If those are all, it is the vector, and no copy of it."""
+    limited = ring.limited(vector, clip)
+    return limited if size(bits) == len(vector) else limited[unpacked(bits, len(vector))]
+
+
+def brought(ring: Ring, at: Neighbourhood, entries: Vector) -> dict[Fraction, Vector]:
+    """Returns entries as ring elements, by the weight that a neighbour gives them."""
+    return {weight: ring.brought(entries, weight) for weight in sorted({at.weight(k) for k in at.view})}
 
 
 async def remember(link: Link, suite: Suite, terms: GraphTerms, average: Vector) -> None:
@@ -240,6 +245,14 @@ def counts(masks: Iterable[Mask], sets: int, entries: int) -> NDArray[np.unsigne
     return total
 
 
+def combine_at(combine: np.ufunc, total: Vector, mask: Mask, part: Vector) -> None:
+    """Adds or subtracts, in place, a part for the entries of a set."""
+    if len(part) == len(total):
+        combine(total, part, out=total)
+    else:
+        combine.at(total, np.flatnonzero(mask), part)
+
+
 def add_at(total: Vector, bits: Bits, part: Vector) -> NDArray[np.int32] | None:
     """Adds, in place, what was received of some entries to what there is of all; returns where, None for everywhere."""
     if len(part) == len(total):
@@ -251,14 +264,13 @@ def add_at(total: Vector, bits: Bits, part: Vector) -> NDArray[np.int32] | None:
     return places.astype(np.int32)
 
 
-def mixed(at: Neighbourhood, own: Vector, heard: Vector, shared: Mapping[int, Bits]) -> Vector:
+def mixed(ring: Ring, at: Neighbourhood, own: Vector, total: Vector, heard: Mapping[int, Bits]) -> Vector:
     """Returns own + Σ p_k (v_k − own), from Σ p_k v_k and, for each k that was heard, the entries that it shared."""
-    kept = np.ones(len(own))
     alike: dict[Fraction, list[Bits]] = {}
-    for k, bits in shared.items():
+    for k, bits in heard.items():
         alike.setdefault(at.weight(k), []).append(bits)
-    for weight, sets in sorted(alike.items()):
-        kept -= float(weight) * counts((unpacked(bits, len(own)) for bits in sets), len(sets), len(own))
-    kept = kept * own  # not in place, for symbols have another type
-    kept += heard
-    return kept
+    entries = len(own)
+    times = {
+        weight: counts((unpacked(bits, entries) for bits in sets), len(sets), entries) for weight, sets in alike.items()
+    }
+    return ring.mixed(own, total, times)

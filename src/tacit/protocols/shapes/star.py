@@ -125,6 +125,14 @@ class StarTerms(Terms):
         return max(self.policy.least, self.threshold)
 
     @property
+    def cure(self) -> str:
+        """What to do where too many dropped out, and what it costs."""
+        again = f"run the round again with {self.least} or more"
+        if self.policy.least < self.threshold > 2:
+            return f"{again}, or set a threshold below {self.threshold}, with which averages are of fewer"
+        return again
+
+    @property
     def smallest(self) -> int:
         """How many a sum must have."""
         return self.least
@@ -176,9 +184,10 @@ class StarState(State, frozen=True):
     """who they all were, and how long their vectors, when"""
     last: bytes = bytes(32)
     """it heard what this stands for, for protocols that bind the last announcement into what is said next;"""
-    announced: tuple[bytes, bytes] | None = None
-    """and at the server that announcement: its members and its vector, for those who missed it."""
-    version: ClassVar[int] = 2
+    members: bytes = b""
+    announced: memoryview | None = None
+    """and at the server that announcement, its members and its vector, for those who missed it."""
+    version: ClassVar[int] = 3
 
 
 # --- the server's choices ------------------------------------------------------------------------------------------
@@ -227,11 +236,20 @@ def unpacked(link: Link, ring: Ring, received: Mapping[int, memoryview]) -> dict
     return vectors
 
 
-async def announce(link: Link, terms: StarTerms, ring: Ring, result: Sum) -> Average:
-    """Sends the sum to everyone on the roster and returns the average."""
+def total(vectors: list[Vector]) -> Vector:
+    """Returns the sum of vectors that came, in the place of the first where that is nobody else's; none is left."""
+    first = vectors.pop()
+    total = first if first.flags.writeable else first.copy()
+    del first
+    while vectors:
+        total += vectors.pop()
+    return total
+
+
+async def announce(link: Link, result: Sum) -> None:
+    """Sends the sum to everyone on the roster."""
     for party in link.parties:
         await link.send(party, result)
-    return averaged(terms, ring, result)
 
 
 def averaged(terms: StarTerms, ring: Ring, result: Sum) -> Average:

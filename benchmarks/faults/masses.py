@@ -1,0 +1,230 @@
+"""The masses of push-sum after a fault run: worked out again, added up, and looked at by each of the clients.
+
+What a client has, pushes and takes follows from what it brought and from whose masses it took, unit by unit in the
+ring. So every state that was ever saved is compared with what it must be; what is held and under way in the end with
+all that was ever brought; and since the states were right, what each client could learn of the others follows from the
+same recurrence.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.faults.party import ENTRIES
+from benchmarks.faults.replayed import Place
+from tacit.audit.linear import SMALL_PRIME, Echelon
+from tacit.core.suite import Party
+from tacit.drivers.network.roster import RosterFile
+from tacit.drivers.network.store import Store
+from tacit.protocols.pushsum import ALL, MassState, PushSumTerms
+
+Ending = dict[str, Any]
+Row = NDArray[np.int64]
+"""Factors of the steps of everybody, modulo a prime."""
+
+
+@dataclass
+class Taken:
+    """One round of one party."""
+
+    vector: NDArray[np.float64] | None
+    """What it brought."""
+    before: str
+    """Its state before it, in hex,"""
+    pushed: str | None
+    """the one that it saved when it began, if it did,"""
+    after: str | None = None
+    """and the last one."""
+    told: list[Place | None] = field(default_factory=list)
+    """What it was told, in order; None is that time was up."""
+    ending: Ending | None = None
+    resumed: int = 0
+    """How often it was cut off in it."""
+
+
+class Masses:
+    """The masses of push-sum, worked out again from what was brought, and added up in the end."""
+
+    def __init__(self, roster: RosterFile, folder: Path, rounds: Mapping[Party, Mapping[int, Taken]]) -> None:
+        """Takes the rounds of everybody, and the folder that its processes left."""
+        self.roster, self.folder, self.rounds = roster, folder, rounds
+        self.agreement, terms = roster.agreement(ENTRIES), roster.terms
+        self.protocol, self.ring = roster.entry, self.agreement.ring()
+        assert isinstance(terms, PushSumTerms)
+        assert terms.settings.masked
+        assert not terms.settings.private
+        (self.graph,) = terms.graphs
+        self.parties = terms.parties
+        self.found: list[str] = []
+        self.wrong: list[str] = []
+        """Averages that are not those of the masses."""
+        self.brought: Any = self.ring.zeros(ENTRIES + 1)
+        """All that ever came in from outside: what parties started with, and their steps."""
+        self.pushed: dict[tuple[Party, int], MassState] = {}
+
+    def problems(self) -> list[str]:
+        """Returns everything that does not add up."""
+        for name in self.parties:
+            before: str | None = None
+            for number, taken in sorted(self.rounds[name].items()):
+                if before is not None and taken.before != before:
+                    self.found.append(f"{name} begins round {number} with another state than it left the one before")
+                before = taken.after or taken.before
+                self._push(name, number, taken)
+        for name in self.parties:
+            for number, taken in sorted(self.rounds[name].items()):
+                self._take(name, number, taken)
+        self._add_up()
+        return self.found
+
+    def _state(self, data: str) -> MassState:
+        state = self.protocol.decode_state(bytes.fromhex(data))
+        assert isinstance(state, MassState)
+        return state
+
+    def _masses(self, kept: memoryview | None) -> Any:
+        return self.ring.zeros(ENTRIES + 1) if kept is None else self.ring.unpack(kept, ENTRIES + 1)
+
+    def _sent(self, state: MassState, party: Party) -> Any:
+        return self._masses(state.sent_to(party) if party in state.receivers else None)
+
+    def _push(self, name: Party, number: int, taken: Taken) -> None:
+        """Works out what a party pushes, and compares it with what it saved."""
+        assert taken.vector is not None
+        ring, before, out = self.ring, self._state(taken.before), self._neighbours(self.graph.successors, name)
+        if before.x is None:
+            step = np.append(ring.brought(taken.vector), ring.values(np.ones(1)))
+            x = step
+        else:
+            x = self._masses(before.x)
+            step = np.append(ring.brought(taken.vector - ring.ratio(x)), ring.zeros(1))
+            x = x + step
+        if taken.pushed is None:
+            self.found.append(f"{name} saved nothing before round {number}")
+            return
+        self.brought = self.brought + step
+        part = ring.portion(x, Fraction(1, len(out) + 1))
+        state = self.pushed[name, number] = self._state(taken.pushed)
+        right = np.array_equal(self._masses(state.x), x - part * np.uint32(len(out)))
+        for other in out:
+            right &= np.array_equal(self._masses(state.sent_to(other)), self._sent(before, other) + part)
+        if not right:
+            self.found.append(f"{name} pushes something else in round {number} than its part")
+
+    def _take(self, name: Party, number: int, taken: Taken) -> None:
+        """Works out what a party has after a round, and compares it with what it saved and with its average."""
+        if taken.ending is None or (name, number) not in self.pushed or taken.after is None:
+            return
+        pushed, after = self.pushed[name, number], self._state(taken.after)
+        x, before = self._masses(pushed.x), self._masses(pushed.taken.get(ALL))
+        heard = self._neighbours(self.graph.predecessors, name)
+        if set(taken.ending["contributors"]) == {name, *heard}:
+            total = sum((self._sent(self.pushed[each, number], name) for each in heard), self.ring.zeros(ENTRIES + 1))
+            x = x + (total - before)
+            before = total
+        right = np.array_equal(self._masses(after.x), x) and np.array_equal(self._masses(after.taken.get(ALL)), before)
+        if taken.ending["average"] is not None:
+            right &= np.array_equal(np.array(taken.ending["average"]), self.ring.ratio(x))
+        if not right:
+            self.wrong.append(f"{name} in round {number}")
+
+    def _add_up(self) -> None:
+        """Compares all that is held and under way in the end with all that was ever brought."""
+        states = {}
+        for name in self.parties:
+            with Store(self.folder / f"{name}.rounds", name, self.roster.federation) as store:
+                state = store.load(self.agreement.session).state_of(self.protocol)
+            assert isinstance(state, MassState)
+            states[name] = state
+        held = self.ring.zeros(ENTRIES + 1)
+        for state in states.values():
+            held = held + self._masses(state.x) - self._masses(state.taken.get(ALL))
+            for other in state.receivers:
+                held = held + self._sent(state, other)
+        if off := np.abs((held - self.brought).view(np.int32)).max():
+            self.found.append(f"{off} units of mass are missing, or too many")
+        weight = self.ring.values(np.ones(1))[0] * len(self.parties)
+        if held[-1] != weight:
+            self.found.append(f"all y add up to {held[-1]} units, not {weight}")
+
+    def _neighbours(self, of: Any, name: Party) -> tuple[Party, ...]:
+        return self.parties.named(sorted(of(self.parties.place(name))))
+
+    # --- who learns what -------------------------------------------------------------------------------------------
+
+    def exposed(self) -> list[str]:
+        """Returns whose model, or step, of which round somebody could work out from everything that it was ever sent.
+
+        Of the masses of a round a client sees the sum, if all who push to it have said theirs, late or not; others are
+        masked. It knows its own steps, and everybody's y.
+        """
+        seen, models, columns = self._recurrence()
+        found = []
+        for name in self.parties:
+            others = [place for (party, _), place in columns.items() if party != name]
+            known = Echelon(len(others), len(seen[name]))
+            for row in seen[name]:
+                known.take(row[others])
+            for (party, number), place in columns.items():
+                if party == name:
+                    continue
+                step = np.zeros(len(columns), dtype=np.int64)
+                step[place] = 1
+                if any(_follows(known, each[others]) for each in (step, models[party, number])):
+                    found.append(f"{party} to {name} in round {number}")
+        return found
+
+    def _recurrence(self) -> tuple[dict[Party, list[Row]], dict[tuple[Party, int], Row], dict[tuple[Party, int], int]]:
+        """Returns what each client sees and what everybody brings, as combinations of all steps, modulo a prime."""
+        columns = {
+            key: place
+            for place, key in enumerate((name, number) for name in self.parties for number in self.rounds[name])
+        }
+        # y is a number behind the factors of the steps, and is treated like them.
+        x: dict[Party, Row] = {}
+        sent: dict[tuple[Party, Party], Row] = defaultdict(lambda: np.zeros(len(columns) + 1, dtype=np.int64))
+        taken: dict[Party, Row] = defaultdict(lambda: np.zeros(len(columns) + 1, dtype=np.int64))
+        seen: dict[Party, list[Row]] = {name: [] for name in self.parties}
+        models: dict[tuple[Party, int], Row] = {}
+        for number in sorted({number for rounds in self.rounds.values() for number in rounds}):
+            there = [name for name in self.parties if number in self.rounds[name]]
+            for name in there:
+                mine, step = x.get(name), np.zeros(len(columns) + 1, dtype=np.int64)
+                step[columns[name, number]] = 1
+                model = step if mine is None else (step + mine * pow(int(mine[-1]), -1, SMALL_PRIME)) % SMALL_PRIME
+                models[name, number] = model[:-1]
+                step[-1] = mine is None
+                out = self._neighbours(self.graph.successors, name)
+                part = ((0 if mine is None else mine) + step) * pow(len(out) + 1, -1, SMALL_PRIME) % SMALL_PRIME
+                x[name] = part  # p_ii is as much as each of them gets
+                for other in out:
+                    sent[name, other] = (sent[name, other] + part) % SMALL_PRIME
+            for name in self.parties:
+                heard = self._neighbours(self.graph.predecessors, name)
+                if not set(heard) <= set(there):
+                    continue
+                total = (
+                    sum((sent[each, name] for each in heard), np.zeros(len(columns) + 1, dtype=np.int64)) % SMALL_PRIME
+                )
+                seen[name].append(total[:-1])
+                ending = self.rounds[name][number].ending if name in there else None
+                if ending is not None and set(ending["contributors"]) == {name, *heard}:
+                    x[name] = (x[name] + total - taken[name]) % SMALL_PRIME
+                    taken[name] = total
+        return seen, models, columns
+
+
+def _follows(known: Echelon, row: Row) -> bool:
+    """Says whether a row is a combination of those that are known."""
+    leads = known.leads
+    if not leads:
+        return not row.any()
+    rest = row % SMALL_PRIME
+    rest = (rest - (rest[leads, None] * known.matrix % SMALL_PRIME).sum(axis=0)) % SMALL_PRIME
+    return not rest.any()

@@ -1,0 +1,164 @@
+"""A party, or the server, in a process that somebody kills, freezes and starts again.
+
+It takes part in round after round as anybody would, with a node as it is, and writes down beside it what is to be
+judged afterwards: what it brought, what it heard and in which order, every message that it had sent, by its address and
+a hash, and how rounds ended. A line is appended by one call of the system, so that it outlives the process. Whatever it
+brings follows from its name, its life and the number of the attempt, so no two lives ever bring the same.
+"""
+
+import asyncio
+import hashlib
+import json
+import multiprocessing
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.api.join import Seated
+from tacit.core.errors import TacitError
+from tacit.core.outcome import Ending
+from tacit.core.suite import SERVER, Update
+from tacit.drivers.journal import Record
+from tacit.drivers.network.courier import Line
+from tacit.drivers.network.node import Node
+from tacit.drivers.round import Greet, Post
+
+ENTRIES = 6
+"""Of a vector: short, for it is not the size that is tried here."""
+STEP = 1 / 64
+"""How far a model moves between rounds, about."""
+PERIOD = 0.1
+"""Seconds between looks whether it is time to leave, or whether nobody is left to say so."""
+
+
+class Log:
+    """Lines that outlive the process."""
+
+    def __init__(self, path: Path, life: int) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        self._life = life
+
+    def note(self, what: str, **more: Any) -> None:
+        """Appends a line, in one call."""
+        line = json.dumps({"what": what, "life": self._life, "at": time.time(), **more})
+        os.write(self._file, (line + "\n").encode())
+
+
+def told(ending: Ending | None) -> dict[str, Any] | None:
+    """Returns how a round ended, as it is compared."""
+    if ending is None:
+        return None
+    return {
+        "round": ending.round,
+        "average": None if ending.average is None else np.asarray(ending.average).tolist(),
+        "contributors": list(ending.contributors),
+        "dropped": {party: str(reason) for party, reason in ending.dropped.items()},
+        "error": None if ending.error is None else [ending.error.code, str(ending.error)],
+    }
+
+
+def watch(node: Node, log: Log) -> None:
+    """Has everything written down that goes to disk, and everything that is sent."""
+    store, agreement = node.store, node.roster.agreement(ENTRIES)
+    codec = agreement.codec(agreement.ring().length)
+
+    def heard(read: Record) -> dict[str, Any]:
+        state = None if read.state is None else bytes(read.state).hex()
+        if read.event is None:
+            return {"place": None, "state": state}
+        address = codec.read(read.event).address  # type: ignore[arg-type]  # it is bytes that came in
+        return {"place": [address.sender, address.kind, address.step], "state": state}
+
+    def first(read: Record, update: Update | None) -> dict[str, Any]:
+        begun: Any = read.event
+        return {
+            "round": begun.number,
+            "vector": None if update is None else np.asarray(update.vector).tolist(),
+            "before": bytes(begun.state).hex(),
+            "state": None if read.state is None else bytes(read.state).hex(),
+        }
+
+    def begin(record: Record, update: Update | None, *rest: Any, **more: Any) -> None:
+        log.note("begins", **first(record, update))  # before: if it is cut off here, nothing of it was said
+        honest["begin"](record, update, *rest, **more)
+
+    def record(read: Record, *rest: Any, **more: Any) -> None:
+        honest["record"](read, *rest, **more)
+        log.note("heard", round=node.rounds, **heard(read))
+
+    def load(session: bytes) -> Any:
+        found = honest["load"](session)
+        if found.journal is not None:
+            records = found.journal.read()
+            log.note("resumes", **first(records[0], found.update), heard=[heard(each) for each in records[1:]])
+        return found
+
+    honest: dict[str, Callable[..., Any]] = {name: getattr(store, name) for name in ("begin", "record", "load")}
+    for name, mine in (("begin", begin), ("record", record), ("load", load)):
+        setattr(store, name, mine)
+    for line in node.courier.lines.values():
+        setattr(line, "send", _noted(line, log))  # noqa: B010 (a method of one line alone)
+
+
+def _noted(line: Line, log: Log) -> Callable[..., None]:
+    send = line.send
+
+    def noted(post: Post, number: int, arrived: Callable[[], None]) -> None:
+        address = post.address
+        if not isinstance(post, Greet):
+            said = hashlib.sha256(post.data).hexdigest()
+            log.note("says", round=address.round, to=address.to, kind=address.kind, step=address.step, hash=said)
+        send(post, number, arrived)
+
+    return noted
+
+
+def model(node: Node, life: int, attempt: int) -> NDArray[np.float64]:
+    """Returns what is brought: the last model that there is, a little further. Nobody ever brings it again."""
+    rng = np.random.default_rng([node.roster.names.index(node.me), life, attempt])
+    last = node.last.average if node.last is not None and node.last.average is not None else np.zeros(ENTRIES)
+    return np.asarray(last + rng.normal(0, STEP, ENTRIES))
+
+
+async def live(folder: Path, name: str, life: int, rounds: int) -> None:
+    """Takes part until so many rounds were begun, and then stays for the others until it is told to leave."""
+    log, seated = Log(folder / f"{name}.log", life), Seated.of(folder / f"{name}.toml", name)
+    node, stop, attempt = seated.node(), folder / "stop", 0
+    watch(node, log)
+    guard = asyncio.create_task(_guarded())
+    await node.start()
+    log.note("up", round=node.rounds, resuming=node.resuming, last=told(node.last))
+    while node.rounds < rounds and not stop.exists():
+        attempt += 1
+        try:
+            update = None if name == SERVER else Update(model(node, life, attempt))
+            log.note("ends", **(told(await node.average(update)) or {}))
+        except TacitError as error:
+            log.note("waited", round=node.rounds, error=[error.code, str(error)])
+    log.note("done", round=node.rounds)
+    while not stop.exists():
+        await asyncio.sleep(PERIOD)
+    log.note("leaves", flushed=await node.flushed(2 * seated.roster.deadlines.start), round=node.rounds)
+    await node.close(leaving=True)
+    guard.cancel()
+
+
+async def _guarded() -> None:
+    """Ends everything when those are gone who would."""
+    parent = multiprocessing.parent_process()
+    while parent is not None and parent.is_alive():
+        await asyncio.sleep(10 * PERIOD)
+    os._exit(1)
+
+
+def run(folder: str, name: str, life: int, rounds: int) -> None:
+    """Lives once, in a process of its own, and says in a file what nobody expected."""
+    said = os.open(Path(folder) / f"{name}.err", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    for stream in (1, 2):
+        os.dup2(said, stream)
+    asyncio.run(live(Path(folder), name, life, rounds))

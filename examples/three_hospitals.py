@@ -1,0 +1,103 @@
+"""Three hospitals train one PyTorch model, each in a process of its own, and nobody sees anybody else's.
+
+`python examples/three_hospitals.py` makes keys and a roster in a temporary folder, starts the server and the three
+hospitals, and waits for them. Between them are real sockets, with mutual TLS, and the protocol `secagg`: the server
+learns the sum of the three models and nothing else. On machines of your own everybody makes its own keys
+(docs/federations.md); what a hospital runs is the function `hospital` below, and stays the same.
+
+Each hospital sees ten kinds of digits, but mostly its own three or four. Alone it reads few of the others'.
+"""
+
+import multiprocessing
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+from torch import nn
+
+import tacit
+from tacit.learn.datasets import load
+
+HOSPITALS = {"north": range(4), "east": range(4, 7), "south": range(7, 10)}
+FORK = multiprocessing.get_context("fork")
+TACIT = [sys.executable, "-c", "from tacit.app.cli import main; main()"]
+
+
+def hospital(roster: str, me: str, rounds: int) -> None:
+    """What one hospital runs: train for a while, average, and again."""
+    torch.manual_seed(0)  # all begin with the same model
+    torch.set_num_threads(1)  # three processes share this machine
+    model = nn.Sequential(nn.Linear(64, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 10))
+    x, y, x_test, y_test = samples(me)
+    with tacit.join(roster, me=me) as peer:
+        while peer.rounds < rounds:
+            trained(model, x, y)
+            alone = accuracy(model, x_test, y_test)
+            outcome = peer.average(floats(model), weight=1.0)
+            model.load_state_dict(outcome.average[me], strict=False)
+            together = accuracy(model, x_test, y_test)
+            print(f"{me}, round {peer.rounds}: {alone:.0%} alone, {together:.0%} together")
+
+
+def floats(model: nn.Module) -> dict[str, torch.Tensor]:
+    """Returns what is averaged: all but whole numbers, such as how many batches a batch norm has seen."""
+    return {name: tensor for name, tensor in model.state_dict().items() if tensor.is_floating_point()}
+
+
+def trained(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> None:
+    """Trains a model for one pass over a hospital's own samples."""
+    model.train()
+    descent = torch.optim.SGD(model.parameters(), lr=0.1)
+    for start in range(0, len(y) - 16, 16):
+        descent.zero_grad()
+        nn.functional.cross_entropy(model(x[start : start + 16]), y[start : start + 16]).backward()
+        descent.step()
+
+
+def accuracy(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> float:
+    """Returns the share of the test images that a model reads right."""
+    model.eval()
+    with torch.no_grad():
+        return float((model(x).argmax(1) == y).float().mean())
+
+
+def samples(me: str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Returns the samples of one hospital: all it has of its own digits, few of the others; and those to test with."""
+    data = load("digits")
+    mine = [place for place, label in enumerate(data.y) if label in HOSPITALS[me] or place % 20 == 0]
+    images = [torch.tensor(data.inputs(x).reshape(len(x), -1)) for x in (data.x[mine], data.x_test)]
+    return images[0], torch.tensor(data.y[mine]), images[1], torch.tensor(data.y_test)
+
+
+def everybody(rounds: int) -> int:
+    """Makes the keys, starts a process for each, and returns how many of them failed."""
+    with tempfile.TemporaryDirectory() as folder:
+        ports = free_ports(len(HOSPITALS) + 1)
+        parties = ",".join(f"{name}=localhost:{port}" for name, port in zip(HOSPITALS, ports[1:], strict=True))
+        server = ["--server", f"localhost:{ports[0]}"]
+        keys = ["keygen", "--federation", "three", "--parties", parties, *server, "--folder", folder]
+        subprocess.run([*TACIT, *keys], check=True, stdout=subprocess.DEVNULL)
+        roster = str(Path(folder) / "federation.toml")
+        hospitals = [FORK.Process(target=hospital, args=(roster, name, rounds)) for name in HOSPITALS]
+        for process in hospitals:
+            process.start()
+        served = subprocess.run([*TACIT, "serve", roster, "--rounds", str(rounds)], check=False)
+        for process in hospitals:
+            process.join()
+        return served.returncode + sum(process.exitcode != 0 for process in hospitals)
+
+
+def free_ports(count: int) -> list[int]:
+    """Returns ports of this machine at which nobody listens."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+if __name__ == "__main__":
+    sys.exit(everybody(rounds=int(sys.argv[1]) if sys.argv[1:] else 5))

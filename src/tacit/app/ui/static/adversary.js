@@ -1,0 +1,250 @@
+// What a coalition would learn: click on who puts heads together, and see whose model they can work out.
+//
+// The address is the state. Whatever is changed is put into it, and the same query is what the server is asked.
+
+import { command, copy, field, h, listed, problems, replace, s } from "./dom.js";
+import { controls, explained } from "./settings.js";
+import { drawing } from "./drawing.js";
+import { get, listen } from "./events.js";
+
+const EXAMPLES = [
+  ["CESAR, two receivers", "protocol=cesar&parties=6&set=masking=2&set=graph=[[4,0],[4,1],[4,2],[5,0],[5,1],[5,2],[5,3],[3,0],[3,1],[3,2],[0,1],[0,2]]&coalition=p4,p5"],
+  ["ADMM, nine peers", "protocol=admm&parties=9&set=group_size=3&set=iterations=5&coalition=p0"],
+  ["Secure sums, dropouts", "protocol=secagg&parties=6&rounds=3&dropout=0.2&coalition=server"],
+  ["Push-sum, a neighbour", "protocol=pushsum&parties=8&set=graph=exponential&coalition=p0"],
+];
+const PATIENCE = 120;
+const MOST_TOLD = 4;
+
+export function adversary(place, query) {
+  document.title = "Adversary · Tacit";
+  const state = read(query);
+  const [stage, told, side, rounds] = [h("div", { class: "stage" }), h("section", { class: "answer", "aria-live": "polite" }), h("form", { class: "panel controls" }), h("div", {})];
+  side.addEventListener("submit", (event) => event.preventDefault());
+  side.setAttribute("aria-label", "What is asked");
+  const chips = h("div", { class: "chips" });
+  const examples = h("div", { class: "examples", role: "group", "aria-label": "Examples" }, EXAMPLES.map(([name, address]) =>
+    h("button", { type: "button", class: "quiet", onclick: () => begin(read(new URLSearchParams(address))) }, name)));
+  replace(place, h("h1", {}, "Adversary"),
+    h("p", { class: "lead" }, "Click on parties that put their heads together. The protocol’s own code is run on symbols, and solved for what they see."),
+    examples,
+    h("div", { class: "adversary" }, side, h("section", { class: "panel picture", "aria-label": "Parties" }, chips, stage, rounds), told));
+  const answer = panel(told);
+  let [stop, shown, known, roles, busy] = [() => {}, null, null, {}, 0];
+
+  get("/api/protocols").then(({ protocols }) => { known = protocols; begin(state); });
+
+  function begin(next) {
+    Object.assign(state, next);
+    controls(side, state, known, (changes) => { Object.assign(state, changes); ask(); });
+    ask();
+  }
+
+  function toggle(party) {
+    state.coalition = state.coalition.includes(party) ? state.coalition.filter((each) => each !== party) : [...state.coalition, party];
+    ask();
+  }
+
+  function ask() {
+    stop();
+    const left = new Set([...Array.from({ length: state.parties }, (_, i) => `p${i}`), "server", "onlooker"]);
+    const server = known.find((each) => each.name === state.protocol)?.server;
+    state.coalition = state.coalition.filter((party) => left.has(party) && (party !== "server" || server));
+    const asked = written(state);
+    history.replaceState(null, "", `/adversary?${asked}`);
+    roles = Object.fromEntries(state.coalition.map((party) => [party, "member"]));
+    members();
+    shown?.show({ roles });
+    performance.clearMarks("asked");
+    performance.mark("asked");
+    clearTimeout(busy);
+    busy = setTimeout(() => answer.wait("Running the protocol on symbols …"), PATIENCE);
+    stop = listen(`/api/ask?${asked}`, {
+      command: ({ command: text }) => answer.asked(text),
+      drawing: (event) => draw(event),
+      rounds: ({ summed }) => {
+        replace(rounds, attendance(shown.parties, summed));
+        if (!state.coalition.length) { clearTimeout(busy); answer.idle(); }
+      },
+      verdict: (event) => {
+        clearTimeout(busy);
+        mark(event.victims);
+        answer.verdict(event, state);
+        performance.measure("answer", "asked");
+      },
+      recipes: (event) => answer.recipes(event.recipes),
+      proof: (event) => answer.proof(event),
+      late: ({ seconds }) => answer.note(`Recipes and their proof take longer than ${seconds} s; run the command for them.`),
+      unproved: ({ why }) => answer.note(why),
+      unsure: ({ why }) => { clearTimeout(busy); answer.unsure(why); },
+      problem: (event) => { clearTimeout(busy); answer.problem(event.problems); },
+      done: ({ cut }) => { clearTimeout(busy); answer.done(cut); },
+    }, ["done", "unsure", "problem"]);
+  }
+
+  function draw(event) {
+    const same = JSON.stringify([event.parties, event.server, event.picture]);
+    if (shown?.same !== same) {
+      const made = drawing({ parties: event.parties, server: event.server, picture: event.picture, toggle, onlooker: true,
+        label: "Parties; press to put one into the coalition or take it out" });
+      shown = { ...made, same, parties: event.parties };
+      const focus = document.activeElement?.dataset?.party;
+      replace(stage, made.element, phases(event.picture, made, () => roles));
+      if (focus) stage.querySelector(`[data-party="${CSS.escape(focus)}"]`)?.focus();
+    }
+    shown.show({ roles });
+    explained(side, event.options);
+  }
+
+  function mark(victims) {
+    const when = Object.entries(victims);
+    roles = { ...Object.fromEntries(when.map(([party]) => [party, "exposed"])), ...Object.fromEntries(state.coalition.map((party) => [party, "member"])) };
+    const words = state.rounds > 1 ? Object.fromEntries(when.map(([party, round]) => [party, `round ${round}`])) : {};
+    shown.show({ roles, told: words });
+  }
+
+  function members() {
+    replace(chips, h("span", { class: "muted" }, state.coalition.length ? "Coalition" : "Nobody colludes yet"), state.coalition.map((party) =>
+      h("button", { type: "button", class: "chip", "aria-label": `Take ${party} out of the coalition`, onclick: () => toggle(party) }, party, " ×")));
+  }
+  return () => { stop(); clearTimeout(busy); };
+}
+
+// --- the address ---------------------------------------------------------------------------------------------------
+
+function read(query) {
+  return {
+    protocol: query.get("protocol") ?? "secagg",
+    parties: Number(query.get("parties") ?? 9),
+    rounds: Number(query.get("rounds") ?? 1),
+    drift: query.get("drift") ?? "static",
+    dropout: Number(query.get("dropout") ?? 0),
+    links: query.get("links") ?? "",
+    hardened: query.get("hardened") === "yes",
+    set: Object.fromEntries(query.getAll("set").map((each) => [each.split("=", 1)[0], each.slice(each.indexOf("=") + 1)])),
+    coalition: (query.get("coalition") ?? "").split(",").filter(Boolean),
+  };
+}
+
+function written(state) {
+  const found = new URLSearchParams({ protocol: state.protocol, parties: state.parties, rounds: state.rounds });
+  if (state.drift !== "static") found.set("drift", state.drift);
+  if (state.dropout) found.set("dropout", state.dropout);
+  if (state.links) found.set("links", state.links);
+  if (state.hardened) found.set("hardened", "yes");
+  for (const [name, value] of Object.entries(state.set)) if (value !== "") found.append("set", `${name}=${value}`);
+  if (state.coalition.length) found.set("coalition", state.coalition.join(","));
+  return found;
+}
+
+// --- the answer ----------------------------------------------------------------------------------------------------
+
+/** The answer, part by part: a verdict at once, recipes when they are found, and then their proof. */
+function panel(place) {
+  const [headline, claims, list, said, others, how, foot] = ["h2", "div", "div", "div", "div", "div", "div"].map((tag) => h(tag));
+  headline.className = "headline";
+  const link = h("button", { type: "button", class: "quiet", onclick: () => copy(location.href, link) }, "Copy a link to this view");
+  replace(place, headline, claims, list, said, how, others, foot);
+  const say = (kind, text) => { headline.className = `headline ${kind}`; headline.textContent = text; };
+  const clear = () => [list, said, claims, others, foot].forEach((each) => replace(each));
+  let victims = {};
+  return {
+    asked: (text) => replace(how, h("h3", {}, "The same, elsewhere"), command(text), link),
+    idle: () => { say("", "Choose who colludes."); clear(); replace(list, h("p", { class: "muted" }, "Parties, the server where there is one, and an onlooker who hears every link can be in a coalition.")); },
+    wait: (text) => say("waiting", text),
+    verdict: (event, state) => {
+      victims = event.victims;
+      const names = Object.keys(victims);
+      clear();
+      say(names.length ? "bad" : "good", event.words);
+      replace(list, names.slice(0, MOST_TOLD).map((name) => victim(name, victims[name], state.rounds)),
+        names.length > MOST_TOLD ? h("p", { class: "muted" }, `and ${names.length - MOST_TOLD} more: ${listed(names.slice(MOST_TOLD), 20)}`) : null);
+      const [about, other] = [event.claims.filter((each) => each.about), event.claims.filter((each) => !each.about)];
+      replace(claims, about.length ? [h("h3", {}, "The paper claims"), about.map(claim)] : h("p", { class: "muted" }, "The papers claim nothing for this very setting."));
+      replace(others, other.length ? h("details", {}, h("summary", {}, "What the papers claim for other settings"), other.map(claim)) : null);
+    },
+    recipes: (recipes) => {
+      for (const [name, told] of Object.entries(recipes)) {
+        const where = place.querySelector(`[data-victim="${CSS.escape(name)}"] .recipe`);
+        where?.classList.remove("pending");
+        if (where) replace(where, recipe(name, told, where === place.querySelector(".recipe")));
+      }
+    },
+    proof: (event) => {
+      for (const [name, off] of Object.entries(event.errors)) {
+        const where = place.querySelector(`[data-victim="${CSS.escape(name)}"] .proof`);
+        if (where) where.textContent = off < 1e-3 ? `Replayed on a real transcript: off by ${off.toPrecision(1)} at most.` : "Replayed on a real transcript, it did not come out.";
+      }
+      replace(said, aside(event, victims));
+    },
+    note: (text) => said.append(h("p", { class: "note" }, text)),
+    unsure: (why) => { say("fair", "The audit cannot tell."); clear(); replace(list, h("p", {}, why)); },
+    problem: (list_) => { say("fair", "This cannot be asked."); clear(); replace(list, problems(list_)); },
+    done: (cut) => {
+      for (const where of place.querySelectorAll(".recipe.pending")) replace(where, h("p", { class: "muted" }, "How was not worked out; the command says it."));
+      if (cut) replace(foot, h("p", { class: "muted" }, "Somebody asked something else before recipes were found."));
+    },
+  };
+}
+
+function victim(name, round, rounds) {
+  return h("article", { class: "victim", "data-victim": name },
+    h("h3", {}, h("i", { class: "sign", "aria-hidden": "true" }), name, h("small", {}, rounds > 1 ? `exposed from round ${round}` : "exposed")),
+    h("div", { class: "recipe pending" }, h("p", { class: "muted" }, "Working out how …")), h("p", { class: "proof muted" }));
+}
+
+/** How somebody's model is worked out, in words. All but the first that are long are folded. */
+function recipe(name, told, first) {
+  const lines = [h("ol", {}, told.lines.map((line) => h("li", {}, line))), told.more ? h("p", { class: "muted" }, `and ${told.more} terms more`) : null];
+  const uses = `${name}’s model, from ${told.uses}:`;
+  return told.lines.length > 3 ? h("details", { open: first }, h("summary", {}, uses), lines) : [h("p", {}, uses), lines];
+}
+
+function claim(each) {
+  const kind = each.verdict === "refuted here" ? "bad" : each.verdict === "holds here" ? "good" : "";
+  return h("div", { class: `claim ${kind}` }, h("p", {}, `“${each.statement}”`),
+    h("p", { class: "muted" }, each.where, each.about ? ` (${each.about})` : "",
+      kind ? h("strong", {}, h("i", { class: "sign", "aria-hidden": "true" }), each.verdict) : null));
+}
+
+/** What is to be known beside who is exposed: the worst day, parts of models, and what was looked at. */
+function aside(event, victims) {
+  const worst = event.at_worst ?? [];
+  const parts = Object.entries(event.fractions);
+  return [
+    worst.length && !Object.keys(victims).length ? h("p", { class: "note" }, `On the worst day, when only ${event.fewest} are summed, ${listed(worst)} would be exposed.`) : null,
+    event.nearly.length ? h("p", { class: "note" }, `Not exactly, but closely enough: ${listed(event.nearly)}.`) : null,
+    parts.length ? h("p", { class: "note" }, `Of ${listed(parts.map(([name, part]) => `${name} ${Math.round(100 * part)} %`))} of the entries.`) : null,
+    event.notes.map((note) => h("p", { class: "note" }, `${note[0].toUpperCase()}${note.slice(1)}.`)),
+    h("details", {}, h("summary", {}, "What was assumed, and what this does not cover"),
+      h("h4", {}, "Assumed"), h("ul", {}, event.assumed.map((each) => h("li", {}, each))),
+      h("h4", {}, "Not covered"), h("ul", {}, event.not_covered.map((each) => h("li", {}, each)))),
+    h("p", { class: "muted" }, `Looked at: ${event.looked_at}.`)];
+}
+
+// --- rounds and iterations -----------------------------------------------------------------------------------------
+
+/** Buttons for the iterations of a round, where groups change within it. */
+function phases(picture, shown, roles) {
+  if (picture.each !== "iteration" || picture.phases.length < 2) return null;
+  const buttons = picture.phases.map((_, i) => h("button", { type: "button", "aria-pressed": String(i === 0), onclick: () => {
+    buttons.forEach((each, k) => each.setAttribute("aria-pressed", String(k === i)));
+    shown.show({ phase: i, roles: roles() });
+  } }, i + 1));
+  return h("div", { class: "segments", role: "group", "aria-label": "Iteration" }, h("span", {}, "Iteration"), buttons);
+}
+
+/** Who was averaged in which round, if somebody was missing: what differs between two rounds is what leaks. */
+function attendance(parties, summed) {
+  if (summed.every((round) => round.length === parties.length) || parties.length > 60) return null;
+  const [cell, most] = [14, 40];
+  const shown = summed.slice(0, most);
+  const without = (round) => (round.length ? `without ${listed(parties.filter((party) => !round.includes(party)), 4) || "nobody"}` : "no average, for too few were there");
+  const said = shown.map((round, i) => `round ${i + 1}: ${without(round)}`);
+  const kind = (round, party) => (!round.length ? "none" : round.includes(party) ? "there" : "gone");
+  const marks = shown.flatMap((round, i) => parties.map((party, k) => s("rect", { class: kind(round, party),
+    x: k * cell + 1.5, y: i * cell + 1.5, width: cell - 3, height: cell - 3, rx: 2.5 })));
+  return h("figure", { class: "attendance" },
+    h("figcaption", {}, "Who was averaged, a row a round", summed.length > most ? ` (the first ${most})` : ""),
+    s("svg", { viewBox: `0 0 ${parties.length * cell} ${shown.length * cell}`, width: parties.length * cell, role: "img", "aria-label": said.join("; ") }, marks));
+}

@@ -1,0 +1,297 @@
+"""A process that works for the page: it takes one job, keeps what it made for it, and can be ended at any time.
+
+It is asked by lines of JSON on its standard input and answers by lines on its standard output. An audit keeps its
+symbolic run, so that another coalition is only solved for; recipes and their proof, which may take long, are made by a
+fork of it, which has that run for nothing and is ended when the next question comes.
+"""
+
+import os
+import select
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from multiprocessing import get_context
+from typing import Any, TypeAlias
+
+import msgspec
+
+from tacit.app.ui.asked import Asked
+from tacit.app.ui.claimed import claims
+from tacit.app.ui.drawn import drawn
+from tacit.audit.plan import plan
+from tacit.audit.recipes import SumRecipe
+from tacit.audit.recounted import listed, recounted
+from tacit.audit.report import Auditor, Report
+from tacit.audit.rounds import Together
+from tacit.audit.scope import Scope
+from tacit.audit.words import in_words
+from tacit.core.errors import ConfigError, NotLinear, TacitError
+from tacit.core.suite import ONLOOKER, SERVER, Party
+
+PROOF_SECONDS = 60.0
+"""How long recipes and their proof may take."""
+FEW_ROUNDS = 3
+"""Rounds up to which those with a server are run whole; of more, sums are looked at, which takes a fraction of it."""
+
+Event: TypeAlias = dict[str, Any]
+Tell: TypeAlias = Callable[[Event], None]
+
+
+def main() -> None:
+    """Does the job of the first line, and answers questions until nobody is there any more."""
+    lines = Lines()
+    job = lines.next()
+    if job is not None:
+        told = Told(job["of"])
+        with told.failures():
+            if job["job"] == "plan":
+                planned(job["asked"], told)
+            else:
+                audit = Audit(msgspec.convert(job["asked"], Asked), told)
+                told({"event": "done"})
+                audit.serve(lines)
+
+
+@dataclass(frozen=True)
+class Told:
+    """What is told to one question."""
+
+    of: int
+
+    def __call__(self, event: Event) -> None:
+        """Writes an event as a line."""
+        sys.stdout.buffer.write(msgspec.json.encode({"of": self.of, **event}) + b"\n")
+        sys.stdout.buffer.flush()
+
+    @contextmanager
+    def failures(self) -> Iterator[None]:
+        """Tells of what goes wrong, instead of ending with it."""
+        try:
+            yield
+        except ConfigError as error:
+            self({"event": "problem", "problems": error.problems})
+        except NotLinear as error:
+            self({"event": "unsure", "why": str(error)})
+        except TacitError as error:
+            self({"event": "problem", "problems": [str(error)]})
+
+
+class Lines:
+    """Lines of JSON on standard input, which can be waited for together with something else."""
+
+    def __init__(self) -> None:
+        self._rest, self._over = b"", False
+
+    def next(self) -> Any:
+        """Waits for a line and returns it; None when there are no more."""
+        while b"\n" not in self._rest:
+            if self._over or not self._read():
+                return None
+        line, _, self._rest = self._rest.partition(b"\n")
+        return msgspec.json.decode(line)
+
+    def waiting(self) -> bool:
+        """Says, without waiting, whether there is a line or an end."""
+        return b"\n" in self._rest or self._over or bool(select.select([0], [], [], 0)[0])
+
+    def _read(self) -> bool:
+        data = os.read(0, 65536)
+        self._over, self._rest = not data, self._rest + data
+        return bool(data)
+
+
+# --- plans ---------------------------------------------------------------------------------------------------------
+
+
+def planned(asked: dict[str, Any], told: Tell) -> None:
+    """Makes a plan, telling how far it is."""
+    found = plan(**asked, progress=lambda doing, done: told({"event": "progress", "doing": doing, "done": done}))
+    proposals = []
+    for each in found.proposals:
+        question = Asked(
+            protocol=each.protocol,
+            parties=found.parties,
+            rounds=max(1, each.looked.rounds),
+            dropout=each.looked.dropout,
+            settings=tuple(f"{name}={_as_set(value)}" for name, value in each.options.items()),
+        )
+        said = {"looked": str(each.looked), "looked_dropout": each.looked.dropout}
+        said |= {"holds": each.holds, "fine": each.fine, "command": question.command(found.coalition_size)}
+        proposals.append({**asdict(each), **said, "settings": question.settings})
+    told({"event": "plan", **asdict(found), "proposals": proposals})
+
+
+def _as_set(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+# --- audits --------------------------------------------------------------------------------------------------------
+
+
+class Audit:
+    """One symbolic run, and what coalitions learn from it."""
+
+    def __init__(self, question: Asked, told: Tell) -> None:
+        """Begins with a question, all but whose coalition is kept; raises ConfigError if it cannot be asked."""
+        self.question, self.scope = question, question.scope()
+        told({"event": "drawing", **self.setting()})
+        self.auditor = Auditor(self.scope, rehearse=question.rounds > FEW_ROUNDS)
+        told({"event": "rounds", "summed": self._summed()})
+
+    def setting(self) -> Event:
+        """Returns what was asked about, as the page shows it."""
+        scope = self.scope
+        return {
+            "picture": drawn(scope.protocol, scope.terms),
+            "parties": scope.parties,
+            "server": scope.protocol.server is not None,
+            "options": self.question.options() if self.question.hardened else None,
+        }
+
+    def _summed(self) -> list[tuple[Party, ...]]:
+        """Returns whose vectors were averaged, round by round."""
+        rehearsed = self.auditor.rehearsed
+        return self.auditor.run.contributors if rehearsed is None else [each.summed for each in rehearsed.sets]
+
+    def serve(self, lines: Lines) -> None:
+        """Answers one question after another; a new one ends what is left to say to the one before."""
+        while True:
+            self._prepare(lines)
+            asked = lines.next()
+            if asked is None:
+                return
+            told = Told(asked["of"])
+            with told.failures():
+                whole = not asked["coalition"] or self.answer(tuple(asked["coalition"]), lines, told)
+                told({"event": "done"} if whole else {"event": "done", "cut": True})
+
+    def _prepare(self, lines: Lines) -> None:
+        """Works out what each party sees by itself, as long as nobody asks: any coalition is put together from that."""
+        if self.auditor.rehearsed is not None:
+            return
+        server = (SERVER,) if self.scope.protocol.server is not None else ()
+        for party in (*server, *self.scope.parties):
+            if lines.waiting():
+                return
+            self.auditor.run.view([party], self.scope.rounds)
+
+    def answer(self, coalition: tuple[Party, ...], lines: Lines, told: Tell) -> bool:
+        """Tells who is exposed and from which round; then how, and what a replay on real transcripts says.
+
+        Says whether that is all, or was cut short by the next question.
+        """
+        self.scope.check(coalition)
+        verdict = self.auditor.verdict(coalition)
+        rounds = self._first(coalition, verdict.victims, verdict.safe_rounds)
+        told(
+            {
+                "event": "verdict",
+                "victims": rounds,
+                "words": headline(self.scope, coalition, rounds, verdict.smallest_group),
+                "smallest_group": verdict.smallest_group,
+                "claims": claims(self.scope, coalition, verdict.victims),
+            }
+        )
+        return forked(partial(self.proof, coalition), lines, told)
+
+    def _first(self, coalition: tuple[Party, ...], victims: list[Party], safe: int) -> dict[Party, int]:
+        """Returns the round from which each victim is exposed."""
+        if not victims:
+            return {}
+        if (rehearsed := self.auditor.rehearsed) is not None:
+            exposed = rehearsed.sums(coalition).exposed
+            # Rounds are taken in as they come and only those are kept that say something new, so that the last one a
+            # recipe uses is the first after which there is any.
+            return {each: last_round(exposed[each]) if each in exposed else safe + 1 for each in victims}
+        found: dict[Party, int] = {}
+        for number in range(safe + 1, self.scope.rounds + 1):
+            known = victims if number == self.scope.rounds else self.auditor.run.knowledge(coalition, number).victims
+            found |= {each: number for each in known if each not in found}
+        return {each: found[each] for each in victims}
+
+    def proof(self, coalition: tuple[Party, ...], told: Tell) -> None:
+        """Tells the recipes, as soon as there are any, and what is certain only once they are proved."""
+        if (rehearsed := self.auditor.rehearsed) is None:
+            known = self.auditor.run.knowledge(coalition, self.scope.rounds)
+            recipes: dict[Party, Any] = {
+                victim: recipe for victim, recipe in known.recipes().items() if victim in known.victims
+            }
+        else:
+            recipes = dict(rehearsed.sums(coalition).exposed)
+        told({"event": "recipes", "recipes": {victim: asdict(recounted(each)) for victim, each in recipes.items()}})
+        report = self.auditor.report(coalition)
+        said = in_words([report], replace(self.question.question(), coalition=coalition, coalition_size=None))
+        told({"event": "proof", **proved(report), "assumed": said.assumed, "not_covered": said.uncovered})
+
+
+def last_round(recipe: SumRecipe | Together) -> int:
+    """Returns the last round of which a recipe of sums uses anything."""
+    return recipe.round if isinstance(recipe, Together) else max(recipe.factors)
+
+
+def proved(report: Report) -> Event:
+    """Returns what a report says beyond who is exposed."""
+    return {
+        "errors": report.errors,
+        "fractions": {victim: part for victim, part in report.fractions.items() if part < 1},
+        "nearly": report.nearly,
+        "at_worst": report.at_worst,
+        "fewest": report.fewest,
+        "looked_at": report.looked_at,
+        "epsilon": report.epsilon,
+        "notes": report.notes,
+    }
+
+
+def headline(scope: Scope, coalition: tuple[Party, ...], victims: dict[Party, int], group: int) -> str:
+    """Returns the verdict as a sentence."""
+    who = listed(f"the {member}" if member in (SERVER, ONLOOKER) else member for member in coalition)
+    who, one = who[0].upper() + who[1:] if who.startswith("the ") else who, len(coalition) == 1
+    if victims:
+        first = min(victims.values())
+        when = f", from round {first} on" if scope.rounds > 1 else ""
+        return f"{who} can work out the model of {listed(victims)}{when}."
+    over = "one round" if scope.rounds == 1 else f"{scope.rounds} rounds"
+    hidden = f"; the smallest sum {'it' if one else 'they'} can single out has {group} others behind it" * (group > 1)
+    return f"{who} {'learns' if one else 'learn'} nobody's model in {over}{hidden}."
+
+
+def forked(work: Callable[[Tell], None], lines: Lines, told: Tell) -> bool:
+    """Has a fork do some work, and passes on what it tells until it is done, or time is up, or somebody asks anew.
+
+    Says whether nobody did.
+    """
+    context = get_context("fork")
+    here, there = context.Pipe(duplex=False)
+    child = context.Process(target=_telling, args=(work, there))
+    child.start()
+    there.close()
+    try:
+        while not lines.waiting():
+            ready, _, _ = select.select([0, here.fileno()], [], [], PROOF_SECONDS)
+            if not ready:
+                told({"event": "late", "seconds": PROOF_SECONDS})
+                return True
+            if here.fileno() in ready:
+                try:
+                    told(here.recv())
+                except EOFError:
+                    return True
+        return False
+    finally:
+        child.kill()
+        child.join()
+        here.close()
+
+
+def _telling(work: Callable[[Tell], None], there: Any) -> None:
+    try:
+        work(there.send)
+    except TacitError as error:
+        there.send({"event": "unproved", "why": str(error)})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,43 @@
+"""Whom a protocol trusts with what, in sentences, for those who have to sign for it."""
+
+from collections.abc import Iterator
+
+from tacit.core.protocol import Protocol, Terms
+from tacit.protocols.secagg.terms import SecAggTerms
+
+EVERYWHERE = (
+    "Everybody trusts the roster: whoever can put keys on it can be as many parties as they like.",
+    "Everybody trusts their own machine, this code and the libraries under it, and their own settings; parties whose "
+    "settings differ cannot read each other's messages.",
+    "Messages are sealed from party to party. Whoever carries them sees addresses, times and lengths.",
+    "Nobody checks what a party brings: wrong or poisoned vectors are averaged like any others.",
+)
+
+
+def trusted(protocol: Protocol, terms: Terms) -> tuple[str, ...]:
+    """Returns who is taken to do what, and what they may know."""
+    return (*_by(protocol, terms), *EVERYWHERE)
+
+
+def _by(protocol: Protocol, terms: Terms) -> Iterator[str]:
+    if protocol.leaks_by_design:
+        who = "The server is" if protocol.server else "Neighbours are"
+        yield f"{who} trusted with everything: {protocol.name} is a baseline, and hides nothing."
+    elif isinstance(terms, SecAggTerms):
+        yield (
+            f"The server may lie about anything but the sum that it announces, together with {_friends(terms)}, and in "
+            f"a round still learns only sums of at least {terms.smallest}. It can leave parties out, and stop rounds."
+        )
+        yield "Parties may pool what they know: all but one in a sum always learn that one's vector."
+    else:
+        yield (
+            "The other parties are taken to be curious, not malicious: they keep to the protocol, and may pool what "
+            "they saw. Whoever lies in it is outside of what was looked at."
+        )
+
+
+def _friends(terms: SecAggTerms) -> str:
+    if terms.sparse:
+        return "as many of the parties as the number of neighbours was chosen for, but for a small chance"
+    friends = 2 * terms.threshold - terms.policy.most(len(terms.parties)) - 1
+    return f"up to {friends} of the parties" if friends > 0 else "none of the parties"

@@ -1,0 +1,250 @@
+"""What an audit says, in sentences: the verdict, what was assumed, what is not covered, and what to ask next.
+
+A table in which nobody is exposed reads as "private" to whoever does not know what was asked. So whatever shows an
+audit to people, on paper, on a page or in a terminal, ends with these.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from tacit.audit.questions import Question
+from tacit.audit.report import Report
+from tacit.core.suite import ONLOOKER, SERVER, Party
+from tacit.protocols import REGISTRY
+
+MANY = 10
+"""Rounds to ask about, of somebody who asked about one."""
+SOME = 0.1
+"""The chance of dropping out to ask about, of somebody who asked about a day on which nobody does."""
+MOST_NAMED = 6
+"""Parties up to which each is named in a sentence."""
+WHOLE = ("admm",)
+"""Protocols that end without an average if anybody is missing, so that nobody can drop out of what they show."""
+
+TERMS = {
+    "smallest group": (
+        "how many vectors are in the smallest sum that the coalition can single out; 1 is somebody's own vector, and "
+        "the more the better"
+    ),
+    "bits of an entry": "how much it knows of a number at best; each bit more halves what is left to guess",
+    "recipe": "how to compute a vector from what was seen; each was replayed on a real transcript",
+}
+"""What the words of a report mean."""
+
+
+@dataclass(frozen=True)
+class Next:
+    """What to ask next, and why."""
+
+    why: str
+    command: str
+
+
+@dataclass(frozen=True)
+class Words:
+    """An audit in sentences."""
+
+    exposed: bool
+    """Whether anybody's vector can be worked out, also if only on a day on which as many drop out as may."""
+    verdict: str
+    assumed: tuple[str, ...]
+    uncovered: tuple[str, ...]
+    next: tuple[Next, ...]
+
+
+def in_words(reports: Sequence[Report], asked: Question) -> Words:
+    """Returns what the reports on one question come to."""
+    return Words(
+        exposed=any(victims(report) or report.at_worst for report in reports),
+        verdict=_verdict(reports),
+        assumed=tuple(_assumed(reports, asked)),
+        uncovered=tuple(_uncovered(reports, asked)),
+        next=tuple(_next(reports, asked)),
+    )
+
+
+# --- the verdict ---------------------------------------------------------------------------------------------------
+
+
+def _verdict(reports: Sequence[Report]) -> str:
+    learning = [report for report in reports if victims(report)]
+    if learning:
+        worst = max(learning, key=lambda report: (len(victims(report)), -report.safe_rounds))
+        whose = _whose(worst, victims(worst))
+        when = f", the first in round {worst.safe_rounds + 1}" if worst.rounds > 1 else ""
+        if len(learning) == 1:
+            rest = "" if len(reports) == 1 else "; nobody else was found to learn anybody's"
+            return f"Exposed: {who(worst.coalition)} can work out {whose}{when}{rest}."
+        alone = ", each on its own," if {len(report.coalition) for report in reports} == {1} else " coalitions"
+        some = f"{len(learning)} of {len(reports)}{alone} can work out somebody's vector"
+        return f"Exposed: {some}; {who(worst.coalition)} learns most, {whose}{when}."
+    late = [report for report in reports if report.at_worst]
+    if late:
+        first = late[0]
+        return (
+            f"Exposed on a bad day: if so many drop out that only {first.fewest} are summed, {who(first.coalition)} "
+            f"can work out {_whose(first, first.at_worst or ())}. Otherwise nobody is exposed."
+        )
+    return (
+        f"Nobody was found to be exposed: {_nobody(reports)} work out anybody's vector, if what is assumed here holds."
+    )
+
+
+def _nobody(reports: Sequence[Report]) -> str:
+    if len(reports) == 1:
+        only = reports[0].coalition
+        return f"{who(only)} cannot"
+    sizes = {len(report.coalition) for report in reports}
+    server = any(report.coalition == (SERVER,) for report in reports)
+    if sizes == {1}:
+        return "neither the server nor any one party can" if server else "no single party can"
+    return f"no {max(sizes)} of them together can"
+
+
+def who(coalition: Sequence[Party]) -> str:
+    """Returns a coalition as people say it."""
+    names = {SERVER: "the server", ONLOOKER: "somebody who listens on the links"}
+    said = [names.get(member, member) for member in coalition]
+    return said[0] if len(said) == 1 else f"{', '.join(said[:-1])} and {said[-1]} together"
+
+
+def victims(report: Report) -> list[Party]:
+    """Returns whose vectors a coalition can work out, exactly or as good as."""
+    return [party for party in report.parties if party in report.exposed or party in report.nearly]
+
+
+def _whose(report: Report, exposed: Sequence[Party]) -> str:
+    others = len(set(report.parties) - set(report.coalition))
+    rest = "parties" if others == len(report.parties) else "others"
+    part = max((report.fractions.get(victim, 1.0) for victim in exposed), default=1.0)
+    some = f" in part (up to {part:.0%} of the positions looked at)" if part < 1.0 else ""
+    if len(exposed) == 1:
+        return f"the vector of {exposed[0]}{some}"
+    if len(exposed) == others:
+        return f"the vectors of all {others} {rest}{some}"
+    named = ", ".join(exposed) if len(exposed) <= MOST_NAMED else f"{len(exposed)} of {others} parties"
+    return f"the vectors of {named}{some}"
+
+
+# --- what was assumed ----------------------------------------------------------------------------------------------
+
+
+def _assumed(reports: Sequence[Report], asked: Question) -> Iterator[str]:
+    first = reports[0]
+    fewest = min((report.fewest for report in reports if report.fewest is not None), default=None)
+    bad_day = "" if fewest is None else f"; one round in which only {fewest} are summed was looked at besides"
+    if first.dropout:
+        yield f"Each party is lost to a round with a chance of {first.dropout:g}, drawn once{bad_day}."
+    else:
+        yield f"Nobody drops out{bad_day}."
+    yield f"{_colluding(reports)} Others tell them nothing."
+    seen = f", of which {first.watched} were looked at" if first.watched < first.rounds else ""
+    yield f"They watch {_count(first.rounds, 'round')}{seen}."
+    if first.rounds > 1:
+        yield _changing(first)
+    yield "Everybody keeps to the protocol, and the keys on the roster are those of the parties it names."
+    if first.entries > 1:
+        yield f"{first.entries} positions of the vectors stand for all others, which may fare differently."
+    if asked.open_links:
+        yield "Links are not sealed, as they are when Tacit runs."
+
+
+def _colluding(reports: Sequence[Report]) -> str:
+    if len(reports) == 1:
+        only = reports[0].coalition
+        alone = "acts alone" if len(only) == 1 else "put their heads together"
+        said = who(only).removesuffix(" together")
+        return f"{said[:1].upper()}{said[1:]} {alone}." if said.startswith("the") else f"{said} {alone}."
+    sizes = {len(report.coalition) for report in reports}
+    if sizes == {1}:
+        server = any(report.coalition == (SERVER,) for report in reports)
+        return f"Nobody colludes: each party{' and the server' if server else ''} acts alone."
+    return f"Any {max(sizes)} parties put their heads together, and no more."
+
+
+def _changing(report: Report) -> str:
+    if report.drift == "static":
+        return "Models stand still: parties bring the same vector every round, which is the worst case."
+    if report.drift == "free":
+        return "Models change: parties bring new vectors every round, that have nothing to do with the last ones."
+    return f"Models change by {report.drift:g} an entry and round (a standard deviation)."
+
+
+# --- what is not covered -------------------------------------------------------------------------------------------
+
+
+def _uncovered(reports: Sequence[Report], asked: Question) -> Iterator[str]:
+    epsilon = max((report.epsilon for report in reports if report.epsilon is not None), default=None)
+    if epsilon is None:
+        yield "The average itself: whoever gets it can infer from it what it tells of the data. Only noise hides that."
+    else:
+        yield f"More than ε = {epsilon:.3g} of what the average itself tells of the data; the noise hides the rest."
+    lies = "; tacit attack lies tries those of a server" if asked.protocol == "secagg" else ""
+    yield f"Lies: parties, or a server, that do not do what the protocol says{lies}."
+    yield "What is known beforehand, such as last round's model, or which entries go together."
+    yield "Who takes part, when, and how much is sent."
+    if reports[0].entries > 1:
+        yield "What it says of a vector which of its entries were sent."
+
+
+# --- what to ask next ----------------------------------------------------------------------------------------------
+
+
+def _next(reports: Sequence[Report], asked: Question) -> Iterator[Next]:
+    if any(victims(report) or report.at_worst for report in reports):
+        yield from _cures(asked)
+    else:
+        yield from _harder(reports, asked)
+
+
+def _cures(asked: Question) -> Iterator[Next]:
+    entry = REGISTRY.get(asked.protocol)
+    if entry is None:
+        return
+    options = dict(asked.options)
+    if "masked" in entry.settings.__struct_fields__ and not options.get("masked"):
+        yield Next("the same under masks", replace(asked, options={**options, "masked": True}).command)
+    if entry.leaks_by_design:
+        other = "cesar" if entry.server is None else "secagg"
+        yield Next(
+            f"the same with {other}, which is made to hide vectors", replace(asked, protocol=other, options={}).command
+        )
+    if asked.rounds > 1 and asked.drift == "static":
+        yield Next("the same if models change every round", replace(asked, drift="free").command)
+    if asked.parties > 2:
+        colluding = max(asked.coalition_size or 1, len(asked.coalition or ()))
+        size = f" --coalition-size {colluding}" if 1 < colluding <= asked.parties - 2 else ""
+        lost = f" --dropout {asked.dropout:g}"
+        rounds = f" --rounds {asked.rounds}"
+        yield Next("settings that hold, and what they cost", f"tacit plan {asked.parties}{size}{rounds}{lost}")
+
+
+def _harder(reports: Sequence[Report], asked: Question) -> Iterator[Next]:
+    rounds = max(asked.rounds, MANY)
+    if not asked.dropout and asked.protocol not in WHOLE:
+        yield Next("if parties drop out", replace(asked, dropout=SOME, rounds=rounds).command)
+    elif asked.rounds == 1:
+        yield Next("over several rounds", replace(asked, rounds=rounds).command)
+    if asked.drift != "static":
+        yield Next("if models stand still, which is worse", replace(asked, drift="static").command)
+    larger = _larger(reports, asked)
+    if larger is not None:
+        yield Next("if more of them collude", larger.command)
+
+
+def _larger(reports: Sequence[Report], asked: Question) -> Question | None:
+    """Returns the question about one colluder more, as long as two others are left to hide among each other."""
+    members = max((report.coalition for report in reports), key=len)
+    parties = reports[0].parties
+    if len(set(members) & set(parties)) + 1 > len(parties) - 2:
+        return None
+    if asked.coalition is None and any(SERVER in report.coalition for report in reports):
+        return replace(asked, coalition=(SERVER, "p0"))
+    if asked.coalition is None:
+        return replace(asked, coalition_size=(asked.coalition_size or 1) + 1)
+    newcomer = next(f"p{place}" for place in range(len(parties)) if f"p{place}" not in asked.coalition)
+    return replace(asked, coalition=(*asked.coalition, newcomer))
+
+
+def _count(count: int, what: str) -> str:
+    return f"{count} {what}{'s' * (count != 1)}"

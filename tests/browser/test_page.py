@@ -1,0 +1,413 @@
+"""The page in a real browser, as somebody uses it: by clicks, by keys, on a phone, in the dark."""
+
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+from visits import page_of
+
+import tacit
+from tacit.api.prepare import Metrics
+from tacit.drivers.network.status import Ended, Standing, Status, show
+
+AXE = Path(__file__).with_name("axe.min.js").read_text(encoding="utf-8")
+HOSTILE = '"><img src=x onerror=alert(1)>'
+SCRIPT = "<script>document.title='owned'</script>"
+TWO_RECEIVERS = "[[4,0],[4,1],[4,2],[5,0],[5,1],[5,2],[5,3],[3,0],[3,1],[3,2],[0,1],[0,2]]"
+CESAR = f"/adversary?protocol=cesar&parties=6&set=masking%3D2&set=graph%3D{TWO_RECEIVERS}"
+ADMM = "/adversary?protocol=admm&parties=9&set=group_size%3D3&set=iterations%3D5"
+SECAGG = "/adversary?protocol=secagg&parties=6&rounds=3"
+
+
+def scenario(**changes):
+    given = {"rounds": 4, "dropout": 0.3, "data": {"parties": 5}, "local": {"rate": 0.5}, "protocol": "fedavg"}
+    return tacit.Scenario.of({**given, **changes})
+
+
+def at(number, **more):
+    """What is known after a round."""
+    told = {"accuracy": number / 10, "loss": 1 / number, "bytes": 1000, "classes": {"protocol": 400, "parameters": 600}}
+    return Metrics(round=number, **{**told, "averaged": ("p0", "p1", "p2", "p3", "p4"), "contributors": 5, **more})
+
+
+def append(folder, *rounds):
+    with (folder / "metrics.jsonl").open("ab") as file:
+        file.write(b"".join(msgspec.json.encode(each) + b"\n" for each in rounds))
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder with a finished run, one that is under way, and one whose names would like to be more than names."""
+    folder = tmp_path_factory.mktemp("place")
+    tacit.train(scenario(title="five clinics"), folder=folder / "runs" / "clinics")
+    for name, title, protocol in (
+        ("live", "under way", {"name": "gossip", "graph": "ring"}),
+        ("<img src=x onerror=alert(2)>", SCRIPT, {"name": "admm", "group_size": "all", "masked": True}),
+    ):
+        run = folder / "runs" / name
+        run.mkdir()
+        (run / "scenario.json").write_bytes(scenario(title=title, protocol=protocol, rounds=9).encoded())
+    append(folder / "runs" / "live", at(1), at(2, epsilon=0.5))
+    bad = folder / "runs" / "<img src=x onerror=alert(2)>"
+    (folder / "clinic.rounds").mkdir()
+    append(bad, at(1, left_out={HOSTILE: SCRIPT}, averaged=(), notes=(SCRIPT,)))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def address(chromium, place):
+    del chromium  # whose absence skips before anything is started
+    with page_of(place) as served:
+        yield served
+
+
+def victims(page):
+    return [each.get_attribute("data-victim") for each in page.locator("[data-victim]").all()]
+
+
+def exposed(page):
+    return {each.get_attribute("data-party") for each in page.locator(".node.exposed").all()}
+
+
+# --- runs ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_list_of_runs_and_a_comparison(visit, address):
+    page = visit(address).page
+    page.locator(".row").nth(2).wait_for()
+    assert "token" not in page.url
+    row = page.locator(".row", has_text="five clinics")
+    assert "finished" in row.inner_text()
+    assert re.search(r"\d+\.\d %", row.inner_text())
+    assert "running, 2 of 9" in page.locator(".row", has_text="under way").inner_text()
+    assert page.get_by_role("button", name="Compare").is_disabled()
+    page.get_by_label("Compare five clinics").check()
+    page.get_by_label("Compare under way").check()
+    page.get_by_role("button", name="Compare 2").click()
+    page.locator(".chart").nth(1).wait_for()
+    titles = page.locator("figcaption").all_inner_texts()
+    assert titles == ["Test accuracy against rounds", "Test accuracy against bytes"]
+    assert page.locator(".chart").first.locator(".series path").count() == 2
+    assert page.locator("tbody tr").count() == 2
+    page.go_back()
+    page.locator(".row").first.wait_for()
+
+
+def test_a_live_run_moves_by_itself(visit, address, place):
+    page = visit(address).open("/run?id=runs%2Flive")
+    page.get_by_text("2 of 9 rounds").wait_for()
+    append(place / "runs" / "live", at(3, accuracy=0.75))
+    page.get_by_text("3 of 9 rounds").wait_for()
+    page.locator(".facts", has_text="75.0 %").wait_for()
+    assert page.locator(".reading").inner_text() == "round 3"
+    assert "ε spent" in "".join(page.locator("figcaption").all_inner_texts())
+
+
+def test_the_slider_shows_who_was_missing_in_which_round(visit, address, place, shot):
+    page = visit(address).open("/run?id=runs%2Fclinics")
+    page.locator(".drawing").wait_for()
+    rounds = [msgspec.json.decode(line) for line in (place / "runs/clinics/metrics.jsonl").read_bytes().splitlines()]
+    assert any(len(each["averaged"]) < 5 for each in rounds)
+    slider = page.get_by_role("slider")
+    for each in rounds:
+        slider.fill(str(each["round"]))
+        assert page.locator(".reading").inner_text() == f"round {each['round']}"
+        gone = set(page.locator(".node.absent .who").all_text_contents())
+        assert gone == ({f"p{i}" for i in range(5)} - set(each["averaged"]) if each["averaged"] else gone)
+        assert f"{100 * each['accuracy']:.1f} %" in page.locator(".now").inner_text()
+    slider.press("ArrowLeft")
+    assert page.locator(".reading").inner_text() == "round 3"
+    shot(page, "run")
+
+
+def test_the_health_of_a_federation_is_told_by_its_parties(visit, address, place):
+    peers = [Standing("b", 1, 0.5, 0, None, ""), Standing(HOSTILE, 0, None, 2, 12.0, "")]
+    last = Ended(1, ("b",), {}, None, {}, {}, 1.0)
+    page = visit(address).page
+    show(place / "clinic.rounds", Status("clinic", 0.0, 2, 0, False, "GroupPart", peers, "", last))
+    card = page.locator(".card", has_text="clinic")
+    card.get_by_text("round 2 is under way, waits for GroupPart").wait_for()
+    assert f"Missing: {HOSTILE} for 12 s" in card.inner_text()
+    assert "Round 1: 1 averaged." in card.inner_text()
+    show(place / "clinic.rounds", Status("clinic", 0.0, 2, 3, True, "", []))
+    card.get_by_text("ready for round 3").wait_for()
+    assert "healthy" in card.inner_text()
+
+
+def test_there_may_be_no_runs_yet(visit, tmp_path):
+    with page_of(tmp_path) as address:
+        seen = visit(address)
+        seen.page.get_by_role("heading", name="No runs yet").wait_for()
+        assert seen.page.get_by_text("tacit run scenario.toml").is_visible()
+        seen.page.get_by_role("link", name="Start one here").click()
+        seen.page.get_by_role("heading", name="New run").wait_for()
+
+
+# --- the adversary -------------------------------------------------------------------------------------------------
+
+
+def test_two_receivers_expose_a_third_in_cesar_and_no_longer_when_it_is_hardened(visit, address, shot):
+    page = visit(address).open(CESAR)
+    page.locator('[data-party="p4"]').click()
+    page.locator(".headline.good", has_text="p4 learns nobody").wait_for()
+    page.locator('[data-party="p5"]').click()
+    page.locator(".headline.bad").wait_for()
+    graph = msgspec.json.decode(TWO_RECEIVERS)
+    report = tacit.audit("cesar", parties=6, coalition=["p4", "p5"], graph=graph, masking=2)
+    assert exposed(page) == set(report.exposed) == {"p3"}
+    assert "learn 1 vector, that of m" in claims_page()
+    page.locator(".recipe li", has_text="minus 5 × (what p0, p1 and p2 sent to p4").wait_for()
+    page.locator(".proof", has_text="Replayed on a real transcript").wait_for()
+    assert "refuted here" in page.locator(".claim", has_text="Theorem 5").inner_text()
+    page.locator("summary", has_text="does not cover").click()
+    page.get_by_text("The average itself").wait_for()
+    assert "--coalition p4,p5" in page.locator(".command code").inner_text()
+    shot(page, "adversary")
+    page.get_by_role("switch", name="Hardened").check()
+    page.locator(".headline.good", has_text="p4 and p5 learn nobody").wait_for()
+    assert exposed(page) == set()
+    assert "masking=2" in page.locator("#hardened-settings").inner_text()
+
+
+def test_one_of_nine_peers_exposes_two_others_in_admm(visit, address):
+    seen = visit(address)
+    page = seen.open(ADMM)
+    page.locator('[data-party="p0"]').click()
+    page.locator(".headline.bad").wait_for()
+    report = tacit.audit("admm", parties=9, coalition=["p0"], group_size=3, iterations=5)
+    assert exposed(page) == set(report.exposed) == {"p1", "p2"}
+    assert "9 peers in threes, t_g = 4: 2 exposed at iteration 5 of 7" in claims_page()
+    assert victims(page) == ["p1", "p2"]
+    page.locator(".segments button", has_text="3").click()
+    assert page.locator(".hull").count() == 3
+    # The address has all of it: whoever opens it sees the same.
+    again = seen.context.new_page()
+    again.goto(page.url)
+    again.locator(".headline.bad").wait_for()
+    assert exposed(again) == {"p1", "p2"}
+
+
+def claims_page():
+    return (Path(__file__).parents[2] / "docs" / "claims.md").read_text(encoding="utf-8")
+
+
+def test_dropouts_expose_a_user_of_secure_aggregation(visit, address, shot):
+    page = visit(address, color_scheme="dark").open(SECAGG)
+    page.locator('[data-party="server"]').click()
+    page.locator(".headline.good", has_text="The server learns nobody").wait_for()
+    page.get_by_label("Dropouts").fill("0.2")
+    page.locator(".headline.bad").wait_for()
+    report = tacit.audit("secagg", parties=6, coalition=["server"], rounds=3, dropout=0.2)
+    assert exposed(page) == set(report.exposed) == {"p3"}
+    assert page.locator(".node.exposed .told").text_content() == f"round {report.safe_rounds + 1}"
+    page.locator(".recipe li", has_text="minus what server sent to").wait_for()
+    page.locator(".proof", has_text="Replayed").wait_for()
+    shot(page, "dropouts-dark")
+    page.get_by_role("button", name="change", exact=True).click()
+    page.locator(".headline.good", has_text="The server learns nobody").wait_for()
+
+
+def test_a_coalition_is_made_with_keys_alone(visit, address):
+    page = visit(address).open(ADMM)
+    first = page.locator('[data-party="p0"]')
+    first.wait_for()
+    first.focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    page.locator(".headline", has_text="p1").wait_for()
+    pressed = page.locator('[data-party="p1"]')
+    assert pressed.get_attribute("aria-pressed") == "true"
+    assert "in the coalition" in pressed.get_attribute("aria-label")
+    assert page.evaluate("document.activeElement.dataset.party") == "p1"
+    page.locator(".headline.bad").wait_for()
+    assert "exposed" in page.locator(".node.exposed").first.get_attribute("aria-label")
+    page.keyboard.press(" ")
+    page.locator(".headline", has_text="Choose who colludes").wait_for()
+
+
+def test_what_cannot_be_asked_is_said_in_place(visit, address):
+    page = visit(address).open("/adversary?protocol=cesar&parties=6&set=masking%3D99")
+    page.locator(".answer .problems p", has_text="masking").wait_for()
+    page.locator("#set-masking").fill("1")
+    page.locator(".headline", has_text="Choose who colludes").wait_for()
+
+
+# --- plans and new runs --------------------------------------------------------------------------------------------
+
+
+def test_a_plan_as_cards(visit, address, shot):
+    page = visit(address).open("/plan")
+    page.get_by_label("Parties").fill("5")
+    page.get_by_label("Rounds").fill("2")
+    page.get_by_label("Dropouts").fill("0")
+    page.get_by_role("button", name="Propose").click()
+    page.locator(".proposal").first.wait_for()
+    wanted = tacit.plan(5, rounds=2, dropout=0.0)
+    assert page.locator(".proposal h2").all_inner_texts() == [each.protocol for each in wanted.proposals]
+    assert page.locator(".proposal .verdict").all_inner_texts() == [each.verdict for each in wanted.proposals]
+    assert "coalitions" in page.locator(".proposal .looked").first.inner_text()
+    assert page.locator(".proposal .command code").first.inner_text().startswith("tacit audit secagg --parties 5")
+    shot(page, "plan")
+    page.get_by_label("Colluders").fill("4")
+    page.get_by_role("button", name="Propose").click()
+    page.locator(".problems", has_text="coalition_size must be").wait_for()
+
+
+def test_a_form_that_says_what_is_wrong_where_it_is_wrong_and_starts_what_is_right(visit, address, place):
+    page = visit(address).open("/start")
+    page.locator(".gutter span").first.wait_for()
+    page.get_by_label("Parties").fill("0")
+    page.get_by_label("Parties").blur()
+    page.locator("#said p", has_text="data.parties=0 must be at least 1").wait_for()
+    assert "must be at least 1" in page.locator("#key-data-parties-wrong").inner_text()
+    assert page.get_by_label("Parties").get_attribute("aria-invalid") == "true"
+    text = page.get_by_label("The scenario")
+    text.fill('round = 3\nprotocol = "fedavg"\n[data]\nparties = 3\n')
+    page.locator("#said p", has_text="line 1: there is no round; did you mean 'rounds'?").wait_for()
+    assert page.locator(".gutter .wrong").inner_text() == "1"
+    page.get_by_role("button", name="Start").click()
+    page.locator("#said p", has_text="did you mean 'rounds'?").wait_for()
+    text.fill('title = "from the page"\nrounds = 2\nprotocol = "fedavg"\n[data]\nparties = 3\n')
+    page.locator("#said p").first.wait_for(state="detached")
+    assert page.get_by_label("Rounds").input_value() == "2"
+    page.get_by_label("Rounds").fill("3")
+    page.get_by_label("Rounds").blur()
+    assert "rounds = 3\n" in text.input_value()
+    page.get_by_role("button", name="Start").click()
+    row = page.locator(".row", has_text="from the page")
+    row.filter(has_text="finished").wait_for()
+    assert (place / row.locator("input").get_attribute("id").removeprefix("pick-") / "model.safetensors").exists()
+
+
+# --- what must not happen ------------------------------------------------------------------------------------------
+
+
+def test_names_in_a_folder_are_only_names(visit, address):
+    seen = visit(address)
+    page = seen.page
+    row = page.locator(".row", has_text=SCRIPT)
+    row.wait_for()
+    row.get_by_role("link").click()
+    page.locator(".now", has_text=HOSTILE).wait_for()
+    assert SCRIPT in page.locator("h1").inner_text()
+    for asked in ("../../etc", "runs/../..", HOSTILE, SCRIPT):
+        page.evaluate("at => history.replaceState(null, '', '/run?' + new URLSearchParams({id: at}))", asked)
+        page.reload()
+        page.get_by_role("heading", name="No such run").wait_for()
+        assert asked.replace('"', "") in page.locator("main").inner_text().replace('"', "").replace("\\", "")
+    seen.wrong = [each for each in seen.wrong if "404" not in each]  # which is what was to be answered
+    page.evaluate(
+        "at => history.replaceState(null, '', '/adversary?' + new URLSearchParams(at))",
+        {"protocol": SCRIPT, "coalition": HOSTILE, "set": f"graph={HOSTILE}"},
+    )
+    page.reload()
+    page.locator(".problems").wait_for()
+    assert page.locator("main img, main script, main iframe").count() == 0
+    assert "owned" not in page.title().split(" · ")[0].replace(SCRIPT, "")
+
+
+def test_a_script_in_the_page_would_not_run(visit, address):
+    seen = visit(address)
+    seen.page.locator(".row").first.wait_for()
+    ran = seen.page.evaluate(
+        """() => {
+            const script = document.createElement('script');
+            const ways = [() => { document.body.innerHTML = '<img src=x onerror="window.owned = 1">'; },
+                          () => { script.text = 'window.owned = 1'; document.body.append(script); }];
+            const tried = ways.map((way) => { try { way(); return 'allowed'; } catch { return 'refused'; } });
+            return [tried, window.owned ?? null];
+        }"""
+    )
+    assert ran == [["refused", "refused"], None]
+    assert any("Content Security Policy" in each or "TrustedHTML" in each for each in seen.wrong)
+    seen.wrong.clear()
+
+
+def test_other_pages_and_strangers_get_nothing(visit, address, chromium):
+    seen = visit(address)
+    stranger = chromium.new_context()
+    page = stranger.new_page()
+    for path in ("/", "/api/watch", "/api/run?id=runs%2Fclinics", "/static/main.js", "/api/ask?protocol=secagg"):
+        assert page.goto(seen.base + path).status == 403
+    # Another origin, in the very browser that has the cookie.
+    elsewhere = seen.context.new_page()
+    elsewhere.route(
+        "http://elsewhere.example/", lambda route: route.fulfill(body="<p>elsewhere", content_type="text/html")
+    )
+    elsewhere.goto("http://elsewhere.example/")
+    tried = elsewhere.evaluate(
+        """async (base) => {
+            const refused = () => 'refused', start = {method: 'POST', body: 'rounds = 1', mode: 'no-cors'};
+            return [
+                await fetch(`${base}/api/protocols`, {credentials: 'include'}).then((told) => told.text(), refused),
+                await fetch(`${base}/api/start`, {credentials: 'include', ...start}).then((told) => told.type, refused),
+            ];
+        }""",
+        seen.base,
+    )
+    assert tried[0] == "refused"
+    assert tried[1] in ("opaque", "refused")  # it is sent, and answered with 403
+    stranger.close()
+
+
+# --- for everybody -------------------------------------------------------------------------------------------------
+
+VIEWS = {
+    "runs": ("/", ".row"),
+    "run": ("/run?id=runs%2Fclinics", ".chart"),
+    "compare": ("/compare?run=runs%2Fclinics&run=runs%2Flive", "tbody tr"),
+    "adversary": (f"{ADMM}&coalition=p0", ".recipe li"),
+    "plan": ("/plan?parties=4&colluders=1&rounds=1&dropout=0&entries=100", ".proposal"),
+    "start": ("/start", ".gutter span"),
+}
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nothing_serious_stands_in_the_way_of_anybody(visit, address, scheme):
+    seen = visit(address, color_scheme=scheme, reduced_motion="reduce")
+    found = {}
+    for name, (path, there) in VIEWS.items():
+        page = seen.open(path)
+        page.locator(there).first.wait_for()
+        page.evaluate(AXE)
+        told = page.evaluate("axe.run({resultTypes: ['violations']})")
+        assert told["passes"]
+        found[name] = [
+            (each["id"], [node["html"][:160] for node in each["nodes"]][:3])
+            for each in told["violations"]
+            if each["impact"] in ("serious", "critical")
+        ]
+    assert found == {name: [] for name in VIEWS}
+
+
+@pytest.mark.parametrize("width", [360, 768])
+def test_a_phone_shows_all_of_it_without_moving_sideways(visit, address, width, shot):
+    seen = visit(address, viewport={"width": width, "height": 740}, has_touch=True)
+    for name, (path, there) in VIEWS.items():
+        page = seen.open(path)
+        page.locator(there).first.wait_for()
+        wide = page.evaluate("document.documentElement.scrollWidth")
+        assert wide <= width, (name, wide)
+        if width == 360 and name == "adversary":
+            page.locator(".proof", has_text="Replayed").first.wait_for()
+            shot(page, "phone")
+
+
+def test_dark_is_dark_and_light_is_light(visit, address):
+    grounds = {}
+    for scheme in ("light", "dark"):
+        page = visit(address, color_scheme=scheme).page
+        page.locator(".row").first.wait_for()
+        colour = page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
+        grounds[scheme] = sum(map(int, re.findall(r"\d+", colour)[:3]))
+    assert grounds["dark"] < 150 < 600 < grounds["light"]
+
+
+def test_the_answer_does_not_push_the_drawing_around(visit, address):
+    page = visit(address).open(ADMM)
+    page.locator('[data-party="p0"]').wait_for()
+    before = page.locator(".picture").bounding_box()
+    page.locator('[data-party="p0"]').click()
+    page.locator(".proof", has_text="Replayed").first.wait_for()
+    assert page.locator(".picture").bounding_box() == before

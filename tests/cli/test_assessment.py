@@ -1,0 +1,76 @@
+"""The page of an audit, as one attaches it to an assessment."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tacit import __version__
+from tacit.app.cli import app
+from tacit.audit.trust import trusted
+from tacit.core.suite import Parties
+from tacit.protocols import REGISTRY, find
+
+
+@pytest.fixture
+def asked(tmp_path, monkeypatch):
+    """Returns what audits and reads the page."""
+    monkeypatch.chdir(tmp_path)
+
+    def audit(*options):
+        done = CliRunner().invoke(app, ["audit", *options, "--report", "audit.html", "--json"])
+        assert done.exit_code == 0, done.output
+        return Path("audit.html").read_text(encoding="utf-8"), json.loads(done.stdout)
+
+    return audit
+
+
+def test_a_leak_is_said_first_and_worked_out(asked):
+    page, found = asked("admm", "--coalition", "p0", "--set", "iterations=5")
+    assert found["exposed"]
+    assert page.index("Somebody is exposed") < page.index("What was assumed") < page.index("How it is worked out")
+    assert "p0: p1 is" in page
+    assert "tacit audit admm --parties 9 --coalition p0 --set iterations=5" in page
+    assert "Theorem III.2" in page
+
+
+def test_where_nobody_was_found_the_page_says_what_that_rests_on(asked):
+    page, found = asked("secagg", "--parties", "4", "--rounds", "2")
+    assert not found["exposed"]
+    for each in (*found["assumed"], *found["not_covered"], *found["trusted"]):
+        assert each.replace("'", "&#x27;") in page
+    assert "How it is worked out" not in page
+    assert f"Tacit {__version__}" in page
+    assert found["settings"]["bits"] == 32, "settings that were not set are there too"
+    assert "<script" not in page
+    assert "http" not in page.replace("http://www.w3.org", "").replace("http://purl.org", "").replace(
+        "http://creativecommons.org", ""
+    ), "nothing is wanted from elsewhere; what a figure names are kinds of data"
+
+
+def test_whatever_is_said_in_settings_is_text(asked):
+    page, _ = asked("gossip", "--parties", "3", "--set", 'graph={"kind":"ring"}')
+    assert "{&quot;kind&quot;:&quot;ring&quot;}" in page
+
+
+def test_a_page_must_be_called_one(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, ["audit", "secagg", "--report", "audit.pdf"])
+    assert done.exit_code == 2
+    assert "must end in .html" in done.output
+
+
+@pytest.mark.parametrize(
+    ("parties", "friends"), [(4, "up to 1 of"), (9, "up to 4 of"), (100, "up to 33 of"), (3, "up to 2 of")]
+)
+def test_how_many_may_work_with_a_server_follows_from_the_threshold(parties, friends):
+    protocol = find("secagg")
+    terms = protocol.settings().bind(Parties(f"p{place}" for place in range(parties)))
+    assert friends in trusted(protocol, terms)[0]
+
+
+@pytest.mark.parametrize("protocol", REGISTRY.values(), ids=lambda each: each.name)
+def test_baselines_are_called_that_and_nothing_else_is(protocol):
+    terms = protocol.settings_from({}).bind(Parties(f"p{place}" for place in range(9)))
+    assert ("hides nothing" in trusted(protocol, terms)[0]) == protocol.leaks_by_design

@@ -1,0 +1,327 @@
+"""What an audit, a plan and an attack say to people, and what of it can be pasted."""
+
+import io
+import json
+import shlex
+
+import numpy as np
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+import tacit
+from tacit.app import pictures
+from tacit.app.cli import app
+from tacit.app.options import settings_from
+from tacit.app.verdicts import findings
+from tacit.audit.attacks import epsilon
+from tacit.audit.attacks.findings import Finding, Grid, proportion
+from tacit.audit.questions import Question, read_value, write_value
+from tacit.audit.words import in_words
+
+
+def run(*arguments, code=0):
+    done = CliRunner().invoke(app, [str(each) for each in arguments])
+    assert done.exit_code == code, done.output
+    return done
+
+
+def said(text):
+    """Returns what is printed as one line, wherever it was broken."""
+    return " ".join(text.split())
+
+
+def words(protocol, parties=9, **question):
+    asked = Question(protocol, parties, **question)
+    return in_words(list(asked.answers()), asked)
+
+
+# --- an audit in words ---------------------------------------------------------------------------------------------
+
+
+def test_an_audit_that_finds_nobody_does_not_read_as_private():
+    told = said(run("audit", "secagg", "--rounds", "10").stdout)
+    assert "Nobody was found to be exposed: neither the server nor any one party can work out" in told
+    for assumed in ("Nobody drops out", "each party and the server acts alone", "10 rounds", "Models stand still"):
+        assert assumed in told
+    for uncovered in ("The average itself", "Lies", "tacit attack lies", "Who takes part"):
+        assert uncovered in told
+    assert "smallest group how many vectors are in the smallest sum" in told
+    assert "tacit audit secagg --parties 9 --rounds 10 --dropout 0.1" in told
+
+
+def test_the_next_question_is_the_one_that_finds_somebody():
+    nobody = words("secagg", rounds=10)
+    assert not nobody.exposed
+    commands = {each.why: shlex.split(each.command)[1:] for each in nobody.next}
+    found = json.loads(run(*commands["if parties drop out"], "--json").stdout)
+    assert found["exposed"]
+    assert found["verdict"].startswith("Exposed: 10 of 10, each on its own, can work out somebody's vector")
+
+
+@pytest.mark.parametrize(
+    ("protocol", "question", "verdict"),
+    [
+        ("fedavg", {}, "Exposed: the server can work out the vectors of all 9 parties; nobody else"),
+        ("fedavg", {"coalition": ("server",)}, "Exposed: the server can work out the vectors of all 9 parties."),
+        ("secagg", {"coalition": ("server", "p0")}, "the server and p0 together cannot work out anybody's vector"),
+        ("gossip", {"coalition_size": 2, "parties": 4}, "Exposed: 6 of 6 coalitions can work out somebody's vector"),
+        ("admm", {"options": {"masked": True}, "parties": 4}, "no single party can work out anybody's vector"),
+        (
+            "secagg",
+            {"parties": 4, "coalition": ("p0",), "options": {"threshold": 2}},
+            "Exposed on a bad day: if so many drop out that only 2 are summed, p0 can work out the vector of",
+        ),
+        ("cesar", {"rounds": 3, "options": {"share": 0.5}}, "in part (up to"),
+    ],
+)
+def test_verdicts(protocol, question, verdict):
+    found = words(protocol, **question)
+    assert verdict in found.verdict
+    assert found.exposed == found.verdict.startswith("Exposed")
+
+
+@pytest.mark.parametrize(
+    ("protocol", "question", "assumed"),
+    [
+        ("secagg", {"rounds": 2, "dropout": 0.2}, "Each party is lost to a round with a chance of 0.2"),
+        ("secagg", {"rounds": 2, "drift": "free"}, "Models change: parties bring new vectors every round"),
+        ("secagg", {"rounds": 2, "drift": 0.1}, "Models change by 0.1 an entry and round"),
+        ("secagg", {"coalition": ("server", "p0")}, "The server and p0 put their heads together."),
+        ("gossip", {"coalition": ("p1",)}, "p1 acts alone."),
+        ("gossip", {"coalition_size": 2, "parties": 4}, "Any 2 parties put their heads together"),
+        ("cesar", {"options": {"share": 0.5}}, "16 positions of the vectors stand for all others"),
+        ("gossip", {"coalition": ("onlooker",), "open_links": True}, "Links are not sealed"),
+    ],
+)
+def test_what_was_assumed_is_said(protocol, question, assumed):
+    assert any(assumed in each for each in words(protocol, **question).assumed)
+
+
+def test_of_noise_epsilon_is_said_to_be_what_the_average_tells():
+    found = words("secagg", coalition=("server",), noise=1.0, options={"norm": 1.0})
+    assert any(each.startswith("More than ε = ") for each in found.uncovered)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "question"),
+    [
+        ("fedavg", {}),
+        ("gossip", {"parties": 5}),
+        ("admm", {"parties": 6, "options": {"group_size": 3, "iterations": 5}}),
+        ("pushsum", {"parties": 5, "rounds": 2, "options": {"masked": True}}),
+        ("secagg", {"parties": 4, "drift": "free", "dropout": 0.1, "rounds": 3}),
+        ("cesar", {"parties": 6, "options": {"graph": {"kind": "regular", "degree": 3}}}),
+    ],
+)
+def test_every_next_command_runs_as_printed(protocol, question):
+    found = words(protocol, **question)
+    assert found.next
+    for each in found.next:
+        program, *arguments = shlex.split(each.command)
+        assert program == "tacit"
+        assert json.loads(run(*arguments, "--json").stdout)
+
+
+@pytest.mark.parametrize("as_json", [[], ["--json"]])
+def test_a_pipeline_can_fail_for_a_leak(as_json):
+    leaks = run("audit", "gossip", "--parties", "4", "--fail-if-exposed", *as_json, code=1)
+    assert leaks.stderr.startswith("error[leak]: Exposed: ")
+    assert leaks.stderr.count("\n") == 1
+    assert leaks.stdout
+    assert run("audit", "gossip", "--parties", "4", *as_json).stderr == ""
+    assert run("audit", "secagg", "--parties", "4", "--fail-if-exposed", *as_json).stderr == ""
+    bad_day = ("audit", "secagg", "--parties", "4", "--coalition", "p0", "--set", "threshold=2")
+    assert "on a bad day" in run(*bad_day, "--fail-if-exposed", *as_json, code=1).stderr
+
+
+# --- what can be pasted --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("true", True),
+        ("True", True),
+        ("None", None),
+        ("null", None),
+        ("3", 3),
+        ("1e-5", 1e-5),
+        ("ring", "ring"),
+        ("'ring'", "ring"),
+        ('"ring"', "ring"),
+        ("[3, 0.1]", [3, 0.1]),
+        ("(3, 0.1)", (3, 0.1)),
+        ("{'kind': 'regular', 'degree': 3}", {"kind": "regular", "degree": 3}),
+        ('{"kind": "regular", "degree": 3}', {"kind": "regular", "degree": 3}),
+        ('{kind = "regular", degree = 3}', {"kind": "regular", "degree": 3}),
+        ("2024-01-01", "2024-01-01"),
+        ("a=b", "a=b"),
+    ],
+)
+def test_a_setting_is_taken_as_it_is_written(text, value):
+    assert settings_from([f"it={text}"]) == {"it": value}
+
+
+@pytest.mark.parametrize("wrong", ["it", "=3", "it=[3", "it={kind: regular}", "it='ring"])
+def test_a_setting_that_is_written_wrongly_is_told(wrong):
+    with pytest.raises(tacit.ConfigError, match="--set"):
+        settings_from([wrong])
+
+
+@pytest.mark.parametrize(
+    "value", [True, None, 0, 2.5, "ring", "two words", "true", "None", "3", "", [1, [2.5]], {"a": {"b": "it's"}}]
+)
+def test_what_is_written_is_read_as_the_same(value):
+    assert read_value(write_value(value)) == value
+
+
+@pytest.mark.parametrize("setting", ["masked=True", "masked=true", "group_size=None", "group_size='all'"])
+def test_settings_as_in_python_are_taken(setting):
+    run("audit", "admm", "--parties", "4", "--coalition", "p0", "--set", setting)
+
+
+@pytest.mark.parametrize("colluding", [1, 2])
+def test_every_line_of_a_plan_runs_as_printed_and_says_what_the_plan_does(colluding, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    size, rounds = ["--coalition-size", colluding], ["--rounds", 3]
+    lines = run("plan", "6", *size, *rounds).stdout.splitlines()
+    proposals = json.loads(run("plan", "6", *size, *rounds, "--json").stdout)["proposals"]
+    fine = [each for each in proposals if each["verdict"].startswith(("holds", "nothing"))]
+    assert len(fine) > 2
+    printed = {"tacit audit ": [], "tacit.aggregate(": []}
+    for start, found in printed.items():
+        found += [line for line in lines if line.startswith(start)]
+    assert set(printed["tacit audit "]) >= {each["command"] for each in fine}
+    assert printed["tacit.aggregate("] == [each["python"] for each in fine]
+    for line in printed["tacit audit "]:
+        run(*shlex.split(line)[1:], "--fail-if-exposed")
+    vectors = list(np.arange(18.0).reshape(6, 3))
+    for line in printed["tacit.aggregate("]:
+        outcome = eval(line, {"tacit": tacit, "vectors": vectors})  # noqa: S307 (our own line)
+        assert outcome.average["p0"].shape == (3,)
+
+
+# --- what goes wrong -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["plan", "1"], "PARTIES 1: a plan is for at least 3"),
+        (["plan", "6", "--rounds", "0"], "--rounds 0: use a whole number of at least 1"),
+        (["audit", "secagg", "--parties", "-3"], "--parties -3: use a whole number of at least 2"),
+        (["audit", "secag"], "there is no protocol 'secag'; did you mean 'secagg'? (there are fedavg,"),
+        (["audit", "secagg", "--set", "thresold=4"], "secagg has no option 'thresold'; did you mean 'threshold'?"),
+        (["audit", "secagg", "--coalition", "server,p99"], "p99 is nobody here"),
+        (["attack", "epsilom"], "there is no attack 'epsilom'; did you mean 'epsilon'?"),
+        (["reproduce", "000-fig44"], "there is no reproduction '000-fig44'; did you mean '000-fig4'?"),
+        (["reproduce", "000-fig4", "--scale", "smal"], "there is no scale 'smal'; did you mean 'small'?"),
+        (["compare", "--protocol", "secag"], "there is no protocol 'secag'; did you mean 'secagg'?"),
+        (["bench", "--protocol", "local"], "there is no protocol 'local'"),
+        (["bench", "--parties", "2"], "--parties 2: use a whole number of at least 5"),
+    ],
+)
+def test_mistakes_are_one_line_that_helps(arguments, line):
+    done = run(*arguments, code=2)
+    assert done.stdout == ""
+    assert done.stderr.startswith(f"error[config]: {line}")
+    assert done.stderr.count("\n") == 1
+
+
+# --- attacks, and how fast it is -----------------------------------------------------------------------------------
+
+
+def test_attacks_speak_of_targets_in_words_and_brackets_are_called_what_they_are():
+    accounted = epsilon.accounted(epsilon.by_theorem(10, 100))
+    assert accounted.target == "10 users, 100 rounds, noise by Theorem 1"
+    sampled = proportion("x", "a target", "share of runs", wins=1, tries=2)
+    counted = Finding("x", "a target", "lies that work", 2.0, 2.0, 2.0, 10, True, "")
+
+    def table(finding):
+        console = Console(width=100, file=io.StringIO())
+        console.print(findings([finding]))
+        return console.file.getvalue().partition("broken: ")[0]
+
+    assert "tight (PLD)," in table(accounted)
+    assert "95 % interval" not in table(accounted)
+    assert "95 % interval" in table(sampled)
+    assert " to " not in table(counted)
+
+
+def test_how_fast_it_is_is_measured_beside_plain_averaging():
+    asked = ["bench", "--entries", "100", "--parties", "5", "--repeat", "1"]
+    found = json.loads(run(*asked, "--json").stdout)
+    assert [row["protocol"].split()[0] for row in found["rows"]] == list(tacit.protocols.REGISTRY)
+    assert found["rows"][0]["ratio"] == 1.0
+    assert all(row["seconds"] > 0 and row["bytes_per_party"] > 0 for row in found["rows"])
+    told = run(*asked, "--protocol", "secagg bits=16").stdout
+    assert "secagg bits=16" in told
+
+
+# --- pictures ------------------------------------------------------------------------------------------------------
+
+
+def lightness(colour):
+    """Returns L* of a colour, from 0 to 100: how light it looks, whatever its hue."""
+    channels = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    y = float(np.dot(linear, (0.2126, 0.7152, 0.0722)))
+    return 116 * y ** (1 / 3) - 16
+
+
+def test_colours_differ_in_lightness():
+    shades = sorted(map(lightness, (pictures.LEAK, pictures.SAFE, pictures.WARNING)))
+    assert min(np.diff(shades)) > 12
+    before = lightness("#b5322f"), lightness("#3b7a57")
+    assert abs(before[0] - before[1]) < 12, "which the red and green of before did not"
+
+
+@pytest.fixture
+def figures(monkeypatch):
+    """Returns the figures that are drawn, before they are files."""
+    drawn, figure = [], pictures._figure
+
+    def kept(*given):
+        drawn.append(figure(*given))
+        return drawn[-1]
+
+    monkeypatch.setattr(pictures, "_figure", kept)
+    return drawn
+
+
+def test_the_matrix_says_what_it_is_of(figures, tmp_path):
+    run("audit", "gossip", "--parties", "4", "--set", "graph=ring", "--picture", tmp_path / "who.svg")
+    _, axes = figures[-1]
+    assert axes.get_title(loc="left") == "gossip graph=ring, 4 parties: who can work out whose vector"
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("whose vector", "who looks")
+    assert "nobody drops out" in axes.texts[0].get_text()
+
+
+def test_shares_have_one_scale_and_counts_whole_numbers(figures, tmp_path):
+    shares = [Finding("x", "one", "share of runs", 0.5, 0.4, 0.6, 10, True)]
+    counts = [Finding("x", "one", "lies that work", float(n), n, n, 10, bool(n), "") for n in (0, 2)]
+    pictures.intervals(shares + counts, str(tmp_path / "x.svg"), "seed 0")
+    _, (share, count) = figures[-1]
+    low, high = share.get_xlim()
+    assert low == pytest.approx(-0.02)
+    assert high == pytest.approx(1.02)
+    assert share.get_xlabel() == "share of runs; the line is the 95 % interval"
+    assert count.get_xlabel() == "lies that work"
+    assert all(float(tick).is_integer() for tick in count.get_xticks())
+    assert share.xaxis.get_gridlines()[0].get_visible()
+
+
+def test_the_digits_are_drawn(figures, tmp_path, monkeypatch):
+    grid = Grid("digits", ("the image", "fedavg"), [[np.eye(8), np.eye(8)]] * 3)
+    attack = tacit.app.audits.ATTACKS["inversion"]
+    monkeypatch.setitem(
+        tacit.app.audits.ATTACKS,
+        "inversion",
+        type(attack)(attack.name, attack.summary, attack.paper, attack.run, lambda *_: ([], grid)),
+    )
+    run("attack", "inversion", "--picture", tmp_path / "digits.png")
+    _, panels = figures[-1]
+    assert panels.shape == (3, 2)
+    assert all(len(axes.images) == 1 for axes in panels.ravel())
+    assert [axes.get_title() for axes in panels[0]] == ["the image", "fedavg"]

@@ -1,0 +1,119 @@
+"""Nobody takes memory for a vector but where one has to be: a fresh copy of one, on the way, is found and named."""
+
+import asyncio
+import sys
+import tracemalloc
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from federations import SOON, Made, averaged
+
+import tacit
+from tacit.core.suite import Update
+from tacit.drivers.network.courier import Line
+from tacit.protocols.shapes import star
+
+SOURCE = Path(tacit.__file__).parent
+ENTRIES = 1_500_000  # so that messages are of more pieces than it takes to open them in place
+PARTIES = 3
+
+
+class Watch:
+    """Takes note of where memory is taken that is as large as a vector, of whatever kind it is.
+
+    Between two calls of functions little happens, so that the most that was in use meanwhile tells.
+    """
+
+    def __init__(self, size):
+        self.size, self.taken, self._before = size, Counter(), 0
+
+    def __enter__(self):
+        tracemalloc.start()
+        self._before = tracemalloc.get_traced_memory()[0]
+        sys.setprofile(self._look)
+        return self
+
+    def __exit__(self, *_):
+        sys.setprofile(None)
+        tracemalloc.stop()
+
+    def _look(self, frame, event, _):
+        most = tracemalloc.get_traced_memory()[1]
+        if most - self._before >= self.size:
+            at = frame.f_back if event == "call" else frame
+            self.taken[self._named(at)] += round((most - self._before) / self.size)
+        tracemalloc.reset_peak()
+        self._before = tracemalloc.get_traced_memory()[0]
+
+    @staticmethod
+    def _named(frame):
+        path = Path(frame.f_code.co_filename)
+        place = path.relative_to(SOURCE).as_posix() if path.is_relative_to(SOURCE) else path.name
+        return f"{place}: {frame.f_code.co_name}"
+
+
+def second_round(folder, change=lambda: None):
+    """Returns where vectors were taken in a round between nodes, over grpc, with one before it on disk."""
+    made = Made.of(folder, "secagg", PARTIES, deadlines=SOON)
+    rng = np.random.default_rng(0)
+    updates = {name: Update(rng.normal(0, 0.1, ENTRIES).astype(np.float32)) for name in made.roster.names}
+
+    async def run():
+        async with made.nodes() as nodes:
+            first = await averaged(nodes, updates)
+            assert all(ending.error is None for ending in first.values())
+            del first
+            await asyncio.gather(*(node.flushed(60.0) for node in nodes.values()))
+            change()
+            with Watch(ENTRIES * 4 * 0.9) as watch:
+                second = await averaged(nodes, updates)
+                await asyncio.gather(*(node.flushed(60.0) for node in nodes.values()))
+            expected = np.mean([update.vector for update in updates.values()], axis=0)
+            assert all(np.allclose(ending.average, expected, atol=1e-6) for ending in second.values())
+            return watch.taken
+
+    return asyncio.run(run())
+
+
+NEEDED = Counter(
+    {
+        "vectors/fixedpoint.py: encode": PARTIES,  # what is masked, and sent from where it lies
+        "drivers/network/courier.py: _gathered": 2 * PARTIES,  # what comes, and is opened where it lies
+        "vectors/fixedpoint.py: mean": PARTIES + 1,  # the average, of each party and of the server
+    }
+)
+
+
+def test_a_vector_is_taken_memory_for_only_where_one_has_to_be(tmp_path):
+    assert second_round(tmp_path) == NEEDED
+
+
+@pytest.mark.parametrize("where", ["the state", "the wire", "the average"])
+def test_a_copy_is_found_wherever_it_is_made(where, tmp_path, monkeypatch):
+    def change():
+        if where == "the average":
+            averaged_as_it_is = star.averaged
+            monkeypatch.setattr(
+                star,
+                "averaged",
+                lambda terms, ring, result: _copied(result.vector, averaged_as_it_is(terms, ring, result)),
+            )
+        elif where == "the wire":
+            deliver = Line.deliver
+            monkeypatch.setattr(
+                Line,
+                "deliver",
+                lambda line, parcel, *rest: _copied(b"".join(parcel.pieces()), deliver(line, parcel, *rest)),
+            )
+        else:
+            total = star.total
+            monkeypatch.setattr(star, "total", lambda vectors: _copied(vectors[0].data, total(vectors)))
+
+    assert second_round(tmp_path, change) != NEEDED
+
+
+def _copied(data, result):
+    bytes(data)
+    return result
