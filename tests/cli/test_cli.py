@@ -60,7 +60,7 @@ def test_both_runs_end_in_the_same_model_bit_for_bit(report: demo.DemoReport) ->
 def test_the_server_reads_every_model_or_none(report: demo.DemoReport) -> None:
     plain, blind = report.runs["fedavg"], report.runs["secagg"]
     assert plain.models_sent == blind.models_sent == 5 * 4 - 2
-    assert (plain.models_read, plain.server_saw) == (plain.models_sent, "every party's model")
+    assert (plain.models_read, plain.server_saw) == (plain.models_sent, "every model")
     assert (blind.models_read, blind.server_saw) == (0, "only the sum")
     assert plain.correlation > 0.999
     assert abs(blind.correlation) < 0.1
@@ -135,7 +135,7 @@ def test_demo_prints_its_table() -> None:
     result = run("demo", *SMALL)
     assert result.exit_code == 0
     assert result.stderr == ""
-    for said in ("fedavg", "secagg", "every party's model", "only the sum", "the same bit for bit"):
+    for said in ("fedavg", "secagg", "every model", "only the sum", "the same bit for bit"):
         assert said in result.stdout
     told = result.stdout.splitlines()
     assert "Round 2 lost p1 (crashed) and ended with the other 4." in told

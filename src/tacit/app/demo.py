@@ -396,7 +396,7 @@ def judged(protocol: str, diary: Diary, shown: Party) -> DemoRun:
 def server_saw(read: int, sent: int) -> str:
     """Returns what a server saw that could read so many of the models it was sent."""
     if read == sent:
-        return "every party's model"
+        return "every model"
     return "only the sum" if read == 0 else f"{read} of {sent} models"
 
 
