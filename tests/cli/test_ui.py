@@ -22,4 +22,4 @@ def test_what_cannot_be_served_is_said_in_one_line(tmp_path):
 def test_its_help_has_an_example():
     told = CliRunner().invoke(app, ["ui", "--help"])
     assert told.exit_code == 0
-    assert "Example: tacit ui" in told.output
+    assert "tacit ui runs --port 8700" in told.output

@@ -267,7 +267,7 @@ def test_whatever_a_replay_comes_to_is_a_refusal(monkeypatch):
     """Who has the disk can make digests fit. The round then meets what it was never told."""
     seat, journal, update = seat_and_journal("pushsum")
     first, *others = journal.read()
-    state = REGISTRY["pushsum"].encode_state(MassState(x=GOOD, sent={"p1": LONG}))
+    state = REGISTRY["pushsum"].encode_state(MassState(x=GOOD, sent=dict.fromkeys(("p0", "p2"), LONG)))
     forged, tip = [], b""
     for record in (msgspec.structs.replace(first, event=msgspec.structs.replace(first.event, state=state)), *others):
         forged.append(msgspec.structs.replace(record, before=tip))

@@ -10,9 +10,9 @@ from tacit.audit.attacks.decode import SAME_SUM, TARGETS, Ledger, SquareLosses, 
 from tacit.audit.attacks.findings import quietly
 from tacit.vectors.fixedpoint import FixedPoint
 
-PPSGD = next(target for target in TARGETS if target.name == "PPSGD (pushsum, private)" and target.rounds == 5)
-PSGD = next(target for target in TARGETS if target.name.startswith("PSGD"))
-MASKED = next(target for target in TARGETS if target.name.endswith("masked)"))
+PPSGD = next(target for target in TARGETS if target.name == "pushsum, private" and target.rounds == 5)
+PSGD = next(target for target in TARGETS if target.name == "pushsum")
+MASKED = next(target for target in TARGETS if target.name.endswith("masked"))
 FEWER = TARGETS[-1]
 SURE = [target for target in TARGETS[:-1] if target.rounds != 4 or target.coordinates]
 

@@ -44,6 +44,7 @@ def serve(place: Path, port: int, as_json: bool) -> None:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listening.bind((ADDRESS, port))
+            listening.listen()  # so that nobody is refused who follows the address at once
         except OSError as error:
             raise ConfigError(f"port {port} cannot be had ({error.strerror}); give another one, or --port 0") from None
         token, bound = SystemEntropy().bytes(24).hex(), listening.getsockname()[1]
