@@ -363,7 +363,6 @@ def _rows(case: Case, verdict: Verdict, run: dict[str, Any]) -> Iterator[Row]:
     yield counted(
         "cut off, and gone on with", verdict.resumed, "times", "with what was brought before, by another life"
     )
-    yield counted("told the last average again", verdict.again, "times", "those who missed it, in a round that failed")
     judged = f"of {verdict.endings} endings"
     yield none("wrong averages", verdict.wrong, "", judged)
     yield none(

@@ -26,7 +26,6 @@ from tacit.drivers.network.store import Store
 from tacit.protocols.admm import AdmmTerms
 from tacit.protocols.cesar.terms import CesarTerms
 from tacit.protocols.pushsum import PushSumTerms
-from tacit.protocols.shapes.star import StarTerms
 
 STEPS = 4
 """Steps of the ring that an average may be off by, for its parts are rounded."""
@@ -148,8 +147,6 @@ class Verdict:
     """Rounds that nobody has an average of, by reason."""
     endings: int = 0
     """How rounds ended, for one party each."""
-    again: int = 0
-    """Times that the last average was told once more, to those who had missed it."""
     resumed: int = 0
     """Rounds that a party was cut off in, and went on with what it had brought to them before."""
     waited: Counter[str] = field(default_factory=Counter)
@@ -240,7 +237,6 @@ class Judge:
     # --- averages --------------------------------------------------------------------------------------------------
 
     def _compare_averages(self) -> None:
-        before: Ending | None = None
         for number in self.numbers:
             lived, latest = self.lived(number), None
             for name, taken in lived.items():
@@ -248,11 +244,8 @@ class Judge:
                     continue
                 if self._is_right(name, lived, taken.ending, latest):
                     latest = latest or taken.ending
-                elif isinstance(self.terms, StarTerms) and before is not None and _same(taken.ending, before):
-                    self.verdict.again += 1
                 else:
                     self.verdict.wrong.append(f"{name} in round {number}")
-            before = latest or before
 
     def _is_right(self, name: Party, lived: Mapping[Party, Taken], ending: Ending, others: Ending | None) -> bool:
         """Says whether an average is that of what was brought, and the same as others have, if all have the same."""

@@ -9,6 +9,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import numpy as np
@@ -16,10 +17,10 @@ import pytest
 from federations import Made, written
 
 from tacit.api.noised import noised
-from tacit.api.party import CHECKPOINT, LEDGER, METRICS, take_part
+from tacit.api.party import CHECKPOINT, LEDGER, METRICS, Learner, take_part
 from tacit.api.train import train
 from tacit.core.entropy import SeededEntropy
-from tacit.core.errors import ConfigError, JournalError
+from tacit.core.errors import ConfigError, Drop, JournalError, NotEnough, PeerFault
 from tacit.core.suite import SERVER
 from tacit.learn.scenario import Scenario
 
@@ -141,6 +142,20 @@ def test_a_model_that_is_not_that_of_the_others_is_not_gone_on_with(tmp_path):
         checkpoint.write_bytes(msgspec.msgpack.encode(kept | {"round": 0}))
     with pytest.raises(Exception, match=r"p0 did not hear the average of round 1.*copy the checkpoint of a party"):
         take_part(wanted, tmp_path / "federation.toml", "p0")
+
+
+def test_a_change_that_was_missed_stays_missed_if_a_round_fails_after_it():
+    """Otherwise it would go on from another model than the others, and nobody would know."""
+    peer, cohort = SimpleNamespace(rounds=0, name="p0"), SimpleNamespace(matrix=np.zeros((1, 2), np.float32))
+    learner = Learner(None, peer, cohort, None, Path("p0.run"), "", changes=True)
+    for rounds, error in ((1, PeerFault(SERVER, Drop.SILENT)), (2, NotEnough("users", 2, 3))):
+        learner.peer.rounds = rounds
+        learner._failed(np.zeros(2, np.float32), None, error)
+    with pytest.raises(JournalError, match="did not hear the average"):
+        learner._take(np.ones(2, np.float32), 3)
+    learner.number = 1
+    learner._failed(np.zeros(2, np.float32), None, NotEnough("users", 2, 3))
+    learner._take(np.ones(2, np.float32), 3)
 
 
 @pytest.mark.parametrize("protocol", ["secagg", "gossip"])

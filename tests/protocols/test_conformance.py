@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from tacit.core.errors import TacitError, WireError
+from tacit.core.errors import NotEnough, TacitError, WireError
 from tacit.core.link import Link
 from tacit.core.messages import Abort, Codec
 from tacit.core.suite import SERVER, Update
@@ -23,6 +23,7 @@ from tacit.drivers.faults import Fault
 from tacit.drivers.inbox import Inbox
 from tacit.drivers.simulator import Simulation
 from tacit.protocols import REGISTRY
+from tacit.protocols.secagg.messages import LastSum
 
 
 @dataclass(frozen=True)
@@ -520,7 +521,20 @@ def examples(protocol):
         for party in federation.agreement.everyone:
             for address, message in out.transcript.opened(party):
                 found.setdefault(address.kind, (message, setting.parties, federation.agreement.ring().length))
+    if protocol == "secagg":
+        found["LastSum"] = said_again(), 3, 6
     return found
+
+
+def said_again():
+    """Returns the last sum as it is said again: of three, of whom nobody may be missing, one has not heard it."""
+    lost = [{"action": "drop", "message": "Sum", "to": "p1", "round": 1}]
+    federation = Simulation.of("secagg", ["p0", "p1", "p2"], 4, faults=lost, record=True)
+    updates = {party: Update(np.ones(4)) for party in federation.parties}
+    federation.average(updates)
+    with pytest.raises(NotEnough):
+        federation.average(updates)
+    return next(message for _, message in federation.last.transcript.opened("p0") if isinstance(message, LastSum))
 
 
 KINDS = [

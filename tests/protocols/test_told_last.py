@@ -104,6 +104,23 @@ def test_whoever_missed_the_sum_is_back_a_round_later(lost):
     assert ended[2] == PARTIES
 
 
+def test_a_sum_that_is_said_again_is_nobodys_average():
+    """Those who had it already took it for the sum of the round, and whoever brings changes added one twice."""
+    faults = [Fault(action="drop", message="Sum", to="p1", round=1)]
+    simulation = Simulation.of("secagg", PARTIES[:3], 4, faults=faults, record=True)
+    updates = {party: Update(SECRETS[party]) for party in PARTIES[:3]}
+    simulation.average(updates)
+    with pytest.raises(tacit.NotEnough):
+        simulation.average(updates)
+    said = {each.envelope.address.kind for each in simulation.last.transcript if each.envelope.address.round == 2}
+    assert said >= {"LastSum"}
+    endings = {party: simulation.seats[party].round.ending for party in PARTIES[:3]}
+    assert all(ending.average is None for ending in endings.values())
+    assert "users who had heard the last sum: 2 of at least 3; missing: p1 (behind)" in str(endings["p0"].error)
+    told = {simulation.seats[party].state.last for party in PARTIES[:3]}
+    assert told == {simulation.seats["server"].state.last}
+
+
 def test_a_server_that_crashed_before_anybody_heard_it_is_heard_in_the_next_round():
     faults = [Fault(action="crash", party=SERVER, message="Sum", round=1)]
     simulation = Simulation.of("secagg", PARTIES, 4, faults=faults)

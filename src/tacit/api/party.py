@@ -146,8 +146,9 @@ class Learner:
         """Returns what there is to say of a round without an average: our own work is all that there is."""
         if self.changes:
             self.model[:] = before
-            # If the server itself gave up there is no average, which nobody can have missed.
-            if isinstance(error, NotEnough) or (isinstance(error, PeerFault) and error.reason is Drop.ABORTED):
+            # If the server itself gave up there is no average, which nobody can have missed; those before it still are.
+            none = isinstance(error, NotEnough) or (isinstance(error, PeerFault) and error.reason is Drop.ABORTED)
+            if none and self.number == self.peer.rounds - 1:
                 self.number = self.peer.rounds
         return Metrics(round=self.peer.rounds, loss=loss, epsilon=self._epsilon(), notes=(str(error),))
 

@@ -14,6 +14,7 @@ from tacit.core.suite import Parties, Party
 
 M = TypeVar("M", bound=Message)
 N = TypeVar("N", bound=Message)
+K = TypeVar("K", bound=Message)
 S = TypeVar("S")
 
 
@@ -96,17 +97,21 @@ class Link:
     async def receive(self, sender: Party, kind: type[M], *, step: int = 0, patience: int = 2) -> M: ...
     @overload
     async def receive(
-        self, sender: Party, kind: type[M], instead: type[N], *, step: int = 0, patience: int = 2
+        self, sender: Party, kind: type[M], instead: type[N], /, *, step: int = 0, patience: int = 2
     ) -> M | N: ...
+    @overload
     async def receive(
-        self, sender: Party, kind: type[M], instead: type[N] | None = None, *, step: int = 0, patience: int = 2
-    ) -> M | N:
+        self, sender: Party, kind: type[M], instead: type[N], other: type[K], /, *, step: int = 0, patience: int = 2
+    ) -> M | N | K: ...
+    async def receive(
+        self, sender: Party, kind: type[Message], *instead: type[Message], step: int = 0, patience: int = 2
+    ) -> Message:
         """Returns the message, or one of kind `instead`; raises PeerFault if none comes within `patience` phases."""
-        arrived = await Wait((kind, instead) if instead else (kind,), (sender,), step, patience)
+        arrived = await Wait((kind, *instead), (sender,), step, patience)
         if sender not in arrived.messages:
             detail = arrived.why.get(sender, f"no {kind.__name__} from it")
             raise PeerFault(sender, arrived.missing[sender], detail)
-        return cast(M | N, arrived.messages[sender])
+        return arrived.messages[sender]
 
     async def gather(
         self,

@@ -4,6 +4,7 @@
 | --- | --- | --- | --- |
 | AdvertiseKeys | user u ∈ everyone | `AdvertiseKeys`: c_u^PK, s_u^PK, what u was told last, signature | server |
 | | server | `KeyList`: U2 and its keys | users of U2 |
+| | | or, if too few have heard the last sum, `LastSum`: it once more | everyone |
 | ShareKeys | user u ∈ U2 | `ShareKeys`: sealed shares of s_u^SK and b_u | server |
 | | server | `SealedShares`: U3 and the shares for this user | users of U3 |
 | MaskedInput | user u ∈ U3 | `MaskedInput`: y_u, and u's word for U2 and U3 to each neighbour | server |
@@ -22,7 +23,8 @@ correct, not with secrets.
 
 **Faults.** Users may drop out at every step. The round ends in the average over U5 as long as `threshold` holders of
 everybody's shares stay to the end; otherwise it is aborted and nothing is unmasked. Whoever missed the last sum sits a
-round out, hears its sum, and is back.
+round out, hears its sum, and is back. If too few are left without them, the round ends with nothing but the last sum
+said again, which is nobody's average in it.
 
 **Deviations.**
 - The text of Unmasking mixes U4, U5, U6, and u, v; the order here is that of Bonawitz et al. 2017, on which it builds.
@@ -55,6 +57,7 @@ from tacit.protocols.secagg.messages import (
     Consent,
     Consents,
     KeyList,
+    LastSum,
     MaskedInput,
     SealedShares,
     ShareKeys,
@@ -69,7 +72,19 @@ SECAGG = Protocol(
     name="secagg",
     summary="secure aggregation: the server learns the sum and nothing else",
     settings=SecAggSettings,
-    messages=(AdvertiseKeys, KeyList, ShareKeys, SealedShares, MaskedInput, Chosen, Consent, Consents, Unmask, Sum),
+    messages=(
+        AdvertiseKeys,
+        KeyList,
+        LastSum,
+        ShareKeys,
+        SealedShares,
+        MaskedInput,
+        Chosen,
+        Consent,
+        Consents,
+        Unmask,
+        Sum,
+    ),
     party=client,
     server=server,
     state=StarState,

@@ -19,6 +19,7 @@ from tacit.protocols.secagg.messages import (
     Consent,
     Consents,
     KeyList,
+    LastSum,
     MaskedInput,
     SealedShares,
     ShareKeys,
@@ -39,14 +40,12 @@ async def server(link: Link, terms: SecAggTerms, suite: Suite, state: StarState)
     link.cure, state = terms.cure, accord.remembered(state)
 
     # AdvertiseKeys
-    before = None if state.announced is None else Sum(state.members, state.announced)
-    last = None if before is None else state.last
+    last = None if state.announced is None else state.last
     u1 = usable(accord, by_place(link, await link.gather(AdvertiseKeys, parties, least)), last)
     u2, state = star.asked(terms, state, u1, suite.entropy)
-    if len(u2) < least and before is not None and Drop.BEHIND in link.dropped.values():
+    if len(u2) < least and state.announced is not None and Drop.BEHIND in link.dropped.values():
         # Too many have not heard the last sum. Everybody hears it again, so that the next round finds them together.
-        await star.announce(link, before)
-    del before  # It is as long as a vector, and the state that is saved next has it.
+        await star.announce(link, LastSum(state.members, bitmap(u1), state.announced))
     link.require("users who can mask together", u1, least)
     link.require("users whom the policy lets take part", u2, least)
     state = await link.save(state)

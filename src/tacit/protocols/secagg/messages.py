@@ -36,6 +36,18 @@ class KeyList(Message, frozen=True):
     per_party: ClassVar[int] = 160
 
 
+class LastSum(Message, frozen=True):
+    """The last sum once more, and who has heard it, if they are too few to go on: there is none in this round."""
+
+    members: bytes
+    heard: bytes
+    vector: memoryview
+    from_server: ClassVar[bool] = True
+    per_party: ClassVar[int] = 2
+    per_entry: ClassVar[int] = 8
+    parameters: ClassVar[tuple[str, ...]] = ("vector",)
+
+
 class ShareKeys(Message, frozen=True):
     """e_{u,v} for each neighbour v, and the commitment to b_u."""
 

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 
 import msgspec
 
-from tacit.core.errors import Drop, PeerFault, WireError
+from tacit.core.errors import Drop, NotEnough, PeerFault, WireError
 from tacit.core.link import Link
 from tacit.core.messages import SIGNATURE_BYTES
 from tacit.core.outcome import Average
@@ -16,6 +16,7 @@ from tacit.protocols.secagg.messages import (
     Consent,
     Consents,
     KeyList,
+    LastSum,
     MaskedInput,
     SealedShares,
     ShareKeys,
@@ -44,7 +45,9 @@ async def client(link: Link, update: Update, terms: SecAggTerms, suite: Suite, s
     await link.send(SERVER, AdvertiseKeys(c.public, s.public, state.last, signature))
 
     # ShareKeys
-    listed = await link.receive(SERVER, KeyList, Sum, patience=PATIENCE)
+    listed = await link.receive(SERVER, KeyList, Sum, LastSum, patience=PATIENCE)
+    if isinstance(listed, LastSum):
+        raise await caught_up(accord, state, listed)
     if isinstance(listed, Sum):
         return await told(accord, state, listed)
     u2 = terms.sets.users(listed.members)
@@ -106,6 +109,16 @@ async def told(accord: Accord, state: StarState, result: Sum) -> Average:
     average = star.averaged(accord.terms, accord.suite.ring, result)
     await accord.link.save(msgspec.structs.replace(state, last=digest_of(result)))
     return average
+
+
+async def caught_up(accord: Accord, state: StarState, last: LastSum) -> NotEnough:
+    """Remembers the last sum, whether or not we had heard it, and returns why there is none in this round."""
+    terms, parties = accord.terms, accord.link.parties
+    heard = terms.sets.users(last.heard)
+    await told(accord, state, Sum(last.members, last.vector))
+    behind = dict.fromkeys(parties.named(sorted(set(range(len(parties))) - heard)), Drop.BEHIND)
+    cure = "the last sum was said again, so that the next round finds all together"
+    return NotEnough("users who had heard the last sum", len(heard), terms.least, behind, cure=cure)
 
 
 def check_asked(accord: Accord, state: StarState, u: int, u2: frozenset[int]) -> None:

@@ -246,8 +246,8 @@ def total(vectors: list[Vector]) -> Vector:
     return total
 
 
-async def announce(link: Link, result: Sum) -> None:
-    """Sends the sum to everyone on the roster."""
+async def announce(link: Link, result: Message) -> None:
+    """Sends a result to everyone on the roster."""
     for party in link.parties:
         await link.send(party, result)
 
