@@ -50,7 +50,7 @@ $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.demo: pyproject.toml | $(BIN)/python
-	@echo "Installing what the demo needs …"
+	@echo "Installing what the demo needs (a few minutes the first time; the demo itself takes seconds) …"
 	@$(PIP) --editable .
 	@touch $@
 

@@ -3,16 +3,30 @@
 import json
 import subprocess
 import sys
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+
+import pytest
 
 from tacit.audit.attacks.registry import ATTACKS
 
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 def test_the_page_of_claims_is_up_to_date():
     check = subprocess.run([sys.executable, ROOT / "docs" / "claims.py", "--check"], check=False)  # noqa: S603
     assert check.returncode == 0, "run python docs/claims.py"
+
+
+@pytest.mark.parametrize("audits", ["pushsum", "cesar"])
+def test_what_is_quickly_computed_is_on_the_page_of_claims(audits):
+    spec = spec_from_file_location("claims", ROOT / "docs" / "claims.py")
+    claims = sys.modules["claims"] = module_from_spec(spec)
+    spec.loader.exec_module(claims)
+    page = (ROOT / "docs" / "claims.md").read_text(encoding="utf-8")
+    for finding in getattr(claims, audits)():
+        assert f"| {' | '.join(finding)} |" in page, "run python docs/claims.py"
 
 
 def test_the_page_of_attacks_is_that_of_the_findings_kept():

@@ -1,7 +1,10 @@
 """The page in a real browser, as somebody uses it: by clicks, by keys, on a phone, in the dark."""
 
+import os
 import re
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import msgspec
 import pytest
@@ -135,6 +138,20 @@ def test_the_health_of_a_federation_is_told_by_its_parties(visit, address, place
     assert "healthy" in card.inner_text()
 
 
+def test_a_run_that_cannot_be_read_says_why_beside_those_that_can(visit, tmp_path):
+    for name in ("fine", "odd"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "scenario.json").write_bytes(scenario(title=name).encoded())
+    append(tmp_path / "fine", *(at(number) for number in range(1, 4)))
+    os.mkfifo(tmp_path / "odd" / "metrics.jsonl")
+    with page_of(tmp_path) as address:
+        seen = visit(address)
+        seen.page.locator(".row", has_text="cannot be read: metrics.jsonl is no plain file").wait_for()
+        assert "running, 3 of 4" in seen.page.locator(".row", has_text="fine").inner_text()
+        seen.open("/run?id=odd").get_by_text("This run cannot be read: metrics.jsonl is no plain file.").wait_for()
+        seen.close()
+
+
 def test_there_may_be_no_runs_yet(visit, tmp_path):
     with page_of(tmp_path) as address:
         seen = visit(address)
@@ -181,11 +198,16 @@ def test_one_of_nine_peers_exposes_two_others_in_admm(visit, address):
     assert victims(page) == ["p1", "p2"]
     page.locator(".segments button", has_text="3").click()
     assert page.locator(".hull").count() == 3
-    # The address has all of it: whoever opens it sees the same.
-    again = seen.context.new_page()
-    again.goto(page.url)
+    # The address has all of it: in this tab by itself,
+    page.reload()
+    page.locator(".headline.bad").wait_for()
+    assert exposed(page) == {"p1", "p2"}
+    # and in another one for whoever has the token.
+    again = seen.another()
+    again.goto(f"{page.url}&token={seen.token}")
     again.locator(".headline.bad").wait_for()
     assert exposed(again) == {"p1", "p2"}
+    assert again.url == page.url
 
 
 def claims_page():
@@ -324,30 +346,98 @@ def test_a_script_in_the_page_would_not_run(visit, address):
     seen.wrong.clear()
 
 
+def test_a_tab_without_the_token_says_what_to_do_and_comes_to_its_view(visit, address):
+    seen = visit(address)
+    seen.page.locator(".row").first.wait_for()
+    page = seen.another()
+    page.goto(f"{seen.base}/run?id=runs%2Fclinics")
+    page.get_by_role("heading", name="This tab has no token").wait_for()
+    assert "clinics" not in page.locator("main").inner_text()
+    page.evaluate(AXE)
+    assert page.evaluate("axe.run({resultTypes: ['violations']})")["violations"] == []
+    page.get_by_label("The address").fill("http://127.0.0.1/")
+    page.get_by_role("button", name="Open").click()
+    page.get_by_text("This address has no token.").wait_for()
+    page.get_by_label("The address").fill(f"{seen.base}/?token=0123")
+    page.get_by_role("button", name="Open").click()
+    page.wait_for_function("document.querySelector('input').value === ''")  # asked anew, for that one is not taken
+    seen.wrong = [each for each in seen.wrong if "403" not in each]
+    page.get_by_label("The address").fill(address)
+    page.get_by_role("button", name="Open").click()
+    page.get_by_role("heading", name="five clinics").wait_for()
+    page.reload()
+    page.get_by_role("heading", name="five clinics").wait_for()
+    assert seen.token not in page.url
+
+
+def test_another_port_of_this_machine_hears_nothing_of_the_token(visit, address):
+    """Cookies would be sent there, for they know no ports."""
+    heard = []
+
+    class Other(BaseHTTPRequestHandler):
+        def do_GET(self):
+            heard.append(str(self.headers))
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+            self.wfile.write(b"<p>another program")
+
+        def log_message(self, *given):
+            del given
+
+    seen = visit(address)
+    seen.page.locator(".row").first.wait_for()
+    assert seen.context.cookies() == []
+    with ThreadingHTTPServer(("127.0.0.1", 0), Other) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        page = seen.another()
+        page.goto(f"http://127.0.0.1:{server.server_port}/")
+        tried = page.evaluate(
+            """async (base) => [
+                await fetch(`${base}/api/protocols`).then((told) => told.text(), () => 'refused'),
+                await fetch(`${base}/api/protocols`, {mode: 'no-cors'}).then((told) => told.status, () => 'refused'),
+                sessionStorage.length,
+            ]""",
+            seen.base,
+        )
+        # The same tab, too, once it has been with us.
+        seen.page.goto(f"http://127.0.0.1:{server.server_port}/")
+        assert seen.page.evaluate("[document.cookie, document.referrer, sessionStorage.length]") == ["", "", 0]
+        server.shutdown()
+    assert tried[0] == "refused"
+    assert tried[1] in (0, "refused")
+    assert tried[2] == 0
+    assert heard
+    assert not any(seen.token in each or "cookie" in each.lower() for each in heard)
+    seen.wrong.clear()
+
+
 def test_other_pages_and_strangers_get_nothing(visit, address, chromium):
     seen = visit(address)
     stranger = chromium.new_context()
     page = stranger.new_page()
-    for path in ("/", "/api/watch", "/api/run?id=runs%2Fclinics", "/static/main.js", "/api/ask?protocol=secagg"):
+    for path in ("/api/watch", "/api/run?id=runs%2Fclinics", f"/api/protocols?token={seen.token}", "/nosuch"):
         assert page.goto(seen.base + path).status == 403
-    # Another origin, in the very browser that has the cookie.
+    # Another origin, in the very browser that has the token.
     elsewhere = seen.context.new_page()
     elsewhere.route(
         "http://elsewhere.example/", lambda route: route.fulfill(body="<p>elsewhere", content_type="text/html")
     )
     elsewhere.goto("http://elsewhere.example/")
     tried = elsewhere.evaluate(
-        """async (base) => {
-            const refused = () => 'refused', start = {method: 'POST', body: 'rounds = 1', mode: 'no-cors'};
+        """async ([base, token]) => {
+            const refused = () => 'refused', headers = {Authorization: `Bearer ${token}`};
+            const start = {method: 'POST', body: 'rounds = 1', mode: 'no-cors'};
             return [
                 await fetch(`${base}/api/protocols`, {credentials: 'include'}).then((told) => told.text(), refused),
-                await fetch(`${base}/api/start`, {credentials: 'include', ...start}).then((told) => told.type, refused),
+                await fetch(`${base}/api/protocols`, {headers}).then((told) => told.text(), refused),
+                await fetch(`${base}/api/start`, start).then((told) => told.type, refused),
             ];
         }""",
-        seen.base,
+        [seen.base, seen.token],
     )
-    assert tried[0] == "refused"
-    assert tried[1] in ("opaque", "refused")  # it is sent, and answered with 403
+    assert tried[:2] == ["refused", "refused"]  # also of somebody who knows the token, for it names another origin
+    assert tried[2] in ("opaque", "refused")  # it is sent, and answered with 403
     stranger.close()
 
 

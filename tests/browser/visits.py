@@ -29,12 +29,17 @@ class Visit:
         self.base, self.token = address.split("/?token=")
         self.wrong = []
         self.context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
-        self.page = self.context.new_page()
-        self.page.set_default_timeout(PATIENCE)
-        self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
-        self.page.on("console", lambda said: self.wrong.append(said.text) if said.type == "error" else None)
-        self.page.on("dialog", lambda dialog: self.wrong.append(f"dialog {dialog.message}"))
+        self.page = self.another()
         self.page.goto(address)
+
+    def another(self):
+        """Returns another tab, which has no token yet."""
+        page = self.context.new_page()
+        page.set_default_timeout(PATIENCE)
+        page.on("pageerror", lambda error: self.wrong.append(str(error)))
+        page.on("console", lambda said: self.wrong.append(said.text) if said.type == "error" else None)
+        page.on("dialog", lambda dialog: self.wrong.append(f"dialog {dialog.message}"))
+        return page
 
     def open(self, path):
         self.page.goto(self.base + path)

@@ -141,7 +141,18 @@ def test_demo_prints_its_table() -> None:
     assert "Round 2 lost p1 (crashed) and ended with the other 4." in told
     assert "Round 3 went on without p1 (behind), who heard its average. Back in round 4." in told
     assert max(map(len, result.stdout.splitlines())) <= 80
-    assert "the server can work out the vectors of all 9 parties" in " ".join(result.stdout.split())
+    assert "the server can work out the vectors of all 5 parties" in " ".join(result.stdout.split())
+
+
+@pytest.mark.parametrize(("parties", "audited"), [(2, 2), (3, 3), (5, 5), (13, 9)])
+def test_the_demo_speaks_of_as_many_as_learn(parties: int, audited: int) -> None:
+    shown = run("demo", "--parties", str(parties), "--rounds", "1").stdout
+    assert shown.startswith(f"{parties} parties learnt")
+    assert f"in one round of {audited} parties" in shown
+    *_, following = shown.partition("What to type next")
+    commands = [line for line in following.splitlines() if line.startswith("tacit ")]
+    assert len(commands) == (3 if parties > 2 else 2)
+    assert all(re.search(rf"(--parties|plan) {audited} ", command) for command in commands)
 
 
 def test_what_the_demo_says_leaks_is_what_the_audit_says(report: demo.DemoReport) -> None:
@@ -338,6 +349,11 @@ def test_a_traceback_is_shown_with_debug_only(place: int) -> None:
 )
 def test_every_error_has_its_code_and_its_lines(error: Exception, code: int, lines: list[str]) -> None:
     assert cli.verdict(error) == (code, lines)
+
+
+def test_what_was_to_be_stopped_is_not_told_to_begin_anew() -> None:
+    assert cli.verdict(KeyboardInterrupt(), ["--debug", "ui", "runs"]) == (130, ["stopped"])
+    assert cli.verdict(KeyboardInterrupt(), ["plan", "12"])[1] != ["stopped"]
 
 
 def test_a_failure_in_a_command_ends_it_with_exit_code_1(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,11 +9,14 @@ import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from tacit import papers
+from tacit import Scenario, papers, train
+from tacit.app import comparison, learning
 from tacit.app.cli import app
+from tacit.learn.datasets import of_arrays
 from tacit.papers.reproduction import Reproduction
 
 ROOT = Path(__file__).parents[2]
@@ -81,6 +84,117 @@ def test_a_run_as_json_and_again(tacit):
     assert "has a run already" in again.output
     resumed = tacit("run", scenario, "--folder", "out", "--resume", "--json")
     assert json.loads(resumed.output)["history"] == json.loads(first.output)["history"]
+
+
+def test_a_run_that_goes_on_is_found_and_nothing_begins_anew_without_a_word(tacit):
+    scenario = written(SCENARIO.format(protocol="secagg"))
+    none = tacit("run", scenario, "--resume")
+    assert none.exit_code == 2
+    assert "there is no run of this scenario in the folder runs to go on with; give the folder" in none.output
+    assert not Path("runs").exists()
+    assert tacit("run", scenario, "--folder", "runs/mine").exit_code == 0
+    assert tacit("run", written(SCENARIO.format(protocol="fedavg"), "other.toml")).exit_code == 0
+    resumed = tacit("run", scenario, "--resume", "--json")
+    assert json.loads(resumed.stdout)["folder"] == "runs/mine"
+    again = tacit("run", scenario, "--folder", "runs/mine")
+    assert "--resume" in again.output
+
+
+# --- own data ------------------------------------------------------------------------------------------------------
+
+OWN = """
+rounds = 2
+[data]
+folder = "four clinics"
+parties = 4
+[local]
+rate = 0.2
+"""
+
+
+def of_four_clinics():
+    """Four clinics, each of which knows one diagnosis and no other."""
+    rng = np.random.default_rng(0)
+    Path("four clinics").mkdir()
+    for place, name in enumerate(("east", "north", "south", "west")):
+        np.savez(f"four clinics/{name}.npz", x=rng.normal(place, 1, (20, 3)), y=np.full(20, place))
+
+
+def test_samples_of_own_stay_where_they_are_and_go_by_their_name(tacit):
+    of_four_clinics()
+    done = tacit("run", written(OWN))
+    assert done.exit_code == 0, done.output
+    assert "four clinics, by 4 parties with 16 samples each" in done.stdout
+    (folder,) = Path("runs").iterdir()
+    assert folder.name.startswith("four-clinics-secagg-")
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert "<h1>four clinics by secagg</h1>" in page
+    for text in (done.output, page, *(path.read_text(encoding="utf-8") for path in folder.glob("*.svg"))):
+        assert not re.search("iid|digits by|digits,", text)
+    compared = tacit("compare", "scenario.toml", "--protocol", "fedavg", "--picture", "all.svg")
+    assert compared.stdout.startswith("4 parties learn four clinics (each its own samples) with softmax, 2 rounds")
+    assert "<!-- 4 parties learn four clinics by each protocol -->" in Path("all.svg").read_text(encoding="utf-8")
+    one = train(Scenario.load("scenario.toml"), folder="out")
+    assert one.labels.tolist() == [[16, 0, 0, 0], [0, 16, 0, 0], [0, 0, 16, 0], [0, 0, 0, 16]]
+    mixed = tacit("run", written(OWN.replace("parties", 'split = "iid"\nparties'), "mixed.toml"), "--folder", "mixed")
+    assert mixed.exit_code == 0, "who wants it mixed may have it"
+    assert train(Scenario.load("mixed.toml")).labels.min() > 0
+
+
+def test_arrays_with_owners_are_those_of_their_owners(tacit):
+    del tacit
+    rng = np.random.default_rng(0)
+    data = of_arrays(rng.normal(size=(60, 3)), np.arange(60) % 3, owner=np.arange(60) % 3, name="our wards")
+    run = train(Scenario.of({"rounds": 1, "data": {"parties": 3}}), data=data)
+    assert run.labels.tolist() == np.diag([16, 16, 16]).tolist()
+    assert "our-wards by secagg, 1 round," in repr(run)
+    assert run.folder.name.startswith("our-wards-secagg-")
+
+
+# --- what the audit of a run is of ---------------------------------------------------------------------------------
+
+
+def audit_of(folder):
+    return json.loads((Path(folder) / "audit.json").read_text(encoding="utf-8"))
+
+
+def test_a_run_is_audited_with_its_rounds_and_dropouts(tacit):
+    scenario = "rounds = 40\ndropout = 0.05\n[data]\nparties = 9\n[local]\nrate = 0.5\n"
+    assert tacit("run", written(scenario), "--folder", "out").exit_code == 0
+    found = audit_of("out")
+    assert {report["rounds"] for report in found["reports"]} == {40}
+    assert {report["dropout"] for report in found["reports"]} == {0.05}
+    kept = [json.loads(line) for line in Path("out/metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    failed = sum(not each["contributors"] for each in kept)
+    assert {report["averages"] for report in found["reports"]} == {40 - failed}, "these very dropouts are looked at"
+    assert found["still"]["verdict"].startswith("Exposed")
+    asked = tacit(*shlex.split(found["still"]["asked"])[1:], "--json")
+    assert json.loads(asked.stdout)["verdict"].startswith(found["still"]["verdict"][:30])
+    page = Path("out/report.html").read_text(encoding="utf-8")
+    assert "<b>Nobody was found to be exposed, as long as models change</b>" in page
+    assert "<b>If models stood still</b>Exposed" in page
+    assert "They watch 40 rounds" in page
+    assert "Nobody drops out" not in page
+
+
+def test_faults_of_a_scenario_are_part_of_its_audit(tacit):
+    assert tacit("run", written(LONG.replace("400", "3")), "--folder", "out").exit_code == 0
+    page = Path("out/report.html").read_text(encoding="utf-8")
+    assert "The scenario has a fault" in page
+    assert not re.search("nobody drops out", page, re.IGNORECASE)
+
+
+def test_rounds_that_are_too_many_to_look_at_are_not_spoken_of(tacit, monkeypatch):
+    monkeypatch.setattr("tacit.api.train.MOST_WORK", 100)
+    scenario = SCENARIO.format(protocol="pushsum").replace('"pushsum"', '{ name = "pushsum", masked = true }')
+    assert tacit("run", written(scenario.replace("rounds = 3", "rounds = 9")), "--folder", "out").exit_code == 0
+    found = audit_of("out")
+    assert found["part"] == "the first 8 of 9 rounds"
+    assert found["verdict"].startswith("In the first 8 of 9 rounds, and the rest was not looked at: ")
+    assert found["assumed"][0].startswith("Only the first 8 of 9 rounds were looked at")
+    page = Path("out/report.html").read_text(encoding="utf-8")
+    assert "exposed in the first 8 of 9 rounds</b>" in page
+    assert found["says"].endswith("in the first 8 of 9 rounds")
 
 
 LONG = """
@@ -167,6 +281,59 @@ def test_protocols_are_compared_on_the_same_work(tacit):
     assert "pushsum would show" in refused["refused"]
     assert alone["bytes_per_party_per_round"] == 0
     assert Path("all.png").stat().st_size > 10_000
+
+
+# --- what is printed can be pasted ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("typed", "options"),
+    [
+        ('gossip graph={"kind":"regular","degree":4}', {"graph": {"kind": "regular", "degree": 4}}),
+        ('gossip graph={"kind": "regular", "degree": 4}', {"graph": {"kind": "regular", "degree": 4}}),
+        ("gossip graph={'kind': 'ring'}", {"graph": {"kind": "ring"}}),
+        ("admm masked=True group_size=None rho=[3, 0.1]", {"masked": True, "group_size": None, "rho": [3, 0.1]}),
+        ("secagg 'rounding=nearest' bits=16", {"rounding": "nearest", "bits": 16}),
+        ('secagg rounding="a \\" b"', {"rounding": 'a " b'}),
+        ("  cesar   share=0.3 ", {"share": 0.3}),
+    ],
+)
+def test_a_protocol_is_written_as_it_is_read(typed, options):
+    read = comparison.variant(typed)
+    assert read == {"name": typed.split()[0], **options}
+    assert comparison.variant(comparison.label(read["name"], options)) == read
+
+
+@pytest.mark.parametrize("columns", ["40", "80"])
+def test_what_compare_prints_of_a_protocol_can_be_pasted(tacit, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", columns)
+    asked = ['gossip graph={"kind":"regular","degree":4}', 'cesar graph={"kind":"regular","degree":4}']
+    done = tacit("compare", "--rounds", "1", *(word for each in asked for word in ("--protocol", each)))
+    assert "…" not in done.stdout
+    lines = [line for line in done.stdout.splitlines() if line.startswith("--protocol ")]
+    assert [shlex.split(line)[1] for line in lines] == asked
+    again = tacit("compare", "--rounds", "1", *shlex.split(" ".join(lines)), "--json")
+    assert [each["protocol"] for each in json.loads(again.stdout)] == ["gossip", "cesar"]
+
+
+def test_what_is_wrong_with_a_setting_is_told_by_its_option(tacit):
+    done = tacit("compare", "--protocol", "gossip graph=[ring")
+    assert done.exit_code == 2
+    assert done.output.startswith("error[config]: --protocol graph=[ring: ")
+
+
+def test_compare_tells_what_it_is_doing(tacit, monkeypatch):
+    monkeypatch.setattr(learning, "QUIET", 0.0)
+    done = tacit("compare", "--rounds", "3", "--protocol", "fedavg", "--protocol", "pushsum")
+    begun, *rounds, asked, over, refused = done.stderr.splitlines()
+    assert begun == "fedavg: begins"
+    assert rounds == [f"fedavg, round {number} of 3" for number in (1, 2, 3)]
+    assert asked == "fedavg: asking who could learn whose model"
+    assert over.startswith("fedavg: 3 rounds, ")
+    assert refused == "pushsum: refused"
+    monkeypatch.setattr(learning, "QUIET", 1e9)
+    assert "round 2" not in tacit("compare", "--rounds", "3", "--protocol", "fedavg").stderr
+    assert tacit("compare", "--rounds", "1", "--protocol", "fedavg", "--json").stderr == ""
 
 
 PRIVATE = """

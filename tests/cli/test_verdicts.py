@@ -46,7 +46,7 @@ def test_an_audit_that_finds_nobody_does_not_read_as_private():
         assert assumed in told
     for uncovered in ("The average itself", "Lies", "tacit attack lies", "Who takes part"):
         assert uncovered in told
-    assert "smallest group how many vectors are in the smallest sum" in told
+    assert "smallest group how many parties weigh alike, at least, in all that the coalition can compute" in told
     assert "tacit audit secagg --parties 9 --rounds 10 --dropout 0.1" in told
 
 

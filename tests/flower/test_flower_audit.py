@@ -1,5 +1,6 @@
 """`tacit audit --flower`: what is read off an app, what is assumed, and whether what is said of it is so."""
 
+import inspect
 import json
 from pathlib import Path
 
@@ -8,7 +9,9 @@ from typer.testing import CliRunner
 
 import tacit
 from tacit.app.cli import app as command
+from tacit.audit import flower
 from tacit.audit.flower import audit_app, collusion
+from tacit.audit.flower_starts import SAMPLING, STRATEGIES
 from tacit.core.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]
@@ -34,8 +37,11 @@ default = "here"
 options.num-supernodes = 10
 """
 PLUS = """
+from flwr.server.workflow import DefaultWorkflow, SecAggPlusWorkflow
 raise SystemExit("this must not be run")
+app = ServerApp()
 
+@app.main()
 def main(grid, context):
     config = context.run_config
     rounds = config["num-server-rounds"]
@@ -45,13 +51,25 @@ def main(grid, context):
         num_shares=int(config["num-shares"]),
         reconstruction_threshold=config["reconstruction-threshold"],
         clipping_range=4.0,
-        max_weight=heaviest(),
+        max_weight=config.get("max-weight", 500.0),
     )
     DefaultWorkflow(fit_workflow=workflow)(grid, legacy)
 """
 PLAIN = """
+app = ServerApp()
+
+@app.main()
 def main(grid, context):
     FedAvg(fraction_train=1.0, min_available_nodes=4).start(grid=grid, num_rounds=3)
+"""
+TACIT = """
+from tacit import flower
+
+app = ServerApp()
+
+@app.main()
+def main(grid, context):
+    FedAvg(fraction_train=0.9).start(grid=flower.grid(grid, context), num_rounds=20)
 """
 CLIENT = "app = ClientApp(client_fn=client_fn, mods=[secaggplus_mod])\n"
 
@@ -65,7 +83,7 @@ def written(folder, server, client=CLIENT, pyproject=PYPROJECT):
 
 
 def test_a_plain_strategy_shows_every_model(tmp_path):
-    found = audit_app(written(tmp_path, PLAIN, pyproject=PYPROJECT.partition("[tool.flwr.fed")[0]), parties=9, rounds=1)
+    found = audit_app(written(tmp_path, PLAIN, pyproject=PYPROJECT.partition("[tool.flwr.fed")[0]), parties=4)
     assert found.averages == "plain"
     assert found.facts.values["nodes"] == 4
     assert found.facts.values["rounds"] == 3
@@ -74,27 +92,259 @@ def test_a_plain_strategy_shows_every_model(tmp_path):
 
 
 def test_settings_of_secagg_are_read_and_none_of_it_is_run(tmp_path):
-    found = audit_app(written(tmp_path, PLUS), parties=9, rounds=1)
+    found = audit_app(written(tmp_path, PLUS))
     assert found.averages == "SecAgg+"
     wanted = {
         "rounds": 6,
         "nodes": 10,
         "fraction": 0.5,
-        "fewest sampled": 2,
+        "fewest_sampled": 2,
         "num_shares": 5,
         "reconstruction_threshold": 3,
         "clipping_range": 4.0,
+        "max_weight": 500.0,
     }
-    assert found.facts.values == {**wanted, "max_weight": 1000.0}
+    assert found.facts.values == wanted
     assert found.facts.read.keys() == wanted.keys()
-    assert found.facts.assumed == {"max_weight": "max_weight = 1000.0 (Flower's default)"}
+    assert not found.facts.assumed
+    assert not found.facts.unread
     assert "config: num-shares" in found.facts.read["num_shares"]
-    assert "source, line" in found.facts.read["clipping_range"]
+    assert "ward/server_app.py, line" in found.facts.read["clipping_range"]
+
+
+def test_what_is_asked_counts_more_than_what_the_app_says(tmp_path):
+    found = audit_app(written(tmp_path, PLUS), parties=6, rounds=2, told={"fraction": 1.0, "num_shares": 1.0})
+    assert (found.facts.values["nodes"], found.facts.values["rounds"], found.facts.values["fraction"]) == (6, 2, 1.0)
+    assert "over all 6 nodes" in found.says[0]
+    for told, said in (({"fractions": 1}, "there is rounds, nodes"), ({"fraction": "all"}, "must be a number above 0")):
+        with pytest.raises(ConfigError, match=said):
+            audit_app(tmp_path, told=told)
+
+
+# --- what is given, and how ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def looks_only(monkeypatch):
+    """Reads apps, and leaves the audit out."""
+    monkeypatch.setattr(flower, "_of_each", lambda _: [None])
+    monkeypatch.setattr(flower, "_of_sums", lambda *_: [])
+
+
+def facts_of(folder, fraction, front="", more="", config="", files=()):
+    """Returns the facts of an app that gives its fraction in some way."""
+    server = PLUS.replace('fraction_fit=config["fraction-fit"]', fraction)
+    server = server.replace("app = ServerApp()", f"{front}\napp = ServerApp()").replace(
+        "    strategy =", f"{more}    strategy ="
+    )
+    written(folder, server, pyproject=PYPROJECT.replace("fraction-fit = 0.5", f"fraction-fit = 0.5\n{config}"))
+    for name, text in dict(files).items():
+        (folder / "ward" / name).write_text(text)
+    return audit_app(folder).facts
+
+
+CONSTANTS = {"settings.py": "FRACTION: float = 1 / 2\n", "plots.py": "FRACTION = fraction = 1.0\n"}
+
+
+@pytest.mark.parametrize(
+    ("fraction", "more"),
+    [
+        ("fraction_fit=5 / 10", {}),
+        ("fraction_fit=1 - 0.5", {}),
+        ("0.5", {}),
+        ("fraction_fit=FRACTION", {"front": "FRACTION: float = 0.5"}),
+        ("fraction_fit=FRACTION", {"front": "FRACTION = 1.0", "more": "    FRACTION = 0.5\n"}),
+        ("fraction_fit=FRACTION", {"front": "from ward.settings import FRACTION", "files": CONSTANTS}),
+        ("fraction_fit=F", {"front": "from .settings import FRACTION as F", "files": CONSTANTS}),
+        ("fraction_fit=float(config['text'])", {"config": 'text = "0.5"'}),
+        ("fraction_fit=context.run_config.get('fraction-fit', 1.0)", {}),
+        ("fraction_fit=context.run_config.get('other', 0.5)", {}),
+        ("**CFG", {"front": "CFG = dict(fraction_fit=0.5)"}),
+        ("**CFG", {"front": "CFG = {'fraction_fit': 0.5}"}),
+    ],
+)
+@pytest.mark.usefixtures("looks_only")
+def test_a_fraction_is_read_however_it_is_written(tmp_path, fraction, more):
+    facts = facts_of(tmp_path, fraction, **more)
+    assert facts.values["fraction"] == 0.5
+    assert "fraction" in facts.read
+
+
+@pytest.mark.parametrize(
+    ("fraction", "more"),
+    [
+        ("fraction_fit=how_many()", {}),
+        ("fraction_fit=config.get('other')", {}),
+        ("fraction_fit=config['other']", {}),
+        ("fraction_fit=os.environ['FRACTION']", {}),
+        ("fraction_fit=f'{1}'", {}),
+        ("fraction_fit='0.5'", {}),
+        ("fraction_fit=True", {}),
+        ("fraction_fit=1 / 0", {}),
+        ("fraction_fit=1.0 if grid else 0.5", {}),
+        ("fraction_fit=fraction", {"files": CONSTANTS}),
+        ("fraction_fit=FRACTION", {"front": "FRACTION = 1.0\nFRACTION = 0.5"}),
+        ("fraction_fit=FRACTION", {"front": "FRACTION = 1.0\ndef less():\n    global FRACTION\n    FRACTION = 0.5"}),
+        ("fraction_fit=FRACTION", {"front": "from ward.plots import *", "files": CONSTANTS}),
+        ("fraction_fit=config['fraction-fit']", {"more": "    config['fraction-fit'] = 1.0\n"}),
+        ("fraction_fit=config['fraction-fit']", {"more": "    config.update(given())\n"}),
+        ("fraction_fit=config['fraction-fit']", {"front": "def tweak(config, name):\n    config[name] = 1.0"}),
+        ("**given()", {}),
+        ("**CFG", {"front": "CFG = dict(fraction_fit=1.0)", "more": "    CFG.update(fraction_fit=0.5)\n"}),
+        ("*given", {}),
+        ("fraction_fit=1.0", {"more": "    other.fraction_fit = 0.5\n"}),
+        ("fraction_fit=1.0", {"more": "    FedAvg.configure_fit = mine\n"}),
+        ("fraction_fit=1.0", {"front": "class FedAvg(Strategy):\n    pass"}),
+        ("fraction_fit=1.0", {"front": "from ward.mine import FedAvg", "files": {"mine.py": "class FedAvg: pass\n"}}),
+    ],
+)
+@pytest.mark.usefixtures("looks_only")
+def test_what_is_given_and_cannot_be_read_is_no_default(tmp_path, fraction, more):
+    facts = facts_of(tmp_path, fraction, **more)
+    assert "fraction" in facts.unread
+    assert "fraction" not in facts.read | facts.assumed
+
+
+@pytest.mark.usefixtures("looks_only")
+def test_what_is_not_given_is_flowers_default(tmp_path):
+    facts = facts_of(tmp_path, "fraction_evaluate=0.5")
+    assert facts.assumed["fraction"] == "fraction = 1.0 (Flower's default)"
+
+
+@pytest.mark.usefixtures("looks_only")
+def test_a_strategy_of_the_apps_own_is_read_if_it_only_adds_to_flowers(tmp_path):
+    front = "class FedAvg(flwr.server.strategy.FedAvg):\n    def {}(self):\n        pass\n"
+    own = "import flwr\n" + front
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    assert facts_of(tmp_path / "a", "fraction_fit=0.5", front=own.format("evaluate")).values["fraction"] == 0.5
+    assert "fraction" in facts_of(tmp_path / "b", "fraction_fit=0.5", front=own.format("configure_fit")).unread
+
+
+def test_strategies_take_what_they_are_known_to_take():
+    strategies = pytest.importorskip("flwr.serverapp.strategy", reason="Flower is not installed")
+    for name in STRATEGIES:
+        given = inspect.signature(getattr(strategies, name)).parameters
+        assert [given[each].default for each in SAMPLING] == [1.0, 1.0, 2, 2, 2]
+        taken = [each for each in given.values() if each.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
+        assert not taken or tuple(each.name for each in taken)[: len(SAMPLING)] == SAMPLING
+
+
+# --- how it averages -----------------------------------------------------------------------------------------------
+
+START = "FedAvg(fraction_train=1.0).start(grid={}, num_rounds=3)"
+
+
+@pytest.mark.parametrize(
+    ("body", "averages"),
+    [
+        (START.format("flower.grid(grid, context)"), "Tacit"),
+        ("grid = flower.grid(grid, context)\n" + START.format("grid"), "Tacit"),
+        ("ours = flower.grid(grid, context)\n" + START.format("ours"), "Tacit"),
+        ("go(flower.grid(grid, context))", "Tacit"),
+        ("nodes = grid.get_node_ids()\n" + START.format("flower.grid(grid, context)"), "Tacit"),
+        (START.format("grid"), "plain"),
+        (START.format("grid") + "\nflower.grid(grid, context)", "plain"),
+        ("if context.run_config['secure']:\n    grid = flower.grid(grid, context)\n" + START.format("grid"), "plain"),
+        (START.format("flower.grid(grid, context) if safe else grid"), "plain"),
+        (START.format("grid") + "\ngrid = flower.grid(grid, context)\n" + START.format("grid"), "plain"),
+        ("go(grid)", "plain"),
+        ("other(grid)", "plain"),
+        ("same = grid\n" + START.format("flower.grid(grid, context)"), "plain"),
+        ("grid.send_and_receive(messages)\n" + START.format("flower.grid(grid, context)"), "plain"),
+        (START.format("garden.flower.grid(grid, context)"), "plain"),
+        ("pass", "plain"),
+        ("DefaultWorkflow(fit_workflow=SecAggPlusWorkflow(1.0, 0.7))(grid, legacy)", "SecAgg+"),
+        ("fit = SecAggPlusWorkflow(1.0, 0.7)\nwork = DefaultWorkflow(fit)\nwork(grid, legacy)", "SecAgg+"),
+        ("DefaultWorkflow()(grid, legacy)\nDefaultWorkflow(SecAggPlusWorkflow(1.0, 0.7))(grid, legacy)", "plain"),
+        ("fit = SecAggPlusWorkflow(1.0, 0.7) if safe else None\nDefaultWorkflow(fit)(grid, legacy)", "plain"),
+        ("fit = None\nif safe:\n    fit = SecAggPlusWorkflow(1.0, 0.7)\nDefaultWorkflow(fit)(grid, legacy)", "plain"),
+    ],
+)
+@pytest.mark.usefixtures("looks_only")
+def test_how_an_app_averages_is_told_by_where_its_grid_goes(tmp_path, body, averages):
+    lines = "".join(f"    {line}\n" for line in body.splitlines())
+    go = "def go(net):\n    FedAvg().start(net, arrays, num_rounds=3)\n"
+    front, main = TACIT.split("def main(grid, context):\n")[0], f"def main(grid, context):\n{lines}"
+    unused = (
+        "def never(grid, context):\n    DefaultWorkflow(SecAggPlusWorkflow(1.0, 0.7))(flower.grid(grid, context))\n"
+    )
+    written(tmp_path, front + main + go + unused)
+    (tmp_path / "ward" / "unused.py").write_text(TACIT + PLUS)
+    assert audit_app(tmp_path).averages == averages
+
+
+@pytest.mark.parametrize("made", ["ServerApp(server_fn=server_fn)", "made()", "ServerApp() if x else y"])
+@pytest.mark.usefixtures("looks_only")
+def test_a_server_of_which_not_all_is_seen_is_plain(tmp_path, made):
+    assert audit_app(written(tmp_path, TACIT.replace("ServerApp()", made))).averages == "plain"
+
+
+@pytest.mark.usefixtures("looks_only")
+def test_rounds_in_a_loop_are_not_counted_as_one(tmp_path):
+    looped = TACIT.replace("    FedAvg", "    for _ in range(100):\n        FedAvg")
+    assert "in a loop" in audit_app(written(tmp_path, looped)).facts.unread["rounds"]
+
+
+# --- verdicts ------------------------------------------------------------------------------------------------------
+
+
+def verdict(folder, *more):
+    said = CliRunner().invoke(command, ["audit", "--flower", str(folder), "--json", "--fail-if-exposed", *more])
+    return said.exit_code, json.loads(said.stdout[: said.stdout.rindex("}") + 1])
+
+
+def test_nobody_is_told_that_nobody_is_exposed_if_something_could_not_be_read(tmp_path):
+    folder = written(
+        tmp_path, PLUS.replace('config["fraction-fit"]', "how_many()"), pyproject=PYPROJECT.replace("= 10", "= 5")
+    )
+    code, found = verdict(folder, "--rounds", "2")
+    assert code == 1
+    assert found["exposed"]
+    assert found["verdict"].startswith("Not known whether anybody is exposed: fraction could not be read")
+    assert "--set fraction=" in found["verdict"]
+    assert found["says"][0].endswith("how_many()), taken as 1.0.")
+    code, found = verdict(folder, "--rounds", "2", "--set", "fraction=1.0")
+    assert (code, found["exposed"]) == (0, False)
+
+
+def test_as_many_nodes_as_a_strategy_waits_for_need_not_be_all(tmp_path):
+    few = PLUS.replace('fraction_fit=config["fraction-fit"]', "fraction_fit=0.1, min_available_clients=5")
+    few = few.replace("min_fit_clients=2", "min_fit_clients=5")
+    folder = written(tmp_path, few, pyproject=PYPROJECT.partition("[tool.flwr.fed")[0].replace("= 6", "= 30"))
+    found = audit_app(folder, parties=12)
+    assert found.facts.values["nodes"] == 12
+    assert "over 5 of 12 nodes, others each time" in found.says[0]
+    assert found.reports[0].exposed
+
+
+def test_with_tacit_the_strategy_says_who_is_asked(tmp_path):
+    folder = written(tmp_path, TACIT, client="app = ClientApp(mods=[flower.mod])\n")
+    code, found = verdict(folder, "--rounds", "60", "--set", "protocol=secagg")
+    assert (code, found["unread"]) == (1, [])
+    assert "over 9 of 10 nodes, others each time" in found["says"][0]
+    assert found["verdict"].startswith("Exposed")
+
+
+def test_the_settings_of_a_roster_that_cannot_be_read_are_not_known(tmp_path):
+    everybody = TACIT.replace("fraction_train=0.9", "").replace("num_rounds=20", "num_rounds=2")
+    folder = written(tmp_path, everybody, client="app = ClientApp(mods=[flower.mod])\n")
+    code, found = verdict(folder, "--parties", "4")
+    assert code == 1
+    assert "protocol could not be read; say what is so: --set protocol=" in found["verdict"]
+    assert verdict(folder, "--parties", "4", "--set", "protocol=secagg")[0] == 0
+    assert verdict(folder, "--parties", "4", "--set", "protocol=fedavg")[0] == 1
+
+
+def test_everybody_is_looked_at_of_whom_it_is_said_that_they_learn_nothing(tmp_path):
+    three = PLUS.replace('config["fraction-fit"]', "1.0").replace('int(config["num-shares"])', "1.0")
+    found = audit_app(written(tmp_path, three.replace('config["reconstruction-threshold"]', "1.0")), parties=3)
+    assert {report.coalition for report in found.reports} == {("server",), ("p0",), ("p1",), ("p2",)}
 
 
 def test_differences_of_rounds_with_sampled_nodes_are_told(tmp_path):
     folder = written(tmp_path, PLUS, pyproject=PYPROJECT.replace("rounds = 6", "rounds = 60"))
-    found = audit_app(folder, parties=9, rounds=1)
+    found = audit_app(folder)
     server = found.reports[0]
     again = tacit.audit(
         "secagg",
@@ -103,7 +353,7 @@ def test_differences_of_rounds_with_sampled_nodes_are_told(tmp_path):
         rounds=60,
         threshold=3,
         clip=4.0,
-        max_weight=1000.0,
+        max_weight=500.0,
         participation={"kind": "random", "per_round": 5},
         allow_leaks=True,
     )
@@ -120,21 +370,22 @@ def test_everybody_in_every_round_exposes_nobody_unless_somebody_drops_out(tmp_p
     folder = written(
         tmp_path, everybody, pyproject=PYPROJECT.replace("rounds = 6", "rounds = 30").replace("= 10", "= 6")
     )
-    assert not audit_app(folder, parties=9, rounds=1).reports[0].exposed
-    found = audit_app(folder, parties=9, rounds=1, dropout=0.05)
+    assert not audit_app(folder).reports[0].exposed
+    found = audit_app(folder, dropout=0.05)
     assert found.reports[0].exposed
     assert "each lost to a round with a chance of 0.05" in found.says[0]
 
 
 def test_a_threshold_of_half_is_warned_of(tmp_path):
     low = PYPROJECT.replace("reconstruction-threshold = 3", "reconstruction-threshold = 2")
-    found = audit_app(written(tmp_path, PLUS, pyproject=low), parties=9, rounds=1)
+    found = audit_app(written(tmp_path, PLUS, pyproject=low))
     assert any("set it above 2" in sentence for sentence in found.says)
 
 
 def test_a_missing_mod_is_told(tmp_path):
-    found = audit_app(written(tmp_path, PLUS, client="app = ClientApp()\n"), parties=9, rounds=1)
-    assert any("No mod of SecAgg was found" in sentence for sentence in found.says)
+    _, found = verdict(written(tmp_path, PLUS, client="app = ClientApp()\n"), "--set", "fraction=1.0", "--rounds", "1")
+    assert found["exposed"]
+    assert "secaggplus_mod was not found in the mods of the ClientApp" in found["says"][0]
 
 
 @pytest.mark.parametrize(("nodes", "threshold"), [(4, 3), (5, 3), (5, 4)])
@@ -148,7 +399,8 @@ def test_as_many_as_are_said_to_can_read_a_model_together_and_no_fewer(nodes, th
 
 def test_an_app_of_ours_is_audited_by_its_protocol(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))  # where the example's roster would be
-    found = audit_app(ROOT / "examples" / "flower_app", parties=6, rounds=1)
+    found = audit_app(ROOT / "examples" / "flower_app", parties=6)
+    assert not found.facts.unread
     assert found.averages == "Tacit"
     assert found.facts.values["rounds"] == 5
     assert found.facts.values["protocol"] == "secagg"
@@ -165,7 +417,7 @@ def test_what_is_no_app_is_told_in_one_line(tmp_path):
     ):
         change()
         with pytest.raises(ConfigError, match=said):
-            audit_app(tmp_path, parties=9, rounds=1)
+            audit_app(tmp_path)
 
 
 def test_the_command_says_what_was_read_and_what_assumed(tmp_path):
@@ -173,7 +425,7 @@ def test_the_command_says_what_was_read_and_what_assumed(tmp_path):
     said = CliRunner().invoke(command, ["audit", "--flower", folder])
     assert said.exit_code == 0
     assert "ward averages by: SecAgg+" in said.output
-    assert "max_weight = 1000.0 (Flower's default)" in said.output
+    assert "max_weight = 500.0 (ward/server_app.py" in said.output
     assert "nobody signs keys" in said.output.replace("\n", " ")
     ours = str(ROOT / "examples" / "flower_app")
     found = json.loads(CliRunner().invoke(command, ["audit", "--flower", ours, "--parties", "4", "--json"]).output)

@@ -138,13 +138,14 @@ def test_weights_are_examples_if_the_roster_has_a_largest(tmp_path):
     assert not np.allclose(found, np.mean([each.vector for each in trial.brought(ENTRIES).values()], axis=0), atol=1e-4)
 
 
-def test_too_large_a_weight_leaves_its_node_out(tmp_path):
+def test_too_large_a_weight_leaves_its_node_out_and_stays_there(tmp_path, caplog):
     trial = Trial.of(tmp_path, "secagg", 5, max_weight=100.0)
-    fleet = trial.fleet(ENTRIES, {"p2": 101})
+    fleet = trial.fleet(ENTRIES, {"p2": 4711})
     courier = trial.courier(fleet)
     answers = list(courier.send_and_receive(asked(fleet, ENTRIES, 1)))
     (failed,) = [answer for answer in answers if answer.has_error()]
-    assert "raise max_weight in the roster" in failed.error.reason
+    assert failed.error.reason == courier.lost["p2"] == "config"
+    assert "not 4711; raise max_weight in the roster" in caplog.text  # on the node
     assert courier.last.contributors == ("p0", "p1", "p3", "p4")
 
 
@@ -157,11 +158,12 @@ def test_a_round_that_fails_tells_the_strategy_why(tmp_path):
     assert all(answer.has_error() for answer in answers)
 
 
-def test_training_is_not_answered_without_a_round(tmp_path):
+def test_training_is_not_answered_without_a_round(tmp_path, caplog):
     trial = Trial.of(tmp_path, "secagg", 4)
     fleet = trial.fleet(ENTRIES)
     for answer in fleet.send_and_receive(asked(fleet, ENTRIES, 1)):
-        assert "trains for rounds of Tacit only" in answer.error.reason
+        assert answer.error.reason == "config"
+    assert "trains for rounds of Tacit only" in caplog.text
 
 
 def test_a_protocol_with_a_server_needs_one(tmp_path):

@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import signal
 import stat
+import struct
 from collections import deque
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -16,9 +17,11 @@ from tacit.core import parts
 from tacit.core.messages import LONG
 from tacit.core.suite import SERVER, Secret, Update
 from tacit.crypto.keys import Identity
+from tacit.crypto.sealing import gmac
 from tacit.drivers.journal import Journal
 from tacit.drivers.network import store as stores
 from tacit.drivers.network.book import Book
+from tacit.drivers.network.records import Records
 from tacit.drivers.network.store import Store
 from tacit.drivers.round import Post
 from tacit.drivers.seat import RealSeat
@@ -53,6 +56,8 @@ class Case:
     """Bytes from which on what is in a state has a file of its own, and a message is written before it is opened."""
     entries: int = 3
     dtype: str = "<f8"
+    junk: str = ""
+    """Of which kind the long parcels are that somebody sends besides, and that are thrown away."""
 
     def simulation(self):
         names = [f"p{place}" for place in range(self.parties)]
@@ -74,6 +79,43 @@ CASES = {
 }
 
 
+FRAME = struct.Struct(">?Q16s")
+"""What stands in front of a piece: whether it goes ahead, its length and its checksum."""
+
+
+class Junk:
+    """Long parcels of somebody who wants them to be taken for records, and knows how long the true ones are."""
+
+    KINDS = ("plain", "placed", "incarnation", "copied")
+    """Pieces under a key that all know, for any place or for their own; under what peers are told; and true ones."""
+
+    def __init__(self, kind, store):
+        self._kind, self._store, self._phase = kind, store, 0
+
+    def sent(self, behind=None):
+        """Has a parcel staged, whose pieces begin behind as many bytes: those of the next record, if they are known."""
+        if not self._kind or not self._store._standing.under_way:
+            return
+        self._phase += 1
+        gap = self._phase % FRAME.size if behind is None else behind
+        if self._kind == "copied":
+            pieces = (self._store.folder / "records").read_bytes()[Records.start :]
+        else:
+            pieces = b"".join(self._pieces(self._store._end + FRAME.size + gap))
+        self._store.stage(bytes(gap) + pieces)
+
+    def _pieces(self, place):
+        # Of nothing, of what is no record, and one that goes ahead of another.
+        for ahead, data in ((False, b""), (False, b"?"), (True, b"!"), *[(False, b"\xc0")] * 4):
+            yield FRAME.pack(ahead, len(data), self._check(struct.pack(">?QQ", ahead, place, len(data)), data))
+            yield data
+            place += FRAME.size + len(data)
+
+    def _check(self, place, data):
+        key = self._store.incarnation * 2 if self._kind == "incarnation" else bytes(32)
+        return gmac(key, (data,) if self._kind == "plain" else (place, data))
+
+
 class Desk:
     """A party with its folder: what a driver does for it.
 
@@ -88,6 +130,7 @@ class Desk:
         self.protocol, self.session = agreement.protocol, agreement.session
         self.store = Store(folder, place.me, "test")
         self.stores.append(self.store)
+        self.junk = Junk(getattr(place, "junk", ""), self.store)
         self.found = found = self.store.load(self.session)
         self.seat = RealSeat(
             agreement,
@@ -107,6 +150,7 @@ class Desk:
         return self._written(self.seat.begin(update, seed), update)
 
     def deliver(self, data):
+        self.junk.sent()
         if self.lazy and self.seat.unfinished:
             self.store.stage(data)
         return self._written(self.seat.deliver(data))
@@ -129,6 +173,8 @@ class Desk:
         if record is not None and len(self.journal.records) == 1:
             self.store.begin(record, update, self.seat.agreement.entries, over=self.lazy)
         elif record is not None:
+            if not self.lazy or record.event is None:  # otherwise the message itself is staged by now
+                self.junk.sent(behind=sum(memoryview(part).nbytes for part in record.parts()))
             self.store.record(record)
         return [action for action in actions if isinstance(action, Post)]
 
@@ -186,9 +232,9 @@ class Steps:
         os.pwrite, os.fsync, os.ftruncate, Book._commit = self.put, self.sync, self.cut, lambda *a: self.commit(*a)
 
 
-def _serve(pipe, folder, agreement, me, secrets, short, long, power, last):
+def _serve(pipe, folder, agreement, me, secrets, short, long, junk, power, last):
     """Does what it is asked for, in a process of its own."""
-    place = SimpleNamespace(me=me, agreement=agreement, identity=Identity(me, *map(Secret, secrets)))
+    place = SimpleNamespace(me=me, agreement=agreement, identity=Identity(me, *map(Secret, secrets)), junk=junk)
     steps = Steps(last, power)
     steps.watched()
     with patch.object(stores, "SHORT", short), patch.object(parts, "LONG", long):
@@ -225,7 +271,7 @@ class Remote:
         secrets = place.identity.signing.reveal(), place.identity.channel.reveal()
         self._lives, self._arguments = (
             list(cuts),
-            (folder, place.agreement, place.me, secrets, case.short, case.long, power),
+            (folder, place.agreement, place.me, secrets, case.short, case.long, case.junk, power),
         )
         self.deaths = 0
         self._child, self.said, self.standing = None, [], {}

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -17,7 +18,7 @@ import pytest
 from federations import Made, written
 
 from tacit.api.noised import noised
-from tacit.api.party import CHECKPOINT, LEDGER, METRICS, Learner, take_part
+from tacit.api.party import CHECKPOINT, LEDGER, METRICS, MODEL, SCENARIO, Learner, take_part
 from tacit.api.train import train
 from tacit.core.entropy import SeededEntropy
 from tacit.core.errors import ConfigError, Drop, JournalError, NotEnough, PeerFault
@@ -213,8 +214,58 @@ def test_a_new_session_pays_anew_and_budgets_end_all_the_same(tmp_path):
             assert "ε" in run.result().notes[-1]
 
 
+def test_a_ledger_that_forgot_what_was_spent_is_not_gone_on_with(tmp_path):
+    wanted = scenario("gossip", 2, privacy={"epsilon": 2.0, "clip": 1.0, "noise": "local"})
+    private = noised(wanted, wanted.privacy, {}, ("p0", "p1", "p2"), 650, [100] * 3)
+    made = Made.of(tmp_path, "gossip", 3, **private.options)
+    together(made, wanted)
+    path, place, lock = tmp_path / "federation.toml", tmp_path / "p0.run", f"{LEDGER}.lock"
+    whole = {each.name: each.read_bytes() for each in place.iterdir()}
+    other = (tmp_path / "p1.run" / CHECKPOINT).read_bytes()
+    kept = msgspec.msgpack.decode(whole[CHECKPOINT])
+    older = msgspec.msgpack.encode({key: value for key, value in kept.items() if key != "ledger"})
+
+    def again(*gone, **changed):
+        for name, data in (whole | changed).items():
+            (place / name).write_bytes(data)
+        for name in gone:
+            (place / name).unlink()
+        return take_part(wanted, path, "p0")
+
+    assert again().history == []
+    assert again(**{CHECKPOINT: other}).history == [], "it may be taken over, and has what another one spent"
+    for renewed in (False, True):
+        if renewed:
+            made.roster = made.roster.renewed(SeededEntropy("renewed"))
+            made.roster.save(path)
+            shutil.rmtree(tmp_path / "p0.rounds")
+        for gone, changed in (
+            ((LEDGER,), {}),
+            ((LEDGER, lock), {}),
+            ((LEDGER, CHECKPOINT, METRICS), {}),
+            ((LEDGER, lock), {CHECKPOINT: other}),
+            ((LEDGER, lock, METRICS), {CHECKPOINT: older}),
+            *([] if renewed else [((LEDGER, lock, METRICS, CHECKPOINT), {})]),
+        ):
+            with pytest.raises(JournalError, match=r"(has nothing that|does not have what) p0 spent.* new run") as said:
+                again(*gone, **changed)
+            assert str(said.value).isprintable(), (gone, list(changed))
+            assert not (place / LEDGER).exists()
+
+
 def test_what_a_party_learns_alone_is_nobody_elses(tmp_path):
     made = Made.of(tmp_path, "gossip", 3)
-    together(made, scenario("gossip", 1))
-    for name in made.roster.names:
-        assert (tmp_path / f"{name}.run").stat().st_mode & 0o777 == 0o700
+    before = os.umask(0)
+    try:
+        for name, left in (("p0.run", METRICS), ("p1.run", "notes.txt")):  # p2 has no folder yet
+            (tmp_path / name).mkdir(mode=0o755)
+            (tmp_path / name / left).touch(mode=0o644)
+        together(made, scenario("gossip", 1))
+    finally:
+        os.umask(before)
+    rights = {path: path.stat().st_mode & 0o777 for path in tmp_path.glob("p?.run/*") if path.name != "notes.txt"}
+    assert {path.name for path in rights} == {CHECKPOINT, METRICS, MODEL, SCENARIO}
+    assert set(rights.values()) == {0o600}
+    # One that has other things in it is not for us to close.
+    folders = {name: (tmp_path / f"{name}.run").stat().st_mode & 0o777 for name in made.roster.names}
+    assert folders == {"p0": 0o700, "p1": 0o755, "p2": 0o700}

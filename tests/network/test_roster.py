@@ -218,6 +218,13 @@ def test_a_card_that_was_changed_can_still_be_replaced_or_removed(path):
         ('name = "b"', 'name = "c"', "the card of c is not as c signed it"),
         ('name = "b"', 'name = "b\\n"', "'b\\n' is no name"),
         ('name = "b"', 'name = "onlooker"', "'onlooker' is the name of whoever listens"),
+        ('name = "b"', 'name = "b "', "'b ' is no name: it begins or ends with a blank"),
+        ('name = "b"', 'name = " b"', "' b' is no name: it begins or ends with a blank"),
+        ('name = "b"', 'name = "server "', "'server ' is no name: it begins or ends with a blank"),
+        ('name = "b"', 'name = "Server"', "'Server' would be taken for 'server', which is another"),
+        ('name = "b"', 'name = "ser ver"', "'ser ver' would be taken for 'server', which is another"),
+        ('name = "b"', 'name = "ｓｅｒｖｅｒ"', "'ｓｅｒｖｅｒ' would be taken for 'server', which is another"),
+        ('name = "b"', 'name = "serv\\u200ber"', "'serv\\u200ber' is no name"),
         ('name = "b"', 'signing_key = "xxxx"\nname = "b"', "there is no parties[1].signing_key"),
     ],
 )

@@ -207,6 +207,54 @@ def test_peers_are_known_by_their_first_incarnation(tmp_path):
         assert store.first_seen(b"session 2", "p2", b"second") == b"second"
 
 
+def test_a_bit_of_a_peer_that_was_seen_is_noticed(tmp_path):
+    """Otherwise a peer that lost its journal would be taken for one that was never seen."""
+    folder, session = tmp_path / "p1", bytes(range(32))
+    with Store(folder, "p1", "test") as store:
+        for party in ("p2", "p3", "p4"):
+            store.first_seen(session, party, party.encode() * 8)
+    whole = (folder / BOOK).read_bytes()
+    row = whole.rindex(session + b"p3" + b"p3" * 8)
+    for bit in range(8 * len(session + b"p3" + b"p3" * 8)):
+        changed = bytearray(whole)
+        changed[row + bit // 8] ^= 1 << bit % 8
+        (folder / BOOK).write_bytes(changed)
+        with pytest.raises(JournalError, match=r"cannot be gone on from .*; move the folder away") as refused:
+            Store(folder, "p1", "test")
+        assert "\n" not in str(refused.value)
+    (folder / BOOK).write_bytes(whole)
+    for statement in ("DELETE FROM peers WHERE party = 'p4'", "DELETE FROM peers"):
+        with sqlite3.connect(folder / BOOK) as database:
+            database.execute(statement)
+        database.close()
+        with pytest.raises(JournalError, match="the peers that were seen were changed"):
+            Store(folder, "p1", "test")
+        (folder / BOOK).write_bytes(whole)
+    with Store(folder, "p1", "test") as store:
+        assert [store.first_seen(session, party, b"?") for party in ("p2", "p3")] == [b"p2" * 8, b"p3" * 8]
+
+
+def test_a_peer_whose_first_sight_may_be_on_disk_is_seen_again(tmp_path, monkeypatch):
+    honest = Book._commit
+
+    def failing(book, *statements):
+        honest(book, *statements)
+        error = sqlite3.OperationalError("disk I/O error")
+        error.sqlite_errorcode = sqlite3.SQLITE_IOERR_FSYNC
+        raise error
+
+    with Store(tmp_path / "p1", "p1", "test") as store:
+        monkeypatch.setattr(Book, "_commit", failing)
+        with pytest.raises(TransportError):
+            store.first_seen(bytes(32), "p2", b"first")
+        monkeypatch.setattr(Book, "_commit", honest)
+        assert store.first_seen(bytes(32), "p3", b"second") == b"second"
+        assert store.first_seen(bytes(32), "p2", b"second") == b"first"
+    with Store(tmp_path / "p1", "p1", "test") as store:
+        assert store.first_seen(bytes(32), "p2", b"third") == b"first"
+        assert store.first_seen(bytes(32), "p3", b"third") == b"second"
+
+
 # --- whose it is ---------------------------------------------------------------------------------------------------
 
 
@@ -274,6 +322,22 @@ def test_a_folder_of_another_release_is_refused(tmp_path):
     database.close()
     with pytest.raises(JournalError, match=f"version 99, not {VERSION}"):
         Store(tmp_path / "p1", "p1", "test")
+
+
+def test_a_book_that_is_cut_short_is_said_in_one_line(tmp_path):
+    desk = begun(tmp_path / "p1")
+    for place in range(300):  # so that there is more to be damaged
+        desk.store.first_seen(bytes(32), f"peer {place}", bytes(16))
+    desk.store.close()
+    whole, lines = (tmp_path / "p1" / BOOK).read_bytes(), set()
+    for size in range(512, len(whole), 500):
+        (tmp_path / "p1" / BOOK).write_bytes(whole[:size])
+        with pytest.raises(JournalError) as refused:
+            Store(tmp_path / "p1", "p1", "test")
+        lines.add(str(refused.value))
+    (tmp_path / "p1" / BOOK).write_bytes(whole)
+    assert [each for each in lines if not each.isprintable()] == []
+    sat(tmp_path / "p1")
 
 
 def test_nothing_secret_is_left(tmp_path):

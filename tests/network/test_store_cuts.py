@@ -5,15 +5,17 @@ import shutil
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from rounds_on_disk import CASES, ROUNDS, Desk, Here, Remote, alone, killed, played, same, waits
+from rounds_on_disk import CASES, ROUNDS, Desk, Here, Junk, Remote, alone, killed, played, same, waits
 
+from tacit.core import parts
 from tacit.core.errors import ConfigError, JournalError
 from tacit.core.suite import SERVER
 from tacit.drivers.network import store as stores
-from tacit.drivers.network.book import BOOK
+from tacit.drivers.network.book import BOOK, Book
 from tacit.drivers.network.store import FILES, Store
 
 LOG = (BOOK, f"{BOOK}-wal", f"{BOOK}-shm")
@@ -40,9 +42,9 @@ VICTIMS = [
 ]
 
 
-def cut_everywhere(title, victim, folder, apart, again=0, power=False):
+def cut_everywhere(title, victim, folder, apart, again=0, power=False, junk=""):
     """Kills a party at every step, or some apart from each other, and once more in its next life."""
-    case, expected = CASES[title], alone(CASES[title])
+    case, expected = replace(CASES[title], junk=junk), alone(CASES[title])
     undisturbed, remote = killed(case, victim, folder / "undisturbed")
     assert same(undisturbed, expected)
     steps = remote.standing["steps"]
@@ -76,6 +78,15 @@ def test_nothing_is_acted_upon_that_a_failure_of_power_could_undo(title, victim,
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("junk", Junk.KINDS)
+@pytest.mark.parametrize(("title", "victim"), VICTIMS)
+def test_parties_killed_at_every_single_step_while_others_send_junk(title, victim, junk, quick):
+    for power in (False, True):
+        cut_everywhere(title, victim, quick / str(power), apart=1, power=power, junk=junk)
+    cut_everywhere(title, victim, quick / "again", apart=5, again=9, junk=junk)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("title", "victim"), VICTIMS)
 def test_parties_killed_at_every_single_step_and_again(title, victim, quick):
     for power in (False, True):
@@ -92,6 +103,87 @@ def test_killed_lives_are_counted():
         )
         remote.stop()
     assert remote.deaths == 2
+
+
+# --- what others send ----------------------------------------------------------------------------------------------
+
+
+class Watching(Here):
+    """A desk in this process, whose folder is copied before every step, and half-way through what it writes."""
+
+    def __init__(self, folder, place, to, monkeypatch):
+        self._folder, self._to, self._doing, self.copies, self.tips = folder, to, "", [], {}
+        self.desk = None
+        put, cut, commit = os.pwrite, os.ftruncate, Book._commit
+
+        def half(file, data, at):
+            self._copy()
+            put(file, memoryview(data)[: len(data) // 2], at)
+            self._copy()
+            return put(file, data, at)
+
+        def shorter(file, size):
+            self._copy()
+            cut(file, size)
+
+        def committed(book, *statements):
+            self._copy()
+            commit(book, *statements)
+            self._copy()
+
+        monkeypatch.setattr(os, "pwrite", half)
+        monkeypatch.setattr(os, "ftruncate", shorter)
+        monkeypatch.setattr(Book, "_commit", committed)
+        self.desk = Desk(folder, place)
+
+    def ask(self, method, *arguments):
+        self._doing = method
+        posts = getattr(self.desk, method)(*arguments)
+        self.tips[self.desk.seat.number] = [stores._decoded(each).digest() for each in self.desk.journal.records]
+        return [(post.address, post.data) for post in posts]
+
+    def _copy(self):
+        copy = self._to / str(len(self.copies))
+        shutil.copytree(self._folder, copy)
+        self.copies.append((copy, self._doing, None if self.desk is None else self.desk.store._standing))
+
+    @property
+    def standing(self):
+        return {**waits(self.desk.seat.round), "average": None, "state": b""}
+
+
+@pytest.mark.parametrize("junk", Junk.KINDS)
+@pytest.mark.parametrize(
+    ("title", "victim"), [("secagg", "p1"), ("pushsum", "p1"), ("parts", SERVER), ("masses", "p1")]
+)
+def test_what_others_send_is_never_taken_for_a_record(title, victim, junk, quick, monkeypatch):
+    """Whatever lies behind the records at any moment: what is gone on from is what was last on disk, or the next."""
+    case = CASES[title]
+    monkeypatch.setattr(stores, "SHORT", case.short)
+    monkeypatch.setattr(parts, "LONG", case.long)
+    simulation = case.simulation()
+    seat, session = simulation.seats[victim].rebuilt(), simulation.agreement.session
+    place = SimpleNamespace(me=victim, agreement=seat.agreement, identity=seat.identity, junk=junk)
+    with monkeypatch.context() as watched:
+        watching = Watching(quick / "real", place, quick, watched)
+        desks = {party: watching if party == victim else Here(seat) for party, seat in simulation.seats.items()}
+        played(case, desks, simulation)
+        watching.desk.store.close()
+    assert len(watching.copies) > 80
+    for copy, doing, standing in watching.copies:
+        with Store(copy, victim, "test") as store:
+            kept = store.load(session)
+        if standing is None:
+            assert (kept.number, kept.journal) == (0, None)
+            continue
+        assert kept.number in (standing.number, standing.number + 1)
+        if kept.journal is None:
+            assert not standing.under_way or doing == "finish"
+            continue
+        before = standing.records if kept.number == standing.number else 0
+        assert len(kept.journal.records) in (before, before + 1)
+        tips = [stores._decoded(each).digest() for each in kept.journal.records]
+        assert tips == watching.tips[kept.number][: len(tips)]
 
 
 # --- copies from another time --------------------------------------------------------------------------------------
@@ -214,6 +306,23 @@ def test_an_older_book_is_refused_in_every_session(quick):
             store.load(session)
 
 
+@pytest.mark.parametrize("left", ["nothing", "empty files", "one file"])
+def test_a_book_of_any_time_is_refused_without_the_records(left, quick):
+    """An older one could not be told from the newest, and would begin rounds again that were begun."""
+    every, _ = copies("secagg", "p1", quick / "real")
+    for older, *_ in every:
+        put(quick / "again", older)
+        for name in ("records", "records.other") if left != "one file" else ("records.other",):
+            (quick / "again" / name).unlink()
+            if left == "empty files":
+                (quick / "again" / name).touch()
+        for _ in range(2):
+            with pytest.raises(
+                JournalError, match=r"its records are gone, .*\); move the folder away, and begin a new"
+            ):
+                Store(quick / "again", "p1", "test")
+
+
 @pytest.mark.parametrize("moment", ["in mid-round", "over"])
 @pytest.mark.parametrize("title", ["secagg", "pushsum"])
 def test_flipped_bits_are_noticed_or_harmless(title, moment, quick, monkeypatch):
@@ -243,6 +352,5 @@ def test_a_file_that_is_gone_is_noticed_if_it_matters(name, quick, monkeypatch):
         truth = found(quick / "again", "p1", agreement)
         put(quick / "again", copy)
         (quick / "again" / name).unlink()
-        over = name in ("average", "state")
-        needed = name == BOOK or (records is None if over else records is not None)
+        needed = name in (BOOK, "records") or records is None
         assert found(quick / "again", "p1", agreement) == (None if needed else truth)

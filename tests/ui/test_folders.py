@@ -2,13 +2,14 @@
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from tacit.api.prepare import Metrics
-from tacit.app.ui import folders
+from tacit.app.ui import files, folders
 from tacit.core.errors import ConfigError
 from tacit.drivers.network.status import Ended, Standing, Status, show
 from tacit.learn.scenario import Scenario
@@ -75,7 +76,133 @@ def test_what_cannot_be_read_is_said_to_be_and_stops_nothing(tmp_path):
     (run_in(tmp_path, "odd") / "audit.json").write_text("[1]")
     assert states(tmp_path) == {"fine": "finished", "broken": "unreadable", "cut": "running", "odd": "finished"}
     assert len(folders.whole("cut", cut)["history"]) == 3
-    assert folders.whole("odd", tmp_path / "odd")["says"] == ""
+    assert "cannot be read" in folders.whole("odd", tmp_path / "odd")["says"]
+
+
+DEEP = "[" * 200_000 + "]" * 200_000
+NESTED = {"name": "softmax", "a": msgspec.Raw(b"[" * 900 + b"]" * 900)}
+
+
+def linked(path):
+    path.unlink(missing_ok=True)
+    path.symlink_to("/etc/passwd")
+
+
+def directory(path):
+    path.unlink(missing_ok=True)
+    path.mkdir()
+
+
+def pipe(path):
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+
+
+ODD = {
+    "a pipe as its rounds": (lambda run: pipe(run / "metrics.jsonl"), "metrics.jsonl is no plain file"),
+    "a pipe as its scenario": (lambda run: pipe(run / "scenario.json"), "scenario.json is no plain file"),
+    "a folder as its scenario": (lambda run: directory(run / "scenario.json"), "scenario.json is no plain file"),
+    "a folder as its rounds": (lambda run: directory(run / "metrics.jsonl"), "metrics.jsonl is no plain file"),
+    "a link as its scenario": (lambda run: linked(run / "scenario.json"), "scenario.json is no plain file"),
+    "rounds that are nested deep": (
+        lambda run: (run / "metrics.jsonl").write_text(f'{{"round":1,"x":{DEEP}}}'),
+        "nested too deep",
+    ),
+    "a scenario that is nested deep": (
+        lambda run: (run / "scenario.json").write_bytes(msgspec.json.encode({**SCENARIO, "model": NESTED})),
+        "nested too deep",
+    ),
+    "a scenario without an end": (
+        lambda run: (run / "scenario.json").write_text(" " * (files.MOST_BYTES + 1)),
+        "longer than",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", ODD)
+def test_one_odd_folder_is_told_as_such_and_stops_nothing(tmp_path, what):
+    make, why = ODD[what]
+    run_in(tmp_path, "fine")
+    make(run_in(tmp_path, "odd"))
+    told = {run["id"]: run for run in folders.runs(tmp_path)}
+    assert told["fine"]["state"] == "finished"
+    assert folders.whole("fine", tmp_path / "fine")["state"] == "finished"
+    assert folders.parties(tmp_path) == []
+    odd = folders.whole("odd", tmp_path / "odd")
+    assert odd["state"] == "unreadable"
+    assert told["odd"]["state"] == "unreadable"
+    assert why in told["odd"]["why"]
+    assert why in odd["why"]
+
+
+def test_odd_audits_and_odd_states_of_parties_are_told_as_such(tmp_path):
+    for number, text in enumerate((b'{"says":"\xff\xfe"}', DEEP.encode(), b'{"says":3}')):
+        run = run_in(tmp_path, str(number))
+        (run / "audit.json").write_bytes(text)
+        assert "cannot be read" in folders.whole(str(number), run)["says"]
+        assert states(tmp_path)[str(number)] == "finished"
+    for name, make in {
+        "pipe.rounds": os.mkfifo,
+        "folder.rounds": os.mkdir,
+        "deep.rounds": lambda path: path.write_text(f'{{"party":"a","x":{DEEP}}}'),
+    }.items():
+        (tmp_path / name).mkdir()
+        make(tmp_path / name / "status.json")
+    told = folders.parties(tmp_path)
+    assert [each["id"] for each in told] == ["deep.rounds", "folder.rounds", "pipe.rounds"]
+    assert all("cannot be read: " in each["trouble"] for each in told)
+
+
+def test_names_that_are_not_letters_are_told_and_opened(tmp_path):
+    run = run_in(tmp_path, "odd", title="")
+    os.rename(run, os.fsencode(tmp_path) + b"/o\xffdd")
+    (told,) = folders.runs(tmp_path)
+    assert (told["id"], told["title"], told["state"]) == ("o\\xffdd", "o\\xffdd", "finished")
+    assert msgspec.json.encode(told)
+    assert folders.whole("o\\xffdd", folders.folders(tmp_path)["o\\xffdd"])["state"] == "finished"
+
+
+def test_of_more_rounds_than_anybody_looks_at_the_first_are_read_and_that_is_said(tmp_path, monkeypatch):
+    run = run_in(tmp_path, "long", over=False)
+    (run / "metrics.jsonl").write_bytes(b'{"round":1,"accuracy":0.5}\n' * 600_000)
+    told = folders.whole("long", run)
+    assert len(told["history"]) == folders.MOST_ROUNDS
+    assert told["cut"] == f"only the first {folders.MOST_ROUNDS} rounds are read"
+    assert len(told["curve"]) <= folders.MOST_POINTS + 1
+    monkeypatch.setattr(folders, "MOST_BYTES", 1000)
+    assert len(folders.whole("long", run)["history"]) == 1000 // len(b'{"round":1,"accuracy":0.5}\n')
+    assert folders.runs(tmp_path)[0]["cut"]
+    short = folders.whole("short", run_in(tmp_path, "short"))
+    assert (short["cut"], short["curve"]) == ("", [(1, 0.1), (2, 0.2), (3, 0.3)])
+
+
+def test_of_more_folders_than_anybody_looks_at_some_are_left_out_and_that_is_said(tmp_path, monkeypatch):
+    for name in "abc":
+        run_in(tmp_path, name)
+    assert folders.crowded(tmp_path) == ""
+    monkeypatch.setattr(folders, "MOST_FOLDERS", 2)
+    assert set(states(tmp_path)) == {"a", "b"}
+    assert folders.crowded(tmp_path).startswith("1 more folders are here")
+
+
+def test_parties_are_not_named_before_they_are_counted(tmp_path):
+    run = run_in(tmp_path, "crowd", data={"parties": 10**15})
+    told = folders.whole("crowd", run)
+    assert (told["parties"], told["names"], told["picture"]) == (10**15, [], None)
+
+
+def test_what_did_not_change_is_not_read_again_and_what_is_gone_is_forgotten(tmp_path):
+    run, known = run_in(tmp_path, "one"), {}
+    (before,) = folders.runs(tmp_path, known)
+    assert folders.runs(tmp_path, known)[0] is before
+    with (run / "metrics.jsonl").open("ab") as file:
+        file.write(b'{"round":4}\n')
+    assert folders.runs(tmp_path, known)[0]["done"] == 4
+    shutil.rmtree(run)
+    assert folders.runs(tmp_path, known) == []
+    assert known == {}
+    assert folders.summary("one", run) is None
+    assert folders.whole("one", run) is None
 
 
 def test_links_that_lead_elsewhere_are_not_followed(tmp_path):
@@ -88,7 +215,8 @@ def test_links_that_lead_elsewhere_are_not_followed(tmp_path):
     (own / "metrics.jsonl").symlink_to(secret / "metrics.jsonl")
     (place / "runs").symlink_to(outside, target_is_directory=True)
     assert set(folders.folders(place)) == {"own"}
-    assert folders.history_of(own) == []
+    assert states(place) == {"own": "unreadable"}
+    assert folders.runs(place)[0]["why"] == "metrics.jsonl is no plain file"
 
 
 @pytest.mark.parametrize("name", ["../outside", "/etc", "..", ".", "runs/../../outside", "one/../one", "one\0"])
@@ -126,13 +254,29 @@ def test_a_scenario_is_checked_with_the_line_of_each_problem():
         folders.checked(good + "treshold = 3\n")
 
 
+@pytest.mark.parametrize("name", ["../../out", "/srv/out", ".out", "", "a\\u0000b", "a/b", "a\\\\b", "a b", "x\\n"])
+def test_names_that_could_lead_out_of_a_folder_are_problems(name):
+    with pytest.raises(ConfigError, match=r"line 3: data\.name=.* cannot be part of a folder's name"):
+        folders.checked(f'rounds = 3\n[data]\nname = "{name}"\nparties = 4\n')
+
+
+def test_more_parties_than_a_page_takes_are_a_problem_before_anything_is_made_for_them():
+    with pytest.raises(ConfigError, match=r"line 3: data\.parties=10{15} is more than the page takes"):
+        folders.checked(f'rounds = 3\n[data]\nparties = {10**15}\n[protocol]\nname = "secagg"\n')
+
+
+def test_a_scenario_that_is_nested_deep_is_a_problem():
+    with pytest.raises(ConfigError, match=r"nested too deep|depth|recursion"):
+        folders.checked("model = {name = 'softmax', a = " + "[" * 950 + "]" * 950 + "}\n")
+
+
 def test_stamps_change_with_what_is_shown(tmp_path, monkeypatch):
     folder = run_in(tmp_path, "one", over=False)
-    before = list(folders.stamps(tmp_path))
+    before = folders.stamps(tmp_path)
     with (Path(folder) / "metrics.jsonl").open("ab") as file:
         file.write(msgspec.json.encode(Metrics(round=4)) + b"\n")
-    assert (now := list(folders.stamps(tmp_path))) != before
-    assert list(folders.stamps(tmp_path)) == now
+    assert (now := folders.stamps(tmp_path)) != before
+    assert folders.stamps(tmp_path) == now
     # What was written long ago is shown as something else, without a change of any file.
     monkeypatch.setattr(folders, "QUIET", 0.0)
-    assert list(folders.stamps(tmp_path)) != now
+    assert folders.stamps(tmp_path) != now

@@ -3,12 +3,13 @@
 import asyncio
 import os
 from contextlib import aclosing
+from pathlib import Path
 
 import pytest
 
 import tacit
 from tacit.app.ui.asked import Asked
-from tacit.app.ui.workers import Workers
+from tacit.app.ui.workers import MOST_ANSWERED, Workers
 
 ADMM = Asked(protocol="admm", parties=9, settings=("group_size=3", "iterations=5"), coalition=("p0",))
 SECAGG = Asked(parties=6, rounds=3, dropout=0.2, coalition=("server",))
@@ -166,6 +167,99 @@ def test_a_plan_that_cannot_be_is_a_problem(done):
         return [event async for event in workers.plan(asked)]
 
     assert "coalition_size must be 1 to 2 of 4 parties" in done(work)[-1]["problems"][0]
+
+
+def test_a_folder_is_data_also_to_processes_that_are_started_in_it(tmp_path, monkeypatch):
+    hostile(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    with asyncio.Runner() as runner:
+        workers = Workers()
+        said = runner.run(told(workers, Asked(parties=4, coalition=("p1",))))
+        runner.run(workers.close())
+    assert said[-1] == {"event": "done"}
+    assert not (tmp_path / "RAN").exists()
+
+
+def hostile(folder):
+    """Puts modules into a folder that are imported first by whoever looks there."""
+    for name in ("msgspec", "numpy", "tacit", "asyncio", "sitecustomize"):
+        (folder / f"{name}.py").write_text(f"open({str(folder / 'RAN')!r}, 'a').write({name!r})\nraise SystemExit\n")
+
+
+def test_more_questions_at_once_than_are_worked_on_wait_for_their_turn():
+    questions = [
+        Asked(protocol="admm", parties=12, settings=("group_size=3", f"iterations={4 + n % 3}"), coalition=(f"p{n}",))
+        for n in range(9)
+    ]
+    most = 0
+
+    async def work():
+        nonlocal most
+        workers = Workers()
+        asking = [asyncio.create_task(told(workers, each)) for each in questions]
+        while not all(each.done() for each in asking):
+            most = max(most, len(children()))
+            await asyncio.sleep(0.02)
+        await workers.close()
+        return [await each for each in asking]
+
+    before = len(children())
+    said = asyncio.run(work())
+    assert all(each[-1]["event"] == "done" for each in said)
+    assert sum(each[0] == {"event": "queued"} for each in said) == 9 - MOST_ANSWERED
+    assert most - before <= MOST_ANSWERED + 1
+    assert len(children()) == before
+
+
+def children():
+    """Returns the processes that this one has started."""
+    return Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="ascii").split()
+
+
+def test_two_who_ask_for_the_same_setting_at_once_share_a_process():
+    first, other = (Asked(**{**fields(ADMM), "coalition": (each,)}) for each in ("p0", "p4"))
+
+    async def work():
+        workers = Workers()
+        await asyncio.gather(told(workers, first, "drawing"), told(workers, other, "verdict"))
+        kept = len(workers._kept)
+        await workers.close()
+        return kept
+
+    before = len(children())
+    assert asyncio.run(work()) == 1
+    assert len(children()) == before
+
+
+def test_who_waits_too_long_for_a_turn_is_told_the_command(monkeypatch):
+    async def work():
+        workers = Workers()
+        async with aclosing(workers.audit(ADMM)) as older:
+            await anext(older)
+            monkeypatch.setattr("tacit.app.ui.workers.DEADLINE", 0.05)
+            said = await told(workers, Asked(parties=5, coalition=("p1",)))
+        await workers.close()
+        return said
+
+    monkeypatch.setattr("tacit.app.ui.workers.MOST_ANSWERED", 1)
+    queued, late = asyncio.run(work())
+    assert queued == {"event": "queued"}
+    assert "tacit audit secagg --parties 5" in late["problems"][0]
+
+
+def test_a_worker_is_ended_with_the_fork_that_proves_for_it():
+    slow = Asked(parties=40, rounds=40, dropout=0.1, coalition=("server",))  # its replay takes many seconds
+
+    async def work():
+        workers = Workers()
+        async with aclosing(workers.audit(slow)) as events:
+            async for event in events:
+                if event["event"] == "verdict":
+                    break
+            async with asyncio.timeout(5):
+                await workers.close()
+
+    asyncio.run(work())
 
 
 def test_what_takes_too_long_is_left_to_the_command_line(done, monkeypatch):

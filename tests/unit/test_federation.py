@@ -286,6 +286,14 @@ MISTAKES = {
         lambda: tacit.aggregate(VECTORS, "secagg", faults=[{"action": "crash", "paty": "p1"}]),
         "faults[0]: there is no paty; did you mean 'party'?",
     ),
+    "who crashes": (
+        lambda: tacit.aggregate(VECTORS, "secagg", faults=[tacit.Fault(action="crash", step=4)]),
+        "faults[0]: who is to crash? Give a party, each of several in a fault; there are p0, p1, p2",
+    ),
+    "who restarts": (
+        lambda: tacit.Federation("secagg", NAMES, faults=[{"action": "restart", "message": "MaskedInput"}]),
+        "faults[0]: who is to restart? Give a party",
+    ),
     "weight": (
         lambda: tacit.aggregate(VECTORS, "secagg", weight=[1, 2, 3]),
         "secagg has no option 'weight'; did you mean 'weights'?",
@@ -417,5 +425,5 @@ def test_a_run_says_in_a_line_what_it_is(tmp_path):
     scenario = tacit.Scenario.of({"rounds": 1, "protocol": "secagg", "data": {"parties": 3, "train": 90, "test": 30}})
     run = tacit.train(scenario, folder=tmp_path)
     assert repr(run) == (
-        f"<Run: digits by secagg, 1 rounds, accuracy {run.accuracy:.1%}, {run.bytes:,} bytes, in {tmp_path}>"
+        f"<Run: digits by secagg, 1 round, accuracy {run.accuracy:.1%}, {run.bytes:,} bytes, in {tmp_path}>"
     )

@@ -1,11 +1,13 @@
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import tacit
 from tacit.core.errors import ConfigError
 from tacit.vectors.flatten import Layout, Selection, examined
 
@@ -331,3 +333,94 @@ def test_arrays_with_entries_beyond_a_bound_are_named():
         ("head.bias", 1, 11.0),
         ("head.weight", 1, 9.0),
     ]
+
+
+# --- what an average would not be ----------------------------------------------------------------------------------
+
+
+def aggregated(*models, **options):
+    """Returns the outcome of averaging models, and what was warned of."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        outcome = tacit.aggregate(list(models), "secagg", **options)
+    return outcome, [str(each.message) for each in caught]
+
+
+@pytest.mark.parametrize(
+    ("small", "what"),
+    [(np.full(4, 1e-8), "all"), (np.array([1e-8, 0.0, 0.0, 0.0]), "all"), (np.array([1e-8] * 3 + [1]), "most")],
+)
+def test_an_array_that_the_ring_rounds_to_nothing_is_warned_of(small, what):
+    outcome, told = aggregated(*[{"w": np.ones(2), "small": small}] * 3)
+    line = (
+        f"p0, p1, p2: {what} entries of small that are not 0 are below half a step of the ring, which is 4.5e-08, and "
+        f"count as 0; use bits=64, or a smaller clip"
+    )
+    assert told == [line]
+    assert line in outcome.warnings
+    assert outcome.average["p0"]["small"][0] == 0
+    for cure in ({"bits": 64}, {"clip": 1e-6, "exclude": ["w"]}):
+        if what == "all" or "bits" in cure:
+            outcome, told = aggregated(*[{"w": np.ones(2), "small": small}] * 3, **cure)
+            assert not any("half a step" in each for each in (*told, *outcome.warnings))
+            assert outcome.average["p0"]["small"][0] == pytest.approx(1e-8, rel=1e-3)
+
+
+@pytest.mark.parametrize("fine", [np.zeros(4), np.array([1e-8, 1.0, 1.0, 0.0]), np.zeros(0)])
+def test_zeros_and_a_few_small_entries_are_not(fine):
+    assert aggregated(*[{"w": np.ones(2), "fine": fine}] * 3)[1] == []
+
+
+def test_what_a_light_weight_makes_small_is_warned_of_for_those_who_have_it():
+    models = [{"w": np.full(3, 1e-6)}] * 3
+    told = aggregated(*models, weights=[1e-3, 1.0, 1.0])[1]
+    assert [each.partition(":")[0] for each in told if "half a step" in each] == ["p0"]
+
+
+def test_what_is_rounded_by_chance_or_has_noise_is_not_warned_of():
+    for options in ({"bits": 16}, {"noise": 0.1}):
+        assert aggregated(*[{"w": np.full(3, 1e-8)}] * 3, **options)[1] == []
+
+
+def test_masked_arrays_are_refused():
+    model = {"w": np.ones(2), "under": np.ma.array([1.0, 99.0], mask=[0, 1])}
+    (problem,) = problems(model)
+    assert problem.startswith("under (float64 (2,)) is a masked array, and what is under the mask would be averaged")
+    assert problem.endswith("pass its filled(…), or leave it local: exclude=['under']")
+    with pytest.raises(ConfigError, match="masked array"):
+        Layout.of({"w": np.ones(2), "under": np.ones(2)}).flatten(model)
+    assert Layout.of(model, Selection(exclude=("under",))).size == 2
+    (problem,) = problems(model["under"])
+    assert problem.endswith("pass its filled(…)")
+
+
+def test_the_cure_for_what_is_no_real_number_leaves_something():
+    model = {"c": np.array([1j]), "f": np.ones(2), "n": np.array([3])}
+    assert problems(model, Selection(include=("c",))) == [
+        "c (complex128 (1,)) is not an array of real numbers; include=['c'] takes nothing else, so name arrays of real "
+        "numbers in it"
+    ]
+    assert problems(model, Selection(include=("c", "f")))[0].endswith("to leave it local, pass exclude=['c']")
+
+
+@pytest.mark.parametrize(("option", "pattern"), [("include", "nosuch*"), ("exclude", "nosuch*")])
+def test_a_pattern_that_takes_nothing_is_named(option, pattern):
+    with pytest.raises(ConfigError) as caught:
+        tacit.aggregate([{"x": np.ones(2), "n": np.array([1])}] * 3, "secagg", **{option: [pattern]})
+    assert caught.value.problems[-1] == f"{option}='nosuch*' is the name of no array; there are x, n"
+
+
+@pytest.mark.parametrize(
+    ("array", "options"),
+    [
+        (np.full(5, 255, np.uint8), {"clip": 256, "noise": 20.0, "include": ["b"]}),
+        (np.full(5, -128, np.int8), {"clip": 256, "noise": 20.0, "include": ["b"]}),
+        (np.full(5, 65504.0, np.float16), {"clip": 2.0**17, "noise": 400.0}),
+    ],
+)
+def test_what_noise_may_take_beyond_a_type_is_refused_before_the_round(array, options):
+    federation = tacit.Federation("secagg", ["a", "b", "c"], **options)
+    with pytest.raises(ConfigError, match=r"b \(.*has entries from .* with noise=.* which it cannot hold; bring it as"):
+        federation.average([{"b": array}] * 3)
+    assert federation.rounds == 0, "nothing was sent, and nothing spent"
+    assert federation.average([{"b": array.astype(np.float64)}] * 3).average

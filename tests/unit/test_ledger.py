@@ -258,6 +258,34 @@ def test_a_ledger_covers_what_was_in_it_and_no_later_one(path):
     Ledger("a run", path=path).covers(kept[0])
 
 
+def test_of_one_party_only_what_it_spent_is_looked_at(path):
+    ledger = Ledger("a run")
+    ledger.spend("b", ROUND, 1)
+    other = Ledger("a run", path=path)
+    other.covers(ledger.encode(), ["a"])
+    with pytest.raises(JournalError, match="what b spent in round 1"):
+        other.covers(ledger.encode(), ["a", "b"])
+
+
+def test_a_ledger_that_is_lost_is_not_one_that_was_never_begun(path, monkeypatch):
+    ledger = Ledger("a run", path=path)
+    assert not ledger.lost
+
+    def killed(*_):
+        raise OSError(5, "as if killed")
+
+    monkeypatch.setattr("tacit.privacy.ledger.replace_file", killed)
+    with pytest.raises(JournalError):
+        ledger.spend("a", ROUND)
+    monkeypatch.undo()
+    assert not Ledger("a run", path=path).lost, "there is a lock, but nothing was paid"
+    ledger.spend("a", ROUND)
+    assert not Ledger("a run", path=path).lost
+    path.unlink()
+    assert Ledger("a run", path=path).lost
+    assert not Ledger("a run").lost
+
+
 def test_a_ledger_covers_no_round_that_took_something_else_and_no_other_run():
     kept = {}
     for run, event in (("a run", ROUND), ("another", ROUND), ("a run", Spent(0.02))):

@@ -117,3 +117,43 @@ def test_what_decides_the_result_decides_the_digest():
     assert Scenario(title="other", workers=2).digest == plain.digest
     assert Scenario(seed=1).digest != plain.digest
     assert Scenario(protocol={"name": "fedavg"}).digest != plain.digest
+
+
+# --- whose samples are whose ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("data", "kind"),
+    [
+        ({}, "iid"),
+        ({"folder": "clinics"}, "owner"),
+        ({"folder": "clinics", "split": "iid"}, "iid"),
+        ({"folder": "clinics", "split": {"kind": "shards"}}, "shards"),
+        ({"name": "shakespeare"}, "owner"),
+        ({"name": "mnist"}, "iid"),
+        ({"name": "mnist", "options": {"by": "writer"}}, "owner"),
+        ({"name": "femnist", "split": "iid"}, "iid"),
+    ],
+)
+def test_samples_stay_with_their_owners_unless_somebody_says_otherwise(data, kind):
+    scenario = Scenario.of({"data": data})
+    assert scenario.data.split.kind == kind
+    assert Scenario.parse(scenario.encoded().decode(), "again.json") == scenario
+
+
+def test_what_somebody_brings_stays_with_its_owners_too():
+    plain, said = (Scenario.of({"data": data}).data for data in ({}, {"split": "iid"}))
+    assert plain.brought("clinics", owned=True).split.kind == "owner"
+    assert plain.brought("clinics", owned=False).split.kind == "iid"
+    assert said.brought("clinics", owned=True).split.kind == "iid"
+    assert plain.brought("clinics", owned=True).called == "clinics"
+
+
+def test_a_folder_is_called_by_its_name():
+    assert Scenario.of({"data": {"folder": "/far/away/clinics/"}}).data.called == "clinics"
+    assert Scenario.of({"data": {"name": "mnist"}}).data.called == "mnist"
+
+
+def test_a_split_is_told_in_words():
+    told = [Scenario.of({"data": {"split": kind}}).data.dealt for kind in ("iid", "owner", "shards", "dirichlet")]
+    assert told == ["iid split", "each its own samples", "2 chunks of labels each", "dirichlet split, alpha 0.5"]

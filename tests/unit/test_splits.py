@@ -6,9 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.app import pictures
+from tacit.audit.attacks.findings import Finding
+from tacit.audit.plan import Looked, Plan, Proposal
 from tacit.core.errors import ConfigError
 from tacit.learn.datasets import load
 from tacit.learn.splits import by_owner, checked, dirichlet, iid, label_table, shards
+from tacit.papers.reproduction import Chart
 
 Y = load("digits", share=1).y
 
@@ -248,3 +251,69 @@ def test_the_picture_takes_names(tmp_path):
     assert path.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
     drawn = path.read_text(encoding="utf-8")
     assert all(f"<!-- {said} -->" in drawn for said in ("north (3)", "south (4)", "airplane", "ship"))
+
+
+# --- lines and bars ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def figures(monkeypatch):
+    """Returns the figures that are drawn, before they are files."""
+    pytest.importorskip("matplotlib", reason="pictures are drawn by matplotlib")
+    drawn, figure = [], pictures._figure
+
+    def kept(*given):
+        drawn.append(figure(*given))
+        return drawn[-1]
+
+    monkeypatch.setattr(pictures, "_figure", kept)
+    return drawn
+
+
+def looks(line):
+    return line.get_color(), line.get_marker(), line.get_linestyle(), line.get_markerfacecolor()
+
+
+def test_no_two_lines_look_alike():
+    styles = [pictures._style(place, dashed) for place in range(64) for dashed in (False, True)]
+    assert len({tuple(style.items()) for style in styles}) == len(styles)
+    grey = {(style["marker"], style["linestyle"]) for style in styles[:32]}
+    assert len(grey) == 32, "nor without colours, as long as there are sixteen of each sort"
+
+
+def test_charts_tell_lines_apart_and_hide_none_of_them(figures, tmp_path):
+    lines = {f"p = {place}": (range(9), [place] * 9) for place in range(10)}
+    formulas = {f"{name}, formula": line for name, line in lines.items()}
+    chart = Chart("many", "users (T)", "sums", {**lines, **formulas}, dashed=tuple(formulas))
+    pictures.charts([chart], str(tmp_path / "many.png"))
+    figure, axes = figures[-1]
+    assert len({looks(line) for line in axes.lines}) == 20
+    assert axes.lines[3].get_color() == axes.lines[13].get_color(), "a line and its formula go together"
+    assert all(float(tick).is_integer() for tick in axes.get_yticks())
+    below, above = axes.get_legend().get_window_extent(), axes.get_window_extent()
+    assert below.y1 < above.y0
+    assert below.y0 > figure.bbox.y0 - 5
+    assert axes.get_legend().handlelength > 4, "long enough to tell dashes from lines"
+
+
+def test_counts_that_are_all_zero_begin_at_zero(figures, tmp_path):
+    none = [Finding("x", "one", "lies that work", 0.0, 0.0, 0.0, 10, False, "")]
+    pictures.intervals(none, str(tmp_path / "none.png"))
+    axes = figures[-1][1]
+    low, high = axes.get_xlim()
+    assert -0.05 < low <= 0 < 1 <= high
+    assert [float(tick) for tick in axes.get_xticks() if low <= tick <= high] == [0.0, 1.0]
+
+
+def test_a_plan_ends_near_its_costs_and_marks_verdicts_apart(figures, tmp_path):
+    assert len(set(pictures.MARKS.values())) == len(pictures.MARKS)
+    verdicts = ("holds", "holds if models change", "leaks by design")
+    proposals = tuple(
+        Proposal("secagg", {}, f"way {place}", 1e6 * 6**place, 0, verdict, Looked(0, 0, 0, 0, 0, 0.0, None), 0, 0, 0)
+        for place, verdict in enumerate(verdicts)
+    )
+    pictures.costs(Plan(9, 1, 10, 0.0, 1000, proposals, 1.0, 1e-5, 1.0), str(tmp_path / "plan.png"))
+    axes = figures[-1][1]
+    assert axes.get_xlim()[1] < 2 * 36
+    assert len({(bar.get_facecolor(), bar.get_hatch()) for bar in axes.patches}) == 3
+    assert "36 MB, leaks by design" in {text.get_text() for text in axes.texts}

@@ -3,7 +3,7 @@
 import contextlib
 import math
 import warnings
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from numbers import Real
@@ -18,15 +18,16 @@ from tacit.audit.preflight import evidence, preflight
 from tacit.audit.scope import is_count
 from tacit.core.errors import ConfigError, LeakRefused
 from tacit.core.outcome import few
-from tacit.core.protocol import UNPROTECTED, Protocol, Settings, Terms, names_from, typed
+from tacit.core.protocol import FARTHEST, UNPROTECTED, Protocol, Settings, Terms, names_from, typed
 from tacit.core.suite import Party, Update
 from tacit.drivers.agreement import Agreement, terms_for
 from tacit.drivers.faults import Fault, faults_from
 from tacit.drivers.outcome import Outcome, clipping
 from tacit.drivers.simulator import Simulation, absent_problems
 from tacit.protocols import find
-from tacit.vectors.fixedpoint import LARGEST, FixedPoint
-from tacit.vectors.flatten import FLOATS, Layout, Selection, examined
+from tacit.protocols.shapes.star import StarTerms
+from tacit.vectors.fixedpoint import BITS, LARGEST, FixedPoint
+from tacit.vectors.flatten import ALL, FLOATS, Layout, Selection, examined
 
 SHOWN = 3
 """Problems of a model that are told of many."""
@@ -38,6 +39,10 @@ BESIDE = ("seed", "faults", "record", "adversary")
 
 class ClippedWarning(UserWarning):
     """Entries were cut off at the clip, so the average is not that of the vectors as given."""
+
+
+class VanishedWarning(UserWarning):
+    """Entries are so small that the ring rounds them to 0, so the average is not that of the vectors as given."""
 
 
 @dataclass(frozen=True)
@@ -118,14 +123,33 @@ class Checked:
         updates = {
             party: Update(flat(models[party]), weights[party]) for party in simulation.parties if party in models
         }
+        if out is None and (wrong := self._misfits(simulation.agreement, layout, updates)):
+            raise ConfigError(wrong)
         outcome = simulation.average(updates, out, absent)
         if out is None:
             outcome.average = {
                 party: layout.restore(vector, models.get(party)) for party, vector in outcome.average.items()
             }
         warn_of_clipping(simulation.agreement, outcome, layout, updates, up + 1)
-        outcome.warnings = (*self.notes, *self._few(outcome), *outcome.warnings)
+        vanished = list(vanishing(simulation.agreement, layout, updates))
+        for each in vanished:
+            warnings.warn(each, VanishedWarning, stacklevel=up + 1)
+        outcome.warnings = (*self.notes, *self._few(outcome), *vanished, *outcome.warnings)
         return outcome
+
+    def _misfits(self, agreement: Agreement, layout: Layout, updates: Mapping[Party, Update]) -> list[str]:
+        """Returns which arrays may not hold the average with its noise, before anything is sent or spent."""
+        terms, settings = self.terms, self.terms.settings
+        noise = settings.noise
+        if not noise:
+            return []
+        summed = terms.smallest if isinstance(terms, StarTerms) else 1
+        margin = FARTHEST * noise / math.sqrt(summed) + agreement.ring().resolution
+        return [
+            f"{each}, and with noise={noise:g} an average may be {margin:.3g} beyond, which it cannot hold; bring it "
+            f"as wider floats, or leave it local with exclude="
+            for each in layout.misfits((update.vector for update in updates.values()), settings.clip, margin)
+        ]
 
     def _few(self, outcome: Outcome) -> list[str]:
         """Returns a warning if so few were averaged that those who collude could take themselves off."""
@@ -151,6 +175,27 @@ def warn_of_clipping(
         told.append(clipping(agreement, outcome.endings[party], where))
         warnings.warn(told[-1], ClippedWarning, stacklevel=up + 1)
     outcome.warnings = (*told, *outcome.warnings[len(told) :])
+
+
+def vanishing(agreement: Agreement, layout: Layout, updates: Mapping[Party, Update]) -> Iterator[str]:
+    """Yields of which arrays the ring rounds most to 0, and what to do about it.
+
+    What is rounded by chance counts in the mean, and what has noise drowns in that, as it is meant to.
+    """
+    settings, ring = agreement.settings, agreement.ring()
+    if ring.draws:
+        return
+    found: dict[tuple[str, bool], list[Party]] = {}
+    for party, update in updates.items():
+        for each in layout.below(update.vector, ring.resolution / 2 * settings.max_weight / update.weight):
+            found.setdefault((each.name, each.entries == each.nonzero), []).append(party)
+    cure = "a smaller clip" if settings.bits == BITS[-1] else f"bits={BITS[-1]}, or a smaller clip"
+    for (name, whole), parties in found.items():
+        what = "all" if whole else "most"
+        yield (
+            f"{few(parties)}: {what} entries of {name} that are not 0 are below half a step of the ring, which is "
+            f"{ring.resolution:.2g}, and count as 0; use {cure}"
+        )
 
 
 def _any(count: int) -> str:
@@ -256,10 +301,13 @@ class Federation:
         found += weight_problems(brought, shares, self._checked.terms.settings.max_weight)
         if found:
             raise ConfigError(found)
-        layout = self._layout = self._layout or Layout.of(next(iter(brought.values())), selection)
-        if self._simulation is None:
-            self._simulation = self._checked.simulation(layout, self._seed, self._record)
-        return self._checked.average(self._simulation, layout, brought, shares, 2, out, absent)
+        layout = self._layout or Layout.of(next(iter(brought.values())), selection)
+        simulation = self._simulation or self._checked.simulation(layout, self._seed, self._record)
+        try:
+            return self._checked.average(simulation, layout, brought, shares, 2, out, absent)
+        finally:
+            if simulation.number:  # what is refused before the first round is no round before the others
+                self._layout, self._simulation = layout, simulation
 
 
 def _vector(layout: Layout, model: Any) -> NDArray[np.floating[Any]]:
@@ -355,7 +403,7 @@ def model_problems(
             tell(party, [f"compared with {whose}, {each}" for each in wanted.differences(layout)])
     found = [f"{few(parties)}: {problem}" for problem, parties in told.items()]
     # Of what is no model at all, nothing has a name.
-    return found + (selection.problems(names) if layouts else [])
+    return found + (selection.problems(names) if names.keys() - {ALL} or layouts else [])
 
 
 def weight_problems(models: Mapping[Party, Any], weights: Mapping[Party, Any], max_weight: float) -> list[str]:

@@ -5,7 +5,9 @@ Where what a user brings is shortened to a norm, they bring how far they have co
 `learn.training`: there an average that was missed is gone, and that is said.
 """
 
+import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -18,7 +20,7 @@ from numpy.typing import NDArray
 from tacit.api.join import Peer, join
 from tacit.api.noised import Noised, noised
 from tacit.api.prepare import Metrics, found_data, split_up
-from tacit.api.train import CHECKPOINT, LEDGER, METRICS, SCENARIO, Run, Told
+from tacit.api.train import CHECKPOINT, LEDGER, METRICS, MODEL, SCENARIO, Run, Told
 from tacit.core.entropy import SystemEntropy
 from tacit.core.errors import (
     BudgetSpent,
@@ -32,8 +34,9 @@ from tacit.core.errors import (
 )
 from tacit.core.protocol import spelled_out
 from tacit.core.suite import Party
-from tacit.drivers.files import replace_file
 from tacit.drivers.network.identity import file_stem
+from tacit.drivers.network.records import private as private_file
+from tacit.drivers.network.records import replace_private
 from tacit.drivers.network.roster import RosterFile
 from tacit.drivers.outcome import Outcome
 from tacit.learn import models
@@ -45,6 +48,9 @@ from tacit.learn.sources import quietly
 from tacit.learn.splits import Indices
 from tacit.privacy import Ledger, Spent
 
+OURS = {SCENARIO, METRICS, CHECKPOINT, MODEL, LEDGER, f"{LEDGER}.lock"}
+"""What is in the folder of a party that learns."""
+
 
 class Kept(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where a party is: its model, and the round whose average is in it."""
@@ -55,6 +61,8 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """In which rounds are numbered, by the nonce of the roster."""
     round: int
     model: bytes
+    ledger: bytes = b""
+    """What was spent by then of the privacy of whoever kept it. The ledger has a file, which may not know of less."""
 
 
 @dataclass
@@ -171,23 +179,55 @@ class Learner:
     # --- what outlives it ------------------------------------------------------------------------------------------
 
     def _keep(self) -> None:
-        kept = Kept(digest=self.scenario.digest, session=self.session, round=self.number, model=self.model.tobytes())
-        replace_file(self.place / CHECKPOINT, msgspec.msgpack.encode(kept))
+        kept = Kept(
+            digest=self.scenario.digest,
+            session=self.session,
+            round=self.number,
+            model=self.model.tobytes(),
+            ledger=b"" if self.ledger is None else self.ledger.encode(),
+        )
+        replace_private(self.place / CHECKPOINT, msgspec.msgpack.encode(kept))
 
     def go_on(self) -> None:
-        """Goes on from what was kept, if anything was."""
+        """Goes on from what was kept, if anything was; raises JournalError if the ledger has forgotten rounds of it."""
+        kept = self._kept()
+        if self.ledger is not None:
+            self._check_paid(self.ledger, kept)
+        if kept is not None:
+            self.model[:] = np.frombuffer(kept.model, np.float32)
+            # In another session all go on from the model that they had.
+            self.number = kept.round if kept.session == self.session else self.peer.rounds
+
+    def _kept(self) -> Kept | None:
         path = self.place / CHECKPOINT
         if not path.exists():
-            return
+            return None
         try:
             kept = msgspec.msgpack.decode(path.read_bytes(), type=Kept)
         except (msgspec.DecodeError, OSError) as error:
             raise JournalError(f"{path} cannot be read ({error}); move it away to begin with a new model") from None
         if kept.digest != self.scenario.digest or len(kept.model) != self.model.nbytes:
             raise ConfigError(f"{path} is of another scenario; give another folder, or go on with that one")
-        self.model[:] = np.frombuffer(kept.model, np.float32)
-        # In another session all go on from the model that they had.
-        self.number = kept.round if kept.session == self.session else self.peer.rounds
+        return kept
+
+    def _check_paid(self, ledger: Ledger, kept: Kept | None) -> None:
+        """Raises JournalError if the ledger lacks what was paid, by whatever else there is of those rounds."""
+        me = self.peer.name
+        if kept is not None and kept.ledger:
+            ledger.covers(kept.ledger, [me])  # it may have been taken over from another party, who spent its own
+        if ledger.rounds(me):
+            return
+        paid = {
+            f"{LEDGER}.lock": ledger.lost,
+            CHECKPOINT: kept is not None and not kept.ledger,  # of a release that kept nothing of it
+            METRICS: _tells_of_payments(self.place / METRICS),
+            "the journal of this session": self.peer.resuming or self.peer.last is not None,
+        }
+        if witness := next((what for what, says in paid.items() if says), ""):
+            raise JournalError(
+                f"{self.place / LEDGER} has nothing that {me} spent, and {witness} says that rounds were paid for: put "
+                f"it back, for a budget that is forgotten would be spent again; or begin a new run in another folder"
+            )
 
 
 def take_part(
@@ -232,10 +272,7 @@ def take_part(
         first=roster.names.index(me),
     )
     cohort.start()
-    try:
-        place.mkdir(mode=0o700, parents=True, exist_ok=True)  # models that were not averaged are nobody else's
-    except OSError as error:
-        raise ConfigError(f"{place} cannot be made: {error.strerror}; give another folder") from None
+    _make(place)
     ledger, spent = _ledger(scenario, roster, private, built.parameters, place / LEDGER)
     with join(path, me, identity=identity, metrics=metrics) as peer:
         weight = float(len(part)) if scenario.weights == "samples" else 1.0
@@ -250,15 +287,38 @@ def take_part(
             )
         notes = (*peer.notes, *(private.notes if private else ()), *([learner.stopped] if learner.stopped else []))
         run = Run(scenario, history, place, learner.model, built, (len(part),), None, notes)
+        os.close(private_file(place / f"{MODEL}.new"))  # written there first, with the rights of what is there
         run.write_model()
     return run
+
+
+def _make(place: Path) -> None:
+    """Makes a folder that nobody else can look into: models that were not averaged are nobody else's.
+
+    One that was there before is made so too, unless it has other things in it, which others may need.
+    """
+    try:
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if {path.name.removesuffix(".new") for path in place.iterdir()} <= OURS:
+            place.chmod(0o700)
+    except OSError as error:
+        raise ConfigError(f"{place} cannot be made, for us alone: {error.strerror}; give another folder") from None
+
+
+def _tells_of_payments(metrics: Path) -> bool:
+    """Says whether there are metrics of a round that took something."""
+    for line in metrics.read_bytes().splitlines() if metrics.exists() else ():
+        with suppress(msgspec.DecodeError):  # the last may be cut short
+            if msgspec.json.decode(line, type=Metrics).epsilon:
+                return True
+    return False
 
 
 def _learnt(learner: Learner, progress: Told | None) -> list[Metrics]:
     """Returns what is known after each round, which is written down as soon as it is."""
     history: list[Metrics] = []
-    replace_file(learner.place / SCENARIO, learner.scenario.encoded())
-    with (learner.place / METRICS).open("ab") as file:
+    replace_private(learner.place / SCENARIO, learner.scenario.encoded())
+    with open(private_file(learner.place / METRICS), "ab") as file:
         for metrics in learner.rounds():
             history.append(metrics)
             file.write(msgspec.json.encode(metrics) + b"\n")

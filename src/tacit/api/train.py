@@ -1,8 +1,9 @@
 """Runs scenarios, and writes what comes of them to a folder."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from itertools import count
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, count
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -11,14 +12,19 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save
 
-from tacit.api.exposure import exposure
+from tacit.api.exposure import Exposure
 from tacit.api.federation import Checked
 from tacit.api.prepare import SECRET_BYTES, Metrics, Prepared, prepare
+from tacit.audit.coalitions import chosen
 from tacit.audit.described import about, answer
+from tacit.audit.orbits import Kind
+from tacit.audit.preflight import MOST_COALITIONS, POSITIONS, too_long
 from tacit.audit.questions import Question
-from tacit.audit.words import in_words
+from tacit.audit.report import Auditor
+from tacit.audit.scope import Scope
+from tacit.audit.words import Words, in_words, who
 from tacit.core.entropy import SystemEntropy
-from tacit.core.errors import ConfigError
+from tacit.core.errors import ConfigError, TacitError
 from tacit.core.protocol import spelled_out
 from tacit.drivers.files import create_private, replace_file
 from tacit.learn.checkpoint import Checkpoint
@@ -31,6 +37,14 @@ from tacit.learn.sources import quietly
 SCENARIO, AUDIT, METRICS, CHECKPOINT = "scenario.json", "audit.json", "metrics.jsonl", "checkpoint"
 MODEL, LEDGER, KEY = "model.safetensors", "ledger.json", "noise.key"
 """What is in the folder of a run. What noise follows from is there as long as the run goes on, and no longer."""
+
+_PLAIN = re.compile(r"\w[\w.-]{0,79}")
+"""Names that are one part of a path, and not a hidden one."""
+
+MOST_SUMS, MOST_REHEARSED = 4_000_000, 1_000
+"""Rounds times the cube of parties, and rounds, that a run's audit looks at where only their sums count,"""
+MOST_WORK, MOST_RUN = 5_000, 16
+"""and what parties say and do in all rounds together, and rounds, where each is run whole."""
 
 Told: TypeAlias = Callable[[Metrics], None]
 """What is told of every round, once it is over."""
@@ -55,9 +69,14 @@ class Run:
 
     def __repr__(self) -> str:
         found = "" if self.accuracy is None else f", accuracy {self.accuracy:.1%}"
-        what = f"{self.scenario.data.name} by {self.scenario.protocol['name']}"
         where = "" if self.folder is None else f", in {self.folder}"
-        return f"<Run: {what}, {len(self.history)} rounds{found}, {self.bytes:,} bytes{where}>"
+        rounds = f"{len(self.history)} round{'s' * (len(self.history) != 1)}"
+        return f"<Run: {self.name}, {rounds}{found}, {self.bytes:,} bytes{where}>"
+
+    @property
+    def name(self) -> str:
+        """What was learnt, and how it was averaged."""
+        return f"{self.scenario.data.called} by {self.scenario.protocol['name']}"
 
     @property
     def accuracy(self) -> float | None:
@@ -95,11 +114,12 @@ def train(
     """Runs a scenario and returns what came of it.
 
     It is written to the folder, or to a new one in `runs`, round by round. With `resume` a run that was cut off goes on
-    from there as if it had not been. `data` and `model`, such as a module of PyTorch, may be given in place of those
-    that the scenario names. With an address, parties are spread over as many actors of the Ray cluster there as the
-    scenario has workers, and otherwise over as many processes; no result depends on it. Raises ConfigError with what
-    cannot be, and LeakRefused if settings would show somebody's model to as many parties as the scenario's `adversary`
-    says.
+    from there as if it had not been: the one in the folder, or the last one of this scenario in `runs`. `data` and
+    `model`, such as a module of PyTorch, may be given in place of those that the scenario names. Samples that have
+    owners stay with them, unless the scenario says how to split them. With an address, parties are spread over as many
+    actors of the Ray cluster there as the scenario has workers, and otherwise over as many processes; no result depends
+    on it. Raises ConfigError with what cannot be, and LeakRefused if settings would show somebody's model to as many
+    parties as the scenario's `adversary` says.
     """
     scenario = _given(scenario, data)
     try:
@@ -152,6 +172,9 @@ def _given(scenario: Any, data: Any) -> Scenario:
         raise ConfigError(f"train takes a scenario, not one of type {type(scenario).__name__}{cure}")
     if data is not None and not isinstance(data, Dataset):
         raise ConfigError(f"data must be a tacit.learn.datasets.Dataset, not of type {type(data).__name__}")
+    if data is not None:
+        brought = scenario.data.brought(_tidied(data.name), owned=data.owner is not None)
+        scenario = msgspec.structs.replace(scenario, data=brought)
     return Scenario.of(spelled_out(scenario))
 
 
@@ -178,15 +201,132 @@ def _secret(place: Path) -> bytes:
     return (place / KEY).read_bytes()
 
 
+# --- the audit of a run --------------------------------------------------------------------------------------------
+
+
 def _audited(checked: Checked, scenario: Scenario) -> bytes:
-    """Returns what the audit says of the settings of a run, as it lies in its folder."""
-    found = exposure(checked)
-    told = {"says": str(found), **about(checked.protocol, checked.terms), "reports": []}
-    if found.reports:
-        options = {name: value for name, value in scenario.protocol.items() if name != "name"}
-        asked = Question(checked.protocol.name, len(checked.terms.parties), options, drift="free")
-        told.update(answer(found.reports, in_words(found.reports, asked)), asked=asked.command)
+    """Returns what the audit says of a run, as it lies in its folder: of its rounds, with what goes wrong in them."""
+    told: dict[str, Any] = {"says": "", **about(checked.protocol, checked.terms), "reports": []}
+    try:
+        if too_long(checked.protocol, checked.terms):
+            told["says"] = "not audited, for that takes long; run: tacit audit"
+        else:
+            told |= _looked_at(checked, scenario)
+    except TacitError as error:  # such as what is not linear, or rounds none of which has an average
+        told["says"] = f"not audited: {error}"
     return msgspec.json.format(msgspec.json.encode(told), indent=2)
+
+
+def _looked_at(checked: Checked, scenario: Scenario) -> dict[str, Any]:
+    """Returns what single parties, the server, and as many as the scenario fears, could learn from a run.
+
+    What nobody learns of models that stand still, nobody learns of ones that change. So the harder question is asked
+    first, and only if it finds somebody the other, which is that of the run, with the first beside it.
+    """
+    rounds = _watched(checked, scenario)
+    entries = POSITIONS if checked.terms.selective else None
+    still = Scope(
+        checked.protocol,
+        checked.terms,
+        rounds,
+        "static",
+        scenario.seed,
+        checked.faults,
+        entries=entries,
+        dropout=scenario.dropout,
+    )
+    kinds, missed = _kinds(still, checked.adversary)
+    options = {name: value for name, value in scenario.protocol.items() if name != "name"}
+    asked = Question(
+        checked.protocol.name, len(still.parties), options, rounds=rounds, drift="static", dropout=scenario.dropout
+    )
+    more: dict[str, Any] = {}
+    sums = _rehearsable(checked, scenario)
+    auditor = Auditor(still, rehearse=sums)
+    found = {kind.coalition: auditor.verdict(kind.coalition).victims for kind in kinds}
+    worst = max(found, key=lambda coalition: len(found[coalition]))
+    if rounds > 1 and found[worst]:
+        alone = replace(asked, coalition=worst)
+        more["still"] = {"verdict": in_words([auditor.report(worst)], alone).verdict, "asked": alone.command}
+        asked, auditor = replace(asked, drift="free"), Auditor(replace(still, drift="free"), rehearse=sums)
+    reports = [auditor.report(kind.coalition) for kind in kinds]
+    said = _qualified(in_words(reports, asked), scenario, rounds, [*missed, *_alike(kinds)])
+    says = str(Exposure(tuple(reports)))
+    if more and not said.exposed:
+        says, more["as_long_as"] = f"{says}, as long as models change", "as long as models change"
+    told = {"says": says, **answer(reports, said), "asked": asked.command, **more}
+    if rounds < scenario.rounds:
+        told |= {"says": f"{told['says']}, in {_part(rounds, scenario)}", "part": _part(rounds, scenario)}
+    if scenario.faults:
+        for report in told["reports"]:
+            report["looked_at"] = report["looked_at"].replace("nobody drops out", "the faults of the scenario")
+    return told
+
+
+def _watched(checked: Checked, scenario: Scenario) -> int:
+    """Returns how many rounds of a run can be looked at in little time, from the first on."""
+    protocol, terms = checked.protocol, checked.terms
+    if _rehearsable(checked, scenario):
+        cheap = min(MOST_REHEARSED, MOST_SUMS // len(terms.parties) ** 3)
+    else:
+        steps = max(len(terms.steps(kind)) for kind in protocol.messages)
+        cheap = min(MOST_RUN, MOST_WORK // (steps * terms.work))
+    return min(scenario.rounds, max(1, cheap))
+
+
+def _rehearsable(checked: Checked, scenario: Scenario) -> bool:
+    """Says whether sums of rounds are all there is to look at; what faults show besides is seen in whole rounds."""
+    return checked.protocol.choice is not None and checked.terms.rounds_alike and not scenario.faults
+
+
+def _kinds(scope: Scope, adversary: int) -> tuple[list[Kind], list[str]]:
+    """Returns one coalition of each kind, and what to say of those that are left out."""
+    every: list[Kind] = []
+    missed = []
+    for size in sorted({1, adversary}):
+        kinds, total = chosen(scope, size, len(scope.parties) + 1 if size == 1 else MOST_COALITIONS)
+        every += kinds
+        looked = sum(kind.many for kind in kinds)
+        if looked < total:
+            missed.append(f"Of {total:,} coalitions of {size}, {looked:,} were looked at.")
+    return every, missed
+
+
+def _alike(kinds: Sequence[Kind]) -> list[str]:
+    """Returns for how many others a coalition stands, if it does."""
+    return [
+        f"{said[:1].upper() if said.startswith('the ') else said[:1]}{said[1:]} stands for {kind.many} that fare alike."
+        for kind in kinds
+        if kind.many > 1
+        for said in [who(kind.coalition)]
+    ]
+
+
+def _qualified(said: Words, scenario: Scenario, rounds: int, more: Sequence[str]) -> Words:
+    """Returns what an audit says, with what it was not asked: what goes wrong in the scenario, and what is left out."""
+    assumed = [*said.assumed, *more]
+    if scenario.faults:
+        has = "a fault" if len(scenario.faults) == 1 else f"{len(scenario.faults)} faults"
+        happens = f"The scenario has {has}, with what follows as in the run"
+        assumed = [line.replace("Nobody drops out", happens) for line in assumed]
+        if scenario.dropout:
+            assumed.insert(0, f"{happens}.")
+        assumed.append("Commands that ask again know nothing of the faults.")
+    if rounds == scenario.rounds:
+        return replace(said, assumed=tuple(assumed))
+    part = _part(rounds, scenario)
+    return replace(
+        said,
+        verdict=f"In {part}, and the rest was not looked at: {said.verdict}",
+        assumed=(f"Only {part} were looked at; more would take long.", *assumed),
+    )
+
+
+def _part(rounds: int, scenario: Scenario) -> str:
+    return f"the first {rounds} of {scenario.rounds} rounds" if rounds > 1 else f"one of {scenario.rounds} rounds"
+
+
+# --- folders -------------------------------------------------------------------------------------------------------
 
 
 def _line(metrics: Metrics) -> bytes:
@@ -201,20 +341,59 @@ def _metrics(path: Path, rounds: int) -> list[Metrics]:
     return [msgspec.json.decode(line, type=Metrics) for line in lines]
 
 
+def folder_name(scenario: Scenario) -> str:
+    """Returns the name of a run's folder, unless it is given one.
+
+    Names in a scenario are free: raises ConfigError for those that would lead out of the folder that runs are in.
+    """
+    data = scenario.data.name if scenario.data.folder is None else _tidied(scenario.data.called)
+    wrong = [
+        f"{key}={name!r} cannot be part of a folder's name; use letters, digits, and - _ . between them"
+        for key, name in (("data.name", data), ("protocol.name", scenario.protocol["name"]))
+        if _PLAIN.fullmatch(name) is None
+    ]
+    if wrong:
+        raise ConfigError(wrong)
+    return f"{data}-{scenario.protocol['name']}-{scenario.digest[:8]}"
+
+
+def _tidied(name: str) -> str:
+    """Returns what somebody calls data of their own, such that it can be part of a path."""
+    return re.sub(r"[^\w.-]+", "-", name).strip("-.")[:60] or "yours"
+
+
 def _folder(scenario: Scenario, given: Path | None, resume: bool) -> Path:
     """Returns where to write: a folder that is new, or that of a run that goes on."""
-    name = f"{scenario.data.name}-{scenario.protocol['name']}-{scenario.digest[:8]}"
     if given is not None:
         if (given / SCENARIO).exists():
             if not resume:
-                raise ConfigError(f"{given} has a run already; resume it, or give another folder")
+                raise ConfigError(
+                    f"{given} has a run already; go on with it by --resume (resume=True), or give another folder"
+                )
             if Scenario.load(given / SCENARIO).digest != scenario.digest:
                 raise ConfigError(f"{given} has a run of another scenario; give another folder, or go on with that one")
         return given
-    fresh = Path("runs") / name
-    for number in count(2):
-        further = Path("runs") / f"{name}-{number}"
-        if not fresh.exists() or (resume and not further.exists()):
-            return fresh
-        fresh = further
-    raise AssertionError  # there are always more numbers
+    name = folder_name(scenario)
+    if resume:
+        return _last(scenario, name)
+    numbered = (Path("runs") / f"{name}-{number}" for number in count(2))
+    return next(place for place in chain([Path("runs") / name], numbered) if not place.exists())
+
+
+def _last(scenario: Scenario, name: str) -> Path:
+    """Returns the folder of the last run of a scenario, whatever somebody called it; raises ConfigError if none is."""
+    found = []
+    for place in Path("runs").glob("*"):
+        try:
+            same = Scenario.load(place / SCENARIO).digest == scenario.digest
+        except ConfigError:
+            # One that was cut off before it wrote anything goes by its name.
+            same = place.is_dir() and re.fullmatch(re.escape(name) + r"(-\d+)?", place.name) is not None
+        if same:
+            found.append(place)
+    if not found:
+        raise ConfigError(
+            "there is no run of this scenario in the folder runs to go on with; give the folder that it was written to "
+            "(--folder), or begin one without --resume"
+        )
+    return max(found, key=lambda place: (place.stat().st_mtime_ns, place.name))

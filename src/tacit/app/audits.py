@@ -1,8 +1,9 @@
 """The commands that ask what leaks: `tacit audit`, `tacit plan`, `tacit attack`."""
 
 import shlex
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -35,6 +36,8 @@ from tacit.core.errors import ConfigError, LeakRefused
 from tacit.protocols import REGISTRY
 
 PANEL = "What leaks"
+PARTIES = 9
+"""Parties of an audit that is not told how many there are."""
 FEWEST = 3
 """Parties of which a plan can be made: of two that average, each knows the other's vector."""
 
@@ -57,15 +60,18 @@ def audit(
     flower: Annotated[
         str | None, Choice(metavar="FOLDER", help="Audit the Flower app in a folder instead, whose code is read.")
     ] = None,
-    parties: Annotated[int, Choice(help="How many take part; 9 unless set.")] = 9,
+    parties: Annotated[int | None, Choice(help="How many take part; 9 unless set.")] = None,
     coalition: Annotated[
         list[str] | None,
         Choice(
             help="Who put their heads together, such as server,p0. Each party alone, and the server, unless set.",
         ),
     ] = None,
-    coalition_size: Annotated[int | None, Choice(help="Audit every coalition of that many parties instead.")] = None,
-    rounds: Annotated[int, Choice(help="How many rounds they watch; 1 unless set.")] = 1,
+    coalition_size: Annotated[
+        int | None,
+        Choice(help="Audit any so many of them instead, and the server with one fewer where there is one."),
+    ] = None,
+    rounds: Annotated[int | None, Choice(help="How many rounds they watch; 1 unless set.")] = None,
     drift: Annotated[
         str,
         Choice(
@@ -103,7 +109,7 @@ def audit(
     at_least(2, parties=parties)
     at_least(1, rounds=rounds, coalition_size=coalition_size, entries=entries)
     if flower is not None:
-        said = _flower(flower, parties, rounds, dropout, report, as_json)
+        said = _flower(flower, parties, rounds, dropout, settings_from(options or []), report, as_json)
         _refuse(said, fail_if_exposed)
         return
     if protocol is None:
@@ -111,11 +117,11 @@ def audit(
     members = tuple(name.strip() for each in coalition for name in each.split(",")) if coalition else None
     asked = Question(
         known("protocol", protocol, REGISTRY),
-        parties,
+        PARTIES if parties is None else parties,
         settings_from(options or []),
         members,
         coalition_size,
-        rounds=rounds,
+        rounds=1 if rounds is None else rounds,
         drift=drift_from(drift),
         dropout=dropout,
         noise=noise,
@@ -142,20 +148,31 @@ def _answered(asked: Question, picture: str | None, report: str | None, as_json:
     return said
 
 
-def _flower(folder: str, parties: int, rounds: int, dropout: float, report: str | None, as_json: bool) -> Words:
-    found = audit_app(folder, parties=parties, rounds=rounds, dropout=dropout)
+def _flower(
+    folder: str,
+    parties: int | None,
+    rounds: int | None,
+    dropout: float,
+    told: Mapping[str, Any],
+    report: str | None,
+    as_json: bool,
+) -> Words:
+    found = audit_app(folder, parties=parties, rounds=rounds, dropout=dropout, told=told)
     first = found.reports[0]
     asked = Question(first.protocol, len(first.parties), rounds=first.rounds, drift=first.drift, dropout=dropout)
-    asks = f"tacit audit --flower {shlex.quote(folder)} --parties {parties} --rounds {rounds}"
+    counts = {"parties": parties, "rounds": rounds}
+    asks = f"tacit audit --flower {shlex.quote(folder)}"
+    asks += "".join(f" --{name} {count}" for name, count in counts.items() if count is not None)
+    asks += "".join(f" --set {name}={value}" for name, value in told.items())
     # What else there is to ask is about the app, and not about settings that are much like its own.
     harder = () if dropout else (Next("if nodes drop out", f"{asks} --dropout {SOME}"),)
-    said = replace(in_words(found.reports, asked), next=harder)
+    said = found.settled(replace(in_words(found.reports, asked), next=harder))
     app = found.described()
-    told = {**app, **answer(found.reports, said), "assumed": [*app["assumed"], *said.assumed]}
+    told_of = {**app, **answer(found.reports, said), "assumed": [*app["assumed"], *said.assumed]}
     if report is not None:
-        pages.write_audit(report, told, f"{asks}{f' --dropout {dropout:g}' if dropout else ''}", found.reports)
+        pages.write_audit(report, told_of, f"{asks}{f' --dropout {dropout:g}' if dropout else ''}", found.reports)
     if as_json:
-        typer.echo(as_text(told))
+        typer.echo(as_text(told_of))
     else:
         tables.show(verdicts.flower(found, said))
     return said

@@ -108,14 +108,19 @@ def bench(
 
 
 def _table(found: Sequence[Measured], parties: int, entries: int, repeat: int) -> RenderableType:
-    table = tables.listed_table("averaging")
+    table = tables.listed_table()
+    table.add_column("averaging", overflow="fold")
     for heading in ("a round", f"× {BASELINE}", "sent and received\na party a round"):
         table.add_column(heading, justify="right")
     for each in found:
         table.add_row(each.protocol, _time(each.seconds), f"{each.ratio:.1f}", tables.size(each.bytes_per_party))
-    title = f"{parties} parties, {entries:,} entries, all in one process; the fastest of {repeat} rounds\n"
+    title = f"{parties} parties, {entries:,} entries, all in one process; {_best(repeat)}\n"
     note = "\nWith real cryptography, and no network. On machines of their own parties share the work."
     return Group(Text(title), table, Text(note))
+
+
+def _best(repeat: int) -> str:
+    return f"the fastest of {repeat} rounds" if repeat > 1 else "one round"
 
 
 def _time(seconds: float) -> str:

@@ -24,6 +24,8 @@ from tacit.core.errors import ConfigError, TacitError
 from tacit.protocols import REGISTRY
 
 DONE, FAILED, BAD_INPUT, STOPPED = 0, 1, 2, 130
+SERVING = ("ui", "serve")
+"""Commands that go on until they are stopped, and have nothing to begin anew."""
 STANDARD = demonstration.DemoSettings()
 
 
@@ -45,11 +47,11 @@ class Commands(TyperGroup):
         try:
             # What comes back is the code of an early exit, such as that of --help, or nothing.
             code = super().main(given, prog_name, complete_var, False, windows_expand_args, **extra) or DONE
-            lines = verdict(KeyboardInterrupt())[1] if code == STOPPED else []
+            lines = verdict(KeyboardInterrupt(), given)[1] if code == STOPPED else []
         except (Exception, KeyboardInterrupt) as error:
             if "--debug" in given:
                 traceback.print_exc()
-            code, lines = verdict(error)
+            code, lines = verdict(error, given)
         for line in lines:
             click.echo(line, err=True)
         sys.exit(code)
@@ -61,14 +63,15 @@ class Commands(TyperGroup):
         return click.Group.resolve_command(self, ctx, args)
 
 
-def verdict(error: BaseException) -> tuple[int, list[str]]:
-    """Returns the exit code for an error, and the lines that tell of it."""
+def verdict(error: BaseException, given: Sequence[str] = ()) -> tuple[int, list[str]]:
+    """Returns the exit code for an error, and the lines that tell of it, to whoever gave these arguments."""
     if isinstance(error, ConfigError):
         return BAD_INPUT, [f"error[{error.code}]: {problem}" for problem in error.problems]
     if isinstance(error, learning.Stopped):
         return STOPPED, [f"stopped: {error}"]
     if isinstance(error, KeyboardInterrupt | click.Abort):
-        return STOPPED, ["stopped: nothing was kept; start it again to begin anew"]
+        serving = next((each for each in given if not each.startswith("-")), "") in SERVING
+        return STOPPED, ["stopped" if serving else "stopped: nothing was kept; start it again to begin anew"]
     if isinstance(error, TacitError):
         return FAILED, [f"error[{error.code}]: {error}"]
     if isinstance(error, click.UsageError):

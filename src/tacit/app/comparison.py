@@ -1,19 +1,24 @@
 """Several protocols on one scenario: the same data, split, model and local work, and only the averaging differs."""
 
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import count
+from typing import Any, TypeAlias
 
 import msgspec
 
 from tacit.api.exposure import exposure
 from tacit.api.prepare import Metrics, Prepared, prepare
 from tacit.app.options import known, settings_from
+from tacit.audit.questions import write_value
 from tacit.core.errors import ConfigError, LeakRefused
+from tacit.core.protocol import spelled_out
 from tacit.learn.cohort import Local
 from tacit.learn.scenario import ALONE, TOGETHER, Data, Scenario, Split
 from tacit.protocols import REGISTRY
+
+Progress: TypeAlias = Callable[[str, int, Metrics | None], None]
+"""Told what is being done, how many rounds of all protocols are over, and what is known of the last, if one just is."""
 
 STANDARD = Scenario(
     title="handwritten digits",
@@ -77,16 +82,13 @@ class Compared:
 
 
 def label(protocol: str, options: Mapping[str, Any]) -> str:
-    """Returns a protocol with its options, in few letters."""
-    return " ".join([protocol, *(f"{name}={_short(value)}" for name, value in options.items())])
+    """Returns a protocol with its options, as `variant` reads it."""
+    return " ".join([protocol, *(f"{name}={_written(value)}" for name, value in options.items())])
 
 
-def _short(value: Any) -> str:
-    """Returns a setting in few letters."""
-    if not isinstance(value, dict):
-        return str(value)
-    others = ",".join(f"{name}={_short(each)}" for name, each in value.items() if name != "kind")
-    return f"{value.get('kind', '')}({others})"
+def _written(value: Any) -> str:
+    """Returns a setting in as few letters as JSON has for it; a word stands for itself."""
+    return write_value(value) if isinstance(value, str) else msgspec.json.encode(spelled_out(value)).decode()
 
 
 def variants(scenario: Scenario) -> list[dict[str, Any]]:
@@ -97,30 +99,47 @@ def variants(scenario: Scenario) -> list[dict[str, Any]]:
 
 
 def variant(text: str) -> dict[str, Any]:
-    """Returns the protocol that somebody asked for, such as "cesar share=0.3"."""
-    try:
-        name, *options = shlex.split(text) or [""]
-    except ValueError:
-        # JSON and Python have quotes of their own, which are no shell's.
-        name, *options = text.split()
+    """Returns the protocol that somebody asked for, such as "cesar share=0.3", with values as JSON has them."""
+    name, *options = _words(text) or [""]
     known("protocol", name, (*REGISTRY, ALONE, TOGETHER))
-    return {"name": name, **settings_from(options)}
+    return {"name": name, **settings_from(options, "--protocol")}
+
+
+def _words(text: str) -> list[str]:
+    """Returns the words of a text. What is in quotes or brackets is one of them, with its quotes, which are JSON's."""
+    words, depth, quote, escaped = [""], 0, "", False
+    for letter in text:
+        if quote:
+            quote = quote if letter != quote or escaped else ""
+            escaped = letter == "\\" and not escaped
+        elif letter in "\"'":
+            quote = letter
+        else:
+            depth += (letter in "[{(") - (letter in ")}]")
+        if letter.isspace() and not quote and depth <= 0:
+            words.append("")
+        else:
+            words[-1] += letter
+    # Somebody may quote a setting whole, as in a shell.
+    return [word[1:-1] if len(word) > 1 and word[0] == word[-1] in "\"'" else word for word in words if word]
 
 
 def compare(
     scenario: Scenario,
     protocols: Sequence[dict[str, Any]] | None = None,
-    progress: Callable[[str], None] = lambda _: None,
+    progress: Progress = lambda *_: None,
     over: Callable[[Compared], None] = lambda _: None,
 ) -> list[Compared]:
-    """Runs a scenario with each of several protocols, or with all of them. What leaks is told as refused.
+    """Runs a scenario with each of several protocols, or with all of them. What the audit refuses is told as refused.
 
     So is, of all of them, what cannot be had with the scenario, such as privacy per user where nobody averages.
-    `progress` is told of every round, and `over` of every protocol.
+    `progress` is told of whatever is begun, and of every round that is over; and `over` of every protocol.
     """
+    turns = count()
 
     def run(protocol: dict[str, Any], asked: bool = True) -> Compared:
-        done = _run(scenario, protocol, progress, asked)
+        before = next(turns) * scenario.rounds
+        done = _run(scenario, protocol, lambda doing, rounds, last: progress(doing, before + rounds, last), asked)
         over(done)
         return done
 
@@ -135,7 +154,7 @@ def compare(
     return [found[each["name"]] for each in every]
 
 
-def _run(scenario: Scenario, protocol: dict[str, Any], progress: Callable[[str], None], asked: bool) -> Compared:
+def _run(scenario: Scenario, protocol: dict[str, Any], progress: Progress, asked: bool) -> Compared:
     name, options = protocol["name"], {key: value for key, value in protocol.items() if key != "name"}
     try:
         found = prepare(msgspec.structs.replace(scenario, protocol=protocol))
@@ -143,13 +162,13 @@ def _run(scenario: Scenario, protocol: dict[str, Any], progress: Callable[[str],
         leaks = isinstance(refused, LeakRefused)
         if asked and not leaks:
             raise
-        for _ in range(scenario.rounds):
-            progress(name)
         return Compared(name, options, refused=str(refused), leaks=leaks)
+    progress(f"{label(name, options)}: begins", 0, None)
     history = []
     for metrics in found.rounds():
         history.append(metrics)
-        progress(f"{name}, round {metrics.round}")
+        progress(f"{name}, round {metrics.round} of {scenario.rounds}", metrics.round, metrics)
+    progress(f"{name}: asking who could learn whose model", scenario.rounds, None)
     exposed, leaks = _exposed(found, name)
     server = found.checked is not None and found.checked.protocol.server is not None
     return Compared(name, options, tuple(history), len(found.parts), exposed, leaks, server)

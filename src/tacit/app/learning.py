@@ -31,6 +31,8 @@ from tacit.learn.scenario import Scenario
 from tacit.papers.reproduction import Scale
 
 PANEL = "Learn together"
+QUIET = 5.0
+"""Seconds of a comparison for which nothing is said where there is no bar, at most, unless a round takes longer."""
 app, machines = typer.Typer(), typer.Typer()
 
 
@@ -98,6 +100,24 @@ def _following(told: Following, rounds: int, parties: int) -> dict[str, Any]:
         told(f"downloading {name}", done, max(of, 1))
 
     return {"progress": over, "downloading": downloading}
+
+
+def _saying(told: Following, total: int) -> comparison.Progress:
+    """Returns what shows how far a comparison is: without a bar, each protocol that is begun, and some rounds."""
+    last = 0.0
+
+    def over(doing: str, done: int, metrics: Metrics | None) -> None:
+        nonlocal last
+        told(doing, done, total)
+        if metrics is None:
+            last = 0.0
+        elif metrics.seconds < last + QUIET:
+            return
+        else:
+            last = metrics.seconds
+        told.line(doing)
+
+    return over
 
 
 @machines.command(
@@ -182,13 +202,7 @@ def compare(
     asked = [comparison.variant(each) for each in protocol] if protocol else None
     with following(as_json, counted=True) as told:
         total = len(asked or comparison.variants(base)) * base.rounds
-        steps = iter(range(1, total + 1))
-        found = comparison.compare(
-            base,
-            asked,
-            lambda doing: told(doing, next(steps), total),
-            lambda done: told.line(tables.said(done)),
-        )
+        found = comparison.compare(base, asked, _saying(told, total), lambda done: told.line(tables.said(done)))
     if picture is not None:
         pictures.compared(base, found, picture)
     if as_json:

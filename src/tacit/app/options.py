@@ -116,17 +116,20 @@ def drift_from(given: str) -> Any:
         return given
 
 
-def settings_from(given: Sequence[str]) -> dict[str, Any]:
-    """Returns the settings in a list of name=value, where a value is JSON, Python, TOML or plain text."""
+def settings_from(given: Sequence[str], option: str = "--set") -> dict[str, Any]:
+    """Returns the settings in a list of name=value, where a value is JSON, Python, TOML or plain text.
+
+    What is wrong with them is told by the name of the option that they were given to.
+    """
     settings: dict[str, Any] = {}
     for each in given:
         name, equals, value = each.partition("=")
         if not equals or not name:
-            raise ConfigError(f"--set {each}: write it as name=value, such as masked=True")
+            raise ConfigError(f"{option} {each}: write it as name=value, such as masked=True")
         try:
             settings[name] = read_value(value)
         except ConfigError as error:
-            raise ConfigError(f"--set {each}: {error}") from None
+            raise ConfigError(f"{option} {each}: {error}") from None
     return settings
 
 

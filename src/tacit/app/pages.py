@@ -77,8 +77,14 @@ def write_audit(path: str, found: Mapping[str, Any], command: str, reports: Sequ
 def _verdict(found: Mapping[str, Any]) -> Iterator[str]:
     """Yields what an audit came to, what that rests on, and what it does not say."""
     heading = "Somebody is exposed" if found["exposed"] else "Nobody was found to be exposed"
+    part = f" in {found['part']}" if "part" in found else ""
+    part += f", {found['as_long_as']}" if "as_long_as" in found else ""
     look = "verdict exposed" if found["exposed"] else "verdict"
-    yield f'<p class="{look}"><b>{heading}</b>{_safe(found["verdict"])}</p>'
+    yield f'<p class="{look}"><b>{heading}{part}</b>{_safe(found["verdict"])}</p>'
+    if "still" in found:
+        still = found["still"]
+        yield f'<p class="verdict exposed"><b>If models stood still</b>{_safe(still["verdict"])}</p>'
+        yield f"<p>To ask this again: <code>{_safe(still['asked'])}</code></p>"
     yield _section("In the words of the app", found.get("says", ()) if "app" in found else ())
     yield _section("What was assumed", found["assumed"])
     yield _section("What this does not cover", found["not_covered"])
@@ -166,7 +172,7 @@ def _labels(run: Run, path: str) -> None:
 def page(run: Run, figures: Sequence[str], why: str = "") -> str:
     """Returns the page of a run."""
     scenario = run.scenario
-    title = scenario.title or f"{scenario.data.name} by {scenario.protocol['name']}"
+    title = scenario.title or run.name
     parts = [_table(("", ""), tables.summary(run)), *(f"<p>Note: {_safe(note)}.</p>" for note in run.notes)]
     parts += [*map(_figure, figures), *_missing(why)]
     if run.folder is not None and (run.folder / AUDIT).exists():

@@ -24,6 +24,18 @@ SAFE, WARNING, LEAK, MEMBER = "#5aa9d6", "#f2c14e", "#8f1414", "#d9d9d9"
 LINES = ("#0b3c5d", "#d55e00", "#3a9d8f", "#b04a8b", "#e0a100", "#5aa9d6", "#7a4b1e", "#111111")
 """Colours of lines that are drawn together, which have markers besides."""
 MARKERS = "osD^vPX*"
+SOLID, DASHED = ("-", "-."), ("--", ":")
+"""How lines are drawn as long as there is a colour for each, and once colours are used again."""
+MARKS = {
+    "holds": (SAFE, ""),
+    "holds if models change": (SAFE, "//"),
+    "nothing found": (WARNING, ""),
+    "nothing found if models change": (WARNING, "//"),
+    "leaks": (LEAK, ""),
+    "leaks by design": (LEAK, "xx"),
+    "not linear": (MEMBER, ".."),
+}
+"""How the bar of a verdict looks: its colour, and how it is hatched."""
 MOST_LABELS = 40
 """Rows up to which each one is named."""
 MOST_MARKED = 12
@@ -91,26 +103,31 @@ def costs(plan: Plan, path: str) -> None:
     figure, axes = _figure(9.5, 2.2 + 0.5 * len(proposals))
     places = range(len(proposals))
     values = [proposal.bytes_per_party / 1e6 for proposal in proposals]
-    colours = [SAFE if proposal.holds else WARNING if proposal.fine else LEAK for proposal in proposals]
-    axes.barh(places, values, color=colours, height=0.62)
+    for place, value, proposal in zip(places, values, proposals, strict=True):
+        colour, hatch = MARKS[proposal.verdict]
+        axes.barh(place, value, color=colour, height=0.62, hatch=hatch, edgecolor="white", linewidth=0)
     axes.set_yticks(places, [f"{proposal.protocol}\n{proposal.why}" for proposal in proposals], fontsize=8)
     for place, proposal, value in zip(places, proposals, values, strict=True):
-        axes.text(value * 1.08, place, f"{value:.3g} MB, {proposal.verdict}", va="center", fontsize=8)
+        # Beside the picture, so that the scale ends where the bars do.
+        beside = {"xy": (1, place), "xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
+        axes.annotate(f"{value:.3g} MB, {proposal.verdict}", **beside, xytext=(6, 0), va="center", fontsize=8)
     axes.set_xscale("log")
-    # Room for what stands behind the longest bar.
-    axes.set_xlim(min(values) / 2, max(values) * 40)
+    axes.set_xlim(min(values) / 2, max(values) * 1.3)
     _plain_numbers(axes)
     axes.set_xlabel("megabytes that a party sends and receives in a round")
     axes.grid(axis="x", **GRID)
     _titled(
         axes,
         f"What {plan.parties} parties can run, and what it costs",
-        f"any {plan.coalition_size} colluding, {plan.rounds} rounds, {plan.dropout:.0%} dropouts, "
-        f"{plan.entries:,} entries",
+        f"any {plan.coalition_size} colluding, {_count(plan.rounds, 'round')}, {plan.dropout:.0%} dropouts, "
+        f"{_count(plan.entries, 'entry', 'entries')}",
     )
-    meant = {"holds": SAFE, "nothing found, not all looked at": WARNING, "leaks": LEAK}
-    _legend(figure, {name: colour for name, colour in meant.items() if colour in colours})
+    _legend(figure, {name: mark for name, mark in MARKS.items() if any(each.verdict == name for each in proposals)})
     _save(figure, path)
+
+
+def _count(count: int, one: str, several: str = "") -> str:
+    return f"{count:,} {one if count == 1 else several or f'{one}s'}"
 
 
 def intervals(findings: Sequence[Finding], path: str, settings: str = "") -> None:
@@ -240,7 +257,7 @@ def curves(
     axes.set_ylabel(labels[1])
     axes.grid(**GRID)
     _titled(axes, *title)
-    figure.legend(loc="outside lower center", fontsize=8, ncols=3, frameon=False)
+    figure.legend(loc="outside lower center", fontsize=8, ncols=3, frameon=False, handlelength=4.2)
     _save(figure, path)
 
 
@@ -257,7 +274,8 @@ def progress(run: Run, path: str) -> bool:
     left.plot(rounds, shared, label="mean over parties" if alone else "the model they share", **_style(0))
     if alone:
         left.plot(rounds, [each.consensus for each in tested], label="mean of all models", **_style(1, dashed=True))
-        left.legend(fontsize=8, frameon=False)
+        under = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.15), "ncols": 2}
+        left.legend(**under, fontsize=8, frameon=False, handlelength=4.2)
     _bounded(left, shared, what, "y")
     losses = [each for each in run.history if each.loss is not None]
     right.plot([each.round for each in losses], [each.loss for each in losses], **_style(0))
@@ -269,8 +287,11 @@ def progress(run: Run, path: str) -> bool:
         axes.grid(**GRID)
     scenario = run.scenario
     many = f"{len(run.sizes)} parties" if len(run.sizes) > 1 else "one party"
-    title = scenario.title or f"{scenario.data.name} by {scenario.protocol['name']}"
-    _titled(left, title, f"{many}, {scenario.protocol['name']}, {scenario.model['name']}, {len(run.history)} rounds")
+    _titled(
+        left,
+        scenario.title or run.name,
+        f"{many}, {scenario.protocol['name']}, {scenario.model['name']}, {_count(len(run.history), 'round')}",
+    )
     _save(figure, path)
     return True
 
@@ -304,12 +325,12 @@ def compared(scenario: Scenario, found: Sequence[Compared], path: str) -> None:
     data = scenario.data
     _titled(
         left,
-        f"{data.parties} parties learn {data.name} by each protocol",
-        f"{scenario.model['name']}, {data.split.kind} split, {scenario.rounds} rounds, seed {scenario.seed}",
+        f"{data.parties} parties learn {data.called} by each protocol",
+        f"{scenario.model['name']}, {data.dealt}, {_count(scenario.rounds, 'round')}, seed {scenario.seed}",
     )
     handles, labels = right.get_legend_handles_labels()
     title = "whose model could be worked out in a round, and by whom (dashed: somebody's)"
-    style = {"fontsize": 8, "ncols": 2, "title": title, "title_fontsize": 8, "frameon": False}
+    style = {"fontsize": 8, "ncols": 2, "title": title, "title_fontsize": 8, "frameon": False, "handlelength": 4.2}
     figure.legend(handles, labels, loc="outside lower center", **style)
     _save(figure, path)
 
@@ -326,40 +347,64 @@ def charts(drawn: Sequence[Chart], path: str, title: str = "") -> None:
     """Draws the charts of a reproduction side by side; what is dashed is the paper's, or a bound."""
     if not drawn:
         raise ConfigError("there is nothing to draw here; leave --picture out")
-    figure, panels = _figure(5.8 * len(drawn), 5.0, 1, None, len(drawn))
+    rows = [_rows(chart.lines) for chart in drawn]
+    figure, panels = _figure(5.8 * len(drawn), 4.6 + 0.17 * max(rows), 1, None, len(drawn))
     for axes, chart in zip(np.atleast_1d(panels), drawn, strict=True):
         for place, (name, (x, y)) in enumerate(chart.lines.items()):
             # Of many points some are marked, so that one can still see the line.
             every = max(1, len(x) // MOST_MARKED)
-            axes.plot(x, y, label=name, markevery=(place % every, every), **_style(place, name in chart.dashed))
+            axes.plot(x, y, label=name, markevery=(place % every, every), **_beside(chart, place, name))
+        values = [float(each) for _, y in chart.lines.values() for each in y]
         places = [float(each) for x, _ in chart.lines.values() for each in x]
         if chart.logarithmic:
             axes.set_yscale("log")
         else:
-            _bounded(axes, [float(each) for _, y in chart.lines.values() for each in y], chart.y, "y")
-        if places and all(each.is_integer() for each in places):
-            _whole_numbers(axes, "x")
+            _bounded(axes, values, chart.y, "y")
+        for numbers, axis in ((places, "x"), ([] if chart.logarithmic else values, "y")):
+            if numbers and all(each.is_integer() for each in numbers):
+                _whole_numbers(axes, axis)
         axes.set_xlabel(chart.x)
         axes.set_ylabel(chart.y)
         axes.grid(**GRID)
         axes.set_title(chart.title, fontsize=9, loc="left")
-        axes.legend(fontsize=7, framealpha=0.85)
+        # Under the picture, where it hides no line; and long enough to tell dashes from lines.
+        under = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.13), "ncols": _columns(chart.lines)}
+        axes.legend(**under, fontsize=7, frameon=False, handlelength=4.2)
     if title:
-        figure.suptitle(title, fontsize=10, x=0.01, ha="left")
+        figure.suptitle("\n".join(wrap(title, 75 * len(drawn))), fontsize=10, x=0.01, ha="left")
     _save(figure, path)
+
+
+def _beside(chart: Chart, place: int, name: str) -> dict[str, Any]:
+    """Returns how a line looks: what is dashed, and of another line by its name, has the looks of that, but hollow."""
+    other = name.rpartition(", ")[0]
+    if name in chart.dashed and other in chart.lines:
+        return {**_style([*chart.lines].index(other), dashed=True), "markerfacecolor": "white"}
+    return _style(place, name in chart.dashed)
+
+
+def _columns(names: Collection[str]) -> int:
+    """Returns how many names of lines stand beside each other under a chart."""
+    return max(1, min(3, 66 // (12 + max(map(len, names), default=0))))
+
+
+def _rows(names: Collection[str]) -> int:
+    return -(-len(names) // _columns(names))
 
 
 # --- one style -----------------------------------------------------------------------------------------------------
 
 
 def _style(place: int, dashed: bool = False) -> dict[str, Any]:
-    """Returns how a line looks: its colour and its marker tell it from others, in grey too."""
+    """Returns how a line looks: colour, marker and stroke tell it from others, in grey too, and no two are alike."""
+    turn, colour = divmod(place, len(LINES))
     return {
-        "color": LINES[place % len(LINES)],
-        "marker": MARKERS[place % len(MARKERS)],
+        "color": LINES[colour],
+        # Every colour meets another marker when it is used again; three and eight have no divisor in common.
+        "marker": MARKERS[(colour + 3 * turn) % len(MARKERS)],
         "markersize": 4.5,
         "linewidth": 1.5,
-        "linestyle": "--" if dashed else "-",
+        "linestyle": (DASHED if dashed else SOLID)[min(turn, 1)],
     }
 
 
@@ -380,8 +425,10 @@ def _bounded(axes: Any, values: Sequence[float | None], what: str, axis: str) ->
     top, limits = 100.0 if "%" in what else 1.0, axes.set_xlim if axis == "x" else axes.set_ylim
     if share and there and min(there) >= -0.001 and max(there) <= top * 1.001:
         limits(-0.02 * top, 1.02 * top)
-    elif there and min(there) >= 0 and max(there) > 0:
-        limits(-0.02 * max(there), 1.05 * max(there))
+    elif there and min(there) >= 0:
+        # What is zero throughout is still a count from zero on.
+        most = max(there) or 1.0
+        limits(-0.02 * most, 1.05 * most)
 
 
 def _whole_numbers(axes: Any, axis: str) -> None:
@@ -398,11 +445,14 @@ def _plain_numbers(axes: Any) -> None:
     axes.xaxis.set_minor_formatter(NullFormatter())
 
 
-def _legend(figure: Any, meant: dict[str, str]) -> None:
-    """Says under a picture what its colours mean."""
+def _legend(figure: Any, meant: Mapping[str, str | tuple[str, str]]) -> None:
+    """Says under a picture what its colours mean, and how they are hatched."""
     from matplotlib.patches import Patch
 
-    handles = [Patch(color=colour, label=name) for name, colour in meant.items()]
+    handles = []
+    for name, mark in meant.items():
+        colour, hatch = (mark, "") if isinstance(mark, str) else mark
+        handles.append(Patch(facecolor=colour, edgecolor="white", linewidth=0, hatch=hatch, label=name))
     figure.legend(handles=handles, loc="outside lower left", ncols=len(handles), fontsize=8, frameon=False)
 
 

@@ -1,6 +1,8 @@
 """Results as tables that a person reads at a glance."""
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from shlex import quote
 from statistics import mean
 from typing import Any
 
@@ -13,6 +15,7 @@ from rich.text import Text
 from tacit.api.train import Run
 from tacit.app.comparison import Compared
 from tacit.app.demo import DemoReport, Dropout
+from tacit.audit.questions import Question
 from tacit.core.errors import Drop
 from tacit.core.protocol import Protocol
 from tacit.drivers.network.roster import RosterFile
@@ -20,8 +23,8 @@ from tacit.learn.scenario import Scenario
 from tacit.papers.reproduction import Reproduction, Result
 from tacit.protocols import REGISTRY
 
-NEXT = ("tacit audit secagg --rounds 10 --dropout 0.1", "tacit plan 9 --rounds 10 --dropout 0.1")
-"""What to type after the demo."""
+WHOLE_NAME = 11
+"""Letters of the longest name of a protocol, which stays whole in a narrow window."""
 
 
 def demo(report: DemoReport) -> RenderableType:
@@ -42,12 +45,19 @@ def _paragraphs(report: DemoReport) -> Iterator[RenderableType]:
     yield Text("\nThat is what one server saw. What a protocol shows to whom, the audit computes:\n")
     table = listed_table()
     table.add_column("averaging", max_width=17)
-    table.add_column("in one round of nine parties, each of them curious and alone")
+    table.add_column(f"in one round of {report.audited} parties, each of them curious and alone")
     for leak in report.leaks:
         table.add_row(leak.averaging, Text(leak.verdict))
     yield table
     yield Text("\nWhat to type next: one of these in full, what dropouts change, what holds:")
-    yield from (pasted(command) for command in (report.leaks[1].command, *NEXT))
+    yield from (pasted(command) for command in (report.leaks[1].command, *_next(report.audited)))
+
+
+def _next(parties: int) -> Iterator[str]:
+    """Yields what to type after the demo, of as many parties. For two there is nothing to plan."""
+    yield Question("secagg", parties, rounds=10, dropout=0.1).command
+    if parties > 2:
+        yield f"tacit plan {parties} --rounds 10 --dropout 0.1"
 
 
 def listed_table(*headings: str) -> Table:
@@ -124,9 +134,9 @@ def summary(run: Run) -> list[tuple[str, str]]:
     rows = [
         (
             "learnt",
-            f"{scenario.data.name}, by {len(run.sizes)} parties with {min(run.sizes)} to {max(run.sizes)} samples"
+            f"{scenario.data.called}, by {len(run.sizes)} parties with {_samples(run.sizes)}"
             if len(run.sizes) > 1
-            else f"{scenario.data.folder or scenario.data.name}, {run.sizes[0]} samples",
+            else f"{scenario.data.called}, {_samples(run.sizes)}",
         ),
         ("model", f"{scenario.model['name']}, {run.model.parameters:,} parameters"),
         ("averaged by", scenario.protocol["name"]),
@@ -149,6 +159,19 @@ def summary(run: Run) -> list[tuple[str, str]]:
         rows.append(("rounds without an average", str(failed)))
     rows += [(f"without {party}", why) for party, why in last.left_out.items()]
     return rows
+
+
+def _samples(sizes: Sequence[int]) -> str:
+    """Returns how many samples parties have, from the fewest to the most."""
+    fewest, most = min(sizes), max(sizes)
+    if fewest < most:
+        return f"{fewest:,} to {most:,} samples"
+    return f"{counted(most, 'sample')}{' each' if len(sizes) > 1 else ''}"
+
+
+def counted(count: int, what: str) -> str:
+    """Returns so many of something, as people say it."""
+    return f"{count:,} {what}{'s' * (count != 1)}"
 
 
 def run(done: Run) -> RenderableType:
@@ -184,25 +207,28 @@ def said(each: Compared) -> str:
     if last is None:
         return f"{each.label}: refused"
     sent = f"{size(each.bytes_per_party)} a party a round"
-    return f"{each.label}: {len(each.history)} rounds, {score(last.accuracy, last.rmse)}, {sent}"
+    return f"{each.label}: {counted(len(each.history), 'round')}, {score(last.accuracy, last.rmse)}, {sent}"
 
 
 def compared(scenario: Scenario, found: list[Compared]) -> RenderableType:
     """Returns how protocols did on one scenario."""
-    table = listed_table("averaging")
+    table = listed_table()
+    table.add_column("averaging", overflow="fold", min_width=WHOLE_NAME)
+    names = Counter(each.name for each in found)
     for heading in ("test\nscore", "mean of\nmodels", "sent a party\na round", "seconds"):
-        table.add_column(heading, justify="right")
-    table.add_column("whose model could be worked out\nin a round, and by whom")
+        table.add_column(heading, justify="right", overflow="fold")
+    table.add_column("whose model could be worked out\nin a round, and by whom", overflow="fold")
     for each in found:
-        last = each.last
+        # Settings are written out below, where no edge of a window breaks them, unless they tell two from each other.
+        last, called = each.last, each.label if names[each.name] > 1 else each.name
         if last is None:
-            table.add_row(each.label, "", "", "", "", f"refused: {each.refused}")
+            table.add_row(called, "", "", "", "", f"refused: {each.refused}")
             continue
         together = "" if last.consensus is None else score(last.consensus, None)
         if last.accuracy is None and last.consensus is not None:
             together = score(None, last.consensus)
         table.add_row(
-            each.label,
+            called,
             score(last.accuracy, last.rmse),
             together,
             size(each.bytes_per_party),
@@ -210,8 +236,13 @@ def compared(scenario: Scenario, found: list[Compared]) -> RenderableType:
             each.exposed,
         )
     data = scenario.data
-    what = f"{data.parties} parties learn {data.name} ({data.split.kind}) with {scenario.model['name']}"
-    return Group(Text(f"{what}, {scenario.rounds} rounds\n"), table)
+    what = f"{data.parties} parties learn {data.called} ({data.dealt}) with {scenario.model['name']}"
+    again = [each.label for each in found if each.options]
+    told = [
+        Text("\nTo run one of these again, with its settings:"),
+        *(pasted(f"--protocol {quote(each)}") for each in again),
+    ]
+    return Group(Text(f"{what}, {counted(scenario.rounds, 'round')}\n"), table, *(told if again else ()))
 
 
 def reproductions(listed: list[Reproduction]) -> RenderableType:

@@ -5,7 +5,7 @@ from typing import Any, Literal, TypeAlias, Unpack, overload
 
 import numpy as np
 
-from tacit.audit.coalitions import coalitions, of_parties
+from tacit.audit.coalitions import coalitions, of_size
 from tacit.audit.options import (
     AdmmAudit,
     AuditOptions,
@@ -117,12 +117,14 @@ def audit(
 ) -> Report | list[Report]:
     """Returns what a coalition can learn in some rounds of a protocol.
 
-    That is a `Report` for the `coalition` that is named; or a list of them, for all of `coalition_size` parties or, if
-    neither is given, for every party alone and the server.
+    That is a `Report` for the `coalition` that is named; or a list of them, for all coalitions of `coalition_size`: so
+    many parties or, where there is a server, that and one fewer. If neither is given it is 1: every party alone, and
+    the server.
 
     `drift="static"` is the worst case, in which parties bring the same vector every round; "free" has new ones in each,
     and a number ones that change by so much a round (as a standard deviation of an entry). `dropout` is the chance
-    with which each party is lost to each round, and `faults` go wrong as in a simulation. How many bits of an entry are
+    with which each party is lost to each round, and `faults` go wrong as in a simulation. What chance decides is drawn
+    by `seed`, and a report says of some of the next seeds whether they expose anybody. How many bits of an entry are
     learnt depends on what it may be: `prior` is its standard deviation, and `noise` that of what its owner adds to it
     anew each round, which is a setting like others. With noise, ε is said as well, at that `delta` and for vectors of
     that `length`, if it is known how far data can move a vector: by the setting `norm`, for all that a user has, or by
@@ -161,7 +163,7 @@ def audit(
     )
     members = None if coalition is None else _members(coalition)
     if coalition_size is not None:
-        every = of_parties(names, coalition_size, members)
+        every = of_size(scope.protocol, names, coalition_size, members)
     else:
         every = list(coalitions(scope.protocol, names, 1)) if members is None else [members]
     for each in every:

@@ -53,12 +53,15 @@ def chosen(scope: Scope, size: int, most: int) -> tuple[list[Kind], int]:
     return kinds, total
 
 
-def of_parties(
-    parties: Sequence[Party], size: int, coalition: Sequence[Party] | None = None
+def of_size(
+    protocol: Protocol, parties: Sequence[Party], size: int, coalition: Sequence[Party] | None = None
 ) -> list[tuple[Party, ...]]:
-    """Returns every coalition of so many parties; raises ConfigError if there is none, or one was named besides."""
+    """Returns every coalition of a size, the server among them where there is one.
+
+    Raises ConfigError if there is none, or one was named besides.
+    """
     if coalition is not None:
         raise ConfigError("coalition names one, and coalition_size is for all of a size; give one of the two")
     if not is_count(size) or size >= len(parties):
         raise ConfigError(f"coalition_size must be from 1 to {len(parties) - 1}, not {size!r}: somebody must be left")
-    return list(combinations(parties, size))
+    return list(coalitions(protocol, parties, size))

@@ -55,6 +55,10 @@ def described(report: Report) -> dict[str, Any]:
         "drift": report.drift,
         "dropout": report.dropout,
         "looked_at": report.looked_at,
+        "averages": report.averages,
+        "seed": report.seed,
+        "drawings": report.drawings,
+        "unlucky": [each._asdict() for each in report.unlucky],
         "entries": report.entries,
         "exposed": {
             victim: {
@@ -69,6 +73,7 @@ def described(report: Report) -> dict[str, Any]:
             for victim, recipe in report.exposed.items()
         },
         "nearly": report.nearly,
+        "unsure": report.unsure,
         "drowned": report.drowned,
         "bits": report.bits,
         "most_bits": report.most_bits,

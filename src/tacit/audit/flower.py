@@ -1,56 +1,75 @@
 """What the server of a Flower app can learn, told from the app's files, none of which is run.
 
 An app says how it averages in its `pyproject.toml` and in the source of its server: by a plain strategy, by Flower's
-SecAgg+, or by Tacit. Values are taken from the source if they can be read off it, and from the app's configuration
-where the source points there; whatever cannot be told is assumed, and listed as such. The rest is an audit like any
+SecAgg+, or by Tacit. What the source says is read as far as that is safe, with `flower_source`, and how it averages by
+where its grid goes, with `flower_starts`. What is not given is Flower's default, or assumed, and listed as such. What
+is given and cannot be read is listed too, and then nobody is told that nobody is exposed. The rest is an audit like any
 other. SecAgg+ is looked at as `secagg` on the same graph and threshold, which shows a server that keeps to the protocol
 the same sums.
 """
 
-import ast
 import tomllib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from tacit.audit.coalitions import coalitions
+from tacit.audit.flower_source import NOT_GIVEN, Found, Source, unread
+from tacit.audit.flower_starts import MODS, OUR_MODS, PLAIN, TACIT, Start, Trace, has_mod
 from tacit.audit.report import EXACT_ROUNDS, Auditor, Report
 from tacit.audit.scope import Scope
+from tacit.audit.words import Words, victims
 from tacit.core.errors import ConfigError, TacitError
-from tacit.core.suite import SERVER
+from tacit.core.suite import SERVER, Party
 from tacit.designs.participation import Random
 from tacit.drivers.network.roster import RosterFile
 
-SECURE = {
-    "SecAggPlusWorkflow": ("num_shares", "reconstruction_threshold"),
-    "SecAggWorkflow": ("reconstruction_threshold",),
-}
-"""Flower's workflows, and what their arguments without a name are."""
-OURS = "flower.grid"
-"""How a server calls ours."""
 WIDEST = 8.0
 """The clip of SecAgg+ unless set,"""
 HEAVIEST = 1000.0
 """and the largest weight."""
-CONFIGS = ("run_config", "app_config")
-"""What Flower calls the configuration of an app in its source."""
+NODES = 9
+"""Nodes that are assumed where nothing says how many there are."""
+WAYS = {PLAIN: "plain", "SecAggPlusWorkflow": "SecAgg+", "SecAggWorkflow": "SecAgg", TACIT: "Tacit"}
+"""What ways of averaging are called."""
+TOLD = (
+    *("rounds", "nodes", "fraction", "fewest_sampled", "num_shares", "reconstruction_threshold"),
+    *("clipping_range", "max_weight", "protocol"),
+)
+"""What whoever asks can say, in the place of an app that does not, or not so that it can be read."""
 
 
 @dataclass
 class Facts:
     """What is known of an app: values, and where each is from."""
 
+    told: Mapping[str, Any] = field(default_factory=dict)
+    """What whoever asks has said, which counts more than what the app does."""
     values: dict[str, Any] = field(default_factory=dict)
     read: dict[str, str] = field(default_factory=dict)
     """What was read, as it is said."""
     assumed: dict[str, str] = field(default_factory=dict)
-    """What was not, and why."""
+    """What is not given, and what was taken instead."""
+    unread: dict[str, str] = field(default_factory=dict)
+    """What is given, and could not be read."""
 
-    def take(self, name: str, found: Any, where: str, otherwise: Any, why: str) -> Any:
+    @property
+    def missing(self) -> str:
+        """What could not be read, and what was taken instead, in words."""
+        taken = {name: self.values[name] for name in self.unread}
+        told = {name: "" if value is None else f", taken as {value}" for name, value in taken.items()}
+        return "; ".join(f"{text}{told[name]}" for name, text in self.unread.items())
+
+    def take(self, name: str, found: Found, otherwise: Any, why: str) -> Any:
         """Takes a value that was found, or another one if it was not."""
-        if found is not None:
-            self.values[name], self.read[name] = found, f"{name} = {found} ({where})"
+        if self.told.get(name) is not None:
+            self.values[name] = self.told[name]
+            self.assumed[name] = f"{name} = {self.told[name]} (as it was asked)"
+        elif not found.read:
+            self.values[name], self.unread[name] = otherwise, f"{name} ({found.where})"
+        elif found.given:
+            self.values[name], self.read[name] = found.value, f"{name} = {found.value} ({found.where})"
         else:
             self.values[name], self.assumed[name] = otherwise, f"{name} = {otherwise} ({why})"
         return self.values[name]
@@ -68,57 +87,96 @@ class FlowerAudit:
     says: list[str]
     """What its server can learn, in sentences."""
 
+    def __post_init__(self) -> None:
+        if self.facts.unread:
+            self.says.insert(0, f"Could not be read, so that what follows may not hold: {self.facts.missing}.")
+
     def described(self) -> dict[str, Any]:
         """Returns all but the reports as plain data."""
-        known = {"read": list(self.facts.read.values()), "assumed": list(self.facts.assumed.values())}
-        return {"app": self.app, "averages": self.averages, **known, "says": self.says}
+        facts = self.facts
+        known = {name: list(each.values()) for name, each in (("read", facts.read), ("assumed", facts.assumed))}
+        return {
+            "app": self.app,
+            "averages": self.averages,
+            **known,
+            "unread": list(facts.unread.values()),
+            "says": self.says,
+        }
+
+    def settled(self, said: Words) -> Words:
+        """Returns what an audit comes to, which is nothing good if there is something that could not be read."""
+        if said.exposed or not self.facts.unread:
+            return said
+        names = ", ".join(self.facts.unread)
+        cures = [f"--set {name}=…" for name in self.facts.unread if name in TOLD]
+        cure = f": {' '.join(cures)}" if cures else ", by having the app say it where it can be read"
+        verdict = f"Not known whether anybody is exposed: {names} could not be read; say what is so{cure}."
+        return replace(said, exposed=True, verdict=verdict)
 
 
-def audit_app(folder: str | Path, *, parties: int, rounds: int, dropout: float = 0.0) -> FlowerAudit:
-    """Returns what the server of an app can learn; `parties` and `rounds` count where the app does not say.
+def audit_app(
+    folder: str | Path,
+    *,
+    parties: int | None = None,
+    rounds: int | None = None,
+    dropout: float = 0.0,
+    told: Mapping[str, Any] | None = None,
+) -> FlowerAudit:
+    """Returns what the server of an app can learn. What is given here counts more than what the app says.
 
-    Raises ConfigError if the folder has no Flower app in it.
+    Raises ConfigError if the folder has no Flower app in it, or for something in `told` that there is not.
     """
+    told = {**(told or {}), **{name: each for name, each in (("nodes", parties), ("rounds", rounds)) if each}}
+    problems = [f"{name}: there is {', '.join(TOLD)}" for name in told if name not in TOLD]
+    problems += [
+        f"{name}={value!r}: must be a number above 0"
+        for name, value in told.items()
+        if name != "protocol" and (isinstance(value, bool) or not isinstance(value, int | float) or value <= 0)
+    ]
+    if problems:
+        raise ConfigError(problems)
     app = _App.load(Path(folder))
-    facts = Facts()
-    rounds = int(facts.take("rounds", *app.rounds(), rounds, "not in the app: --rounds"))
-    if app.call(OURS) is not None:
-        return _by_tacit(app, facts, parties, rounds, dropout)
-    nodes, sampled = _sampled(app, facts, parties)
-    secure = next((name for name in SECURE if app.call(name) is not None), None)
-    if secure is None:
-        return _plain(app, facts, nodes, sampled, rounds, dropout)
-    return _secure(app, facts, secure, nodes, sampled, rounds, dropout)
+    facts = Facts(told)
+    start = app.start(facts)
+    rounds = int(facts.take("rounds", start.rounds, 1, "not in the app: --rounds"))
+    if start.how == TACIT:
+        return _by_tacit(app, facts, start, rounds, dropout)
+    nodes, sampled = _sampled(app, facts, start)
+    if start.how == PLAIN:
+        return _plain(app, facts, start, nodes, sampled, rounds, dropout)
+    return _secure(app, facts, start, nodes, sampled, rounds, dropout)
 
 
 # --- the three ways ------------------------------------------------------------------------------------------------
 
 
-def _plain(app: "_App", facts: Facts, nodes: int, sampled: int, rounds: int, dropout: float) -> FlowerAudit:
+def _plain(
+    app: "_App", facts: Facts, start: Start, nodes: int, sampled: int, rounds: int, dropout: float
+) -> FlowerAudit:
     scope = _scope("fedavg", nodes, sampled, min(rounds, EXACT_ROUNDS), dropout, {})
     report = Auditor(scope).report((SERVER,))
     says = [
         f"The server sees every model that a node sends, as it is: {len(report.exposed)} of {nodes} nodes within "
-        f"{report.rounds} rounds. TLS keeps others out, not the server.",
+        f"{report.rounds} rounds ({start.where}). TLS keeps others out, not the server.",
         "Give the strategy the grid of tacit.flower, and the ClientApp its mod, and it sees their average alone.",
     ]
-    return FlowerAudit(app.name, "plain", facts, [report], says)
+    return FlowerAudit(app.name, WAYS[PLAIN], facts, [report], says)
 
 
 def _secure(
-    app: "_App", facts: Facts, workflow: str, nodes: int, sampled: int, rounds: int, dropout: float
+    app: "_App", facts: Facts, start: Start, nodes: int, sampled: int, rounds: int, dropout: float
 ) -> FlowerAudit:
-    given = app.arguments(workflow)
-    shares, threshold = _shares(facts, given, workflow, sampled)
-    clip = float(facts.take("clipping_range", *given("clipping_range"), WIDEST, "Flower's default"))
-    weight = float(facts.take("max_weight", *given("max_weight"), HEAVIEST, "Flower's default"))
+    given, workflow = start.workflow, start.how
+    shares, threshold = _shares(facts, start, sampled)
+    clip = float(facts.take("clipping_range", given("clipping_range"), WIDEST, "Flower's default"))
+    weight = float(facts.take("max_weight", given("max_weight"), HEAVIEST, "Flower's default"))
+    app.look_for_mod(facts, MODS[workflow])
     settings: dict[str, Any] = {"threshold": threshold, "clip": clip, "max_weight": weight, "allow_leaks": True}
     # Over many rounds sums are what counts, and they are the same whoever masks with whom.
     if shares < sampled and rounds <= EXACT_ROUNDS:
         settings["neighbours"] = shares - 1
     scope = _scope("secagg", nodes, sampled, rounds, dropout, settings)
-    auditor = Auditor(scope)
-    reports = [auditor.report(each) for each in ((SERVER,), (SERVER, "p0"))]
+    reports = _of_each(scope)
     says = [
         *_of_sums(reports[0], nodes, sampled, rounds, dropout),
         *_of_collusion(shares, threshold, sampled),
@@ -128,61 +186,94 @@ def _secure(
     ]
     if dropout:
         says.append("As under secagg, whoever is lost to a round is taken to sit out the next; in SecAgg+ it is back.")
-    if not app.mentions("secaggplus_mod", "secagg_mod"):
-        says.append("No mod of SecAgg was found in the app's source: without it nodes answer as they are asked.")
-    return FlowerAudit(app.name, "SecAgg+" if "Plus" in workflow else "SecAgg", facts, reports, says)
+    return FlowerAudit(app.name, WAYS[workflow], facts, reports, says)
 
 
-def _by_tacit(app: "_App", facts: Facts, parties: int, rounds: int, dropout: float) -> FlowerAudit:
+def _by_tacit(app: "_App", facts: Facts, start: Start, rounds: int, dropout: float) -> FlowerAudit:
     path = Path(str(app.config.get("tacit-federation", ""))).expanduser()
+    settings: Mapping[str, Any] = {}
+    names: tuple[Party, ...] = ()
     try:
         roster = RosterFile.load(path)
         names, protocol, settings = roster.names, roster.protocol, roster.settings
-        facts.take("roster", str(path), "tacit-federation", None, "")
+        facts.take("roster", Found(str(path), "tacit-federation"), None, "")
+        there = Found(len(names), "on the roster")
     except TacitError:
-        names, settings = tuple([f"p{place}" for place in range(parties)]), {}
-        facts.take("roster", None, "", "none", f"{path} cannot be read, so parties and settings are not known")
-        protocol = str(facts.take("protocol", app.config.get("tacit-protocol"), "tacit-protocol", "secagg", "not said"))
-        facts.take("nodes", None, "", parties, "not in the app: --parties")
-    scope = Scope.of(protocol, names, settings, rounds=rounds, dropout=dropout)
-    auditor = Auditor(scope)
-    reports = [auditor.report(each) for each in coalitions(scope.protocol, names, 1)]
+        facts.take("roster", NOT_GIVEN, "none", f"{path} cannot be read, so parties and settings are not known")
+        said = app.configured("tacit-protocol")
+        said = said if said.given else unread("it is on the roster, which cannot be read")
+        protocol = str(facts.take("protocol", said, "secagg", ""))
+        there = NOT_GIVEN
+    nodes, sampled = _sampled(app, facts, start, there)
+    app.look_for_mod(facts, OUR_MODS)
+    names = names if len(names) == nodes else _names(nodes)
+    # To the protocol, whoever the strategy does not ask is lost to the round, and under secagg sits out the next one.
+    lost = 1 - (1 - dropout) * sampled / nodes
+    scope = Scope.of(protocol, names, settings, rounds=rounds, dropout=lost)
+    reports = _of_each(scope)
     if scope.protocol.server is not None:
-        (alone,) = [report for report in reports if report.coalition == (SERVER,)]
-        says = _of_sums(alone, len(names), len(names), rounds, dropout)
+        says = _of_sums(reports[0], nodes, sampled, rounds, dropout)
     else:
         says = ["The server carries sealed mail, and sees who writes to whom and how much."]
-    return FlowerAudit(app.name, "Tacit", facts, reports, says)
+    if sampled < nodes:
+        says.append(
+            "The strategy asks others each time, and who is not asked is looked at as lost by chance. Have it ask all, "
+            "and let the protocol's participation choose, which nodes check."
+        )
+    return FlowerAudit(app.name, WAYS[TACIT], facts, reports, says)
+
+
+def _of_each(scope: Scope) -> list[Report]:
+    """Returns reports on the server and on each party alone, all of which have to be looked at to say "nobody".
+
+    If the server learns anything by itself, that is the answer, and nobody else is asked.
+    """
+    auditor, reports = Auditor(scope), list[Report]()
+    for each in coalitions(scope.protocol, scope.parties, 1):
+        reports.append(auditor.report(each))
+        if each == (SERVER,) and victims(reports[0]):
+            break
+    return reports
+
+
+def _names(nodes: int) -> tuple[Party, ...]:
+    return tuple([f"p{place}" for place in range(nodes)])
 
 
 def _scope(protocol: str, nodes: int, sampled: int, rounds: int, dropout: float, settings: Mapping[str, Any]) -> Scope:
-    names = tuple([f"p{place}" for place in range(nodes)])
     policy = {"participation": Random(per_round=sampled)} if sampled < nodes else {}
-    return Scope.of(protocol, names, {**settings, **policy}, rounds=rounds, dropout=dropout)
+    return Scope.of(protocol, _names(nodes), {**settings, **policy}, rounds=rounds, dropout=dropout)
 
 
-def _sampled(app: "_App", facts: Facts, parties: int) -> tuple[int, int]:
+def _sampled(app: "_App", facts: Facts, start: Start, there: Found = NOT_GIVEN) -> tuple[int, int]:
     """Returns how many nodes there are, and how many take part in a round."""
-    given = app.strategy()
+    given = start.strategy
     least = given("min_available_nodes", "min_available_clients")
-    found = app.federation()
-    nodes = int(facts.take("nodes", *(found if found[0] is not None else least), parties, "not in the app: --parties"))
-    fraction = facts.take("fraction", *given("fraction_train", "fraction_fit"), 1.0, "Flower's default")
-    fewest = facts.take("fewest sampled", *given("min_train_nodes", "min_fit_clients"), 2, "Flower's default")
-    return nodes, min(nodes, max(int(nodes * float(fraction)), int(fewest)))
+    # A strategy waits for so many, and there may be more.
+    otherwise = max(NODES, int(least.value)) if least.is_number else NODES
+    nodes = int(facts.take("nodes", there if there.given else app.federation(), otherwise, "not in the app: --parties"))
+    fraction = facts.take("fraction", given("fraction_train", "fraction_fit"), 1.0, "Flower's default")
+    if fraction >= 1 and "fraction" not in facts.unread:
+        return nodes, nodes
+    fewest = facts.take("fewest_sampled", given("min_train_nodes", "min_fit_clients"), 2, "Flower's default")
+    return nodes, min(nodes, max(int(nodes * float(fraction)), int(fewest), 1))
 
 
-def _shares(facts: Facts, given: "_Given", workflow: str, sampled: int) -> tuple[int, int]:
+def _shares(facts: Facts, start: Start, sampled: int) -> tuple[int, int]:
     """Returns the number of shares and the threshold, as Flower works them out for so many nodes."""
-    shares = facts.take("num_shares", *given("num_shares"), 1.0, "all that are sampled")
+    given = start.workflow
+    shares = facts.take("num_shares", given("num_shares"), 1.0, "all that are sampled")
     if isinstance(shares, float) or shares == 1:
         shares = round(float(shares) * sampled)
         shares += shares < sampled and shares % 2 == 0
         shares = sampled if shares <= 2 else shares
-    elif "Plus" in workflow and shares != sampled:
+    elif "Plus" in start.how and shares != sampled:
         shares += shares % 2 == 0
     shares = min(int(shares), sampled)
-    wanted = facts.take("reconstruction_threshold", *given("reconstruction_threshold"), 0.5, "not to be read off")
+    found = given("reconstruction_threshold")
+    # It has no default: a workflow without one cannot be run as it is read.
+    found = found if found.given else unread("it is not given")
+    wanted = facts.take("reconstruction_threshold", found, 0.5, "")
     threshold = max(round(wanted * shares), 2) if isinstance(wanted, float) or wanted == 1 else int(wanted)
     return shares, min(threshold, shares)
 
@@ -199,6 +290,10 @@ def _of_sums(report: Report, nodes: int, sampled: int, rounds: int, dropout: flo
         says.append(
             f"Differences of rounds expose {known} of {nodes} nodes, the first in round {first} of {rounds}, if models "
             f"hardly change; the less they stand still, the less is learnt."
+        )
+    elif report.unlucky:
+        says.append(
+            f"In {rounds} rounds nobody's model follows from these sums as they were drawn; by other luck it does."
         )
     else:
         says.append(
@@ -230,26 +325,6 @@ def collusion(threshold: int, summed: int) -> int:
 # --- what an app's files say ---------------------------------------------------------------------------------------
 
 
-class _Given:
-    """The arguments of a call, of which those are known that can be read off the source."""
-
-    def __init__(self, call: ast.Call | None, names: tuple[str, ...], app: "_App") -> None:
-        self._given: dict[str, ast.expr] = {}
-        if call is not None:
-            self._given = dict(zip(names, call.args, strict=False))
-            self._given |= {each.arg: each.value for each in call.keywords if each.arg is not None}
-        self._app = app
-
-    def __call__(self, *names: str) -> tuple[Any, str]:
-        """Returns the first of some arguments that is a number, and where it is from; None if there is none."""
-        for name in names:
-            if name in self._given:
-                value, where = self._app.value(self._given[name])
-                if isinstance(value, int | float) and not isinstance(value, bool):
-                    return value, where
-        return None, ""
-
-
 @dataclass
 class _App:
     """A Flower app as its files have it."""
@@ -258,8 +333,7 @@ class _App:
     config: dict[str, Any]
     settings: dict[str, Any]
     """All of its pyproject.toml."""
-    sources: dict[str, ast.Module]
-    """What can be parsed, by path, the server's first."""
+    source: Source
 
     @classmethod
     def load(cls, folder: Path) -> "_App":
@@ -267,106 +341,52 @@ class _App:
         try:
             settings = tomllib.loads(path.read_text(encoding="utf-8"))
             flower = settings["tool"]["flwr"]["app"]
-            server = str(flower["components"]["serverapp"])
+            config = _flat(flower.get("config", {}))
+            flower["components"]["serverapp"]
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
             raise ConfigError(f"{path} cannot be read: {error}; give the folder of a Flower app") from None
-        except (KeyError, TypeError):
+        except (AttributeError, KeyError, TypeError):
             raise ConfigError(f"{path} has no [tool.flwr.app.components]; give the folder of a Flower app") from None
-        first = folder / f"{server.partition(':')[0].replace('.', '/')}.py"
-        sources: dict[str, ast.Module] = {}
-        for each in (first, *sorted(folder.rglob("*.py"))):
-            where = each.relative_to(folder).as_posix()
-            try:
-                sources.setdefault(where, ast.parse(each.read_bytes()))
-            except (OSError, SyntaxError, ValueError) as error:
-                if each == first:
-                    raise ConfigError(f"{each}, which has the server, cannot be read: {error}") from None
         name = str(settings.get("project", {}).get("name", folder.name))
-        return cls(name, _flat(flower.get("config", {})), settings, sources)
+        return cls(name, config, settings, Source(folder, config))
 
-    def _nodes(self) -> Iterator[tuple[str, ast.AST]]:
-        return ((where, node) for where, tree in self.sources.items() for node in ast.walk(tree))
+    def component(self, name: str) -> tuple[str, str]:
+        """Returns the module of a part of the app, and what the part is called in it."""
+        module, _, attribute = str(self.settings["tool"]["flwr"]["app"]["components"].get(name, "")).partition(":")
+        return module, attribute
 
-    def call(self, name: str) -> ast.Call | None:
-        """Returns the first call of something by the end of its name."""
-        for _, node in self._nodes():
-            if isinstance(node, ast.Call) and f".{ast.unparse(node.func)}".endswith(f".{name}"):
-                return node
-        return None
+    def start(self, facts: Facts) -> Start:
+        """Returns how rounds are started: if anywhere models go to the server as they are, that."""
+        name, attribute = self.component("serverapp")
+        module = self.source.load(name)
+        if module is None:
+            path = self.source.folder / f"{name.replace('.', '/')}.py"
+            raise ConfigError(f"{path}, which has the server, cannot be read: there is no such file")
+        trace = Trace.of(self.source, module, attribute)
+        if trace.entry:
+            facts.take("server", NOT_GIVEN, trace.entry, f"there is no {attribute}")
+        worst = min(trace.starts, key=lambda start: list(WAYS).index(start.how))
+        if len(trace.starts) > 1 and worst.how != PLAIN:
+            places = " and ".join(each.where for each in trace.starts)
+            facts.take("starts", unread(f"there are several: {places}"), "the first", "")
+        return worst
 
-    def mentions(self, *names: str) -> bool:
-        """Says whether the source has one of some names."""
-        return any(isinstance(node, ast.Name) and node.id in names for _, node in self._nodes())
+    def look_for_mod(self, facts: Facts, names: tuple[str, ...]) -> None:
+        """Takes note if nodes do not have what they need, for then they answer as they are asked."""
+        module = self.source.load(self.component("clientapp")[0])
+        if module is None or not has_mod(self.source, module, names):
+            facts.take("mod", unread(f"{names[0]} was not found in the mods of the ClientApp"), None, "")
 
-    def arguments(self, name: str) -> _Given:
-        """Returns the arguments of the first call of something."""
-        return _Given(self.call(name), SECURE.get(name, ()), self)
+    def configured(self, name: str) -> Found:
+        """Returns a value of the app's configuration."""
+        return Found(self.config[name], f"config: {name}") if name in self.config else NOT_GIVEN
 
-    def strategy(self) -> _Given:
-        """Returns the arguments of what samples nodes: the first call with one of them in it."""
-        known = {"fraction_train", "fraction_fit", "min_available_nodes", "min_available_clients"}
-        for _, node in self._nodes():
-            if isinstance(node, ast.Call) and known & {each.arg for each in node.keywords}:
-                return _Given(node, (), self)
-        return _Given(None, (), self)
-
-    def rounds(self) -> tuple[Any, str]:
-        """Returns the number of rounds."""
-        for _, node in self._nodes():
-            if isinstance(node, ast.Call) and any(each.arg == "num_rounds" for each in node.keywords):
-                found = _Given(node, (), self)("num_rounds")
-                if found[0] is not None:
-                    return found
-        for name in ("num-server-rounds", "num-rounds"):
-            if name in self.config:
-                return self.config[name], f"config: {name}"
-        return None, ""
-
-    def federation(self) -> tuple[Any, str]:
+    def federation(self) -> Found:
         """Returns the number of nodes, where an app still says so."""
         federations = self.settings["tool"]["flwr"].get("federations", {})
         chosen = federations.get(str(federations.get("default", "")), {})
         found = chosen.get("options", {}).get("num-supernodes") if isinstance(chosen, dict) else None
-        return found, "pyproject.toml: num-supernodes"
-
-    def value(self, written: ast.expr, depth: int = 8) -> tuple[Any, str]:
-        """Returns what an expression is, if that can be told without running anything, and where it says so."""
-        if not depth:
-            return None, ""
-        if isinstance(written, ast.Constant):
-            return written.value, f"source, line {written.lineno}"
-        if isinstance(written, ast.Call) and ast.unparse(written.func) in ("int", "float") and len(written.args) == 1:
-            value, where = self.value(written.args[0], depth - 1)
-            number = isinstance(value, int | float)
-            return ({"int": int, "float": float}[ast.unparse(written.func)](value) if number else None), where
-        if isinstance(written, ast.Subscript) and isinstance(written.slice, ast.Constant):
-            of = written.value
-            name = written.slice.value
-            if self._is_config(of, depth - 1) and name in self.config:
-                return self.config[name], f"config: {name}"
-        if isinstance(written, ast.Name):
-            # A name that is given two values may be either.
-            values = [
-                node.value
-                for _, node in self._nodes()
-                if isinstance(node, ast.Assign)
-                and any(isinstance(each, ast.Name) and each.id == written.id for each in node.targets)
-            ]
-            if len(values) == 1:
-                return self.value(values[0], depth - 1)
-        return None, ""
-
-    def _is_config(self, written: ast.expr, depth: int) -> bool:
-        if isinstance(written, ast.Attribute):
-            return written.attr in CONFIGS
-        if isinstance(written, ast.Name) and depth > 0:
-            return any(
-                isinstance(node, ast.Assign)
-                and any(isinstance(each, ast.Name) and each.id == written.id for each in node.targets)
-                and self._is_config(node.value, depth - 1)
-                for _, node in self._nodes()
-            )
-        return False
+        return Found(found, "pyproject.toml: num-supernodes") if isinstance(found, int) else NOT_GIVEN
 
 
 def _flat(config: Mapping[str, Any], front: str = "") -> dict[str, Any]:

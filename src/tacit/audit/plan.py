@@ -11,7 +11,9 @@ import numpy as np
 
 from tacit.audit.arguments import argument_for
 from tacit.audit.attacks.findings import Progress, quietly
-from tacit.audit.coalitions import chosen, number
+from tacit.audit.coalitions import SAMPLE, chosen, number
+from tacit.audit.luck import Drawing
+from tacit.audit.orbits import Kind
 from tacit.audit.report import Auditor
 from tacit.audit.runs import SymbolicRun
 from tacit.audit.scope import Scope, dropouts, is_count
@@ -324,16 +326,28 @@ def _audited(protocol: Protocol, terms: Terms, asked: Asked) -> tuple[str, Looke
     safe = min(verdict.safe_rounds for verdict in verdicts.values())
     group = min(verdict.smallest_group for verdict in verdicts.values())
     argument, changing = "", safe < watched
-    # Who drops out is luck, and was drawn once. So with dropouts nothing holds but by an argument, nor where there was
-    # no time for every coalition's smallest round.
-    everything = looked.everything and not dropout and all(small.in_time(kind.coalition) for kind in kinds)
+    # Who takes part may be luck, of which a few drawings were looked at. Then nothing holds but by an argument, nor
+    # where there was no time for every coalition's smallest round.
+    everything = looked.everything and not still.scope.drawn and all(small.in_time(kind.coalition) for kind in kinds)
     if not everything and not leaking:
         argument = "" if changing else _argued(protocol, terms, asked, "static", dropout)
         if not argument and (argument := _argued(protocol, terms, asked, "free", dropout)):
             changing = True
+    if not everything and not leaking and not argument:
+        # Nothing was found in one drawing, so others are looked at.
+        if not changing and (found := _unlucky(still, kinds)) is not None:
+            suspects, safe, changing = [found[0]], min(safe, found[1].safe_rounds), True
+        if changing and (found := _unlucky(auditor("free"), suspects)) is not None:
+            leaking.add(found[0])
     verdict = "leaks" if leaking else "holds" if everything or argument else "nothing found"
     verdict += " if models change" if changing and not leaking else ""
     return verdict, looked, sum(kind.many for kind in leaking), safe, group, argument, company
+
+
+def _unlucky(auditor: Auditor, kinds: Sequence[Kind]) -> tuple[Kind, Drawing] | None:
+    """Returns the first of some dozens of coalitions that other luck shows a vector to, and by which drawing."""
+    drawn = ((kind, drawing) for kind in kinds[:SAMPLE] for drawing in auditor.luck.exposing(kind.coalition))
+    return next(drawn, None)
 
 
 def _argued(protocol: Protocol, terms: Terms, asked: Asked, drift: Drift, dropout: float) -> str:

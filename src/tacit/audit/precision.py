@@ -178,6 +178,18 @@ def _matrix(forms: Sequence[Form], columns: Sequence[Unknown]) -> NDArray[np.flo
     return matrix
 
 
+def _inverse(covariance: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Returns the inverse of a covariance where anything is left to know; of what is known there is nothing to gain.
+
+    If models hardly drift, what is left of a sum that was seen is nothing, up to rounding, and there is no inverse.
+    """
+    sizes, vectors = np.linalg.eigh(covariance)
+    left = sizes > DUST * sizes.max(initial=0.0)
+    kept = vectors[:, left]
+    found: NDArray[np.float64] = (kept / sizes[left]) @ kept.T
+    return found
+
+
 def of_sums(
     sums: Sequence[NDArray[np.integer]], rounds: Sequence[int], spread: Spread, parties: int
 ) -> tuple[NDArray[np.float64], int | None]:
@@ -207,7 +219,7 @@ def of_sums(
     later = estimate.covariance
     while kept:
         ahead, here = kept.pop(), kept.pop()
-        gain = np.linalg.solve(ahead, here).T
+        gain = here @ _inverse(ahead)
         later = here + gain @ (later - ahead) @ gain.T
         least = np.minimum(least, np.sqrt(np.maximum(np.diag(later), 0.0)))
     bits = np.array([spread.bits(float(left)) for left in least])

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tacit.audit.coalitions import coalitions, of_parties
+from tacit.audit.coalitions import coalitions, of_size
 from tacit.audit.report import Auditor, Report
 from tacit.audit.scope import Scope
 from tacit.audit.symbolic.simulation import Drift
@@ -67,7 +67,7 @@ class Question:
     coalition: tuple[Party, ...] | None = None
     """Who puts heads together; None for each party alone, and the server,"""
     coalition_size: int | None = None
-    """or for every so many parties."""
+    """or for every so many parties, or the server with one fewer."""
     rounds: int = 1
     drift: Drift | float = "static"
     dropout: float = 0.0
@@ -113,7 +113,7 @@ class Question:
     def coalitions(self) -> list[tuple[Party, ...]]:
         """Returns whom it is about: each party alone, and the server, unless others are asked for."""
         if self.coalition_size is not None:
-            return of_parties(self.names, self.coalition_size, self.coalition)
+            return of_size(find(self.protocol), self.names, self.coalition_size, self.coalition)
         if self.coalition is not None:
             return [self.coalition]
         return list(coalitions(find(self.protocol), self.names, 1))

@@ -1,6 +1,8 @@
 """The audit: who can learn whose vector, computed from the code that runs, and proved on a real transcript."""
 
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -10,6 +12,7 @@ from numpy.typing import NDArray
 
 from tacit.audit.guards import guarded
 from tacit.audit.linear import smallest_class, smallest_support
+from tacit.audit.luck import Drawing, Luck
 from tacit.audit.recipes import Recipe, SumRecipe
 from tacit.audit.rounds import RehearsedRun, Together
 from tacit.audit.runs import Knowledge, SymbolicRun
@@ -54,7 +57,8 @@ class Report:
     safe_rounds: int
     """After how many rounds nobody is exposed yet."""
     smallest_group: int
-    """T: how many parties there are, at least, behind any sum it can single out; the number of all if it can none."""
+    """T: how many parties weigh alike, at least, in all that it can compute, so that only their sum shows; the number
+    of all if it can compute nothing. 1 is somebody who weighs like nobody else, exposed or not."""
     bits: dict[Party, float] = field(default_factory=dict)
     """How many bits of an entry of each of the others it knows, at best; empty if there are too many to say."""
     most_bits: float = 0.0
@@ -71,6 +75,9 @@ class Report:
     """With what chance that may fail."""
     nearly: tuple[Party, ...] = ()
     """Of whom it cannot work out an entry exactly, but so closely that it makes no difference."""
+    unsure: tuple[Party, ...] = ()
+    """Who would be exposed if models stood still, and may be: there are too many parties to say what is known of ones
+    that change, or have noise."""
     drowned: tuple[Party, ...] = ()
     """Who could be worked out if the ring had more digits, and cannot."""
     at_worst: tuple[Party, ...] | None = None
@@ -80,7 +87,15 @@ class Report:
     dropout: float = 0.0
     """With what chance each party was lost to each round, for the rest of this report."""
     watched: int = 0
-    """How many of the rounds were looked at."""
+    """How many of the rounds were looked at,"""
+    averages: int = 0
+    """and how many of those ended with an average."""
+    seed: int = 0
+    """By which it was drawn who takes part, if chance decides that."""
+    drawings: int = 0
+    """How many drawings of that were looked at, this one and those of the next seeds; 0 if nothing is drawn."""
+    unlucky: tuple[Drawing, ...] = ()
+    """The other ones in which anybody is exposed. All else here is of the first."""
     fractions: dict[Party, float] = field(default_factory=dict)
     """Which part of each victim's entries is exposed, of the positions that were looked at."""
     entries: int = 1
@@ -99,6 +114,9 @@ class Report:
         victims = [*self.exposed, *self.nearly]
         found = f"exposes {few(victims)}" if victims else "exposes nobody"
         late = f", but {few(self.at_worst)} if others drop out" if self.at_worst and not victims else ""
+        late += f", but perhaps {few(self.unsure)}" if self.unsure else ""
+        if (worst := self.unluckiest) is not None:
+            late += f", but {few(worst.victims)} by the luck of seed {worst.seed}"
         who = f"{len(self.parties)} parties, coalition of {few(self.coalition)}"
         return f"<Report: {self.protocol}, {who}: {found}{late}; {self.looked_at}>"
 
@@ -111,15 +129,25 @@ class Report:
         return None if self.entries > 1 or self.rows is None else smallest_support(self.rows)
 
     @property
+    def unluckiest(self) -> Drawing | None:
+        """The other drawing in which most are exposed, if it is worse than the first."""
+        found = max(self.unlucky, key=lambda each: (len(each.victims), -each.safe_rounds), default=None)
+        return found if found is not None and len(found.victims) > len(self.exposed) + len(self.nearly) else None
+
+    @property
     def looked_at(self) -> str:
         """What was looked at, for whoever quotes the result."""
         rounds = (
             f"{self.watched} of {self.rounds} rounds" if self.watched < self.rounds else _many(self.rounds, "round")
         )
+        if self.averages < self.watched:
+            rounds += f", {self.averages} of them with an average"
         models = {"static": "models stand still", "free": "models change"}.get(
             str(self.drift), f"models change by {self.drift} a round"
         )
         lost = f"each party lost to a round with a chance of {self.dropout:g}" if self.dropout else "nobody drops out"
+        if self.drawings:
+            lost += f", {_many(self.drawings, 'drawing')} of who takes part"
         places = f"{self.entries} positions" if self.entries > 1 else "one entry for all"
         worst = "" if self.fewest is None else f"; and one round in which no more than {self.fewest} are summed"
         return f"{rounds}, {models}, {lost}, {places}{worst}"
@@ -145,9 +173,11 @@ class Auditor:
         guarded, those that are shipped if asked to and if it takes little: tests do that for all of them.
         """
         if scope.protocol not in SHIPPED or (guard and scope.terms.work <= MOST_GUARDED):
-            guarded(scope)
+            with _in_numbers():
+                guarded(scope)
         self.scope = scope
         self.small = small or Smallest(scope)
+        self.luck = Luck(scope, self.small)
         self.rehearsed: RehearsedRun | None = None
         many, alike = scope.rounds > EXACT_ROUNDS, scope.terms.rounds_alike and not scope.stand_ins
         if scope.protocol.choice is not None and (many or (rehearse and alike and scope.protocol in SHIPPED)):
@@ -165,13 +195,20 @@ class Auditor:
         return SymbolicRun(replace(self.scope, rounds=rounds))
 
     def report(self, coalition: tuple[Party, ...]) -> Report:
-        """Returns what a coalition can learn, and proves it."""
+        """Returns what a coalition can learn, and proves it.
+
+        Raises ConfigError if no round ends with an average, or if numbers are too large or too small to compute with.
+        """
         self.scope.check(coalition)
+        with _in_numbers():
+            return self._report(coalition)
+
+    def _report(self, coalition: tuple[Party, ...]) -> Report:
         rehearsed = self._by_sums(coalition, whole=True)
         report = self._of_everything(coalition) if rehearsed is None else self._of_sums(rehearsed, coalition)
         members = tuple(member for member in coalition if member != ONLOOKER)
         if members and members != coalition and self.rehearsed is not None:
-            self._add(report, self.report(members))
+            self._add(report, self._report(members))
         unproved = [victim for victim, error in report.errors.items() if not error <= PROVED]
         if unproved:
             report.notes += (f"replayed on a real transcript, the recipes for {', '.join(unproved)} did not come out",)
@@ -184,6 +221,7 @@ class Auditor:
             report.epsilon_at_worst = None if worst is None else max(worst, report.epsilon or 0.0)
         if report.epsilon and report.smallest_group > 1 and self._passed_on(coalition):
             report.notes += ("over several rounds ε is by one party's noise, for others pass on what was not seen",)
+        report.drawings, report.unlucky = self.luck.drawings(coalition), self.luck.exposing(coalition)
         return report
 
     def company(self, coalition: tuple[Party, ...], group: int | None, *, at_worst: bool = False) -> int | None:
@@ -230,6 +268,7 @@ class Auditor:
         report.errors, report.fractions = more.errors | report.errors, more.fractions | report.fractions
         report.bits = {party: max(bits, report.bits.get(party, 0.0)) for party, bits in more.bits.items()}
         report.nearly = tuple(party for party in {*report.nearly, *more.nearly} if party not in report.exposed)
+        report.unsure = tuple(party for party in more.unsure if party not in {*report.exposed, *report.nearly})
         report.smallest_group = min(report.smallest_group, more.smallest_group)
         if report.epsilon is not None and more.epsilon is not None:
             report.epsilon = max(report.epsilon, more.epsilon)
@@ -237,14 +276,17 @@ class Auditor:
 
     def verdict(self, coalition: tuple[Party, ...]) -> Verdict:
         """Returns whom a coalition exposes, its safe rounds and smallest group, as in a report but without proof."""
-        everybody = len(self.scope.parties)
+        with _in_numbers():
+            return self._verdict(coalition)
+
+    def _verdict(self, coalition: tuple[Party, ...]) -> Verdict:
         if (rehearsed := self._by_sums(coalition)) is not None:
             sums = rehearsed.sums(coalition)
-            return Verdict(sums.victims, sums.safe_rounds, smallest_class(sums.rows) or everybody)
+            return Verdict(sums.victims, sums.safe_rounds, _group(sums.rows, len(sums.victims), self.scope))
         known = self._knowledge(coalition)
         victims = known.victims
         safe = self.run.safe_rounds(coalition) if victims else self.run.scope.rounds
-        return Verdict(victims, safe, smallest_class(known.rows) or everybody)
+        return Verdict(victims, safe, _group(known.rows, len(victims), self.scope))
 
     def _by_sums(self, coalition: tuple[Party, ...], whole: bool = False) -> RehearsedRun | None:
         """Returns the rehearsal, if there is one and sums are all that the coalition learns from a round.
@@ -260,7 +302,7 @@ class Auditor:
     def _knowledge(self, coalition: tuple[Party, ...]) -> Knowledge:
         known = self.run.knowledge(coalition, self.run.scope.rounds)
         if self.run.aborted is not None and not known.victims:
-            raise self.run.aborted  # there is no average to say anything about
+            raise _no_average(self.run.scope.rounds, f" ({self.run.aborted})") from self.run.aborted
         # Secret factors are taken as known, which is the worst case: only what nobody learns even so is certain.
         if known.divided or (known.victims and self.run.multiplies(coalition)):
             raise NotLinear(
@@ -289,7 +331,7 @@ class Auditor:
             *self._asked(coalition),
             exposed=dict(found),
             safe_rounds=run.safe_rounds(coalition) if victims else run.scope.rounds,
-            smallest_group=smallest_class(known.rows) or len(scope.parties),
+            smallest_group=_group(known.rows, len(victims), scope),
             bits=known.bits,
             most_bits=run.spread.most,
             epsilon=self._epsilon(company),
@@ -299,6 +341,8 @@ class Auditor:
             drowned=tuple(known.drowned),
             dropout=scope.dropout,
             watched=run.scope.rounds,
+            averages=run.averages,
+            seed=scope.seed,
             fractions={victim: len(recipe.pieces) / run.entries for victim, recipe in found.items()},
             entries=run.entries,
             errors={victim: run.error(recipe, victim) for victim, recipe in found.items()},
@@ -309,6 +353,8 @@ class Auditor:
 
     def _of_sums(self, rehearsed: RehearsedRun, coalition: tuple[Party, ...]) -> Report:
         scope, sums = self.scope, rehearsed.sums(coalition)
+        if not rehearsed.averages:
+            raise _no_average(scope.rounds)
         errors, company = rehearsed.errors(sums.recipes), self.company(coalition, smallest_class(sums.rows))
         notes = ["what a round shows was seen in the smallest that may be, and of all rounds the sums were looked at"]
         if sums.recipes and not errors:
@@ -320,15 +366,18 @@ class Auditor:
             *self._asked(coalition),
             exposed=exposed,
             safe_rounds=sums.safe_rounds,
-            smallest_group=smallest_class(sums.rows) or len(scope.parties),
+            smallest_group=_group(sums.rows, len(sums.victims), scope),
             bits=sums.bits,
             most_bits=rehearsed.spread.most,
             epsilon=self._epsilon(company),
             company=company,
             delta=scope.delta,
             nearly=tuple(sums.nearly),
+            unsure=sums.unsure,
             dropout=scope.dropout,
             watched=scope.rounds,
+            averages=rehearsed.averages,
+            seed=scope.seed,
             fractions=dict.fromkeys(exposed, 1.0),
             errors=errors,
             notes=tuple(notes),
@@ -353,6 +402,32 @@ class Auditor:
             messages[link] += 1
             volume[link] += len(envelope.sealed)
         return {link: (count, volume[link]) for link, count in sorted(messages.items())}
+
+
+def _group(rows: NDArray[np.int64], victims: int, scope: Scope) -> int:
+    """Returns T of what a coalition knows. Who is known nearly, in spite of what changes, stands out as well."""
+    return 1 if victims else smallest_class(rows) or len(scope.parties)
+
+
+def _no_average(rounds: int, why: str = "") -> ConfigError:
+    """Returns the complaint that there is no average to say anything about."""
+    none = "the round did not end" if rounds == 1 else f"none of {rounds} rounds ended"
+    return ConfigError(
+        f"{none} with an average, so there is nothing to look at; use a smaller dropout, fewer faults, or settings "
+        f"with which a round goes on without more parties{why}"
+    )
+
+
+@contextmanager
+def _in_numbers() -> Iterator[None]:
+    """Turns numbers that cannot be computed with into a complaint."""
+    try:
+        yield
+    except (np.linalg.LinAlgError, ArithmeticError) as error:
+        raise ConfigError(
+            f"floats cannot follow the numbers of this question ({type(error).__name__}: {error}); use settings, "
+            f"drift, noise and prior that are closer to each other in size, or fewer rounds"
+        ) from error
 
 
 def _many(count: int, what: str) -> str:

@@ -69,6 +69,9 @@ class Sums:
     """Whose vectors are seen one by one in some round, since so many members meet in it."""
     bits: dict[Party, float] = field(default_factory=dict)
     """How many bits of an entry of each of the others are known; nothing if there are too many to say."""
+    unsure: tuple[Party, ...] = ()
+    """Who would be exposed if nothing changed between rounds, and may be although something does: without bits, nobody
+    knows."""
 
     @property
     def exposed(self) -> dict[Party, SumRecipe | Together]:
@@ -77,8 +80,8 @@ class Sums:
 
     @property
     def victims(self) -> list[Party]:
-        """Whose vectors are exposed, or nearly so."""
-        return [*self.recipes, *self.together, *self.nearly]
+        """Whose vectors are exposed, or nearly so, or may be."""
+        return [*self.recipes, *self.together, *self.nearly, *self.unsure]
 
     @property
     def nearly(self) -> list[Party]:
@@ -93,8 +96,11 @@ class Sums:
 class RehearsedRun:
     """The sums of many rounds, looked at by one coalition after another."""
 
-    def __init__(self, scope: Scope, small: Smallest) -> None:
-        """Chooses for all rounds; raises ConfigError if the first ones, where they are run, choose differently."""
+    def __init__(self, scope: Scope, small: Smallest, *, checked: bool = True) -> None:
+        """Chooses for all rounds; raises ConfigError if the first ones, where they are run, choose differently.
+
+        They are run for protocols of others, and for few parties, unless they need not be `checked` again.
+        """
         # Sums fare alike in all entries, so one of them stands for all.
         self.scope, self.names, self.rounds = replace(scope, entries=1, vectors=None), scope.parties, scope.rounds
         simulation = SymbolicSimulation(scope.protocol, scope.terms, 1, scope.seed, scope.faults)
@@ -103,7 +109,7 @@ class RehearsedRun:
         self.small = small
         self._least: dict[tuple[bool, int], int | None] = {}
         self.first: SymbolicRun | None = None
-        if len(self.names) <= MOST_CHECKED or scope.protocol not in SHIPPED:
+        if checked and (len(self.names) <= MOST_CHECKED or scope.protocol not in SHIPPED):
             self.first = first = SymbolicRun(replace(self.scope, rounds=min(CHECKED, self.rounds)))
             if [each.summed for each in self.sets[: len(first.contributors)]] != first.contributors:
                 raise ConfigError(f"{scope.protocol.name} chose other parties in a round that was run than rehearsed")
@@ -195,7 +201,18 @@ class RehearsedRun:
             found.bits = {party: each for party, each in known.items() if party not in members}
             if found.nearly and near is not None:
                 found.safe_rounds = min(found.safe_rounds, near - 1)
+        elif self.scope.tied:
+            # What changes little shows as much as what stands still. How little that is only bits would say, so what
+            # they cannot be computed of is judged by the worst case: who is safe in that is safe.
+            still = self._standing(members, rows, rounds)
+            found.unsure = tuple(party for party in still.exposed if party not in found.exposed)
+            found.safe_rounds, found.rows = min(found.safe_rounds, still.safe_rounds), still.rows
         return found
+
+    @property
+    def averages(self) -> int:
+        """How many rounds end with an average."""
+        return sum(bool(each.summed) for each in self.sets)
 
     def _standing(self, members: Sequence[Party], rows: NDArray[np.int64], rounds: Sequence[int]) -> Sums:
         """Returns what a coalition learns if everybody brings the same vector every time."""

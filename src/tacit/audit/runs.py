@@ -250,6 +250,11 @@ class SymbolicRun:
         """Why there is nothing to audit: no round ended with an average. A party that lies may want none."""
         return None if any(self.contributors) or self.scope.stand_ins else self.error_of
 
+    @property
+    def averages(self) -> int:
+        """How many rounds ended with an average."""
+        return sum(map(bool, self.contributors))
+
     def multiplies(self, coalition: Collection[Party]) -> bool:
         """Says whether others multiplied vectors by numbers that they keep secret, which is not linear."""
         return any(count for party, count in self._factors.items() if party not in coalition)

@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from numbers import Real
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,6 +22,7 @@ from tacit.drivers.agreement import terms_for
 from tacit.drivers.faults import Fault, faults_from
 from tacit.drivers.simulator import Simulation
 from tacit.protocols import find
+from tacit.protocols.shapes.star import StarTerms
 from tacit.vectors.fixedpoint import LARGEST, SMALLEST
 
 MOST_ENTRIES = 1000
@@ -160,6 +162,22 @@ class Scope:
     def static(self) -> bool:
         """Whether what is brought is the same in every round."""
         return self.drift in ("static", 0) and not self.noise
+
+    @property
+    def tied(self) -> bool:
+        """Whether what a party brings to different rounds differs, but says something about each other."""
+        return not self.static and self.drift != "free"
+
+    @property
+    def drawn(self) -> bool:
+        """Whether chance decides who takes part: whom the server asks, who shares masks with whom, or who drops out."""
+        everybody = self.terms.everybody if isinstance(self.terms, StarTerms) else self.protocol.choice is None
+        return not (everybody and self.terms.rounds_alike) or any(0 < fault.chance < 1 for fault in self.faults)
+
+    def redrawn(self, number: int) -> "Scope":
+        """Returns the same with other luck: that of the seed that comes so many later."""
+        faults = (msgspec.structs.replace(each, seed=each.seed + number) for each in self.faults)
+        return replace(self, seed=self.seed + number, faults=tuple(faults))
 
     @property
     def changing(self) -> Drift:

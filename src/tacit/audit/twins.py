@@ -174,7 +174,9 @@ def pair(
 
     The sum over each group of parties is the same, also of weights, to the last unit of the ring.
     """
-    settings, size = agreement.settings, min(1.0, agreement.settings.clip) * ring.scale
+    settings = agreement.settings
+    # A ring may hold less than entries of 1, as that of ADMM does where ρ is large.
+    size = min(min(1.0, settings.clip) * ring.scale, float(ring.limit))
     weighted = settings.weighted or agreement.protocol.server is not None
     first: dict[Party, Update] = {}
     others: dict[Party, Update] = {}

@@ -23,8 +23,8 @@ WHOLE = ("admm",)
 
 TERMS = {
     "smallest group": (
-        "how many vectors are in the smallest sum that the coalition can single out; 1 is somebody's own vector, and "
-        "the more the better"
+        "how many parties weigh alike, at least, in all that the coalition can compute, so that only their sum shows; "
+        "with 1 somebody stands out, exposed or not, and the more the better"
     ),
     "bits of an entry": "how much it knows of a number at best; each bit more halves what is left to guess",
     "recipe": "how to compute a vector from what was seen; each was replayed on a real transcript",
@@ -45,7 +45,8 @@ class Words:
     """An audit in sentences."""
 
     exposed: bool
-    """Whether anybody's vector can be worked out, also if only on a day on which as many drop out as may."""
+    """Whether anybody's vector can be worked out, also if only on a day on which as many drop out as may, or by other
+    luck; or whether that could not be ruled out."""
     verdict: str
     assumed: tuple[str, ...]
     uncovered: tuple[str, ...]
@@ -55,12 +56,17 @@ class Words:
 def in_words(reports: Sequence[Report], asked: Question) -> Words:
     """Returns what the reports on one question come to."""
     return Words(
-        exposed=any(victims(report) or report.at_worst for report in reports),
+        exposed=any(map(_is_found, reports)),
         verdict=_verdict(reports),
         assumed=tuple(_assumed(reports, asked)),
         uncovered=tuple(_uncovered(reports, asked)),
         next=tuple(_next(reports, asked)),
     )
+
+
+def _is_found(report: Report) -> bool:
+    """Says whether there is anything in a report to be refused for."""
+    return bool(victims(report) or report.at_worst or report.unlucky or report.unsure)
 
 
 # --- the verdict ---------------------------------------------------------------------------------------------------
@@ -72,21 +78,47 @@ def _verdict(reports: Sequence[Report]) -> str:
         worst = max(learning, key=lambda report: (len(victims(report)), -report.safe_rounds))
         whose = _whose(worst, victims(worst))
         when = f", the first in round {worst.safe_rounds + 1}" if worst.rounds > 1 else ""
+        luck = f" {more[:1].upper()}{more[1:]}" if (more := _luck(reports)) else ""
         if len(learning) == 1:
             rest = "" if len(reports) == 1 else "; nobody else was found to learn anybody's"
-            return f"Exposed: {who(worst.coalition)} can work out {whose}{when}{rest}."
+            return f"Exposed: {who(worst.coalition)} can work out {whose}{when}{rest}.{luck}"
         alone = ", each on its own," if {len(report.coalition) for report in reports} == {1} else " coalitions"
         some = f"{len(learning)} of {len(reports)}{alone} can work out somebody's vector"
-        return f"Exposed: {some}; {who(worst.coalition)} learns most, {whose}{when}."
+        learns = "learns" if len(worst.coalition) == 1 else "learn"
+        return f"Exposed: {some}; {who(worst.coalition)} {learns} most, {whose}{when}.{luck}"
+    unsure = max(reports, key=lambda report: len(report.unsure))
+    if unsure.unsure:
+        # Where this is said there are more rounds than one: those of one have nothing to be compared with.
+        return (
+            f"Not ruled out: {len(unsure.parties)} parties are too many to compute what is known of vectors that "
+            f"change or have noise. If they were the same in every round, {who(unsure.coalition)} could work out "
+            f"{_whose(unsure, unsure.unsure)}, the first in round {unsure.safe_rounds + 1}."
+        )
+    if luck := _luck(reports):
+        return f"Exposed by other luck: as it was drawn by seed {reports[0].seed} nobody is, but {luck}"
     late = [report for report in reports if report.at_worst]
     if late:
         first = late[0]
         return (
             f"Exposed on a bad day: if so many drop out that only {first.fewest} are summed, {who(first.coalition)} "
-            f"can work out {_whose(first, first.at_worst or ())}. Otherwise nobody is exposed."
+            f"can work out {_whose(first, first.at_worst or ())}. Otherwise nobody was found to be exposed."
         )
     return (
         f"Nobody was found to be exposed: {_nobody(reports)} work out anybody's vector, if what is assumed here holds."
+    )
+
+
+def _luck(reports: Sequence[Report]) -> str:
+    """Returns what the worst drawing of who takes part exposes, if it is worse than the first."""
+    found = [(report, worst) for report in reports if (worst := report.unluckiest) is not None]
+    if not found:
+        return ""
+    report, worst = max(found, key=lambda each: (len(each[1].victims), -each[1].safe_rounds))
+    exposing = len(report.unlucky) + bool(victims(report))
+    when = f", the first in round {worst.safe_rounds + 1}" if report.rounds > 1 else ""
+    return (
+        f"in {exposing} of {report.drawings} drawings of who takes part {who(report.coalition)} can work out "
+        f"somebody's vector, and in the worst, by seed {worst.seed}, {_whose(report, worst.victims)}{when}."
     )
 
 
@@ -95,10 +127,16 @@ def _nobody(reports: Sequence[Report]) -> str:
         only = reports[0].coalition
         return f"{who(only)} cannot"
     sizes = {len(report.coalition) for report in reports}
-    server = any(report.coalition == (SERVER,) for report in reports)
+    server = any(SERVER in report.coalition for report in reports)
     if sizes == {1}:
         return "neither the server nor any one party can" if server else "no single party can"
-    return f"no {max(sizes)} of them together can"
+    most = max(sizes)
+    return f"neither any {most} parties nor the server and {_any(most - 1)} can" if server else f"no {most} parties can"
+
+
+def _any(count: int) -> str:
+    """Returns so many of the parties, whichever."""
+    return "any one of them" if count == 1 else f"any {count} of them"
 
 
 def who(coalition: Sequence[Party]) -> str:
@@ -134,11 +172,13 @@ def _assumed(reports: Sequence[Report], asked: Question) -> Iterator[str]:
     fewest = min((report.fewest for report in reports if report.fewest is not None), default=None)
     bad_day = "" if fewest is None else f"; one round in which only {fewest} are summed was looked at besides"
     if first.dropout:
-        yield f"Each party is lost to a round with a chance of {first.dropout:g}, drawn once{bad_day}."
+        yield f"Each party is lost to a round with a chance of {first.dropout:g}{bad_day}."
     else:
         yield f"Nobody drops out{bad_day}."
+    yield from _drawn(reports)
     yield f"{_colluding(reports)} Others tell them nothing."
     seen = f", of which {first.watched} were looked at" if first.watched < first.rounds else ""
+    seen += f", and {first.averages} of them ended with an average" if first.averages < first.watched else ""
     yield f"They watch {_count(first.rounds, 'round')}{seen}."
     if first.rounds > 1:
         yield _changing(first)
@@ -149,6 +189,16 @@ def _assumed(reports: Sequence[Report], asked: Question) -> Iterator[str]:
         yield "Links are not sealed, as they are when Tacit runs."
 
 
+def _drawn(reports: Sequence[Report]) -> Iterator[str]:
+    """Yields how much luck is in it who takes part, if there is any."""
+    seed, drawings = reports[0].seed, min(report.drawings for report in reports)
+    if drawings == 1:
+        yield f"Who takes part was drawn once (seed {seed}); other luck was not looked at, and may expose others."
+    elif drawings:
+        last = seed + drawings - 1
+        yield f"Who takes part was drawn {drawings} times (seeds {seed} to {last}); other luck may expose others."
+
+
 def _colluding(reports: Sequence[Report]) -> str:
     if len(reports) == 1:
         only = reports[0].coalition
@@ -156,10 +206,11 @@ def _colluding(reports: Sequence[Report]) -> str:
         said = who(only).removesuffix(" together")
         return f"{said[:1].upper()}{said[1:]} {alone}." if said.startswith("the") else f"{said} {alone}."
     sizes = {len(report.coalition) for report in reports}
-    if sizes == {1}:
-        server = any(report.coalition == (SERVER,) for report in reports)
+    server, most = any(SERVER in report.coalition for report in reports), max(sizes)
+    if most == 1:
         return f"Nobody colludes: each party{' and the server' if server else ''} acts alone."
-    return f"Any {max(sizes)} parties put their heads together, and no more."
+    or_server = f", or the server and {_any(most - 1)}," if server else ""
+    return f"Any {most} parties{or_server} put their heads together, and no more."
 
 
 def _changing(report: Report) -> str:
@@ -191,7 +242,7 @@ def _uncovered(reports: Sequence[Report], asked: Question) -> Iterator[str]:
 
 
 def _next(reports: Sequence[Report], asked: Question) -> Iterator[Next]:
-    if any(victims(report) or report.at_worst for report in reports):
+    if any(map(_is_found, reports)):
         yield from _cures(asked)
     else:
         yield from _harder(reports, asked)
@@ -209,7 +260,7 @@ def _cures(asked: Question) -> Iterator[Next]:
         yield Next(
             f"the same with {other}, which is made to hide vectors", replace(asked, protocol=other, options={}).command
         )
-    if asked.rounds > 1 and asked.drift == "static":
+    if asked.rounds > 1 and asked.drift != "free":
         yield Next("the same if models change every round", replace(asked, drift="free").command)
     if asked.parties > 2:
         colluding = max(asked.coalition_size or 1, len(asked.coalition or ()))
@@ -238,8 +289,8 @@ def _larger(reports: Sequence[Report], asked: Question) -> Question | None:
     parties = reports[0].parties
     if len(set(members) & set(parties)) + 1 > len(parties) - 2:
         return None
-    if asked.coalition is None and any(SERVER in report.coalition for report in reports):
-        return replace(asked, coalition=(SERVER, "p0"))
+    if asked.coalition is None and asked.coalition_size is None and any(SERVER in each.coalition for each in reports):
+        return replace(asked, coalition=(SERVER, "p0"))  # of all coalitions of two, the quickest to look at
     if asked.coalition is None:
         return replace(asked, coalition_size=(asked.coalition_size or 1) + 1)
     newcomer = next(f"p{place}" for place in range(len(parties)) if f"p{place}" not in asked.coalition)

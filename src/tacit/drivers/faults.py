@@ -6,8 +6,9 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from tacit.core.entropy import Entropy, SeededEntropy
+from tacit.core.outcome import few
 from tacit.core.sections import Section, Source
-from tacit.core.suite import Party
+from tacit.core.suite import SERVER, Party
 
 PHASE = 10.0
 """Virtual seconds a phase lasts; a message takes one."""
@@ -18,7 +19,7 @@ TO_MESSAGES: tuple[Mishap, ...] = ("drop", "delay", "duplicate", "reorder", "cor
 
 
 class Fault(Section, frozen=True, kw_only=True):
-    """One thing that goes wrong. What is None matches everything.
+    """One thing that goes wrong. What is None matches everything, but for who crashes or restarts, which is said.
 
     The first five actions befall messages. "crash" ends a party before its `step`-th effect (a send, a save or a wait,
     counted from 0) or, with `message`, before it sends one of that kind; "restart" does the same, and has it go on from
@@ -115,7 +116,14 @@ def faults_from(given: Any, everyone: Collection[Party], kinds: Collection[str])
         # A fault made in Python has not been checked yet, so it goes the same way as one from a file.
         fault, problems = Source(msgspec.structs.asdict(each) if isinstance(each, Fault) else each).read(Fault)
         wrong += [f"faults[{number}]: {problem}" for _, problem in problems]
-        if fault is not None and not problems:
+        if fault is None or problems:
+            continue
+        if fault.action in ("crash", "restart") and fault.party is None:
+            who = few([party for party in everyone if party != SERVER])
+            wrong.append(
+                f"faults[{number}]: who is to {fault.action}? Give a party, each of several in a fault; there are {who}"
+            )
+        else:
             faults.append(fault)
     named = {party for fault in faults for party in (fault.party, fault.to) if party is not None}
     wrong += [f"a fault names {party!r}, who is not in the federation" for party in sorted(named - set(everyone))]

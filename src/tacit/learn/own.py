@@ -97,7 +97,8 @@ def of_folder(path: str | Path, only: str | None = None, **options: Any) -> Data
             with np.load(each, allow_pickle=False) as file:
                 stored.append({called: file[called] for pair in PAIRS for called in pair if called in file.files})
         except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-            problems.append(f"{each} cannot be read ({' '.join(str(error).split())})")
+            why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            problems.append(f"{each} cannot be read ({' '.join(why.split())})")
             continue
         problems += [f"{each}: {problem}" for problem in _odd(stored[-1], stored[0])]
     if problems:

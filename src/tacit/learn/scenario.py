@@ -37,6 +37,12 @@ class Split(Section, frozen=True, kw_only=True):
     """With dirichlet: small gives every party a few labels of its own, large the same mix to all."""
 
 
+UNSAID, OWN = Split(), Split(kind="owner")
+"""What nobody chose: at random, or where samples have owners, to these. They are told from what was by being these."""
+OWNED = ("femnist", "shakespeare", "movielens")
+"""Sets with a name that say whose their samples are."""
+
+
 class Data(Section, frozen=True, kw_only=True):
     """What is learnt from."""
 
@@ -48,11 +54,39 @@ class Data(Section, frozen=True, kw_only=True):
     options: dict[str, Any] = msgspec.field(default_factory=dict)
     """Options of the data set, such as by = "writer" of mnist."""
     parties: int = 10
-    split: Split = Split()
+    split: Split = UNSAID
+    """Unless set, samples stay with their owners, if the data say who these are; what nobody owns is dealt out."""
     train: int | None = None
     """So many samples to learn from, of all parties together; all of them unless set."""
     test: int | None = 2000
     """So many to be tested on: testing many models on all of them costs more than training them."""
+
+    def __post_init__(self) -> None:
+        if self.split is UNSAID and (self.folder is not None or self.name in OWNED or "by" in self.options):
+            msgspec.structs.force_setattr(self, "split", OWN)
+
+    @property
+    def called(self) -> str:
+        """What people call it: a folder's name, or that of the set."""
+        return self.name if self.folder is None else Path(self.folder).resolve().name or self.name
+
+    @property
+    def dealt(self) -> str:
+        """How samples are dealt out, in a few words."""
+        return {
+            "iid": "iid split",
+            "owner": "each its own samples",
+            "shards": f"{self.split.per_party} chunks of labels each",
+            "dirichlet": f"dirichlet split, alpha {self.split.alpha:g}",
+        }[self.split.kind]
+
+    def brought(self, name: str, owned: bool) -> "Data":
+        """Returns it for samples of that name that somebody brings, and that stay with their owners if they have any.
+
+        What was said of the split holds in any case.
+        """
+        split = OWN if owned and self.split is UNSAID else self.split
+        return msgspec.structs.replace(self, name=name, folder=None, split=split)
 
 
 class Privacy(Section, frozen=True, kw_only=True):

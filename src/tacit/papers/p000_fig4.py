@@ -261,7 +261,7 @@ def run(scale: Scale, progress: Progress) -> Result:
         Chart(
             f"Error by iterations, {bits} bits",
             "iterations",
-            "MSE",
+            "mean squared error (MSE)",
             {
                 name: (iterations, values)
                 for rho in (*CONSTANT, FALLING)

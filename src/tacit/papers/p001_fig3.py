@@ -164,7 +164,7 @@ def charts_of(table: Sequence[Runs]) -> tuple[Chart, ...]:
         Chart(
             "L(w), mean over clients, median run",
             "rounds",
-            "L",
+            "loss (L)",
             {**losses, "L(w*)": (rounds, [5.0] * len(rounds))},
             dashed=("L(w*)",),
         ),

@@ -164,7 +164,7 @@ def chart_of(table: Table, flat: Mapping[str, Told]) -> Chart:
     return Chart(
         "Runs whose class is told",
         ", ".join(f"{place:g}: {target}" for target, place in places.items()),
-        "share",
+        "share of runs",
         {name: ([places[target] for target in line], list(line.values())) for name, line in lines.items()},
         dashed=("paper, weak onlooker", "guessing"),
     )

@@ -77,7 +77,7 @@ def chart_of(table: Table, size: Size) -> Chart:
     return Chart(
         "Runs whose class is told",
         "d, by which a local optimum moves",
-        "share",
+        "share of runs",
         {
             f"{target}, t = {t}": (size.variations, [table[d, t, target].accuracy for d in size.variations])
             for t in size.lengths

@@ -247,8 +247,14 @@ def charts_of(table: Mapping[tuple[str, int], Found]) -> tuple[Chart, ...]:
     rounds = {name: (PRIVACY, [table[name, t].played for t in PRIVACY]) for name in names}
     gaps = {name: (PRIVACY, [table[name, t].gap for t in PRIVACY]) for name in names}
     return (
-        Chart("Users that take part", "T", "C", {**rounds, **formulas}, dashed=tuple(formulas)),
-        Chart("Fairness gap", "T", "F", gaps),
+        Chart(
+            "Users that take part",
+            "users behind any sum (T)",
+            "users summed in a round, on average (C)",
+            {**rounds, **formulas},
+            dashed=tuple(formulas),
+        ),
+        Chart("Fairness gap", "users behind any sum (T)", "fairness gap (F)", gaps),
     )
 
 

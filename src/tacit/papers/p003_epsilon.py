@@ -206,9 +206,20 @@ def charts_of(found: Mapping[Sigma, Sequence[Ran]], clean: Ran) -> list[Chart]:
     bounds = tuple(name for name in claimed if name.startswith(("Theorem 4", "no")))
     return [
         Chart(
-            "Excess risk against the ε that is claimed", "ε", "excess risk", claimed, logarithmic=True, dashed=bounds
+            "Excess risk against the ε that is claimed",
+            "privacy, the less the better (ε)",
+            "excess risk",
+            claimed,
+            logarithmic=True,
+            dashed=bounds,
         ),
-        Chart("Excess risk against the ε that is accounted for", "ε", "excess risk", real, logarithmic=True),
+        Chart(
+            "Excess risk against the ε that is accounted for",
+            "privacy, the less the better (ε)",
+            "excess risk",
+            real,
+            logarithmic=True,
+        ),
     ]
 
 

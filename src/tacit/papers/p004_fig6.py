@@ -116,7 +116,7 @@ def chart_of(title: str, at_risk: NDArray[np.int64], graphs: int) -> Chart:
         f"{number} adversaries": (s, (wins[1:] / graphs).tolist())
         for number, wins in zip(NUMBERS, at_risk, strict=True)
     }
-    return Chart(title, "masking requirement s", "share of graphs at risk", lines)
+    return Chart(title, "masking requirement (s)", "share of graphs at risk", lines)
 
 
 def run(scale: Scale, progress: Progress) -> Result:

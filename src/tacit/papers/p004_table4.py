@@ -124,7 +124,7 @@ def charts_of(table: Sequence[Degree]) -> tuple[Chart, ...]:
         "by the paper's rule": (degrees, [each.by_rule for each in table]),
         "as deployed": (degrees, [each.ours for each in table]),
     }
-    return (Chart("Prestep of a node in a whole training", "degree", "GB", lines, dashed=("paper",)),)
+    return (Chart("Prestep of a node in a whole training", "degree", "gigabytes (GB)", lines, dashed=("paper",)),)
 
 
 def run(scale: Scale, progress: Progress) -> Result:

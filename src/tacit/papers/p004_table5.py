@@ -146,7 +146,7 @@ def charts_of(table: Sequence[Size]) -> tuple[Chart, ...]:
         "as deployed, TopK": (nodes, [whole(each.topk.prestep) for each in table]),
         "as deployed, random": (nodes, [whole(each.cesar["random"].prestep) for each in table]),
     }
-    return (Chart("Overhead of a node in a whole training", "nodes", "GB", lines, dashed=("paper",)),)
+    return (Chart("Overhead of a node in a whole training", "nodes", "gigabytes (GB)", lines, dashed=("paper",)),)
 
 
 def run(scale: Scale, progress: Progress) -> Result:

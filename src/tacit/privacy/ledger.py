@@ -14,7 +14,8 @@ noise, whose rounds are together one Gaussian, and for other noise what follows 
 what it says of each is about its own data; data that several parties have is spent by all of them.
 
 What was changed by accident or written in part is noticed. Whoever can write to the file can also make one that fits,
-or put back an older one, so where a run keeps other things too, it keeps what `encode` returned, and asks `covers`.
+or put back an older one, so where a run keeps other things too, it keeps what `encode` returned, and asks `covers`. A
+ledger that was deleted leaves its lock, which tells one that is `lost` from one that was never begun.
 """
 
 import fcntl
@@ -22,7 +23,7 @@ import hashlib
 import math
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -206,14 +207,15 @@ class Ledger:
             )
         self._page = self._read(data)
 
-    def covers(self, data: bytes) -> None:
+    def covers(self, data: bytes, parties: Iterable[Party] | None = None) -> None:
         """Raises JournalError if this ledger lacks rounds that were in it when `encode` returned that.
 
-        A run that goes on asks so whether its ledger was deleted since, or an older one put in its place.
+        A run that goes on asks so whether its ledger was deleted since, or an older one put in its place. If parties
+        are named, only what they spent is looked at.
         """
         earlier = self._read(data, " (as it was kept with other things)")
-        for party, spans in earlier.spent.items():
-            here = self.rounds(party)
+        for party in earlier.spent if parties is None else parties:
+            here, spans = self.rounds(party), earlier.spent.get(party, ())
             for span in spans:
                 event = earlier.events[span.event]
                 lacks = next((n for n in range(span.first, span.last + 1) if here.get(n) != event), None)
@@ -222,6 +224,11 @@ class Ledger:
                         f"the ledger does not have what {party} spent in round {lacks}{self._where()}: it was deleted, "
                         f"or is an older copy; {CURE}"
                     )
+
+    @property
+    def lost(self) -> bool:
+        """Whether a ledger was written at the path, and is there no more."""
+        return self._path is not None and self._found() is None and _marked(_lock_of(self._path))
 
     def _read(self, data: bytes, where: str = "") -> Page:
         try:
@@ -262,7 +269,7 @@ class Ledger:
             self._page = page
             return
         try:
-            with _locked(self._path):
+            with _locked(self._path) as lock:
                 if self._found() not in (None, self.encode()):
                     raise JournalError(
                         f"somebody else has written to the ledger{self._where()}; have one for each process"
@@ -270,6 +277,7 @@ class Ledger:
                 replace_file(self._path, msgspec.json.encode(page))
                 self._page = page
                 settle(self._path.parent)
+                _mark(lock)
         except OSError as error:
             raise JournalError(
                 f"the ledger cannot be written: {error.strerror}{self._where()}; no round begins before it can, so "
@@ -277,17 +285,35 @@ class Ledger:
             ) from None
 
 
+def _lock_of(path: Path) -> Path:
+    return path.with_name(f"{path.name}.lock")
+
+
+def _mark(lock: int) -> None:
+    """Has a lock say that there is a ledger, once there is one: whoever is killed before that has lost none."""
+    with suppress(OSError):  # the round is paid for, whether or not there is room for this
+        if not os.fstat(lock).st_size:
+            os.write(lock, b"written\n")
+
+
+def _marked(lock: Path) -> bool:
+    try:
+        return lock.stat().st_size > 0
+    except OSError:
+        return False
+
+
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def _locked(path: Path) -> Iterator[int]:
     """Has nobody else write to a file meanwhile.
 
     A lock is on a file, not on its name, and every page is a new file: so another one is locked, which always stays.
     """
-    file = os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    file = os.open(_lock_of(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(file, fcntl.LOCK_EX)
         try:
-            yield
+            yield file
         finally:
             fcntl.flock(file, fcntl.LOCK_UN)  # a process that was forked meanwhile has the file too, and would keep it
     finally:

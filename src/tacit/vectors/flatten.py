@@ -7,11 +7,12 @@ do without.
 import contextlib
 import math
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
+from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -135,6 +136,14 @@ class Beyond(NamedTuple):
     largest: float
 
 
+class Below(NamedTuple):
+    """How many entries of an array are not zero, and of those within a bound."""
+
+    name: str
+    nonzero: int
+    entries: int
+
+
 @dataclass(frozen=True)
 class Layout:
     """How what is averaged of a model is laid out as a vector. Equal layouts mean vectors that can be averaged."""
@@ -190,8 +199,7 @@ class Layout:
         for entry in self.entries:
             values = vector[start : start + entry.size].reshape(entry.shape)
             start += entry.size
-            if np.dtype(entry.dtype).kind in "iu":
-                values = np.rint(values)
+            values = _rounded(values, entry)
             if misfits := _misfits(values, np.dtype(entry.dtype)):
                 wrong.append(f"{misfits} entries do not fit {entry}")
             else:
@@ -213,6 +221,35 @@ class Layout:
                 found.append(Beyond(entry.name, many, float(sizes.max())))
         return sorted(found, key=lambda each: -each.largest)
 
+    def below(self, vector: NDArray[Any], bound: float) -> list[Below]:
+        """Returns in which arrays most of what is not zero in a vector is within a bound."""
+        found, start = [], 0
+        for entry in self.entries:
+            sizes = np.abs(vector[start : start + entry.size])
+            start += entry.size
+            larger = int(np.count_nonzero(sizes > bound))
+            # Where half of all entries are larger there is nothing to count.
+            if 2 * larger < entry.size and 2 * larger < (nonzero := int(np.count_nonzero(sizes))):
+                found.append(Below(entry.name, nonzero, nonzero - larger))
+        return found
+
+    def misfits(self, vectors: Iterable[NDArray[Any]], clip: float, margin: float) -> list[str]:
+        """Returns which arrays could not hold an average of vectors within a clip, if that is off by up to a margin."""
+        ends = [(self._ends(vector, np.min), self._ends(vector, np.max)) for vector in vectors]
+        wrong = []
+        for place, entry in enumerate(self.entries):
+            if entry.size and ends:
+                low, high = min(each[0][place] for each in ends), max(each[1][place] for each in ends)
+                farthest = np.clip([low, high], -clip, clip) + np.array([-margin, margin])
+                if _misfits(_rounded(farthest, entry), np.dtype(entry.dtype)):
+                    wrong.append(f"{entry} has entries from {low:g} to {high:g}")
+        return wrong
+
+    def _ends(self, vector: NDArray[Any], end: Callable[[NDArray[Any]], Any]) -> list[float]:
+        """Returns the smallest or largest entry of each array."""
+        starts = np.cumsum([0, *(entry.size for entry in self.entries)])
+        return [float(end(vector[a:b])) if b > a else 0.0 for a, b in pairwise(starts.tolist())]
+
     def differences(self, other: "Layout") -> list[str]:
         """Returns in what arrays another layout is not this one."""
         ours, theirs = ({entry.name: entry for entry in each.entries} for each in (self, other))
@@ -228,6 +265,8 @@ class Layout:
         found = tuple(leaf.entry for leaf in leaves if leaf.averaged)
         if found != self.entries:
             raise ConfigError(self.differences(Layout(found, root)))
+        if wrong := _under_masks(leaves):
+            raise ConfigError(wrong)
         return root, leaves
 
 
@@ -253,7 +292,11 @@ def _laid_out(root: Node, leaves: list[Leaf], selection: Selection) -> tuple[Lay
     if odd:
         said = f"{_few(list(map(str, odd)))} {'is not an array' if len(odd) == 1 else 'are not arrays'} of real numbers"
         more = f"; to leave {'it' if len(odd) == 1 else 'them'} local, pass exclude={[entry.name for entry in odd]}"
-        wrong.append(said + (more if len(odd) < len(leaves) else ""))
+        if sum(leaf.averaged for leaf in leaves) == len(odd):
+            # Without them nothing would be left.
+            named = list(selection.include or ())
+            more = f"; include={named} takes nothing else, so name arrays of real numbers in it" if named else ""
+        wrong.append(said + more)
     elif not any(leaf.averaged and leaf.entry.size for leaf in leaves):
         if any(leaf.entry.size for leaf in leaves):
             names = _few([leaf.entry.name for leaf in leaves])
@@ -262,7 +305,18 @@ def _laid_out(root: Node, leaves: list[Leaf], selection: Selection) -> tuple[Lay
             )
         else:
             wrong.append("the model is empty")
+    wrong += _under_masks(leaves)
     return Layout(tuple(leaf.entry for leaf in leaves if leaf.averaged), root, selection), wrong
+
+
+def _under_masks(leaves: Sequence[Leaf]) -> list[str]:
+    """Returns which arrays have a mask of NumPy's, and what would become of what is under it."""
+    return [
+        f"{entry} is a masked array, and what is under the mask would be averaged and sent like the rest; pass its "
+        f"filled(…)" + (f", or leave it local: exclude={[entry.name]}" if entry.name != ALL else "")
+        for entry, _, part, averaged in leaves
+        if averaged and isinstance(part, np.ma.MaskedArray)
+    ]
 
 
 def _few(names: Collection[str]) -> str:
@@ -320,14 +374,19 @@ def _are_numbers(value: Any) -> bool:
 def _read(tensor: Any) -> NDArray[Any]:
     """Returns the numbers of a tensor, without a copy where NumPy knows their type."""
     torch = sys.modules["torch"]
-    dense = tensor.detach().cpu()
-    if dense.is_floating_point() and dense.dtype not in (torch.float16, torch.float32, torch.float64):
-        dense = dense.to(torch.float32)  # bfloat16 and narrower, all of which a float32 holds exactly
     try:
+        dense = tensor.detach().cpu()
+        if dense.is_floating_point() and dense.dtype not in (torch.float16, torch.float32, torch.float64):
+            dense = dense.to(torch.float32)  # bfloat16 and narrower, all of which a float32 holds exactly
         array: NDArray[Any] = dense.numpy()
     except (TypeError, RuntimeError):
-        return np.empty(tuple(tensor.shape), dtype=object)  # sparse or quantised: reported as not numeric
+        return np.empty(tuple(tensor.shape), dtype=object)  # sparse, quantised or "meta": reported as not numeric
     return array
+
+
+def _rounded(values: NDArray[Any], entry: Entry) -> NDArray[Any]:
+    """Returns values as an array takes them: those of whole numbers to the nearest."""
+    return np.asarray(np.rint(values)) if np.dtype(entry.dtype).kind in "iu" else values
 
 
 def _misfits(values: NDArray[Any], dtype: np.dtype[Any]) -> int:

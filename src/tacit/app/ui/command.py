@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from tacit.app.options import AsJson, Choice, Debug, as_text, examples
+from tacit.app.ui.files import shown
 from tacit.core.entropy import SystemEntropy
 from tacit.core.errors import ConfigError, MissingExtra
 
@@ -51,6 +52,9 @@ def serve(place: Path, port: int, as_json: bool) -> None:
         page = Page(place)
         config = uvicorn.Config(page.app(token, bound), log_level="warning", timeout_graceful_shutdown=1)
         url = f"http://{ADDRESS}:{bound}/?token={token}"
-        typer.echo(as_text({"url": url, "folder": str(place)}) if as_json else url)
-        typer.echo(f"Open this address to see {place}; whoever has it can see it too. Ctrl-C stops it.", err=True)
-        uvicorn.Server(config).run(sockets=[listening])
+        folder = shown(str(place))
+        typer.echo(as_text({"url": url, "folder": folder}) if as_json else url)
+        typer.echo(f"Open this address to see {folder}; whoever has it can see it too. Ctrl-C stops it.", err=True)
+        server = uvicorn.Server(config)
+        page.over = lambda: server.should_exit  # it waits for streams, of which that of the list has no end of its own
+        server.run(sockets=[listening])

@@ -1,7 +1,7 @@
 """The server of the page: what it serves to whom, and what it asks of the rest."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,8 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
-from tacit.app.ui import folders
+from tacit.app.ui import files, folders
+from tacit.app.ui.aside import Aside
 from tacit.app.ui.asked import Asked, number
 from tacit.app.ui.controls import described
 from tacit.app.ui.door import Door
@@ -29,6 +30,8 @@ VIEWS = ("/", "/run", "/compare", "/adversary", "/plan", "/start")
 """Addresses of the page, all of which are one file: what it shows follows from the address."""
 EVERY = 0.5
 """Seconds between two looks at the folder."""
+MOST_ASIDE = 4
+"""Threads that do the same kind of work at a time."""
 MOST_TEXT = 100_000
 """Bytes of a scenario that is written in the page."""
 
@@ -37,8 +40,13 @@ class Page:
     """What the page is about: a folder, processes that work for it, and runs that it started."""
 
     def __init__(self, place: Path) -> None:
-        self.place, self.workers, self.started = place, Workers(), Started(place)
-        self.closing = asyncio.Event()
+        self.place, self.workers = place, Workers()
+        # Each has threads of its own, so that a run that takes long to open does not hold up the list, nor the form.
+        self.looking, self.opening, self.checking = Aside(MOST_ASIDE), Aside(MOST_ASIDE), Aside(MOST_ASIDE)
+        self.started = Started(place, self.checking)
+        self.over: Callable[[], bool] = lambda: False
+        """Says whether the page is being stopped."""
+        self._known: folders.Known = {}
 
     def app(self, token: str, port: int) -> ASGIApp:
         """Returns what a server serves to those who have the token."""
@@ -53,7 +61,7 @@ class Page:
             Route("/api/start", self.start, methods=["POST"]),
             Mount("/static", StaticFiles(directory=STATIC)),
         ]
-        return Door(Starlette(routes=routes, lifespan=self._life), token, port)
+        return Door(Starlette(routes=routes, lifespan=self._life), token, port, VIEWS)
 
     @asynccontextmanager
     async def _life(self, app: Starlette) -> AsyncIterator[None]:
@@ -78,10 +86,12 @@ class Page:
     async def run(self, request: Request) -> Response:
         """Tells all of one run."""
         name = request.query_params.get("id", "")
-        path = await asyncio.to_thread(lambda: folders.folders(self.place).get(name))
-        if path is None:
-            return _json({"problems": [f"there is no run {name!r} here"]}, 404)
-        return _json(await asyncio.to_thread(folders.whole, name, path))
+        told = await self.opening.do(self._run, name)
+        return _json({"problems": [f"there is no run {name!r} here"]}, 404) if told is None else _json(told)
+
+    def _run(self, name: str) -> folders.Told | None:
+        path = folders.folders(self.place).get(name)
+        return None if path is None else folders.whole(name, path)
 
     async def watch(self, request: Request) -> Response:
         """Tells of all runs and parties, and again whenever one of them changes."""
@@ -90,16 +100,21 @@ class Page:
 
     async def _watched(self) -> AsyncGenerator[Event]:
         before: Any = None
-        while not self.closing.is_set():
-            failed, running = self.started.failed(), self.started.running()
-            now = await asyncio.to_thread(lambda: list(folders.stamps(self.place))), failed, running
-            if now != before:
-                before = now
-                yield {"event": "runs", **await asyncio.to_thread(self._told), "failed": failed, "starting": running}
+        while not self.over():
+            now = await self.looking.do(lambda: (folders.stamps(self.place), self.started.failed()))
+            failed, running = now[1], self.started.running()
+            if (*now, running) != before:
+                before = (*now, running)
+                yield {"event": "runs", **await self.looking.do(self._told), "failed": failed, "starting": running}
             await asyncio.sleep(EVERY)
 
     def _told(self) -> dict[str, Any]:
-        return {"runs": folders.runs(self.place), "parties": folders.parties(self.place), "place": str(self.place)}
+        return {
+            "runs": folders.runs(self.place, self._known),
+            "parties": folders.parties(self.place),
+            "place": files.shown(str(self.place)),
+            "crowded": folders.crowded(self.place),
+        }
 
     # --- what is asked ---------------------------------------------------------------------------------------------
 
@@ -107,7 +122,7 @@ class Page:
         """Answers what a coalition would learn, as it becomes known."""
         try:
             question = Asked.of(request.query_params)
-            command = question.command()
+            command = await self.checking.do(question.command)
         except ConfigError as error:
             return _events(_problem(error))
         return _events(self._asked(question, command))
@@ -133,7 +148,7 @@ class Page:
     async def check(self, request: Request) -> Response:
         """Says what is wrong with a scenario."""
         try:
-            scenario = folders.checked(await _text(request))
+            scenario = await self.checking.do(folders.checked, await _text(request))
         except ConfigError as error:
             return _json({"problems": error.problems})
         return _json({"problems": [], "scenario": msgspec.to_builtins(scenario)})

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import sys
 from collections import OrderedDict
 from collections.abc import AsyncGenerator
@@ -13,7 +14,12 @@ import msgspec
 from tacit.app.ui.asked import Asked
 from tacit.app.ui.worker import Event
 
-PROGRAM = (sys.executable, "-m", "tacit.app.ui.worker")
+PYTHON = (sys.executable, "-P")
+"""Python that imports nothing from the folder it is started in: that is the one whose runs are shown, and data."""
+PROGRAM = (*PYTHON, "-m", "tacit.app.ui.worker")
+MOST_ANSWERED = 4
+"""Questions that are worked on at a time; whoever asks more waits. So there are never more processes than these, those
+that are kept, and the one that is ready."""
 MOST_KEPT = 3
 """Audits that are kept for the next coalition."""
 MOST_ANSWERS = 256
@@ -46,8 +52,11 @@ class Worker:
         # Many small systems are solved: threads cost more than they bring, and a fork would have none of them.
         environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
         pipe = asyncio.subprocess.PIPE
+        # In a session of its own it is ended together with its fork, and does not hear of Ctrl-C in a terminal.
         return cls(
-            await asyncio.create_subprocess_exec(*PROGRAM, stdin=pipe, stdout=pipe, env=environment, limit=LONGEST)
+            await asyncio.create_subprocess_exec(
+                *PROGRAM, stdin=pipe, stdout=pipe, env=environment, limit=LONGEST, start_new_session=True
+            )
         )
 
     async def _listen(self) -> None:
@@ -111,8 +120,8 @@ class Worker:
     async def end(self) -> None:
         """Ends it, whatever it does."""
         with suppress(ProcessLookupError):
-            self._process.kill()
-        await self._listening
+            os.killpg(self._process.pid, signal.SIGKILL)
+        await asyncio.wait([self._listening])  # which hears the end, also if whoever ends it is cut short
 
 
 class Workers:
@@ -122,6 +131,9 @@ class Workers:
         self._spare: asyncio.Task[Worker] | None = None
         self._kept: OrderedDict[bytes, Worker] = OrderedDict()
         self._answers: OrderedDict[bytes, list[Event]] = OrderedDict()
+        self._turns = asyncio.Semaphore(MOST_ANSWERED)
+        self._choosing = asyncio.Lock()
+        """Held by whoever looks for the worker of a question, so that no two start one for the same."""
 
     def begin(self) -> None:
         """Has one ready for whoever asks next: to start one takes longer than most answers."""
@@ -146,18 +158,37 @@ class Workers:
         if (known := self._answers.get(key)) is not None:
             yield known[-1]
             return
-        worker = await self._fresh()
         try:
-            worker.begin("plan", asked)
-            async with aclosing(worker.events(JOB)) as events:
+            async with aclosing(self._in_turn(self._plan(asked))) as events:
                 async for event in events:
                     if event["event"] == "plan":
                         self._remember(key, [event])
                     yield event
         except TimeoutError:
             yield _late(f"tacit plan {asked['parties']}")
+
+    async def _plan(self, asked: dict[str, Any]) -> AsyncGenerator[Event]:
+        worker = await self._fresh()
+        try:
+            worker.begin("plan", asked)
+            async with aclosing(worker.events(JOB)) as events:
+                async for event in events:
+                    yield event
         finally:
             await worker.end()
+
+    async def _in_turn(self, answer: AsyncGenerator[Event]) -> AsyncGenerator[Event]:
+        """Yields what is said to a question once there are not too many others; raises TimeoutError if there stay."""
+        if self._turns.locked():
+            yield {"event": "queued"}
+        async with asyncio.timeout(DEADLINE):
+            await self._turns.acquire()
+        try:
+            async with aclosing(answer) as events:
+                async for event in events:
+                    yield event
+        finally:
+            self._turns.release()
 
     async def audit(self, question: Asked) -> AsyncGenerator[Event]:
         """Yields what there is to say to a question. Who stops listening ends the work on it."""
@@ -168,9 +199,10 @@ class Workers:
                 yield event
             return
         try:
-            async with aclosing(self._audit(question)) as events:
+            async with aclosing(self._in_turn(self._audit(question))) as events:
                 async for event in events:
-                    said.append(event)
+                    if event["event"] != "queued":
+                        said.append(event)
                     yield event
         except TimeoutError:
             yield _late(question.command())
@@ -194,26 +226,28 @@ class Workers:
         finally:
             worker.waiting -= 1
             if not worker.made and not worker.waiting:
-                await self._end(question.key)  # what nobody waits for any more is not finished
+                await self._end(question.key, worker)  # what nobody waits for any more is not finished
             elif number != JOB:
                 worker.leave(number)
 
     async def _keeping(self, question: Asked) -> Worker:
         """Returns the worker that has the run of a question, or is to make it."""
         key = question.key
-        if key in self._kept and not self._kept[key].ended:
-            self._kept.move_to_end(key)
-            return self._kept[key]
-        worker = self._kept[key] = await self._fresh()
-        worker.begin("audit", question)
-        idle = [each for each, kept in self._kept.items() if not kept.waiting and each != key]
-        for each in idle[: max(0, len(self._kept) - MOST_KEPT)]:
-            await self._end(each)
-        return worker
+        async with self._choosing:
+            if key in self._kept and not self._kept[key].ended:
+                self._kept.move_to_end(key)
+                return self._kept[key]
+            idle = [each for each, kept in self._kept.items() if not kept.waiting and each != key]
+            for each in idle[: max(0, len(self._kept) + 1 - MOST_KEPT)]:
+                await self._end(each, self._kept[each])
+            worker = self._kept[key] = await self._fresh()
+            worker.begin("audit", question)
+            return worker
 
-    async def _end(self, key: bytes) -> None:
-        if (worker := self._kept.pop(key, None)) is not None:
-            await worker.end()
+    async def _end(self, key: bytes, worker: Worker) -> None:
+        if self._kept.get(key) is worker:  # and not one that has taken its place
+            del self._kept[key]
+        await worker.end()
 
     def _remember(self, key: bytes, said: list[Event]) -> None:
         self._answers[key] = said

@@ -5,8 +5,9 @@ brings the result to the round, and answers with sealed mail and nothing else. T
 the round is over, and answers the strategy with the average as if one node had sent it.
 """
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, MessageType, MetricRecord, RecordDict
@@ -17,8 +18,10 @@ from numpy.typing import NDArray
 from tacit.core.errors import ConfigError, TacitError
 from tacit.core.outcome import Ending
 from tacit.core.suite import SERVER, Party, Update
+from tacit.drivers.flower.mark import INCARNATION_BYTES, RENEW
 from tacit.drivers.flower.party import Mail, Participant, Said
 from tacit.drivers.flower.router import Errand, Router
+from tacit.drivers.numbers import MOST, reached
 from tacit.vectors.flatten import FLOATS, Layout, Selection
 
 RECORD = "tacit"
@@ -27,6 +30,9 @@ WEIGHT = "num-examples"
 """The metric that Flower's strategies weigh by."""
 REFUSED = 6
 """Flower's code of a mod that could not go on."""
+LEEWAY = 1 << 10
+"""Rounds that a node may be ahead of most others, which were not asked as often, for its word to count."""
+LOG = logging.getLogger("tacit.flower")
 
 Find: TypeAlias = Callable[[Context], Participant]
 Tell: TypeAlias = Callable[[Ending], None]
@@ -45,7 +51,9 @@ def mod_of(find: Find, tell: Tell = lambda _: None) -> Mod:
         try:
             return _answered(find, tell, message, context, call_next)
         except TacitError as error:
-            return Message(Error(REFUSED, f"{error.code}: {error}"), reply_to=message)
+            # What is wrong may be in numbers of the node's own, such as its weight, which are nobody else's to know.
+            LOG.error("refused (%s): %s", error.code, error)
+            return Message(Error(REFUSED, error.code), reply_to=message)
 
     return mod
 
@@ -72,7 +80,7 @@ def _answered(find: Find, tell: Tell, message: Message, context: Context, call_n
         if trained.has_error():
             return trained
         update = _brought(party, trained.content)
-        said = party.begin(shelf, number, update, len(update.vector))
+        said = party.begin(shelf, number, update, len(update.vector), _company(party, asked))
     context.state[RECORD] = shelf
     if party.last is not None and party.last is not before:
         tell(party.last)
@@ -88,7 +96,30 @@ def _introduced(party: Participant) -> ConfigRecord:
     """Returns what whoever carries mail has to know of a node."""
     roster = party.roster
     place, has_server = roster.names.index(party.name), roster.entry.server is not None
-    return ConfigRecord({"party": party.name, "place": place, "rounds": party.rounds, "server": has_server})
+    return ConfigRecord(
+        {
+            "party": party.name,
+            "place": place,
+            "rounds": party.rounds,
+            "incarnation": party.incarnation,
+            "server": has_server,
+        }
+    )
+
+
+def _company(party: Participant, asked: ConfigRecord) -> dict[Party, bytes]:
+    """Returns who was asked for a round, with the incarnation of each."""
+    names, incarnations = asked.get("parties"), asked.get("incarnations")
+    known = {*party.roster.names, SERVER}
+    if not isinstance(names, list) or not isinstance(incarnations, list) or len(names) != len(incarnations):
+        raise ConfigError("a round was begun without saying with whom; use the same release of Tacit everywhere")
+    if not known.issuperset(names) or not all(map(_is_incarnation, incarnations)):
+        raise ConfigError("a round was begun with somebody who is not on the roster; give everybody the same one")
+    return dict(zip(names, incarnations, strict=True))  # type: ignore[arg-type]
+
+
+def _is_incarnation(said: Any) -> TypeGuard[bytes]:
+    return isinstance(said, bytes) and len(said) <= INCARNATION_BYTES
 
 
 def _own(party: Participant, shelf: ConfigRecord, message: Message) -> Message:
@@ -176,6 +207,10 @@ class Courier(Grid):
         self._nodes: dict[int, Party] = {}
         self._places: dict[Party, int] = {}
         self._rounds = 0
+        self._said: dict[Party, int] = {}
+        """How many rounds each said to have used up when it was met,"""
+        self._incarnations: dict[Party, bytes] = {}
+        """and which journal it had."""
         self.hops = 0
         """How often nodes were called for the last round,"""
         self.last: Ending | None = None
@@ -212,15 +247,23 @@ class Courier(Grid):
                 why[node] = answer.error.reason or why[node]
                 continue
             told = answer.content.config_records[RECORD]
-            party = str(told["party"])
+            party, rounds, incarnation = str(told["party"]), told["rounds"], told.get("incarnation")
             if party in self._nodes.values():
                 why[node] = f"another node is {party}"
                 continue
+            if not isinstance(rounds, int) or not 0 <= rounds < MOST or not _is_incarnation(incarnation):
+                why[node] = "what it said of itself cannot be"
+                continue
             if told["server"] and self._server is None:
                 raise ConfigError("the protocol of this federation has a server; give its roster: tacit-federation")
+            if self._server is not None and self._server.is_stranger(party, incarnation):
+                why[node] = f"{party} has lost its journal, and may say two things in one round; {RENEW}"
+                continue
             self._nodes[node], self._places[party] = party, int(told["place"])  # type: ignore[arg-type]
-            self._rounds = max(self._rounds, int(told["rounds"]))  # type: ignore[arg-type]
+            self._said[party], self._incarnations[party] = rounds, incarnation
             del why[node]
+        if self._said:
+            self._rounds = max(self._rounds, reached(list(self._said.values()), LEEWAY))
         return why
 
     # --- rounds ----------------------------------------------------------------------------------------------------
@@ -235,10 +278,13 @@ class Courier(Grid):
         layout = Layout.of(model, FLOATS if server is None else Selection.of(server.roster.terms.settings))
         self._rounds = number = max(self._rounds, server.rounds if server is not None else 0) + 1
         router = Router((*parties, *(() if server is None else (SERVER,))))
-        begin = ConfigRecord({"round": number})
+        company = {party: self._incarnations[party] for party in parties}
+        if server is not None:
+            company[SERVER] = server.incarnation
+        begin = ConfigRecord({"round": number, "parties": list(company), "incarnations": list(company.values())})
         self._hop(router, {party: RecordDict({**asking[party].content, RECORD: begin}) for party in parties}, timeout)
         if server is not None:
-            router.take(SERVER, server.begin(None, number, None, layout.size))
+            router.take(SERVER, server.begin(None, number, None, layout.size, company))
         while turns := router.turns():
             mine = turns.pop(SERVER, None)
             self._hop(router, {party: _errand(number, errand) for party, errand in turns.items()}, timeout)

@@ -5,10 +5,13 @@ what was brought to it, sealed with a key that follows from the party's identity
 party's own disk is a `Mark`, with that number, the state, and the tip of the journal. Every call says the round again
 from the journal, and then goes on with what came. If the shelf is empty, or anything but what was last put there, the
 round is refused: it is never begun a second time, for its masks would then cover two vectors.
+
+The session of a round follows from the incarnations of all who were asked for it. A party takes its own from its mark,
+whatever it is told. So one that has lost its mark masks as another, whoever carries mail and whatever they say of it.
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, MutableMapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,15 +24,16 @@ from tacit.core.entropy import SEED_BYTES, SystemEntropy
 from tacit.core.errors import JournalError, WireError
 from tacit.core.link import framed
 from tacit.core.outcome import Ending
-from tacit.core.suite import Buffer, Party, Update
+from tacit.core.suite import SERVER, Buffer, Party, Update
 from tacit.crypto.keys import expanded, extracted
 from tacit.crypto.sealing import Sealing
 from tacit.drivers.agreement import Agreement
-from tacit.drivers.flower.mark import Mark, Standing
+from tacit.drivers.flower.mark import RENEW, Mark, Standing
 from tacit.drivers.journal import Journal
 from tacit.drivers.network.identity import Credentials
 from tacit.drivers.network.roster import NONCE_BYTES, RosterFile
-from tacit.drivers.round import Action, Post
+from tacit.drivers.numbers import in_reach
+from tacit.drivers.round import Action, Post, Round
 from tacit.drivers.seat import RealSeat
 
 JOURNAL, BROUGHT, AVERAGE = "journal", "brought", "average"
@@ -100,18 +104,46 @@ class Participant:
         with self._mark() as mark:
             return mark.standing.number
 
-    def begin(self, shelf: Shelf | None, number: int, update: Update | None, entries: int) -> Said:
+    @property
+    def incarnation(self) -> bytes:
+        """What tells its mark from another one."""
+        with self._mark() as mark:
+            return mark.standing.incarnation
+
+    def is_stranger(self, party: Party, incarnation: bytes) -> bool:
+        """Says whether somebody has another incarnation than when it was first heard in this session."""
+        with self._mark() as mark:
+            return self._seen(mark.standing).get(party, incarnation) != incarnation
+
+    def begin(
+        self,
+        shelf: Shelf | None,
+        number: int,
+        update: Update | None,
+        entries: int,
+        company: Mapping[Party, bytes] | None = None,
+    ) -> Said:
         """Begins a round, whose number nobody can begin again; one that is under way is given up.
 
-        Without a shelf the process must live as long as the round. Raises JournalError if the number is used up.
+        `company` has the incarnations of all who are asked for it. Without a shelf the process must live as long as the
+        round. Raises JournalError if the number is used up, or if our incarnation is another than they were told.
         """
-        agreement = self._agreed(entries)
         with self._mark() as mark:
             before = mark.standing
             if number <= before.number:
                 raise JournalError(
                     f"{self.name} has begun round {before.number}, and takes no part in another round {number}; {GONE}"
                 )
+            if not in_reach(before.number, number):
+                raise JournalError(
+                    f"round {number} is further from round {before.number}, the last of {self.name}, than anybody can "
+                    f"be; {GONE}"
+                )
+            known = {**(company or {}), self.name: before.incarnation}
+            if company and company.get(self.name) != before.incarnation:
+                raise JournalError(f"others know {self.name} by another journal than it has; {RENEW}")
+            mark.standing = before = msgspec.structs.replace(before, company=known)
+            agreement = self._agreed(entries, known)
             self._live = None
             seat = RealSeat(agreement, self._mine.identity, number=number - 1, state=self._state(agreement, before))
             actions = seat.begin(update, self._seed(number))
@@ -168,7 +200,7 @@ class Participant:
                 f"what {self.name} had written down of round {standing.number} is gone, and it must not begin it "
                 f"again; {GONE}"
             )
-        agreement = self._agreed(standing.entries)
+        agreement = self._agreed(standing.entries, standing.company)
         journal = Journal.decode(bytes(self._open(JOURNAL, agreement, standing.number, shelf[JOURNAL])), mark.tip)
         if live is not None and here:
             journal.read()  # which raises what is wrong with it, whatever is in memory
@@ -195,7 +227,16 @@ class Participant:
         # Of a server's average the next message has a copy anyway.
         kept = None if agreement.protocol.server is not None else round_.average
         averaged = mark.standing.averaged if kept is None else seat.number
-        standing = Standing(seat.number, not round_.over, agreement.entries, averaged, state)
+        standing = msgspec.structs.replace(
+            mark.standing,
+            number=seat.number,
+            under_way=not round_.over,
+            entries=agreement.entries,
+            averaged=averaged,
+            state=state,
+            session=self.roster.nonce,
+            seen={**self._heard(round_, mark.standing.company), **self._seen(mark.standing)},
+        )
         mail = [Mail(post.to, post.data) for post in posts]
         if shelf is not None:
             if round_.over:
@@ -214,17 +255,32 @@ class Participant:
         self._live = _Live(mark.tip, seat)
         return Said(mail, round_.waits, 0.0 if round_.wait is None else round_.wait.patience)
 
+    def _seen(self, standing: Standing) -> Mapping[Party, bytes]:
+        return standing.seen if standing.session == self.roster.nonce else {}
+
+    def _heard(self, round_: Round, company: Mapping[Party, bytes]) -> Mapping[Party, bytes]:
+        """Returns the incarnations of those who a server has heard, and not only heard of.
+
+        Whoever could be read in a round has the incarnation that its session is made of.
+        """
+        if self.name != SERVER or not round_.over or round_.average is None:
+            return {}
+        return {party: company[party] for party in round_.ending.contributors if party in company}
+
     # --- what it is kept by ----------------------------------------------------------------------------------------
 
     def _mark(self) -> Mark:
         return Mark(self._folder, self.name, self._sealing)
 
-    def _agreed(self, entries: int) -> Agreement:
+    def _agreed(self, entries: int, company: Mapping[Party, bytes]) -> Agreement:
         if self._agreement is None or self._agreement.entries != entries:
-            agreement = self.roster.agreement(entries)
-            # A session of its own: nodes between machines number their rounds apart, and may have the same roster.
-            nonce = hashlib.sha256(framed(b"tacit/v1/flower", agreement.nonce)).digest()[:NONCE_BYTES]
-            self._agreement = replace(agreement, nonce=nonce)
+            self._agreement = self.roster.agreement(entries)
+        # A session of its own: nodes between machines number their rounds apart, and may have the same roster.
+        known = [part for party in sorted(company) for part in (party.encode(), company[party])]
+        parts = (b"tacit/v2/flower", bytes.fromhex(self.roster.nonce), *known)
+        nonce = hashlib.sha256(framed(*parts)).digest()[:NONCE_BYTES]
+        if self._agreement.nonce != nonce:
+            self._agreement = replace(self._agreement, nonce=nonce)
         return self._agreement
 
     def _state(self, agreement: Agreement, standing: Standing) -> Any:

@@ -1,7 +1,8 @@
 """The book of a store: where a party stands, on a few short pages of a database.
 
 SQLite with a write-ahead log: a commit takes one fsync and is there whole or not at all, and another process can read
-meanwhile. SQLite does not notice bytes that were changed, so every page goes with a digest.
+meanwhile. SQLite does not notice bytes that were changed, so every page goes with a digest. So do the peers that were
+seen, of whom there may be many: each is a row, and one digest goes over all rows, in the order in which they came.
 """
 
 import hashlib
@@ -20,12 +21,12 @@ from tacit.core.suite import Party, Vector
 from tacit.drivers.network.records import Sum, careful, damaged
 
 BOOK = "book.db"
-VERSION = 2
+VERSION = 3
 """Of everything in the folder."""
 _TABLES = (
     "CREATE TABLE pages (name TEXT PRIMARY KEY, page BLOB NOT NULL, digest BLOB NOT NULL) WITHOUT ROWID",
-    "CREATE TABLE peers (session BLOB, party TEXT, incarnation BLOB NOT NULL, PRIMARY KEY (session, party)) "
-    "WITHOUT ROWID",
+    "CREATE TABLE peers (place INTEGER PRIMARY KEY, session BLOB NOT NULL, party TEXT NOT NULL, "
+    "incarnation BLOB NOT NULL)",
     f"PRAGMA user_version = {VERSION}",
 )
 
@@ -41,6 +42,18 @@ class Owner(Page, frozen=True):
     federation: str
     incarnation: bytes
     """Drawn when the folder is made. Another one is another folder, which does not know what was said before."""
+    key: bytes
+    """Drawn with it, and told to nobody: what tells pieces of records from what others have sent."""
+
+    def __repr__(self) -> str:
+        return f"Owner({self.party}, {self.federation})"
+
+
+class Seen(Page, frozen=True):
+    """The peers that were seen, of whom each has a row."""
+
+    tip: bytes = b""
+    """A digest of the last row and of all before it."""
 
 
 class Standing(Page, frozen=True):
@@ -156,6 +169,8 @@ class Book:
         """Opens the book at a path. Calls may come from any thread, one at a time."""
         self._folder, uri = path.parent, f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rw'}"
         self._db = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
+        self._peers: dict[tuple[bytes, Party], bytes] | None = None
+        self._seen = Seen()
         try:
             if read_only:
                 self._db.execute("BEGIN")  # so that all pages are of one moment
@@ -172,7 +187,7 @@ class Book:
 
     def make(self, *pages: Page) -> None:
         """Writes the first pages."""
-        self._commit(*((table, ()) for table in _TABLES), *map(_written, pages))
+        self._commit(*((table, ()) for table in _TABLES), *map(_written, (*pages, self._seen)))
         self._version, self.blank = VERSION, False
 
     def check(self) -> None:
@@ -181,6 +196,20 @@ class Book:
             raise damaged(self._folder, f"it is of version {self._version}, not {VERSION}")
         if (found := self._db.execute("PRAGMA integrity_check(1)").fetchone()[0]) != "ok":
             raise damaged(self._folder, str(found))
+        self._peers = self._met()
+
+    def _met(self) -> dict[tuple[bytes, Party], bytes]:
+        """Returns the peers that were seen; raises JournalError if they are not there as they were written."""
+        self._seen, tip, peers = self.read(Seen), b"", {}
+        for row in self._db.execute("SELECT session, party, incarnation FROM peers ORDER BY place"):
+            session, party, incarnation = row
+            if tuple(map(type, row)) != (bytes, str, bytes):
+                raise damaged(self._folder, "the peers that were seen were changed")
+            peers[session, party] = incarnation
+            tip = _chained(tip, session, party, incarnation)
+        if tip != self._seen.tip:
+            raise damaged(self._folder, "the peers that were seen were changed")
+        return peers
 
     def read(self, kind: type[P]) -> P:
         """Returns a page; raises JournalError if it is not there as it was written."""
@@ -196,11 +225,14 @@ class Book:
 
     def first_seen(self, session: bytes, party: Party, incarnation: bytes) -> bytes:
         """Returns the incarnation that a peer was first seen as in a session, which is now if it never was."""
-        query = "SELECT incarnation FROM peers WHERE session = ? AND party = ?"
-        row = self._db.execute(query, (session, party)).fetchone()
-        if row is None:
-            self._commit(("INSERT INTO peers VALUES (?, ?, ?)", (session, party, incarnation)))
-        return incarnation if row is None else bytes(row[0])
+        peers = self._met() if self._peers is None else self._peers
+        if (session, party) not in peers:
+            seen, row = Seen(_chained(self._seen.tip, session, party, incarnation)), (session, party, incarnation)
+            self._peers = None  # if the commit fails, it may be there all the same, and is looked up
+            self._commit(("INSERT INTO peers VALUES (?, ?, ?, ?)", (len(peers), *row)), _written(seen))
+            peers[session, party], self._seen = incarnation, seen
+        self._peers = peers
+        return peers[session, party]
 
     def tidy(self) -> None:
         """Leaves nothing of earlier pages. Where that cannot be done now, because somebody reads, it is done later."""
@@ -231,6 +263,10 @@ def _written(page: Page) -> tuple[str, tuple[object, ...]]:
 
 def _digest(name: str, page: bytes) -> bytes:
     return hashlib.sha256(framed(name.encode(), page)).digest()
+
+
+def _chained(tip: bytes, session: bytes, party: Party, incarnation: bytes) -> bytes:
+    return hashlib.sha256(framed(b"peer", tip, session, party.encode(), incarnation)).digest()
 
 
 # --- for those who only look ---------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import os
 import re
 import shlex
 import stat
+import unicodedata
 from dataclasses import dataclass, field
 from functools import cached_property
 from ipaddress import IPv4Address, IPv6Address
@@ -92,9 +93,7 @@ class Card(Section, frozen=True, kw_only=True):
 
     def problems(self) -> list[Problem]:
         """Returns everything that is wrong with it."""
-        problems: list[Problem] = [
-            (("name",), problem) for problem in ([] if self.name == SERVER else name_problems([self.name]))
-        ]
+        problems: list[Problem] = [(("name",), problem) for problem in _name_problems(self.name)]
         try:
             host_and_port(self.address)
         except ConfigError as error:
@@ -119,6 +118,22 @@ def _statement(card: Card) -> bytes:
     """Returns what a card is signed for."""
     said = card.name.encode(), card.address.encode(), card.verify_key, card.channel_key, card.certificate
     return framed(b"tacit/v1/card", *said)
+
+
+def _name_problems(name: Party) -> list[str]:
+    """Returns what is wrong with a name among people, who read it: it must not be taken for another one.
+
+    Letters of other alphabets may look like these all the same. People compare fingerprints, not names.
+    """
+    if name == SERVER:
+        return []
+    if problems := name_problems([name]):
+        return problems
+    if name != name.strip():
+        return [f"{name!r} is no name: it begins or ends with a blank, which nobody sees; leave that out"]
+    if "".join(unicodedata.normalize("NFKC", name).casefold().split()) == SERVER:
+        return [f"{name!r} would be taken for {SERVER!r}, which is another; call the party something else"]
+    return []
 
 
 def tls_host(member: Member) -> str:
@@ -146,7 +161,7 @@ class Credentials:
     @classmethod
     def generate(cls, name: Party, entropy: Entropy) -> "Credentials":
         """Makes fresh keys; raises ConfigError if nobody can be called that."""
-        if name != SERVER and (problems := name_problems([name])):
+        if problems := _name_problems(name):
             raise ConfigError(problems)
         identity, tls = Identity.generate(name, entropy), tls_key(entropy)
         return cls(identity, tls, self_signed(tls, name, tls_host(identity.member()), entropy))

@@ -9,7 +9,6 @@ had.
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from statistics import median_low
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
@@ -21,11 +20,8 @@ from tacit.core.suite import SERVER, Party
 from tacit.crypto.keys import Keys
 from tacit.drivers.agreement import VERSION, Agreement, first_difference
 from tacit.drivers.network.freshness import STAMP_BYTES, Stamp
+from tacit.drivers.numbers import AHEAD, RoundNumber, reached
 
-Round = Annotated[int, msgspec.Meta(ge=0, lt=2**48)]
-"""The number of a round: more than there will ever be, and no more than fits wherever it is written."""
-AHEAD = 1 << 24
-"""Rounds that one may be behind the others."""
 MOST_TOLD = 1 << 15
 """Bytes of what was agreed that a hello may carry."""
 
@@ -41,11 +37,11 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
     session: bytes = b""
     """Empty as long as it does not know how long vectors are."""
     entries: Annotated[int, msgspec.Meta(ge=0)] = 0
-    begun: Round = 0
+    begun: RoundNumber = 0
     """The last round that it began,"""
     over: bool = True
     """whether that is over,"""
-    ready: Round = 0
+    ready: RoundNumber = 0
     """and the one that it is ready to begin, if any."""
     left: bool = False
     known: bytes = b""
@@ -226,9 +222,8 @@ class Meeting:
         others = [hello.begun + hello.over for peer in self.peers if (hello := self.heard(peer)) is not None]
         if not others or self.me == SERVER:
             return own
-        # Of two that say different things, the lower: one that lies must not move us to where nobody else is. Nor must
-        # a server use up all numbers that there are.
-        return max(own, min(median_low(others), own + AHEAD))
+        # A server must not use up all numbers that there are.
+        return max(own, min(reached(others), own + AHEAD))
 
     @property
     def assured(self) -> bool:

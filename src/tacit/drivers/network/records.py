@@ -2,7 +2,13 @@
 
 They are made once, with the folder, and from then on written in place and cut off. So their names are on disk for good,
 and what is written takes one fsync, not a second one for the folder. What lies in them counts only if the book says so,
-and until it does it can be written again. Every piece has a checksum, for a cut may leave half of one.
+and until it does it can be written again.
+
+Every piece has a checksum, for a cut may leave half of one. It is under a key of the folder's own, and has the place in
+it. A long message is written before anybody knows whose it is (`Store.stage`), and if it is then thrown away, what is
+shorter is written over its front, and only then is the rest cut off. So a cut may leave bytes behind the records that
+somebody else has chosen. Whoever does not know the key can choose none that are a piece, and what is a piece in one
+place is none in another.
 """
 
 import errno
@@ -33,10 +39,11 @@ _PASSING = {  # what SQLite says of the disk, and not of what lies on it
     sqlite3.SQLITE_FULL,
     sqlite3.SQLITE_CANTOPEN,
 }
-_KIND = b"tacit records 2\n"
+_KIND = b"tacit records 3\n"
 _HEAD = struct.Struct(">16s16sQ")
 _CHECK_BYTES = 16
 _FRAME = struct.Struct(f">?Q{_CHECK_BYTES}s")
+_PLACE = struct.Struct(">?QQ")
 _NIL = msgspec.msgpack.encode(None)
 
 
@@ -53,12 +60,18 @@ def careful(folder: Path) -> Iterator[None]:
         if code not in _PASSING:
             raise damaged(folder, str(error)) from error
         cure = _ROOM if code == sqlite3.SQLITE_FULL else _DISK
-        raise TransportError(f"{folder} cannot be read or written ({error}); {cure}") from error
+        raise TransportError(f"{folder} cannot be read or written ({_line(str(error))}); {cure}") from error
 
 
 def damaged(folder: Path, why: str) -> JournalError:
     """Returns what says that a folder can no longer be told what it says."""
-    return JournalError(f"the book in {folder} cannot be gone on from ({why}); move the folder away, and {RENEW}")
+    said = f"the book in {folder} cannot be gone on from ({_line(why)})"
+    return JournalError(f"{said}; move the folder away, and {RENEW}")
+
+
+def _line(text: str) -> str:
+    """Returns a text as one line that prints. SQLite says several, with names in them that may be damaged."""
+    return " ".join("".join(each if each.isprintable() else " " for each in text).split())
 
 
 def private(path: Path) -> int:
@@ -66,6 +79,17 @@ def private(path: Path) -> int:
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     os.fchmod(file, 0o600)  # whatever the umask is, and whoever copied it
     return file
+
+
+def replace_private(path: Path, data: Buffer) -> None:
+    """Writes a file that only its owner can read, in place of the one before, whole or not at all."""
+    fresh = path.with_name(f"{path.name}.new")
+    file = private(fresh)
+    try:
+        write(file, data)
+    finally:
+        os.close(file)
+    fresh.replace(path)
 
 
 def octets(vector: Vector) -> memoryview:
@@ -95,9 +119,9 @@ def content(file: int, at: int, size: int) -> bytearray:
 # --- one thing in a file -------------------------------------------------------------------------------------------
 
 
-def _check(parts: Iterable[Buffer]) -> bytes:
-    """Returns what tells bytes from those that a cut or a fault leaves: under a key that all know, so no more."""
-    return gmac(bytes(32), parts)
+def _check(parts: Iterable[Buffer], key: bytes = bytes(32)) -> bytes:
+    """Returns what tells bytes from those that a cut or a fault leaves, and, under a key, from those of others."""
+    return gmac(key, parts)
 
 
 class Sum(NamedTuple):
@@ -145,19 +169,32 @@ class Piece(NamedTuple):
 class Records:
     """What was brought to a round, and its records, one behind the other.
 
-    In front stands the last round that was over before, so that a book of another time is noticed.
+    In front stands the last round that was over before, so that a book of another time is noticed. That is written when
+    the folder is made, so that a file without it is one that is gone.
     """
 
     start = _HEAD.size + _CHECK_BYTES
     """Where the first piece begins."""
 
-    def __init__(self, file: int, incarnation: bytes) -> None:
-        self._file, self._incarnation = file, incarnation
+    def __init__(self, file: int, incarnation: bytes, key: bytes) -> None:
+        """Reads and writes a file of a folder, by its incarnation, and its key, which nobody else knows."""
+        self._file, self._incarnation, self._key = file, incarnation, key
+
+    @classmethod
+    def unused(cls, file: int) -> bool:
+        """Says whether a file never had a round in it, as far as can be said without the folder's key."""
+        head, size = bytes(content(file, 0, _HEAD.size)), os.fstat(file).st_size
+        return size < cls.start or (size == cls.start and not _HEAD.unpack(head)[2])
+
+    @property
+    def gone(self) -> bool:
+        """Whether the file is another one than was made with the folder, which nobody has written in."""
+        return os.fstat(self._file).st_size < self.start
 
     def over(self) -> int | None:
         """Returns the last round that was over; None if that cannot be read, or is another folder's."""
         head = bytes(content(self._file, 0, self.start))
-        if len(head) < self.start or head[_HEAD.size :] != _check((head[: _HEAD.size],)):
+        if len(head) < self.start or head[_HEAD.size :] != _check((head[: _HEAD.size],), self._key):
             return None
         kind, incarnation, number = _HEAD.unpack_from(head)
         return int(number) if (kind, incarnation) == (_KIND, self._incarnation) else None
@@ -169,7 +206,12 @@ class Records:
         """
         self.cut(self.start)  # first, or they would be taken for records of the round after it
         head = _HEAD.pack(_KIND, self._incarnation, over)
-        _put(self._file, 0, head + _check((head,)))
+        _put(self._file, 0, head + _check((head,), self._key))
+
+    def make(self) -> None:
+        """Writes that no round was over yet. It is on disk when it returns."""
+        self.clear(0)
+        os.fsync(self._file)
 
     def cut(self, end: int) -> None:
         """Drops what lies behind a place."""
@@ -179,14 +221,16 @@ class Records:
     def add(self, at: int, *pieces: Sequence[Buffer], ahead: bool = False) -> int:
         """Writes pieces, each of one or more parts, at a place; returns, once they are on disk, where they end.
 
-        A piece that goes ahead is the event of the record behind it, which has nothing in its place.
+        A piece that goes ahead is the event of the record behind it, which has nothing in its place. What lay behind it
+        is cut off.
         """
         end = at
         try:
             for parts in pieces:
                 size = sum(memoryview(part).nbytes for part in parts)
-                for part in (_FRAME.pack(ahead, size, _check(parts)), *parts):
+                for part in (_FRAME.pack(ahead, size, self._sum(end, ahead, size, parts)), *parts):
                     end = _put(self._file, end, part)
+            self.cut(end)
             os.fsync(self._file)
         except OSError:
             with suppress(OSError):
@@ -199,10 +243,11 @@ class Records:
         found: list[Piece] = []
         place, size, event = self.start, os.fstat(self._file).st_size, b""
         while place + _FRAME.size <= size:
-            ahead, length, check = _FRAME.unpack(content(self._file, place, _FRAME.size))
+            at = place
+            ahead, length, check = _FRAME.unpack(content(self._file, at, _FRAME.size))
             place += _FRAME.size
             data = bytes(content(self._file, place, length)) if place + length <= size else b""
-            if len(data) != length or _check((data,)) != check:
+            if len(data) != length or self._sum(at, ahead, length, (data,)) != check:
                 break
             place += length
             if ahead:
@@ -215,3 +260,7 @@ class Records:
             found.append(Piece(data, place))
             event = b""
         return found
+
+    def _sum(self, at: int, ahead: bool, size: int, parts: Sequence[Buffer]) -> bytes:
+        """Returns the checksum of a piece that begins at a place."""
+        return _check((_PLACE.pack(ahead, at, size), *parts), self._key)

@@ -24,7 +24,12 @@ otherwise cut off. So
 - an older copy of the records ends before the tip, and is refused;
 - an older copy of the book has a tip that several records follow, or a number below that of the last round that was
   over, which the file of records has in front, and is refused. If one record follows, nothing is lost;
+- a book without records, of whatever time it is, is refused: both files have had something in front since they were
+  made;
 - older copies of both, from one moment, are the folder as it was then, and nobody can tell but the peers, by the round.
+
+A long message is staged before anybody knows whose it is, so that behind the records may lie what somebody else has
+chosen. It is not taken for a record, whatever it is: `records` says why.
 
 **Numbers** go on over all sessions of a folder, and so do states. A number that is used up is never begun again, also
 not by somebody who returns to an earlier session: its masks follow from session and number.
@@ -59,7 +64,7 @@ from tacit.drivers.network.book import BOOK, Book, Held, Owner, Standing, Told
 from tacit.drivers.network.parts import Parts, paths
 from tacit.drivers.network.records import RENEW, Piece, Records, Sum, careful, damaged
 
-INCARNATION_BYTES = 16
+INCARNATION_BYTES, KEY_BYTES = 16, 32
 SHORT = 1 << 16
 """Bytes up to which a state has a place in the book."""
 BROUGHT = 2
@@ -120,12 +125,15 @@ class Store:
         os.close(files.private(self._folder / BOOK))
         self._pages = book = Book(self._folder / BOOK)
         if book.blank:
-            if any(os.fstat(file).st_size for file in records):
+            if not all(map(Records.unused, records)):
                 raise damaged(self._folder, "it is gone, and the records are not")
             for folder in (self._folder, self._folder.absolute().parent):
                 settle(folder)
-            incarnation = SystemEntropy().bytes(INCARNATION_BYTES)
-            book.make(Owner(party, federation, incarnation), Standing(), Held())
+            entropy = SystemEntropy()
+            made = Owner(party, federation, entropy.bytes(INCARNATION_BYTES), entropy.bytes(KEY_BYTES))
+            for file in records:  # before the book: where there is one, records without a head are gone
+                Records(file, made.incarnation, made.key).make()
+            book.make(made, Standing(), Held())
         book.check()
         owner, self._standing, self._held = book.read(Owner), book.read(Standing), book.read(Held)
         if (owner.party, owner.federation) != (party, federation):
@@ -135,7 +143,9 @@ class Store:
             )
         self.incarnation = owner.incarnation
         """What tells this folder from another one that was made in its place."""
-        self._both, self._end = tuple(Records(file, owner.incarnation) for file in records), 0
+        self._both, self._end = tuple(Records(file, owner.incarnation, owner.key) for file in records), 0
+        if any(each.gone for each in self._both):
+            raise damaged(self._folder, "its records are gone, without which nobody can tell whether it is the newest")
         self._parts = Parts(self._folder, self._file)
         self._staged: tuple[object, int] | None = None
         """A long message that is on disk already, and where it ends there."""
@@ -338,7 +348,7 @@ class Store:
     def stage(self, message: Buffer) -> None:
         """Writes a long message down that is about to be delivered, and counts only if the next record is of it.
 
-        So it may be opened in the memory that it lies in.
+        So it may be opened in the memory that it lies in. If it is thrown away, the next one is written in its place.
         """
         with careful(self._folder):
             self._staged = None

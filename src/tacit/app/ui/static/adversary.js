@@ -60,6 +60,7 @@ export function adversary(place, query) {
     clearTimeout(busy);
     busy = setTimeout(() => answer.wait("Running the protocol on symbols …"), PATIENCE);
     stop = listen(`/api/ask?${asked}`, {
+      queued: () => { clearTimeout(busy); answer.wait("Waiting for other questions …"); },
       command: ({ command: text }) => answer.asked(text),
       drawing: (event) => draw(event),
       rounds: ({ summed }) => {

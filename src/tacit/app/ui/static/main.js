@@ -1,8 +1,9 @@
 // Which view there is: what the page shows follows from its address, and from nothing else.
 
-import { h, replace } from "./dom.js";
+import { complain, field, h, replace } from "./dom.js";
 import { adversary } from "./adversary.js";
 import { compare } from "./compare.js";
+import { enter, whenLocked } from "./events.js";
 import { plan } from "./plan.js";
 import { run } from "./run.js";
 import { runs } from "./runs.js";
@@ -27,6 +28,7 @@ function show() {
     link.toggleAttribute("aria-current", link.pathname === location.pathname);
   for (const link of document.querySelectorAll("[aria-current]")) link.setAttribute("aria-current", "page");
   replace(place);
+  if (!enter()) { lock(); return; }
   leave = view(place, new URLSearchParams(location.search)) ?? (() => {});
 }
 
@@ -43,10 +45,22 @@ document.addEventListener("click", (event) => {
 });
 window.addEventListener("popstate", show);
 
-// The token has become a cookie; in the address it would only be shared by mistake.
-const query = new URLSearchParams(location.search);
-if (query.has("token")) {
-  query.delete("token");
-  history.replaceState(null, "", location.pathname + (query.size ? `?${query}` : ""));
+/** Says what to do in a tab that has no token, or that of a page which was stopped. */
+function lock() {
+  leave();
+  leave = () => {};
+  document.title = "No token · Tacit";
+  const address = h("input", { type: "text", autocomplete: "off", spellcheck: "false", inputmode: "url" });
+  const open = (event) => {
+    event.preventDefault();
+    if (!/token=\w/.test(address.value)) complain(address, "This address has no token.");
+    else if (enter(address.value)) show();
+  };
+  replace(document.getElementById("view"), h("h1", {}, "This tab has no token"),
+    h("p", {}, "The folder is shown to whoever has the address that ", h("code", {}, "tacit ui"),
+      " printed. This tab does not, or it has that of a page which was stopped. Open it here, or paste it to come back to this view."),
+    h("form", { class: "asking", novalidate: true, onsubmit: open }, field("The address", address), h("button", { class: "main", type: "submit" }, "Open")));
 }
+
+whenLocked(lock);
 show();

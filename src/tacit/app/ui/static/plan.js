@@ -31,6 +31,7 @@ export function plan(place, query) {
     const doing = h("p", { class: "muted" }, "Starting …");
     replace(found, h("div", { class: "working" }, bar, doing));
     stop = listen(`/api/plan?${asked}`, {
+      queued: () => { doing.textContent = "Waiting for other questions …"; },
       progress: (told) => { bar.value = told.done; doing.textContent = `Auditing ${told.doing}`; },
       plan: (told) => replace(found, shown(told)),
       problem: (told) => replace(found, problems(told.problems)),

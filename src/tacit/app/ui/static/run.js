@@ -21,7 +21,9 @@ export function run(place, query) {
     do {
       again = false;
       const told = await get(`/api/run?${new URLSearchParams({ id })}`);
-      told.problems ? replace(place, h("h1", {}, "No such run"), h("p", {}, told.problems)) : view.show(told);
+      if (told.problems) replace(place, h("h1", {}, "No such run"), h("p", {}, told.problems));
+      else if (told.state === "unreadable") replace(place, h("h1", {}, told.title), h("p", {}, `This run cannot be read: ${told.why}.`));
+      else view.show(told);
     } while (again);
     asking = false;
   }
@@ -55,7 +57,7 @@ function page(place) {
     document.title = `${run.title} · Tacit`;
     replace(title, h("div", { class: "head" }, h("h1", {}, run.title), badge(run.state)));
     facts.className = "muted";
-    replace(facts, `${run.protocol} · ${run.parties} parties · ${run.data} · ${run.done} of ${run.rounds} rounds`);
+    replace(facts, `${run.protocol} · ${run.parties} parties · ${run.data} · ${run.done} of ${run.rounds} rounds${run.cut ? ` · ${run.cut}` : ""}`);
     if (fresh) stage(run);
     slider.max = Math.max(1, run.history.length);
     slider.disabled = run.history.length < 2;
@@ -81,12 +83,12 @@ function page(place) {
     const at = told.history[slider.value - 1];
     reading.textContent = at ? `round ${at.round}` : "no round is over yet";
     slider.setAttribute("aria-valuetext", reading.textContent);
-    const missing = at && at.averaged.length ? told.names.filter((party) => !at.averaged.includes(party)) : Object.keys(at?.left_out ?? {});
+    const missing = at?.averaged.length && told.names.length ? told.names.filter((party) => !at.averaged.includes(party)) : Object.keys(at?.left_out ?? {});
     const within = told.picture?.each === "iteration" ? phase : (at?.round ?? 1) - 1;
     shown?.show({ phase: within, absent: missing });
     [...phases.querySelectorAll("button")].forEach((each, i) => each.setAttribute("aria-pressed", String(i === phase)));
     cursors.forEach((cursor) => cursor(at?.round ?? -1));
-    replace(now, at ? figures(at, missing) : h("p", { class: "muted" }, "Preparing. The first round shows here when it is over."));
+    replace(now, at ? figures(at, missing, told) : h("p", { class: "muted" }, "Preparing. The first round shows here when it is over."));
   }
 
   function play() {
@@ -108,7 +110,7 @@ function page(place) {
   return { show, pause };
 }
 
-function figures(at, missing) {
+function figures(at, missing, run) {
   const facts = [
     [at.accuracy == null && at.rmse != null ? "Rmse" : "Test accuracy", score(at)],
     ["Training loss", at.loss == null ? "–" : at.loss.toFixed(3)],
@@ -118,7 +120,7 @@ function figures(at, missing) {
   ];
   const lost = missing.map((party) => h("li", {}, party, at.left_out[party] ? h("span", { class: "muted" }, ` ${at.left_out[party]}`) : null));
   return [h("dl", { class: "facts" }, facts.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)))),
-    h("h3", {}, missing.length ? "Not in this average" : "Nobody was missing"),
+    h("h3", {}, missing.length ? "Not in this average" : run.names.length ? "Nobody was missing" : "Too many parties to name who was missing"),
     h("ul", { class: "plain-list" }, lost.slice(0, 8), lost.length > 8 ? h("li", {}, `and ${lost.length - 8} more`) : null),
     (at.notes ?? []).slice(0, 3).map((note) => h("p", { class: "note" }, note))];
 }

@@ -21,7 +21,7 @@ export function runs(place) {
   }
   return listen("/api/watch", {
     runs: (told) => {
-      where.textContent = told.place;
+      replace(where, told.place, told.crowded ? h("span", {}, h("br"), `${told.crowded}.`) : null);
       list.removeAttribute("aria-busy");
       const waiting = told.starting.filter((id) => !told.runs.some((run) => run.id === id));
       const failed = Object.entries(told.failed);
@@ -45,11 +45,11 @@ function compared(chosen) {
 function row(run, ticked, choose) {
   const link = h("a", { href: `/run?${new URLSearchParams({ id: run.id })}` }, run.title);
   if (run.state === "unreadable")
-    return h("article", { class: "row" }, h("span"), h("div", { class: "what" }, run.title, h("small", {}, "its scenario cannot be read")));
+    return h("article", { class: "row" }, h("span"), h("div", { class: "what" }, run.title, h("small", {}, `cannot be read: ${run.why}`)));
   const box = h("input", { type: "checkbox", id: `pick-${run.id}`, checked: ticked, "aria-label": `Compare ${run.title}`,
     onchange: (event) => choose(run.id, event.target.checked) });
   return h("article", { class: "row" }, box,
-    h("div", { class: "what" }, link, h("small", {}, `${run.protocol} · ${run.parties} parties · ${run.data}`)),
+    h("div", { class: "what" }, link, h("small", {}, `${run.protocol} · ${run.parties} parties · ${run.data}${run.cut ? ` · ${run.cut}` : ""}`)),
     badge(run.state, run.state === "finished" ? "finished" : `${run.state}, ${run.done} of ${run.rounds}`),
     spark(run.curve),
     h("div", { class: "number" }, score(run), h("small", {}, run.rmse != null && run.accuracy == null ? "rmse" : "accuracy")),

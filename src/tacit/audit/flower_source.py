@@ -1,0 +1,398 @@
+"""What the source of a Flower app says, told without running any of it.
+
+Of a value there are three things to know: what it is, that it is not given, so that Flower's default holds, and that it
+is given and cannot be read. The last two must not be mixed up. A name is looked up where it is used: in its function,
+in those around it, in its module, and in the module of the app that it is imported from. One that is bound twice may be
+either, and is not read.
+
+Where rounds are started is told by following the grid that Flower gives to the server. It may be asked for its nodes,
+wrapped by Tacit, or given to a workflow with SecAgg in it. Any other use of it shows the server what nodes send, or
+cannot be followed, and then that is what is assumed.
+"""
+
+import ast
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from tacit.core.errors import ConfigError
+
+CONFIGS = ("run_config", "app_config")
+"""What Flower calls the configuration of an app in its source."""
+CHANGES = ("update", "setdefault", "pop", "popitem", "clear")
+"""What changes a configuration."""
+DEEPEST = 12
+"""How many names are looked up on the way to a value."""
+MOST_SHOWN = 60
+"""Letters of source that are shown."""
+ARITHMETIC: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+SIGNS: Mapping[type[ast.unaryop], Callable[[Any], Any]] = {ast.UAdd: operator.pos, ast.USub: operator.neg}
+FUNCTIONS: Mapping[str, Callable[..., Any]] = {"int": int, "float": float, "round": round, "min": min, "max": max}
+"""What may be called on the way to a number."""
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+Bound = ast.AST | None
+"""What binds a name: a statement, a definition, a parameter; None if that cannot be told."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What is known of a value."""
+
+    value: Any = None
+    where: str = ""
+    """Where it says so, or what it is that cannot be read."""
+    given: bool = True
+    read: bool = True
+
+    @property
+    def is_number(self) -> bool:
+        """Says whether it was read, and is a number."""
+        return self.read and isinstance(self.value, int | float) and not isinstance(self.value, bool)
+
+
+NOT_GIVEN = Found(given=False)
+
+
+def unread(where: str) -> Found:
+    """Returns what is known of a value that is given and cannot be read."""
+    return Found(where=where, read=False)
+
+
+@dataclass(frozen=True)
+class Module:
+    """One file of an app."""
+
+    name: str
+    path: str
+    tree: ast.Module
+
+    @cached_property
+    def parents(self) -> dict[ast.AST, ast.AST]:
+        """What each node is part of."""
+        return {child: node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)}
+
+    @cached_property
+    def shared(self) -> set[str]:
+        """Names that functions bind elsewhere."""
+        nodes = ast.walk(self.tree)
+        return {name for node in nodes if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}
+
+    def around(self, node: ast.AST) -> Iterator[ast.AST]:
+        """Yields what a node is part of, from the inside out."""
+        while node in self.parents:
+            node = self.parents[node]
+            yield node
+
+    def scopes(self, node: ast.AST) -> Iterator[ast.AST]:
+        """Yields where a name is looked up that is used in a place, from the inside out."""
+        for each in self.around(node):
+            if isinstance(each, Function | ast.Lambda | ast.Module):
+                yield each
+
+    def line(self, node: ast.AST) -> str:
+        """Returns where a node is, in words."""
+        return f"{self.path}, line {getattr(node, 'lineno', 1)}"
+
+    def shown(self, node: ast.expr) -> str:
+        """Returns where an expression is, and how it is written."""
+        text = " ".join(ast.unparse(node).split())
+        return f"{self.line(node)}: {text if len(text) <= MOST_SHOWN else text[: MOST_SHOWN - 1] + '…'}"
+
+
+def bindings(scope: ast.AST, name: str) -> list[ast.AST]:
+    """Returns all that binds a name in a function or module, but not in functions within it."""
+    found: list[ast.AST] = []
+    todo = [*ast.iter_child_nodes(scope)]
+    while todo:
+        node = todo.pop()
+        names = isinstance(node, Function | ast.ClassDef) and node.name == name
+        names |= isinstance(node, ast.Name) and node.id == name and not isinstance(node.ctx, ast.Load)
+        names |= isinstance(node, ast.arg) and node.arg == name
+        names |= isinstance(node, ast.alias) and (node.asname or node.name.partition(".")[0]) == name
+        names |= isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name == name
+        if names:
+            found.append(node)
+        if not isinstance(node, Function | ast.ClassDef | ast.Lambda):
+            todo += ast.iter_child_nodes(node)
+    return found
+
+
+@dataclass
+class Source:
+    """The modules of an app that its server is made of: the one that is named, and what it imports."""
+
+    folder: Path
+    config: Mapping[str, Any]
+    modules: dict[str, Module | None] = field(default_factory=dict)
+
+    def load(self, name: str) -> Module | None:
+        """Returns a module of the app, and loads those that it imports; None if it is not the app's.
+
+        Raises ConfigError if it is, and cannot be read.
+        """
+        if name in self.modules:
+            return self.modules[name]
+        self.modules[name] = None
+        path = self.folder / f"{name.replace('.', '/')}.py"
+        path = path if path.is_file() else path.with_suffix("") / "__init__.py"
+        if not name or not path.is_file():
+            return None
+        try:
+            tree = ast.parse(path.read_bytes())
+        except (OSError, SyntaxError, ValueError, RecursionError) as error:
+            raise ConfigError(f"{path}, which the server needs, cannot be read: {error}") from None
+        module = self.modules[name] = Module(name, path.relative_to(self.folder).as_posix(), tree)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                for each in node.names:
+                    self.load(each.name)
+            elif isinstance(node, ast.ImportFrom):
+                inner = self.origin_of(module, node)
+                self.load(inner)
+                for each in node.names:
+                    self.load(f"{inner}.{each.name}")
+        return module
+
+    def origin_of(self, module: Module, written: ast.ImportFrom) -> str:
+        """Returns the full name of what is imported from."""
+        if not written.level:
+            return written.module or ""
+        package = module.name if module.path.endswith("__init__.py") else module.name.rpartition(".")[0]
+        parts = package.split(".")
+        front = parts[: len(parts) - written.level + 1]
+        return ".".join([*front, *([written.module] if written.module else [])])
+
+    # --- names -----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def changed(self) -> set[Any]:
+        """Attributes and keys that are set somewhere: what they are set to is not followed."""
+        found: set[Any] = set()
+        for module in filter(None, self.modules.values()):
+            for node in ast.walk(module.tree):
+                if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load):
+                    found.add(node.attr)
+                if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
+                    known = isinstance(node.slice, ast.Constant) or not self._may_be_config(module, node.value)
+                    found.add((node.slice.value if isinstance(node.slice, ast.Constant) else "") if known else None)
+                if isinstance(node, ast.Call) and ast.unparse(node.func) == "setattr":
+                    key = node.args[1] if len(node.args) > 1 else None
+                    found.add(key.value if isinstance(key, ast.Constant) else None)
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CHANGES:
+                    text = ast.unparse(node.func.value)
+                    found.add(None if self._may_be_config(module, node.func.value) else text)
+        return found
+
+    def lookup(self, module: Module, at: ast.AST, name: str, depth: int = DEEPEST) -> tuple[Module, Bound] | None:
+        """Returns what binds a name that is used in a place, by way of imports; None if nothing of the app does."""
+        for scope in module.scopes(at):
+            found = bindings(scope, name)
+            if found:
+                return self.followed(module, found, name, depth)
+        return (module, None) if self._stars(module) else None
+
+    def followed(self, module: Module, found: list[ast.AST], name: str, depth: int = DEEPEST) -> tuple[Module, Bound]:
+        """Returns the only one of what binds a name, in the module of the app that it is from."""
+        if len(found) > 1 or name in module.shared or not depth:
+            return module, None
+        (bound,) = found
+        parent = module.parents[bound]
+        if isinstance(bound, ast.alias) and isinstance(parent, ast.ImportFrom):
+            other = self.modules.get(self.origin_of(module, parent))
+            if other is not None:
+                inner = bindings(other.tree, bound.name)
+                return self.followed(other, inner, bound.name, depth - 1) if inner else (other, None)
+        return module, bound
+
+    def _stars(self, module: Module) -> bool:
+        """Says whether a module may have names that cannot be seen, which are not Flower's."""
+        return any(
+            isinstance(node, ast.ImportFrom)
+            and node.names[0].name == "*"
+            and not self.origin_of(module, node).startswith("flwr")
+            for node in ast.walk(module.tree)
+        )
+
+    def full_name(self, module: Module, written: ast.expr) -> str | None:
+        """Returns what something that is not the app's is called in full, as it was imported; None if it is the app's.
+
+        A name that nothing binds is taken for what it is called: it is a sketch, or Flower's by a star.
+        """
+        if isinstance(written, ast.Attribute):
+            front = self.full_name(module, written.value)
+            return None if front is None else f"{front}.{written.attr}"
+        if not isinstance(written, ast.Name):
+            return None
+        found = self.lookup(module, written, written.id)
+        if found is None:
+            return written.id
+        where, bound = found
+        if not isinstance(bound, ast.alias):
+            return None
+        parent = where.parents[bound]
+        if isinstance(parent, ast.ImportFrom):
+            origin = self.origin_of(where, parent)
+            return None if parent.level or self.is_own(origin) else f"{origin}.{bound.name}"
+        name = bound.name if bound.asname else bound.name.partition(".")[0]
+        return None if self.is_own(name) else name
+
+    def is_own(self, name: str) -> bool:
+        """Says whether a package is the app's own."""
+        first = name.partition(".")[0]
+        return (self.folder / first).is_dir() or (self.folder / f"{first}.py").is_file()
+
+    def flowers(self, module: Module, written: ast.expr) -> str:
+        """Returns the last name of something of Flower's; nothing if it is not."""
+        name = self.full_name(module, written) or ""
+        is_flowers = name.startswith("flwr.") or "." not in name
+        return name.rpartition(".")[2] if is_flowers else ""
+
+    def assigned(self, module: Module, written: ast.expr) -> tuple[Module, ast.expr] | None:
+        """Returns what a name stands for, where it is bound once; what is no name stands for itself."""
+        for _ in range(DEEPEST):
+            if not isinstance(written, ast.Name):
+                return module, written
+            found = self.lookup(module, written, written.id)
+            if found is None:
+                return None
+            where, bound = found
+            if bound is None:
+                return None
+            parent = where.parents[bound]
+            simple = isinstance(parent, ast.Assign) and parent.targets == [bound]
+            simple |= isinstance(parent, ast.AnnAssign) and parent.value is not None
+            if not simple or not isinstance(parent, ast.Assign | ast.AnnAssign) or parent.value is None:
+                return None
+            module, written = where, parent.value
+        return None
+
+    def call(self, module: Module, written: ast.expr) -> tuple[Module, ast.Call] | None:
+        """Returns the call that a value comes from, if it is one in any case."""
+        found = self.assigned(module, written)
+        return (found[0], found[1]) if found is not None and isinstance(found[1], ast.Call) else None
+
+    # --- values ----------------------------------------------------------------------------------------------------
+
+    def value(self, module: Module, written: ast.expr) -> Found:
+        """Returns what is known of an expression."""
+        try:
+            return self._value(module, written, DEEPEST) or unread(module.shown(written))
+        except (ArithmeticError, TypeError, ValueError):
+            return unread(module.shown(written))
+
+    def _value(self, module: Module, written: ast.expr, depth: int) -> Found | None:
+        if not depth:
+            return None
+        if isinstance(written, ast.Constant):
+            return Found(written.value, module.line(written))
+        if isinstance(written, ast.Name):
+            found = self.assigned(module, written)
+            return None if found is None or written.id in self.changed else self._value(*found, depth - 1)
+        if isinstance(written, ast.UnaryOp) and type(written.op) in SIGNS:
+            return self._worked_out(module, SIGNS[type(written.op)], [written.operand], depth)
+        if isinstance(written, ast.BinOp) and type(written.op) in ARITHMETIC:
+            return self._worked_out(module, ARITHMETIC[type(written.op)], [written.left, written.right], depth)
+        if isinstance(written, ast.Subscript) and self.is_config(module, written.value):
+            return self._configured(module, written.slice, None, depth)
+        if isinstance(written, ast.Call) and isinstance(written.func, ast.Attribute) and written.func.attr == "get":
+            if not self.is_config(module, written.func.value) or written.keywords or not 1 <= len(written.args) <= 2:
+                return None
+            return self._configured(module, written.args[0], written.args[1] if written.args[1:] else None, depth)
+        if isinstance(written, ast.Call) and isinstance(written.func, ast.Name) and not written.keywords:
+            function = FUNCTIONS.get(self.full_name(module, written.func) or "")
+            return None if function is None else self._worked_out(module, function, written.args, depth)
+        return None
+
+    def _worked_out(self, module: Module, how: Callable[..., Any], parts: list[ast.expr], depth: int) -> Found | None:
+        known = [self._value(module, part, depth - 1) for part in parts]
+        values = [each.value for each in known if each is not None]
+        if len(values) < len(known) or any(isinstance(each, bool) for each in values):
+            return None
+        if how not in (int, float) and not all(isinstance(each, int | float) for each in values):
+            return None
+        return Found(how(*values), known[0].where if known[0] is not None else "")
+
+    def _configured(self, module: Module, key: ast.expr, otherwise: ast.expr | None, depth: int) -> Found | None:
+        name = key.value if isinstance(key, ast.Constant) else None
+        if not isinstance(name, str) or {None, name} & self.changed:
+            return None
+        if name in self.config:
+            return Found(self.config[name], f"config: {name}")
+        return None if otherwise is None else self._value(module, otherwise, depth - 1)
+
+    def _may_be_config(self, module: Module, written: ast.expr) -> bool:
+        """Says whether an expression is the configuration, or called like one, such as a parameter is."""
+        return self.is_config(module, written) or "config" in ast.unparse(written).lower()
+
+    def is_config(self, module: Module, written: ast.expr) -> bool:
+        """Says whether an expression is the app's configuration."""
+        found = self.assigned(module, written)
+        return found is not None and isinstance(found[1], ast.Attribute) and found[1].attr in CONFIGS
+
+
+class Arguments:
+    """What a call is given, by name."""
+
+    def __init__(self, source: Source, module: Module, call: ast.Call | None, names: tuple[str, ...] = ()) -> None:
+        """Takes what is given without a name for the first of `names`. Without a call nothing is given."""
+        self._source, self._given, self._open = source, dict[str, tuple[Module, ast.expr]](), ""
+        if call is None:
+            return
+        if len(call.args) > len(names) or any(isinstance(each, ast.Starred) for each in call.args):
+            self._open = module.shown(call)
+        self._given = {name: (module, each) for name, each in zip(names, call.args, strict=False)}
+        for each in call.keywords:
+            if each.arg is not None:
+                self._given[each.arg] = module, each.value
+            else:
+                self._unpack(module, each.value)
+
+    @classmethod
+    def unknown(cls, source: Source, module: Module, why: str) -> "Arguments":
+        """Returns arguments that cannot be told."""
+        made = cls(source, module, None)
+        made._open = why
+        return made
+
+    def _unpack(self, module: Module, written: ast.expr) -> None:
+        found = None if ast.unparse(written) in self._source.changed else self._source.assigned(module, written)
+        where, table = found if found is not None else (module, written)
+        is_dict = isinstance(table, ast.Call) and ast.unparse(table.func) == "dict" and not table.args
+        if is_dict and isinstance(table, ast.Call) and all(each.arg is not None for each in table.keywords):
+            self._given |= {str(each.arg): (where, each.value) for each in table.keywords}
+        elif isinstance(table, ast.Dict) and all(isinstance(key, ast.Constant) for key in table.keys):
+            keys = [str(key.value) for key in table.keys if isinstance(key, ast.Constant)]
+            self._given |= {key: (where, value) for key, value in zip(keys, table.values, strict=True)}
+        else:
+            self._open = module.shown(written)
+
+    def written(self, name: str) -> tuple[Module, ast.expr] | None:
+        """Returns how an argument is written; None if it is not given."""
+        return self._given.get(name)
+
+    @property
+    def open(self) -> str:
+        """What may have more arguments in it; nothing if all are known."""
+        return self._open
+
+    def __call__(self, *names: str) -> Found:
+        """Returns what is known of a number that goes by one of some names."""
+        for name in names:
+            if name in self._source.changed:
+                return unread(f"{name} is set after it was given")
+            if name in self._given:
+                module, written = self._given[name]
+                found = self._source.value(module, written)
+                return found if found.is_number else unread(module.shown(written))
+        return unread(self._open) if self._open else NOT_GIVEN

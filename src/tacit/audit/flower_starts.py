@@ -1,0 +1,293 @@
+"""Where the server of a Flower app starts rounds, and who sees what nodes send: told by following its grid."""
+
+import ast
+from dataclasses import dataclass, field
+
+from tacit.audit.flower_source import DEEPEST, Arguments, Found, Function, Module, Source, bindings, unread
+
+SECURE = {
+    "SecAggPlusWorkflow": ("num_shares", "reconstruction_threshold"),
+    "SecAggWorkflow": ("reconstruction_threshold",),
+}
+"""Flower's workflows, and what their arguments without a name are."""
+MODS = {"SecAggPlusWorkflow": ("secaggplus_mod",), "SecAggWorkflow": ("secagg_mod", "secaggplus_mod")}
+"""The mods of nodes that they need."""
+PLAIN, TACIT = "plain", "Tacit"
+GRIDS = ("tacit.flower.grid", "tacit.api.flower.grid")
+"""How a server calls ours,"""
+OUR_MODS = ("flower.mod", "tacit.flower.mod", "tacit.api.flower.mod")
+"""and a node."""
+SAMPLING = ("fraction_train", "fraction_evaluate", "min_train_nodes", "min_evaluate_nodes", "min_available_nodes")
+"""What strategies take first, where they take anything without a name."""
+STRATEGIES = (
+    *("FedAvg", "FedAvgM", "FedAdagrad", "FedAdam", "FedYogi", "FedProx"),
+    *("FedMedian", "FedTrimmedAvg", "Krum", "MultiKrum", "Bulyan"),
+)
+"""Strategies of Flower's that sample nodes alike."""
+CHOOSING = (
+    "__init__",
+    "__new__",
+    "start",
+    "num_fit_clients",
+    "configure_fit",
+    "configure_train",
+    "_construct_messages",
+)
+"""What a strategy of the app's own must not have for its nodes to be sampled as Flower's are."""
+HARMLESS = ("get_node_ids", "run", "set_run")
+"""What a grid can be asked without nodes being called."""
+OURS_HARMLESS = (*HARMLESS, "hops", "last", "lost")
+LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.comprehension)
+GIVEN = ("grid", "driver")
+"""What Flower's pages call the grid that a server is given."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """A place where rounds are started."""
+
+    how: str
+    """"plain", "Tacit", or the name of a workflow of Flower's,"""
+    where: str
+    """and where it is, with what keeps us from looking further, if anything does."""
+    strategy: Arguments
+    rounds: Found
+    workflow: Arguments
+
+
+@dataclass
+class Trace:
+    """The grid of a server, followed from where Flower hands it over."""
+
+    source: Source
+    starts: list[Start] = field(default_factory=list)
+    entry: str = ""
+    """The function that was taken for the server's, if the app does not say."""
+
+    @classmethod
+    def of(cls, source: Source, module: Module, name: str) -> "Trace":
+        """Follows the grid of the ServerApp of that name."""
+        trace = cls(source)
+        found = bindings(module.tree, name)
+        if not found:
+            functions = [each for each in module.tree.body if isinstance(each, Function) and _first(each) in GIVEN]
+            for each in functions:
+                trace.entry = f"{each.name} ({module.line(each)})"
+                trace._follow(module, each, _first(each), ours=False, looped=False)
+            return trace._ended(module)
+        where, bound = source.followed(module, found, name)
+        parent = where.parents[bound] if bound is not None else None
+        written = parent.value if isinstance(parent, ast.Assign | ast.AnnAssign) else None
+        if not isinstance(written, ast.Call) or source.flowers(where, written.func) != "ServerApp":
+            trace._plain(where, bound or where.tree, "it is not seen what the server is")
+        elif written.args or {each.arg for each in written.keywords} - {"mods", "lifespan"}:
+            trace._plain(where, written, "it runs a strategy of Flower's own")
+        for function in ast.walk(where.tree) if bound is not None else ():
+            if isinstance(function, Function) and any(_is_main(each, bound) for each in function.decorator_list):
+                trace._follow(where, function, _first(function), ours=False, looped=False)
+        return trace._ended(where)
+
+    def _ended(self, module: Module) -> "Trace":
+        if not self.starts:
+            self._plain(module, module.tree, "nothing was found that starts rounds")
+        return self
+
+    # --- uses of a grid --------------------------------------------------------------------------------------------
+
+    def _follow(
+        self, module: Module, function: Function, name: str, *, ours: bool, looped: bool, depth: int = DEEPEST
+    ) -> None:
+        """Follows a grid, plain or ours, through a function that has it by a name."""
+        names = [each for each in ast.walk(function) if isinstance(each, ast.Name) and each.id == name]
+        bound = [each for each in names if not isinstance(each.ctx, ast.Load)]
+        after = 0
+        if bound:
+            parent = module.parents[bound[0]]
+            wraps = isinstance(parent, ast.Assign) and parent in function.body and parent.targets == [bound[0]]
+            if (
+                len(bound) > 1
+                or not wraps
+                or not isinstance(parent, ast.Assign)
+                or not self._wraps(module, parent.value)
+            ):
+                self._unclear(module, bound[0], ours, f"{name} is bound again")
+                return
+            after = parent.end_lineno or parent.lineno
+        for use in names:
+            if isinstance(use.ctx, ast.Load):
+                now = ours or (0 < after < use.lineno)
+                self._use(module, function, use, ours=now, looped=looped, depth=depth)
+
+    def _use(self, module: Module, function: Function, use: ast.expr, *, ours: bool, looped: bool, depth: int) -> None:
+        """Looks at one use of a grid."""
+        parent = module.parents[use]
+        if isinstance(parent, ast.Attribute):
+            if parent.attr not in (OURS_HARMLESS if ours else HARMLESS):
+                self._unclear(module, use, ours, f"it calls .{parent.attr}")
+            return
+        call = module.parents[parent] if isinstance(parent, ast.keyword) else parent
+        if not isinstance(call, ast.Call) or use is call.func:
+            if ours and isinstance(parent, ast.Assign) and isinstance(parent.targets[0], ast.Name):
+                self._named(module, function, parent, looped=looped, depth=depth)
+            else:
+                self._unclear(module, use, ours, "the grid is not followed further")
+            return
+        looped = looped or any(isinstance(each, LOOPS) for each in module.around(call))
+        if self._wraps(module, call):
+            self._use(module, function, call, ours=True, looped=looped, depth=depth)
+        elif isinstance(call.func, ast.Attribute) and call.func.attr == "start":
+            self._started(module, call, PLAIN if not ours else TACIT, looped)
+        elif not ours and (workflow := self.source.call(module, call.func)) is not None:
+            self._worked(module, call, *workflow, looped=looped)
+        elif not self._called(module, call, use, ours=ours, looped=looped, depth=depth):
+            self._unclear(module, use, ours, f"the grid goes to {ast.unparse(call.func)}, which is not followed")
+
+    def _named(self, module: Module, function: Function, parent: ast.Assign, *, looped: bool, depth: int) -> None:
+        """Follows a grid of ours that is given a name; under that of the plain one, its uses are followed anyway."""
+        (target,) = parent.targets if len(parent.targets) == 1 else (None,)
+        if not isinstance(target, ast.Name):
+            self._unclear(module, parent, True, "the grid is not followed further")
+        elif target.id not in {each.arg for each in function.args.args}:
+            if len(bindings(function, target.id)) > 1:
+                # Whatever else it is, the plain grid would have been seen on its way there.
+                self._unclear(module, parent, True, f"{target.id} is bound again")
+                return
+            for use in ast.walk(function):
+                if isinstance(use, ast.Name) and use.id == target.id and isinstance(use.ctx, ast.Load):
+                    self._use(module, function, use, ours=True, looped=looped, depth=depth)
+
+    def _called(self, module: Module, call: ast.Call, use: ast.expr, *, ours: bool, looped: bool, depth: int) -> bool:
+        """Follows a grid into a function of the app's; says whether it could."""
+        found = self.source.lookup(module, call, call.func.id) if isinstance(call.func, ast.Name) else None
+        if found is None or not isinstance(found[1], Function) or not depth:
+            return False
+        where, function = found[0], found[1]
+        if any(isinstance(each, ast.Starred) for each in call.args) or function.decorator_list:
+            return False
+        names = [each.arg for each in (*function.args.posonlyargs, *function.args.args)]
+        given = dict(zip(names, call.args, strict=False))
+        given |= {each.arg: each.value for each in call.keywords if each.arg is not None}
+        (name,) = [name for name, each in given.items() if each is use] or [""]
+        if not name:
+            return False
+        self._follow(where, function, name, ours=ours, looped=looped, depth=depth - 1)
+        return True
+
+    def _wraps(self, module: Module, written: ast.expr) -> bool:
+        return isinstance(written, ast.Call) and self.source.full_name(module, written.func) in GRIDS
+
+    # --- what was found --------------------------------------------------------------------------------------------
+
+    def _plain(self, module: Module, at: ast.AST, why: str) -> None:
+        self._unclear(module, at, False, why)
+
+    def _unclear(self, module: Module, at: ast.AST, ours: bool, why: str) -> None:
+        """Takes note of a use that cannot be followed: under a plain grid that is the worst there is."""
+        where = f"{module.line(at)}: {why}"
+        unknown = Arguments.unknown(self.source, module, where)
+        none = Arguments(self.source, module, None)
+        self.starts.append(Start(TACIT if ours else PLAIN, where, unknown, unread(where), none))
+
+    def _started(self, module: Module, call: ast.Call, how: str, looped: bool) -> None:
+        """Takes note of a strategy that is started on a grid."""
+        given = Arguments(self.source, module, call, ("grid", "initial_arrays", "num_rounds"))
+        written = call.func.value if isinstance(call.func, ast.Attribute) else call.func
+        rounds = unread(f"{module.line(call)}: in a loop") if looped else given("num_rounds")
+        rounds = rounds if rounds.given else Found(3, "Flower's default")
+        none = Arguments(self.source, module, None)
+        self.starts.append(Start(how, module.line(call), self._strategy(module, written), rounds, none))
+
+    def _worked(self, module: Module, call: ast.Call, where: Module, made: ast.Call, *, looped: bool) -> None:
+        """Takes note of a workflow that is given a grid."""
+        source, line = self.source, module.line(call)
+        if source.flowers(where, made.func) != "DefaultWorkflow":
+            self._plain(module, call, f"the grid goes to {ast.unparse(call.func)}, which is not followed")
+            return
+        fit = Arguments(source, where, made, ("fit_workflow", "evaluate_workflow")).written("fit_workflow")
+        secure = source.call(*fit) if fit is not None else None
+        how = source.flowers(secure[0], secure[1].func) if secure is not None else ""
+        if fit is not None and how not in SECURE:
+            line = f"{fit[0].shown(fit[1])} is not SecAgg in any case"
+        workflow = Arguments(source, module, None)
+        if secure is not None and how in SECURE:
+            workflow = Arguments(source, *secure, SECURE[how])
+        strategy, rounds = self._legacy(module, call)
+        if looped:
+            rounds = unread(f"{module.line(call)}: in a loop")
+        self.starts.append(Start(how if how in SECURE else PLAIN, line, strategy, rounds, workflow))
+
+    def _legacy(self, module: Module, call: ast.Call) -> tuple[Arguments, Found]:
+        """Returns the strategy and the rounds of a context that a workflow is given."""
+        source = self.source
+        context = source.call(module, call.args[1]) if len(call.args) > 1 else None
+        if context is None or source.flowers(context[0], context[1].func) != "LegacyContext":
+            why = f"{module.line(call)}: the context of the workflow is not seen"
+            return Arguments.unknown(source, module, why), unread(why)
+        names = ("context", "config", "strategy", "client_manager")
+        given = Arguments(source, *context, names)
+        manager, strategy, config = (given.written(name) for name in ("client_manager", "strategy", "config"))
+        changed = [name for name in names if name in source.changed]
+        why = given.open or (f"{changed[0]} is set after it was given" if changed else "")
+        if manager is not None or why:
+            sampled = Arguments.unknown(source, module, why or f"{module.line(call)}: client_manager")
+        else:
+            sampled = self._strategy(*strategy) if strategy is not None else Arguments(source, module, None)
+        if config is None or why:
+            return sampled, unread(why) if why else Found(1, "Flower's default")
+        made = source.call(*config)
+        if made is None or source.flowers(made[0], made[1].func) != "ServerConfig":
+            return sampled, unread(config[0].shown(config[1]))
+        rounds = Arguments(source, *made, ("num_rounds",))("num_rounds")
+        return sampled, rounds if rounds.given else Found(1, "Flower's default")
+
+    def _strategy(self, module: Module, written: ast.expr) -> Arguments:
+        """Returns what a strategy is given that says whom it asks."""
+        made = self.source.call(module, written)
+        if made is None or set(CHOOSING) & self.source.changed or not self._samples(made[0], made[1].func, DEEPEST):
+            return Arguments.unknown(self.source, module, module.shown(written))
+        return Arguments(self.source, *made, SAMPLING)
+
+    def _samples(self, module: Module, written: ast.expr, depth: int) -> bool:
+        """Says whether a class samples nodes as Flower's strategies do."""
+        if self.source.flowers(module, written) in STRATEGIES:
+            return True
+        found = self.source.lookup(module, written, written.id) if isinstance(written, ast.Name) else None
+        if found is None or not isinstance(found[1], ast.ClassDef) or not depth:
+            return False
+        own = {node.name for node in ast.walk(found[1]) if isinstance(node, Function)}
+        return (
+            not own & set(CHOOSING)
+            and not found[1].decorator_list
+            and len(found[1].bases) == 1
+            and self._samples(found[0], found[1].bases[0], depth - 1)
+        )
+
+
+def has_mod(source: Source, module: Module, names: tuple[str, ...]) -> bool:
+    """Says whether every ClientApp of a module has one of some mods."""
+    calls = [node for node in ast.walk(module.tree) if isinstance(node, ast.Call)]
+    apps = [node for node in calls if source.flowers(module, node.func) == "ClientApp"]
+
+    def listed(app: ast.Call) -> bool:
+        mods = Arguments(source, module, app, ("client_fn", "mods")).written("mods")
+        found = source.assigned(*mods) if mods is not None else None
+        if found is None or not isinstance(found[1], ast.List | ast.Tuple):
+            return False
+        full = [source.full_name(found[0], each) or "" for each in found[1].elts]
+        return any(name in names or (name.startswith("flwr.") and name.rpartition(".")[2] in names) for name in full)
+
+    return bool(apps) and all(map(listed, apps))
+
+
+def _first(function: Function) -> str:
+    """Returns the name of the first parameter."""
+    names = [each.arg for each in (*function.args.posonlyargs, *function.args.args)]
+    return names[0] if names else ""
+
+
+def _is_main(written: ast.expr, app: ast.AST | None) -> bool:
+    """Says whether a decorator makes a function the main one of an app."""
+    called = written.func if isinstance(written, ast.Call) else written
+    if not isinstance(called, ast.Attribute) or called.attr != "main" or not isinstance(called.value, ast.Name):
+        return False
+    return isinstance(app, ast.Name) and called.value.id == app.id

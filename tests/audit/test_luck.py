@@ -1,0 +1,225 @@
+"""What was looked at, and no more is said: other luck, what cannot be estimated, and rounds that come to nothing."""
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import tacit
+from tacit.app.cli import app
+from tacit.audit import luck, report, rounds
+from tacit.audit.questions import Question
+from tacit.audit.words import TERMS, in_words
+from tacit.core.errors import ConfigError
+
+FIVE = {"participation": {"kind": "random", "per_round": 5}}
+
+
+def batches(per_round, privacy):
+    """Returns the setting by which whole batches are asked."""
+    return {"participation": {"kind": "batches", "per_round": per_round, "privacy": privacy}}
+
+
+def asked(protocol, parties, **question):
+    """Returns the reports on a question, and what they come to in words."""
+    put = Question(protocol, parties, **question)
+    reports = list(put.answers())
+    return reports, in_words(reports, put)
+
+
+def refused(*arguments):
+    """Returns the one line that a command is refused with."""
+    done = CliRunner().invoke(app, [str(each) for each in arguments])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.startswith("error[config]: ")
+    assert done.stderr.count("\n") == 1
+    return done.stderr
+
+
+# --- other luck ----------------------------------------------------------------------------------------------------
+
+
+def test_who_is_asked_is_drawn_several_times_and_the_worst_counts():
+    (found,), said = asked("secagg", 6, coalition=("server",), rounds=9, options=FIVE)
+    assert (found.exposed, found.seed, found.drawings) == ({}, 0, luck.DRAWINGS)
+    assert found.unlucky, "what the reviewer found: another seed exposes everybody"
+    for drawing in found.unlucky:
+        again = tacit.audit("secagg", parties=6, coalition=["server"], rounds=9, seed=drawing.seed, **FIVE)
+        assert (tuple(again.exposed), again.safe_rounds) == (drawing.victims, drawing.safe_rounds)
+    assert said.exposed
+    assert said.verdict.startswith("Exposed by other luck: as it was drawn by seed 0 nobody is, but in ")
+    assert f"of {luck.DRAWINGS} drawings of who takes part the server can work out somebody's vector" in said.verdict
+    assert (
+        f"Who takes part was drawn {luck.DRAWINGS} times (seeds 0 to 7); other luck may expose others." in said.assumed
+    )
+    assert f"{luck.DRAWINGS} drawings of who takes part" in found.looked_at
+
+
+def test_a_pipeline_fails_for_other_luck():
+    setting = f"participation={json.dumps(FIVE['participation'])}"
+    command = ["audit", "secagg", "--parties", "6", "--coalition", "server", "--rounds", "9", "--set", setting]
+    done = CliRunner().invoke(app, [*command, "--fail-if-exposed"])
+    assert done.exit_code == 1
+    assert done.stderr.startswith("error[leak]: Exposed by other luck")
+
+
+def test_dropouts_are_drawn_again_too(monkeypatch):
+    question = {"parties": 12, "coalition": ["server"], "rounds": 40, "dropout": 0.02}
+    found = tacit.audit("secagg", **question)
+    assert found.drawings == luck.DRAWINGS
+    for drawing in found.unlucky[:2]:
+        assert tuple(tacit.audit("secagg", seed=drawing.seed, **question).exposed) == drawing.victims
+    monkeypatch.setattr(luck, "DRAWINGS", 1)
+    assert tacit.audit("secagg", **question).exposed.keys() == found.exposed.keys(), "the first drawing is as it was"
+
+
+@pytest.mark.parametrize(
+    ("protocol", "question"),
+    [
+        ("gossip", {"parties": 5, "options": {"graph": "ring"}, "rounds": 2, "dropout": 0.3}),
+        ("secagg", {"parties": 6, "rounds": 2, "options": {"neighbours": 3}}),
+    ],
+)
+def test_rounds_that_have_to_be_run_are_drawn_again_if_they_are_few(protocol, question, monkeypatch):
+    parties = question.pop("parties")
+    reports, said = asked(protocol, parties, coalition=("p0",), **question)
+    assert reports[0].drawings == luck.DRAWINGS
+    assert any(f"drawn {luck.DRAWINGS} times" in each for each in said.assumed)
+    monkeypatch.setattr(luck, "MOST_RUN", 0)
+    reports, said = asked(protocol, parties, coalition=("p0",), **question)
+    assert reports[0].drawings == 1
+    assert (
+        "Who takes part was drawn once (seed 0); other luck was not looked at, and may expose others." in said.assumed
+    )
+
+
+def test_where_there_is_no_time_only_one_is_said_to_have_been_looked_at(monkeypatch):
+    monkeypatch.setattr(luck, "MOST_REHEARSED", 0)
+    (found,), said = asked("secagg", 6, coalition=("server",), rounds=9, options=FIVE)
+    assert (found.drawings, found.unlucky, said.exposed) == (1, (), False)
+    assert (
+        "Who takes part was drawn once (seed 0); other luck was not looked at, and may expose others." in said.assumed
+    )
+    assert "1 drawing of who takes part" in found.looked_at
+
+
+@pytest.mark.parametrize("options", [{}, batches(6, 3), {"threshold": 6}])
+def test_where_nothing_is_drawn_nothing_is_said_of_it(options):
+    (found,), said = asked("secagg", 6, coalition=("server",), rounds=3, options=options)
+    assert (found.drawings, found.unlucky) == (0, ())
+    assert "drawing" not in found.looked_at
+    assert not any("drawn" in each for each in said.assumed)
+
+
+def test_of_several_drawings_the_worst_is_told_beside_the_first():
+    (found,), said = asked("secagg", 12, coalition=("server",), rounds=40, dropout=0.02)
+    assert found.exposed
+    worst = found.unluckiest
+    assert len(worst.victims) > len(found.exposed)
+    assert f"and in the worst, by seed {worst.seed}, the vectors of" in said.verdict
+    assert f"by the luck of seed {worst.seed}" in repr(found)
+
+
+# --- what cannot be estimated --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("changes", [{"drift": 1e-9}, {"drift": 0.01}, {"noise": 0.05}])
+def test_what_is_not_estimated_is_judged_as_if_models_stood_still(monkeypatch, changes):
+    question = {"coalition": ("server",), "rounds": 60, "options": FIVE}
+    still = asked("secagg", 8, **question)[0][0]
+    monkeypatch.setattr(rounds, "MOST_ESTIMATED", 4)
+    (found,), said = asked("secagg", 8, **question, **changes)
+    assert (found.exposed, found.nearly, found.bits) == ({}, (), {})
+    assert found.unsure == tuple(still.exposed)
+    assert (found.safe_rounds, found.smallest_group) == (still.safe_rounds, still.smallest_group)
+    assert said.exposed, "nobody was looked for, so nobody may be called safe"
+    assert said.verdict.startswith("Not ruled out: 8 parties are too many to compute what is known of vectors that")
+    assert f"could work out the vectors of all 8 parties, the first in round {still.safe_rounds + 1}" in said.verdict
+
+
+def test_what_is_safe_in_the_worst_case_and_what_is_new_each_time_need_no_estimate(monkeypatch):
+    monkeypatch.setattr(rounds, "MOST_ESTIMATED", 4)
+    question = {"coalition": ("server",), "rounds": 60}
+    for options, drift in ((batches(4, 2), 1e-9), (FIVE, "free")):
+        (found,), said = asked("secagg", 8, options=options, drift=drift, **question)
+        assert (found.unsure, said.exposed) == ((), False)
+
+
+def test_a_smallest_group_of_one_need_not_be_exposed_and_whoever_is_nearly_exposed_is_one():
+    (found,), _ = asked("secagg", 6, coalition=("server",), rounds=9, options=FIVE)
+    assert (found.smallest_group, found.exposed, found.nearly) == (1, {}, ())
+    # Nobody else is in all the sums that p5 is in; but all that follows from them speaks of two or more.
+    assert found.smallest_support == 2
+    assert "exposed or not" in TERMS["smallest group"]
+    near = tacit.audit("secagg", parties=12, coalition=["server"], rounds=40, dropout=0.02, drift=1e-9)
+    assert near.nearly
+    assert near.smallest_group == 1
+
+
+# --- any so many of them, and the server ---------------------------------------------------------------------------
+
+
+def test_of_a_size_the_server_is_one():
+    reports, said = asked("secagg", 6, coalition_size=2)
+    assert len(reports) == 6 + 15
+    assert [each.coalition for each in reports[:2]] == [("server", "p0"), ("server", "p1")]
+    assert "neither any 2 parties nor the server and any one of them can work out anybody's vector" in said.verdict
+    assert any(each.startswith("Any 2 parties, or the server and any one of them, put their") for each in said.assumed)
+    called = tacit.audit("secagg", parties=6, coalition_size=2)
+    assert [each.coalition for each in called] == [each.coalition for each in reports]
+    assert len(tacit.audit("secagg", parties=6, coalition_size=1)) == 7
+
+
+def test_plain_averaging_does_not_pass_for_a_size():
+    reports, said = asked("fedavg", 8, coalition_size=2, options=batches(8, 4))
+    assert said.verdict.startswith("Exposed: 8 of 36 coalitions can work out somebody's vector; the server and p0")
+    assert all(bool(each.exposed) == ("server" in each.coalition) for each in reports)
+
+
+def test_without_a_server_a_size_is_of_parties():
+    reports, said = asked("admm", 5, coalition_size=2, options={"masked": True})
+    assert len(reports) == 10
+    assert "no 2 parties can work out anybody's vector" in said.verdict
+    assert any(each.startswith("Any 2 parties put their heads together, and no more.") for each in said.assumed)
+
+
+# --- numbers and rounds that come to nothing -----------------------------------------------------------------------
+
+
+def test_models_that_hardly_drift_are_estimated():
+    question = {"parties": 40, "coalition": ["server"], "rounds": 200, "dropout": 0.02}
+    found = tacit.audit("secagg", drift=1e-9, **question)
+    assert len(found.nearly) == 40
+
+
+def test_a_ring_that_holds_less_than_one_is_guarded():
+    options = {"group_size": 3, "iterations": 2, "rho": 1e9, "masked": True}
+    assert tacit.audit("admm", parties=9, coalition=["p0"], **options).exposed == {}
+
+
+@pytest.mark.parametrize("error", [np.linalg.LinAlgError("Singular matrix"), OverflowError("too large")])
+def test_numbers_that_cannot_be_computed_with_are_one_line(monkeypatch, error):
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr(report.Auditor, "_of_everything", fail)
+    told = refused("audit", "secagg", "--parties", 4, "--coalition", "server", "--json", "--fail-if-exposed")
+    assert f"({type(error).__name__}: {error}); use settings, drift, noise and prior that are closer" in told
+
+
+@pytest.mark.parametrize(("count", "dropout"), [(20, 0.95), (3, 1), (1, 1)])
+def test_rounds_without_an_average_are_nothing_to_look_at(count, dropout):
+    asks = ("audit", "secagg", "--parties", 6, "--coalition", "server", "--rounds", count, "--dropout", dropout)
+    told = refused(*asks, "--json")
+    assert "with an average, so there is nothing to look at; use a smaller dropout" in told
+    with pytest.raises(ConfigError, match="nothing to look at"):
+        tacit.audit("secagg", parties=6, coalition=["server"], rounds=count, dropout=dropout)
+
+
+@pytest.mark.parametrize("count", [10, 30])
+def test_how_many_rounds_had_an_average_is_said(count):
+    (found,), said = asked("secagg", 6, coalition=("server",), rounds=count, dropout=0.4)
+    assert 0 < found.averages < count
+    assert f"They watch {count} rounds, and {found.averages} of them ended with an average." in said.assumed
+    assert f"{count} rounds, {found.averages} of them with an average" in found.looked_at
