@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from tacit.api.aggregate import aggregate
-from tacit.api.federation import ClippedWarning, Federation
+from tacit.api.federation import ClippedWarning, Federation, VanishedWarning
 from tacit.api.train import Run, train
 from tacit.audit.asked import audit
 from tacit.audit.plan import Plan, plan
@@ -49,6 +49,7 @@ __all__ = [
     "Scenario",
     "TacitError",
     "TransportError",
+    "VanishedWarning",
     "WireError",
     "aggregate",
     "audit",

@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 
 import tacit
+from tacit.audit.questions import Question
 from tacit.audit.scope import Scope
 from tacit.audit.symbolic.simulation import SymbolicSimulation
+from tacit.audit.words import in_words
 from tacit.core.errors import TacitError
 from tacit.core.suite import Update
 from tacit.designs import Batches, Random, Sampled
@@ -190,3 +192,17 @@ def test_what_was_lost_on_the_way_is_seen_on_the_wire_alone():
     assert ("p1", "p0") in tapped.heard
     alone = tacit.audit("gossip", coalition=["onlooker"], links=[("p0", "p1")], sealed=False, **question)
     assert sorted(alone.exposed) == ["p0", "p1"]
+
+
+@pytest.mark.parametrize("member", ["p0", "p1", "p2"])
+def test_nobody_learns_its_own_vector_on_a_bad_day(member):
+    """Coalitions that are alike share one smallest round, and what is learnt in it is told of the one that asked."""
+    report = tacit.audit("secagg", parties=3, coalition=[member], threshold=2, allow_leaks=True)
+    assert report.at_worst
+    assert member not in report.at_worst
+
+
+def test_others_who_learn_on_a_bad_day_are_not_called_nobody():
+    reports = tacit.audit("fedavg", parties=3)
+    said = in_words(reports, Question("fedavg", 3, {})).verdict
+    assert "if so many drop out that only 2 are summed, 3 others can work out somebody's too" in said

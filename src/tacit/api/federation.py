@@ -410,7 +410,12 @@ def weight_problems(models: Mapping[Party, Any], weights: Mapping[Party, Any], m
     """Returns everything that is wrong with weights."""
     found = FixedPoint.problems(32, 1.0, 1, max_weight, weights)
     if weights.keys() != models.keys():
-        found.append("weights must name exactly the parties that bring vectors")
+        missing, strange = ([*(one.keys() - other.keys())] for one, other in ((models, weights), (weights, models)))
+        who = [
+            *([f"{few(sorted(missing, key=str))} without one"] if missing else []),
+            *([f"{few(sorted(strange, key=str))} without a vector"] if strange else []),
+        ]
+        found.append(f"weights must name exactly the parties that bring vectors: {' and '.join(who)}")
     return found
 
 

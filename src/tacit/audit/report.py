@@ -214,7 +214,7 @@ class Auditor:
             report.notes += (f"replayed on a real transcript, the recipes for {', '.join(unproved)} did not come out",)
         if ONLOOKER not in coalition and self.small.in_time(coalition):
             known = self.small.knowledge(coalition)
-            report.at_worst = () if known is None else tuple(known.victims)
+            report.at_worst = () if known is None else self.small.victims(coalition, known)
             report.fewest = None if known is None else len(known.run.contributors[0])
             group = report.company if known is None else known.group
             worst = self._epsilon(self.company(coalition, group, at_worst=True))

@@ -43,6 +43,18 @@ class Smallest:
         count = sum(party in self._scope.terms.parties for party in coalition)
         return (*(party for party in coalition if party == SERVER), *self._scope.parties[:count])
 
+    def victims(self, coalition: Sequence[Party], known: Knowledge) -> tuple[Party, ...]:
+        """Returns whose vectors a coalition learns, of what the one that stands for it does."""
+        parties = self._scope.parties
+
+        def ordered(members: Sequence[Party]) -> list[Party]:
+            own = [party for party in members if party in parties]
+            return [*own, *(party for party in parties if party not in own)]
+
+        names = dict(zip(ordered(self.members(coalition)), ordered(coalition), strict=True))
+        found = {names[victim] for victim in known.victims}
+        return tuple(party for party in parties if party in found)
+
     def run(self, coalition: Sequence[Party], others: int = 1) -> SymbolicRun | None:
         """Returns the smallest round for a coalition and so many others; None if rounds do not get smaller."""
         key = self._faults(coalition, others)

@@ -78,10 +78,10 @@ def _verdict(reports: Sequence[Report]) -> str:
         worst = max(learning, key=lambda report: (len(victims(report)), -report.safe_rounds))
         whose = _whose(worst, victims(worst))
         when = f", the first in round {worst.safe_rounds + 1}" if worst.rounds > 1 else ""
-        luck = f" {more[:1].upper()}{more[1:]}" if (more := _luck(reports)) else ""
+        more = luck_of(reports)
+        luck = f" {more[:1].upper()}{more[1:]}" if more else ""
         if len(learning) == 1:
-            rest = "" if len(reports) == 1 else "; nobody else was found to learn anybody's"
-            return f"Exposed: {who(worst.coalition)} can work out {whose}{when}{rest}.{luck}"
+            return f"Exposed: {who(worst.coalition)} can work out {whose}{when}{_others(reports)}.{luck}"
         alone = ", each on its own," if {len(report.coalition) for report in reports} == {1} else " coalitions"
         some = f"{len(learning)} of {len(reports)}{alone} can work out somebody's vector"
         learns = "learns" if len(worst.coalition) == 1 else "learn"
@@ -94,7 +94,7 @@ def _verdict(reports: Sequence[Report]) -> str:
             f"change or have noise. If they were the same in every round, {who(unsure.coalition)} could work out "
             f"{_whose(unsure, unsure.unsure)}, the first in round {unsure.safe_rounds + 1}."
         )
-    if luck := _luck(reports):
+    if luck := luck_of(reports):
         return f"Exposed by other luck: as it was drawn by seed {reports[0].seed} nobody is, but {luck}"
     late = [report for report in reports if report.at_worst]
     if late:
@@ -108,7 +108,16 @@ def _verdict(reports: Sequence[Report]) -> str:
     )
 
 
-def _luck(reports: Sequence[Report]) -> str:
+def _others(reports: Sequence[Report]) -> str:
+    """Returns what the others learn besides the only one that learns anything on a day like that."""
+    late = [report for report in reports if report.at_worst and not victims(report)]
+    if late:
+        others = who(late[0].coalition) if len(late) == 1 else f"{len(late)} others"
+        return f"; if so many drop out that only {late[0].fewest} are summed, {others} can work out somebody's too"
+    return "" if len(reports) == 1 else "; nobody else was found to learn anybody's"
+
+
+def luck_of(reports: Sequence[Report]) -> str:
     """Returns what the worst drawing of who takes part exposes, if it is worse than the first."""
     found = [(report, worst) for report in reports if (worst := report.unluckiest) is not None]
     if not found:

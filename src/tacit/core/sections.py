@@ -51,7 +51,9 @@ class Source:
             text = Path(path).read_text(encoding="utf-8")
         except TypeError:
             raise ConfigError(f"give the path of a file, not {_shown(path)}") from None
-        except (OSError, UnicodeDecodeError) as error:
+        except OSError as error:
+            raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from None
+        except UnicodeDecodeError as error:
             raise ConfigError(f"{path} cannot be read: {error}") from None
         return cls.parse(text, str(path))
 

@@ -26,7 +26,7 @@ from tacit.audit.recounted import listed, recounted
 from tacit.audit.report import Auditor, Report
 from tacit.audit.rounds import Together
 from tacit.audit.scope import Scope
-from tacit.audit.words import in_words
+from tacit.audit.words import in_words, luck_of
 from tacit.core.errors import ConfigError, NotLinear, TacitError
 from tacit.core.suite import ONLOOKER, SERVER, Party
 
@@ -239,6 +239,7 @@ def proved(report: Report) -> Event:
         "nearly": report.nearly,
         "at_worst": report.at_worst,
         "fewest": report.fewest,
+        "luck": luck_of([report]),
         "looked_at": report.looked_at,
         "epsilon": report.epsilon,
         "notes": report.notes,

@@ -213,6 +213,7 @@ function aside(event, victims) {
   const worst = event.at_worst ?? [];
   const parts = Object.entries(event.fractions);
   return [
+    event.luck ? h("p", { class: "note" }, `By other luck: ${event.luck}`) : null,
     worst.length && !Object.keys(victims).length ? h("p", { class: "note" }, `On the worst day, when only ${event.fewest} are summed, ${listed(worst)} would be exposed.`) : null,
     event.nearly.length ? h("p", { class: "note" }, `Not exactly, but closely enough: ${listed(event.nearly)}.`) : null,
     parts.length ? h("p", { class: "note" }, `Of ${listed(parts.map(([name, part]) => `${name} ${Math.round(100 * part)} %`))} of the entries.`) : null,
