@@ -427,3 +427,10 @@ def test_a_run_says_in_a_line_what_it_is(tmp_path):
     assert repr(run) == (
         f"<Run: digits by secagg, 1 round, accuracy {run.accuracy:.1%}, {run.bytes:,} bytes, in {tmp_path}>"
     )
+
+
+def test_what_was_not_averaged_is_named():
+    models = [{"w": np.full(2, float(place)), "steps": np.array([place]), "on": np.array([True])} for place in range(4)]
+    assert tacit.aggregate(models, "secagg").local == ("steps", "on")
+    assert tacit.aggregate(models, "secagg", include=["w", "steps"]).local == ("on",)
+    assert tacit.aggregate([model["w"] for model in models], "secagg").local == ()

@@ -130,6 +130,7 @@ class Checked:
             outcome.average = {
                 party: layout.restore(vector, models.get(party)) for party, vector in outcome.average.items()
             }
+        outcome.local = layout.local
         warn_of_clipping(simulation.agreement, outcome, layout, updates, up + 1)
         vanished = list(vanishing(simulation.agreement, layout, updates))
         for each in vanished:

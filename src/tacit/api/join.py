@@ -145,7 +145,7 @@ class Peer:
         warn_of_clipping(self._node.agreement, outcome, layout, {self.name: update}, 3)
         outcome.warnings = (*self.notes, *outcome.warnings)
         vector: NDArray[np.float64] = outcome.average[self.name]
-        outcome.average = {self.name: layout.restore(vector, model)}
+        outcome.average, outcome.local = {self.name: layout.restore(vector, model)}, layout.local
         torch = sys.modules.get("torch")
         if torch is not None and isinstance(model, torch.nn.Module):
             model.load_state_dict(outcome.average[self.name])

@@ -191,6 +191,10 @@ def _assumed(reports: Sequence[Report], asked: Question) -> Iterator[str]:
     yield f"They watch {_count(first.rounds, 'round')}{seen}."
     if first.rounds > 1:
         yield _changing(first)
+    if asked.noise:
+        yield f"Each party adds noise to every entry, anew in every round: a standard deviation of {asked.noise:g}."
+    if asked.prior is not None:
+        yield f"Of an entry it is known beforehand that it is about {asked.prior:g}, or less, either way."
     yield "Everybody keeps to the protocol, and the keys on the roster are those of the parties it names."
     if first.entries > 1:
         yield f"{first.entries} positions of the vectors stand for all others, which may fare differently."

@@ -61,6 +61,8 @@ class Outcome:
     endings: dict[Party, Ending] = field(default_factory=dict, repr=False)
     """How it ended for each."""
     transcript: Transcript | None = None
+    local: tuple[str, ...] = ()
+    """The arrays of models that were not averaged: by default those that are not of floats."""
     seed: int | None = None
     """What everybody's keys followed from, if a seed was asked for: whoever knows it knows everything. None if they
     came from the operating system."""

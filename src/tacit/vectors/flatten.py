@@ -151,6 +151,8 @@ class Layout:
     entries: tuple[Entry, ...]
     root: Node = field(compare=False, repr=False)
     selection: Selection = field(default=FLOATS, compare=False)
+    local: tuple[str, ...] = field(default=(), compare=False)
+    """The names of arrays that are not averaged."""
 
     @classmethod
     def of(cls, model: Any, selection: Selection = FLOATS) -> "Layout":
@@ -306,7 +308,8 @@ def _laid_out(root: Node, leaves: list[Leaf], selection: Selection) -> tuple[Lay
         else:
             wrong.append("the model is empty")
     wrong += _under_masks(leaves)
-    return Layout(tuple(leaf.entry for leaf in leaves if leaf.averaged), root, selection), wrong
+    averaged = tuple(leaf.entry for leaf in leaves if leaf.averaged)
+    return Layout(averaged, root, selection, tuple(leaf.entry.name for leaf in leaves if not leaf.averaged)), wrong
 
 
 def _under_masks(leaves: Sequence[Leaf]) -> list[str]:

@@ -72,7 +72,8 @@ def average(attack: str, target: str, measure: str, samples: Sequence[float], *,
     mean = float(values.mean())
     error = float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else float("inf")
     reach = float(t.ppf(0.5 + CONFIDENCE / 2, max(len(values) - 1, 1))) * error if error else 0.0
-    return Finding(attack, target, measure, mean, mean - reach, mean + reach, len(values), broken)
+    low = mean - reach if values.min() < 0 else max(mean - reach, 0.0)  # what is never below 0 has no such mean
+    return Finding(attack, target, measure, mean, low, mean + reach, len(values), broken)
 
 
 class Grid(NamedTuple):
