@@ -96,6 +96,7 @@ def test_one_sum_takes_a_threshold_that_members_do_not_reach():
     assert {SERVER in members for members in leaking(loose, 3)} == {True}
 
 
+@pytest.mark.slow
 def test_one_sum_of_the_entries_that_are_shared():
     for masking, size in ((2, 2), (3, 3), (2, 3), (1, 2)):
         scope = scope_of("cesar", 7, share=0.5, masking=masking, rounds=2, drift="free", entries=12)

@@ -98,6 +98,7 @@ def test_dropouts_over_rounds_expose_those_who_dropped_out():
     assert few.exposed.keys() <= lost.exposed.keys(), "the same luck, seen for a shorter time"
 
 
+@pytest.mark.slow
 def test_a_plan_takes_them_into_account():
     with_dropouts = next(each for each in tacit.plan(12, rounds=50).proposals if each.why == "everybody in every round")
     assert with_dropouts.verdict == "holds if models change"

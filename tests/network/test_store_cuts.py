@@ -40,6 +40,8 @@ VICTIMS = [
     ("parts", SERVER),
     ("masses", "p1"),
 ]
+QUICK = [pytest.param(*each, marks=[pytest.mark.slow] if each[0] == "secagg" else []) for each in VICTIMS]
+"""The others are quicker, and "parts" is the same protocol with longer vectors."""
 
 
 def cut_everywhere(title, victim, folder, apart, again=0, power=False, junk=""):
@@ -62,17 +64,17 @@ def cut_everywhere(title, victim, folder, apart, again=0, power=False, junk=""):
         shutil.rmtree(place)
 
 
-@pytest.mark.parametrize(("title", "victim"), VICTIMS)
+@pytest.mark.parametrize(("title", "victim"), QUICK)
 def test_a_party_killed_at_any_step_says_the_same_and_nothing_else(title, victim, quick):
     cut_everywhere(title, victim, quick, apart=3 if (title, victim) == VICTIMS[0] else 7)
 
 
-@pytest.mark.parametrize(("title", "victim"), VICTIMS)
+@pytest.mark.parametrize(("title", "victim"), QUICK)
 def test_a_party_may_be_killed_again_while_it_comes_back(title, victim, quick):
     cut_everywhere(title, victim, quick, apart=17, again=9)
 
 
-@pytest.mark.parametrize(("title", "victim"), VICTIMS)
+@pytest.mark.parametrize(("title", "victim"), QUICK)
 def test_nothing_is_acted_upon_that_a_failure_of_power_could_undo(title, victim, quick):
     cut_everywhere(title, victim, quick, apart=5 if (title, victim) == VICTIMS[0] else 9, power=True)
 

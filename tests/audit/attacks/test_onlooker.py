@@ -219,6 +219,7 @@ def bumps(runs, rng, height=3.0):
     return series, labels
 
 
+@pytest.mark.slow
 def test_the_classifier_finds_a_shape_wherever_it_is_and_nothing_where_there_is_nothing():
     rng = np.random.default_rng(0)
     for height, low, high in ((3.0, 0.85, 1.0), (0.0, 0.35, 0.65)):
