@@ -24,7 +24,7 @@ from tacit.designs import Everyone
 from tacit.drivers.inbox import Early, Inbox
 from tacit.drivers.simulator import Simulation
 from tacit.protocols import REGISTRY, admm, fedavg, secagg
-from tacit.protocols.secagg.messages import PAIR
+from tacit.protocols.secagg.messages import PAIR, KeyList, LastSum
 from tacit.protocols.shapes.star import Sum
 
 PARTIES = ("p0", "p1", "p2", "p3", "p4")
@@ -776,6 +776,7 @@ def garbled(value):
         yield from ("", value + "x")
 
 
+SAID_AGAIN = LastSum(b"\x0f", b"\x07", memoryview(bytes(20)))
 FIELDS = [
     pytest.param(name, kind, field, id=f"{name}-{kind.__name__}-{field}")
     for name, protocol in REGISTRY.items()
@@ -797,10 +798,12 @@ def test_a_garbled_field_ends_in_a_right_average_or_cleanly(
 
             def change(message, to, link, suite, nth=nth, sent=sent):
                 del to, link, suite
-                new = list(garbled(getattr(message, field))) if isinstance(message, kind) else []
+                # Which is said only where somebody has missed a sum, so that a server says it for once in its place.
+                shown = SAID_AGAIN if kind is LastSum and isinstance(message, KeyList) else message
+                new = list(garbled(getattr(shown, field))) if isinstance(shown, kind) else []
                 if nth >= len(new):
                     return message
-                sent.append(replace(message, **{field: new[nth]}))
+                sent.append(replace(shown, **{field: new[nth]}))
                 return sent[-1]
 
             federation = bent_simulation(protocol, parties, 3, party, change)
