@@ -206,4 +206,4 @@ def test_nobody_learns_its_own_vector_on_a_bad_day(member):
 def test_others_who_learn_on_a_bad_day_are_not_called_nobody():
     reports = tacit.audit("fedavg", parties=3)
     said = in_words(reports, Question("fedavg", 3, {})).verdict
-    assert "if so many drop out that only 2 are summed, 3 others can work out somebody's too" in said
+    assert "; where only 2 are summed, 3 others learn some too" in said

@@ -62,7 +62,11 @@ def test_the_next_question_is_the_one_that_finds_somebody():
 @pytest.mark.parametrize(
     ("protocol", "question", "verdict"),
     [
-        ("fedavg", {}, "Exposed: the server can work out the vectors of all 9 parties; nobody else"),
+        (
+            "fedavg",
+            {},
+            "Exposed: the server can work out the vectors of all 9 parties; where only 2 are summed, 9 others",
+        ),
         ("fedavg", {"coalition": ("server",)}, "Exposed: the server can work out the vectors of all 9 parties."),
         ("secagg", {"coalition": ("server", "p0")}, "the server and p0 together cannot work out anybody's vector"),
         ("gossip", {"coalition_size": 2, "parties": 4}, "Exposed: 6 of 6 coalitions can work out somebody's vector"),

@@ -113,7 +113,7 @@ def _others(reports: Sequence[Report]) -> str:
     late = [report for report in reports if report.at_worst and not victims(report)]
     if late:
         others = who(late[0].coalition) if len(late) == 1 else f"{len(late)} others"
-        return f"; if so many drop out that only {late[0].fewest} are summed, {others} can work out somebody's too"
+        return f"; where only {late[0].fewest} are summed, {others} learn some too"
     return "" if len(reports) == 1 else "; nobody else was found to learn anybody's"
 
 
