@@ -334,12 +334,12 @@ def settled(protocol, ask, chance):
     [
         ("fedavg", 6, 5),
         ("gossip", 6, 5),
-        ("admm", 3, 4),
-        ("pushsum", 4, 5),
+        ("admm", 5, 4),
+        ("pushsum", 6, 5),
         ("cesar", 8, 5),
         ("secagg", 12, 6),
         ("sparse secagg", 8, 6),
-        ("long secagg", 1, 6),
+        ("long secagg", 2, 6),
     ],
 )
 def test_both_say_the_same_of_some_questions(kind, count, each):
