@@ -102,7 +102,8 @@ class PrimeRing(Ring):
     def encode(self, update):
         return self.values(np.append(self.weighted(update.vector, update.weight), update.weight))
 
-    def mean(self, total):
+    def mean(self, total, *, spent=False):
+        del spent
         return self.ratio(total)
 
     def limited(self, vector, clip):

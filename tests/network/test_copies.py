@@ -1,19 +1,24 @@
 """Nobody takes memory for a vector but where one has to be: a fresh copy of one, on the way, is found and named."""
 
 import asyncio
+import gc
 import sys
 import tracemalloc
 from collections import Counter
 from pathlib import Path
+from weakref import ref
 
 import numpy as np
 import pytest
 from federations import SOON, Made, averaged
 
 import tacit
+from tacit.core.messages import LONG
+from tacit.core.parts import parted, rejoined
 from tacit.core.suite import Update
 from tacit.drivers.network.courier import Line
 from tacit.protocols.shapes import star
+from tacit.protocols.shapes.star import StarState
 
 SOURCE = Path(tacit.__file__).parent
 ENTRIES = 1_500_000  # so that messages are of more pieces than it takes to open them in place
@@ -81,7 +86,7 @@ NEEDED = Counter(
     {
         "vectors/fixedpoint.py: encode": PARTIES,  # what is masked, and sent from where it lies
         "drivers/network/courier.py: _gathered": 2 * PARTIES,  # what comes, and is opened where it lies
-        "vectors/fixedpoint.py: mean": PARTIES + 1,  # the average, of each party and of the server
+        "vectors/fixedpoint.py: mean": 1,  # the server's average; that of a party takes the place of the sum
     }
 )
 
@@ -98,7 +103,9 @@ def test_a_copy_is_found_wherever_it_is_made(where, tmp_path, monkeypatch):
             monkeypatch.setattr(
                 star,
                 "averaged",
-                lambda terms, ring, result: _copied(result.vector, averaged_as_it_is(terms, ring, result)),
+                lambda terms, ring, result, **how: _copied(
+                    result.vector, averaged_as_it_is(terms, ring, result, **how)
+                ),
             )
         elif where == "the wire":
             deliver = Line.deliver
@@ -112,6 +119,26 @@ def test_a_copy_is_found_wherever_it_is_made(where, tmp_path, monkeypatch):
             monkeypatch.setattr(star, "total", lambda vectors: _copied(vectors[0].data, total(vectors)))
 
     assert second_round(tmp_path, change) != NEEDED
+
+
+def test_a_state_that_is_parted_leaves_nothing_behind_that_keeps_its_vectors():
+    kept = []
+
+    class Vector(np.ndarray):
+        def __array_finalize__(self, _):
+            kept.append(ref(self))
+
+    vector = np.zeros(LONG, np.uint8).view(Vector)
+    state = StarState(announced=vector.data)
+    gc.collect()
+    gc.disable()
+    try:
+        apart = {}
+        rejoined(parted(state, apart), apart)
+        del state, apart, vector
+        assert not any(each() is not None for each in kept)
+    finally:
+        gc.enable()
 
 
 def _copied(data, result):

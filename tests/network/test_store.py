@@ -1,5 +1,7 @@
 """A party's folder: what is kept in it and for how long, whose it is, and what happens when the disk is full."""
 
+import errno
+import fcntl
 import multiprocessing
 import os
 import resource
@@ -8,6 +10,7 @@ import signal
 import sqlite3
 import stat
 import subprocess
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -15,9 +18,11 @@ import pytest
 from rounds_on_disk import CASES, Case, Desk
 
 from tacit.core.errors import ConfigError, Drop, JournalError, NotEnough, TransportError
+from tacit.core.messages import PIECE
 from tacit.core.outcome import Phase
 from tacit.core.suite import Update
 from tacit.drivers.journal import Journal
+from tacit.drivers.network import records as files
 from tacit.drivers.network import store as stores
 from tacit.drivers.network.book import BOOK, VERSION, Book, peek
 from tacit.drivers.network.store import FILES, Store
@@ -527,3 +532,65 @@ def test_a_commit_that_fails_may_be_on_disk_all_the_same(tmp_path, monkeypatch):
         desk.store.close()
         kept = sat(place).found
         assert (kept.journal.records, kept.journal.tip) == (desk.journal.records, desk.journal.tip)
+
+
+# --- past the cache ------------------------------------------------------------------------------------------------
+
+
+LONG_ONES = [PIECE, PIECE + 1, 3 * PIECE - 5, 2 * PIECE + 4096]
+
+
+def past_cache(monkeypatch, put):
+    """Has whatever goes past the cache be written as `put` says; returns how much went there."""
+    straight, plain = [], os.pwrite
+
+    def watched(file, data, at):
+        if not fcntl.fcntl(file, fcntl.F_GETFL) & os.O_DIRECT:
+            return plain(file, data, at)
+        straight.append(len(data))
+        return put(plain, file, data, at)
+
+    monkeypatch.setattr(os, "pwrite", watched)
+    return straight
+
+
+def refused(*_):
+    raise OSError(errno.EINVAL, "Invalid argument")
+
+
+def half(plain, file, data, at):
+    return plain(file, data[: max(4096, len(data) // 8192 * 4096)], at)
+
+
+@pytest.mark.parametrize("put", [lambda plain, *given: plain(*given), half, refused])
+@pytest.mark.parametrize("at", [0, 57, 4096, 5000])
+@pytest.mark.parametrize("size", LONG_ONES)
+def test_what_is_long_is_the_same_on_disk_whether_or_not_it_goes_past_the_cache(size, at, put, tmp_path, monkeypatch):
+    straight, data = past_cache(monkeypatch, put), np.random.default_rng(size).bytes(size)
+    file = files.private(tmp_path / "some")
+    before = b"before" * 1000
+    assert files._put(file, 0, before) == len(before)
+    assert files._put(file, at, memoryview(data)) == at + size
+    assert files._put(file, at + size, b"behind") == at + size + 6
+    expected = before[:at] + data + b"behind"
+    assert files.content(file, 0, len(expected) + 1) == expected + before[len(expected) :]
+    assert not fcntl.fcntl(file, fcntl.F_GETFL) & os.O_DIRECT
+    os.close(file)
+    if straight and put is not refused:  # not every file system goes along
+        assert sum(straight) >= size - 2 * 4096
+
+
+def test_a_disk_that_is_full_past_the_cache_is_said_to_be(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    straight = past_cache(monkeypatch, full)
+    file = files.private(tmp_path / "some")
+    with suppress(OSError):
+        files._put(file, 0, bytes(PIECE))
+    if not straight:
+        pytest.skip("this file system writes nothing past the cache")
+    with pytest.raises(OSError, match="No space left"):
+        files._put(file, 0, bytes(PIECE))
+    assert not fcntl.fcntl(file, fcntl.F_GETFL) & os.O_DIRECT
+    os.close(file)

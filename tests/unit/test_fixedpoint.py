@@ -160,6 +160,26 @@ def test_weighted_average_and_total_weight(bits):
     np.testing.assert_allclose(ring.mean(total), expected, atol=1.5 * ring.resolution / 2 + 1e-9)
 
 
+@pytest.mark.parametrize(("bits", "narrow", "in_place"), [(32, True, True), (64, False, True), (32, False, False)])
+def test_an_average_takes_the_place_of_a_sum_that_is_spent(bits, narrow, in_place):
+    entries = CHUNK + 3
+    ring = FixedPoint(bits, 1.0, 2, entries)
+    ring.narrow = narrow
+    vectors = np.random.default_rng(0).uniform(-1, 1, (2, entries)).astype(np.float32)
+    total = ring.encode(Update(vectors[0])) + ring.encode(Update(vectors[1]))
+    expected = ring.mean(total.copy())
+    kept = total.copy()
+    assert not np.shares_memory(ring.mean(total), total)
+    np.testing.assert_array_equal(total, kept)
+    total.flags.writeable = False
+    assert not np.shares_memory(ring.mean(total, spent=True), total)
+    total.flags.writeable = True
+    average = ring.mean(total, spent=True)
+    assert np.shares_memory(average, total) is in_place
+    assert average.dtype == expected.dtype
+    np.testing.assert_array_equal(average, expected)
+
+
 def test_the_average_agrees_with_the_rounded_weights_not_the_given_ones():
     """A weight far below one step counts as one step; its vector must shrink no further than that."""
     ring = FixedPoint(64, clip=1.0, parties=1, entries=1)

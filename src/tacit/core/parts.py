@@ -60,12 +60,14 @@ def _digest(vector: memoryview) -> bytes:
 
 def _changed(state: S, change: Callable[[memoryview], memoryview]) -> S:
     """Returns a state with something else in the place of each memoryview, also within tuples and dictionaries."""
+    fields = {name: _deeply(getattr(state, name), change) for name in state.__struct_fields__}
+    return msgspec.structs.replace(state, **fields)
 
-    def deeply(value: Any) -> Any:
-        if isinstance(value, memoryview):
-            return change(value)
-        if isinstance(value, dict):
-            return {key: deeply(each) for key, each in value.items()}
-        return tuple(map(deeply, value)) if isinstance(value, tuple) else value
 
-    return msgspec.structs.replace(state, **{name: deeply(getattr(state, name)) for name in state.__struct_fields__})
+# Not within the function above: one that knows itself is garbage, and keeps for a while what it knows, here a vector.
+def _deeply(value: Any, change: Callable[[memoryview], memoryview]) -> Any:
+    if isinstance(value, memoryview):
+        return change(value)
+    if isinstance(value, dict):
+        return {key: _deeply(each, change) for key, each in value.items()}
+    return tuple(_deeply(each, change) for each in value) if isinstance(value, tuple) else value

@@ -123,8 +123,8 @@ class Ring(ABC):
         """Returns the weighted vector, with noise, and behind it the weight, as one vector of ring elements."""
 
     @abstractmethod
-    def mean(self, total: Vector) -> Vector:
-        """Returns the weighted average that a sum of encoded vectors stands for."""
+    def mean(self, total: Vector, *, spent: bool = False) -> Vector:
+        """Returns the weighted average that a sum of encoded vectors stands for, in its place if it is `spent`."""
 
     def weighted(self, vector: Vector, weight: Any) -> Vector:
         """Returns a vector times its weight."""

@@ -72,7 +72,7 @@ async def client(link: Link, update: Update, terms: FedAvgTerms, suite: Suite, s
     await link.send(SERVER, Here())
     asked = await link.receive(SERVER, Asked, Sum, patience=PATIENCE)
     if isinstance(asked, Sum):
-        return star.averaged(terms, suite.ring, asked)
+        return star.averaged(terms, suite.ring, asked, spent=True)
     await link.send(SERVER, Plain(memoryview(suite.ring.pack(suite.ring.encode(update)))))
     return await star.announced(link, terms, suite.ring)
 

@@ -299,12 +299,20 @@ class FixedPoint(Ring):
             np.copyto(parts[chunk], np.trunc(signed[chunk] * float(part)), casting="unsafe")
         return portion
 
-    def mean(self, total: Vector) -> Vector:
-        """Returns the weighted average that a sum of encoded vectors stands for; WireError if it cannot be a sum."""
+    def mean(self, total: Vector, *, spent: bool = False) -> Vector:
+        """Returns the weighted average that a sum of encoded vectors stands for; WireError if it cannot be a sum.
+
+        Of a sum that is `spent` it takes the place, if that may be written and both take as much memory.
+        """
         weight = self._weight(total) / self.heaviest
-        signed = total[: self.entries].view(self._signed)
-        average = np.empty(self.entries, np.float32 if self.narrow else np.float64)
-        np.divide(signed, self.scale * weight, out=average, dtype=np.float64, casting="same_kind")
+        signed, width = total[: self.entries].view(self._signed), np.dtype(np.float32 if self.narrow else np.float64)
+        fits = spent and total.flags.writeable and width.itemsize == self.element_bytes
+        average = signed.view(width) if fits else np.empty(self.entries, width)
+        scratch = np.empty(min(CHUNK, self.entries))
+        for part in _chunks(self.entries):
+            values = scratch[: part.stop - part.start]
+            np.divide(signed[part], self.scale * weight, out=values)
+            np.copyto(average[part], values, casting="same_kind")
         return average
 
     def weight_of(self, total: Vector) -> float:

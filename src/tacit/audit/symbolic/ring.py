@@ -179,8 +179,9 @@ class SymbolicRing(Ring):
         """Returns that part of each form."""
         return np.asarray(vector * part)
 
-    def mean(self, total: Vector) -> Vector:
+    def mean(self, total: Vector, *, spent: bool = False) -> Vector:
         """Returns what `ratio` does: a quotient that is linear, or unknowns."""
+        del spent
         return self.ratio(total[: self.entries + 1])
 
     def within(self, vector: Vector) -> Vector:

@@ -10,11 +10,13 @@ from contextlib import suppress
 
 from tacit.core.messages import PIECE
 
-_TRIM, _MMAP = -1, -3  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of malloc.h
+_TRIM, _MMAP, _ARENAS = -1, -3, -8  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD and M_ARENA_MAX of malloc.h
 KEPT = 16 * PIECE
 """Bytes at the end of a heap up to which they are kept."""
 LARGE = 4 * PIECE
 """Bytes from which on something is a vector and no piece."""
+HEAPS = 2
+"""Heaps of a process. By default each thread of grpc's may have one, and each keeps as much."""
 
 
 def keep_heap() -> None:
@@ -23,3 +25,4 @@ def keep_heap() -> None:
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(_TRIM, KEPT)
         mallopt(_MMAP, LARGE)
+        mallopt(_ARENAS, HEAPS)

@@ -106,8 +106,9 @@ async def client(link: Link, update: Update, terms: SecAggTerms, suite: Suite, s
 
 async def told(accord: Accord, state: StarState, result: Sum) -> Average:
     """Returns the average that the server announced, and remembers what that was."""
-    average = star.averaged(accord.terms, accord.suite.ring, result)
-    await accord.link.save(msgspec.structs.replace(state, last=digest_of(result)))
+    last = digest_of(result)  # before the average takes the place of the sum
+    average = star.averaged(accord.terms, accord.suite.ring, result, spent=True)
+    await accord.link.save(msgspec.structs.replace(state, last=last))
     return average
 
 

@@ -252,14 +252,14 @@ async def announce(link: Link, result: Message) -> None:
         await link.send(party, result)
 
 
-def averaged(terms: StarTerms, ring: Ring, result: Sum) -> Average:
-    """Returns the average that the server announced."""
-    return Average(ring.mean(ring.unpack(result.vector)), terms.sets.names(result.members))
+def averaged(terms: StarTerms, ring: Ring, result: Sum, *, spent: bool = False) -> Average:
+    """Returns the average that the server announced, in the place of the sum where that is spent."""
+    return Average(ring.mean(ring.unpack(result.vector), spent=spent), terms.sets.names(result.members))
 
 
 async def announced(link: Link, terms: StarTerms, ring: Ring) -> Average:
     """Waits for the server's announcement."""
-    return averaged(terms, ring, await link.receive(SERVER, Sum, patience=PATIENCE))
+    return averaged(terms, ring, await link.receive(SERVER, Sum, patience=PATIENCE), spent=True)
 
 
 def bound_policy(settings: StarSettings, parties: Parties) -> Participation:
