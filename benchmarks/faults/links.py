@@ -5,12 +5,16 @@ until it flows again, as a network does that loses packets.
 """
 
 import asyncio
+import socket
 from collections.abc import Iterable
 from contextlib import suppress
 
+from tacit.core.entropy import SystemEntropy
 from tacit.drivers.network.background import Background
 
 CHUNK = 1 << 16
+FIRST, EPHEMERAL = 10_000, 32_768
+"""The first port that may be used, and the first of those that the system gives to whoever wants any."""
 
 
 class Link:
@@ -123,3 +127,16 @@ class Links:
 
     async def _close(self) -> None:
         await asyncio.gather(*(link.close() for link in self._links.values()))
+
+
+def free_ports(count: int) -> list[int]:
+    """Returns ports that nobody listens at, and that the system gives to nobody who does not ask for them.
+
+    A party that is down has none of its own, and finds it taken otherwise when it is back.
+    """
+    found: dict[int, None] = {}
+    while len(found) < count:
+        with socket.socket() as tried, suppress(OSError):
+            tried.bind(("127.0.0.1", SystemEntropy().below(EPHEMERAL - FIRST) + FIRST))
+            found[tried.getsockname()[1]] = None
+    return list(found)

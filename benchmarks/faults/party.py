@@ -2,8 +2,9 @@
 
 It takes part in round after round as anybody would, with a node as it is, and writes down beside it what is to be
 judged afterwards: what it brought, what it heard and in which order, every message that it had sent, by its address and
-a hash, and how rounds ended. A line is appended by one call of the system, so that it outlives the process. Whatever it
-brings follows from its name, its life and the number of the attempt, so no two lives ever bring the same.
+a hash, for how long it waits at most, and how rounds ended. A line is appended by one call of the system, so that it
+outlives the process. Whatever it brings follows from its name, its life and the number of the attempt, so no two lives
+ever bring the same.
 """
 
 import asyncio
@@ -26,7 +27,7 @@ from tacit.core.suite import SERVER, Update
 from tacit.drivers.journal import Record
 from tacit.drivers.network.courier import Line
 from tacit.drivers.network.node import Node
-from tacit.drivers.round import Greet, Post
+from tacit.drivers.round import Greet, Post, Round
 
 ENTRIES = 6
 """Of a vector: short, for it is not the size that is tried here."""
@@ -101,8 +102,23 @@ def watch(node: Node, log: Log) -> None:
     honest: dict[str, Callable[..., Any]] = {name: getattr(store, name) for name in ("begin", "record", "load")}
     for name, mine in (("begin", begin), ("record", record), ("load", load)):
         setattr(store, name, mine)
+    setattr(node._alarm, "follow", _timed(node, log))  # noqa: B010 (a method of one alarm alone)
     for line in node.courier.lines.values():
         setattr(line, "send", _noted(line, log))  # noqa: B010 (a method of one line alone)
+
+
+def _timed(node: Node, log: Log) -> Callable[[Round | None], None]:
+    """Has it written down for how long each wait of a round may take."""
+    follow, phase, last = node._alarm.follow, node.roster.deadlines.phase, (0, 0)
+
+    def timed(round_: Round | None) -> None:
+        nonlocal last
+        follow(round_)
+        if round_ is not None and round_.wait is not None and not round_.over and last != (node.rounds, round_.waits):
+            last = node.rounds, round_.waits
+            log.note("waits", round=node.rounds, seconds=round_.wait.patience * phase)
+
+    return timed
 
 
 def _noted(line: Line, log: Log) -> Callable[..., None]:
@@ -135,6 +151,9 @@ async def live(folder: Path, name: str, life: int, rounds: int) -> None:
     log.note("up", round=node.rounds, resuming=node.resuming, last=told(node.last))
     while node.rounds < rounds and not stop.exists():
         attempt += 1
+        if not node.resuming:
+            # A server waits for somebody to be ready, for as long as that takes.
+            log.note("waits", round=node.rounds, seconds=None if name == SERVER else node._longest)
         try:
             update = None if name == SERVER else Update(model(node, life, attempt))
             log.note("ends", **(told(await node.average(update)) or {}))

@@ -12,12 +12,10 @@ import os
 import random
 import shutil
 import signal
-import socket
 import tempfile
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -26,9 +24,11 @@ from typing import Any
 import msgspec
 
 from benchmarks.faults import party
-from benchmarks.faults.links import Links
-from benchmarks.faults.verdicts import ALONE, Judge, Verdict
-from benchmarks.measure import Row, alone
+from benchmarks.faults.links import Links, free_ports
+from benchmarks.faults.rows import rows_of
+from benchmarks.faults.stalls import KILLED, Pulse, is_averaged
+from benchmarks.faults.verdicts import Judge, Verdict
+from benchmarks.measure import Row
 from tacit.api.federation import Checked
 from tacit.core.entropy import SystemEntropy
 from tacit.core.suite import Party
@@ -52,14 +52,13 @@ WITHIN = 0.5
 """Seconds within a round at which it strikes, at most."""
 LOOK = 0.05
 """Seconds between looks at what the processes have written."""
-SILENT = 90.0
-"""Seconds without a word after which a party that nothing keeps from going on hangs."""
-SHOWN = 3
-"""Of what must not happen, how much is written out."""
+BETWEEN = 12
+"""Faults from one calm to the next, in which everything is mended until everybody was averaged: so that nobody who
+does not recover is excused by the next fault."""
+CALM = 60.0
+"""Seconds after which faults go on even so."""
 QUICK = 12
 """Rounds, to see that it all works."""
-FIRST, EPHEMERAL = 10_000, 32_768
-"""The first port that may be used, and the first of those that the system gives to whoever wants any."""
 MOST_HANGS = 20
 """After so many there is nothing more to be learnt."""
 LEAVING = 20.0
@@ -94,6 +93,8 @@ class Struck:
     who: tuple[Party, ...]
     until: float
     mend: Callable[[], None]
+    noted: dict[str, Any]
+    """What is written down of it, by the clock that everybody writes by."""
 
 
 @dataclass
@@ -116,7 +117,12 @@ class Federation:
     idle: set[Party] = field(default_factory=set)
     """and who has last found nobody to begin one with."""
     _read: Counter[Party] = field(default_factory=Counter)
-    _spoke: dict[Party, float] = field(default_factory=dict)
+    _pulses: dict[Party, Pulse] = field(default_factory=lambda: defaultdict(lambda: Pulse(time.monotonic)))
+    _averaged: dict[Party, float] = field(default_factory=dict)
+    _calm: float | None = None
+    """Since when it is calm, if it is, and"""
+    _before: int = 0
+    """how many faults there were before it last was."""
 
     def __post_init__(self) -> None:
         case, entropy = self.case, SystemEntropy()
@@ -146,7 +152,7 @@ class Federation:
         given = str(self.folder), name, self.lives[name], self.case.rounds
         self.running[name] = process = PROCESSES.Process(target=party.run, args=given, name=name)
         process.start()
-        self._spoke[name] = time.monotonic()
+        self._pulses[name].started()
 
     def kill(self, name: Party) -> None:
         """Ends a process without a word."""
@@ -171,9 +177,11 @@ class Federation:
             return
         kind = chance.choices(tuple(KINDS), tuple(KINDS.values()))[0]
         who = chance.choice(near) if kind == "part" else tuple(chance.sample(well, 2 if kind == "kill two" else 1))
+        at = time.time()
         lasts, mends = self._struck(kind, who)
-        self.struck.append(Struck(kind, who, now + lasts, mends))
-        self.faults.append({"kind": kind, "who": who, "seconds": round(lasts, 2), "round": self.round})
+        noted = {"kind": kind, "who": who, "seconds": round(lasts, 2), "round": self.round, "at": at, "over": None}
+        self.struck.append(Struck(kind, who, now + lasts, mends, noted))
+        self.faults.append(noted)
 
     def _struck(self, kind: str, who: tuple[Party, ...]) -> tuple[float, Callable[[], None]]:
         """Does it, and returns for how long and what undoes it."""
@@ -185,7 +193,7 @@ class Federation:
         if kind == "freeze":
             number = self.running[who[0]].pid or 0
             os.kill(number, signal.SIGSTOP)
-            return chance.uniform(1.2 * phase, 3 * start), lambda: os.kill(number, signal.SIGCONT)
+            return chance.uniform(1.2 * phase, 3 * start), lambda: self._thaw(who[0], number)
         links = self.links.between(*who)
         self.links.have(links, "stall" if kind == "stall" else "cut")
         return chance.uniform(0.3 * phase, 3 * start), lambda: self.links.have(links, "mend")
@@ -194,14 +202,28 @@ class Federation:
         for name in names:
             self.start(name)
 
+    def _thaw(self, name: Party, number: int) -> None:
+        os.kill(number, signal.SIGCONT)
+        self._pulses[name].thawed()
+
     def mend(self, *, everything: bool = False) -> None:
         """Undoes what has lasted long enough, or all of it."""
         now = time.monotonic()
         for each in [each for each in self.struck if everything or each.until <= now]:
             self.struck.remove(each)
             each.mend()
-            for name in each.who:
-                self._spoke[name] = now
+            each.noted["over"] = time.time()
+
+    def calm(self) -> bool:
+        """Says whether it is calm: after so many faults all is mended, until everybody was averaged with others."""
+        if self._calm is None and len(self.faults) - self._before >= BETWEEN:
+            self.mend(everything=True)
+            self._calm, self._before = time.time(), len(self.faults)
+        if self._calm is not None:
+            missing = set(self.everyone) - self.done - {name for name, at in self._averaged.items() if at > self._calm}
+            if not missing or time.time() - self._calm > CALM:
+                self._calm = None
+        return self._calm is not None
 
     # --- what is going on ------------------------------------------------------------------------------------------
 
@@ -211,25 +233,32 @@ class Federation:
         return max(self.rounds.values(), default=0)
 
     def look(self) -> None:
-        """Reads what was written since the last look, and notices who is gone that nobody killed, or hangs."""
-        now = time.monotonic()
+        """Reads what was written since the last look, and notices who is gone that nobody killed, or does not go on."""
         for name in self.everyone:
             for line in self._news(name):
-                self._spoke[name] = now
-                if "round" in line:
-                    self.rounds[name] = max(self.rounds.get(name, 0), line["round"])
-                if line["what"] == "done":
-                    self.done.add(name)
-                (self.idle.add if line["what"] == "waited" else self.idle.discard)(name)
-            if any(name in each.who for each in self.struck):
+                self._take(name, line)
+            # Whose links are cut goes on all the same, with nobody.
+            if any(name in each.who and each.kind in (*KILLED, "freeze") for each in self.struck):
                 continue
             ended = not self.running[name].is_alive()
-            if ended or (now - self._spoke[name] > SILENT and name not in self.done):
+            if ended or self._pulses[name].stopped:
                 self.hung.append(self._errors(name) if ended else self._status(name))
                 if len(self.hung) > MOST_HANGS:
                     raise AssertionError(f"nothing goes on: {self.hung[0]}")
                 self.kill(name)
                 self.start(name)
+
+    def _take(self, name: Party, line: dict[str, Any]) -> None:
+        what = line["what"]
+        self._pulses[name].heard(line)
+        if "round" in line:
+            self.rounds[name] = max(self.rounds.get(name, 0), line["round"])
+        if what == "done":
+            self.done.add(name)
+        if what == "ends" and is_averaged(name, line):
+            self._averaged[name] = line["at"]
+        if what != "waits":
+            (self.idle.add if what == "waited" else self.idle.discard)(name)
 
     def _news(self, name: Party) -> Iterator[dict[str, Any]]:
         path = self.folder / f"{name}.log"
@@ -269,6 +298,8 @@ class Federation:
                 self.mend(everything=True)
                 if self.done and not set(self.everyone) - self.done - self.idle:
                     break
+            elif self.calm():
+                due, strikes = self.round + self.chance.randint(*APART), 0.0
             elif self.round >= due:
                 due, strikes = self.round + self.chance.randint(*APART), now + self.chance.uniform(0, WITHIN)
             if strikes and now >= strikes and self.round < calm:
@@ -288,27 +319,14 @@ class Federation:
                 self.hung.append(f"in the end {self._status(name)}")
 
 
-def free_ports(count: int) -> list[int]:
-    """Returns ports that nobody listens at, and that the system gives to nobody who does not ask for them.
-
-    A party that is down has none of its own, and finds it taken otherwise when it is back.
-    """
-    found: dict[int, None] = {}
-    while len(found) < count:
-        with socket.socket() as tried, suppress(OSError):
-            tried.bind(("127.0.0.1", SystemEntropy().below(EPHEMERAL - FIRST) + FIRST))
-            found[tried.getsockname()[1]] = None
-    return list(found)
-
-
 def happened(case: Case, folder: Path, seed: int, say: Say = lambda _: None) -> Verdict:
     """Runs a case in a folder that is empty, leaves there what happened, and returns what is to be said of it."""
-    federation, begun = Federation(case, folder, seed), time.monotonic()
+    federation, begun = Federation(case, folder, seed), time.time()
     try:
         federation.run(say)
     finally:
         federation.close()
-        run = {"hung": federation.hung, "faults": federation.faults, "seconds": time.monotonic() - begun}
+        run = {"hung": federation.hung, "faults": federation.faults, "begun": begun, "seconds": time.time() - begun}
         (folder / "run.json").write_text(json.dumps({"seed": seed, "case": asdict(case), **run}, indent=1))
     say(f"{case.protocol}: judging {federation.round} rounds")
     return Judge(folder).judged()
@@ -325,69 +343,9 @@ def rows(quick: bool = False, say: Say = lambda _: None, seed: int | None = None
         tried = replace(case, rounds=QUICK) if quick else case
         verdict = happened(tried, folder, drawn, say)
         run = json.loads((folder / "run.json").read_text())
-        found = list(_rows(tried, verdict, run))
+        found = list(rows_of(verdict, run, DEADLINES))
         if all(row.met is not False for row in found):
             shutil.rmtree(folder)
         else:
             found[0] = replace(found[0], note=f"{found[0].note}; everything is left in {folder}")
         yield from found
-
-
-def _rows(case: Case, verdict: Verdict, run: dict[str, Any]) -> Iterator[Row]:
-    server = " and a server" if find(case.protocol).server is not None else ""
-    name = f"{case.protocol}, {case.parties} parties{server}"
-
-    def counted(what: str, count: int, unit: str, note: str = "") -> Row:
-        return alone(f"{name}: {what}", count, unit, note)
-
-    def none(what: str, found: Sequence[str], unit: str, note: str) -> Row:
-        seen = "; ".join([note, *found[:SHOWN]])
-        return Row(f"{name}: {what}", len(found), None, unit, None, "none", not found, seen)
-
-    options = ", ".join(f"{key}={value}" for key, value in case.options.items())
-    note = f"{options}; seed {run['seed']}; {run['seconds']:.0f} s; deadlines: {_for_people(DEADLINES)}"
-    enough = verdict.rounds >= case.rounds
-    yield Row(f"{name}: rounds", verdict.rounds, None, "", None, f"at least {case.rounds}", enough, note)
-    kinds = Counter(each["kind"] for each in run["faults"])
-    yield counted("faults", len(run["faults"]), "", ", ".join(f"{kind} {count}" for kind, count in kinds.most_common()))
-    yield counted("finished", verdict.finished, "rounds", "somebody has an average")
-    for why, count in verdict.aborted.most_common():
-        yield counted(
-            f"aborted, {why}",
-            count,
-            "rounds",
-            "nobody has an average; the reason that most gave who did not only hear of it",
-        )
-    for why, count in verdict.waited.most_common():
-        yield counted(f"waited in vain, {why}", count, "times", "no round was begun")
-    yield counted(
-        "cut off, and gone on with", verdict.resumed, "times", "with what was brought before, by another life"
-    )
-    judged = f"of {verdict.endings} endings"
-    yield none("wrong averages", verdict.wrong, "", judged)
-    yield none(
-        "hangs",
-        verdict.hung,
-        "",
-        f"silent for {SILENT:g} s, ended by itself, no ending of a round, or more than {ALONE} rounds with nobody",
-    )
-    if case.protocol == "pushsum":
-        yield none("mass error", verdict.mass, "", "states and what is under way add up to all that was brought")
-    yield none("results lost", verdict.lost, "", "what was told, or on disk, is there after a kill and in the end")
-    yield none("another model in a round that was begun", verdict.changed, "", "")
-    said = f"{verdict.addresses} addresses, {verdict.said} times something was said there"
-    yield none("addresses with two messages", verdict.twice, "", said)
-    exposures = (
-        f"to any single party or the server, by an audit of all that was said in {verdict.replayed} rounds, on "
-        "unknowns, in the order in which it was heard; vectors are new in every round, as they were"
-    )
-    if verdict.replayed < verdict.rounds:
-        exposures += "; and of all rounds by the recurrence that all states were found to follow"
-    if verdict.standing is not None:
-        exposures += f"; had nobody's model ever changed it would be {len(verdict.standing)}"
-    yield none("exposures", verdict.exposed, "", exposures)
-    yield none("rounds that no audit could follow", verdict.strayed, "", "unknowns went the same way as numbers")
-
-
-def _for_people(deadlines: Deadlines) -> str:
-    return ", ".join(f"{name} {getattr(deadlines, name):g} s" for name in deadlines.__struct_fields__)

@@ -8,7 +8,7 @@ running rounds again on unknowns (`replayed`).
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from benchmarks.faults.masses import Ending, Masses, Taken
 from benchmarks.faults.party import ENTRIES, told
 from benchmarks.faults.replayed import Lived, Place, Said, replayed
+from benchmarks.faults.stalls import Course, Courses
 from tacit.audit.scope import Scope
 from tacit.core.suite import SERVER, Party
 from tacit.drivers.network.roster import RosterFile
@@ -31,8 +32,6 @@ STEPS = 4
 """Steps of the ring that an average may be off by, for its parts are rounded."""
 WHOLE = 24
 """Rounds that are run on unknowns where what is said in one depends on those before."""
-ALONE = 10
-"""Rounds in a row in which a party may be averaged with nobody. No fault lasts for as many."""
 
 
 @dataclass
@@ -68,17 +67,6 @@ class Account:
             self._ends(line)
         elif what == "waited":
             self.waited[reason(line["error"])] += 1
-
-    def alone(self) -> list[str]:
-        """Returns from when to when it was averaged with nobody else, for longer than any fault lasts."""
-        found: list[list[int]] = [[]]
-        for number, taken in sorted(self.rounds.items()):
-            with_others = taken.ending is not None and {self.party} < {*taken.ending["contributors"]}
-            if with_others or self.party == SERVER:
-                found.append([])
-            else:
-                found[-1].append(number)
-        return [f"{self.party} is with nobody in rounds {each[0]} to {each[-1]}" for each in found if len(each) > ALONE]
 
     def _begins(self, line: dict[str, Any], *, resumed: bool) -> None:
         number, vector = line["round"], None if line["vector"] is None else np.array(line["vector"])
@@ -152,6 +140,8 @@ class Verdict:
     waited: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
     hung: list[str] = field(default_factory=list)
+    recoveries: list[float] = field(default_factory=list)
+    """Seconds until whoever could be averaged with others was, each time that something had struck or was over."""
     mass: list[str] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)
@@ -181,10 +171,13 @@ class Judge:
         self.accounts = {name: self._account(name) for name in self.everyone}
         self.verdict = Verdict(hung=list(self.run["hung"]))
 
+    def _lines(self, name: Party) -> Iterator[dict[str, Any]]:
+        return map(json.loads, (self.folder / f"{name}.log").read_text().splitlines())
+
     def _account(self, name: Party) -> Account:
         account = Account(name)
-        for line in (self.folder / f"{name}.log").read_text().splitlines():
-            account.take(json.loads(line))
+        for line in self._lines(name):
+            account.take(line)
         return account
 
     def judged(self) -> Verdict:
@@ -201,7 +194,7 @@ class Judge:
             verdict.endings += sum(each.ending is not None for each in account.rounds.values())
             without = [number for number, each in account.rounds.items() if each.ending is None]
             verdict.hung += [f"{account.party} never ended round {number}" for number in without]
-            verdict.hung += account.alone()
+        self._look_for_stalls()
         self._count()
         self._compare_averages()
         self._look_at_disks()
@@ -233,6 +226,15 @@ class Judge:
                 # Whoever hears that another gave up gives up too, which says nothing of why.
                 reasons = Counter({why: n for why, n in reasons.items() if not why.endswith("aborted")}) or reasons
                 self.verdict.aborted[reasons.most_common(1)[0][0]] += 1
+
+    def _look_for_stalls(self) -> None:
+        """Looks for those who were averaged with nobody, though nothing was wrong with anybody they need."""
+        lines = {name: Course.of(name, self._lines(name)) for name in self.everyone}
+        courses = Courses(self.terms, self.roster.deadlines, lines, self.run["faults"])
+        for name in self.everyone:
+            stretches = courses.stretches(name)
+            self.verdict.hung += courses.told(stretches, self.run["begun"])
+            self.verdict.recoveries += [each.recovery for each in stretches if each.recovery is not None]
 
     # --- averages --------------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ import asyncio
 import json
 import shutil
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -103,10 +104,12 @@ def with_another_model(line):
 
 
 def with_nobody(folder):
-    path = folder / "p1.log"
+    """Has a party averaged with nobody, and no fault to excuse it."""
+    path, run = folder / "p1.log", json.loads((folder / "run.json").read_text())
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     alone = [line | ({"contributors": ["p1"]} if line["what"] == "ends" else {}) for line in lines]
     path.write_text("".join(json.dumps(line) + "\n" for line in alone))
+    (folder / "run.json").write_text(json.dumps(run | {"faults": []}))
 
 
 TAMPERED = [
@@ -188,18 +191,21 @@ class Slow:
         return b""
 
 
+def calling(made, name, other, receiver, **more):
+    """Returns the courier of a party that knows one other."""
+    mine, roster = made.credentials[name], made.roster
+    (card,) = (card for card in roster.parties if card.name == other)
+    peer = Peer(other, card.address, roster.certificate_of(other), roster.host_of(other))
+    return Courier(name, Tls(mine.key_pem.reveal(), mine.certificate_pem), [peer], receiver, **more)
+
+
 def test_a_line_outlives_a_channel_that_is_given_up_while_something_is_under_way(tmp_path):
     """A party that was cut off from all others never spoke to them again: what was under way had ended its lines."""
     made = Made.of(tmp_path, "gossip", 2)
     cards, slow = {card.name: card for card in made.roster.parties}, Slow()
 
-    def courier(name, other):
-        mine, roster = made.credentials[name], made.roster
-        peer = Peer(other, cards[other].address, roster.certificate_of(other), roster.host_of(other))
-        return Courier(name, Tls(mine.key_pem.reveal(), mine.certificate_pem), [peer], slow)
-
     async def run():
-        one, other = courier("p0", "p1"), courier("p1", "p0")
+        one, other = calling(made, "p0", "p1", slow), calling(made, "p1", "p0", slow)
         await other.start(cards["p1"].address)
         try:
             line, arrived = one.lines["p1"], asyncio.Event()
@@ -216,3 +222,28 @@ def test_a_line_outlives_a_channel_that_is_given_up_while_something_is_under_way
 
     asyncio.run(run())
     assert slow.taken == 2
+
+
+def test_a_peer_that_is_away_is_tried_again_before_long(tmp_path):
+    """Pauses grew to five seconds whatever the deadlines, so that one that was back was missed for several phases."""
+    made, patience, calls = Made.of(tmp_path, "gossip", 2), 0.25, []
+    host, port = next(card.address for card in made.roster.parties if card.name == "p1").split(":")
+
+    async def hang_up(_reader, writer):
+        calls.append(asyncio.get_running_loop().time())
+        writer.transport.abort()
+
+    async def run():
+        one = calling(made, "p0", "p1", Slow(), patience=patience)
+        away = await asyncio.start_server(hang_up, host, int(port))
+        try:
+            one.lines["p1"].send(Passed(memoryview(b"parcel")), 1, lambda: None)
+            await asyncio.sleep(5)
+            return one.lines["p1"].retries
+        finally:
+            away.close()
+            await one.close()
+
+    retries = asyncio.run(run())
+    assert max(later - earlier for earlier, later in pairwise(calls)) < 4 * patience
+    assert retries > 10

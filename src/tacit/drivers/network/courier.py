@@ -35,7 +35,8 @@ T = TypeVar("T")
 HELLO_BYTES = 1 << 16
 """The longest hello."""
 FIRST, LONGEST = 0.05, 5.0
-"""Seconds of the first pause before something is sent again, and of the longest."""
+"""Seconds of the first pause before something is sent again, and of the longest; none is longer than a connection may
+take. Where that is a second, so is a phase, and a peer that is back must not be missed for several."""
 SLOWEST = 1 << 16
 """Bytes a second that a parcel must come at, or its sender is no longer listened to."""
 CALLS = 8
@@ -222,13 +223,13 @@ class Line:
                 ("grpc.ssl_target_name_override", self.peer.host),
                 ("grpc.initial_reconnect_backoff_ms", int(FIRST * 1000)),
                 ("grpc.min_reconnect_backoff_ms", int(self._courier.patience * 1000)),  # how long one may take
-                ("grpc.max_reconnect_backoff_ms", int(LONGEST * 1000)),
+                ("grpc.max_reconnect_backoff_ms", int(self._courier.longest * 1000)),
             )
             self._channel = grpc.aio.secure_channel(self.peer.address, credentials, options)
         return self._channel
 
     async def _run(self) -> None:
-        pauses = _pauses()
+        pauses = _pauses(self._courier.longest)
         while True:
             if not self._waiting:
                 self._more.clear()
@@ -243,7 +244,7 @@ class Line:
                 if self._waiting and self._waiting[0] is first:  # it may have been given up meanwhile
                     self._waiting.popleft()
                 first.arrived()
-                pauses = _pauses()
+                pauses = _pauses(self._courier.longest)
                 del first  # it may be long, and the next one may take its time
                 continue
             self._hurry.clear()
@@ -252,7 +253,7 @@ class Line:
             except TimeoutError:
                 pass
             else:
-                pauses = _pauses()
+                pauses = _pauses(self._courier.longest)
 
     async def _sent(self, parcel: Parcel) -> bool:
         """Sends a parcel on the straight way or, where there is none, by way of somebody else."""
@@ -282,6 +283,8 @@ class Courier:
     ) -> None:
         """Knows the peers, and by whom what is for one of them may be passed on. `patience` is in seconds."""
         self.me, self.receiver, self.patience = me, receiver, patience
+        self.longest = max(FIRST, min(LONGEST, patience))
+        """Seconds of the longest pause before something is tried again."""
         self._tls, self._peers = tls, {peer.name: peer for peer in peers}
         self._by_certificate = {_plain(peer.certificate): peer.name for peer in self._peers.values()}
         self.lines: Mapping[Party, Line] = {
@@ -423,12 +426,12 @@ class Courier:
         return SETTLED if settled else LATER
 
 
-def _pauses() -> Iterator[float]:
+def _pauses(longest: float) -> Iterator[float]:
     """Yields how long to wait before trying again: twice as long each time, and not all at the same moment."""
     pause = FIRST
     while True:
         yield pause * (0.5 + SystemEntropy().bytes(1)[0] / 256)
-        pause = min(2 * pause, LONGEST)
+        pause = min(2 * pause, longest)
 
 
 def _plain(certificate: bytes) -> bytes:
