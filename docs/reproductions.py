@@ -1,8 +1,9 @@
 """Writes docs/reproductions.md: the tables and figures of the papers, and what came of running them again.
 
 `python docs/reproductions.py --run 000-fig4 001-fig3` runs some at small scale and keeps what came out in
-reproductions.json (all of them without a name); `--scale paper` as the paper did. Without `--run` it writes the page
-from what is kept, and with `--check` nothing at all: exit code 1 then says that the page is out of date.
+reproductions.json (all of them without a name); `--scale paper` as the paper did. With `--within 60` a run that shows
+to take more minutes than that is given up, and how far it came is kept. Without `--run` it writes the page from what is
+kept, and with `--check` nothing at all: exit code 1 then says that the page is out of date.
 """
 
 import argparse
@@ -33,6 +34,12 @@ ours by a rule that is in the code of each reproduction (`src/tacit/papers`); wh
 Minutes are CPU minutes of one core. Small scale has fewer parties, rounds or samples than the paper, as each says; what
 a paper does not state is listed with what was done here instead.
 """
+LOOKED = 0.1
+"""The part of the time for a run after which it is asked whether that will do."""
+
+
+class TooLong(Exception):
+    """A run that shows to take longer than there is time for."""
 
 
 def kept() -> dict[str, Any]:
@@ -40,24 +47,28 @@ def kept() -> dict[str, Any]:
     return json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.exists() else {}
 
 
-def run(names: list[str], scale: Scale) -> None:
-    """Runs some, and keeps what came out."""
+def run(names: list[str], scale: Scale, within: float) -> None:
+    """Runs some, and keeps what came out, or how far those came that take more minutes than that."""
     for name in names or papers.names():
-        before = _cpu()
-        result = papers.find(name).run(scale, _telling(name))
+        before, reached = _cpu(), [0.0]
+        try:
+            result = papers.find(name).run(scale, _telling(name, before, within, reached))
+            came: dict[str, Any] = {"rows": [asdict(row) for row in result.rows]}
+        except TooLong:
+            came = {"rows": [], "done": round(reached[0], 3)}
         found = kept()
-        found[f"{name} {scale}"] = {
-            "rows": [asdict(row) for row in result.rows],
-            "minutes": round((_cpu() - before) / 60, 1),
-        }
+        found[f"{name} {scale}"] = came | {"minutes": round((_cpu() - before) / 60, 1)}
         # A verdict may be NumPy's own kind of bool.
         text = json.dumps(dict(sorted(found.items())), indent=1, ensure_ascii=False, default=bool)
         KEPT.write_text(text + "\n", encoding="utf-8")
 
 
-def _telling(name: str) -> Progress:
+def _telling(name: str, before: float, within: float, reached: list[float]) -> Progress:
     def told(doing: str, done: float) -> None:
         sys.stderr.write(f"{name} {done:4.0%} {doing}\n")
+        reached[0], spent = done, (_cpu() - before) / 60
+        if done and spent > LOOKED * within and spent / done > within:
+            raise TooLong
 
     return told
 
@@ -88,6 +99,12 @@ def page() -> str:
 
 
 def _results(name: str, scale: str, result: dict[str, Any]) -> list[str]:
+    if "done" in result:
+        hours = result["minutes"] / result["done"] / 60
+        came = (
+            f"{result['done']:.1%} of it took {result['minutes']:g} minutes, so all of it takes about {hours:.1f} hours"
+        )
+        return [f"`tacit reproduce {name} --scale {scale}` was not run to its end: {came}.\n"]
     agrees = {True: "yes", False: "**no**", None: ""}
     rows = [(row["what"], row["paper"], row["ours"], agrees[row["agrees"]], row["why"]) for row in result["rows"]]
     return [
@@ -113,10 +130,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--run", nargs="*", metavar="NAME")
     parser.add_argument("--scale", choices=("small", "paper"), default="small")
+    parser.add_argument("--within", type=float, default=float("inf"), metavar="MINUTES")
     parser.add_argument("--check", action="store_true")
     given = parser.parse_args()
     if given.run is not None:
-        run(given.run, given.scale)
+        run(given.run, given.scale, given.within)
     written = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
     if given.check:
         return int(written != page())

@@ -229,7 +229,7 @@ class Line:
         return self._channel
 
     async def _run(self) -> None:
-        pauses = _pauses(self._courier.longest)
+        pauses = self._courier.pauses()
         while True:
             if not self._waiting:
                 self._more.clear()
@@ -244,7 +244,7 @@ class Line:
                 if self._waiting and self._waiting[0] is first:  # it may have been given up meanwhile
                     self._waiting.popleft()
                 first.arrived()
-                pauses = _pauses(self._courier.longest)
+                pauses = self._courier.pauses()
                 del first  # it may be long, and the next one may take its time
                 continue
             self._hurry.clear()
@@ -253,7 +253,7 @@ class Line:
             except TimeoutError:
                 pass
             else:
-                pauses = _pauses(self._courier.longest)
+                pauses = self._courier.pauses()
 
     async def _sent(self, parcel: Parcel) -> bool:
         """Sends a parcel on the straight way or, where there is none, by way of somebody else."""
@@ -323,6 +323,13 @@ class Courier:
             # Calls that are under way get a moment to end: grpc has a traceback for each that does not.
             await self._server.stop(FIRST)
         await asyncio.gather(*(line.close() for line in self.lines.values()))
+
+    def pauses(self) -> Iterator[float]:
+        """Yields how long to wait before trying again: twice as long each time, and not all at the same moment."""
+        pause = FIRST
+        while True:
+            yield pause * (0.5 + SystemEntropy().bytes(1)[0] / 256)
+            pause = min(2 * pause, self.longest)
 
     # --- what peers call -------------------------------------------------------------------------------------------
 
@@ -424,14 +431,6 @@ class Courier:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
             raise AssertionError from None  # abort raises
         return SETTLED if settled else LATER
-
-
-def _pauses(longest: float) -> Iterator[float]:
-    """Yields how long to wait before trying again: twice as long each time, and not all at the same moment."""
-    pause = FIRST
-    while True:
-        yield pause * (0.5 + SystemEntropy().bytes(1)[0] / 256)
-        pause = min(2 * pause, longest)
 
 
 def _plain(certificate: bytes) -> bytes:
