@@ -77,8 +77,9 @@ class Trace:
             trace._plain(where, bound or where.tree, "it is not seen what the server is")
         elif written.args or written.keywords:
             trace._plain(where, written, "it runs a strategy of Flower's own")
-        for node in ast.walk(where.tree) if isinstance(bound, ast.Name) else ():
-            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == bound.id:
+        app = bound.id if isinstance(bound, ast.Name) else ""
+        for node in ast.walk(where.tree):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == app:
                 trace._registered(where, node)
         if not trace.starts:
             trace._plain(where, where.tree, "nothing was found that starts rounds")
