@@ -2,6 +2,7 @@
 
 import inspect
 import json
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from typer.testing import CliRunner
 import tacit
 from tacit.app.cli import app as command
 from tacit.audit import flower
-from tacit.audit.flower import audit_app, collusion
+from tacit.audit.flower import audit_app, collusion, falls_apart
 from tacit.audit.flower_starts import SAMPLING, STRATEGIES
 from tacit.core.errors import ConfigError
 
@@ -194,7 +195,15 @@ def test_a_fraction_is_read_however_it_is_written(tmp_path, fraction, more):
         ("*given", {}),
         ("fraction_fit=1.0", {"more": "    other.fraction_fit = 0.5\n"}),
         ("fraction_fit=1.0", {"more": "    FedAvg.configure_fit = mine\n"}),
+        ("fraction_fit=1.0", {"more": "    for name in mine:\n        setattr(other, name, 0.5)\n"}),
+        ("**CFG", {"front": "CFG = dict(fraction_fit=1.0)\nfor key in mine:\n    CFG[key] = 0.5"}),
+        ("**CFG", {"front": "CFG = dict(fraction_fit=1.0)\ntweak(CFG)"}),
+        ("**C", {"front": "from ward.settings import CFG as C", "files": {"settings.py": "CFG = {}\nCFG.update(x)\n"}}),
+        ("fraction_fit=1e999", {}),
+        ("fraction_fit=float('nan')", {}),
+        (f"fraction_fit={'9' * 400}", {}),
         ("fraction_fit=1.0", {"front": "class FedAvg(Strategy):\n    pass"}),
+        ("fraction_fit=1.0", {"front": "from flwr_mine import *"}),
         ("fraction_fit=1.0", {"front": "from ward.mine import FedAvg", "files": {"mine.py": "class FedAvg: pass\n"}}),
     ],
 )
@@ -233,6 +242,7 @@ def test_strategies_take_what_they_are_known_to_take():
 # --- how it averages -----------------------------------------------------------------------------------------------
 
 START = "FedAvg(fraction_train=1.0).start(grid={}, num_rounds=3)"
+SECURE = "SecAggPlusWorkflow(1.0, 0.7)"
 
 
 @pytest.mark.parametrize(
@@ -259,6 +269,10 @@ START = "FedAvg(fraction_train=1.0).start(grid={}, num_rounds=3)"
         ("DefaultWorkflow()(grid, legacy)\nDefaultWorkflow(SecAggPlusWorkflow(1.0, 0.7))(grid, legacy)", "plain"),
         ("fit = SecAggPlusWorkflow(1.0, 0.7) if safe else None\nDefaultWorkflow(fit)(grid, legacy)", "plain"),
         ("fit = None\nif safe:\n    fit = SecAggPlusWorkflow(1.0, 0.7)\nDefaultWorkflow(fit)(grid, legacy)", "plain"),
+        (f"DefaultWorkflow({SECURE}, looks)(grid, legacy)", "plain"),
+        (f"DefaultWorkflow({SECURE}, evaluate_workflow=looks)(grid, legacy)", "plain"),
+        (f"DefaultWorkflow({SECURE}, **more)(grid, legacy)", "plain"),
+        (f"work = DefaultWorkflow({SECURE})\nwork.fit_workflow = looks\nwork(grid, legacy)", "plain"),
     ],
 )
 @pytest.mark.usefixtures("looks_only")
@@ -280,10 +294,70 @@ def test_a_server_of_which_not_all_is_seen_is_plain(tmp_path, made):
     assert audit_app(written(tmp_path, TACIT.replace("ServerApp()", made))).averages == "plain"
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "name"),
+    [
+        ("@app.main()", "@app.main()\n@mine", "app"),
+        ("@app.main()", "@mine\n@app.main()", "app"),
+        ("def main", "def main(grid, context):\n    FedAvg().start(grid)\n\napp.main()(main)\ndef other", "app"),
+        ("app = ServerApp()", "from ward.real import *\nother = ServerApp()", "app"),
+        ("app = ServerApp()", "class Apps:\n    app = ServerApp()\n    insecure = ServerApp()", "Apps.insecure"),
+    ],
+)
 @pytest.mark.usefixtures("looks_only")
-def test_rounds_in_a_loop_are_not_counted_as_one(tmp_path):
-    looped = TACIT.replace("    FedAvg", "    for _ in range(100):\n        FedAvg")
-    assert "in a loop" in audit_app(written(tmp_path, looped)).facts.unread["rounds"]
+def test_a_server_whose_main_function_is_not_all_that_it_runs_is_plain(tmp_path, old, new, name):
+    folder = written(
+        tmp_path, TACIT.replace(old, new), pyproject=PYPROJECT.replace("server_app:app", f"server_app:{name}")
+    )
+    (folder / "ward" / "real.py").write_text(PLAIN)
+    assert audit_app(folder).averages == "plain"
+
+
+@pytest.mark.usefixtures("looks_only")
+def test_a_strategy_that_chooses_by_a_function_from_elsewhere_is_not_flowers(tmp_path):
+    front = "class FedAvg(flwr.server.strategy.FedAvg):\n    num_fit_clients = few\n"
+    assert "fraction" in facts_of(tmp_path, "fraction_fit=1.0", front=f"import flwr\n{front}").unread
+
+
+@pytest.mark.parametrize(
+    "looped",
+    [
+        "    for _ in range(100):\n        FedAvg",
+        "    def go():\n        again()\n        FedAvg",
+        "    again(lambda: FedAvg",
+    ],
+)
+@pytest.mark.usefixtures("looks_only")
+def test_rounds_in_a_loop_are_not_counted_as_one(tmp_path, looped):
+    end = ")" * looped.count("lambda")
+    server = TACIT.replace("    FedAvg", looped).replace("num_rounds=20)", f"num_rounds=20){end}")
+    assert "in a loop" in audit_app(written(tmp_path, server)).facts.unread["rounds"]
+
+
+@pytest.mark.parametrize(
+    "client",
+    [
+        "from ward.real import app\nunused = ClientApp(mods=[secaggplus_mod])\n",
+        "MODS = [secaggplus_mod]\nMODS.remove(secaggplus_mod)\napp = ClientApp(mods=MODS)\n",
+        "MODS = [secaggplus_mod]\nMODS[0] = other\napp = ClientApp(mods=MODS)\n",
+        "app = made()\nother = ClientApp(mods=[secaggplus_mod])\n",
+        "app = ClientApp(mods=[secaggplus_mod])\napp = stripped(app)\n",
+        "app = ClientApp(mods=[secaggplus_mod] if safe else [])\n",
+    ],
+)
+@pytest.mark.usefixtures("looks_only")
+def test_the_client_that_is_run_must_have_the_mod(tmp_path, client):
+    folder = written(tmp_path, PLUS, client=client)
+    (folder / "ward" / "real.py").write_text("app = ClientApp()\n")
+    assert "mod" in audit_app(folder).facts.unread
+
+
+@pytest.mark.usefixtures("looks_only")
+def test_mods_may_have_a_name_of_their_own(tmp_path):
+    client = "from .mods import MODS\napp = ClientApp(client_fn=client_fn, mods=MODS)\n"
+    folder = written(tmp_path, PLUS, client=client)
+    (folder / "ward" / "mods.py").write_text("MODS = [secaggplus_mod]\n")
+    assert not audit_app(folder).facts.unread
 
 
 # --- verdicts ------------------------------------------------------------------------------------------------------
@@ -382,6 +456,90 @@ def test_a_threshold_of_half_is_warned_of(tmp_path):
     assert any("set it above 2" in sentence for sentence in found.says)
 
 
+@pytest.mark.parametrize(
+    ("shares", "threshold", "said"),
+    [
+        # Flower works the threshold out of the even number, and only then makes it odd.
+        ("6", "0.5", "A threshold of 3 of 7 shares"),
+        ("5", "1.0", "Together with 4 nodes"),
+        ("5", "3", "Together with 3 nodes"),
+        ("20", "0.5", "Together with 9 nodes"),
+        ("1.0", "1.0", "Together with 9 nodes"),
+    ],
+)
+@pytest.mark.usefixtures("looks_only")
+def test_shares_and_thresholds_are_as_flower_works_them_out(tmp_path, shares, threshold, said):
+    server = PLUS.replace('int(config["num-shares"])', shares).replace('config["fraction-fit"]', "1.0")
+    found = audit_app(written(tmp_path, server.replace('config["reconstruction-threshold"]', threshold)))
+    assert any(sentence.startswith(said) for sentence in found.says)
+
+
+def test_a_sparse_graph_of_which_all_have_to_stay_is_looked_at(tmp_path):
+    server = PLUS.replace('config["reconstruction-threshold"]', "1.0").replace('config["fraction-fit"]', "1.0")
+    found = audit_app(written(tmp_path, server), rounds=2)
+    assert not found.reports[0].exposed
+
+
+def test_rounds_that_fall_apart_if_nodes_drop_out_are_not_said_to_hold(tmp_path):
+    few = PLUS.replace('int(config["num-shares"])', "3").replace('config["fraction-fit"]', "1.0")
+    few = few.replace('config["reconstruction-threshold"]', "2")
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    folder = written(tmp_path / "a", few)
+    code, found = verdict(folder, "--rounds", "1", "--dropout", "0.05")
+    assert code == 1
+    assert "rounds may show sums over few of them" in found["verdict"]
+    assert any("1 here and 1 there" in sentence for sentence in found["says"])
+    assert verdict(folder, "--rounds", "1")[0] == 0
+    more = few.replace("num_shares=3", "num_shares=5").replace(
+        "reconstruction_threshold=2", "reconstruction_threshold=4"
+    )
+    assert verdict(written(tmp_path / "b", more), "--rounds", "1", "--dropout", "0.05")[0] == 0
+
+
+@pytest.mark.parametrize("nodes", [7, 10])
+@pytest.mark.parametrize("half", [1, 2])
+def test_a_round_is_cut_in_two_only_below_the_threshold_that_is_told(nodes, half):
+    """Tries all who may be lost, as Flower's workflow looks at them."""
+    around = {node: {(node + step) % nodes for step in range(-half, half + 1)} for node in range(nodes)}
+    for threshold in range(2, 2 * half + 2):
+        cut, fewest = False, nodes
+        for many in range(nodes - 1):
+            for lost in combinations(range(nodes), many):
+                left = set(range(nodes)) - set(lost)
+                if all(len(near & left) >= threshold for near in around.values()):
+                    cut, fewest = cut or reached(around, left) != left, min(fewest, len(left))
+        assert fewest >= nodes * threshold / (2 * half + 1)
+        told = falls_apart(2 * half + 1, threshold, nodes)
+        # With fewer nodes than these there may be no room for two parts.
+        assert cut == told if nodes >= 4 * half + 2 else told or not cut
+
+
+def reached(around, left):
+    """Returns with whom one of those who are left masks, by way of others."""
+    found, todo = set(), {min(left)}
+    while todo:
+        found |= todo
+        todo = {other for node in todo for other in around[node] & left} - found
+    return found
+
+
+def test_what_is_said_and_not_used_is_told(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    _, found = verdict(written(tmp_path / "a", PLAIN), "--set", "num_shares=5")
+    assert "num_shares says nothing" in found["says"][-1]
+    roster = flower_api().trial(tmp_path / "keys" / "federation.toml", "secagg", 4)
+    config = PYPROJECT.replace("num-shares = 5", f'tacit-federation = "{roster}"')
+    folder = written(tmp_path / "b", TACIT, client="app = ClientApp(mods=[flower.mod])\n", pyproject=config)
+    assert audit_app(folder).facts.values["protocol"] == "secagg"
+    assert audit_app(folder, told={"protocol": "fedavg"}).reports[0].protocol == "fedavg"
+
+
+def flower_api():
+    return pytest.importorskip("tacit.api.flower", reason="Flower is not installed")
+
+
 def test_a_missing_mod_is_told(tmp_path):
     _, found = verdict(written(tmp_path, PLUS, client="app = ClientApp()\n"), "--set", "fraction=1.0", "--rounds", "1")
     assert found["exposed"]
@@ -418,6 +576,52 @@ def test_what_is_no_app_is_told_in_one_line(tmp_path):
         change()
         with pytest.raises(ConfigError, match=said):
             audit_app(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("ward.server_app:app", "{outside}:app", "there is no such file"),
+        ("options.num-supernodes = 10", "options.num-supernodes = 1000000000", "too many to look at"),
+        ('[project]\nname = "ward"', "[[project]]", "give the folder of a Flower app"),
+    ],
+)
+@pytest.mark.usefixtures("looks_only")
+def test_odd_settings_are_told_in_one_line(tmp_path, old, new, said):
+    (tmp_path / "other.py").write_text(PLAIN)
+    (tmp_path / "app").mkdir()
+    new = new.format(outside=f"...{'.'.join(tmp_path.parts[1:])}.other")
+    folder = written(tmp_path / "app", PLUS, pyproject=PYPROJECT.replace(old, new))
+    with pytest.raises(ConfigError, match=said):
+        audit_app(folder)
+
+
+@pytest.mark.parametrize("odd", ["federations = 3", "federations = {default = 'x', x = 3}", "federations.default = []"])
+@pytest.mark.usefixtures("looks_only")
+def test_federations_that_say_nothing_are_not_asked(tmp_path, odd):
+    found = audit_app(
+        written(tmp_path, PLUS, pyproject=f"{PYPROJECT.partition('[tool.flwr.fed')[0]}\n[tool.flwr]\n{odd}\n")
+    )
+    assert found.facts.values["nodes"] == flower.NODES
+
+
+@pytest.mark.usefixtures("looks_only")
+def test_source_that_is_nested_too_deep_is_told_in_one_line(tmp_path):
+    with pytest.raises(ConfigError, match="nested too deep"):
+        audit_app(written(tmp_path, PLUS.replace('config["fraction-fit"]', "+".join(["x"] * 700))))
+
+
+@pytest.mark.parametrize("path", ["~nobody-of-that-name/federation.toml", "a\\u0000b"])
+@pytest.mark.usefixtures("looks_only")
+def test_a_roster_at_no_path_is_none(tmp_path, path):
+    config = PYPROJECT.replace("num-shares = 5", f'tacit-federation = "{path}"')
+    assert "roster" in audit_app(written(tmp_path, TACIT, pyproject=config)).facts.assumed
+
+
+@pytest.mark.parametrize("told", [{"fraction": float("nan")}, {"rounds": float("inf")}])
+def test_what_is_asked_is_a_number(tmp_path, told):
+    with pytest.raises(ConfigError, match="must be a number above 0"):
+        audit_app(tmp_path, told=told)
 
 
 def test_the_command_says_what_was_read_and_what_assumed(tmp_path):

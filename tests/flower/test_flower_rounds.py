@@ -6,13 +6,14 @@ import pytest
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'tacit[flower]'")
 
 from fleet import NODES, Trial, asked
-from flwr.app import Array, ArrayRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
 
 from tacit.core.errors import ConfigError
 from tacit.core.suite import SERVER
 from tacit.drivers.faults import Fault
-from tacit.drivers.flower.app import RECORD, Courier, _brought, arrays_of
+from tacit.drivers.flower.app import RECORD, Courier, _brought, arrays_of, mod_of
 from tacit.drivers.flower.party import Mail, Said
 from tacit.drivers.flower.router import Router
 from tacit.protocols import REGISTRY
@@ -200,3 +201,81 @@ def test_time_is_up_only_when_nothing_is_under_way_and_for_the_least_patient_fir
     assert router.clock == 20.0  # and not later for mail that came in between
     router.take("b", Said([], over=True))
     assert router.turns() == {}
+
+
+def without_mod(message, context):
+    del context
+    return Message(RecordDict({"metrics": MetricRecord({"num-examples": 1})}), reply_to=message)
+
+
+def lying(app, begins, **lies):
+    """Returns an app that says something else of itself, or in rounds, than it should."""
+
+    def lied(message, context):
+        now = ("hello" in message.content[RECORD]) == begins
+        answer = app(message, context)
+        if now:
+            for name, value in lies.items():
+                answer.content[RECORD][name] = value
+        return answer
+
+    return lied
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda _: without_mod,
+        lambda app: lying(app, True, party=""),
+        lambda app: lying(app, True, place="first"),
+        lambda app: lying(app, True, party="somebody"),
+        lambda app: lying(app, True, party=SERVER),
+        lambda app: lying(app, False, to=["p0", "p1"], mail=[b"one"]),
+        lambda app: lying(app, False, waits="many"),
+        lambda app: lying(app, False, patience=float("nan")),
+        lambda app: lying(app, False, patience=-1.0),
+        lambda app: lying(app, False, to=["p0"], mail=[5]),
+    ],
+)
+def test_whatever_a_node_answers_the_others_get_their_average(tmp_path, change):
+    trial = Trial.of(tmp_path, "secagg", 5)
+    fleet = trial.fleet(ENTRIES)
+    fleet.apps[NODES + 2] = change(fleet.apps[NODES + 2])
+    courier = trial.courier(fleet)
+    average, failed = courier.send_and_receive(asked(fleet, ENTRIES, 1))
+    assert not average.has_error()
+    assert failed.has_error()
+    assert "cannot be" in failed.error.reason or "did not say" in failed.error.reason
+    assert set(courier.last.contributors) == {"p0", "p1", "p3", "p4"}
+
+
+def test_nodes_are_called_by_the_function_that_the_strategy_asked_for(tmp_path):
+    trial = Trial.of(tmp_path, "secagg", 4)
+    fleet = trial.fleet(ENTRIES)
+    for place, party in enumerate(trial.roster.names):
+        app = fleet.apps[NODES + place] = ClientApp(mods=[mod_of(lambda _, party=party: trial.participant(party))])
+
+        @app.train("longer")
+        def longer(message, context):
+            del context
+            return Message(RecordDict({"arrays": ArrayRecord({"w": Array(np.ones(ENTRIES))})}), reply_to=message)
+
+        @app.query()
+        def query(message, context):
+            del context
+            return Message(RecordDict(), reply_to=message)
+
+    mixed = [*asked(fleet, ENTRIES, 1, "train.longer"), *asked(fleet, ENTRIES, 1, "query")[:1]]
+    plain, average = trial.courier(fleet).send_and_receive(mixed)
+    assert not plain.content
+    assert average.content["arrays"]["w"].numpy() == pytest.approx(1.0)
+
+
+def test_a_message_without_a_number_is_refused_in_words(tmp_path, caplog):
+    trial = Trial.of(tmp_path, "secagg", 4)
+    fleet = trial.fleet(ENTRIES)
+    message = asked(fleet, ENTRIES, 1)[0]
+    message.content[RECORD] = ConfigRecord({"parties": []})
+    (answer,) = fleet.send_and_receive([message])
+    assert answer.error.reason == "config"
+    assert "has no round" in caplog.text

@@ -126,3 +126,10 @@ def test_a_checkpoint_of_another_scenario_or_version_or_that_was_changed_is_refu
     with pytest.raises(ConfigError, match="changed or cut short"):
         train(Scenario.of({"rounds": 1}), folder=tmp_path / "one", resume=True)
     assert (tmp_path / "one" / SCENARIO).exists()
+
+
+def test_rounds_that_were_written_over_are_refused(tmp_path):
+    train(Scenario.of({"rounds": 1}), folder=tmp_path)
+    (tmp_path / METRICS).write_bytes(b"{not json}\n")
+    with pytest.raises(ConfigError, match="is not as it was written"):
+        train(Scenario.of({"rounds": 1}), folder=tmp_path, resume=True)

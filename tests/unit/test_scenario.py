@@ -84,6 +84,18 @@ def test_names_stand_for_tables(file):
         ("[[faults]]\naction = 'explode'\n", 2, "faults[0].action = 'explode': expected one of 'drop', 'delay'"),
         ("[[faults]]\naction = 'crash'\npaty = 'p1'\n", 3, "there is no faults[0].paty; did you mean 'party'?"),
         ("[protocol]\nname = 'secagg'\nexclude = ['a']\n", None, "protocol.exclude is for models that are brought"),
+        (
+            "[data]\nsplit = { alpha = 0.1 }\n",
+            None,
+            'data.split.alpha is for data.split.kind="dirichlet", and not for "iid"',
+        ),
+        (
+            "[data.split]\nkind = 'dirichlet'\nper_party = 3\n",
+            None,
+            'data.split.per_party is for data.split.kind="shards"',
+        ),
+        ('[data]\nfolder = "a\\u0000b"\n', None, "data.folder cannot have"),
+        ("[privacy]\nclip = 1.0\nepsilon = 1e-300\n", None, "privacy.epsilon=1e-300 must be at least 1e-08"),
     ],
 )
 def test_what_is_wrong_is_told_with_its_line(file, text, line, said):

@@ -338,7 +338,10 @@ def _metrics(path: Path, rounds: int) -> list[Metrics]:
     lines = path.read_bytes().splitlines()[:rounds] if path.is_file() else []
     if len(lines) < rounds:
         raise ConfigError(f"{path} has fewer rounds than the checkpoint; begin anew in another folder")
-    return [msgspec.json.decode(line, type=Metrics) for line in lines]
+    try:
+        return [msgspec.json.decode(line, type=Metrics) for line in lines]
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise ConfigError(f"{path} is not as it was written; begin anew in another folder") from None
 
 
 def folder_name(scenario: Scenario) -> str:

@@ -56,6 +56,8 @@ def check(path: str | None) -> None:
         raise ConfigError(f"--picture {path}: the name must end in {' or '.join(KINDS)}")
     if not Path(path).resolve().parent.is_dir():
         raise ConfigError(f"--picture {path}: there is no folder {Path(path).resolve().parent}")
+    if Path(path).is_dir():
+        raise ConfigError(f"--picture {path}: that is a folder; give the name of a file")
     _figure(1, 1)
 
 
@@ -225,10 +227,10 @@ def labels(table: NDArray[np.int64], path: str, parties: Sequence[str] = (), cla
             figure.colorbar(drawn, ax=axes, shrink=0.8).set_label("samples", fontsize=8)
         if columns <= 2 * MOST_LABELS:
             turned = 90 if any(len(name) > 3 for name in classes) else 0
-            axes.set_xticks(range(columns), classes or range(columns), rotation=turned)
+            axes.set_xticks(range(columns), [*map(_literal, classes)] or range(columns), rotation=turned)
     if named:
         names = parties or [f"p{party}" for party in range(rows)]
-        sums = [f"{name} ({count:,})" for name, count in zip(names, table.sum(axis=1), strict=True)]
+        sums = [f"{_literal(name)} ({count:,})" for name, count in zip(names, table.sum(axis=1), strict=True)]
         axes.set_yticks(range(rows), sums)
     axes.tick_params(labelsize=7)
     axes.set_xlabel("label" if columns > 1 else "samples", fontsize=8)
@@ -307,7 +309,8 @@ def compared(scenario: Scenario, found: Sequence[Compared], path: str) -> None:
     for place, each in enumerate(ran):
         tested = [(sent, one) for sent, one in zip(_sent(each), each.history, strict=True) if _tested(one) is not None]
         scores = [_tested(one) for _, one in tested]
-        style = {**_style(place, each.leaks), "label": f"{each.label}: {each.exposed}", "markersize": 4}
+        named = _literal(f"{each.label}: {each.exposed}")
+        style = {**_style(place, each.leaks), "label": named, "markersize": 4}
         if any(sent for sent, _ in tested):
             left.plot([sent for sent, _ in tested], scores, **style)
         elif scores:
@@ -410,17 +413,22 @@ def _style(place: int, dashed: bool = False) -> dict[str, Any]:
 
 def _titled(axes: Any, title: str, settings: str) -> None:
     """Says over a picture what it is of, and in grey under what settings."""
-    text = "\n".join(wrap(settings, 100))
+    text = "\n".join(wrap(_literal(settings), 100))
     lines = text.count("\n") + 1 if text else 0
-    axes.set_title(title, fontsize=10, loc="left", pad=8 + 11 * lines)
+    axes.set_title(_literal(title), fontsize=10, loc="left", pad=8 + 11 * lines)
     if text:
         place = {"xy": (0, 1), "xycoords": "axes fraction", "xytext": (0, 5), "textcoords": "offset points"}
         axes.annotate(text, **place, fontsize=8, color=GREY, va="bottom")
 
 
+def _literal(text: str) -> str:
+    """Returns what somebody called something such that it is drawn as it is: between dollars would be a formula."""
+    return text.replace("$", r"\$")
+
+
 def _bounded(axes: Any, values: Sequence[float | None], what: str, axis: str) -> None:
     """Gives shares, chances and accuracies the whole scale, so that pictures of them can be compared; and per cents."""
-    there = [value for value in values if value is not None]
+    there = [value for value in values if value is not None and np.isfinite(value)]
     share = any(word in what for word in ("share", "accuracy", "correlation", "fraction"))
     top, limits = 100.0 if "%" in what else 1.0, axes.set_xlim if axis == "x" else axes.set_ylim
     if share and there and min(there) >= -0.001 and max(there) <= top * 1.001:

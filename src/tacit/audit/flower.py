@@ -4,8 +4,8 @@ An app says how it averages in its `pyproject.toml` and in the source of its ser
 SecAgg+, or by Tacit. What the source says is read as far as that is safe, with `flower_source`, and how it averages by
 where its grid goes, with `flower_starts`. What is not given is Flower's default, or assumed, and listed as such. What
 is given and cannot be read is listed too, and then nobody is told that nobody is exposed. The rest is an audit like any
-other. SecAgg+ is looked at as `secagg` on the same graph and threshold, which shows a server that keeps to the protocol
-the same sums.
+other. SecAgg+ is looked at as `secagg` with the same threshold, which shows a server that keeps to the protocol the
+same sums whoever masks with whom, as long as those who are left are not cut in two.
 """
 
 import tomllib
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tacit.audit.coalitions import coalitions
-from tacit.audit.flower_source import NOT_GIVEN, Found, Source, unread
+from tacit.audit.flower_source import NOT_GIVEN, Found, Source, is_number, unread
 from tacit.audit.flower_starts import MODS, OUR_MODS, PLAIN, TACIT, Start, Trace, has_mod
 from tacit.audit.report import EXACT_ROUNDS, Auditor, Report
 from tacit.audit.scope import Scope
@@ -29,8 +29,10 @@ WIDEST = 8.0
 """The clip of SecAgg+ unless set,"""
 HEAVIEST = 1000.0
 """and the largest weight."""
-NODES = 9
-"""Nodes that are assumed where nothing says how many there are."""
+NODES, MOST_NODES = 9, 10_000
+"""Nodes that are assumed where nothing says how many there are, and more than which are too many to look at."""
+SELDOM = 1e-6
+"""A chance that nobody counts on."""
 WAYS = {PLAIN: "plain", "SecAggPlusWorkflow": "SecAgg+", "SecAggWorkflow": "SecAgg", TACIT: "Tacit"}
 """What ways of averaging are called."""
 TOLD = (
@@ -86,10 +88,14 @@ class FlowerAudit:
     reports: list[Report]
     says: list[str]
     """What its server can learn, in sentences."""
+    unknown: str = ""
+    """What was not looked at, and may expose somebody."""
 
     def __post_init__(self) -> None:
         if self.facts.unread:
             self.says.insert(0, f"Could not be read, so that what follows may not hold: {self.facts.missing}.")
+        if idle := [name for name in self.facts.told if name not in self.facts.values]:
+            self.says.append(f"Of an app like this {', '.join(idle)} says nothing, and was left aside.")
 
     def described(self) -> dict[str, Any]:
         """Returns all but the reports as plain data."""
@@ -105,8 +111,10 @@ class FlowerAudit:
 
     def settled(self, said: Words) -> Words:
         """Returns what an audit comes to, which is nothing good if there is something that could not be read."""
-        if said.exposed or not self.facts.unread:
+        if said.exposed or not (self.facts.unread or self.unknown):
             return said
+        if not self.facts.unread:
+            return replace(said, exposed=True, verdict=f"Not known whether anybody is exposed: {self.unknown}.")
         names = ", ".join(self.facts.unread)
         cures = [f"--set {name}=…" for name in self.facts.unread if name in TOLD]
         cure = f": {' '.join(cures)}" if cures else ", by having the app say it where it can be read"
@@ -131,12 +139,18 @@ def audit_app(
     problems += [
         f"{name}={value!r}: must be a number above 0"
         for name, value in told.items()
-        if name != "protocol" and (isinstance(value, bool) or not isinstance(value, int | float) or value <= 0)
+        if name != "protocol" and (not is_number(value) or value <= 0)
     ]
     if problems:
         raise ConfigError(problems)
     app = _App.load(Path(folder))
-    facts = Facts(told)
+    try:
+        return _audited(app, Facts(told), dropout)
+    except RecursionError:
+        raise ConfigError(f"the source of {app.name} is nested too deep to be read") from None
+
+
+def _audited(app: "_App", facts: Facts, dropout: float) -> FlowerAudit:
     start = app.start(facts)
     rounds = int(facts.take("rounds", start.rounds, 1, "not in the app: --rounds"))
     if start.how == TACIT:
@@ -172,38 +186,44 @@ def _secure(
     weight = float(facts.take("max_weight", given("max_weight"), HEAVIEST, "Flower's default"))
     app.look_for_mod(facts, MODS[workflow])
     settings: dict[str, Any] = {"threshold": threshold, "clip": clip, "max_weight": weight, "allow_leaks": True}
-    # Over many rounds sums are what counts, and they are the same whoever masks with whom.
-    if shares < sampled and rounds <= EXACT_ROUNDS:
-        settings["neighbours"] = shares - 1
+    # A round goes on as long as a threshold of shares is left of everybody's, and all have as many.
+    settings["fewest"] = -(-sampled * threshold // shares)
     scope = _scope("secagg", nodes, sampled, rounds, dropout, settings)
     reports = _of_each(scope)
     says = [
         *_of_sums(reports[0], nodes, sampled, rounds, dropout),
-        *_of_collusion(shares, threshold, sampled),
+        *_of_collusion(shares, threshold),
+        *_of_parts(shares, threshold, sampled),
         "That is a server which keeps to the protocol. In SecAgg+ nobody signs keys, and no node looks whether others "
         "were told the same as it: a server that lies can put keys of its own in the place of a node's neighbours, and "
         "read its model. What secagg of Tacit does about that is in docs/protocols/secagg.md.",
     ]
     if dropout:
         says.append("As under secagg, whoever is lost to a round is taken to sit out the next; in SecAgg+ it is back.")
-    return FlowerAudit(app.name, WAYS[workflow], facts, reports, says)
+    often = rounds * (sampled * dropout ** (shares // 2)) ** 2
+    unknown = "if nodes drop out, rounds may show sums over few of them" if often > SELDOM else ""
+    return FlowerAudit(
+        app.name, WAYS[workflow], facts, reports, says, unknown if falls_apart(shares, threshold, sampled) else ""
+    )
 
 
 def _by_tacit(app: "_App", facts: Facts, start: Start, rounds: int, dropout: float) -> FlowerAudit:
-    path = Path(str(app.config.get("tacit-federation", ""))).expanduser()
+    path = Path(str(app.config.get("tacit-federation", "")))
     settings: Mapping[str, Any] = {}
     names: tuple[Party, ...] = ()
     try:
+        path = path.expanduser()
         roster = RosterFile.load(path)
-        names, protocol, settings = roster.names, roster.protocol, roster.settings
+        names, settings = roster.names, roster.settings
         facts.take("roster", Found(str(path), "tacit-federation"), None, "")
-        there = Found(len(names), "on the roster")
-    except TacitError:
+        there, said = Found(len(names), "on the roster"), Found(roster.protocol, "on the roster")
+    except (TacitError, RuntimeError, ValueError):  # of which are homes of nobody, and what no path can have
         facts.take("roster", NOT_GIVEN, "none", f"{path} cannot be read, so parties and settings are not known")
         said = app.configured("tacit-protocol")
         said = said if said.given else unread("it is on the roster, which cannot be read")
-        protocol = str(facts.take("protocol", said, "secagg", ""))
         there = NOT_GIVEN
+    protocol = str(facts.take("protocol", said, "secagg", ""))
+    settings = settings if protocol == said.value else {}  # which are those of the protocol on the roster
     nodes, sampled = _sampled(app, facts, start, there)
     app.look_for_mod(facts, OUR_MODS)
     names = names if len(names) == nodes else _names(nodes)
@@ -252,6 +272,8 @@ def _sampled(app: "_App", facts: Facts, start: Start, there: Found = NOT_GIVEN) 
     # A strategy waits for so many, and there may be more.
     otherwise = max(NODES, int(least.value)) if least.is_number else NODES
     nodes = int(facts.take("nodes", there if there.given else app.federation(), otherwise, "not in the app: --parties"))
+    if nodes > MOST_NODES:
+        raise ConfigError(f"{nodes} nodes are too many to look at; ask about at most {MOST_NODES} of them: --parties")
     fraction = facts.take("fraction", given("fraction_train", "fraction_fit"), 1.0, "Flower's default")
     if fraction >= 1 and "fraction" not in facts.unread:
         return nodes, nodes
@@ -267,14 +289,14 @@ def _shares(facts: Facts, start: Start, sampled: int) -> tuple[int, int]:
         shares = round(float(shares) * sampled)
         shares += shares < sampled and shares % 2 == 0
         shares = sampled if shares <= 2 else shares
-    elif "Plus" in start.how and shares != sampled:
-        shares += shares % 2 == 0
-    shares = min(int(shares), sampled)
     found = given("reconstruction_threshold")
     # It has no default: a workflow without one cannot be run as it is read.
     found = found if found.given else unread("it is not given")
     wanted = facts.take("reconstruction_threshold", found, 0.5, "")
     threshold = max(round(wanted * shares), 2) if isinstance(wanted, float) or wanted == 1 else int(wanted)
+    # Of an even number it makes an odd one, once it has the threshold, and nobody has more shares than there are nodes.
+    shares += shares != sampled and shares % 2 == 0
+    shares = min(int(shares), sampled)
     return shares, min(threshold, shares)
 
 
@@ -305,9 +327,9 @@ def _of_sums(report: Report, nodes: int, sampled: int, rounds: int, dropout: flo
     return says
 
 
-def _of_collusion(shares: int, threshold: int, sampled: int) -> list[str]:
-    needed = collusion(threshold, sampled)
-    how = "put its secrets together from their shares" if threshold < sampled - 1 else "take their own models off a sum"
+def _of_collusion(shares: int, threshold: int) -> list[str]:
+    needed = collusion(threshold, shares)
+    how = "put its secrets together from their shares" if threshold < shares - 1 else "know all that it is masked with"
     says = [f"Together with {needed} nodes it can read any node's model that they are neighbours of: they {how}."]
     if 2 * threshold <= shares:
         says.append(
@@ -317,9 +339,28 @@ def _of_collusion(shares: int, threshold: int, sampled: int) -> list[str]:
     return says
 
 
-def collusion(threshold: int, summed: int) -> int:
-    """Returns how many of those who are summed it takes, with the server, to read another's vector."""
-    return min(threshold, summed - 1)
+def collusion(threshold: int, shares: int) -> int:
+    """Returns how many of those with shares it takes, with the server, to read a vector: one has its own share."""
+    return min(threshold, shares - 1)
+
+
+def _of_parts(shares: int, threshold: int, sampled: int) -> list[str]:
+    if not falls_apart(shares, threshold, sampled):
+        return []
+    return [
+        f"Each node masks with {shares - 1} others. If {shares - 1} nodes drop out of a round, {shares // 2} here and "
+        f"{shares // 2} there, those who are left are cut in two, and the server sees the sum of each part: set "
+        f"reconstruction_threshold above {shares // 2 + 1}, with which such a round ends without a sum."
+    ]
+
+
+def falls_apart(shares: int, threshold: int, sampled: int) -> bool:
+    """Says whether a round can go on of which those who are left do not all mask with each other, by way of others.
+
+    Nodes stand in a circle, and each masks with as many to its left as to its right. Where so many in a row are lost,
+    the node in their middle still has one more around it than that, itself counted, if nobody else is lost.
+    """
+    return shares < sampled and threshold <= shares // 2 + 1
 
 
 # --- what an app's files say ---------------------------------------------------------------------------------------
@@ -343,11 +384,11 @@ class _App:
             flower = settings["tool"]["flwr"]["app"]
             config = _flat(flower.get("config", {}))
             flower["components"]["serverapp"]
+            name = str(settings.get("project", {}).get("name", folder.name))
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
             raise ConfigError(f"{path} cannot be read: {error}; give the folder of a Flower app") from None
         except (AttributeError, KeyError, TypeError):
             raise ConfigError(f"{path} has no [tool.flwr.app.components]; give the folder of a Flower app") from None
-        name = str(settings.get("project", {}).get("name", folder.name))
         return cls(name, config, settings, Source(folder, config))
 
     def component(self, name: str) -> tuple[str, str]:
@@ -363,8 +404,6 @@ class _App:
             path = self.source.folder / f"{name.replace('.', '/')}.py"
             raise ConfigError(f"{path}, which has the server, cannot be read: there is no such file")
         trace = Trace.of(self.source, module, attribute)
-        if trace.entry:
-            facts.take("server", NOT_GIVEN, trace.entry, f"there is no {attribute}")
         worst = min(trace.starts, key=lambda start: list(WAYS).index(start.how))
         if len(trace.starts) > 1 and worst.how != PLAIN:
             places = " and ".join(each.where for each in trace.starts)
@@ -373,8 +412,9 @@ class _App:
 
     def look_for_mod(self, facts: Facts, names: tuple[str, ...]) -> None:
         """Takes note if nodes do not have what they need, for then they answer as they are asked."""
-        module = self.source.load(self.component("clientapp")[0])
-        if module is None or not has_mod(self.source, module, names):
+        name, attribute = self.component("clientapp")
+        module = self.source.load(name)
+        if module is None or not has_mod(self.source, module, attribute, names):
             facts.take("mod", unread(f"{names[0]} was not found in the mods of the ClientApp"), None, "")
 
     def configured(self, name: str) -> Found:
@@ -383,10 +423,12 @@ class _App:
 
     def federation(self) -> Found:
         """Returns the number of nodes, where an app still says so."""
-        federations = self.settings["tool"]["flwr"].get("federations", {})
-        chosen = federations.get(str(federations.get("default", "")), {})
-        found = chosen.get("options", {}).get("num-supernodes") if isinstance(chosen, dict) else None
-        return Found(found, "pyproject.toml: num-supernodes") if isinstance(found, int) else NOT_GIVEN
+        try:
+            federations = self.settings["tool"]["flwr"]["federations"]
+            found = federations[federations["default"]]["options"]["num-supernodes"]
+        except (KeyError, TypeError):
+            return NOT_GIVEN
+        return Found(found, "pyproject.toml: num-supernodes") if is_number(found) else NOT_GIVEN
 
 
 def _flat(config: Mapping[str, Any], front: str = "") -> dict[str, Any]:

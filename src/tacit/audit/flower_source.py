@@ -28,6 +28,10 @@ DEEPEST = 12
 """How many names are looked up on the way to a value."""
 MOST_SHOWN = 60
 """Letters of source that are shown."""
+LARGEST = 1e100
+"""Beyond which nothing is a number of anything."""
+ANY = object()
+"""Stands for attributes whose names are not seen, among those that are set."""
 ARITHMETIC: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -57,11 +61,16 @@ class Found:
 
     @property
     def is_number(self) -> bool:
-        """Says whether it was read, and is a number."""
-        return self.read and isinstance(self.value, int | float) and not isinstance(self.value, bool)
+        """Says whether it was read, and is a finite number."""
+        return self.read and is_number(self.value)
 
 
 NOT_GIVEN = Found(given=False)
+
+
+def is_number(value: Any) -> bool:
+    """Says whether something is a finite number, and not merely yes or no."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < LARGEST
 
 
 def unread(where: str) -> Found:
@@ -144,9 +153,12 @@ class Source:
         if name in self.modules:
             return self.modules[name]
         self.modules[name] = None
+        # What is no name of a module could lead anywhere.
+        if not all(part.isidentifier() for part in name.split(".")):
+            return None
         path = self.folder / f"{name.replace('.', '/')}.py"
         path = path if path.is_file() else path.with_suffix("") / "__init__.py"
-        if not name or not path.is_file():
+        if not path.is_file():
             return None
         try:
             tree = ast.parse(path.read_bytes())
@@ -188,10 +200,9 @@ class Source:
                     found.add((node.slice.value if isinstance(node.slice, ast.Constant) else "") if known else None)
                 if isinstance(node, ast.Call) and ast.unparse(node.func) == "setattr":
                     key = node.args[1] if len(node.args) > 1 else None
-                    found.add(key.value if isinstance(key, ast.Constant) else None)
+                    found.add(key.value if isinstance(key, ast.Constant) else ANY)
                 if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CHANGES:
-                    text = ast.unparse(node.func.value)
-                    found.add(None if self._may_be_config(module, node.func.value) else text)
+                    found |= {None} if self._may_be_config(module, node.func.value) else set()
         return found
 
     def lookup(self, module: Module, at: ast.AST, name: str, depth: int = DEEPEST) -> tuple[Module, Bound] | None:
@@ -200,7 +211,7 @@ class Source:
             found = bindings(scope, name)
             if found:
                 return self.followed(module, found, name, depth)
-        return (module, None) if self._stars(module) else None
+        return (module, None) if self.stars(module) else None
 
     def followed(self, module: Module, found: list[ast.AST], name: str, depth: int = DEEPEST) -> tuple[Module, Bound]:
         """Returns the only one of what binds a name, in the module of the app that it is from."""
@@ -215,12 +226,12 @@ class Source:
                 return self.followed(other, inner, bound.name, depth - 1) if inner else (other, None)
         return module, bound
 
-    def _stars(self, module: Module) -> bool:
+    def stars(self, module: Module) -> bool:
         """Says whether a module may have names that cannot be seen, which are not Flower's."""
         return any(
             isinstance(node, ast.ImportFrom)
             and node.names[0].name == "*"
-            and not self.origin_of(module, node).startswith("flwr")
+            and self.origin_of(module, node).partition(".")[0] != "flwr"
             for node in ast.walk(module.tree)
         )
 
@@ -277,6 +288,24 @@ class Source:
             module, written = where, parent.value
         return None
 
+    def stays(self, module: Module, written: ast.expr) -> bool:
+        """Says whether a list or table is as it was made: nothing has it that could change it.
+
+        What has a name may only be unpacked, looked into, and given as `mods`, wherever the app has that name.
+        """
+        if not isinstance(written, ast.Name):
+            return True
+        _, bound = self.lookup(module, written, written.id) or (module, None)
+        names = {written.id, *([bound.id] if isinstance(bound, ast.Name) else [])}
+        return all(
+            (isinstance(parent, ast.keyword) and parent.arg in (None, "mods"))
+            or (isinstance(parent, ast.Subscript) and parent.value is node and isinstance(parent.ctx, ast.Load))
+            for each in filter(None, self.modules.values())
+            for node in ast.walk(each.tree)
+            if isinstance(node, ast.Name) and node.id in names and isinstance(node.ctx, ast.Load)
+            for parent in [each.parents[node]]
+        )
+
     def call(self, module: Module, written: ast.expr) -> tuple[Module, ast.Call] | None:
         """Returns the call that a value comes from, if it is one in any case."""
         found = self.assigned(module, written)
@@ -325,7 +354,7 @@ class Source:
 
     def _configured(self, module: Module, key: ast.expr, otherwise: ast.expr | None, depth: int) -> Found | None:
         name = key.value if isinstance(key, ast.Constant) else None
-        if not isinstance(name, str) or {None, name} & self.changed:
+        if not isinstance(name, str) or {ANY, None, name} & self.changed:
             return None
         if name in self.config:
             return Found(self.config[name], f"config: {name}")
@@ -366,7 +395,7 @@ class Arguments:
         return made
 
     def _unpack(self, module: Module, written: ast.expr) -> None:
-        found = None if ast.unparse(written) in self._source.changed else self._source.assigned(module, written)
+        found = self._source.assigned(module, written) if self._source.stays(module, written) else None
         where, table = found if found is not None else (module, written)
         is_dict = isinstance(table, ast.Call) and ast.unparse(table.func) == "dict" and not table.args
         if is_dict and isinstance(table, ast.Call) and all(each.arg is not None for each in table.keywords):
@@ -389,8 +418,8 @@ class Arguments:
     def __call__(self, *names: str) -> Found:
         """Returns what is known of a number that goes by one of some names."""
         for name in names:
-            if name in self._source.changed:
-                return unread(f"{name} is set after it was given")
+            if {ANY, name} & self._source.changed:
+                return unread(f"{name} may be set after it was given")
             if name in self._given:
                 module, written = self._given[name]
                 found = self._source.value(module, written)

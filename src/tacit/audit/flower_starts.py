@@ -2,8 +2,9 @@
 
 import ast
 from dataclasses import dataclass, field
+from itertools import takewhile
 
-from tacit.audit.flower_source import DEEPEST, Arguments, Found, Function, Module, Source, bindings, unread
+from tacit.audit.flower_source import ANY, DEEPEST, Arguments, Found, Function, Module, Source, bindings, unread
 
 SECURE = {
     "SecAggPlusWorkflow": ("num_shares", "reconstruction_threshold"),
@@ -13,6 +14,7 @@ SECURE = {
 MODS = {"SecAggPlusWorkflow": ("secaggplus_mod",), "SecAggWorkflow": ("secagg_mod", "secaggplus_mod")}
 """The mods of nodes that they need."""
 PLAIN, TACIT = "plain", "Tacit"
+OFTEN = "in a loop, or in a function that may be called often"
 GRIDS = ("tacit.flower.grid", "tacit.api.flower.grid")
 """How a server calls ours,"""
 OUR_MODS = ("flower.mod", "tacit.flower.mod", "tacit.api.flower.mod")
@@ -24,6 +26,8 @@ STRATEGIES = (
     *("FedMedian", "FedTrimmedAvg", "Krum", "MultiKrum", "Bulyan"),
 )
 """Strategies of Flower's that sample nodes alike."""
+WORKFLOWS = ("fit_workflow", "evaluate_workflow")
+"""What a workflow of Flower's gives the grid to."""
 CHOOSING = (
     "__init__",
     "__new__",
@@ -37,9 +41,8 @@ CHOOSING = (
 HARMLESS = ("get_node_ids", "run", "set_run")
 """What a grid can be asked without nodes being called."""
 OURS_HARMLESS = (*HARMLESS, "hops", "last", "lost")
-LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.comprehension)
-GIVEN = ("grid", "driver")
-"""What Flower's pages call the grid that a server is given."""
+REPEATED = (ast.For, ast.AsyncFor, ast.While, ast.comprehension, ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+"""In what a call may be made more than once."""
 
 
 @dataclass(frozen=True)
@@ -61,36 +64,39 @@ class Trace:
 
     source: Source
     starts: list[Start] = field(default_factory=list)
-    entry: str = ""
-    """The function that was taken for the server's, if the app does not say."""
 
     @classmethod
     def of(cls, source: Source, module: Module, name: str) -> "Trace":
         """Follows the grid of the ServerApp of that name."""
         trace = cls(source)
         found = bindings(module.tree, name)
-        if not found:
-            functions = [each for each in module.tree.body if isinstance(each, Function) and _first(each) in GIVEN]
-            for each in functions:
-                trace.entry = f"{each.name} ({module.line(each)})"
-                trace._follow(module, each, _first(each), ours=False, looped=False)
-            return trace._ended(module)
-        where, bound = source.followed(module, found, name)
+        where, bound = source.followed(module, found, name) if found else (module, None)
         parent = where.parents[bound] if bound is not None else None
         written = parent.value if isinstance(parent, ast.Assign | ast.AnnAssign) else None
         if not isinstance(written, ast.Call) or source.flowers(where, written.func) != "ServerApp":
             trace._plain(where, bound or where.tree, "it is not seen what the server is")
-        elif written.args or {each.arg for each in written.keywords} - {"mods", "lifespan"}:
+        elif written.args or written.keywords:
             trace._plain(where, written, "it runs a strategy of Flower's own")
-        for function in ast.walk(where.tree) if bound is not None else ():
-            if isinstance(function, Function) and any(_is_main(each, bound) for each in function.decorator_list):
-                trace._follow(where, function, _first(function), ours=False, looped=False)
-        return trace._ended(where)
+        app = bound.id if isinstance(bound, ast.Name) else ""
+        for node in ast.walk(where.tree):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == app:
+                trace._registered(where, node)
+        if not trace.starts:
+            trace._plain(where, where.tree, "nothing was found that starts rounds")
+        return trace
 
-    def _ended(self, module: Module) -> "Trace":
-        if not self.starts:
-            self._plain(module, module.tree, "nothing was found that starts rounds")
-        return self
+    def _registered(self, module: Module, written: ast.Attribute) -> None:
+        """Follows the grid through what a ServerApp is given as its main function."""
+        if written.attr == "lifespan":
+            return
+        made = module.parents[written]
+        function = module.parents[made] if isinstance(made, ast.Call) else made
+        if written.attr != "main" or not isinstance(function, Function):
+            self._plain(module, written, f"it is not seen what becomes of .{written.attr} of the server")
+        elif len(function.decorator_list) > 1:
+            self._plain(module, function, f"{function.name} is decorated, and what with is given the grid")
+        else:
+            self._follow(module, function, _first(function), ours=False, looped=False)
 
     # --- uses of a grid --------------------------------------------------------------------------------------------
 
@@ -132,7 +138,8 @@ class Trace:
             else:
                 self._unclear(module, use, ours, "the grid is not followed further")
             return
-        looped = looped or any(isinstance(each, LOOPS) for each in module.around(call))
+        inside = takewhile(lambda each: each is not function, module.around(call))
+        looped = looped or any(isinstance(each, REPEATED) for each in inside)
         if self._wraps(module, call):
             self._use(module, function, call, ours=True, looped=looped, depth=depth)
         elif isinstance(call.func, ast.Attribute) and call.func.attr == "start":
@@ -192,7 +199,7 @@ class Trace:
         """Takes note of a strategy that is started on a grid."""
         given = Arguments(self.source, module, call, ("grid", "initial_arrays", "num_rounds"))
         written = call.func.value if isinstance(call.func, ast.Attribute) else call.func
-        rounds = unread(f"{module.line(call)}: in a loop") if looped else given("num_rounds")
+        rounds = unread(f"{module.line(call)}: {OFTEN}") if looped else given("num_rounds")
         rounds = rounds if rounds.given else Found(3, "Flower's default")
         none = Arguments(self.source, module, None)
         self.starts.append(Start(how, module.line(call), self._strategy(module, written), rounds, none))
@@ -203,7 +210,11 @@ class Trace:
         if source.flowers(where, made.func) != "DefaultWorkflow":
             self._plain(module, call, f"the grid goes to {ast.unparse(call.func)}, which is not followed")
             return
-        fit = Arguments(source, where, made, ("fit_workflow", "evaluate_workflow")).written("fit_workflow")
+        given = Arguments(source, where, made, WORKFLOWS)
+        fit, evaluate = (given.written(name) for name in WORKFLOWS)
+        if given.open or evaluate is not None or set(WORKFLOWS) & source.changed:
+            self._plain(module, call, "the grid goes to a workflow of which not all is seen")
+            return
         secure = source.call(*fit) if fit is not None else None
         how = source.flowers(secure[0], secure[1].func) if secure is not None else ""
         if fit is not None and how not in SECURE:
@@ -213,7 +224,7 @@ class Trace:
             workflow = Arguments(source, *secure, SECURE[how])
         strategy, rounds = self._legacy(module, call)
         if looped:
-            rounds = unread(f"{module.line(call)}: in a loop")
+            rounds = unread(f"{module.line(call)}: {OFTEN}")
         self.starts.append(Start(how if how in SECURE else PLAIN, line, strategy, rounds, workflow))
 
     def _legacy(self, module: Module, call: ast.Call) -> tuple[Arguments, Found]:
@@ -226,7 +237,7 @@ class Trace:
         names = ("context", "config", "strategy", "client_manager")
         given = Arguments(source, *context, names)
         manager, strategy, config = (given.written(name) for name in ("client_manager", "strategy", "config"))
-        changed = [name for name in names if name in source.changed]
+        changed = [name for name in names if {ANY, name} & source.changed]
         why = given.open or (f"{changed[0]} is set after it was given" if changed else "")
         if manager is not None or why:
             sampled = Arguments.unknown(source, module, why or f"{module.line(call)}: client_manager")
@@ -243,7 +254,8 @@ class Trace:
     def _strategy(self, module: Module, written: ast.expr) -> Arguments:
         """Returns what a strategy is given that says whom it asks."""
         made = self.source.call(module, written)
-        if made is None or set(CHOOSING) & self.source.changed or not self._samples(made[0], made[1].func, DEEPEST):
+        changed = {ANY, *CHOOSING} & self.source.changed
+        if made is None or changed or not self._samples(made[0], made[1].func, DEEPEST):
             return Arguments.unknown(self.source, module, module.shown(written))
         return Arguments(self.source, *made, SAMPLING)
 
@@ -254,40 +266,32 @@ class Trace:
         found = self.source.lookup(module, written, written.id) if isinstance(written, ast.Name) else None
         if found is None or not isinstance(found[1], ast.ClassDef) or not depth:
             return False
-        own = {node.name for node in ast.walk(found[1]) if isinstance(node, Function)}
+        made = found[1]
         return (
-            not own & set(CHOOSING)
-            and not found[1].decorator_list
-            and len(found[1].bases) == 1
-            and self._samples(found[0], found[1].bases[0], depth - 1)
+            not any(bindings(made, name) for name in CHOOSING)
+            and not made.decorator_list
+            and not made.keywords
+            and len(made.bases) == 1
+            and self._samples(found[0], made.bases[0], depth - 1)
         )
 
 
-def has_mod(source: Source, module: Module, names: tuple[str, ...]) -> bool:
-    """Says whether every ClientApp of a module has one of some mods."""
-    calls = [node for node in ast.walk(module.tree) if isinstance(node, ast.Call)]
-    apps = [node for node in calls if source.flowers(module, node.func) == "ClientApp"]
-
-    def listed(app: ast.Call) -> bool:
-        mods = Arguments(source, module, app, ("client_fn", "mods")).written("mods")
-        found = source.assigned(*mods) if mods is not None else None
-        if found is None or not isinstance(found[1], ast.List | ast.Tuple):
-            return False
-        full = [source.full_name(found[0], each) or "" for each in found[1].elts]
-        return any(name in names or (name.startswith("flwr.") and name.rpartition(".")[2] in names) for name in full)
-
-    return bool(apps) and all(map(listed, apps))
+def has_mod(source: Source, module: Module, app: str, names: tuple[str, ...]) -> bool:
+    """Says whether the ClientApp of that name has one of some mods in any case."""
+    found = bindings(module.tree, app)
+    where, bound = source.followed(module, found, app) if found else (module, None)
+    made = source.call(where, bound) if isinstance(bound, ast.Name) else None
+    if made is None or source.flowers(made[0], made[1].func) != "ClientApp":
+        return False
+    mods = Arguments(source, *made, ("client_fn", "mods")).written("mods")
+    listed = source.assigned(*mods) if mods is not None and source.stays(*mods) else None
+    if listed is None or not isinstance(listed[1], ast.List | ast.Tuple):
+        return False
+    full = [source.full_name(listed[0], each) or "" for each in listed[1].elts]
+    return any(name in names or (name.startswith("flwr.") and name.rpartition(".")[2] in names) for name in full)
 
 
 def _first(function: Function) -> str:
     """Returns the name of the first parameter."""
     names = [each.arg for each in (*function.args.posonlyargs, *function.args.args)]
     return names[0] if names else ""
-
-
-def _is_main(written: ast.expr, app: ast.AST | None) -> bool:
-    """Says whether a decorator makes a function the main one of an app."""
-    called = written.func if isinstance(written, ast.Call) else written
-    if not isinstance(called, ast.Attribute) or called.attr != "main" or not isinstance(called.value, ast.Name):
-        return False
-    return isinstance(app, ast.Name) and called.value.id == app.id

@@ -15,6 +15,8 @@ from tacit.core.sections import Section, Source
 from tacit.drivers.faults import Fault
 from tacit.learn.cohort import Local
 
+LEAST_EPSILON = 1e-8
+"""Below which floats do not tell how much noise it takes."""
 ALONE, TOGETHER = "local", "centralized"
 """What a scenario may have in place of a protocol: nobody averages, or one party has all samples."""
 
@@ -80,6 +82,15 @@ class Data(Section, frozen=True, kw_only=True):
             "dirichlet": f"dirichlet split, alpha {self.split.alpha:g}",
         }[self.split.kind]
 
+    def problems(self) -> list[str]:
+        """Returns what can be told to be impossible at a glance."""
+        wrong = [
+            f'data.split.{name} is for data.split.kind="{kind}", and not for "{self.split.kind}"'
+            for name, kind in (("per_party", "shards"), ("alpha", "dirichlet"))
+            if self.split.kind != kind and getattr(self.split, name) != getattr(UNSAID, name)
+        ]
+        return [*wrong, *(["data.folder cannot have \\0 in it"] if "\0" in (self.folder or "") else [])]
+
     def brought(self, name: str, owned: bool) -> "Data":
         """Returns it for samples of that name that somebody brings, and that stay with their owners if they have any.
 
@@ -115,7 +126,7 @@ class Privacy(Section, frozen=True, kw_only=True):
         wrong = [
             f"privacy.{name}={value} must be {wanted}"
             for name, value, wanted, fine in (
-                ("epsilon", self.epsilon, "above 0, such as 1.0", self.epsilon > 0),
+                ("epsilon", self.epsilon, f"at least {LEAST_EPSILON:g}, such as 1.0", self.epsilon >= LEAST_EPSILON),
                 ("delta", self.delta, "between 0 and 1, such as 0.00001", 0 < self.delta < 1),
                 ("clip", self.clip, "above 0, such as 1.0", self.clip > 0),
                 ("dropouts", self.dropouts, "a part from 0 to below 1", 0 <= self.dropouts < 1),
@@ -210,7 +221,8 @@ class Scenario(Section, frozen=True, kw_only=True):
             wrong.append(f"dropout={self.dropout} must be a chance from 0 to below 1")
         if self.privacy is not None and self.protocol.get("name") in (ALONE, TOGETHER) and self.privacy.unit == "user":
             wrong.append("privacy per user is about what is averaged; give a protocol that averages")
-        return [*wrong, *self.local.problems(), *([] if self.privacy is None else self.privacy.problems())]
+        wrong += [*self.data.problems(), *self.local.problems()]
+        return [*wrong, *([] if self.privacy is None else self.privacy.problems())]
 
     @property
     def digest(self) -> str:

@@ -6,9 +6,10 @@ the round is over, and answers the strategy with the average as if one node had 
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeAlias, TypeGuard
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias, TypeGuard, TypeVar
 
+import msgspec
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, MessageType, MetricRecord, RecordDict
 from flwr.clientapp.typing import ClientAppCallable, Mod
@@ -30,10 +31,13 @@ WEIGHT = "num-examples"
 """The metric that Flower's strategies weigh by."""
 REFUSED = 6
 """Flower's code of a mod that could not go on."""
+MOST_PATIENCE = 1e6
+"""Phases that nobody waits for."""
 LEEWAY = 1 << 10
 """Rounds that a node may be ahead of most others, which were not asked as often, for its word to count."""
 LOG = logging.getLogger("tacit.flower")
 
+T = TypeVar("T")
 Find: TypeAlias = Callable[[Context], Participant]
 Tell: TypeAlias = Callable[[Ending], None]
 
@@ -183,13 +187,42 @@ def _record(said: Said) -> ConfigRecord:
     )
 
 
-def _said(record: Mapping[str, Any]) -> Said:
-    mail = [Mail(to, data) for to, data in zip(record["to"], record["mail"], strict=True)]
-    return Said(mail, record["waits"], record["patience"], record["over"], record["error"])
+class _Introduced(msgspec.Struct, frozen=True):
+    """What a node says of itself."""
+
+    party: Party
+    place: int
+    rounds: int
+    incarnation: bytes
+    server: bool
+
+
+class _Told(msgspec.Struct, frozen=True):
+    """What a node says in a round."""
+
+    to: list[Party]
+    mail: list[bytes]
+    waits: int
+    patience: float
+    over: bool
+    error: str
+
+    @property
+    def said(self) -> Said:
+        """The same, once it can be believed to be that; raises ValueError if it cannot."""
+        if not 0 <= self.patience <= MOST_PATIENCE:
+            raise ValueError
+        mail = [Mail(to, data) for to, data in zip(self.to, self.mail, strict=True)]
+        return Said(mail, self.waits, self.patience, self.over, self.error)
+
+
+def _as(kind: type[T], message: Message) -> T:
+    """Returns what a node answered; raises ValueError if that is not what was asked for. A node may answer anything."""
+    return msgspec.convert(dict(message.content.config_records.get(RECORD, {})), kind)
 
 
 def _one(record: ConfigRecord, name: str) -> int:
-    value = record[name]
+    value = record.get(name)
     if not isinstance(value, int):
         raise ConfigError(f"a message of a round has no {name}; use the same release of Tacit everywhere")
     return value
@@ -220,51 +253,62 @@ class Courier(Grid):
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
         """Returns the answers to messages: of those that train, the average alone, and who was lost on the way."""
-        asked = list(messages)
-        if not any(map(_trains, asked)):
-            return self._grid.send_and_receive(asked, timeout=timeout)
+        given = list(messages)
+        asked, others = list(filter(_trains, given)), [each for each in given if not _trains(each)]
+        plain = [*self._grid.send_and_receive(others, timeout=timeout)] if others else []
+        if not asked:
+            return plain
         self.hops, self.lost, self.last = 0, {}, None
-        strangers = self._meet([message.metadata.dst_node_id for message in asked], timeout)
+        strangers = self._meet(asked, timeout)
         known = [each for each in asked if each.metadata.dst_node_id in self._nodes]
         asking = {self._nodes[each.metadata.dst_node_id]: each for each in known}
         answers = [_failed(each, strangers[node]) for each in asked if (node := each.metadata.dst_node_id) in strangers]
         if not asking:
-            return answers
+            return [*plain, *answers]
         answer = self._round(asking, timeout)
         answers += [_failed(asking[party], why) for party, why in self.lost.items() if party in asking]
-        return [*answer, *answers]
+        return [*plain, *answer, *answers]
 
     # --- who is who ------------------------------------------------------------------------------------------------
 
-    def _meet(self, nodes: Iterable[int], timeout: float | None) -> dict[int, str]:
+    def _meet(self, asked: Iterable[Message], timeout: float | None) -> dict[int, str]:
         """Asks nodes that are new who they are; returns why some cannot take part."""
-        new = [node for node in nodes if node not in self._nodes]
+        new = {each.metadata.dst_node_id: each for each in asked if each.metadata.dst_node_id not in self._nodes}
         why = dict.fromkeys(new, "it did not say which party it is")
         hello = RecordDict({RECORD: ConfigRecord({"hello": True})})
-        for answer in self._grid.send_and_receive([_to(node, hello) for node in new], timeout=timeout) if new else ():
+        greeted = [_to(each, hello) for each in new.values()]
+        for answer in self._grid.send_and_receive(greeted, timeout=timeout) if new else ():
             node = answer.metadata.src_node_id
             if answer.has_error():
                 why[node] = answer.error.reason or why[node]
                 continue
-            told = answer.content.config_records[RECORD]
-            party, rounds, incarnation = str(told["party"]), told["rounds"], told.get("incarnation")
-            if party in self._nodes.values():
-                why[node] = f"another node is {party}"
+            try:
+                told = _as(_Introduced, answer)
+            except ValueError:
                 continue
-            if not isinstance(rounds, int) or not 0 <= rounds < MOST or not _is_incarnation(incarnation):
-                why[node] = "what it said of itself cannot be"
-                continue
-            if told["server"] and self._server is None:
-                raise ConfigError("the protocol of this federation has a server; give its roster: tacit-federation")
-            if self._server is not None and self._server.is_stranger(party, incarnation):
-                why[node] = f"{party} has lost its journal, and may say two things in one round; {RENEW}"
-                continue
-            self._nodes[node], self._places[party] = party, int(told["place"])  # type: ignore[arg-type]
-            self._said[party], self._incarnations[party] = rounds, incarnation
-            del why[node]
+            why[node] = self._doubt(told)
+            if not why[node]:
+                self._nodes[node], self._places[told.party] = told.party, told.place
+                self._said[told.party], self._incarnations[told.party] = told.rounds, told.incarnation
+                del why[node]
         if self._said:
             self._rounds = max(self._rounds, reached(list(self._said.values()), LEEWAY))
         return why
+
+    def _doubt(self, told: _Introduced) -> str:
+        """Returns why a node cannot be who it says; nothing if it can."""
+        party = told.party
+        if party in self._nodes.values():
+            return f"another node is {party}"
+        known = self._server is None or party in self._server.roster.names
+        if party == SERVER or not known or not 0 <= told.rounds < MOST or not _is_incarnation(told.incarnation):
+            return "what it said of itself cannot be"
+        if self._server is None:
+            if told.server:
+                raise ConfigError("the protocol of this federation has a server; give its roster: tacit-federation")
+        elif self._server.is_stranger(party, told.incarnation):
+            return f"{party} has lost its journal, and may say two things in one round; {RENEW}"
+        return ""
 
     # --- rounds ----------------------------------------------------------------------------------------------------
 
@@ -282,12 +326,13 @@ class Courier(Grid):
         if server is not None:
             company[SERVER] = server.incarnation
         begin = ConfigRecord({"round": number, "parties": list(company), "incarnations": list(company.values())})
-        self._hop(router, {party: RecordDict({**asking[party].content, RECORD: begin}) for party in parties}, timeout)
+        first_of = {party: RecordDict({**asking[party].content, RECORD: begin}) for party in parties}
+        self._hop(router, asking, first_of, timeout)
         if server is not None:
             router.take(SERVER, server.begin(None, number, None, layout.size, company))
         while turns := router.turns():
             mine = turns.pop(SERVER, None)
-            self._hop(router, {party: _errand(number, errand) for party, errand in turns.items()}, timeout)
+            self._hop(router, asking, {party: _errand(number, errand) for party, errand in turns.items()}, timeout)
             if server is not None and mine is not None:
                 router.take(SERVER, server.go_on(None, number, mine.mail, mine.expired))
         if server is None:
@@ -302,13 +347,14 @@ class Courier(Grid):
         left = [party for party in parties if party not in self.lost]
         return [_reply(asking[(left or parties)[0]], name, arrays_of(layout, np.asarray(ending.average), model))]
 
-    def _hop(self, router: Router, contents: dict[Party, RecordDict], timeout: float | None) -> None:
-        """Calls nodes, and takes what they say in the order in which they are given."""
+    def _hop(
+        self, router: Router, asking: dict[Party, Message], contents: dict[Party, RecordDict], timeout: float | None
+    ) -> None:
+        """Calls nodes as the strategy asked them, and takes what they say in the order in which they are given."""
         if not contents:
             return
-        node_of = {party: node for node, party in self._nodes.items()}
         self.hops += 1
-        sent = [_to(node_of[party], content) for party, content in contents.items()]
+        sent = [_to(asking[party], content) for party, content in contents.items()]
         answers = {
             self._nodes.get(each.metadata.src_node_id): each
             for each in self._grid.send_and_receive(sent, timeout=timeout)
@@ -319,7 +365,12 @@ class Courier(Grid):
                 self.lost[party] = "no answer in time" if answer is None else answer.error.reason or "it failed"
                 router.lose(party)
                 continue
-            said = _said(answer.content.config_records[RECORD])
+            try:
+                said = _as(_Told, answer).said
+            except ValueError:
+                self.lost[party] = "what it said cannot be"
+                router.lose(party)
+                continue
             if said.error:
                 self.lost[party] = said.error
             router.take(party, said)
@@ -352,8 +403,9 @@ class Courier(Grid):
         return self._grid.pull_messages(message_ids)
 
 
-def _to(node: int, content: RecordDict) -> Message:
-    return Message(content, dst_node_id=node, message_type=MessageType.TRAIN)
+def _to(asked: Message, content: RecordDict) -> Message:
+    """Returns a message to the node that was asked, and to the function of its app: there may be several that train."""
+    return Message(content, dst_node_id=asked.metadata.dst_node_id, message_type=asked.metadata.message_type)
 
 
 def _errand(number: int, errand: Errand) -> RecordDict:
