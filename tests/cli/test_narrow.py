@@ -1,16 +1,18 @@
 """What is printed in narrow windows: nothing is cut off, and no word is broken."""
 
 import io
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 from rich.text import Text
 from typer.testing import CliRunner
 
-from tacit.app import verdicts
+from tacit.app import nodes, verdicts
 from tacit.app.cli import app
 from tacit.app.narrow import Listed, listed_table
 from tacit.audit.attacks.findings import proportion
+from tacit.drivers.network.status import Standing
 
 COMMANDS = (
     ("audit", "secagg", "--parties", "5", "--dropout", "0.1"),
@@ -107,7 +109,7 @@ def test_a_table_without_headings_names_by_its_first_column():
 
 
 @pytest.mark.parametrize("width", [20, 40, 59])
-def test_findings_and_peers_are_whole(width):
+def test_findings_are_whole(width):
     target = "what an onlooker hears of pushsum with private weights, after learning from this very change"
     said = shown(verdicts.findings([proportion("x", target, "share of runs", wins=3, tries=7)]), width)
     assert "…" not in said
@@ -120,3 +122,17 @@ def test_a_matrix_is_left_out_where_it_would_be_broken(monkeypatch):
     assert "█" in printed(command, 100, monkeypatch)
     assert "█" not in printed(command, 40, monkeypatch)
     assert "p11" in printed(command, 40, monkeypatch)
+
+
+def test_peers_are_whole():
+    peer = Standing("hospital-a", 12, 3.0, 2, 125.0, "its certificate has expired")
+    peers = nodes._peers(SimpleNamespace(peers=[peer]))
+    assert shown(peers, 40).splitlines() == [
+        "peer: hospital-a",
+        "round: 12",
+        "heard: 3 s ago",
+        "missing for: 2 min",
+        "not arrived: 2",
+        "trouble: its certificate has expired",
+    ]
+    assert shown(peers, 80).count("\n") == 2
