@@ -94,15 +94,18 @@ def page() -> str:
         if name in PICTURES:
             file, caption = PICTURES[name]
             lines += [f"![{caption}]({file})", "", f"*{caption}*", ""]
+        every = [Finding(**each) for each in findings]
+        printed = any(finding.paper for finding in every)
         lines += [
-            "| target | measured | value | between | tries | verdict |",
-            "| --- | --- | --- | --- | --- | --- |",
+            f"| target | measured | value | between | tries | verdict |{' in the paper |' * printed}",
+            f"| --- | --- | --- | --- | --- | --- |{' --- |' * printed}",
         ]
-        for finding in (Finding(**each) for each in findings):
+        for finding in every:
             kind = "" if finding.bracket.startswith("95") else f" ({finding.bracket})"
             interval = f"{finding.low:.4g} to {finding.high:.4g}{kind}" if finding.bracket else ""
             values = f"{finding.value:.4g} | {interval} | {finding.samples:,} | {finding.verdict}"
-            lines.append(f"| {finding.target} | {finding.measure} | {values} |")
+            where = f" {finding.paper} |" if printed else ""
+            lines.append(f"| {finding.target} | {finding.measure} | {values} |{where}")
         lines.append("")
     return "\n".join(lines)
 

@@ -136,7 +136,7 @@ def test_the_command_says_so_too():
     shown = CliRunner().invoke(app, asked)
     assert "ε = " in shown.output
     assert "if as many drop out as may" in " ".join(shown.output.split())
-    (report,) = json.loads(CliRunner().invoke(app, [*asked, "--json"]).output)["reports"]
+    (report,) = json.loads(CliRunner().invoke(app, [*asked, "--json"]).stdout)["reports"]
     assert report["epsilon"] == pytest.approx(worth("secagg", 5, 5))
     assert report["epsilon_at_worst"] > report["epsilon"]
     silent = CliRunner().invoke(app, asked[:6])

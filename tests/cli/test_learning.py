@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tacit import Scenario, papers, train
-from tacit.app import comparison, learning
+from tacit.app import comparison, progress
 from tacit.app.cli import app
 from tacit.learn.datasets import of_arrays
 from tacit.papers.reproduction import Reproduction
@@ -78,12 +78,12 @@ def test_a_run_leaves_a_folder_with_a_page_that_needs_nothing_else(tacit, protoc
 def test_a_run_as_json_and_again(tacit):
     scenario = written(SCENARIO.format(protocol="secagg"))
     first = tacit("run", scenario, "--folder", "out", "--json")
-    assert [each["round"] for each in json.loads(first.output)["history"]] == [1, 2, 3]
+    assert [each["round"] for each in json.loads(first.stdout)["history"]] == [1, 2, 3]
     again = tacit("run", scenario, "--folder", "out")
     assert again.exit_code == 2
     assert "has a run already" in again.output
     resumed = tacit("run", scenario, "--folder", "out", "--resume", "--json")
-    assert json.loads(resumed.output)["history"] == json.loads(first.output)["history"]
+    assert json.loads(resumed.output)["history"] == json.loads(first.stdout)["history"]
 
 
 def test_a_run_that_goes_on_is_found_and_nothing_begins_anew_without_a_word(tacit):
@@ -212,17 +212,19 @@ round = 2
 """
 
 
-def test_rounds_are_plain_lines_where_there_is_no_terminal(tacit):
+def test_rounds_are_plain_lines_where_there_is_no_terminal(tacit, monkeypatch):
+    for name in ("SHORT", "OFTEN"):
+        monkeypatch.setattr(progress, name, 0.0)
     scenario = written(LONG.replace("400", "3"))
     done = tacit("run", scenario, "--folder", "out")
     assert done.exit_code == 0, done.output
-    first, second, third = done.stderr.splitlines()
-    assert re.fullmatch(r"round 1 of 3, [\d.]+%, [\d.]+ kB a party", first)
+    first, second, third = [line for line in done.stderr.splitlines() if "%  round" in line and ": " not in line]
+    assert re.fullmatch(r" 33%  round 1 of 3, [\d.]+%, [\d.]+ kB a party", first)
     assert second.endswith("a party, 3 of 4 averaged, without p2")
-    assert third.startswith("round 3 of 3")
-    quiet = tacit("run", scenario, "--folder", "other", "--json")
-    assert quiet.stderr == ""
-    assert json.loads(quiet.stdout)
+    assert third.startswith("100%  round 3 of 3")
+    as_json = tacit("run", scenario, "--folder", "other", "--json")
+    assert "round 3 of 3" in as_json.stderr
+    assert json.loads(as_json.stdout)
 
 
 def test_ctrl_c_leaves_a_run_that_goes_on_as_it_says(tmp_path, monkeypatch):
@@ -231,7 +233,7 @@ def test_ctrl_c_leaves_a_run_that_goes_on_as_it_says(tmp_path, monkeypatch):
     command = [sys.executable, "-m", "tacit", "run", scenario, "--folder", "out"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)  # noqa: S603
     for line in process.stderr:
-        if line.startswith("round 3 "):
+        if re.search(r"%  round ([3-9]|\d\d+) of", line):
             process.send_signal(signal.SIGINT)
             break
     out, err = process.communicate(timeout=120)
@@ -250,7 +252,8 @@ def test_ctrl_c_leaves_a_run_that_goes_on_as_it_says(tmp_path, monkeypatch):
     first = process.stderr.readline()
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=120)
-    assert int(first.split()[1]) in (len(kept), len(kept) + 1)
+    assert int(re.search(r"round (\d+) of", first)[1]) >= len(kept)
+    assert Path("out/metrics.jsonl").read_text(encoding="utf-8").splitlines()[: len(kept)] == kept
     assert Path("out/checkpoint").stat().st_mtime_ns > shorter
 
 
@@ -274,7 +277,7 @@ def test_protocols_are_compared_on_the_same_work(tacit):
         "--protocol", "local", "--picture", "all.png", "--json",
     )  # fmt: skip
     assert done.exit_code == 0, done.output
-    plain, masked, refused, alone = json.loads(done.output)
+    plain, masked, refused, alone = json.loads(done.stdout)
     assert plain["history"][-1]["accuracy"] == pytest.approx(masked["history"][-1]["accuracy"], abs=0.02)
     assert plain["exposed"] == "9 of 9 to server"
     assert masked["exposed"] == "nobody"
@@ -323,17 +326,16 @@ def test_what_is_wrong_with_a_setting_is_told_by_its_option(tacit):
 
 
 def test_compare_tells_what_it_is_doing(tacit, monkeypatch):
-    monkeypatch.setattr(learning, "QUIET", 0.0)
-    done = tacit("compare", "--rounds", "3", "--protocol", "fedavg", "--protocol", "pushsum")
-    begun, *rounds, asked, over, refused = done.stderr.splitlines()
-    assert begun == "fedavg: begins"
-    assert rounds == [f"fedavg, round {number} of 3" for number in (1, 2, 3)]
-    assert asked == "fedavg: asking who could learn whose model"
-    assert over.startswith("fedavg: 3 rounds, ")
-    assert refused == "pushsum: refused"
-    monkeypatch.setattr(learning, "QUIET", 1e9)
-    assert "round 2" not in tacit("compare", "--rounds", "3", "--protocol", "fedavg").stderr
-    assert tacit("compare", "--rounds", "1", "--protocol", "fedavg", "--json").stderr == ""
+    for name in ("SHORT", "OFTEN"):
+        monkeypatch.setattr(progress, name, 0.0)
+    done = tacit("compare", "--rounds", "3", "--protocol", "secagg", "--protocol", "pushsum")
+    told = [line.partition("%  ")[2] for line in done.stderr.splitlines()]
+    rounds = [f"secagg, round {number} of 3" for number in (1, 2, 3)]
+    asked = "secagg: asking who could learn whose model"
+    assert [line for line in told if line in ("secagg: begins", *rounds, asked)] == ["secagg: begins", *rounds, asked]
+    assert f"{asked}: looking at what server sees" in told
+    monkeypatch.setattr(progress, "SHORT", 1e9)
+    assert tacit("compare", "--rounds", "1", "--protocol", "fedavg").stderr == ""
 
 
 PRIVATE = """
@@ -352,7 +354,7 @@ def test_what_cannot_be_had_with_a_scenario_is_left_out_and_told(tacit, noise, c
     scenario = written(PRIVATE.format(noise=noise))
     done = tacit("compare", scenario, "--json")
     assert done.exit_code == 0, done.output
-    found = {each["protocol"]: each for each in json.loads(done.output)}
+    found = {each["protocol"]: each for each in json.loads(done.stdout)}
     assert list(found)[:2] == ["local", "centralized"]
     for name in ("local", "centralized"):
         assert "about what is averaged" in found[name]["refused"]
@@ -384,7 +386,7 @@ def test_a_protocol_that_is_none_is_told(tacit):
 
 def test_every_reproduction_is_listed_and_says_what_it_is(tacit):
     done = tacit("reproduce", "--list", "--json")
-    assert [each["name"] for each in json.loads(done.output)] == list(papers.names())
+    assert [each["name"] for each in json.loads(done.stdout)] == list(papers.names())
     assert {name[:3] for name in papers.names()} == {"000", "001", "002", "003", "004"}
     for name in papers.names():
         found = papers.find(name)

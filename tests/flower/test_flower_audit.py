@@ -632,7 +632,7 @@ def test_the_command_says_what_was_read_and_what_assumed(tmp_path):
     assert "max_weight = 500.0 (ward/server_app.py" in said.output
     assert "nobody signs keys" in said.output.replace("\n", " ")
     ours = str(ROOT / "examples" / "flower_app")
-    found = json.loads(CliRunner().invoke(command, ["audit", "--flower", ours, "--parties", "4", "--json"]).output)
+    found = json.loads(CliRunner().invoke(command, ["audit", "--flower", ours, "--parties", "4", "--json"]).stdout)
     assert found["averages"] == "Tacit"
     assert ["server"] in [report["coalition"] for report in found["reports"]]
     assert CliRunner().invoke(command, ["audit"]).exit_code != 0

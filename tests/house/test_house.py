@@ -67,7 +67,7 @@ RESTRICTED: dict[str, tuple[str, ...]] = {
     "time": (),
     "time.process_time": ("designs/groups.py",),  # how long the paper's randomised search may go on
     # Picks the faster of two ciphers that give the same bytes; and says how long training took.
-    "time.perf_counter": ("crypto/masks.py", "api/prepare.py", "api/party.py", "app/bench.py"),
+    "time.perf_counter": ("crypto/masks.py", "api/prepare.py", "api/party.py", "app/bench.py", "app/progress.py"),
     # When a party was last heard of, or a run last wrote anything, for people.
     "time.time": ("drivers/network/node.py", "app/nodes.py", "app/ui/folders.py"),
     "time.gmtime": ("drivers/network/telemetry.py", "app/pages.py"),  # how a log, and a page, says when

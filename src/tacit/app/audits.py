@@ -33,6 +33,7 @@ from tacit.audit.questions import Question
 from tacit.audit.report import Report
 from tacit.audit.words import SOME, Next, Words, in_words
 from tacit.core.errors import ConfigError, LeakRefused
+from tacit.core.outcome import few
 from tacit.protocols import REGISTRY
 
 PANEL = "What leaks"
@@ -134,7 +135,7 @@ def audit(
 
 def _answered(asked: Question, picture: str | None, report: str | None, as_json: bool) -> Words:
     """Shows what comes of a question, and returns it in words."""
-    scope, reports = asked.scope(), _reports(asked, as_json)
+    scope, reports = asked.scope(), _reports(asked)
     said = in_words(reports, asked)
     found = {**about(scope.protocol, scope.terms), **answer(reports, said)}
     if picture is not None:
@@ -157,7 +158,9 @@ def _flower(
     report: str | None,
     as_json: bool,
 ) -> Words:
-    found = audit_app(folder, parties=parties, rounds=rounds, dropout=dropout, told=told)
+    with following() as doing:
+        doing(f"reading {folder}", 0.0)
+        found = audit_app(folder, parties=parties, rounds=rounds, dropout=dropout, told=told)
     first = found.reports[0]
     asked = Question(first.protocol, len(first.parties), rounds=first.rounds, drift=first.drift, dropout=dropout)
     counts = {"parties": parties, "rounds": rounds}
@@ -178,15 +181,16 @@ def _flower(
     return said
 
 
-def _reports(asked: Question, as_json: bool) -> list[Report]:
+def _reports(asked: Question) -> list[Report]:
     """Returns a report on each coalition that is asked about."""
     every, reports = asked.coalitions(), []
     asked.scope()  # complains before a bar is drawn
-    with following(as_json, counted=True) as told:
-        told("running on unknowns", 0, len(every))
-        for done, report in enumerate(asked.answers(), start=1):
-            reports.append(report)
-            told(", ".join(report.coalition), done, len(every))
+    with following(counted=True) as told:
+        told("beginning", 0, len(every))
+        answers = asked.answers()
+        for done, members in enumerate(every):
+            told(f"{few(members)} (coalition {done + 1} of {len(every)})", done, len(every))
+            reports.append(next(answers))
     return reports
 
 
@@ -220,7 +224,7 @@ def plan(
             f"PARTIES {parties}: a plan is for at least {FEWEST}, for of two that average each knows the other's vector"
         )
     at_least(1, coalition_size=coalition_size, rounds=rounds, entries=entries)
-    with following(as_json) as told:
+    with following() as told:
         found = make_plan(
             parties,
             coalition_size=coalition_size,
@@ -229,7 +233,7 @@ def plan(
             entries=entries,
             epsilon=epsilon,
             delta=delta,
-            progress=told.part,
+            progress=told,
         )
     if picture is not None:
         pictures.costs(found, picture)
@@ -265,11 +269,11 @@ def attack(
         typer.echo(as_text(plain)) if as_json else tables.show(verdicts.attacks(listed))
         return
     chosen, grid = ATTACKS[known("attack", name, ATTACKS)], None
-    with following(as_json) as told:
+    with following() as told:
         if picture is not None and chosen.look is not None:
-            found, grid = chosen.look(full, seed, told.part)
+            found, grid = chosen.look(full, seed, told)
         else:
-            found = chosen.run(full, seed, told.part)
+            found = chosen.run(full, seed, told)
     if picture is not None and grid is not None:
         pictures.images(grid, picture)
     elif picture is not None:

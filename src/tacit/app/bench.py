@@ -13,6 +13,7 @@ from rich.text import Text
 from tacit import __version__
 from tacit.app import tables
 from tacit.app.comparison import SETTINGS, label, variant
+from tacit.app.narrow import listed_table
 from tacit.app.options import AsJson, Choice, Debug, as_text, at_least, examples, known, protocol_names
 from tacit.app.progress import following
 from tacit.core.suite import Update
@@ -99,7 +100,7 @@ def bench(
     else:
         asked = [{"name": name, **SETTINGS.get(name, {})} for name in REGISTRY]
     others = [each for each in asked if each != {"name": BASELINE}]
-    with following(as_json, counted=True) as told:
+    with following(counted=True) as told:
         found = measured([{"name": BASELINE}, *others], parties, entries, repeat, told)
     if as_json:
         typer.echo(as_text({"version": __version__, "parties": parties, "entries": entries, "rows": found}))
@@ -108,7 +109,7 @@ def bench(
 
 
 def _table(found: Sequence[Measured], parties: int, entries: int, repeat: int) -> RenderableType:
-    table = tables.listed_table()
+    table = listed_table()
     table.add_column("averaging", overflow="fold")
     for heading in ("a round", f"× {BASELINE}", "sent and received\na party a round"):
         table.add_column(heading, justify="right")

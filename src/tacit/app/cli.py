@@ -129,7 +129,7 @@ def demo(
     del debug
     settings = demonstration.DemoSettings(parties, rounds, seed, tuple(crash or ()))
     settings.crashing()  # complains before a progress bar is drawn
-    with following(as_json, counted=True) as told:
+    with following(counted=True) as told:
         steps = iter(range(1, settings.steps + 1))
         report = demonstration.run(settings, lambda doing: told(doing, next(steps), settings.steps))
     if as_json:

@@ -17,8 +17,8 @@ from tacit.learn.cohort import Local
 from tacit.learn.scenario import ALONE, TOGETHER, Data, Scenario, Split
 from tacit.protocols import REGISTRY
 
-Progress: TypeAlias = Callable[[str, int, Metrics | None], None]
-"""Told what is being done, how many rounds of all protocols are over, and what is known of the last, if one just is."""
+Progress: TypeAlias = Callable[[str, int], None]
+"""Told what is being done, and how many rounds of all protocols are over."""
 
 STANDARD = Scenario(
     title="handwritten digits",
@@ -128,20 +128,17 @@ def compare(
     scenario: Scenario,
     protocols: Sequence[dict[str, Any]] | None = None,
     progress: Progress = lambda *_: None,
-    over: Callable[[Compared], None] = lambda _: None,
 ) -> list[Compared]:
     """Runs a scenario with each of several protocols, or with all of them. What the audit refuses is told as refused.
 
     So is, of all of them, what cannot be had with the scenario, such as privacy per user where nobody averages.
-    `progress` is told of whatever is begun, and of every round that is over; and `over` of every protocol.
+    `progress` is told of whatever is begun, and of every round that is over.
     """
     turns = count()
 
     def run(protocol: dict[str, Any], asked: bool = True) -> Compared:
         before = next(turns) * scenario.rounds
-        done = _run(scenario, protocol, lambda doing, rounds, last: progress(doing, before + rounds, last), asked)
-        over(done)
-        return done
+        return _run(scenario, protocol, lambda doing, rounds: progress(doing, before + rounds), asked)
 
     if protocols is not None:
         return [run(protocol) for protocol in protocols]
@@ -163,12 +160,12 @@ def _run(scenario: Scenario, protocol: dict[str, Any], progress: Progress, asked
         if asked and not leaks:
             raise
         return Compared(name, options, refused=str(refused), leaks=leaks)
-    progress(f"{label(name, options)}: begins", 0, None)
+    progress(f"{label(name, options)}: begins", 0)
     history = []
     for metrics in found.rounds():
         history.append(metrics)
-        progress(f"{name}, round {metrics.round} of {scenario.rounds}", metrics.round, metrics)
-    progress(f"{name}: asking who could learn whose model", scenario.rounds, None)
+        progress(f"{name}, round {metrics.round} of {scenario.rounds}", metrics.round)
+    progress(f"{name}: asking who could learn whose model", scenario.rounds)
     exposed, leaks = _exposed(found, name)
     server = found.checked is not None and found.checked.protocol.server is not None
     return Compared(name, options, tuple(history), len(found.parts), exposed, leaks, server)

@@ -31,8 +31,6 @@ from tacit.learn.scenario import Scenario
 from tacit.papers.reproduction import Scale
 
 PANEL = "Learn together"
-QUIET = 5.0
-"""Seconds of a comparison for which nothing is said where there is no bar, at most, unless a round takes longer."""
 app, machines = typer.Typer(), typer.Typer()
 
 
@@ -78,7 +76,7 @@ def run(
     del debug
     wanted = Scenario.load(scenario)
     again = [f"tacit run {shlex.quote(scenario)}", *([f"--folder {shlex.quote(folder)}"] if folder else []), "--resume"]
-    with going_on_by(" ".join(again)), following(as_json, counted=True) as told:
+    with going_on_by(" ".join(again)), following(counted=True) as told:
         told("starting", 0, wanted.rounds)
         parties = wanted.data.parties
         done = train(wanted, folder=folder, resume=resume, address=address, **_following(told, wanted.rounds, parties))
@@ -100,24 +98,6 @@ def _following(told: Following, rounds: int, parties: int) -> dict[str, Any]:
         told(f"downloading {name}", done, max(of, 1))
 
     return {"progress": over, "downloading": downloading}
-
-
-def _saying(told: Following, total: int) -> comparison.Progress:
-    """Returns what shows how far a comparison is: without a bar, each protocol that is begun, and some rounds."""
-    last = 0.0
-
-    def over(doing: str, done: int, metrics: Metrics | None) -> None:
-        nonlocal last
-        told(doing, done, total)
-        if metrics is None:
-            last = 0.0
-        elif metrics.seconds < last + QUIET:
-            return
-        else:
-            last = metrics.seconds
-        told.line(doing)
-
-    return over
 
 
 @machines.command(
@@ -150,7 +130,7 @@ def node(
         f"--{name} {shlex.quote(value)}" for name, value in given.items() if value and value != "federation.toml"
     ]
     again = " ".join([f"tacit node {shlex.quote(scenario)} --me {shlex.quote(me)}", *options])
-    with going_on_by(again), following(as_json, counted=True) as told:
+    with going_on_by(again), following(counted=True, waits=True) as told:
         told("waiting for the others", 0, wanted.rounds)
         done = take_part(
             wanted,
@@ -200,9 +180,9 @@ def compare(
         if base.problems():
             raise ConfigError(base.problems())
     asked = [comparison.variant(each) for each in protocol] if protocol else None
-    with following(as_json, counted=True) as told:
+    with following(counted=True) as told:
         total = len(asked or comparison.variants(base)) * base.rounds
-        found = comparison.compare(base, asked, _saying(told, total), lambda done: told.line(tables.said(done)))
+        found = comparison.compare(base, asked, lambda doing, done: told(doing, done, total))
     if picture is not None:
         pictures.compared(base, found, picture)
     if as_json:
@@ -241,8 +221,8 @@ def reproduce(
         return
     known("scale", scale, Scale.__args__)  # type: ignore[attr-defined]
     chosen: Any = papers.find(known("reproduction", name, papers.names()))
-    with following(as_json) as told:
-        found = chosen.run(scale, told.part)
+    with following() as told:
+        found = chosen.run(scale, told)
     if picture is not None:
         pictures.charts(found.charts, picture, f"{chosen.name}: {chosen.title} (scale {scale})")
     if as_json:

@@ -223,7 +223,8 @@ def show(file: File, as_json: AsJson = False, debug: Debug = False) -> None:
     """Show who is on a roster, their fingerprints, and what the audit says of its settings."""
     del debug
     listed = RosterFile.draft(file)
-    with following(as_json):
+    with following() as told:
+        told("asking the audit what these settings give away", 0.0)
         says = _audited(listed)
     if as_json:
         typer.echo(as_text({**_described(listed, Path(file)), "audit": says}))

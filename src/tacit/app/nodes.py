@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tacit.app import tables
+from tacit.app.narrow import Listed
 from tacit.app.network import PANEL
 from tacit.app.options import AsJson, Choice, Debug, as_text, examples
 from tacit.core.outcome import Ending
@@ -175,7 +176,9 @@ def _shown(folder: Path) -> RenderableType:
         lines.append(str(seen.last))
     live = seen.live
     if live is None:
-        when = "it has not been started yet" if seen.said is None else f"it was last seen {_long(seen.ago)} ago"
+        when = (
+            "it has not been started yet" if seen.said is None else f"it was last seen {tables.lasting(seen.ago)} ago"
+        )
         return Text("\n".join([*lines, f"it is not running: {when}"]))
     if live.trouble:
         lines.append(f"it cannot go on: {live.trouble}")
@@ -194,22 +197,14 @@ def _doing(seen: _Seen) -> str:
 
 
 def _missing(peer: Standing) -> str:
-    heard = "never heard" if peer.heard is None else f"last heard {_long(peer.heard)} ago"
-    return f"{peer.party} for {_long(peer.missing or 0.0)} ({heard})"
-
-
-def _long(seconds: float) -> str:
-    """Returns a time as people say it."""
-    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds // size:.0f} {unit}"
-    return f"{seconds:.0f} s"
+    heard = "never heard" if peer.heard is None else f"last heard {tables.lasting(peer.heard)} ago"
+    return f"{peer.party} for {tables.lasting(peer.missing or 0.0)} ({heard})"
 
 
 def _peers(live: Status) -> Table:
-    table = Table("peer", "round", "heard", "missing for", "not arrived", "trouble", box=None, pad_edge=False)
+    table = Listed("peer", "round", "heard", "missing for", "not arrived", "trouble", box=None, pad_edge=False)
     for each in live.peers:
-        heard = "never" if each.heard is None else f"{_long(each.heard)} ago"
-        missing = "" if each.missing is None else _long(each.missing)
+        heard = "never" if each.heard is None else f"{tables.lasting(each.heard)} ago"
+        missing = "" if each.missing is None else tables.lasting(each.missing)
         table.add_row(Text(each.party), str(each.begun), heard, missing, str(each.waiting), Text(each.trouble))
     return table

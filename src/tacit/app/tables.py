@@ -7,7 +7,6 @@ from statistics import mean
 from typing import Any
 
 import msgspec
-from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -15,6 +14,7 @@ from rich.text import Text
 from tacit.api.train import Run
 from tacit.app.comparison import Compared
 from tacit.app.demo import DemoReport, Dropout
+from tacit.app.narrow import listed_table
 from tacit.audit.questions import Question
 from tacit.core.errors import Drop
 from tacit.core.protocol import Protocol
@@ -58,11 +58,6 @@ def _next(parties: int) -> Iterator[str]:
     yield Question("secagg", parties, rounds=10, dropout=0.1).command
     if parties > 2:
         yield f"tacit plan {parties} --rounds 10 --dropout 0.1"
-
-
-def listed_table(*headings: str) -> Table:
-    """Returns a table without a frame, to be filled."""
-    return Table(*headings, box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
 
 
 def _runs(report: DemoReport) -> Table:
@@ -116,6 +111,14 @@ def size(count: float) -> str:
             return f"{count:.3g} {unit}"
         count /= 1000
     return f"{count:,.3g} GB"
+
+
+def lasting(seconds: float) -> str:
+    """Returns a time as people say it."""
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds // length:.0f} {unit}"
+    return f"{seconds:.0f} s"
 
 
 def score(accuracy: float | None, rmse: float | None) -> str:
@@ -199,15 +202,6 @@ def rounds(done: Run) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         )
         for each in done.history
     ]
-
-
-def said(each: Compared) -> str:
-    """Returns how a protocol did, in one line."""
-    last = each.last
-    if last is None:
-        return f"{each.label}: refused"
-    sent = f"{size(each.bytes_per_party)} a party a round"
-    return f"{each.label}: {counted(len(each.history), 'round')}, {score(last.accuracy, last.rmse)}, {sent}"
 
 
 def compared(scenario: Scenario, found: list[Compared]) -> RenderableType:

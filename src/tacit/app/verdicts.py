@@ -9,7 +9,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tacit.app.tables import listed_table, pasted
+from tacit.app.narrow import Whole, listed_table
+from tacit.app.tables import pasted
 from tacit.audit.attacks.findings import Attack, Finding, by_measure
 from tacit.audit.flower import FlowerAudit
 from tacit.audit.plan import Plan, Proposal
@@ -146,7 +147,7 @@ def _recipe(reports: Sequence[Report]) -> Iterator[Text]:
         yield Text(f"\nFor example, {', '.join(report.coalition)} can compute\n  {recipe}")
 
 
-def _matrix(reports: Sequence[Report]) -> Iterator[Text]:
+def _matrix(reports: Sequence[Report]) -> Iterator[RenderableType]:
     """Yields who is exposed to whom as a matrix, if there is one to see at a glance."""
     parties = reports[0].parties
     if not 2 <= len(reports) <= MOST_ROWS or len(parties) > MOST_ROWS or not any(report.exposed for report in reports):
@@ -157,7 +158,7 @@ def _matrix(reports: Sequence[Report]) -> Iterator[Text]:
     for name, report in zip(names, reports, strict=True):
         cells = (f"{_cell(report, party):>{wide}}" for party in parties)
         lines.append(f"{name:{margin}} {' '.join(cells)}")
-    yield Text("\nWho is exposed (█ all, ▒ some entries or nearly) to whom:\n\n" + "\n".join(lines))
+    yield Whole("\nWho is exposed (█ all, ▒ some entries or nearly) to whom:\n\n" + "\n".join(lines))
 
 
 def _cell(report: Report, party: str) -> str:

@@ -29,6 +29,7 @@ from tacit.audit.scope import PROOF_BITS, Scope
 from tacit.audit.symbolic.forms import INPUT, ONE, PLAIN, Form, Unknown, noticing
 from tacit.audit.symbolic.simulation import SymbolicSimulation
 from tacit.audit.symbolic.suite import Agreed, Commitment, Made, Public, Sealed, Signature, Tag
+from tacit.audit.telling import tell
 from tacit.audit.twins import Brought, Twin, in_order, in_scale, pair, twin
 from tacit.audit.views import ItemAt, KeyAt, Whole, contents
 from tacit.core.errors import NotAuditable, NotLinear, TacitError
@@ -65,6 +66,7 @@ def guarded(scope: Scope) -> None:
         if (*key, number) in _found and (number == rounds or _found[*key, number] is None):
             rounds = number  # in more rounds there is more to be seen, and there was nothing
     if (*key, rounds) not in _found:
+        tell("trying whether the protocol does with numbers what it does with unknowns")
         try:
             Guard(scope, rounds).check()
             _found[*key, rounds] = None

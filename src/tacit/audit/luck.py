@@ -12,6 +12,7 @@ from tacit.audit.rounds import RehearsedRun
 from tacit.audit.runs import SymbolicRun
 from tacit.audit.scope import Scope
 from tacit.audit.smallest import Smallest
+from tacit.audit.telling import tell
 from tacit.core.errors import TacitError
 from tacit.core.suite import ONLOOKER, Party
 from tacit.protocols import SHIPPED
@@ -70,6 +71,7 @@ class Luck:
 
     def _looked(self, run: RehearsedRun | SymbolicRun, coalition: Sequence[Party]) -> Drawing:
         rounds = self._scope.rounds
+        tell(f"if chance decides otherwise, drawing {run.scope.seed - self._scope.seed + 1} of {DRAWINGS}")
         if isinstance(run, RehearsedRun):
             sums = run.sums(coalition)
             return Drawing(run.scope.seed, tuple(sums.victims), sums.safe_rounds)

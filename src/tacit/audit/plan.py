@@ -19,6 +19,7 @@ from tacit.audit.runs import SymbolicRun
 from tacit.audit.scope import Scope, dropouts, is_count
 from tacit.audit.smallest import Smallest
 from tacit.audit.symbolic.simulation import Drift
+from tacit.audit.telling import tell
 from tacit.core.errors import ConfigError, LeakRefused, NotLinear
 from tacit.core.protocol import Protocol, Terms
 from tacit.core.suite import Party, Update
@@ -302,14 +303,18 @@ def _audited(protocol: Protocol, terms: Terms, asked: Asked) -> tuple[str, Looke
     small = Smallest(Scope(protocol, terms))
     still = auditor("static")
     kinds, total = chosen(still.scope, c, min(MOST_COALITIONS, max(30, MOST_WORK // terms.work)))
-    verdicts = {kind: still.verdict(kind.coalition) for kind in kinds}
+    verdicts = {}
+    for place, kind in enumerate(kinds, start=1):
+        tell(f"looking at coalition {place} of {len(kinds)}")
+        verdicts[kind] = still.verdict(kind.coalition)
     # What nobody learns even if models stand still, nobody learns if they change.
     suspects = [kind for kind, verdict in verdicts.items() if verdict.victims]
     free = auditor("free") if suspects else still
     leaking = {kind for kind in suspects if free.verdict(kind.coalition).victims}
     fewest: list[int] = []
     company = len(terms.parties)
-    for kind in kinds:
+    for place, kind in enumerate(kinds, start=1):
+        tell(f"looking at the smallest round of coalition {place} of {len(kinds)}")
         in_time = small.in_time(kind.coalition)
         known = small.knowledge(kind.coalition) if in_time else None
         if known is not None:

@@ -19,6 +19,7 @@ from tacit.audit.runs import Knowledge, SymbolicRun
 from tacit.audit.scope import Scope
 from tacit.audit.smallest import Smallest
 from tacit.audit.symbolic.simulation import Drift
+from tacit.audit.telling import tell
 from tacit.core.errors import ConfigError, NotLinear
 from tacit.core.outcome import few
 from tacit.core.suite import ONLOOKER, Party
@@ -200,6 +201,7 @@ class Auditor:
         Raises ConfigError if no round ends with an average, or if numbers are too large or too small to compute with.
         """
         self.scope.check(coalition)
+        tell(f"looking at what {few(coalition)} sees")
         with _in_numbers():
             return self._report(coalition)
 

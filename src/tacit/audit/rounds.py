@@ -27,6 +27,7 @@ from tacit.audit.scope import Scope
 from tacit.audit.smallest import Smallest
 from tacit.audit.symbolic.forms import Unknown
 from tacit.audit.symbolic.simulation import SymbolicSimulation
+from tacit.audit.telling import tell
 from tacit.core.errors import ConfigError, TacitError
 from tacit.core.suite import SERVER, Party
 from tacit.drivers.rehearsal import Rehearsed, rehearsed
@@ -104,7 +105,10 @@ class RehearsedRun:
         # Sums fare alike in all entries, so one of them stands for all.
         self.scope, self.names, self.rounds = replace(scope, entries=1, vectors=None), scope.parties, scope.rounds
         simulation = SymbolicSimulation(scope.protocol, scope.terms, 1, scope.seed, scope.faults)
-        self.sets: list[Rehearsed] = list(rehearsed(simulation, self.rounds))
+        self.sets: list[Rehearsed] = []
+        for number, each in enumerate(rehearsed(simulation, self.rounds), start=1):
+            self.sets.append(each)
+            tell(f"choosing who is summed, in round {number} of {self.rounds}")
         self.spread: Spread = scope.spread(simulation.agreement.ring().resolution)
         self.small = small
         self._least: dict[tuple[bool, int], int | None] = {}
@@ -191,6 +195,7 @@ class RehearsedRun:
 
     def sums(self, members: Sequence[Party]) -> Sums:
         """Returns what a coalition learns over all rounds."""
+        tell(f"comparing the sums of {self.rounds} rounds")
         rows, rounds = self.matrix(members)
         found = self._standing(members, rows, rounds) if self.scope.static else self._fresh(members, rows, rounds)
         if len(self.names) <= MOST_ESTIMATED:

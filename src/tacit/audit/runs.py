@@ -20,6 +20,7 @@ from tacit.audit.scope import Scope
 from tacit.audit.symbolic.entropy import SymbolicEntropy
 from tacit.audit.symbolic.forms import INPUT, ONE, Form, Unknown
 from tacit.audit.symbolic.simulation import SymbolicSimulation, in_session
+from tacit.audit.telling import tell
 from tacit.audit.views import Number, View
 from tacit.core.entropy import SeededEntropy
 from tacit.core.errors import NotLinear, TacitError
@@ -226,6 +227,7 @@ class SymbolicRun:
 
     def _run(self) -> None:
         for number in range(1, self.scope.rounds + 1):
+            tell(f"running round {number} of {self.scope.rounds} on unknowns")
             try:
                 self.contributors.append(self.simulation.average_unknowns(self.scope.changing).contributors)
             except TacitError as error:
@@ -326,7 +328,8 @@ class SymbolicRun:
 def transcripts(simulation: Simulation, brought: Sequence[Mapping[Party, NDArray[np.float64]]]) -> Iterator[Transcript]:
     """Yields the transcripts of some rounds on numbers, whether they end with an average or not."""
     heaviest = simulation.agreement.settings.max_weight
-    for vectors in brought:
+    for number, vectors in enumerate(brought, start=1):
+        tell(f"proving it on numbers, round {number} of {len(brought)}")
         with suppress(TacitError):
             simulation.average({party: Update(vector, heaviest) for party, vector in vectors.items()})
         if simulation.last is not None and simulation.last.transcript is not None:

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from tacit.audit.runs import Knowledge, SymbolicRun
 from tacit.audit.scope import Scope
+from tacit.audit.telling import tell
 from tacit.core.suite import SERVER, Party
 from tacit.drivers.faults import Fault
 from tacit.protocols import SHIPPED
@@ -80,5 +81,6 @@ class Smallest:
         if run is None or run.aborted:
             return None
         if self._last is None or self._last[0] is not run or self._last[1] != members:
+            tell("looking at the smallest round that may be")
             self._last = run, members, run.knowledge(members, 1)
         return self._last[2]

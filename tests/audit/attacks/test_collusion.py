@@ -386,7 +386,8 @@ def test_the_attack_wins_where_it_must_and_the_paper_s_count_does_not_see_it():
     assert all(finding.broken for finding in findings[:3]), "positive controls first"
 
     def found(s, number, measure):
-        target = f"cesar, masking {s}, 100 nodes with 25 neighbours each, {number} collude"
+        others = f"{s} other{'s' * (s > 1)}"
+        target = f"cesar, each entry masked with at least {others}, 100 nodes with 25 neighbours each, {number} collude"
         (finding,) = (each for each in findings if each.target == target and measure in each.measure)
         return finding
 

@@ -10,7 +10,7 @@ from tacit.audit.attacks.decode import SAME_SUM, TARGETS, Ledger, SquareLosses, 
 from tacit.audit.attacks.findings import quietly
 from tacit.vectors.fixedpoint import FixedPoint
 
-PPSGD = next(target for target in TARGETS if target.name == "pushsum, private" and target.rounds == 5)
+PPSGD = next(target for target in TARGETS if target.name == "pushsum with private weights" and target.rounds == 5)
 PSGD = next(target for target in TARGETS if target.name == "pushsum")
 MASKED = next(target for target in TARGETS if target.name.endswith("masked"))
 FEWER = TARGETS[-1]

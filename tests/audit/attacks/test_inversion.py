@@ -127,11 +127,11 @@ def targets():
 def test_fedavg_is_broken_and_a_masked_message_is_not(targets):
     findings = {(finding.target, finding.measure): finding for target in targets for finding in target.findings}
     images, labels = "share of images found", "share of labels found"
-    for target in ("fedavg, one client, closed form", "fedavg, one client, optimisation"):
+    for target in ("fedavg, one client, solved for at once", "fedavg, one client, by a search"):
         assert findings[target, images].value == 1.0
         assert findings[target, images].broken
     assert findings["fedavg, one client", labels].value == 1.0
-    for target in ("secagg, one client, closed form", "secagg, one client, optimisation"):
+    for target in ("secagg, one client, solved for at once", "secagg, one client, by a search"):
         assert findings[target, images].value == 0.0
         assert findings[target, images].verdict == "not broken by this"
     assert findings["secagg, one client", labels].samples == 3 * FEW
@@ -165,9 +165,9 @@ def test_the_same_seed_gives_the_same_result_and_progress_is_told(targets):
 
 def test_a_target_counts_what_was_found():
     tried = inversion.Attempt(IMAGES[:2], IMAGES[:2], np.array([1.0, 0.5]), labels=1)
-    images, labels = Target("some", "optimisation", images=2, attempts=[tried, tried]).findings
+    images, labels = Target("some", "by a search", images=2, attempts=[tried, tried]).findings
     assert (images.value, images.samples, labels.value) == (0.5, 4, 0.5)
-    assert len(Target("some", "optimisation", images=2, labels=False, attempts=[tried]).findings) == 1
+    assert len(Target("some", "by a search", images=2, labels=False, attempts=[tried]).findings) == 1
 
 
 def test_without_torch_it_says_how_to_get_it(monkeypatch):

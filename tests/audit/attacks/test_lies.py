@@ -250,7 +250,8 @@ def test_findings(monkeypatch):
     monkeypatch.setattr(lies, "VARIANTS", {"no b_u": VARIANTS["no b_u"]})
     monkeypatch.setattr(lies, "targets", lambda _: {"four": [([Case(4), Case(4, threshold=3)], None)]})
     first, small, many = lies.ATTACK.run(False, 0, lambda *step: told.append(step))
-    assert told == [("no b_u", 0.0), ("four", 0.5), ("lies", 1.0)]
+    first_step = "lying to clients without a precaution: no mask of one's own"
+    assert told == [(first_step, 0.0), ("lying to clients as deployed: four", 0.5), ("lies", 1.0)]
     assert first.verdict == "broken"
     assert first.value < lies.CLOSE
     assert small.value == many.value == 0

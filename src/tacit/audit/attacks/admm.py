@@ -201,16 +201,16 @@ class Setting:
 
 BROKEN = (
     Setting("9 peers all to all, 2 iterations, each heard twice", met_twice, 9, 2, group_size=None),
-    Setting("9 peers in threes, 5 iterations, 2 of 8 met twice", met_twice, 9, 5),
-    Setting("9 peers in threes, 6 iterations, 4 of 8 met twice", met_twice, 9, 6),
-    Setting("9 peers in threes, 6 iterations, from group sums", system, 9, 6),
-    Setting("15 peers in threes, 8 iterations, 2 of 14 met twice", met_twice, 15, 8),
-    Setting("15 peers in threes, 6 iterations, nobody met twice, from group sums", system, 15, 6),
-    Setting("9 peers in threes, masked, 8 iterations, from group sums", system, 9, 8, masked=True),
+    Setting("9 peers in groups of three, 5 iterations, 2 of 8 met twice", met_twice, 9, 5),
+    Setting("9 peers in groups of three, 6 iterations, 4 of 8 met twice", met_twice, 9, 6),
+    Setting("9 peers in groups of three, 6 iterations, from group sums", system, 9, 6),
+    Setting("15 peers in groups of three, 8 iterations, 2 of 14 met twice", met_twice, 15, 8),
+    Setting("15 peers in groups of three, 6 iterations, nobody met twice, from group sums", system, 15, 6),
+    Setting("9 peers in groups of three, masked, 8 iterations, from group sums", system, 9, 8, masked=True),
 )
 HOLDING = (
-    Setting("9 peers in threes, 4 iterations, from group sums", system, 9, 4),
-    Setting("9 peers in threes, masked, 4 iterations, from group sums", system, 9, 4, masked=True),
+    Setting("9 peers in groups of three, 4 iterations, from group sums", system, 9, 4),
+    Setting("9 peers in groups of three, masked, 4 iterations, from group sums", system, 9, 4, masked=True),
     Setting(
         "9 peers all to all, masked, 4 iterations, each heard twice", met_twice, 9, 4, group_size=None, masked=True
     ),
@@ -251,7 +251,7 @@ def recovered(setting: Setting, seed: int) -> int:
 
 def narrowed(rounds: int, seed: int) -> list[Finding]:
     """Returns how far off w is guessed from one y, and from one y in each of several rounds of the same w."""
-    setting = "9 peers in threes, 2 iterations"
+    setting = "9 peers in groups of three, 2 iterations"
     same = Rounds(Setting(setting, met_twice, 9, 2), seed)
     heard = [bounds(same.seen()) for _ in range(rounds)]
     w = same.w[list(heard[0])]

@@ -37,6 +37,7 @@ Count: TypeAlias = Callable[[Graphs, int], Whole]
 """Given graphs and how many of their first nodes collude: up to which s each graph is at risk, 0 if at none."""
 
 NODES, DEGREE, ADVERSARIES = 100, 25, 15  # Section 4.6.4
+AT_RISK = "share of networks with a node"
 GRAPHS = 250_000
 BATCH = 1024
 
@@ -132,9 +133,9 @@ def regular_graphs(nodes: int, degree: int, count: int, rng: np.random.Generator
 def _batches(nodes: int, degree: int, graphs: int, seed: int, progress: Progress) -> Iterator[Graphs]:
     rng = np.random.default_rng(seed)
     for done in range(0, graphs, BATCH):
-        progress("random regular graphs", done / graphs)
+        progress(f"drawing networks, {done:,} of {graphs:,}", done / graphs)
         yield regular_graphs(nodes, degree, min(BATCH, graphs - done), rng)
-    progress("random regular graphs", 1.0)
+    progress(f"drew {graphs:,} networks", 1.0)
 
 
 # --- who is at risk ------------------------------------------------------------------------------------------------
@@ -267,8 +268,8 @@ def true_risk(
         selected = rng.random((len(batch), nodes)) < share
         wins += int(exposed(batch, adversaries, masking, selected).any(axis=1).sum())
     index = "an entry that all select" if share == 1 else f"an entry that each selects with a chance of {share:g}"
-    target = _target(nodes, degree, adversaries, masking)
-    return proportion("collusion", target, f"share of graphs with a node exposed at {index}", wins=wins, tries=graphs)
+    target, measure = _target(nodes, degree, adversaries, masking), f"{AT_RISK} exposed to all who collude, at {index}"
+    return proportion("collusion", target, measure, wins=wins, tries=graphs)
 
 
 def paper_bound(nodes: int, degree: int, adversaries: int, masking: int) -> float:
@@ -322,13 +323,16 @@ def _check(nodes: int, degree: int, adversaries: int, masking: int) -> None:
 
 
 def _target(nodes: int, degree: int, adversaries: int, masking: int) -> str:
-    return f"cesar, masking {masking}, {nodes} nodes with {degree} neighbours each, {adversaries} collude"
+    network = f"{nodes} nodes with {degree} neighbours each, {adversaries} collude"
+    return f"cesar, each entry masked with at least {masking} other{'s' * (masking != 1)}, {network}"
 
 
 def _finding(count: Count, nodes: int, degree: int, adversaries: int, masking: int, wins: int, graphs: int) -> Finding:
-    who = "one receiver, as the paper counts" if count is one_receiver else "two receivers"
-    target, measure = _target(nodes, degree, adversaries, masking), f"share of graphs with a node at risk from {who}"
-    return proportion("collusion", target, measure, wins=wins, tries=graphs)
+    who = "one receiver" if count is one_receiver else "two receivers that compare their sums"
+    target, measure = _target(nodes, degree, adversaries, masking), f"{AT_RISK} at risk from {who}"
+    # What the paper counts is the one receiver.
+    paper = "Fig. 6" if count is one_receiver else ""
+    return proportion("collusion", target, measure, wins=wins, tries=graphs, paper=paper)
 
 
 # --- the attack ----------------------------------------------------------------------------------------------------
@@ -374,7 +378,7 @@ def run(full: bool, seed: int, progress: Progress) -> list[Finding]:
 
 ATTACK = Attack(
     name="collusion",
-    summary="colluding receivers of CESAR compare their sums, in random regular graphs",
+    summary="colluding receivers of cesar compare their sums, in networks drawn at random",
     paper="004",
     run=run,
 )

@@ -346,18 +346,18 @@ WIDE: Mapping[str, Any] = {**PRIVATE, "y0": "lognormal", "clip": 1024.0}
 MASKED: Mapping[str, Any] = {"private": True, "masked": True}
 
 TARGETS = (
-    Target("fedavg, 1 local step", "fedavg", 3, from_fedavg, coordinates=3, eta_1=0.1),
-    Target("fedavg, 5 local steps", "fedavg", 3, from_fedavg, epochs=5, coordinates=3, eta_1=0.1),
-    Target("gossip, gradient at the own model", "gossip", 3, from_gossip, BOTH_WAYS, at_own=True, coordinates=3),
-    Target("gossip, gradient at the neighbours' average", "gossip", 3, from_gossip, BOTH_WAYS, coordinates=3),
+    Target("fedavg, one step between rounds", "fedavg", 3, from_fedavg, coordinates=3, eta_1=0.1),
+    Target("fedavg, five steps between rounds", "fedavg", 3, from_fedavg, epochs=5, coordinates=3, eta_1=0.1),
+    Target("gossip, each learning from its own model", "gossip", 3, from_gossip, BOTH_WAYS, at_own=True, coordinates=3),
+    Target("gossip, each learning from its neighbours' average", "gossip", 3, from_gossip, BOTH_WAYS, coordinates=3),
     Target("pushsum", "pushsum", 3, from_psgd, {"graph": LINKS}),
-    Target("pushsum, private", "pushsum", 5, from_ppsgd, PRIVATE),
-    Target("pushsum, private", "pushsum", 4, from_ppsgd, PRIVATE),
-    Target("pushsum, private, first weights lognormal", "pushsum", 5, from_ppsgd, WIDE, eta_1=0.1),
-    Target("pushsum, private, three parameters", "pushsum", 4, from_ppsgd, PRIVATE, coordinates=3),
-    Target("pushsum, private, masked", "pushsum", 5, from_masked, {"graph": TWICE_HEARD, **MASKED}),
+    Target("pushsum with private weights", "pushsum", 5, from_ppsgd, PRIVATE),
+    Target("pushsum with private weights", "pushsum", 4, from_ppsgd, PRIVATE),
+    Target("pushsum with private weights, few of them large (lognormal)", "pushsum", 5, from_ppsgd, WIDE, eta_1=0.1),
+    Target("pushsum with private weights, models of three numbers", "pushsum", 4, from_ppsgd, PRIVATE, coordinates=3),
+    Target("pushsum with private weights, masked", "pushsum", 5, from_masked, {"graph": TWICE_HEARD, **MASKED}),
     Target(
-        "pushsum, private, masked, fewer sums than clients",
+        "pushsum with private weights, masked, fewer sums than clients",
         "pushsum",
         5,
         from_masked,
@@ -383,7 +383,7 @@ def run(full: bool, seed: int, progress: Progress) -> list[Finding]:
         rng = np.random.default_rng([seed, place])
         open_, sealed = np.zeros((2, runs, 5), dtype=bool)
         for number, each in enumerate(rng.integers(2**32, size=runs).tolist()):
-            progress(target.name, (place + number / runs) / len(TARGETS))
+            progress(f"listening to {target.name}", (place + number / runs) / len(TARGETS))
             training = train(target, each)
             open_[number], sealed[number] = recovered(training, sealed=False), recovered(training, sealed=True)
         heard = f"{target.name}, {target.rounds} rounds"
@@ -396,7 +396,8 @@ def run(full: bool, seed: int, progress: Progress) -> list[Finding]:
 def counted(heard: str, recovered: NDArray[np.bool_], whole: bool) -> Finding:
     """Returns how often the attack won: whole runs, with all their clients, or single clients."""
     wins = recovered.all(axis=1) if whole else recovered.ravel()
-    measure = f"share of {'runs in which every' if whole else 'clients whose'} local optimum is found to {TOLERANCE:g}"
+    whose = "runs in which every client's" if whole else "clients whose"
+    measure = f"share of {whose} own model is found to {TOLERANCE:g}"
     return proportion("decode", heard, measure, wins=int(wins.sum()), tries=wins.size)
 
 

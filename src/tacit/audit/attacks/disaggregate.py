@@ -91,7 +91,7 @@ class Setting:
         absent = f"{self.dropout:.0%} absent" if self.dropout is not None else "10 to 50% absent"
         leaving = f", {self.leaving:.0%} lost in mid-round" if self.leaving else ""
         drift = f", model moves {self.rate / RATE:g} times as fast" if self.rate != RATE else ""
-        rest = ", batchmates with the same digits" * self.alike + ", deployed" * self.deployed
+        rest = ", batchmates with the same digits" * self.alike + ", run by the deployed code" * self.deployed
         return f"secagg, {self.name}, {absent}{leaving}{drift}{rest}"
 
 
@@ -259,15 +259,15 @@ def settings(full: bool) -> list[Setting]:
     """Returns what is attacked: what should break, then what should not."""
     mixtures = (None, *DROPOUTS) if full else (None,)
     return [
-        *(Setting("8 of 40 at random", Random(PER_ROUND), p) for p in mixtures),
-        Setting("8 of 40 in batches of 2, summed in part", Batches(PER_ROUND, 2, partial=True), leaving=0.1),
-        Setting("4 of 8 at random", Random(4), deployed=True, users=8, rounds=40),
-        Setting("8 of 40 at random", Random(PER_ROUND), rate=10 * RATE),
-        *(Setting("8 of 40 in whole batches of 2", Batches(PER_ROUND, 2), p) for p in mixtures),
-        Setting("8 of 40 in whole batches of 2", Batches(PER_ROUND, 2), leaving=0.1),
+        *(Setting("8 of 40 asked at random", Random(PER_ROUND), p) for p in mixtures),
+        Setting("8 of 40 asked in batches of 2, summed in part", Batches(PER_ROUND, 2, partial=True), leaving=0.1),
+        Setting("4 of 8 asked at random", Random(4), deployed=True, users=8, rounds=40),
+        Setting("8 of 40 asked at random", Random(PER_ROUND), rate=10 * RATE),
+        *(Setting("8 of 40 asked in whole batches of 2", Batches(PER_ROUND, 2), p) for p in mixtures),
+        Setting("8 of 40 asked in whole batches of 2", Batches(PER_ROUND, 2), leaving=0.1),
         *(Setting("fixed groups of 8 of 40", Partition(PER_ROUND), p) for p in mixtures),
-        Setting("4 of 8 in whole batches of 2", Batches(4, 2), deployed=True, users=8, rounds=40),
-        Setting("8 of 40 in whole batches of 2", Batches(PER_ROUND, 2), alike=True),
+        Setting("4 of 8 asked in whole batches of 2", Batches(4, 2), deployed=True, users=8, rounds=40),
+        Setting("8 of 40 asked in whole batches of 2", Batches(PER_ROUND, 2), alike=True),
     ]
 
 
@@ -284,15 +284,15 @@ def once(images: Samples, model: Model, setting: Setting, *seeds: int) -> Vector
 def run(full: bool, seed: int, progress: Progress) -> list[Finding]:
     """Returns, for each setting, the share of users whose gradient is as good as known, and the smallest error."""
     name, images = _images(full)
-    progress(f"training on {name}", 0.0)
+    progress(f"learning {name}", 0.0)
     model = trained_by_all(images)
     todo, found, repeats = settings(full), [], 5 if full else 3
     for done, setting in enumerate(todo):
-        progress(setting.target, done / len(todo))
+        progress(f"taking sums apart: {setting.target}", done / len(todo))
         each = [once(images, model, setting, seed, repeat) for repeat in range(repeats)]
         close, tries = int(np.sum(np.concatenate(each) < CLOSE)), repeats * setting.users
         smallest = [float(error.min()) for error in each]
-        target = f"{setting.target}, {name}"
+        target = f"{setting.target}, learning {name}"
         share = f"share of users whose gradient is found (error below {CLOSE:g})"
         found += [
             proportion(NAME, target, share, wins=close, tries=tries),

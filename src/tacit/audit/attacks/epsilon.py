@@ -41,7 +41,8 @@ from tacit.privacy.noise import Accountant, accounted_epsilon, clipped, noisy, o
 from tacit.vectors.fixedpoint import FixedPoint
 
 NAME = "epsilon"
-NAMES = {"zcdp": "zCDP"}
+NAMES: dict[Accountant, str] = {"zcdp": "simple", "rdp": "close", "pld": "tight"}
+PRESCRIBED = "as paper 003 prescribes it"
 """How accountants are written, where not in capitals."""
 
 EPSILON, DELTA = 1.0, 1e-5
@@ -104,6 +105,11 @@ class Game:
         )
 
     @property
+    def paper(self) -> str:
+        """Where the paper says how much noise that is, if it does."""
+        return "Theorem 1" if self.noise.startswith(PRESCRIBED) else ""
+
+    @property
     def target(self) -> str:
         """What is attacked."""
         who = []
@@ -118,7 +124,7 @@ class Game:
 def by_theorem(users: int, rounds: int) -> Game:
     """Returns the game against Algorithm 1 with the σ of Theorem 1."""
     sigma = paper_sigma(EPSILON, DELTA, users=users, samples=SAMPLES, rounds=rounds, lipschitz=G)
-    return Game("by Theorem 1", users, sigma, rounds)
+    return Game(PRESCRIBED, users, sigma, rounds)
 
 
 def by_sum(rounds: int, honest: int, colluding: int = 0, accountant: Accountant = "pld") -> Game:
@@ -131,7 +137,7 @@ def by_sum(rounds: int, honest: int, colluding: int = 0, accountant: Accountant 
 
 def _needed(honest: int, accountant: Accountant) -> str:
     who = "one honest user needs" if honest == 1 else f"{honest} honest users need"
-    return f"that {who} ({NAMES.get(accountant, accountant.upper())})"
+    return f"that {who} by {NAMES[accountant]} accounting"
 
 
 def in_ring(rounds: int, sigma: float | None = None) -> Game:
@@ -140,7 +146,8 @@ def in_ring(rounds: int, sigma: float | None = None) -> Game:
     The noise is that of Theorem 1 if its σ is given, and otherwise what those who are left have to add.
     """
     if sigma is not None:
-        return Game("by Theorem 1, in the ring", 10, sigma, rounds, COLLUDERS, round(DROPOUTS * 10), in_ring=True)
+        name = f"{PRESCRIBED}, added by the protocol"
+        return Game(name, 10, sigma, rounds, COLLUDERS, round(DROPOUTS * 10), in_ring=True)
     honest = counted_on(10, DROPOUTS, COLLUDERS)
     sigma = distributed_sigma(
         EPSILON,
@@ -154,7 +161,7 @@ def in_ring(rounds: int, sigma: float | None = None) -> Game:
         clip=CLIP,
         accountant="rdp",
     )
-    name = f"{_needed(honest, 'rdp')}, in the ring"
+    name = f"{_needed(honest, 'rdp')}, added by the protocol"
     return Game(name, 10, sigma, rounds, COLLUDERS, 10 - COLLUDERS - honest, in_ring=True)
 
 
@@ -269,18 +276,18 @@ def played(game: Game, trials: int, seed: int, summed: Summed = plainly) -> Find
     bound = lower_bound(int(np.sum(heard[0] > place)), int(np.sum(heard[1] <= place)), trials)
     # Of sums of discrete noise only concentrated privacy is proved, and Rényi DP says most about it.
     accountant: Accountant = "rdp" if game.in_ring else "pld"
-    measure = f"ε that is proved by playing, with 95 % confidence, where {EPSILON:g} is claimed"
+    measure = f"privacy loss ε that is proved by playing, with 95 % confidence, where {EPSILON:g} is claimed"
     bracket = f"proved, to accounted ({accountant.upper()})"
     most = game.accounted(accountant)
-    return Finding(NAME, game.target, measure, bound, bound, most, 2 * trials, bound > EPSILON, bracket)
+    return Finding(NAME, game.target, measure, bound, bound, most, 2 * trials, bound > EPSILON, bracket, game.paper)
 
 
 def accounted(game: Game) -> Finding:
     """Returns the ε that is accounted for by zCDP; the lower end is by PLD, and decides."""
     most, tight = game.accounted("zcdp"), game.accounted("pld")
-    measure = f"ε that is accounted for, where {EPSILON:g} is claimed"
+    measure = f"privacy loss ε that is accounted for, where {EPSILON:g} is claimed"
     bracket = "tight (PLD), to simple (zCDP)"
-    return Finding(NAME, game.target, measure, most, tight, most, 1, tight > EPSILON, bracket)
+    return Finding(NAME, game.target, measure, most, tight, most, 1, tight > EPSILON, bracket, game.paper)
 
 
 # --- the experiment ------------------------------------------------------------------------------------------------
@@ -295,7 +302,7 @@ def run(full: bool, seed: int, progress: Progress) -> list[Finding]:
     sound = [by_sum(rounds, honest=10), by_sum(rounds, honest=1, colluding=9), in_ring(rounds)]
     results = []
     for done, game in enumerate([*broken, *sound]):
-        progress(game.target, done / 7)
+        progress(f"playing against {game.target}", done / 7)
         few = trials if game.users <= 10 else trials // 10  # who is so much easier to tell needs fewer trials
         summed = by_secagg(game, 2 * few, seed) if game.users <= 10 else plainly
         results.append(played(game, few, seed, summed))
@@ -310,7 +317,7 @@ def run(full: bool, seed: int, progress: Progress) -> list[Finding]:
 
 ATTACK = Attack(
     name=NAME,
-    summary="accounts for noise, of paper 003 and of the ring, and tells a canary from its opposite by the noisy sums",
+    summary="adds up what noise is worth, and tells from noisy sums which of two samples somebody has",
     paper="003",
     run=run,
 )

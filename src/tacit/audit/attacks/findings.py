@@ -27,7 +27,7 @@ class Finding:
 
     attack: str
     target: str
-    """What was attacked: the protocol and the settings that matter."""
+    """What was attacked, for whoever has not read the papers: the protocol, and the settings that matter."""
     measure: str
     """What the value is, with its unit."""
     value: float
@@ -37,6 +37,8 @@ class Finding:
     broken: bool
     bracket: str = "95 % interval"
     """What `low` and `high` are; empty if the value was counted out, and there is nothing between."""
+    paper: str = ""
+    """Where its paper has the same, if it does: a table, a figure, a theorem."""
 
     @property
     def verdict(self) -> str:
@@ -52,7 +54,9 @@ def by_measure(findings: Sequence[Finding]) -> list[list[Finding]]:
     return list(found.values())
 
 
-def proportion(attack: str, target: str, measure: str, *, wins: int, tries: int, chance: float = 0.0) -> Finding:
+def proportion(
+    attack: str, target: str, measure: str, *, wins: int, tries: int, chance: float = 0.0, paper: str = ""
+) -> Finding:
     """Returns how often an attack won, with the interval of Clopper and Pearson.
 
     The target is broken if even the lower end of the interval is above what guessing would reach.
@@ -61,7 +65,7 @@ def proportion(attack: str, target: str, measure: str, *, wins: int, tries: int,
 
     interval = binomtest(wins, tries).proportion_ci(CONFIDENCE, "exact")
     low, high = float(interval.low), float(interval.high)
-    return Finding(attack, target, measure, wins / tries, low, high, tries, low > chance)
+    return Finding(attack, target, measure, wins / tries, low, high, tries, low > chance, paper=paper)
 
 
 def average(attack: str, target: str, measure: str, samples: Sequence[float], *, broken: bool) -> Finding:

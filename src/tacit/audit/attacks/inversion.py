@@ -225,7 +225,7 @@ class Target:
 
     name: str
     by: str
-    """"closed form" or "optimisation"."""
+    """"solved for at once" or "by a search"."""
     images: int
     """How many images went into each gradient."""
     labels: bool = True
@@ -277,16 +277,16 @@ def measure(scale: Scale, seed: int, progress: Progress = quietly) -> list[Targe
     x, y = load("digits", share=1).flat()
     singles = {
         (protocol, steps): Target(
-            f"{protocol}, one client", "optimisation" if steps else "closed form", images=1, labels=not steps
+            f"{protocol}, one client", "by a search" if steps else "solved for at once", images=1, labels=not steps
         )
         for protocol in ("fedavg", "secagg")
         for steps in (0, scale.steps)
     }
-    averages = {k: Target(f"secagg, average over {k} clients", "optimisation", images=k) for k in scale.rounds}
+    averages = {k: Target(f"secagg, average over {k} clients", "by a search", images=k) for k in scale.rounds}
     plan = [(k, scale.steps) for k, count in scale.rounds.items() for _ in range(count)]
     plan += [(FEW, 0)] * scale.cheap_rounds
     for done, (clients, most) in enumerate(plan):
-        progress(f"inverting what {clients} clients send", done / len(plan))
+        progress(f"turning what {clients} clients send back into images", done / len(plan))
         chosen = rng.choice(len(x), clients, replace=False)
         theta, images, labels = initial(rng), x[chosen], y[chosen].tolist()
         received = {protocol: play(protocol, theta, images, labels, seed + done) for protocol in ("fedavg", "secagg")}
@@ -314,7 +314,7 @@ class Picture(NamedTuple):
 def pictures(targets: Sequence[Target]) -> list[Picture]:
     """Returns the images of the rounds of a few clients, to look at."""
     names = ("fedavg, one client", "secagg, one client", f"secagg, average over {FEW} clients")
-    chosen = [next(t for t in targets if t.name == name and t.by == "optimisation").attempts for name in names]
+    chosen = [next(t for t in targets if t.name == name and t.by == "by a search").attempts for name in names]
     columns = [np.concatenate([attempt.truth for attempt in chosen[0]])]
     columns += [np.concatenate([attempt.found for attempt in attempts]) for attempts in chosen]
     return [Picture(*(image.reshape(8, 8) for image in row)) for row in zip(*columns, strict=True)]

@@ -64,6 +64,14 @@ TOO_SMALL = "as deployed: lies by which the server learns a vector, or a sum of 
 TOO_MANY = "as deployed: lies by which the server learns more than one sum, each of as many users as agreed"
 WORDS = (
     (r"no b_u", "no mask of one's own"),
+    (r"no lower bound", "no lower bound on how many are summed"),
+    (r"graph may fall apart", "those who share masks may fall into two halves"),
+    (r"no consents", "nobody consents to who is summed"),
+    (r"consents are local", "only those who share masks consent to who is summed"),
+    (r"\b0 collude\b", "nobody colludes"),
+    (r"\b1 collude\b", "1 colludes"),
+    (r"all are neighbours", "all share masks with each other"),
+    (r"\b(\d+) neighbours\b", r"each shares masks with \1"),
     (r"U3 signed by nobody", "nobody vouches for who is left"),
     (r"U2 signed by nobody", "nobody vouches for who was asked"),
     (r"(\d+) different U2, and U3, at most", r"at most \1 stories at a time"),
@@ -277,8 +285,8 @@ class Tally:
     def findings(self, target: str) -> Iterator[Finding]:
         """Yields how many lies gave away too small a sum, and how many one too many. All were tried: nothing varies."""
         seen = (
-            f"{self.settings} settings, {self.cases} of them different; {self.states} states, {self.histories} "
-            f"histories, {self.sums} lies that give a sum"
+            f"{self.settings} settings, {self.cases} of them different; searched {self.states} states, "
+            f"{self.histories} histories, {self.sums} lies that give a sum"
         )
         for small, measure in ((True, TOO_SMALL), (False, TOO_MANY)):
             those = [each for each in self.breaks if each.too_small == small]
@@ -303,7 +311,8 @@ def control(name: str) -> Finding:
     if found is not None:
         with variant(name):
             error = found.error()
-    target = in_words(f"{name}; {search.states} states, {search.cast.histories} histories; {found or search.case}")
+    searched = f"searched {search.states} states, {search.cast.histories} histories"
+    target = in_words(f"{name}; {searched}; {found or search.case}")
     return Finding(NAME, target, RECOVERED, error, error, error, search.lies, error < CLOSE, bracket="")
 
 
@@ -337,10 +346,10 @@ def run(full: bool, seed: int, progress: Progress) -> list[Finding]:
     todo = targets(full)
     steps, found = len(VARIANTS) + len(todo), []
     for done, name in enumerate(VARIANTS):
-        progress(name, done / steps)
+        progress(f"lying to clients without a precaution: {in_words(name)}", done / steps)
         found.append(control(name))
     for done, (target, groups) in enumerate(todo.items(), start=len(VARIANTS)):
-        progress(target, done / steps)
+        progress(f"lying to clients as deployed: {in_words(target)}", done / steps)
         tally = Tally()
         for alike, stories in groups:
             tally.take(Search(alike[0], stories), len(alike))

@@ -1,0 +1,80 @@
+"""Tables that are lists where a window is too narrow for them, so that nothing is cut off and no word is broken."""
+
+from collections.abc import Iterator
+from itertools import groupby
+
+from rich import box
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
+
+WIDE = 80
+"""Columns from which on a table is a table: terminals have as many, and so has what is piped."""
+CRAMPED = 60
+"""Columns below which a table is one only if every row takes a single line."""
+UNBOUNDED = 100_000
+INDENT = 2
+
+
+class Listed(Table):
+    """A table or, where the window is too narrow for it, a block of "name: value" lines for each row."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yields what is to be shown."""
+        if self._fits(console, options):
+            yield from super().__rich_console__(console, options)
+            return
+        for place, row in enumerate(zip(*(column.cells for column in self.columns), strict=True)):
+            if place:
+                yield Text("")
+            for line in self._block([_text(console, cell) for cell in row]):
+                yield from _hanging(line, console, options.max_width)
+
+    def _fits(self, console: Console, options: ConsoleOptions) -> bool:
+        width = options.max_width
+        if width >= WIDE or not self.row_count:
+            return True
+        needed = Measurement.get(console, options.update(width=UNBOUNDED), self)
+        return (needed.maximum if width < CRAMPED else needed.minimum) <= width
+
+    def _block(self, cells: list[Text]) -> Iterator[Text]:
+        """Yields the lines of a row. Cells without a heading stand side by side; empty ones say nothing."""
+        if not self.show_header:
+            name, *values = cells
+            yield Text.assemble(name, ": ", Text(" ").join(values))
+            return
+        names = [" ".join(str(column.header).split()) for column in self.columns]
+        named = ((name, cell) for name, cell in zip(names, cells, strict=True) if cell.plain.strip())
+        for name, several in groupby(named, key=lambda each: each[0]):
+            value = Text(" ").join(cell for _, cell in several)
+            yield Text.assemble(f"{name}: ", value) if name else value
+
+
+def listed_table(*headings: str) -> Table:
+    """Returns a table without a frame, to be filled."""
+    return Listed(*headings, box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+
+
+class Whole:
+    """Lines that say something only side by side, and are left out where the window is too narrow for them."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yields all of it, or nothing."""
+        del console
+        if max(map(len, self.text.splitlines())) <= options.max_width:
+            yield Text(self.text)
+
+
+def _text(console: Console, cell: object) -> Text:
+    return cell if isinstance(cell, Text) else console.render_str(str(cell), highlight=False)
+
+
+def _hanging(line: Text, console: Console, width: int) -> Iterator[Text]:
+    """Yields a line, and what does not fit into it below, indented."""
+    for place, part in enumerate(line.wrap(console, width - INDENT, overflow="fold")):
+        part.rstrip()
+        yield Text.assemble(" " * INDENT, part) if place else part
