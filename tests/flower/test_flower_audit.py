@@ -636,3 +636,18 @@ def test_the_command_says_what_was_read_and_what_assumed(tmp_path):
     assert found["averages"] == "Tacit"
     assert ["server"] in [report["coalition"] for report in found["reports"]]
     assert CliRunner().invoke(command, ["audit"]).exit_code != 0
+
+
+@pytest.mark.parametrize(
+    ("more", "named"),
+    [
+        (["--coalition", "server,p0"], "--coalition"),
+        (["--drift", "free", "--noise", "1"], "--drift, --noise"),
+        (["secagg"], "PROTOCOL"),
+        (["--open-links"], "--open-links"),
+    ],
+)
+def test_what_an_audit_of_an_app_has_no_use_for_is_refused(more, named):
+    said = CliRunner().invoke(command, ["audit", "--flower", "nowhere", *more])
+    assert isinstance(said.exception, ConfigError)
+    assert str(said.exception).endswith(f"has no use for {named}")

@@ -110,6 +110,21 @@ def audit(
     at_least(2, parties=parties)
     at_least(1, rounds=rounds, coalition_size=coalition_size, entries=entries)
     if flower is not None:
+        unused = {
+            "PROTOCOL": protocol,
+            "--coalition": coalition,
+            "--coalition-size": coalition_size,
+            "--drift": drift if drift != "static" else None,
+            "--noise": noise or None,
+            "--prior": prior,
+            "--entries": entries,
+            "--open-links": open_links or None,
+            "--picture": picture,
+        }
+        if given := [name for name, value in unused.items() if value is not None]:
+            raise ConfigError(
+                f"--flower asks about its server, on the worst day, and has no use for {', '.join(given)}"
+            )
         said = _flower(flower, parties, rounds, dropout, settings_from(options or []), report, as_json)
         _refuse(said, fail_if_exposed)
         return
