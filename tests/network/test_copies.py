@@ -84,9 +84,9 @@ def second_round(folder, change=lambda: None, protocol="secagg", **options):
 
 NEEDED = Counter(
     {
-        "vectors/fixedpoint.py: encode": PARTIES,  # what is masked, and sent from where it lies
-        "drivers/network/courier.py: _gathered": 2 * PARTIES,  # what comes, and is opened where it lies
-        "vectors/fixedpoint.py: mean": 1,  # the server's average; that of a party takes the place of the sum
+        # Where the last average was a party masks its vector, and then has the sum there, and the next average. A
+        # server has room for everybody's and for the last sum, which there was none of in its first round.
+        "vectors/rooms.py: empty": 1,
     }
 )
 
@@ -100,7 +100,8 @@ def test_without_a_server_too_nothing_is_copied_between_a_protocol_and_the_wire(
     taken = second_round(tmp_path, protocol=protocol, **options)
     ours = ("protocols/", "vectors/", "crypto/")  # what these take is the state and the masks
     outside = {place: times for place, times in taken.items() if not place.startswith(ours)}
-    assert outside == {"drivers/network/courier.py: _gathered": PARTIES * (PARTIES - 1)}
+    assert taken
+    assert not outside
 
 
 @pytest.mark.parametrize("where", ["the state", "the wire", "the average"])

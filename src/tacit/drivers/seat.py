@@ -16,6 +16,7 @@ from tacit.drivers.agreement import Agreement
 from tacit.drivers.inbox import Discard, Early, Inbox
 from tacit.drivers.journal import CURE, Beginning, Journal, Record, fingerprint, said
 from tacit.drivers.round import Action, Begun, Greet, Heard, Kept, Post, Round, Saved
+from tacit.vectors.rooms import Rooms
 
 
 class Seat(ABC):
@@ -186,16 +187,16 @@ class RealSeat(Seat):
         role: Role | None = None,
         bits: int | None = None,
         record: bool = False,
-        narrow: bool = False,
+        rooms: Rooms | None = None,
     ) -> None:
         """Sits down. `bits` takes a finer ring than was agreed; `record` remembers what is drawn, for audits.
 
-        Where it is `narrow`, averages are no wider than what was brought, which saves memory and not a digit of it.
+        Given `rooms`, vectors have their memory from there, and averages are no wider than what was brought.
         """
         length = agreement.ring(bits).length
         super().__init__(agreement, identity.name, length, number=number, state=state, unfinished=unfinished, role=role)
         self.identity, self.keys = identity, Keys(identity, agreement.roster)
-        self.bits, self._record, self._narrow, self._singles = bits, record, narrow, False
+        self.bits, self._record, self._rooms, self._singles = bits, record, rooms, False
 
     def rebuilt(self) -> "RealSeat":
         """Returns the seat as it is after a restart."""
@@ -208,12 +209,12 @@ class RealSeat(Seat):
             role=self.role,
             bits=self.bits,
             record=self._record,
-            narrow=self._narrow,
+            rooms=self._rooms,
         )
 
     def _round(self, begun: Begun) -> Round:
         brought = None if begun.update is None else np.asarray(begun.update.vector)
-        self._singles = self._narrow and (brought is None or brought.dtype == np.float32)
+        self._singles = self._rooms is not None and (brought is None or brought.dtype == np.float32)
         return super()._round(begun)
 
     def suite(self, number: int, seed: bytes) -> RealSuite:
@@ -221,5 +222,5 @@ class RealSeat(Seat):
         del number
         entropy = (RecordingEntropy if self._record else SeededEntropy)(seed)
         ring = self.agreement.ring(self.bits)
-        ring.narrow = self._singles
+        ring.narrow, ring.rooms = self._singles, self._rooms
         return RealSuite(self.keys, entropy, ring)

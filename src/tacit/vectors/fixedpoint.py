@@ -26,6 +26,7 @@ from tacit.core.errors import ConfigError, WireError
 from tacit.core.protocol import FARTHEST, UNPROTECTED
 from tacit.core.suite import WHOLE, Party, Ring, Update, Vector, Words
 from tacit.vectors.gaussian import discrete_gaussian
+from tacit.vectors.rooms import Rooms
 
 BITS = (16, 32, 64)
 CHUNK = 1 << 16  # entries encoded at a time: their scratch of 512 KiB stays in cache through all passes over it
@@ -100,6 +101,8 @@ class FixedPoint(Ring):
         self._wire = self.dtype.newbyteorder("<")
         self.narrow = False
         """Whether averages are singles, which take half."""
+        self.rooms: Rooms | None = None
+        """Where memory for vectors is from, if not from the system."""
 
     def fresh(self) -> "FixedPoint":
         """Returns the same ring, with nothing cut off yet."""
@@ -188,7 +191,7 @@ class FixedPoint(Ring):
         exact = float(update.weight) / self.max_weight * self.heaviest
         weight = max(1, round(exact))
         self.rounded = max(self.rounded, abs(weight - exact) / exact)
-        encoded = np.empty(self.length, self.dtype)
+        encoded = self._room(self.length, self.dtype)
         self._bring(encoded[: self.entries], vector, weight / self.heaviest)
         encoded[self.entries :] = weight, 0
         return encoded
@@ -307,13 +310,16 @@ class FixedPoint(Ring):
         weight = self._weight(total) / self.heaviest
         signed, width = total[: self.entries].view(self._signed), np.dtype(np.float32 if self.narrow else np.float64)
         fits = spent and total.flags.writeable and width.itemsize == self.element_bytes
-        average = signed.view(width) if fits else np.empty(self.entries, width)
+        average = signed.view(width) if fits else self._room(self.entries, width)
         scratch = np.empty(min(CHUNK, self.entries))
         for part in _chunks(self.entries):
             values = scratch[: part.stop - part.start]
             np.divide(signed[part], self.scale * weight, out=values)
             np.copyto(average[part], values, casting="same_kind")
         return average
+
+    def _room(self, length: int, dtype: np.dtype[Any]) -> Vector:
+        return np.empty(length, dtype) if self.rooms is None else self.rooms.empty(length, dtype)
 
     def weight_of(self, total: Vector) -> float:
         """Returns the sum of the weights in a sum of encoded vectors, in the units of the caller."""

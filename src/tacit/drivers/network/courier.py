@@ -30,6 +30,7 @@ except ImportError:
 
 from tacit.drivers.network.heap import keep_heap
 from tacit.drivers.network.parcels import Head, Parcel, Passed, Refused, behind, opened, pieces_of
+from tacit.vectors.rooms import Rooms
 
 T = TypeVar("T")
 HELLO_BYTES = 1 << 16
@@ -280,8 +281,13 @@ class Courier:
         receiver: Receiver,
         relays: Callable[[Party], Sequence[Party]] = lambda _: (),
         patience: float = 10.0,
+        rooms: Rooms | None = None,
     ) -> None:
-        """Knows the peers, and by whom what is for one of them may be passed on. `patience` is in seconds."""
+        """Knows the peers, and by whom what is for one of them may be passed on. `patience` is in seconds.
+
+        What comes lies in memory from `rooms`.
+        """
+        self._rooms = rooms or Rooms()
         self.me, self.receiver, self.patience = me, receiver, patience
         self.longest = max(FIRST, min(LONGEST, patience))
         """Seconds of the longest pause before something is tried again."""
@@ -398,7 +404,7 @@ class Courier:
         self._check(caller, head)
         if not 0 < head.size <= self.receiver.most(caller):
             raise Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, f"a parcel of {head.size} bytes is longer than any")
-        room, filled = np.empty(head.size, np.uint8).data, 0  # which nobody fills with zeros first
+        room, filled = self._rooms.empty(head.size, np.uint8).data, 0  # which nobody fills with zeros first
         piece: Buffer = rest
         try:
             async with asyncio.timeout(self.patience + head.size / SLOWEST):

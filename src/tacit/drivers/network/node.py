@@ -30,6 +30,7 @@ from tacit.drivers.network.store import Store
 from tacit.drivers.network.telemetry import Telemetry
 from tacit.drivers.round import Action, Begun, Kept, Post, Round
 from tacit.drivers.seat import RealSeat
+from tacit.vectors.rooms import Rooms
 
 SEED_BYTES = 32
 OFTEN = 1.0
@@ -70,6 +71,8 @@ class Node:
         self._stirred = asyncio.Event()
         self._turn = asyncio.Lock()
         self._alarm = Alarm(self._deadlines.phase, self._expired)
+        self._rooms = Rooms()
+        self._rooms.keeps = self.me == SERVER  # whose rounds are all it does; others give memory back in between
         self._hellos: set[asyncio.Task[None]] = set()
         self._telling: asyncio.Task[None] | None = None
         self.telemetry = Telemetry(self.me, roster.federation, roster.protocol)
@@ -85,6 +88,7 @@ class Node:
             self,
             self._between,
             roster.deadlines.connect,
+            self._rooms,
         )
 
     @property
@@ -424,7 +428,7 @@ class Node:
             number=found.number,
             state=found.state_of(protocol),
             unfinished=found.journal is not None,
-            narrow=True,
+            rooms=self._rooms,
         )
         self.last = found.ending
         # With a server, masks are drawn anew in each round; without one, they follow from the session and the round.
@@ -479,6 +483,7 @@ class Node:
     def _moved(self, *, resumed: bool = False) -> None:
         """Takes note of where the round is by now."""
         self._alarm.follow(self._round)
+        self._rooms.keeps = self.me == SERVER or (self._round is not None and not self._round.over)
         if self._round is not None:
             self.telemetry.follow(self._round, resumed=resumed)
             if self._round.over:

@@ -1,0 +1,86 @@
+"""Memory that is lent to vectors: again and again, and never to two at a time."""
+
+import gc
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from tacit.vectors.rooms import GRAIN, LEAST, Rooms
+
+LONG = LEAST // 4 + 7
+
+
+def place(vector):
+    return np.frombuffer(memoryview(vector).cast("B"), np.uint8).ctypes.data
+
+
+@pytest.fixture
+def rooms():
+    made = Rooms()
+    made.keeps = True
+    gc.disable()  # what is kept is kept by names, and not by garbage
+    yield made
+    gc.enable()
+
+
+VIEWS = {
+    "itself": lambda vector: vector,
+    "a slice": lambda vector: vector[5:],
+    "a slice of a slice": lambda vector: vector[5:][3:],
+    "another type": lambda vector: vector.view(np.int32)[2:].view(np.float32),
+    "a memoryview": lambda vector: vector.data,
+    "a memoryview of bytes": lambda vector: memoryview(vector).cast("B")[3:].toreadonly(),
+    "an array of a memoryview": lambda vector: np.frombuffer(vector.data, "<u4").astype("u4", copy=False)[9:],
+    "no more than one entry": lambda vector: vector[-1:],
+    "a reshaped one": lambda vector: vector[: LONG // 2 * 2].reshape(2, -1).T,
+}
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_block_is_lent_again_once_nobody_has_a_view_of_it(view, rooms):
+    vector = rooms.empty(LONG, np.uint32)
+    where = place(vector)
+    kept = VIEWS[view](vector)
+    del vector
+    others = [rooms.empty(LONG, np.uint32) for _ in range(2)]
+    assert where not in map(place, others)
+    for other in others:
+        assert not np.shares_memory(other, np.asarray(kept))
+    del kept
+    assert place(rooms.empty(LONG - 1, np.float32)) == where
+
+
+def test_those_that_are_lent_at_a_time_never_overlap(rooms):
+    rng, held = np.random.default_rng(0), {}
+    for number in range(300):
+        if held and rng.random() < 0.5:
+            vector, said = held.pop(list(held)[rng.integers(len(held))])
+            assert (vector == said).all()
+        else:
+            vector = rooms.empty(LEAST + int(rng.integers(3)) * GRAIN, np.uint8)
+            vector[:] = said = number % 251
+            held[number] = vector, said
+        del vector
+    spans = sorted((place(vector), place(vector) + vector.nbytes) for vector, _ in held.values())
+    assert all(end <= begin for (_, end), (begin, _) in pairwise(spans))
+
+
+def test_nothing_is_kept_where_nothing_is_to_be(rooms):
+    vector = rooms.empty(LONG, np.uint32)
+    rooms.keeps = False
+    del vector
+    assert not any(rooms._free.values())
+    rooms.keeps = True
+    vector = rooms.empty(LONG, np.uint32)
+    del vector
+    assert sum(map(len, rooms._free.values())) == 1
+    rooms.keeps = False
+    assert not any(rooms._free.values())
+
+
+def test_what_is_short_is_not_lent(rooms):
+    vector = rooms.empty(LEAST // 4 - 1, np.uint32)
+    assert vector.flags.owndata
+    del vector
+    assert not any(rooms._free.values())
