@@ -161,8 +161,8 @@ class Knowledge:
                 forms.append(form)
                 sources.append((known, place))
         met = self.run.columns.named(Rows.written(self.run.columns, self._seen).met())
-        known = {unknown for unknown in (*met, *self.run.brought_in_all) if unknown[0] != "mask" and unknown != ONE}
-        own = {unknown for unknown in known if owner_of(unknown) in self._members}
+        spoken = {unknown for unknown in (*met, *self.run.brought_in_all) if unknown[0] != "mask" and unknown != ONE}
+        own = {unknown for unknown in spoken if owner_of(unknown) in self._members}
         for unknown in sorted(own, key=repr):
             forms.append(Form({unknown: 1}))
             sources.append((unknown, unknown[2]))
