@@ -1,5 +1,7 @@
 """Audits of many rounds, by what is summed in each, and how they agree with rounds that are run."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 
@@ -82,6 +84,31 @@ def test_a_recipe_of_sums_works_on_somebody_elses_transcripts():
     transcripts = [real.average(vectors).transcript for _ in range(30)]
     for victim, recipe in report.exposed.items():
         np.testing.assert_allclose(recipe.recover(transcripts), vectors[victim].vector, atol=1e-9)
+
+
+def test_real_rounds_are_played_once_however_many_coalitions_ask(monkeypatch):
+    played = []
+    average = Simulation.average
+
+    def counted(simulation, *arguments, **options):
+        if type(simulation) is Simulation:
+            played.append(simulation)
+        return average(simulation, *arguments, **options)
+
+    monkeypatch.setattr(Simulation, "average", counted)
+    question = {"parties": 6, "rounds": 20, "participation": Random(4), "faults": [DROPS]}
+    alone = [tacit.audit("secagg", coalition=[member], **question) for member in ("server", "p0", "p1")]
+    apart = len(played)
+    played.clear()
+    every = {report.coalition: report for report in tacit.audit("secagg", **question)}
+    assert len(every) == 7
+    # Guards play rounds of their own, as often as they are asked to.
+    rounds = max(max(recipe.factors) for report in every.values() for recipe in report.exposed.values())
+    assert max(Counter(map(id, played)).values()) == rounds
+    assert len(played) < apart
+    for report in alone:
+        assert report.errors == every[report.coalition].errors
+        assert report.errors.keys() == report.exposed.keys() != set()
 
 
 def test_faults_that_cannot_be_rehearsed_are_refused():

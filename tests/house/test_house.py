@@ -41,7 +41,7 @@ PACKAGES = {
     "cryptography": ("crypto/",),
     "safetensors": ("api/train.py",),
     "typer": ("app/",),
-    "click": ("app/cli.py",),  # comes with typer
+    "click": ("app/cli.py", "app/audits.py"),  # comes with typer
     "rich": ("app/",),
     "dp_accounting": ("privacy/",),
     "grpc": ("drivers/network",),

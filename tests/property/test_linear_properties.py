@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.audit.linear import RowSpace, SmallRowSpace, rational, smallest_class
+from tacit.audit.rows import Rows
 from tacit.audit.symbolic.forms import Form
 
 PARTIES, MASKS = 5, 4
@@ -57,3 +58,40 @@ def test_what_is_known_of_inputs_alone_has_the_rank_that_masks_leave(known):
     assert len(glance.rows) == rank(rows) - rank(masks_only)
     group = smallest_class(glance.rows)
     assert group is None or 1 <= group <= PARTIES
+
+
+@given(st.lists(forms | st.just(Form()), max_size=12))
+@settings(deadline=None, max_examples=150)
+def test_arrays_say_what_can_be_read_off_the_forms(known):
+    rows = Rows.of(known)
+    spoken = [set(form.terms) for form in known]
+    assert rows.columns.named(rows.met()) == list(dict.fromkeys(each for form in known for each in form.terms))
+    # Groups, in order: what has an unknown in common is together, by way of any others.
+    together = []
+    for index in range(len(known)):
+        joined = [each for each in together if any(spoken[index] & spoken[other] for other in each)]
+        if spoken[index]:
+            apart = [each for each in together if each not in joined]
+            together = [*apart, sorted([index, *(other for each in joined for other in each)])]
+    assert [numbers.tolist() for numbers, _ in rows.groups()] == sorted(together)
+    for numbers, group in rows.groups():
+        met = group.met()
+        whole = group.matrix(met, group.values(lambda factors: np.array(factors, dtype=object)))
+        found = [dict(zip(group.columns.named(met), row, strict=True)) for row in whole]
+        assert [Form(each).terms for each in found] == [known[number].terms for number in numbers]
+    # Whatever has a mask that nothing else has is dropped, one after another, until nothing has.
+    left = list(range(len(known)))
+    while alone := [
+        i for i in left if any(u[0] == "mask" and sum(u in spoken[j] for j in left) == 1 for u in spoken[i])
+    ]:
+        left.remove(alone[0])
+    assert rows.useful(rows.columns.among(INPUTS)).tolist() == left
+    # What stands alone is taken off everything else, until nothing does.
+    rest, single = [set(each) for each in spoken], set()
+    while fresh := {next(iter(each)) for each in rest if len(each) == 1}:
+        single |= fresh
+        rest = [each - single for each in rest]
+    given_away, peeled = rows.peeled()
+    assert set(rows.columns.named(np.flatnonzero(given_away))) == single
+    told = [set(peeled.columns.named(peeled.column[peeled.row == row])) for row in range(peeled.count)]
+    assert told == [each for each in rest if each]

@@ -18,7 +18,7 @@ def place(vector):
 @pytest.fixture
 def rooms():
     made = Rooms()
-    made.keeps = True
+    made.keep(True)
     gc.disable()  # what is kept is kept by names, and not by garbage
     yield made
     gc.enable()
@@ -68,14 +68,14 @@ def test_those_that_are_lent_at_a_time_never_overlap(rooms):
 
 def test_nothing_is_kept_where_nothing_is_to_be(rooms):
     vector = rooms.empty(LONG, np.uint32)
-    rooms.keeps = False
+    rooms.keep(False)
     del vector
     assert not any(rooms._free.values())
-    rooms.keeps = True
+    rooms.keep(True)
     vector = rooms.empty(LONG, np.uint32)
     del vector
     assert sum(map(len, rooms._free.values())) == 1
-    rooms.keeps = False
+    rooms.keep(False)
     assert not any(rooms._free.values())
 
 

@@ -5,7 +5,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any
 
+import click
 import typer
+from click.core import ParameterSource
 
 from tacit.app import pages, pictures, tables, verdicts
 from tacit.app.options import (
@@ -110,21 +112,7 @@ def audit(
     at_least(2, parties=parties)
     at_least(1, rounds=rounds, coalition_size=coalition_size, entries=entries)
     if flower is not None:
-        unused = {
-            "PROTOCOL": protocol,
-            "--coalition": coalition,
-            "--coalition-size": coalition_size,
-            "--drift": drift if drift != "static" else None,
-            "--noise": noise or None,
-            "--prior": prior,
-            "--entries": entries,
-            "--open-links": open_links or None,
-            "--picture": picture,
-        }
-        if given := [name for name, value in unused.items() if value is not None]:
-            raise ConfigError(
-                f"--flower asks about its server, on the worst day, and has no use for {', '.join(given)}"
-            )
+        _refuse_unused()
         said = _flower(flower, parties, rounds, dropout, settings_from(options or []), report, as_json)
         _refuse(said, fail_if_exposed)
         return
@@ -162,6 +150,18 @@ def _answered(asked: Question, picture: str | None, report: str | None, as_json:
     else:
         tables.show(verdicts.audit(reports, said))
     return said
+
+
+NOT_OF_APPS = ["protocol", "coalition", "coalition_size", "drift", "noise", "prior", "entries", "open_links", "picture"]
+"""What an audit of an app does not look at."""
+
+
+def _refuse_unused() -> None:
+    """Raises ConfigError for what was given and would be ignored."""
+    context = click.get_current_context()
+    if given := [name for name in NOT_OF_APPS if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]:
+        named = ", ".join("PROTOCOL" if name == "protocol" else f"--{name.replace('_', '-')}" for name in given)
+        raise ConfigError(f"--flower asks about the server of an app, and has no use for {named}")
 
 
 def _flower(

@@ -8,7 +8,6 @@ speak of is then eliminated modulo a prime of 2203 bits, from which the exact fr
 """
 
 import math
-from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from fractions import Fraction
 from heapq import heapify, heappop, heappush
@@ -18,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.audit.rows import Ints, Rows
 from tacit.audit.symbolic.forms import Form, Unknown
 from tacit.core.entropy import SystemEntropy
 
@@ -185,23 +185,8 @@ def _subtract(row: dict, other: dict, factor: int) -> None:  # type: ignore[type
 
 def useful(forms: Sequence[Form], wanted: Collection[Unknown]) -> Iterable[tuple[int, Form]]:
     """Yields forms, but for those with an uninteresting unknown that occurs nowhere else: they say nothing."""
-    uses = Counter(unknown for form in forms for unknown in form.terms)
-    where: dict[Unknown, list[int]] = defaultdict(list)
-    for index, form in enumerate(forms):
-        for unknown in form.terms:
-            where[unknown].append(index)
-    dropped: set[int] = set()
-    lonely = [unknown for unknown, count in uses.items() if count == 1 and unknown not in wanted]
-    while lonely:
-        unknown = lonely.pop()
-        for index in where[unknown]:
-            if index not in dropped:
-                dropped.add(index)
-                for other in forms[index].terms:
-                    uses[other] -= 1
-                    if uses[other] == 1 and other not in wanted:
-                        lonely.append(other)
-    return ((index, form) for index, form in enumerate(forms) if index not in dropped)
+    rows = Rows.of(forms)
+    return ((index, forms[index]) for index in rows.useful(rows.columns.among(wanted)).tolist())
 
 
 class Echelon:
@@ -256,18 +241,20 @@ class Echelon:
 class SmallRowSpace:
     """What some forms say about the interesting unknowns alone, modulo the small prime."""
 
-    def __init__(self, forms: Sequence[Form], interesting: Sequence[Unknown]) -> None:
-        self.interesting = list(interesting)
-        place = {unknown: column for column, unknown in enumerate(interesting)}
-        single, rest = _peeled(forms)
-        kept = [form for _, form in useful(rest, place.keys())]
-        basis = [{place[unknown]: 1} for unknown in interesting if unknown in single]
-        for group in connected(kept):
-            basis += _said([kept[index] for index in group], place)
-        self.rows = np.zeros((len(basis), len(interesting)), dtype=np.int64)
+    def __init__(self, forms: Sequence[Form] | Rows, interesting: Sequence[Unknown]) -> None:
+        rows, self.interesting = Rows.of(forms), list(interesting)
+        columns = rows.columns.numbers(interesting)
+        place = np.full(len(rows.columns), -1)
+        place[columns] = np.arange(len(columns))
+        single, rest = rows.peeled()
+        kept = rest.take(rest.useful(place >= 0))
+        factors = kept.values(residues)
+        units = np.flatnonzero(single[columns])
+        found = [np.zeros((len(units), len(columns)), dtype=np.int64)]
+        found[0][np.arange(len(units)), units] = 1
+        found += [_said(group, factors, place, len(columns)) for _, group in kept.groups()]
+        self.rows = np.concatenate(found)
         """A basis of it, a column for each interesting unknown."""
-        for row, values in zip(self.rows, basis, strict=True):
-            row[list(values)] = list(values.values())
 
     def exposed(self) -> list[Unknown]:
         """Returns the interesting unknowns that are determined, each alone."""
@@ -275,72 +262,30 @@ class SmallRowSpace:
         return [self.interesting[int(row.argmax())] for row in self.rows[single]]
 
 
-def connected(forms: Sequence[Form]) -> list[list[int]]:
-    """Returns the forms, by their numbers, in groups that have no unknown in common."""
-    above: dict[Unknown, Unknown] = {}
-
-    def top(unknown: Unknown) -> Unknown:
-        while above[unknown] is not unknown:
-            above[unknown] = unknown = above[above[unknown]]
-        return unknown
-
-    for form in forms:
-        first: Unknown | None = None
-        for unknown in form.terms:
-            root = top(above.setdefault(unknown, unknown))
-            if first is None:
-                first = root
-            elif root is not first:
-                above[root] = first
-    groups: dict[Unknown, list[int]] = defaultdict(list)
-    for index, form in enumerate(forms):
-        if form.terms:
-            groups[top(next(iter(form.terms)))].append(index)
-    return list(groups.values())
-
-
-def _said(forms: Sequence[Form], place: Mapping[Unknown, int]) -> list[dict[int, int]]:
-    """Returns a basis of what forms say about unknowns that have a place alone: by place, modulo the small prime."""
-    unknowns = dict.fromkeys(unknown for form in forms for unknown in form.terms)
+def _said(rows: Rows, factors: Ints, place: Ints, width: int) -> Ints:
+    """Returns a basis of what rows say about unknowns that have a place alone: by place, modulo the small prime."""
+    unknowns = rows.met()
     # Uninteresting unknowns come first, so that rows are led by them as long as they speak of any.
-    others = [unknown for unknown in unknowns if unknown not in place]
-    spoken = [unknown for unknown in unknowns if unknown in place]
-    column = {unknown: number for number, unknown in enumerate((*others, *spoken))}
-    echelon = Echelon(len(column), len(forms))
-    for form in forms:
-        row = np.zeros(len(column), dtype=np.int64)
-        row[[column[unknown] for unknown in form.terms]] = [_small(factor) for factor in form.terms.values()]
+    spoken = unknowns[place[unknowns] >= 0]
+    others = len(unknowns) - len(spoken)
+    echelon = Echelon(len(unknowns), rows.count)
+    for row in rows.matrix(np.concatenate((unknowns[place[unknowns] < 0], spoken)), factors):
         echelon.take(row)
-    led = [number for number, lead in enumerate(echelon.leads) if lead >= len(others)]
-    found = echelon.rows[led][:, len(others) :]
-    return [{place[spoken[number]]: int(row[number]) for number in np.flatnonzero(row)} for row in found]
+    led = [number for number, lead in enumerate(echelon.leads) if lead >= others]
+    basis = np.zeros((len(led), width), dtype=np.int64)
+    basis[:, place[spoken]] = echelon.rows[led][:, others:]
+    return basis
 
 
-def _peeled(forms: Sequence[Form]) -> tuple[set[Unknown], list[Form]]:
-    """Returns the unknowns that forms give away one after another, and the other forms without them."""
-    terms = [dict(form.terms) for form in forms]
-    where: dict[Unknown, list[int]] = defaultdict(list)
-    for index, row in enumerate(terms):
-        for unknown in row:
-            where[unknown].append(index)
-    single: set[Unknown] = set()
-    fresh = [next(iter(row)) for row in terms if len(row) == 1]
-    while fresh:
-        unknown = fresh.pop()
-        if unknown not in single:
-            single.add(unknown)
-            for index in where[unknown]:
-                row = terms[index]
-                row.pop(unknown, None)
-                if len(row) == 1:
-                    fresh.append(next(iter(row)))
-    return single, [Form(row) for row in terms if row]
-
-
-def _small(factor: int | Fraction) -> int:
-    if isinstance(factor, int):
-        return factor % SMALL_PRIME
-    return int(factor.numerator) * pow(int(factor.denominator), -1, SMALL_PRIME) % SMALL_PRIME
+def residues(factors: Sequence[int | Fraction]) -> Ints:
+    """Returns factors modulo the small prime."""
+    inverses: dict[int, int] = {1: 1}
+    found = []
+    for factor in factors:
+        if (below := int(factor.denominator)) not in inverses:
+            inverses[below] = pow(below, -1, SMALL_PRIME)
+        found.append(int(factor.numerator) * inverses[below] % SMALL_PRIME)
+    return np.array(found, dtype=np.int64)
 
 
 def smallest_class(rows: NDArray[np.integer]) -> int | None:

@@ -8,13 +8,14 @@ bit halves it. Of one sum of n vectors a party so learns log₂(n/(n − 1))/2 b
 """
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.audit.linear import connected, useful
+from tacit.audit.rows import Ints, Rows
 from tacit.audit.symbolic.entropy import UNIFORM
 from tacit.audit.symbolic.forms import ONE, Form, Unknown
 
@@ -94,42 +95,62 @@ class Estimate:
 
 
 def estimated(
-    seen: Sequence[Form], rounded: Sequence[bool], others: Sequence[Unknown], spread: Spread
+    seen: Sequence[Form] | Rows, rounded: Sequence[bool], others: Sequence[Unknown], spread: Spread
 ) -> dict[Unknown, float]:
     """Returns the bits that are known of each of the others' unknowns, from forms, of which some have been rounded.
 
     Unknowns of kind "mask" are uniform in the ring; those that are neither masks nor the others' have a spread of their
     own.
     """
-    kept = list(useful(seen, {each for form in seen for each in form.terms if each[0] != "mask"}))
-    forms, errors = [form for _, form in kept], np.array([1.0 if rounded[index] else EXACT for index, _ in kept])
+    rows = Rows.of(seen)
+    columns, wanted = rows.columns.numbers(others), rows.columns.among(others)
+    kept = rows.useful(rows.columns.told(_is_mask) == 0)
+    errors = np.where(np.array(rounded, dtype=np.bool_)[kept], 1.0, EXACT)
     errors *= spread.resolution * UNIFORM
-    found, wanted = dict.fromkeys(others, 0.0), set(others)
-    for group in connected(forms) if not spread.tied else [list(range(len(forms)))]:
-        some = [forms[index] for index in group]
-        columns = dict.fromkeys(each for form in some for each in form.terms)
-        theirs = [each for each in columns if each in wanted] if not spread.tied else others
-        if theirs:
-            found |= _left(some, errors[group], columns.keys(), theirs, spread)
+    forms, factors, found = rows.take(kept), rows.values(_floats), dict.fromkeys(others, 0.0)
+    for numbers, group in forms.groups() if not spread.tied else [(np.arange(forms.count), forms)]:
+        met = group.met()
+        theirs = met[wanted[met]] if not spread.tied else columns
+        if len(theirs):
+            drawn = met[~wanted[met] & (rows.columns.told(_is_drawn)[met] == 1)]
+            found |= _left(group, factors, errors[numbers], theirs, drawn, spread)
     return found
 
 
 def _left(
-    forms: Sequence[Form],
-    errors: NDArray[np.float64],
-    columns: Collection[Unknown],
-    others: Sequence[Unknown],
-    spread: Spread,
+    rows: Rows, factors: NDArray[np.float64], errors: NDArray[np.float64], others: Ints, drawn: Ints, spread: Spread
 ) -> dict[Unknown, float]:
-    """Returns the bits that are known of each of the others' unknowns, from forms that speak of these columns."""
-    theirs = set(others)
-    drawn = [each for each in columns if each not in theirs and each[0] != "mask" and each != ONE]
-    rows = _matrix(forms, [*others, *drawn])
-    estimate = Estimate(_joint(spread, others, drawn))
+    """Returns the bits that are known of each of the others' unknowns, from rows that speak of drawn ones besides."""
+    theirs = rows.columns.named(others)
+    estimate = Estimate(_joint(spread, theirs, rows.columns.named(drawn)))
     width = len(estimate.covariance)
-    for row in _cancelling(forms, errors, rows):
-        estimate.sees(np.pad(row, (width - len(row), 0)), 1.0)
-    return {each: spread.bits(float(left)) for each, left in zip(others, estimate.left, strict=False)}
+    for row in _cancelling(rows, factors, errors, np.concatenate((others, drawn))):
+        estimate.sees(np.concatenate((np.zeros(width - len(row)), row)), 1.0)
+    return {each: spread.bits(float(left)) for each, left in zip(theirs, estimate.left, strict=False)}
+
+
+def _is_mask(unknown: Unknown) -> int:
+    return int(unknown[0] == "mask")
+
+
+def _is_drawn(unknown: Unknown) -> int:
+    """Says whether an unknown that is none of the others' has a spread of its own."""
+    return int(unknown[0] != "mask" and unknown != ONE)
+
+
+def _floats(factors: Sequence[Any]) -> NDArray[np.float64]:
+    """Returns factors as floats; those that are too large for one are only a mistake if they are asked for."""
+    try:
+        return np.array([float(factor) for factor in factors], dtype=np.float64)
+    except OverflowError:
+        return np.array([_float(factor) for factor in factors], dtype=np.float64)
+
+
+def _float(factor: Any) -> float:
+    try:
+        return float(factor)
+    except OverflowError:
+        return math.inf
 
 
 def _spread(drawn: Unknown) -> float:
@@ -148,33 +169,28 @@ def _joint(spread: Spread, others: Sequence[Unknown], drawn: Sequence[Unknown]) 
 
 
 def _cancelling(
-    forms: Sequence[Form], errors: NDArray[np.float64], rows: NDArray[np.float64]
+    rows: Rows, factors: NDArray[np.float64], errors: NDArray[np.float64], columns: Ints
 ) -> Iterator[NDArray[np.float64]]:
-    """Yields rows in which every mask of their forms cancels, each with an independent error of 1."""
-    masked = [Form({each: factor for each, factor in form.terms.items() if each[0] == "mask"}) for form in forms]
-    for index, form in enumerate(masked):
-        if not form.terms:
-            yield rows[index] / errors[index]
+    """Yields what rows say of some columns where every mask cancels, each with an independent error of 1."""
+    matrix, masked = _matrix(rows, columns, factors), rows.only(rows.columns.told(_is_mask) == 1)
+    for index in np.flatnonzero(~masked.filled()):
+        yield matrix[index] / errors[index]
     # Forms that have no mask in common, whatever else, have nothing to do with each other here.
-    for group in connected(masked):
-        some = [masked[index] for index in group]
-        masks = _matrix(some, list(dict.fromkeys(each for form in some for each in form.terms)))
+    for group, some in masked.groups():
+        masks = _matrix(some, some.met(), factors)
         # Masks are added and subtracted whole, so this matrix has small whole numbers, and squaring it does no harm.
         sizes, vectors = np.linalg.eigh(masks @ masks.T)
         basis = vectors[:, sizes < 1e-9 * sizes.max()]
         if basis.size:
             spreads, turns = np.linalg.eigh((basis.T * errors[group] ** 2) @ basis)
             spreads = np.maximum(spreads, errors[group].min() ** 2)
-            yield from (turns / np.sqrt(spreads)).T @ basis.T @ rows[group]
+            yield from (turns / np.sqrt(spreads)).T @ basis.T @ matrix[group]
 
 
-def _matrix(forms: Sequence[Form], columns: Sequence[Unknown]) -> NDArray[np.float64]:
-    place = {unknown: column for column, unknown in enumerate(columns)}
-    matrix = np.zeros((len(forms), len(columns)))
-    for row, form in enumerate(forms):
-        for unknown, factor in form.terms.items():
-            if unknown in place:
-                matrix[row, place[unknown]] = float(factor)
+def _matrix(rows: Rows, columns: Ints, factors: NDArray[np.float64]) -> NDArray[np.float64]:
+    matrix: NDArray[np.float64] = rows.matrix(columns, factors)
+    if np.isinf(matrix).any():
+        raise OverflowError("integer division result too large for a float")
     return matrix
 
 

@@ -5,7 +5,7 @@ what the audit found in an envelope of the one is in the same place of the other
 the coalition really has: its members' own, those it can agree on, open, or put together from shares.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from textwrap import shorten
@@ -129,19 +129,25 @@ class SumRecipe:
     def recover(self, transcript: Transcript | Sequence[Transcript]) -> NDArray[np.float64]:
         """Returns the victim's vector, recovered from the recorded transcripts of a real run with the same settings."""
         transcripts = recorded(transcript)
+        return self.combined(transcripts, lambda round_: announced(transcripts[round_ - 1], self.listener))
+
+    def combined(self, transcripts: Sequence[Transcript], sum_of: Callable[[int], Vector]) -> NDArray[np.float64]:
+        """Returns the same, given what was announced in a round."""
         ring, entries = transcripts[0].ring(), transcripts[0].agreement.entries
         total = np.zeros(entries)
         for round_, factor in self.factors.items():
-            total += factor * ring.floats(self._announced(transcripts[round_ - 1]))[:entries]
+            total += factor * ring.floats(sum_of(round_))[:entries]
         for (party, round_), factor in self.own.items():
             total -= factor * brought(transcripts[round_ - 1], party)
         return total
 
-    def _announced(self, transcript: Transcript) -> Vector:
-        for _, message in transcript.opened(self.listener):
-            if isinstance(message, Sum):
-                return transcript.ring().unpack(message.vector)
-        raise ConfigError("no sum was announced in a round that the recipe uses")
+
+def announced(transcript: Transcript, listener: Party) -> Vector:
+    """Returns the sum that somebody heard in a recorded round, or said; raises ConfigError if there was none."""
+    for _, message in transcript.opened(listener):
+        if isinstance(message, Sum):
+            return transcript.ring().unpack(message.vector)
+    raise ConfigError("no sum was announced in a round that the recipe uses")
 
 
 def recorded(transcript: Transcript | Sequence[Transcript]) -> list[Transcript]:

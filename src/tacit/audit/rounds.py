@@ -14,14 +14,14 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tacit.audit.linear import Echelon
 from tacit.audit.precision import NEAR, Spread, of_sums
-from tacit.audit.recipes import SumRecipe
+from tacit.audit.recipes import SumRecipe, announced, recorded
 from tacit.audit.runs import PROOF_ENTRIES, SymbolicRun, proof_vectors, transcripts
 from tacit.audit.scope import Scope
 from tacit.audit.smallest import Smallest
@@ -29,8 +29,10 @@ from tacit.audit.symbolic.forms import Unknown
 from tacit.audit.symbolic.simulation import SymbolicSimulation
 from tacit.audit.telling import tell
 from tacit.core.errors import ConfigError, TacitError
-from tacit.core.suite import SERVER, Party
+from tacit.core.suite import SERVER, Party, Vector
+from tacit.drivers.recording import Transcript
 from tacit.drivers.rehearsal import Rehearsed, rehearsed
+from tacit.drivers.simulator import Simulation
 from tacit.protocols import SHIPPED
 
 MOST_REPLAYED = 5_000
@@ -112,6 +114,10 @@ class RehearsedRun:
         self.spread: Spread = scope.spread(simulation.agreement.ring().resolution)
         self.small = small
         self._least: dict[tuple[bool, int], int | None] = {}
+        self._real: list[list[Transcript]] = []
+        """What was recorded of each round that was replayed on numbers so far,"""
+        self._heard: dict[tuple[Party, int], Vector] = {}
+        """and what was announced in it, to whom."""
         self.first: SymbolicRun | None = None
         if checked and (len(self.names) <= MOST_CHECKED or scope.protocol not in SHIPPED):
             self.first = first = SymbolicRun(replace(self.scope, rounds=min(CHECKED, self.rounds)))
@@ -288,19 +294,35 @@ class RehearsedRun:
         last = max((round_ for recipe in recipes.values() for round_ in recipe.factors), default=0)
         if not 0 < last * len(self.names) <= MOST_REPLAYED:
             return {}
-        scope = self.scope
-        brought = [
-            proof_vectors(self.names, 1 if scope.static else number, PROOF_ENTRIES) for number in range(1, last + 1)
-        ]
-        real = list(transcripts(scope.real(PROOF_ENTRIES), brought))
         found = {}
         for victim, recipe in recipes.items():
-            truth = brought[max(recipe.factors) - 1][victim]
+            truth = self._brought(max(recipe.factors))[victim]
+            heard = partial(self._announced, recipe.listener, last)
             try:
-                found[victim] = float(np.abs(recipe.recover(real) - truth).max())
+                found[victim] = float(np.abs(recipe.combined(recorded(self._replayed(last)), heard) - truth).max())
             except (TacitError, LookupError):
                 found[victim] = math.inf  # the real run went another way
         return found
+
+    def _brought(self, number: int) -> dict[Party, NDArray[np.float64]]:
+        """Returns the vectors on which recipes are proved, of a round."""
+        return proof_vectors(self.names, 1 if self.scope.static else number, PROOF_ENTRIES)
+
+    def _replayed(self, rounds: int) -> list[Transcript]:
+        """Returns transcripts of the first rounds on numbers. They are the same for all coalitions, and played once."""
+        while len(self._real) < rounds:
+            self._real.append([*transcripts(self._simulation, [self._brought(len(self._real) + 1)])])
+        return [transcript for each in self._real[:rounds] for transcript in each]
+
+    @cached_property
+    def _simulation(self) -> Simulation:
+        return self.scope.real(PROOF_ENTRIES)
+
+    def _announced(self, listener: Party, rounds: int, number: int) -> Vector:
+        """Returns the sum that somebody heard in one of the first rounds, which is opened once."""
+        if (listener, number) not in self._heard:
+            self._heard[listener, number] = announced(self._replayed(rounds)[number - 1], listener)
+        return self._heard[listener, number]
 
 
 def _in_sum(unknown: Unknown, chosen: Sequence[Party]) -> bool:

@@ -16,16 +16,17 @@ from tacit.audit.culprits import refusal
 from tacit.audit.linear import SmallRowSpace, smallest_class, solved
 from tacit.audit.precision import DROWNED, NEAR, Spread, estimated
 from tacit.audit.recipes import Part, Piece, Recipe, Source
+from tacit.audit.rows import Columns, Rows, Written
 from tacit.audit.scope import Scope
 from tacit.audit.symbolic.entropy import SymbolicEntropy
 from tacit.audit.symbolic.forms import INPUT, ONE, Form, Unknown
 from tacit.audit.symbolic.simulation import SymbolicSimulation, in_session
 from tacit.audit.telling import tell
-from tacit.audit.views import Number, View
+from tacit.audit.views import KnownVector, Number, View
 from tacit.core.entropy import SeededEntropy
 from tacit.core.errors import NotLinear, TacitError
 from tacit.core.messages import Envelope
-from tacit.core.suite import ONLOOKER, Party, Update
+from tacit.core.suite import ONLOOKER, Party, Update, Vector
 from tacit.drivers.recording import Transcript
 from tacit.drivers.simulator import Simulation
 
@@ -33,36 +34,31 @@ PROOF_ENTRIES = 16
 """Length of the vectors on which recipes are proved, and the number of positions looked at if they fare differently."""
 
 
+KINDS = (INPUT, "mask", "ratio")
+"""Kinds of unknowns that are told apart from numbers that somebody drew."""
+
+
 class Knowledge:
     """What a coalition knows after some rounds."""
 
     def __init__(self, run: "SymbolicRun", coalition: Collection[Party], rounds: int) -> None:
-        self.run, members = run, set(coalition)
-        self.view = run.view(members, rounds)
-        seeds = {known.token for known in self.view.vectors if known.is_mask}
-        own: dict[Unknown, bool] = {ONE: True}
-
-        def hidden(unknown: Unknown) -> bool:
-            if unknown[0] == "mask":
-                return unknown[1] not in seeds
-            if unknown not in own:
-                own[unknown] = owner_of(unknown) in members
-            return not own[unknown]
-
-        # If one entry stands for all, what lies behind it is a weight.
-        places = 1 if run.entries == 1 else None
-        self._seen = [form for known in self.view.vectors if not known.is_mask for form in known.vector[:places]]
-        left = [Form({each: form.terms[each] for each in form.terms if hidden(each)}) for form in self._seen]
-        self.divided = any(unknown[0] == "ratio" for form in left for unknown in form.terms)
+        self.run, self._members = run, set(coalition)
+        self.view = run.view(self._members, rounds)
+        self._seen = [form for known in self.view.vectors if not known.is_mask for form in run.written(known)]
+        columns = run.columns
+        rows = Rows.written(columns, self._seen)
+        left = rows.only(run.hidden(self._members, [known.token for known in self.view.vectors if known.is_mask]))
+        kinds = np.unique(columns.told(_kind)[left.column]).tolist()
+        self.divided = KINDS.index("ratio") in kinds
         """Whether it saw what a protocol divided by an unknown, which is not linear."""
-        self._inputs = [unknown for party in run.names for unknown in run.inputs(party)]
-        self.others = sorted((unknown for unknown in self._inputs if owner_of(unknown) not in members), key=repr)
+        self._draws = bool({*kinds} - {KINDS.index(INPUT), KINDS.index("mask")})
+        """Whether it saw anything behind a number that somebody drew, which may hide little."""
+        self.others = [unknown for unknown in run.brought_in_all if owner_of(unknown) not in self._members]
         """The others' vectors, entry by entry."""
         small = SmallRowSpace(left, self.others)
         self.rows = small.rows
         """A basis of what it knows of these alone, a column for each, modulo a small prime."""
         self._alone, self._left = small.exposed(), left
-        self._own = [unknown for unknown, mine in own.items() if mine and unknown != ONE]
 
     @cached_property
     def group(self) -> int | None:
@@ -72,8 +68,8 @@ class Knowledge:
         """
         if not self._draws:
             return smallest_class(self.rows)
-        kinds = (INPUT, "mask")
-        bare = [Form({each: form.terms[each] for each in form.terms if each[0] in kinds}) for form in self._left]
+        kinds = self.run.columns.told(_kind)
+        bare = self._left.only((kinds == KINDS.index(INPUT)) | (kinds == KINDS.index("mask")))
         return smallest_class(SmallRowSpace(bare, self.others).rows)
 
     @cached_property
@@ -94,8 +90,7 @@ class Knowledge:
 
     def _best(self, spread: Spread) -> dict[Party, float]:
         found: dict[Party, float] = {}
-        rounded = [_is_rounded(form) for form in self._seen]
-        for unknown, bits in estimated(self._left, rounded, self.others, spread).items():
+        for unknown, bits in estimated(self._left, self._rounded, self.others, spread).items():
             found[owner_of(unknown)] = max(found.get(owner_of(unknown), 0.0), bits)
         # Sums are exact in the ring, so what is worked out from them alone is, unless there is noise in it.
         exact = dict.fromkeys(self.exact if self._whole and not spread.noise else (), spread.most)
@@ -111,12 +106,12 @@ class Knowledge:
     @cached_property
     def _whole(self) -> bool:
         """Whether all it saw are sums, with no fraction anywhere: then nobody can be nearly exposed."""
-        return not any(map(_is_rounded, self._seen))
+        return not any(self._rounded)
 
     @cached_property
-    def _draws(self) -> bool:
-        """Whether it saw anything behind a number that somebody drew, which may hide little."""
-        return any(unknown[0] not in (INPUT, "mask") for form in self._left for unknown in form.terms)
+    def _rounded(self) -> list[bool]:
+        """Which of the forms that it saw have fractions in them."""
+        return [form.rounded for form in self._seen]
 
     def _is_exposed(self, party: Party) -> bool:
         bits = self._rounding.get(party, 0.0)
@@ -136,7 +131,7 @@ class Knowledge:
             return {}
         wanted = set(self.others)
         forms, sources = self._known()
-        found = solved(forms, self._inputs)
+        found = solved(forms, self.run.brought_in_all)
         exposed = sorted((unknown for unknown in found if unknown in wanted), key=lambda each: _round(each[1]))
         count = Counter(unknown[1] for unknown in exposed)
         whose: dict[Party, Any] = {}
@@ -166,17 +161,18 @@ class Knowledge:
             for place, form in enumerate(known.vector[: 1 if self.run.entries == 1 else None]):
                 forms.append(form)
                 sources.append((known, place))
-        others = set(self.others)
-        own = {*self._own, *(unknown for unknown in self._inputs if unknown not in others)}
+        met = self.run.columns.named(Rows.written(self.run.columns, self._seen).met())
+        spoken = {unknown for unknown in (*met, *self.run.brought_in_all) if unknown[0] != "mask" and unknown != ONE}
+        own = {unknown for unknown in spoken if owner_of(unknown) in self._members}
         for unknown in sorted(own, key=repr):
             forms.append(Form({unknown: 1}))
             sources.append((unknown, unknown[2]))
         return [*forms, Form({ONE: 1})], [*sources, (ONE, 0)]
 
 
-def _is_rounded(form: Form) -> bool:
-    """Says whether a form has fractions in it. A sum of encoded vectors is exact in the ring."""
-    return any(not isinstance(factor, int) and factor.denominator != 1 for factor in form.terms.values())
+def _kind(unknown: Unknown) -> int:
+    """Returns the place of an unknown's kind among `KINDS`; one more for all others."""
+    return KINDS.index(unknown[0]) if unknown[0] in KINDS else len(KINDS)
 
 
 class SymbolicRun:
@@ -202,6 +198,10 @@ class SymbolicRun:
         """Why the last round that was aborted was."""
         self._factors: Counter[Party] = Counter()
         self._alone: dict[tuple[Party, int], View] = {}
+        self.columns = Columns()
+        """The numbers of all unknowns that anybody saw."""
+        self._written: dict[bytes, tuple[Vector, list[Written]]] = {}
+        self._owners: dict[Any, int] = {}
         self._real: list[Transcript] | None = None
         self._run()
         if entries == 1 and self.simulation.aligned:
@@ -284,6 +284,27 @@ class SymbolicRun:
         alone = [self._alone[party, rounds] for party in members]
         return View(world, session, (), {}, views=alone) if len(alone) > 1 else alone[0]
 
+    def written(self, known: KnownVector) -> list[Written]:
+        """Returns the forms of a vector that count, written down: once, as long as it is read in the same way."""
+        vector, forms = self._written.get(known.token, (None, []))
+        if vector is not known.vector:
+            # If one entry stands for all, what lies behind it is a weight.
+            forms = [Written(form, self.columns) for form in known.vector[: 1 if self.entries == 1 else None]]
+            self._written[known.token] = known.vector, forms
+        return forms
+
+    def hidden(self, members: Collection[Party], seeds: Collection[bytes]) -> NDArray[np.bool_]:
+        """Returns which unknowns are neither of the members nor masks that some seeds are expanded to, by numbers."""
+        owner = self.columns.told(self._owner)
+        known = np.zeros(len(self._owners), dtype=np.bool_)
+        known[[self._owners[each] for each in (ONE, *members, *seeds) if each in self._owners]] = True
+        return ~known[owner]
+
+    def _owner(self, unknown: Unknown) -> int:
+        """Returns a number for whose an unknown is: a party's, or a seed's if it is a mask; all know the constant."""
+        owner = unknown[1] if unknown[0] == "mask" else unknown if unknown == ONE else owner_of(unknown)
+        return self._owners.setdefault(owner, len(self._owners))
+
     def knowledge(self, coalition: Collection[Party], rounds: int) -> Knowledge:
         """Returns what a coalition knows after some rounds."""
         return Knowledge(self, coalition, rounds)
@@ -294,6 +315,11 @@ class SymbolicRun:
         if not self.scope.static:
             owners = [(party, number) for number in range(1, self.scope.rounds + 1)]
         return (("input", owner, entry) for owner in owners for entry in range(self.entries))
+
+    @cached_property
+    def brought_in_all(self) -> list[Unknown]:
+        """The entries of all that anybody brings, in the order of their names."""
+        return sorted((unknown for party in self.names for unknown in self.inputs(party)), key=repr)
 
     def safe_rounds(self, coalition: Collection[Party]) -> int:
         """Returns after how many rounds nobody is exposed yet, given that somebody is in the end."""

@@ -25,13 +25,8 @@ class Rooms:
         self._free: defaultdict[int, list[Vector]] = defaultdict(list)
         self._keeps = False
 
-    @property
-    def keeps(self) -> bool:
-        """Whether blocks that are back are kept. Where they no longer are, the system has them all at once."""
-        return self._keeps
-
-    @keeps.setter
-    def keeps(self, keeps: bool) -> None:
+    def keep(self, keeps: bool) -> None:
+        """Has blocks kept that are back, or not; then the system has all at once that were."""
         self._keeps = keeps
         if not keeps:
             self._free.clear()

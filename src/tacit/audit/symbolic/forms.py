@@ -140,7 +140,7 @@ def renamed(form: Form, owners: Collection[Any]) -> Form:
     for unknown, factor in form.terms.items():
         if unknown[0] == PLAIN and unknown[1] in owners:
             unknown = INPUT, *unknown[1:]
-        terms[unknown] = terms.get(unknown, 0) + factor
+        terms[unknown] = terms[unknown] + factor if unknown in terms else factor
     return Form(terms)
 
 

@@ -72,7 +72,7 @@ class Node:
         self._turn = asyncio.Lock()
         self._alarm = Alarm(self._deadlines.phase, self._expired)
         self._rooms = Rooms()
-        self._rooms.keeps = self.me == SERVER  # whose rounds are all it does; others give memory back in between
+        self._rooms.keep(self.me == SERVER)  # whose rounds are all it does; others give memory back in between
         self._hellos: set[asyncio.Task[None]] = set()
         self._telling: asyncio.Task[None] | None = None
         self.telemetry = Telemetry(self.me, roster.federation, roster.protocol)
@@ -483,7 +483,7 @@ class Node:
     def _moved(self, *, resumed: bool = False) -> None:
         """Takes note of where the round is by now."""
         self._alarm.follow(self._round)
-        self._rooms.keeps = self.me == SERVER or (self._round is not None and not self._round.over)
+        self._rooms.keep(self.me == SERVER or (self._round is not None and not self._round.over))
         if self._round is not None:
             self.telemetry.follow(self._round, resumed=resumed)
             if self._round.over:
