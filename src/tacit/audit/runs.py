@@ -3,7 +3,7 @@
 import math
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
@@ -351,11 +351,11 @@ class SymbolicRun:
         return float(min(np.abs(recovered - vector)[found].max() for vector in truth))
 
 
-def transcripts(simulation: Simulation, brought: Sequence[Mapping[Party, NDArray[np.float64]]]) -> Iterator[Transcript]:
+def transcripts(simulation: Simulation, brought: Iterable[Mapping[Party, NDArray[np.float64]]]) -> Iterator[Transcript]:
     """Yields the transcripts of some rounds on numbers, whether they end with an average or not."""
     heaviest = simulation.agreement.settings.max_weight
-    for number, vectors in enumerate(brought, start=1):
-        tell(f"proving it on numbers, round {number} of {len(brought)}")
+    for vectors in brought:
+        tell(f"proving it on numbers, round {simulation.number + 1}")
         with suppress(TacitError):
             simulation.average({party: Update(vector, heaviest) for party, vector in vectors.items()})
         if simulation.last is not None and simulation.last.transcript is not None:
