@@ -6,9 +6,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from tacit.vectors.rooms import GRAIN, LEAST, Rooms
+from tacit.vectors.rooms import LEAST, Rooms
 
-LONG = LEAST // 4 + 7
+LONG = LEAST // 4
 
 
 def place(vector):
@@ -18,6 +18,7 @@ def place(vector):
 @pytest.fixture
 def rooms():
     made = Rooms()
+    made.fit(LEAST)
     made.keep(True)
     gc.disable()  # what is kept is kept by names, and not by garbage
     yield made
@@ -51,6 +52,16 @@ def test_a_block_is_lent_again_once_nobody_has_a_view_of_it(view, rooms):
     assert place(rooms.empty(LONG - 1, np.float32)) == where
 
 
+def test_a_tensor_keeps_what_it_is_made_of(rooms):
+    torch = pytest.importorskip("torch")
+    vector = rooms.empty(LONG, np.float32)
+    where, tensor = place(vector), torch.from_numpy(vector)[3:]
+    del vector
+    assert place(rooms.empty(LONG, np.float32)) != where
+    del tensor
+    assert where in {place(rooms.empty(LONG, np.float32)), place(rooms.empty(LONG, np.float32))}
+
+
 def test_those_that_are_lent_at_a_time_never_overlap(rooms):
     rng, held = np.random.default_rng(0), {}
     for number in range(300):
@@ -58,7 +69,7 @@ def test_those_that_are_lent_at_a_time_never_overlap(rooms):
             vector, said = held.pop(list(held)[rng.integers(len(held))])
             assert (vector == said).all()
         else:
-            vector = rooms.empty(LEAST + int(rng.integers(3)) * GRAIN, np.uint8)
+            vector = rooms.empty(LEAST - int(rng.integers(3)), np.uint8)
             vector[:] = said = number % 251
             held[number] = vector, said
         del vector
@@ -70,17 +81,27 @@ def test_nothing_is_kept_where_nothing_is_to_be(rooms):
     vector = rooms.empty(LONG, np.uint32)
     rooms.keep(False)
     del vector
-    assert not any(rooms._free.values())
+    assert not rooms._free
     rooms.keep(True)
     vector = rooms.empty(LONG, np.uint32)
     del vector
-    assert sum(map(len, rooms._free.values())) == 1
+    assert len(rooms._free) == 1
     rooms.keep(False)
-    assert not any(rooms._free.values())
+    assert not rooms._free
 
 
-def test_what_is_short_is_not_lent(rooms):
-    vector = rooms.empty(LEAST // 4 - 1, np.uint32)
+@pytest.mark.parametrize("size", [1, LEAST // 2, LEAST - LEAST // 8, LEAST + LEAST // 8, 3 * LEAST])
+def test_what_is_of_another_length_is_not_kept(size, rooms):
+    vector = rooms.empty(size, np.uint8)
     assert vector.flags.owndata
     del vector
-    assert not any(rooms._free.values())
+    assert not rooms._free
+
+
+def test_blocks_of_another_size_are_given_back(rooms):
+    lent, other = rooms.empty(LONG, np.uint32), rooms.empty(LONG, np.uint32)
+    del other
+    rooms.fit(2 * LEAST)
+    assert not rooms._free
+    del lent
+    assert not rooms._free

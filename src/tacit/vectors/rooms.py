@@ -1,10 +1,10 @@
 """Memory for vectors that is used again: on many machines, to touch memory first costs more than to fill it.
 
 A vector is lent a block, and the block is back when nobody has a view of it any more, whoever that was. So nobody has
-to say that a vector is no longer needed, and none is ever lent twice.
+to say that a vector is no longer needed, and none is ever lent twice. All blocks are of one size, so that as many are
+kept as were in use at a time, and nobody who sends something of another length can make it more.
 """
 
-from collections import defaultdict
 from weakref import finalize
 
 import numpy as np
@@ -12,18 +12,25 @@ from numpy.typing import DTypeLike
 
 from tacit.core.suite import Vector
 
-GRAIN = 1 << 20
-"""What the sizes of blocks are multiples of, so that vectors that are nearly as long take turns."""
-LEAST = 4 * GRAIN
-"""Bytes from which on a vector is lent a block. The C library keeps what is smaller."""
+LEAST = 1 << 22
+"""Bytes from which on there are blocks. The C library keeps what is smaller."""
+WASTE = 1 / 8
+"""The part of a block that a vector may leave unused."""
 
 
 class Rooms:
     """Blocks of memory, of which those that are back are lent again, as long as they are kept."""
 
     def __init__(self) -> None:
-        self._free: defaultdict[int, list[Vector]] = defaultdict(list)
-        self._keeps = False
+        self._size, self._keeps = 0, False
+        self._free: list[Vector] = []
+
+    def fit(self, size: int) -> None:
+        """Has blocks for vectors of so many bytes, with what they travel in, in place of those there were."""
+        fits = int(size * (1 + WASTE / 2)) if size >= LEAST else 0
+        if fits != self._size:
+            self._size = fits
+            self._free.clear()
 
     def keep(self, keeps: bool) -> None:
         """Has blocks kept that are back, or not; then the system has all at once that were."""
@@ -35,19 +42,18 @@ class Rooms:
         """Returns a vector of any numbers, as `numpy.empty` does."""
         kind = np.dtype(dtype)
         size = length * kind.itemsize
-        if size < LEAST:
+        if not (1 - WASTE) * self._size < size <= self._size:
             return np.empty(length, kind)
-        free = self._free[-(-size // GRAIN)]
         try:
-            block = free.pop()
+            block = self._free.pop()
         except IndexError:
-            block = np.empty(-(-size // GRAIN) * GRAIN, np.uint8)
-        # What is made of a vector refers to it or, where it is lent by way of a memoryview, to what was lent, but never
-        # to the block: so that when this one is gone, all of them are.
+            block = np.empty(self._size, np.uint8)
+        # Whatever is made of this one refers to it and not to the block, for the block is not its base but by way of a
+        # memoryview. So when it is gone, nobody has a view any more.
         lent = np.frombuffer(block.data, np.uint8, size)
         finalize(lent, self._back, block).atexit = False
         return lent.view(kind)
 
     def _back(self, block: Vector) -> None:
-        if self._keeps:
-            self._free[len(block) // GRAIN].append(block)
+        if self._keeps and len(block) == self._size:
+            self._free.append(block)

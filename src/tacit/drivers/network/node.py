@@ -72,7 +72,6 @@ class Node:
         self._turn = asyncio.Lock()
         self._alarm = Alarm(self._deadlines.phase, self._expired)
         self._rooms = Rooms()
-        self._rooms.keep(self.me == SERVER)  # whose rounds are all it does; others give memory back in between
         self._hellos: set[asyncio.Task[None]] = set()
         self._telling: asyncio.Task[None] | None = None
         self.telemetry = Telemetry(self.me, roster.federation, roster.protocol)
@@ -182,13 +181,9 @@ class Node:
 
     async def flushed(self, seconds: float) -> bool:
         """Waits until all that was said has arrived, up to so long; says whether it has."""
-
-        def arrived() -> bool:
-            return not any(line.waiting for line in self.courier.lines.values())
-
         try:
             async with asyncio.timeout(seconds):
-                await self._until(arrived)
+                await self._until(lambda: not any(line.waiting for line in self.courier.lines.values()))
         except TimeoutError:
             return False
         return True
@@ -431,6 +426,7 @@ class Node:
             rooms=self._rooms,
         )
         self.last = found.ending
+        self._rooms.fit(agreement.ring().length * agreement.ring().element_bytes)
         # With a server, masks are drawn anew in each round; without one, they follow from the session and the round.
         needed = 0 if SERVER in self.peers or self.me == SERVER else min(len(self.peers), self.roster.adversary + 1)
         self._meeting.sit(agreement, 0 if self.store.has_begun(agreement.session) else needed)
@@ -483,6 +479,7 @@ class Node:
     def _moved(self, *, resumed: bool = False) -> None:
         """Takes note of where the round is by now."""
         self._alarm.follow(self._round)
+        # Rounds are all that a server does; others give memory back in between.
         self._rooms.keep(self.me == SERVER or (self._round is not None and not self._round.over))
         if self._round is not None:
             self.telemetry.follow(self._round, resumed=resumed)
