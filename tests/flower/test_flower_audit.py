@@ -557,7 +557,9 @@ def test_as_many_as_are_said_to_can_read_a_model_together_and_no_fewer(nodes, th
 
 def test_an_app_of_ours_is_audited_by_its_protocol(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))  # where the example's roster would be
-    found = audit_app(ROOT / "examples" / "flower_app", parties=6)
+    app = ROOT / "examples" / "flower_app"
+    assert "the roster, cannot be read" in audit_app(app, parties=6).facts.unread["protocol"]
+    found = audit_app(app, parties=6, told={"protocol": "secagg"})
     assert not found.facts.unread
     assert found.averages == "Tacit"
     assert found.facts.values["rounds"] == 5

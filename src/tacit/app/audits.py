@@ -183,8 +183,10 @@ def _flower(
     asks += "".join(f" --{name} {count}" for name, count in counts.items() if count is not None)
     asks += "".join(f" --set {name}={value}" for name, value in told.items())
     # What else there is to ask is about the app, and not about settings that are much like its own.
-    harder = () if dropout else (Next("if nodes drop out", f"{asks} --dropout {SOME}"),)
-    said = found.settled(replace(in_words(found.reports, asked), next=harder))
+    holds = f"tacit plan {asked.parties} --rounds {asked.rounds} --dropout {dropout:g}"
+    harder = Next("if nodes drop out", f"{asks} --dropout {SOME}")
+    further = Next("settings of Tacit's that hold, and what they cost", holds) if dropout else harder
+    said = found.settled(replace(in_words(found.reports, asked), next=(further,)))
     app = found.described()
     told_of = {**app, **answer(found.reports, said), "assumed": [*app["assumed"], *said.assumed]}
     if report is not None:

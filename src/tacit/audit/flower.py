@@ -24,6 +24,7 @@ from tacit.core.errors import ConfigError, TacitError
 from tacit.core.suite import SERVER, Party
 from tacit.designs.participation import Random
 from tacit.drivers.network.roster import RosterFile
+from tacit.protocols.shapes.star import StarTerms
 
 WIDEST = 8.0
 """The clip of SecAgg+ unless set,"""
@@ -94,6 +95,8 @@ class FlowerAudit:
     def __post_init__(self) -> None:
         if self.facts.unread:
             self.says.insert(0, f"Could not be read, so that what follows may not hold: {self.facts.missing}.")
+        if [report.coalition for report in self.reports] == [(SERVER,)]:
+            self.says.append("Nodes hear sums too. What each of them learns was not asked, for the server learns some.")
         if idle := [name for name in self.facts.told if name not in self.facts.values]:
             self.says.append(f"Of an app like this {', '.join(idle)} says nothing, and was left aside.")
 
@@ -218,11 +221,9 @@ def _by_tacit(app: "_App", facts: Facts, start: Start, rounds: int, dropout: flo
         facts.take("roster", Found(str(path), "tacit-federation"), None, "")
         there, said = Found(len(names), "on the roster"), Found(roster.protocol, "on the roster")
     except (TacitError, RuntimeError, ValueError):  # of which are homes of nobody, and what no path can have
-        facts.take("roster", NOT_GIVEN, "none", f"{path} cannot be read, so parties and settings are not known")
-        said = app.configured("tacit-protocol")
-        said = said if said.given else unread("it is on the roster, which cannot be read")
-        there = NOT_GIVEN
-    protocol = str(facts.take("protocol", said, "secagg", ""))
+        facts.take("roster", NOT_GIVEN, "none", f"{path} cannot be read, so settings are the protocol's own")
+        there, said = NOT_GIVEN, unread(f"{path}, the roster, cannot be read, and says the settings too")
+    protocol = str(facts.take("protocol", said, app.configured("tacit-protocol").value or "secagg", ""))
     settings = settings if protocol == said.value else {}  # which are those of the protocol on the roster
     nodes, sampled = _sampled(app, facts, start, there)
     app.look_for_mod(facts, OUR_MODS)
@@ -230,6 +231,11 @@ def _by_tacit(app: "_App", facts: Facts, start: Start, rounds: int, dropout: flo
     # To the protocol, whoever the strategy does not ask is lost to the round, and under secagg sits out the next one.
     lost = 1 - (1 - dropout) * sampled / nodes
     scope = Scope.of(protocol, names, settings, rounds=rounds, dropout=lost)
+    if isinstance(scope.terms, StarTerms) and sampled < scope.terms.least:
+        raise ConfigError(
+            f"no round can end: the strategy asks {sampled} of {nodes} nodes, and {protocol} needs "
+            f"{scope.terms.least}; have it ask all, and set participation on the roster"
+        )
     reports = _of_each(scope)
     if scope.protocol.server is not None:
         says = _of_sums(reports[0], nodes, sampled, rounds, dropout)
@@ -237,10 +243,12 @@ def _by_tacit(app: "_App", facts: Facts, start: Start, rounds: int, dropout: flo
         says = ["The server carries sealed mail, and sees who writes to whom and how much."]
     if sampled < nodes:
         says.append(
-            "The strategy asks others each time, and who is not asked is looked at as lost by chance. Have it ask all, "
-            "and let the protocol's participation choose, which nodes check."
+            "The strategy asks others each time, and who is not asked is looked at as lost by chance, so that rounds "
+            "are of fewer, or end without a sum, where they would not. Have it ask all, and let the protocol's "
+            "participation choose, which nodes check."
         )
-    return FlowerAudit(app.name, WAYS[TACIT], facts, reports, says)
+    unknown = f"the strategy asks {sampled} of {nodes} nodes, which was not looked at as it is"
+    return FlowerAudit(app.name, WAYS[TACIT], facts, reports, says, unknown if sampled < nodes else "")
 
 
 def _of_each(scope: Scope) -> list[Report]:

@@ -275,9 +275,9 @@ def _cures(asked: Question) -> Iterator[Next]:
         )
     if asked.rounds > 1 and asked.drift != "free":
         yield Next("the same if models change every round", replace(asked, drift="free").command)
-    if asked.parties > 2:
-        colluding = max(asked.coalition_size or 1, len(asked.coalition or ()))
-        size = f" --coalition-size {colluding}" if 1 < colluding <= asked.parties - 2 else ""
+    colluding = max(asked.coalition_size or 1, len(asked.coalition or ()))
+    if colluding <= asked.parties - 2:  # of all but one, no average hides the last
+        size = f" --coalition-size {colluding}" if colluding > 1 else ""
         lost = f" --dropout {asked.dropout:g}"
         rounds = f" --rounds {asked.rounds}"
         yield Next("settings that hold, and what they cost", f"tacit plan {asked.parties}{size}{rounds}{lost}")
