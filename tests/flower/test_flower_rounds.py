@@ -1,5 +1,7 @@
 """Rounds on Flower, without its engines: each protocol against the simulator, and what nodes give away."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -234,6 +236,7 @@ def lying(app, begins, **lies):
         lambda app: lying(app, False, waits="many"),
         lambda app: lying(app, False, patience=float("nan")),
         lambda app: lying(app, False, patience=-1.0),
+        lambda app: lying(app, False, patience=0.0, over=False),
         lambda app: lying(app, False, to=["p0"], mail=[5]),
     ],
 )
@@ -247,6 +250,43 @@ def test_whatever_a_node_answers_the_others_get_their_average(tmp_path, change):
     assert failed.has_error()
     assert "cannot be" in failed.error.reason or "did not say" in failed.error.reason
     assert set(courier.last.contributors) == {"p0", "p1", "p3", "p4"}
+
+
+def endless(app, **lies):
+    """Returns an app that goes on for ever."""
+    count = itertools.count(1000)
+
+    def lied(message, context):
+        answer = app(message, context)
+        if "waits" in answer.content[RECORD]:
+            record = {"over": False, "waits": next(count), "patience": 1.0, "to": [], "mail": []} | lies
+            for name, value in record.items():
+                answer.content[RECORD][name] = value
+        return answer
+
+    return lied
+
+
+@pytest.mark.parametrize("lies", [{}, {"to": ["p2"], "mail": [b"to myself"]}, {"to": ["p0"], "mail": [b"nonsense"]}])
+def test_a_node_that_goes_on_for_ever_is_given_up(tmp_path, lies):
+    trial = Trial.of(tmp_path, "secagg", 5)
+    fleet = trial.fleet(ENTRIES)
+    fleet.apps[NODES + 2] = endless(fleet.apps[NODES + 2], **lies)
+    courier = trial.courier(fleet)
+    average, failed = courier.send_and_receive(asked(fleet, ENTRIES, 1))
+    assert not average.has_error()
+    assert failed.error.reason == "it never ends"
+    assert set(courier.last.contributors) == {"p0", "p1", "p3", "p4"}
+    assert courier.hops < 1000
+
+
+def test_that_there_is_a_server_is_not_taken_from_one_node(tmp_path):
+    trial = Trial.of(tmp_path, "gossip", 4)
+    fleet = trial.fleet(ENTRIES)
+    fleet.apps[NODES + 2] = lying(fleet.apps[NODES + 2], True, server=True)
+    average, failed = trial.courier(fleet).send_and_receive(asked(fleet, ENTRIES, 1))
+    assert not average.has_error()
+    assert "give its roster" in failed.error.reason
 
 
 def test_nodes_are_called_by_the_function_that_the_strategy_asked_for(tmp_path):

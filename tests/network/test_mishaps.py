@@ -20,6 +20,7 @@ from tacit.drivers.network.meeting import Hello
 from tacit.drivers.network.node import Node
 from tacit.drivers.network.roster import Deadlines
 from tacit.drivers.network.status import STATUS
+from tacit.drivers.network.store import Store
 
 HASTY = Deadlines(phase=1.0, start=1.5, connect=1.0)
 
@@ -228,6 +229,49 @@ def test_a_full_disk_is_one_line_and_the_round_goes_on_once_there_is_room(
         assert ending.round == 1
         assert np.allclose(ending.average, played.endings["p0"].average, atol=1e-6)
     assert len(said) > 10
+
+
+def test_a_disk_that_is_full_for_what_is_long_is_told_and_nobody_is_blamed(tmp_path, monkeypatch):
+    made = Made.of(tmp_path, "secagg", 3, threshold=3, deadlines=Deadlines(phase=1.5, start=20.0, connect=5.0))
+    stage, full = Store.stage, TransportError("p1.rounds cannot be written; make room")
+
+    def staged(store, message):
+        if store.party == "p1":
+            raise full
+        stage(store, message)
+
+    monkeypatch.setattr(Store, "stage", staged)
+
+    async def run():
+        async with made.nodes() as nodes:
+            updates = made.updates(20_000)
+            others = [asyncio.create_task(nodes[each].average(updates.get(each))) for each in ("p0", "p2", SERVER)]
+            with pytest.raises(TransportError) as caught:
+                await nodes["p1"].average(updates["p1"])
+            return caught.value, nodes["p1"].status().trouble, await asyncio.gather(*others)
+
+    error, trouble, others = asyncio.run(run())
+    assert error is full
+    assert trouble == str(full)
+    assert all(ending.error is None for ending in others)
+
+
+def test_parcels_of_one_that_says_no_hello_have_us_say_one_at_a_time(tmp_path):
+    made = Made.of(tmp_path, "secagg", 3)
+
+    async def run():
+        node = made.node("p0")
+        await node.start()
+        try:
+            node._settle(4)
+            node._meeting.others.clear()
+            for _ in range(50):
+                assert not await node.take(SERVER, b"x")
+            return [task.get_name() for task in node._hellos].count(SERVER)
+        finally:
+            await node.close()
+
+    assert asyncio.run(run()) <= 2  # with the one that it says when it is started
 
 
 def test_a_disk_that_is_full_when_a_node_is_closed_loses_nothing(tmp_path, monkeypatch):

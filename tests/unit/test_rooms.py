@@ -19,7 +19,7 @@ def place(vector):
 def rooms():
     made = Rooms()
     made.fit(LEAST)
-    made.keep(True)
+    made.keep(100)
     gc.disable()  # what is kept is kept by names, and not by garbage
     yield made
     gc.enable()
@@ -79,14 +79,14 @@ def test_those_that_are_lent_at_a_time_never_overlap(rooms):
 
 def test_nothing_is_kept_where_nothing_is_to_be(rooms):
     vector = rooms.empty(LONG, np.uint32)
-    rooms.keep(False)
+    rooms.keep(0)
     del vector
     assert not rooms._free
-    rooms.keep(True)
+    rooms.keep(1)
     vector = rooms.empty(LONG, np.uint32)
     del vector
     assert len(rooms._free) == 1
-    rooms.keep(False)
+    rooms.keep(0)
     assert not rooms._free
 
 
@@ -105,3 +105,12 @@ def test_blocks_of_another_size_are_given_back(rooms):
     assert not rooms._free
     del lent
     assert not rooms._free
+
+
+def test_no_more_are_kept_than_is_said(rooms):
+    rooms.keep(2)
+    lent = [rooms.empty(LONG, np.uint32) for _ in range(5)]
+    del lent
+    assert len(rooms._free) == 2
+    rooms.keep(1)
+    assert len(rooms._free) == 1

@@ -16,6 +16,8 @@ from tacit.core.messages import MAX_GREETING, Abort, Address, Codec, Envelope, G
 from tacit.core.protocol import Terms
 from tacit.core.suite import SERVER, Buffer, Party, Suite
 
+SLIP, SLIPS = 1 << 10, 64
+"""Bytes that an envelope takes in memory, however short it is, and how many short ones there is always room for."""
 TOLD = 4
 """Greetings that mail which anybody may have written can draw to one party in a round."""
 
@@ -65,9 +67,10 @@ class Early:
 
     def keep(self, place: Place, data: Buffer, more: int = 0) -> None:
         """Keeps an envelope, once. What there is no room for, or so much more, is lost, as on a bad link."""
-        if place not in self.kept and self._bytes[place.sender] + len(data) <= self.room + more:
+        size = max(len(data), SLIP)
+        if place not in self.kept and self._bytes[place.sender] + size <= self.room + more + SLIP * SLIPS:
             self.kept[place] = data
-            self._bytes[place.sender] += len(data)
+            self._bytes[place.sender] += size
 
     def take(self) -> list[Buffer]:
         """Returns what was kept, in the order it came, and keeps it no longer."""

@@ -1,8 +1,8 @@
 """Memory for vectors that is used again: on many machines, to touch memory first costs more than to fill it.
 
 A vector is lent a block, and the block is back when nobody has a view of it any more, whoever that was. So nobody has
-to say that a vector is no longer needed, and none is ever lent twice. All blocks are of one size, so that as many are
-kept as were in use at a time, and nobody who sends something of another length can make it more.
+to say that a vector is no longer needed, and none is ever lent twice. All blocks are of one size, and no more of them
+are kept than is said, whatever somebody may send.
 """
 
 from weakref import finalize
@@ -19,10 +19,10 @@ WASTE = 1 / 8
 
 
 class Rooms:
-    """Blocks of memory, of which those that are back are lent again, as long as they are kept."""
+    """Blocks of memory, of which some that are back are kept, and lent again."""
 
     def __init__(self) -> None:
-        self._size, self._keeps = 0, False
+        self._size = self._most = 0
         self._free: list[Vector] = []
 
     def fit(self, size: int) -> None:
@@ -32,11 +32,10 @@ class Rooms:
             self._size = fits
             self._free.clear()
 
-    def keep(self, keeps: bool) -> None:
-        """Has blocks kept that are back, or not; then the system has all at once that were."""
-        self._keeps = keeps
-        if not keeps:
-            self._free.clear()
+    def keep(self, most: int) -> None:
+        """Has so many blocks kept that are back, and no more. The system has the others at once."""
+        self._most = most
+        del self._free[most:]
 
     def empty(self, length: int, dtype: DTypeLike) -> Vector:
         """Returns a vector of any numbers, as `numpy.empty` does."""
@@ -55,5 +54,5 @@ class Rooms:
         return lent.view(kind)
 
     def _back(self, block: Vector) -> None:
-        if self._keeps and len(block) == self._size:
+        if len(block) == self._size and len(self._free) < self._most:
             self._free.append(block)

@@ -35,6 +35,7 @@ MOST_PATIENCE = 1e6
 """Phases that nobody waits for."""
 LEEWAY = 1 << 10
 """Rounds that a node may be ahead of most others, which were not asked as often, for its word to count."""
+NO_ROSTER = "the protocol of this federation has a server; give its roster: tacit-federation"
 LOG = logging.getLogger("tacit.flower")
 
 T = TypeVar("T")
@@ -210,7 +211,7 @@ class _Told(msgspec.Struct, frozen=True):
     @property
     def said(self) -> Said:
         """The same, once it can be believed to be that; raises ValueError if it cannot."""
-        if not 0 <= self.patience <= MOST_PATIENCE:
+        if not self.over and not 1 <= self.patience <= MOST_PATIENCE:  # for no wait is shorter than a phase
             raise ValueError
         mail = [Mail(to, data) for to, data in zip(self.to, self.mail, strict=True)]
         return Said(mail, self.waits, self.patience, self.over, self.error)
@@ -291,6 +292,8 @@ class Courier(Grid):
                 self._nodes[node], self._places[told.party] = told.party, told.place
                 self._said[told.party], self._incarnations[told.party] = told.rounds, told.incarnation
                 del why[node]
+        if why and set(why.values()) == {NO_ROSTER} and not self._nodes:
+            raise ConfigError(NO_ROSTER)  # which all of them say, and so it is not one that lies
         if self._said:
             self._rounds = max(self._rounds, reached(list(self._said.values()), LEEWAY))
         return why
@@ -304,9 +307,8 @@ class Courier(Grid):
         if party == SERVER or not known or not 0 <= told.rounds < MOST or not _is_incarnation(told.incarnation):
             return "what it said of itself cannot be"
         if self._server is None:
-            if told.server:
-                raise ConfigError("the protocol of this federation has a server; give its roster: tacit-federation")
-        elif self._server.is_stranger(party, told.incarnation):
+            return NO_ROSTER if told.server else ""
+        if self._server.is_stranger(party, told.incarnation):
             return f"{party} has lost its journal, and may say two things in one round; {RENEW}"
         return ""
 
@@ -331,6 +333,10 @@ class Courier(Grid):
         if server is not None:
             router.take(SERVER, server.begin(None, number, None, layout.size, company))
         while turns := router.turns():
+            for party in router.endless():
+                self.lost[party] = "it never ends"
+                router.lose(party)
+                turns.pop(party, None)
             mine = turns.pop(SERVER, None)
             self._hop(router, asking, {party: _errand(number, errand) for party, errand in turns.items()}, timeout)
             if server is not None and mine is not None:

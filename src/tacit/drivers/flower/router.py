@@ -5,12 +5,16 @@ nothing more is under way that could end it. It has a clock for that which only 
 has, so that waits end in the order of what they were given. What it could do by lying about it any network can.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tacit.core.suite import Party
 from tacit.drivers.faults import LATENCY, PHASE
 from tacit.drivers.flower.party import Said
+
+SPARE = 16
+"""Calls that a party may take more."""
 
 
 @dataclass
@@ -31,16 +35,19 @@ class Router:
         self._mail: dict[Party, list[bytes]] = {party: [] for party in parties}
         self._until: dict[Party, tuple[int, float]] = {}
         """The present wait of each who has one, and when it ends."""
+        self._begun, self._called, self._over = len(self._mail), Counter[Party](), set[Party]()
 
     def take(self, party: Party, said: Said) -> None:
         """Takes what a party said."""
         before = self._until.pop(party, None)
-        if not said.over:
+        if said.over:
+            self._over.add(party)
+        else:
             again = before is not None and before[0] == said.waits
             until = before[1] if before is not None and again else self.clock + said.patience * PHASE
             self._until[party] = said.waits, until
         for mail in said.mail:
-            if mail.to in self._mail:
+            if mail.to in self._mail and mail.to != party:
                 self._mail[mail.to].append(mail.data)
 
     def lose(self, party: Party) -> None:
@@ -64,4 +71,12 @@ class Router:
             self._mail[party] = []
             if errand.mail or errand.expired:
                 turns[party] = errand
+        self._called.update(turns.keys())
         return turns
+
+    def endless(self) -> list[Party]:
+        """Returns who goes on and on while most are done: more than twice as often as any of these was called."""
+        if 2 * len(self._over) <= self._begun:
+            return []
+        most = 2 * max(self._called[party] for party in self._over) + SPARE
+        return [party for party in self._until if self._called[party] > most]

@@ -109,6 +109,7 @@ class Line:
         self._more = asyncio.Event()
         self._hurry = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._closing: asyncio.Task[None] | None = None
         self._aside: set[asyncio.Future[Any]] = set()
         """What goes on that nobody may be waiting for."""
         self.trouble = ""
@@ -135,10 +136,10 @@ class Line:
 
     def hurry(self) -> None:
         """Tries again at once: there was a sign of life."""
-        if self.trouble and self._channel is not None:
+        if self.trouble and self._channel is not None and (self._closing is None or self._closing.done()):
             # One that could not connect waits before it tries again, and cannot be told to hurry. What is under way on
             # it may still end: a channel that is closed at once would cancel whoever waits for that.
-            self._started(self._channel.close(2 * self._courier.patience))
+            self._closing = self._started(self._channel.close(2 * self._courier.patience))
             self._channel, self.trouble = None, ""
         self._hurry.set()
 

@@ -8,12 +8,12 @@ had.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
-from tacit.core.errors import ConfigError, JournalError, PeerFault, TacitError
+from tacit.core.errors import ConfigError, Drop, JournalError, PeerFault, TacitError, TransportError
 from tacit.core.link import framed
 from tacit.core.messages import SIGNATURE_BYTES
 from tacit.core.suite import SERVER, Party
@@ -103,6 +103,23 @@ class Meeting:
         self.ready = 0
         """The round that we are ready to begin, if any."""
         self._agreement: Agreement | None = None
+
+    def nobody(self, protocol: str, lines: Mapping[Party, Any], seconds: float) -> TacitError:
+        """Returns why nothing can begin, after so long."""
+        if SERVER in self.peers:
+            why = lines[SERVER].trouble or "it has not begun a round"
+            return PeerFault(SERVER, Drop.SILENT, f"after {seconds:g} s: {why}")
+        if (peer := self.missing()) is not None:
+            gone = "it has left" if self.is_gone(peer) else "it is not ready"
+            why = f"{protocol} needs everybody ({lines[peer].trouble or gone})"
+            return TransportError(f"{peer} was not there after {seconds:g} s, and {why}")
+        why = next((line.trouble for line in lines.values() if line.trouble), "nobody is ready")
+        if self.alone_may():
+            why = (
+                f"before the first round of a session {self.needed} have to know our journal, or one could lie ({why})"
+            )
+            return TransportError(f"too few peers were there after {seconds:g} s: {why}")
+        return TransportError(f"no peer was there after {seconds:g} s: {why}")
 
     def hello(self, to: Party, begun: int, over: bool, left: bool) -> Hello:
         """Returns what we say to a peer: the last round that we began, whether it is over, and what we know."""

@@ -11,7 +11,7 @@ from dataclasses import replace
 from time import time
 
 from tacit.core.entropy import SystemEntropy
-from tacit.core.errors import ConfigError, Drop, PeerFault, TacitError, TransportError
+from tacit.core.errors import ConfigError, TacitError, TransportError
 from tacit.core.messages import MAX_GREETING
 from tacit.core.outcome import Ending
 from tacit.core.suite import SERVER, Buffer, Party, Update
@@ -64,7 +64,9 @@ class Node:
         self._undone: tuple[list[Action], Record | None, tuple[Update | None, bool]] | None = None
         """What a call of the seat returned that is not on disk yet, and so not done."""
         self._failed: TacitError | None = None
-        """What the disk failed with, as long as it does."""
+        """What the disk failed with, as long as it does;"""
+        self._untaken: TacitError | None = None
+        """and with what came last that is long."""
         self._owed = False
         """Whether whoever averages was told of that, instead of how the round ended."""
         self._left = False
@@ -153,6 +155,8 @@ class Node:
         round_, self._owed = self._round, False
         if round_ is None:
             raise TransportError("the node was closed")
+        if round_.error is not None and self._untaken is not None:
+            raise self._untaken  # others are said to be silent only because of that
         return round_.ending
 
     async def serve(self, told: Callable[[Ending], None], rounds: int | None = None) -> None:
@@ -198,7 +202,7 @@ class Node:
             Standing.of(peer, meeting, self.courier.lines[peer], now, self._alarm.since, peer in pending)
             for peer in self.peers
         ]
-        wrong = self._failed or meeting.wrong
+        wrong = self._failed or self._untaken or meeting.wrong
         return Status(
             self.me,
             round(time(), 1),  # which is enough for people
@@ -244,7 +248,7 @@ class Node:
     async def _due(self) -> int:
         """Returns which round to begin, when it is time to; raises what keeps us from it."""
         since = self._alarm.since = self._now()
-        self._failed = None
+        self._failed = self._untaken = None
         self._announce()
         while True:
             self._stirred.clear()
@@ -261,7 +265,7 @@ class Node:
                 meeting.needed = 0
                 return number
             if late:
-                raise self._nobody()
+                raise self._meeting.nobody(self.roster.protocol, self.courier.lines, self._longest)
             try:
                 async with asyncio.timeout(min(OFTEN, since + self._longest - self._now() + 0.001)):
                     await self._stirred.wait()
@@ -273,22 +277,6 @@ class Node:
     def _longest(self) -> float:
         """How long we wait for others, in seconds. A server waits as long for others before it begins."""
         return self._deadlines.start * (2 if SERVER in self.peers else 1)
-
-    def _nobody(self) -> TacitError:
-        """Returns why nothing can begin."""
-        if SERVER in self.peers:
-            why = self.courier.lines[SERVER].trouble or "it has not begun a round"
-            return PeerFault(SERVER, Drop.SILENT, f"after {self._longest:g} s: {why}")
-        if (peer := self._meeting.missing()) is not None:
-            gone = "it has left" if self._meeting.is_gone(peer) else "it is not ready"
-            why = f"{self.roster.protocol} needs everybody ({self.courier.lines[peer].trouble or gone})"
-            return TransportError(f"{peer} was not there after {self._longest:g} s, and {why}")
-        why = next((line.trouble for line in self.courier.lines.values() if line.trouble), "nobody is ready")
-        if self._meeting.alone_may():
-            most = self._meeting.needed
-            why = f"before the first round of a session {most} have to know our journal, or one could lie ({why})"
-            return TransportError(f"too few peers were there after {self._longest:g} s: {why}")
-        return TransportError(f"no peer was there after {self._longest:g} s: {why}")
 
     # --- hellos ----------------------------------------------------------------------------------------------------
 
@@ -341,7 +329,7 @@ class Node:
     def _announce(self, peers: Iterable[Party] | None = None) -> None:
         """Says hello to peers, all of them unless told otherwise, and listens to what they answer."""
         for peer in self.peers if peers is None else peers:
-            task = asyncio.create_task(self._greeted(peer))
+            task = asyncio.create_task(self._greeted(peer), name=peer)
             self._hellos.add(task)
             task.add_done_callback(self._hellos.discard)
 
@@ -375,7 +363,8 @@ class Node:
             return True
         if self._meeting.heard(sender) is None:
             # Before it has said hello it may be one that has lost its journal.
-            self._announce([sender])
+            if all(each.get_name() != sender for each in self._hellos):  # or it could have us say any number of them
+                self._announce([sender])
             return False
         try:
             actions = self._deliver(data)
@@ -393,12 +382,23 @@ class Node:
         if seat is None:
             return []
         if not view.readonly and seat.round is not None and seat.unfinished:
-            self.store.stage(view)  # before it is opened, which may be where it lies
+            self._stage(view)  # before it is opened, which may be where it lies
         else:
             view = view.toreadonly()
         actions = seat.deliver(view, self._now())
         self._do(actions)
         return actions
+
+    def _stage(self, view: memoryview) -> None:
+        """Has the disk take what came. What that fails with is why nothing comes any more, if nothing does."""
+        try:
+            self.store.stage(view)
+        except TacitError as error:
+            self._untaken = error
+            self.telemetry.disk(error)
+            raise
+        self._untaken = None
+        self.telemetry.disk(None)
 
     @property
     def _round(self) -> Round | None:
@@ -480,7 +480,8 @@ class Node:
         """Takes note of where the round is by now."""
         self._alarm.follow(self._round)
         # Rounds are all that a server does; others give memory back in between.
-        self._rooms.keep(self.me == SERVER or (self._round is not None and not self._round.over))
+        playing = self._round is not None and not self._round.over
+        self._rooms.keep(len(self.peers) + 1 if self.me == SERVER else 2 * playing)
         if self._round is not None:
             self.telemetry.follow(self._round, resumed=resumed)
             if self._round.over:

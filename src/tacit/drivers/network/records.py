@@ -130,6 +130,8 @@ def _past_cache(file: int, at: int, data: memoryview) -> int:
             room[: part.nbytes] = part
             count = os.pwrite(file, room[: part.nbytes], at + done)
             done += count - count % _BLOCK
+            if count < _BLOCK:  # there is no room for more, which the cache has an error for
+                break
     except OSError as error:
         if error.errno != errno.EINVAL:  # which is what file systems say that cannot
             raise
