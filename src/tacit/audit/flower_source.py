@@ -419,7 +419,21 @@ class Source:
 
     def _may_be_config(self, module: Module, written: ast.expr) -> bool:
         """Says whether an expression is the configuration, or called like one, such as a parameter is."""
-        return self.is_config(module, written) or "config" in ast.unparse(written).lower()
+        if self.is_config(module, written) or "config" in ast.unparse(written).lower():
+            return True
+        found = self.lookup(module, written, written.id) if isinstance(written, ast.Name) else None
+        return found is not None and isinstance(found[1], ast.arg) and self._is_config_given
+
+    @cached_property
+    def _is_config_given(self) -> bool:
+        """Whether the configuration is given to anything, which may have it by any name."""
+        return any(
+            self.is_config(module, node)
+            for module in filter(None, self.modules.values())
+            for node, parent in module.parents.items()
+            if isinstance(node, ast.Name | ast.Attribute)
+            and (isinstance(parent, ast.keyword) or (isinstance(parent, ast.Call) and parent.func is not node))
+        )
 
     def is_config(self, module: Module, written: ast.expr) -> bool:
         """Says whether an expression is the app's configuration."""

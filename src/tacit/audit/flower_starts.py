@@ -35,6 +35,11 @@ STRATEGIES = (
     *("FedMedian", "FedTrimmedAvg", "Krum", "MultiKrum", "Bulyan"),
 )
 """Strategies of Flower's that sample nodes alike."""
+RELIED_ON = (
+    *("grid", "mod", "trial", "ServerApp", "ClientApp", "LegacyContext", "ServerConfig", "DefaultWorkflow"),
+    *("secaggplus_mod", "secagg_mod", *SECURE, *STRATEGIES),
+)
+"""What must not be set anywhere, for whatever it is set on may be Flower or ours by another name."""
 WORKFLOWS = ("fit_workflow", "evaluate_workflow")
 """What a workflow of Flower's gives the grid to."""
 CHOOSING = (
@@ -99,6 +104,8 @@ class Trace:
         parent = where.parents[bound] if bound is not None else None
         written = parent.value if isinstance(parent, ast.Assign | ast.AnnAssign) else None
         written = None if isinstance(parent, ast.Assign) and parent.targets != [bound] else written
+        if patched := [each for each in RELIED_ON if each in source.changed]:
+            trace._plain(module, module.tree, f"{patched[0]} is set somewhere")
         if source.reflection:
             trace._plain(*source.reflection, "anything may be changed there, unseen")
         if not isinstance(written, ast.Call) or source.flowers(where, written.func) != "ServerApp":
@@ -324,7 +331,9 @@ def has_mod(source: Source, module: Module, app: str, names: tuple[str, ...]) ->
     made = source.call(where, bound) if isinstance(bound, ast.Name) else None
     if made is None or source.flowers(made[0], made[1].func) != "ClientApp":
         return False
-    if not isinstance(bound, ast.Name) or source.reflection or astray(source, module, app, where, bound.id, ANSWERED):
+    if {*RELIED_ON} & source.changed or source.reflection or not isinstance(bound, ast.Name):
+        return False
+    if astray(source, module, app, where, bound.id, ANSWERED):
         return False
     mods = Arguments(source, *made, ("client_fn", "mods")).written("mods")
     listed = source.assigned(*mods) if mods is not None and source.stays(*mods) else None
