@@ -4,6 +4,7 @@ import inspect
 import json
 from itertools import combinations
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
@@ -72,6 +73,7 @@ app = ServerApp()
 def main(grid, context):
     FedAvg(fraction_train=0.9).start(grid=flower.grid(grid, context), num_rounds=20)
 """
+OURS = "from tacit import flower\napp = ClientApp(mods=[flower.mod])\n"
 CLIENT = "app = ClientApp(client_fn=client_fn, mods=[secaggplus_mod])\n"
 
 
@@ -128,7 +130,7 @@ def test_what_is_asked_counts_more_than_what_the_app_says(tmp_path):
 @pytest.fixture
 def looks_only(monkeypatch):
     """Reads apps, and leaves the audit out."""
-    monkeypatch.setattr(flower, "_of_each", lambda _: [None])
+    monkeypatch.setattr(flower, "_of_each", lambda _: [SimpleNamespace(coalition=())])
     monkeypatch.setattr(flower, "_of_sums", lambda *_: [])
 
 
@@ -352,6 +354,130 @@ def test_the_client_that_is_run_must_have_the_mod(tmp_path, client):
     assert "mod" in audit_app(folder).facts.unread
 
 
+# --- what an app can do unseen -------------------------------------------------------------------------------------
+
+ALL = TACIT.replace("fraction_train=0.9", "")
+RUN = "    FedAvg("
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (RUN, f"    show(locals())\n{RUN}"),
+        (RUN, f"    eval('grid').send_and_receive(messages)\n{RUN}"),
+        (RUN, f"    mine.__dict__.update(fraction_train=0.3)\n{RUN}"),
+        (RUN, f"    object.__setattr__(mine, 'fraction_train', 0.3)\n{RUN}"),
+        (RUN, f"    mine.__init__(fraction_train=0.3)\n{RUN}"),
+        (RUN, f"    list(map(setattr, whom, what, how))\n{RUN}"),
+        ("app =", "import builtins as b\nb.int = few\napp ="),
+        ("app =", "import sys\nsys.modules['flwr'] = mine\napp ="),
+        ("app =", "from flwr.serverapp.strategy import fedavg\nfedavg.sample_nodes = few\napp ="),
+        ("app =", "from flwr.serverapp.strategy import fedavg as x\ny = x\ny.sample_nodes = few\napp ="),
+        ("app =", "from flwr.serverapp.strategy import fedavg\nsetattr(fedavg, 'sample_nodes', few)\napp ="),
+        ("app =", "flower.grid = mine\napp ="),
+        ("app =", "def patch(it):\n    it.grid = mine\npatch(flower)\napp ="),
+        ("app =", "from ward import patches\napp ="),
+        ("app =", "alias = app ="),
+        ("@app.main()", "alias = app\n@app.main()"),
+        ("@app.main()", "getattr(app, 'main')()(other)\n@app.main()"),
+        ("@app.main()", "register(app)\n@app.main()"),
+        ("@app.main()", "from ward import more\n@app.main()"),
+        ("@app.main()", "from ward import most\n@app.main()"),
+    ],
+)
+@pytest.mark.usefixtures("looks_only")
+def test_a_server_that_may_change_anything_or_is_passed_on_is_plain(tmp_path, old, new):
+    folder = written(tmp_path, ALL.replace(old, new, 1), client=OURS)
+    (folder / "ward" / "patches.py").write_text("exec(code)\n")
+    (folder / "ward" / "more.py").write_text("from ward import server_app\n@server_app.app.main()\ndef x(g): ask(g)\n")
+    (folder / "ward" / "most.py").write_text("from .server_app import app as a\n@a.main()\ndef x(g): ask(g)\n")
+    assert audit_app(folder).averages == "plain"
+
+
+def test_the_package_of_a_server_is_run_too(tmp_path):
+    folder = written(tmp_path, ALL, client=OURS)
+    (folder / "ward" / "__init__.py").write_text("import flwr\nflwr.serverapp.strategy.fedavg.sample_nodes = few\n")
+    assert audit_app(folder).averages == "plain"
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        "    @property\n    def fraction_train(self): return 0.3",
+        "    min_train_nodes = 3",
+        "    fraction_fit = 0.3",
+        "    def __getattr__(self, name): return 0.3",
+        "    def __setattr__(self, name, value): pass",
+        "    def configure_evaluate(self, server_round, arrays, config, grid): ask(grid)",
+    ],
+)
+@pytest.mark.usefixtures("looks_only")
+def test_a_strategy_with_an_answer_of_its_own_is_not_flowers(tmp_path, own):
+    front = f"import flwr\nclass FedAvg(flwr.server.strategy.FedAvg):\n{own}\n"
+    assert "fraction" in facts_of(tmp_path, "fraction_fit=1.0", front=front).unread
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("\napp", "\nexec(code)\napp"),
+        ("from tacit import", "import"),
+        ("from tacit import flower\n", ""),
+        ("[flower.mod]", "[mine, flower.mod]"),
+        (")\n", ")\napp._mods.clear()\n"),
+        (")\n", ")\napp._mods = []\n"),
+        (")\n", ")\nstrip(app)\n"),
+        (")\n", ")\n@app.train(mods=[mine])\ndef train(message, context): pass\n"),
+        (")\n", ")\nfrom ward import more\n"),
+    ],
+)
+@pytest.mark.usefixtures("looks_only")
+def test_a_client_that_may_lose_its_mod_has_none(tmp_path, old, new):
+    assert old in OURS
+    folder = written(tmp_path, ALL, client=OURS.replace(old, new, 1))
+    (folder / "ward" / "more.py").write_text("from ward.client_app import app\napp._mods = []\n")
+    assert "mod" in audit_app(folder).facts.unread
+
+
+@pytest.mark.parametrize("ours", ["import tacit.flower as flower", "from tacit import flower", "import tacit.flower"])
+@pytest.mark.usefixtures("looks_only")
+def test_a_client_that_decorates_its_functions_has_its_mod(tmp_path, ours):
+    mod = "tacit.flower.mod" if ours.endswith("tacit.flower") else "flower.mod"
+    client = f"{ours}\napp = ClientApp(mods=[{mod}])\n@app.train()\ndef train(message, context): pass\n"
+    assert "mod" not in audit_app(written(tmp_path, ALL, client=client)).facts.unread
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "is_told"),
+    [
+        (RUN, f"    context.run_config['tacit-federation'] = 'other.toml'\n{RUN}", False),
+        (RUN, f"    context.run_config = other\n{RUN}", False),
+        (RUN, f"    config = context.run_config\n    config |= other\n{RUN}", False),
+        (RUN, f"    context.run_config.update(other)\n{RUN}", False),
+        ("(grid, context),", "(grid, Context(0, 0, {}, None, other)),", False),
+        (RUN, f"    def tweak(it):\n        it.update(other)\n    tweak(context.run_config)\n{RUN}", False),
+        ("(grid, context),", "(grid, **other),", False),
+        (RUN, f"    context = other\n{RUN}", False),
+        (RUN, f"    flower.trial(path, 'fedavg', 4)\n{RUN}", False),
+        (RUN, f"    flower.trial(path, 'secagg', 4, threshold=2)\n{RUN}", False),
+        (RUN, f"    flower.trial(path, 'secagg', 4)\n{RUN}", True),
+    ],
+)
+@pytest.mark.usefixtures("looks_only")
+def test_a_roster_that_may_not_be_the_one_here_is_not_read(tmp_path, old, new, is_told):
+    roster = flower_api().trial(tmp_path / "keys" / "federation.toml", "secagg", 4)
+    config = PYPROJECT.replace("num-shares = 5", f'tacit-federation = "{roster}"')
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    assert not audit_app(written(tmp_path / "a", ALL, client=OURS, pyproject=config)).facts.unread
+    folder = written(tmp_path / "b", ALL.replace(old, new, 1), client=OURS, pyproject=config)
+    found = audit_app(folder)
+    assert found.averages == "Tacit"
+    assert "protocol" in found.facts.unread
+    # Who says the protocol has not said what the settings are.
+    assert bool(audit_app(folder, told={"protocol": "secagg"}).facts.unread) != is_told
+
+
 @pytest.mark.usefixtures("looks_only")
 def test_mods_may_have_a_name_of_their_own(tmp_path):
     client = "from .mods import MODS\napp = ClientApp(client_fn=client_fn, mods=MODS)\n"
@@ -393,7 +519,7 @@ def test_as_many_nodes_as_a_strategy_waits_for_need_not_be_all(tmp_path):
 
 
 def test_with_tacit_the_strategy_says_who_is_asked(tmp_path):
-    folder = written(tmp_path, TACIT, client="app = ClientApp(mods=[flower.mod])\n")
+    folder = written(tmp_path, TACIT, client=OURS)
     code, found = verdict(folder, "--rounds", "60", "--set", "protocol=secagg")
     assert (code, found["unread"]) == (1, [])
     assert "over 9 of 10 nodes, others each time" in found["says"][0]
@@ -402,10 +528,11 @@ def test_with_tacit_the_strategy_says_who_is_asked(tmp_path):
 
 def test_the_settings_of_a_roster_that_cannot_be_read_are_not_known(tmp_path):
     everybody = TACIT.replace("fraction_train=0.9", "").replace("num_rounds=20", "num_rounds=2")
-    folder = written(tmp_path, everybody, client="app = ClientApp(mods=[flower.mod])\n")
+    folder = written(tmp_path, everybody, client=OURS)
     code, found = verdict(folder, "--parties", "4")
     assert code == 1
     assert "protocol could not be read; say what is so: --set protocol=" in found["verdict"]
+    assert "the roster, cannot be read" in found["unread"][0]
     assert verdict(folder, "--parties", "4", "--set", "protocol=secagg")[0] == 0
     assert verdict(folder, "--parties", "4", "--set", "protocol=fedavg")[0] == 1
 
@@ -531,7 +658,7 @@ def test_what_is_said_and_not_used_is_told(tmp_path):
     assert "num_shares says nothing" in found["says"][-1]
     roster = flower_api().trial(tmp_path / "keys" / "federation.toml", "secagg", 4)
     config = PYPROJECT.replace("num-shares = 5", f'tacit-federation = "{roster}"')
-    folder = written(tmp_path / "b", TACIT, client="app = ClientApp(mods=[flower.mod])\n", pyproject=config)
+    folder = written(tmp_path / "b", TACIT, client=OURS, pyproject=config)
     assert audit_app(folder).facts.values["protocol"] == "secagg"
     assert audit_app(folder, told={"protocol": "fedavg"}).reports[0].protocol == "fedavg"
 
@@ -558,7 +685,7 @@ def test_as_many_as_are_said_to_can_read_a_model_together_and_no_fewer(nodes, th
 def test_an_app_of_ours_is_audited_by_its_protocol(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))  # where the example's roster would be
     app = ROOT / "examples" / "flower_app"
-    assert "the roster, cannot be read" in audit_app(app, parties=6).facts.unread["protocol"]
+    assert "a roster is made there" in audit_app(app, parties=6).facts.unread["protocol"]
     found = audit_app(app, parties=6, told={"protocol": "secagg"})
     assert not found.facts.unread
     assert found.averages == "Tacit"

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from tacit.audit.coalitions import coalitions
-from tacit.audit.flower_source import NOT_GIVEN, Found, Source, is_number, unread
-from tacit.audit.flower_starts import MODS, OUR_MODS, PLAIN, TACIT, Start, Trace, has_mod
+from tacit.audit.flower_source import ANY, CONFIGS, NOT_GIVEN, Found, Source, is_number, unread
+from tacit.audit.flower_starts import MODS, OUR_MODS, PLAIN, TACIT, Start, Trace, has_mod, trials
 from tacit.audit.report import EXACT_ROUNDS, Auditor, Report
 from tacit.audit.scope import Scope
 from tacit.audit.words import Words, victims
@@ -34,6 +34,8 @@ NODES, MOST_NODES = 9, 10_000
 """Nodes that are assumed where nothing says how many there are, and more than which are too many to look at."""
 SELDOM = 1e-6
 """A chance that nobody counts on."""
+FEDERATION = "tacit-federation"
+"""What the path of the roster is called in the configuration."""
 WAYS = {PLAIN: "plain", "SecAggPlusWorkflow": "SecAgg+", "SecAggWorkflow": "SecAgg", TACIT: "Tacit"}
 """What ways of averaging are called."""
 TOLD = (
@@ -211,18 +213,22 @@ def _secure(
 
 
 def _by_tacit(app: "_App", facts: Facts, start: Start, rounds: int, dropout: float) -> FlowerAudit:
-    path = Path(str(app.config.get("tacit-federation", "")))
+    path = Path(str(app.config.get(FEDERATION, "")))
     settings: Mapping[str, Any] = {}
     names: tuple[Party, ...] = ()
+    why = ""
     try:
         path = path.expanduser()
+        if why := app.other_roster(facts, start):
+            raise ConfigError(why)
         roster = RosterFile.load(path)
         names, settings = roster.names, roster.settings
-        facts.take("roster", Found(str(path), "tacit-federation"), None, "")
+        facts.take("roster", Found(str(path), FEDERATION), None, "")
         there, said = Found(len(names), "on the roster"), Found(roster.protocol, "on the roster")
     except (TacitError, RuntimeError, ValueError):  # of which are homes of nobody, and what no path can have
-        facts.take("roster", NOT_GIVEN, "none", f"{path} cannot be read, so settings are the protocol's own")
-        there, said = NOT_GIVEN, unread(f"{path}, the roster, cannot be read, and says the settings too")
+        why = why or f"{path}, the roster, cannot be read, and says the settings too"
+        facts.take("roster", NOT_GIVEN, "none", f"{path} is not read, so settings are the protocol's own")
+        there, said = NOT_GIVEN, unread(why)
     protocol = str(facts.take("protocol", said, app.configured("tacit-protocol").value or "secagg", ""))
     settings = settings if protocol == said.value else {}  # which are those of the protocol on the roster
     nodes, sampled = _sampled(app, facts, start, there)
@@ -413,17 +419,35 @@ class _App:
             raise ConfigError(f"{path}, which has the server, cannot be read: there is no such file")
         trace = Trace.of(self.source, module, attribute)
         worst = min(trace.starts, key=lambda start: list(WAYS).index(start.how))
+        worst = replace(worst, elsewhere=trace.elsewhere)
         if len(trace.starts) > 1 and worst.how != PLAIN:
             places = " and ".join(each.where for each in trace.starts)
             facts.take("starts", unread(f"there are several: {places}"), "the first", "")
         return worst
 
+    def other_roster(self, facts: Facts, start: Start) -> str:
+        """Returns why the roster may be another than the one on this machine; nothing if it is that."""
+        line, has_settings = trials(self.source, facts.told.get("protocol"))
+        changed = {ANY, None, *CONFIGS, FEDERATION, *self.config} & self.source.changed
+        told = {
+            f"{line}: a roster is made there": line,
+            f"the configuration, with {FEDERATION} in it, may be changed": changed,
+            start.elsewhere: start.elsewhere,
+        }
+        why = "; ".join(text for text, is_so in told.items() if is_so)
+        if has_settings or changed or start.elsewhere:
+            # Whoever says the protocol has not said these.
+            facts.take("settings", unread(why), None, "")
+        return why
+
     def look_for_mod(self, facts: Facts, names: tuple[str, ...]) -> None:
         """Takes note if nodes do not have what they need, for then they answer as they are asked."""
         name, attribute = self.component("clientapp")
-        module = self.source.load(name)
-        if module is None or not has_mod(self.source, module, attribute, names):
-            facts.take("mod", unread(f"{names[0]} was not found in the mods of the ClientApp"), None, "")
+        # What a node runs changes nothing on the server, nor the other way round.
+        source = Source(self.source.folder, self.config)
+        module = source.load(name)
+        if module is None or not has_mod(source, module, attribute, names):
+            facts.take("mod", unread(f"{names[0]} was not found in the mods of the ClientApp, or not alone"), None, "")
 
     def configured(self, name: str) -> Found:
         """Returns a value of the app's configuration."""

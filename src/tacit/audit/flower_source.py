@@ -22,8 +22,19 @@ from tacit.core.errors import ConfigError
 
 CONFIGS = ("run_config", "app_config")
 """What Flower calls the configuration of an app in its source."""
-CHANGES = ("update", "setdefault", "pop", "popitem", "clear")
+CHANGES = ("update", "setdefault", "pop", "popitem", "clear", "__setitem__", "__delitem__", "__ior__")
 """What changes a configuration."""
+REFLECTS = ("exec", "eval", "globals", "locals", "vars", "compile", "__import__", "__builtins__")
+"""Names with which an app can change anything unseen,"""
+HIDDEN = (
+    *("__dict__", "__setattr__", "__delattr__", "__getattribute__", "__class__", "__globals__", "__code__"),
+    *("import_module", "_getframe", "currentframe", "get_objects"),
+)
+"""attributes,"""
+TOOLS = ("builtins", "ctypes", "mock", "unittest", "unittest.mock", *HIDDEN)
+"""what it can import for that,"""
+SETTERS = ("setattr", "delattr")
+"""and what is harmless if it is called, and not on what is Flower's or ours."""
 DEEPEST = 12
 """How many names are looked up on the way to a value."""
 MOST_SHOWN = 60
@@ -130,6 +141,7 @@ def bindings(scope: ast.AST, name: str) -> list[ast.AST]:
         names |= isinstance(node, ast.arg) and node.arg == name
         names |= isinstance(node, ast.alias) and (node.asname or node.name.partition(".")[0]) == name
         names |= isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name == name
+        names |= isinstance(node, ast.MatchMapping) and node.rest == name
         if names:
             found.append(node)
         if not isinstance(node, Function | ast.ClassDef | ast.Lambda):
@@ -153,6 +165,8 @@ class Source:
         if name in self.modules:
             return self.modules[name]
         self.modules[name] = None
+        if "." in name:
+            self.load(name.rpartition(".")[0])  # which is run first
         # What is no name of a module could lead anywhere.
         if not all(part.isidentifier() for part in name.split(".")):
             return None
@@ -190,7 +204,7 @@ class Source:
     @cached_property
     def changed(self) -> set[Any]:
         """Attributes and keys that are set somewhere: what they are set to is not followed."""
-        found: set[Any] = set()
+        found: set[Any] = {ANY} if self.reflection else set()
         for module in filter(None, self.modules.values()):
             for node in ast.walk(module.tree):
                 if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load):
@@ -203,7 +217,50 @@ class Source:
                     found.add(key.value if isinstance(key, ast.Constant) else ANY)
                 if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CHANGES:
                     found |= {None} if self._may_be_config(module, node.func.value) else set()
+                if isinstance(node, ast.AugAssign) and self._may_be_config(module, node.target):
+                    found.add(None)
         return found
+
+    @cached_property
+    def reflection(self) -> tuple[Module, ast.AST] | None:
+        """Where the app has what can change anything unseen, if anywhere."""
+        for module in filter(None, self.modules.values()):
+            for node in ast.walk(module.tree):
+                if self._reflects(module, node):
+                    return module, node
+        return None
+
+    def _reflects(self, module: Module, node: ast.AST) -> bool:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names = {each.name for each in node.names}
+            origin = self.origin_of(module, node) if isinstance(node, ast.ImportFrom) else ""
+            return bool({origin, *names} & {*TOOLS, *REFLECTS}) or (origin == "sys" and "modules" in names)
+        if isinstance(node, ast.Name) and node.id in SETTERS:
+            call = module.parents[node]
+            is_call = isinstance(call, ast.Call) and call.func is node and bool(call.args)
+            return not is_call or (isinstance(call, ast.Call) and self._is_foreign(module, call.args[0]))
+        if isinstance(node, ast.Name):
+            return node.id in REFLECTS
+        if isinstance(node, ast.Attribute) and node.attr == "__init__":
+            return not (isinstance(node.value, ast.Call) and ast.unparse(node.value.func) == "super")
+        if isinstance(node, ast.Attribute) and (node.attr in HIDDEN or ast.unparse(node) == "sys.modules"):
+            return True
+        is_target = isinstance(node, ast.Attribute | ast.Subscript) and not isinstance(node.ctx, ast.Load)
+        return is_target and isinstance(node, ast.expr) and self._is_foreign(module, node)
+
+    def _is_foreign(self, module: Module, written: ast.expr) -> bool:
+        """Says whether something is Flower's or ours, or part of it, and not merely made by it."""
+        for _ in range(DEEPEST):
+            while isinstance(written, ast.Attribute | ast.Subscript):
+                written = written.value
+            if (self.full_name(module, written) or "").partition(".")[0] in ("flwr", "tacit"):
+                return True
+            found = self.lookup(module, written, written.id) if isinstance(written, ast.Name) else None
+            parent = found[0].parents[found[1]] if found is not None and found[1] is not None else None
+            if found is None or not isinstance(parent, ast.Assign | ast.AnnAssign) or parent.value is None:
+                break
+            module, written = found[0], parent.value
+        return False
 
     def lookup(self, module: Module, at: ast.AST, name: str, depth: int = DEEPEST) -> tuple[Module, Bound] | None:
         """Returns what binds a name that is used in a place, by way of imports; None if nothing of the app does."""
@@ -327,7 +384,7 @@ class Source:
             return Found(written.value, module.line(written))
         if isinstance(written, ast.Name):
             found = self.assigned(module, written)
-            return None if found is None or written.id in self.changed else self._value(*found, depth - 1)
+            return None if found is None or {ANY, written.id} & self.changed else self._value(*found, depth - 1)
         if isinstance(written, ast.UnaryOp) and type(written.op) in SIGNS:
             return self._worked_out(module, SIGNS[type(written.op)], [written.operand], depth)
         if isinstance(written, ast.BinOp) and type(written.op) in ARITHMETIC:
@@ -362,7 +419,21 @@ class Source:
 
     def _may_be_config(self, module: Module, written: ast.expr) -> bool:
         """Says whether an expression is the configuration, or called like one, such as a parameter is."""
-        return self.is_config(module, written) or "config" in ast.unparse(written).lower()
+        if self.is_config(module, written) or "config" in ast.unparse(written).lower():
+            return True
+        found = self.lookup(module, written, written.id) if isinstance(written, ast.Name) else None
+        return found is not None and isinstance(found[1], ast.arg) and self._is_config_given
+
+    @cached_property
+    def _is_config_given(self) -> bool:
+        """Whether the configuration is given to anything, which may have it by any name."""
+        return any(
+            self.is_config(module, node)
+            for module in filter(None, self.modules.values())
+            for node, parent in module.parents.items()
+            if isinstance(node, ast.Name | ast.Attribute)
+            and (isinstance(parent, ast.keyword) or (isinstance(parent, ast.Call) and parent.func is not node))
+        )
 
     def is_config(self, module: Module, written: ast.expr) -> bool:
         """Says whether an expression is the app's configuration."""

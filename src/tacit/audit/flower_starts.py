@@ -3,6 +3,7 @@
 import ast
 from dataclasses import dataclass, field
 from itertools import takewhile
+from typing import Any
 
 from tacit.audit.flower_source import ANY, DEEPEST, Arguments, Found, Function, Module, Source, bindings, unread
 
@@ -17,8 +18,16 @@ PLAIN, TACIT = "plain", "Tacit"
 OFTEN = "in a loop, or in a function that may be called often"
 GRIDS = ("tacit.flower.grid", "tacit.api.flower.grid")
 """How a server calls ours,"""
-OUR_MODS = ("flower.mod", "tacit.flower.mod", "tacit.api.flower.mod")
-"""and a node."""
+OUR_MODS = ("tacit.flower.mod", "tacit.api.flower.mod")
+"""and a node,"""
+TRIALS = ("tacit.flower.trial", "tacit.api.flower.trial")
+"""and what makes a roster,"""
+TRIED = ("path", "protocol", "parties")
+"""without settings if it is given no more than these."""
+SERVED = ("main", "lifespan")
+"""What functions are made a ServerApp's by,"""
+ANSWERED = ("train", "evaluate", "query", "lifespan")
+"""and a ClientApp's."""
 SAMPLING = ("fraction_train", "fraction_evaluate", "min_train_nodes", "min_evaluate_nodes", "min_available_nodes")
 """What strategies take first, where they take anything without a name."""
 STRATEGIES = (
@@ -26,6 +35,11 @@ STRATEGIES = (
     *("FedMedian", "FedTrimmedAvg", "Krum", "MultiKrum", "Bulyan"),
 )
 """Strategies of Flower's that sample nodes alike."""
+RELIED_ON = (
+    *("grid", "mod", "trial", "ServerApp", "ClientApp", "LegacyContext", "ServerConfig", "DefaultWorkflow"),
+    *("secaggplus_mod", "secagg_mod", *SECURE, *STRATEGIES),
+)
+"""What must not be set anywhere, for whatever it is set on may be Flower or ours by another name."""
 WORKFLOWS = ("fit_workflow", "evaluate_workflow")
 """What a workflow of Flower's gives the grid to."""
 CHOOSING = (
@@ -35,12 +49,22 @@ CHOOSING = (
     "num_fit_clients",
     "configure_fit",
     "configure_train",
+    "configure_evaluate",
+    "initialize_parameters",
     "_construct_messages",
+    "sample_nodes",
 )
 """What a strategy of the app's own must not have for its nodes to be sampled as Flower's are."""
 HARMLESS = ("get_node_ids", "run", "set_run")
 """What a grid can be asked without nodes being called."""
 OURS_HARMLESS = (*HARMLESS, "hops", "last", "lost")
+OWN = (
+    *CHOOSING,
+    *SAMPLING,
+    *("fraction_fit", "min_fit_clients", "min_evaluate_clients", "min_available_clients"),
+    *("__setattr__", "__getattr__", "__getattribute__", "__slots__"),
+)
+"""What a strategy of the app's own must not bind either."""
 REPEATED = (ast.For, ast.AsyncFor, ast.While, ast.comprehension, ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 """In what a call may be made more than once."""
 
@@ -56,6 +80,8 @@ class Start:
     strategy: Arguments
     rounds: Found
     workflow: Arguments
+    elsewhere: str = ""
+    """Why the roster of a grid of ours may be another than the configured one."""
 
 
 @dataclass
@@ -64,6 +90,10 @@ class Trace:
 
     source: Source
     starts: list[Start] = field(default_factory=list)
+    contexts: list[ast.arg] = field(default_factory=list)
+    """What main functions are given beside the grid."""
+    elsewhere: str = ""
+    """Where a grid of ours may be given another roster than the configured one."""
 
     @classmethod
     def of(cls, source: Source, module: Module, name: str) -> "Trace":
@@ -73,11 +103,18 @@ class Trace:
         where, bound = source.followed(module, found, name) if found else (module, None)
         parent = where.parents[bound] if bound is not None else None
         written = parent.value if isinstance(parent, ast.Assign | ast.AnnAssign) else None
+        written = None if isinstance(parent, ast.Assign) and parent.targets != [bound] else written
+        if patched := [each for each in RELIED_ON if each in source.changed]:
+            trace._plain(module, module.tree, f"{patched[0]} is set somewhere")
+        if source.reflection:
+            trace._plain(*source.reflection, "anything may be changed there, unseen")
         if not isinstance(written, ast.Call) or source.flowers(where, written.func) != "ServerApp":
             trace._plain(where, bound or where.tree, "it is not seen what the server is")
         elif written.args or written.keywords:
             trace._plain(where, written, "it runs a strategy of Flower's own")
         app = bound.id if isinstance(bound, ast.Name) else ""
+        if strays := astray(source, module, name, where, app, SERVED):
+            trace._plain(*strays, "the server is not followed further")
         for node in ast.walk(where.tree):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == app:
                 trace._registered(where, node)
@@ -87,16 +124,18 @@ class Trace:
 
     def _registered(self, module: Module, written: ast.Attribute) -> None:
         """Follows the grid through what a ServerApp is given as its main function."""
-        if written.attr == "lifespan":
-            return
         made = module.parents[written]
         function = module.parents[made] if isinstance(made, ast.Call) else made
+        if written.attr == "lifespan":
+            return
         if written.attr != "main" or not isinstance(function, Function):
             self._plain(module, written, f"it is not seen what becomes of .{written.attr} of the server")
         elif len(function.decorator_list) > 1:
             self._plain(module, function, f"{function.name} is decorated, and what with is given the grid")
         else:
-            self._follow(module, function, _first(function), ours=False, looped=False)
+            given = [*function.args.posonlyargs, *function.args.args]
+            self.contexts += given[1:2]
+            self._follow(module, function, given[0].arg if given else "", ours=False, looped=False)
 
     # --- uses of a grid --------------------------------------------------------------------------------------------
 
@@ -141,6 +180,8 @@ class Trace:
         inside = takewhile(lambda each: each is not function, module.around(call))
         looped = looped or any(isinstance(each, REPEATED) for each in inside)
         if self._wraps(module, call):
+            if not self._is_configured(module, call, use):
+                self.elsewhere = f"{module.line(call)}: it is not seen which roster the grid is of"
             self._use(module, function, call, ours=True, looped=looped, depth=depth)
         elif isinstance(call.func, ast.Attribute) and call.func.attr == "start":
             self._started(module, call, PLAIN if not ours else TACIT, looped)
@@ -183,6 +224,13 @@ class Trace:
     def _wraps(self, module: Module, written: ast.expr) -> bool:
         return isinstance(written, ast.Call) and self.source.full_name(module, written.func) in GRIDS
 
+    def _is_configured(self, module: Module, call: ast.Call, use: ast.expr) -> bool:
+        """Says whether a grid is wrapped with the context that a main function was given."""
+        given = Arguments(self.source, module, call, ("grid", "context"))
+        (_, grid), (_, context) = (given.written(name) or (module, None) for name in ("grid", "context"))
+        found = self.source.lookup(module, context, context.id) if isinstance(context, ast.Name) else None
+        return found is not None and found[1] in self.contexts and grid is use and not given.open
+
     # --- what was found --------------------------------------------------------------------------------------------
 
     def _plain(self, module: Module, at: ast.AST, why: str) -> None:
@@ -212,7 +260,7 @@ class Trace:
             return
         given = Arguments(source, where, made, WORKFLOWS)
         fit, evaluate = (given.written(name) for name in WORKFLOWS)
-        if given.open or evaluate is not None or set(WORKFLOWS) & source.changed:
+        if given.open or evaluate is not None or {ANY, *WORKFLOWS} & source.changed:
             self._plain(module, call, "the grid goes to a workflow of which not all is seen")
             return
         secure = source.call(*fit) if fit is not None else None
@@ -268,7 +316,7 @@ class Trace:
             return False
         made = found[1]
         return (
-            not any(bindings(made, name) for name in CHOOSING)
+            not any(bindings(made, name) for name in OWN)
             and not made.decorator_list
             and not made.keywords
             and len(made.bases) == 1
@@ -283,15 +331,70 @@ def has_mod(source: Source, module: Module, app: str, names: tuple[str, ...]) ->
     made = source.call(where, bound) if isinstance(bound, ast.Name) else None
     if made is None or source.flowers(made[0], made[1].func) != "ClientApp":
         return False
+    if {*RELIED_ON} & source.changed or source.reflection or not isinstance(bound, ast.Name):
+        return False
+    if astray(source, module, app, where, bound.id, ANSWERED):
+        return False
     mods = Arguments(source, *made, ("client_fn", "mods")).written("mods")
     listed = source.assigned(*mods) if mods is not None and source.stays(*mods) else None
     if listed is None or not isinstance(listed[1], ast.List | ast.Tuple):
         return False
     full = [source.full_name(listed[0], each) or "" for each in listed[1].elts]
-    return any(name in names or (name.startswith("flwr.") and name.rpartition(".")[2] in names) for name in full)
+    wanted = [name in names or (name.startswith("flwr.") and name.rpartition(".")[2] in names) for name in full]
+    # One of the app's own has the answers too.
+    return any(wanted) and all(is_it or name.startswith("flwr.") for is_it, name in zip(wanted, full, strict=True))
 
 
-def _first(function: Function) -> str:
-    """Returns the name of the first parameter."""
-    names = [each.arg for each in (*function.args.posonlyargs, *function.args.args)]
-    return names[0] if names else ""
+def astray(
+    source: Source, entry: Module, name: str, where: Module, app: str, known: tuple[str, ...]
+) -> tuple[Module, ast.AST] | None:
+    """Returns where an app is used for more than to decorate its functions, if anywhere.
+
+    It is `app` in the module where it is made, and may be imported as `name` by the one that Flower is told of.
+    """
+    for module in filter(None, source.modules.values()):
+        here = {app} if module is where else {name} if module is entry else set()
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.Name) and node.id in here and isinstance(node.ctx, ast.Load):
+                if module is not where or not _decorates(module, module.parents[node], known):
+                    return module, node
+            elif isinstance(node, ast.Attribute) and node.attr == where.name.rpartition(".")[2]:
+                return module, node
+            elif isinstance(node, ast.alias):
+                parent = module.parents[node]
+                origin = source.origin_of(module, parent) if isinstance(parent, ast.ImportFrom) else ""
+                full = f"{origin}.{node.name}" if origin else node.name
+                is_entry = module is entry and node.name == app and (node.asname or node.name) == name
+                if full == where.name or (origin == where.name and node.name in (app, "*") and not is_entry):
+                    return module, node
+    return None
+
+
+def _decorates(module: Module, written: ast.AST, known: tuple[str, ...]) -> bool:
+    """Says whether an attribute of an app is called, without mods, to decorate a function."""
+    call = module.parents.get(written)
+    function = module.parents.get(call) if call is not None else None
+    return (
+        isinstance(written, ast.Attribute)
+        and written.attr in known
+        and isinstance(call, ast.Call)
+        and not call.keywords
+        and isinstance(function, Function)
+        and call in function.decorator_list
+    )
+
+
+def trials(source: Source, protocol: Any) -> tuple[str, bool]:
+    """Returns where the source makes a roster, if anywhere, and whether with settings, or not of that protocol."""
+    line, has_settings = "", False
+    for module in filter(None, source.modules.values()):
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.Name | ast.Attribute) and source.full_name(module, node) in TRIALS:
+                call, line = module.parents[node], module.line(node)
+                if not isinstance(call, ast.Call) or call.func is not node:
+                    return line, True
+                given = Arguments(source, module, call, TRIED)
+                how = source.assigned(*(given.written("protocol") or (module, call)))
+                other = how is not None and isinstance(how[1], ast.Constant) and how[1].value != protocol
+                has_settings |= other or bool(given.open) or not {each.arg for each in call.keywords} <= {*TRIED}
+    return line, has_settings
