@@ -20,6 +20,11 @@ from tacit.audit.questions import Question, read_value, write_value
 from tacit.audit.words import in_words
 
 
+@pytest.fixture(autouse=True)
+def _without_progress(monkeypatch):
+    monkeypatch.setattr(progress, "SHORT", 1e9)  # however slow the machine is
+
+
 def run(*arguments, code=0):
     done = CliRunner().invoke(app, [str(each) for each in arguments])
     assert done.exit_code == code, done.output
