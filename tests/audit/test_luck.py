@@ -7,6 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 import tacit
+from tacit.app import progress
 from tacit.app.cli import app
 from tacit.audit import luck, report, rounds
 from tacit.audit.questions import Question
@@ -26,6 +27,11 @@ def asked(protocol, parties, **question):
     put = Question(protocol, parties, **question)
     reports = list(put.answers())
     return reports, in_words(reports, put)
+
+
+@pytest.fixture(autouse=True)
+def _without_progress(monkeypatch):
+    monkeypatch.setattr(progress, "SHORT", 1e9)  # however slow the machine is
 
 
 def refused(*arguments):
