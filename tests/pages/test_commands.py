@@ -62,6 +62,7 @@ INSTEAD: dict[str, tuple[str | None, str]] = {
     "tacit status a.rounds --watch": ("tacit status --help", SERVES),
     "tacit status a.rounds --json": ("tacit status --help", SERVES),
     "tacit status hospital-a.rounds --watch": ("tacit status --help", SERVES),
+    "tacit status server.rounds --watch": ("tacit status --help", SERVES),
     "tacit audit --flower path/to/app": ("tacit audit --flower examples/flower_app", "the path is the reader's"),
     "cd examples/flower_app": (None, FLOWER),
     "flwr run . --federation-config num-supernodes=10 --stream": (None, FLOWER),
