@@ -146,8 +146,12 @@ def test_a_round_that_needs_everybody_is_not_begun_without_somebody(tmp_path):
     found, begun, first = asyncio.run(run())
     why = [str(error).partition(" was not there after 1.5 s, and admm needs everybody (")[::2] for error in found]
     assert [type(error) for error in found] == [TransportError] * 5
-    assert [who for who, _ in why] == ["p2", "p2", "p0", "p2", "p2"]
-    assert why[0][1].startswith("nobody listens at")
+    # Of two who wait for a third, the later one may find that the other has given up before it.
+    assert "p2" in (why[0][0], why[1][0])
+    assert "p2" in (why[3][0], why[4][0])
+    assert {why[0][0], why[1][0], why[3][0], why[4][0]} <= {"p0", "p1", "p2"}
+    assert why[2][0] in ("p0", "p1")
+    assert all(reason.startswith("nobody listens at") for who, reason in why[:2] if who == "p2")
     assert why[2][1] == "it is not ready)"
     assert begun == [0, 0, 0]
     assert [len(ending.contributors) for ending in first.values()] == [3, 3, 3]
