@@ -780,3 +780,16 @@ def test_what_an_audit_of_an_app_has_no_use_for_is_refused(more, named):
     said = CliRunner().invoke(command, ["audit", "--flower", "nowhere", *more])
     assert said.exit_code == 2
     assert said.stderr.endswith(f"has no use for {named}\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "read"),
+    [("strategy", "SecAgg+"), ("workflow", "plain"), ("legacy", "plain"), ("rounds", "SecAgg+")],
+)
+def test_what_is_handed_to_somebody_else_may_come_back_changed(tmp_path, looks_only, name, read):
+    del looks_only
+    run = "    DefaultWorkflow(fit_workflow=workflow)(grid, legacy)"
+    handed = PLUS.replace(run, f"    tuned({name})\n{run}").replace("\napp =", "\nfrom elsewhere import tuned\napp =")
+    found = audit_app(written(tmp_path, handed))
+    assert found.averages == read
+    assert ("fraction" in found.facts.unread) == (name != "rounds")

@@ -1,22 +1,22 @@
 """What the server of a Flower app can learn, told from the app's files, none of which is run.
 
 An app says how it averages in its `pyproject.toml` and in the source of its server: by a plain strategy, by Flower's
-SecAgg+, or by Tacit. What the source says is read as far as that is safe, with `flower_source`, and how it averages by
-where its grid goes, with `flower_starts`. What is not given is Flower's default, or assumed, and listed as such. What
-is given and cannot be read is listed too, and then nobody is told that nobody is exposed. The rest is an audit like any
-other. SecAgg+ is looked at as `secagg` with the same threshold, which shows a server that keeps to the protocol the
-same sums whoever masks with whom, as long as those who are left are not cut in two.
+SecAgg+, or by Tacit. `flower_app` reads both, as far as that is safe, and follows where the grid of the server goes.
+What is not given is Flower's default, or assumed, and listed as such. What is given and cannot be read is listed too,
+and then nobody is told that nobody is exposed. The rest is an audit like any other. SecAgg+ is looked at as `secagg`
+with the same threshold, which shows a server that keeps to the protocol the same sums whoever masks with whom, as long
+as those who are left are not cut in two.
 """
 
-import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tacit.audit.coalitions import coalitions
-from tacit.audit.flower_source import ANY, CONFIGS, NOT_GIVEN, Found, Source, is_number, unread
-from tacit.audit.flower_starts import MODS, OUR_MODS, PLAIN, TACIT, Start, Trace, has_mod, trials
+from tacit.audit.flower_app import FEDERATION, WAYS, App, Facts
+from tacit.audit.flower_modules import NOT_GIVEN, Found, is_number, unread
+from tacit.audit.flower_starts import MODS, OUR_MODS, PLAIN, TACIT, Start
 from tacit.audit.report import EXACT_ROUNDS, Auditor, Report
 from tacit.audit.scope import Scope
 from tacit.audit.words import Words, victims
@@ -34,50 +34,11 @@ NODES, MOST_NODES = 9, 10_000
 """Nodes that are assumed where nothing says how many there are, and more than which are too many to look at."""
 SELDOM = 1e-6
 """A chance that nobody counts on."""
-FEDERATION = "tacit-federation"
-"""What the path of the roster is called in the configuration."""
-WAYS = {PLAIN: "plain", "SecAggPlusWorkflow": "SecAgg+", "SecAggWorkflow": "SecAgg", TACIT: "Tacit"}
-"""What ways of averaging are called."""
 TOLD = (
     *("rounds", "nodes", "fraction", "fewest_sampled", "num_shares", "reconstruction_threshold"),
     *("clipping_range", "max_weight", "protocol"),
 )
 """What whoever asks can say, in the place of an app that does not, or not so that it can be read."""
-
-
-@dataclass
-class Facts:
-    """What is known of an app: values, and where each is from."""
-
-    told: Mapping[str, Any] = field(default_factory=dict)
-    """What whoever asks has said, which counts more than what the app does."""
-    values: dict[str, Any] = field(default_factory=dict)
-    read: dict[str, str] = field(default_factory=dict)
-    """What was read, as it is said."""
-    assumed: dict[str, str] = field(default_factory=dict)
-    """What is not given, and what was taken instead."""
-    unread: dict[str, str] = field(default_factory=dict)
-    """What is given, and could not be read."""
-
-    @property
-    def missing(self) -> str:
-        """What could not be read, and what was taken instead, in words."""
-        taken = {name: self.values[name] for name in self.unread}
-        told = {name: "" if value is None else f", taken as {value}" for name, value in taken.items()}
-        return "; ".join(f"{text}{told[name]}" for name, text in self.unread.items())
-
-    def take(self, name: str, found: Found, otherwise: Any, why: str) -> Any:
-        """Takes a value that was found, or another one if it was not."""
-        if self.told.get(name) is not None:
-            self.values[name] = self.told[name]
-            self.assumed[name] = f"{name} = {self.told[name]} (as it was asked)"
-        elif not found.read:
-            self.values[name], self.unread[name] = otherwise, f"{name} ({found.where})"
-        elif found.given:
-            self.values[name], self.read[name] = found.value, f"{name} = {found.value} ({found.where})"
-        else:
-            self.values[name], self.assumed[name] = otherwise, f"{name} = {otherwise} ({why})"
-        return self.values[name]
 
 
 @dataclass
@@ -148,14 +109,14 @@ def audit_app(
     ]
     if problems:
         raise ConfigError(problems)
-    app = _App.load(Path(folder))
+    app = App.load(Path(folder))
     try:
         return _audited(app, Facts(told), dropout)
     except RecursionError:
         raise ConfigError(f"the source of {app.name} is nested too deep to be read") from None
 
 
-def _audited(app: "_App", facts: Facts, dropout: float) -> FlowerAudit:
+def _audited(app: App, facts: Facts, dropout: float) -> FlowerAudit:
     start = app.start(facts)
     rounds = int(facts.take("rounds", start.rounds, 1, "not in the app: --rounds"))
     if start.how == TACIT:
@@ -169,9 +130,7 @@ def _audited(app: "_App", facts: Facts, dropout: float) -> FlowerAudit:
 # --- the three ways ------------------------------------------------------------------------------------------------
 
 
-def _plain(
-    app: "_App", facts: Facts, start: Start, nodes: int, sampled: int, rounds: int, dropout: float
-) -> FlowerAudit:
+def _plain(app: App, facts: Facts, start: Start, nodes: int, sampled: int, rounds: int, dropout: float) -> FlowerAudit:
     scope = _scope("fedavg", nodes, sampled, min(rounds, EXACT_ROUNDS), dropout, {})
     report = Auditor(scope).report((SERVER,))
     says = [
@@ -182,9 +141,7 @@ def _plain(
     return FlowerAudit(app.name, WAYS[PLAIN], facts, [report], says)
 
 
-def _secure(
-    app: "_App", facts: Facts, start: Start, nodes: int, sampled: int, rounds: int, dropout: float
-) -> FlowerAudit:
+def _secure(app: App, facts: Facts, start: Start, nodes: int, sampled: int, rounds: int, dropout: float) -> FlowerAudit:
     given, workflow = start.workflow, start.how
     shares, threshold = _shares(facts, start, sampled)
     clip = float(facts.take("clipping_range", given("clipping_range"), WIDEST, "Flower's default"))
@@ -212,7 +169,7 @@ def _secure(
     )
 
 
-def _by_tacit(app: "_App", facts: Facts, start: Start, rounds: int, dropout: float) -> FlowerAudit:
+def _by_tacit(app: App, facts: Facts, start: Start, rounds: int, dropout: float) -> FlowerAudit:
     path = Path(str(app.config.get(FEDERATION, "")))
     settings: Mapping[str, Any] = {}
     names: tuple[Party, ...] = ()
@@ -279,7 +236,7 @@ def _scope(protocol: str, nodes: int, sampled: int, rounds: int, dropout: float,
     return Scope.of(protocol, _names(nodes), {**settings, **policy}, rounds=rounds, dropout=dropout)
 
 
-def _sampled(app: "_App", facts: Facts, start: Start, there: Found = NOT_GIVEN) -> tuple[int, int]:
+def _sampled(app: App, facts: Facts, start: Start, there: Found = NOT_GIVEN) -> tuple[int, int]:
     """Returns how many nodes there are, and how many take part in a round."""
     given = start.strategy
     least = given("min_available_nodes", "min_available_clients")
@@ -375,100 +332,3 @@ def falls_apart(shares: int, threshold: int, sampled: int) -> bool:
     the node in their middle still has one more around it than that, itself counted, if nobody else is lost.
     """
     return shares < sampled and threshold <= shares // 2 + 1
-
-
-# --- what an app's files say ---------------------------------------------------------------------------------------
-
-
-@dataclass
-class _App:
-    """A Flower app as its files have it."""
-
-    name: str
-    config: dict[str, Any]
-    settings: dict[str, Any]
-    """All of its pyproject.toml."""
-    source: Source
-
-    @classmethod
-    def load(cls, folder: Path) -> "_App":
-        path = folder / "pyproject.toml"
-        try:
-            settings = tomllib.loads(path.read_text(encoding="utf-8"))
-            flower = settings["tool"]["flwr"]["app"]
-            config = _flat(flower.get("config", {}))
-            flower["components"]["serverapp"]
-            name = str(settings.get("project", {}).get("name", folder.name))
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            raise ConfigError(f"{path} cannot be read: {error}; give the folder of a Flower app") from None
-        except (AttributeError, KeyError, TypeError):
-            raise ConfigError(f"{path} has no [tool.flwr.app.components]; give the folder of a Flower app") from None
-        return cls(name, config, settings, Source(folder, config))
-
-    def component(self, name: str) -> tuple[str, str]:
-        """Returns the module of a part of the app, and what the part is called in it."""
-        module, _, attribute = str(self.settings["tool"]["flwr"]["app"]["components"].get(name, "")).partition(":")
-        return module, attribute
-
-    def start(self, facts: Facts) -> Start:
-        """Returns how rounds are started: if anywhere models go to the server as they are, that."""
-        name, attribute = self.component("serverapp")
-        module = self.source.load(name)
-        if module is None:
-            path = self.source.folder / f"{name.replace('.', '/')}.py"
-            raise ConfigError(f"{path}, which has the server, cannot be read: there is no such file")
-        trace = Trace.of(self.source, module, attribute)
-        worst = min(trace.starts, key=lambda start: list(WAYS).index(start.how))
-        worst = replace(worst, elsewhere=trace.elsewhere)
-        if len(trace.starts) > 1 and worst.how != PLAIN:
-            places = " and ".join(each.where for each in trace.starts)
-            facts.take("starts", unread(f"there are several: {places}"), "the first", "")
-        return worst
-
-    def other_roster(self, facts: Facts, start: Start) -> str:
-        """Returns why the roster may be another than the one on this machine; nothing if it is that."""
-        line, has_settings = trials(self.source, facts.told.get("protocol"))
-        changed = {ANY, None, *CONFIGS, FEDERATION, *self.config} & self.source.changed
-        told = {
-            f"{line}: a roster is made there": line,
-            f"the configuration, with {FEDERATION} in it, may be changed": changed,
-            start.elsewhere: start.elsewhere,
-        }
-        why = "; ".join(text for text, is_so in told.items() if is_so)
-        if has_settings or changed or start.elsewhere:
-            # Whoever says the protocol has not said these.
-            facts.take("settings", unread(why), None, "")
-        return why
-
-    def look_for_mod(self, facts: Facts, names: tuple[str, ...]) -> None:
-        """Takes note if nodes do not have what they need, for then they answer as they are asked."""
-        name, attribute = self.component("clientapp")
-        # What a node runs changes nothing on the server, nor the other way round.
-        source = Source(self.source.folder, self.config)
-        module = source.load(name)
-        if module is None or not has_mod(source, module, attribute, names):
-            facts.take("mod", unread(f"{names[0]} was not found in the mods of the ClientApp, or not alone"), None, "")
-
-    def configured(self, name: str) -> Found:
-        """Returns a value of the app's configuration."""
-        return Found(self.config[name], f"config: {name}") if name in self.config else NOT_GIVEN
-
-    def federation(self) -> Found:
-        """Returns the number of nodes, where an app still says so."""
-        try:
-            federations = self.settings["tool"]["flwr"]["federations"]
-            found = federations[federations["default"]]["options"]["num-supernodes"]
-        except (KeyError, TypeError):
-            return NOT_GIVEN
-        return Found(found, "pyproject.toml: num-supernodes") if is_number(found) else NOT_GIVEN
-
-
-def _flat(config: Mapping[str, Any], front: str = "") -> dict[str, Any]:
-    """Returns a configuration as Flower hands it to an app: tables in it are names with dots."""
-    found: dict[str, Any] = {}
-    for name, value in config.items():
-        if isinstance(value, dict):
-            found |= _flat(value, f"{front}{name}.")
-        else:
-            found[front + name] = value
-    return found

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
 
-from tacit.audit.flower_source import ANY, DEEPEST, Arguments, Found, Function, Module, Source, bindings, unread
+from tacit.audit.flower_modules import Found, Function, Module, bindings, unread
+from tacit.audit.flower_source import ANY, DEEPEST, Arguments, Source
 
 SECURE = {
     "SecAggPlusWorkflow": ("num_shares", "reconstruction_threshold"),
@@ -260,7 +261,8 @@ class Trace:
             return
         given = Arguments(source, where, made, WORKFLOWS)
         fit, evaluate = (given.written(name) for name in WORKFLOWS)
-        if given.open or evaluate is not None or {ANY, *WORKFLOWS} & source.changed:
+        kept = all(map(source.is_kept, (call.func, *call.args[1:], *(fit[1:] if fit is not None else ()))))
+        if given.open or evaluate is not None or {ANY, *WORKFLOWS} & source.changed or not kept:
             self._plain(module, call, "the grid goes to a workflow of which not all is seen")
             return
         secure = source.call(*fit) if fit is not None else None
@@ -303,7 +305,8 @@ class Trace:
         """Returns what a strategy is given that says whom it asks."""
         made = self.source.call(module, written)
         changed = {ANY, *CHOOSING} & self.source.changed
-        if made is None or changed or not self._samples(made[0], made[1].func, DEEPEST):
+        kept = self.source.is_kept(written)
+        if made is None or changed or not kept or not self._samples(made[0], made[1].func, DEEPEST):
             return Arguments.unknown(self.source, module, module.shown(written))
         return Arguments(self.source, *made, SAMPLING)
 
