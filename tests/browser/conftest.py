@@ -24,7 +24,7 @@ def chromium():
     """Returns a browser; of one module, for as long as it runs no other test of this process can have a loop."""
     playwright = pytest.importorskip("playwright.sync_api", reason="browser tests need playwright (make setup)")
     if not Path(CHROMIUM).exists():
-        pytest.skip("browser tests need chromium (make setup installs it as root: apt-get install chromium)")
+        pytest.skip("browser tests need chromium (make chromium installs it as root: apt-get install chromium)")
     with playwright.sync_playwright() as running:
         browser = running.chromium.launch(executable_path=CHROMIUM, args=list(ARGUMENTS))
         yield browser
