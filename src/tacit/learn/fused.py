@@ -14,7 +14,6 @@ from itertools import pairwise
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
-from scipy.linalg.blas import dgemm, sgemm
 
 from tacit.learn.model import Array, Floats, Model, Score, Tally, laid_out, slots
 
@@ -173,6 +172,8 @@ class Dense(Fused):
 
     def descend(self, matrix: Array, x: Array, y: Array, weights: Array, step: Step) -> Array:
         """Takes one step of plain descent in place, and returns the losses before it."""
+        from scipy.linalg.blas import dgemm, sgemm  # a quarter of the time that `import tacit` took
+
         losses, ins, slopes = self._backward(matrix, x, y, weights, step.clip)
         gemm: Any = sgemm if matrix.dtype == np.float32 else dgemm
         keep = step.keep - step.rate * self.l2
