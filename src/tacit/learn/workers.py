@@ -5,7 +5,6 @@ nothing for too long, is missed and not waited for.
 """
 
 import os
-import pickle
 import signal
 import warnings
 from collections.abc import Callable, Sequence
@@ -14,7 +13,8 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, Self
 
-from tacit.core.errors import ConfigError, TacitError, WorkerLost
+from tacit.core.errors import ConfigError, WorkerLost
+from tacit.drivers.processes import sendable
 from tacit.learn.threads import one_thread
 
 PATIENCE = 1800.0
@@ -139,17 +139,8 @@ def _serve(task: Callable[[Any], Any], line: Connection, others: Sequence[Connec
             try:
                 answer = True, task(job)
             except Exception as error:  # whatever it is, the owner is told
-                answer = False, _told(error)
+                answer = False, sendable(error, "a worker")
             try:
                 line.send(answer)
             except (BrokenPipeError, ConnectionResetError):
                 return
-
-
-def _told(error: Exception) -> Exception:
-    """Returns an error that can be sent."""
-    try:
-        pickle.loads(pickle.dumps(error))  # noqa: S301 (our own bytes)
-    except Exception:
-        return TacitError(f"a worker failed: {type(error).__name__}: {error}")
-    return error

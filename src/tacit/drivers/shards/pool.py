@@ -1,7 +1,6 @@
 """Where shards run: in forked processes, or as actors of a Ray cluster. Each is asked one thing at a time."""
 
 import os
-import pickle
 import signal
 import warnings
 from abc import ABC, abstractmethod
@@ -11,7 +10,8 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from tacit.core.errors import ConfigError, MissingExtra, TacitError, WorkerLost
+from tacit.core.errors import ConfigError, MissingExtra, WorkerLost
+from tacit.drivers.processes import sendable
 from tacit.drivers.shards.memory import Area
 from tacit.drivers.shards.shard import Shard
 
@@ -75,11 +75,7 @@ def answered(shard: Shard, request: Sequence[Any]) -> tuple[bool, Any]:
     try:
         return True, shard.answer(*request)
     except Exception as error:  # whatever it is, whoever runs the simulation is told
-        try:
-            pickle.loads(pickle.dumps(error))  # noqa: S301 (our own bytes)
-        except Exception:
-            return False, TacitError(f"a shard failed: {type(error).__name__}: {error}")
-        return False, error
+        return False, sendable(error, "a shard")
 
 
 # --- processes -----------------------------------------------------------------------------------------------------
