@@ -83,7 +83,7 @@ class Checked:
             entry = find(protocol)
         except ConfigError as error:
             raise ConfigError([*problems, *error.problems]) from None
-        planned, more = faults_from(faults, entry.everyone(tuple(parties)), [kind.__name__ for kind in entry.messages])
+        planned, more = faults_from(faults, entry, parties)
         problems += more
         try:
             terms = terms_for(entry, parties, plain, problems, beside)

@@ -86,8 +86,7 @@ class Scope:
         entry = find(protocol)
         if noise:
             options = {**options, "noise": noise}
-        kinds = [kind.__name__ for kind in entry.messages]
-        planned, problems = faults_from(faults, entry.everyone(tuple(parties)), kinds)
+        planned, problems = faults_from(faults, entry, parties)
         if not _is_spread(dropout) or dropout > 1:
             problems.append(f"dropout must be a chance from 0 to 1, not {dropout!r}")
             dropout = 0.0
