@@ -23,7 +23,7 @@ from tacit.drivers.faults import Fault, faults_from
 from tacit.drivers.simulator import Simulation
 from tacit.protocols import find
 from tacit.protocols.shapes.star import StarTerms
-from tacit.vectors.fixedpoint import LARGEST, SMALLEST
+from tacit.vectors.limits import LARGEST, SMALLEST
 
 MOST_ENTRIES = 1000
 """Positions that can be looked at, at most."""
