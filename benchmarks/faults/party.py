@@ -25,7 +25,7 @@ from tacit.core.errors import TacitError
 from tacit.core.outcome import Ending
 from tacit.core.suite import SERVER, Update
 from tacit.drivers.journal import Record
-from tacit.drivers.network.courier import Line
+from tacit.drivers.network.line import Line
 from tacit.drivers.network.node import Node
 from tacit.drivers.round import Greet, Post, Round
 

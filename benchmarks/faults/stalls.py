@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from tacit.core.protocol import Terms
 from tacit.core.suite import SERVER, Party
-from tacit.drivers.network.courier import LONGEST
+from tacit.drivers.network.line import LONGEST
 from tacit.drivers.network.node import OFTEN
 from tacit.drivers.network.roster import Deadlines
 from tacit.protocols.admm import AdmmTerms

@@ -13,8 +13,8 @@ import msgspec
 from benchmarks.intruders.honest_parties import Federation, Witness
 from tacit.core.messages import PIECE
 from tacit.core.suite import SERVER, Party
-from tacit.drivers.network.courier import LATER, SERVICE, SETTLED
 from tacit.drivers.network.identity import Credentials
+from tacit.drivers.network.line import LATER, SERVICE, SETTLED
 from tacit.drivers.network.node import Node
 from tacit.drivers.network.parcels import Parcel
 from tacit.drivers.round import Post

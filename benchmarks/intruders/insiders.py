@@ -11,8 +11,8 @@ from benchmarks.intruders.attempts import WITH_KEYS, Attempt, Caller, Scene, hea
 from tacit.core.link import framed
 from tacit.core.messages import PIECE, SIGNATURE_BYTES
 from tacit.crypto.sealing import NONCE_BYTES, TAG_BYTES
-from tacit.drivers.network.courier import HELLO_BYTES
 from tacit.drivers.network.freshness import STAMP_BYTES
+from tacit.drivers.network.line import HELLO_BYTES
 from tacit.drivers.network.meeting import Hello
 from tacit.drivers.network.parcels import Parcel, Passed
 from tacit.drivers.round import Post

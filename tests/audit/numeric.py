@@ -339,8 +339,7 @@ class Numbers:
         self.protocol, self.rounds, self.drift, self.seed = find(protocol), rounds, drift, seed
         names = tuple(f"p{i}" for i in range(parties)) if isinstance(parties, int) else tuple(parties)
         self.parties, self.entries, self._vectors, self._session = names, entries, vectors or {}, session
-        kinds = [kind.__name__ for kind in self.protocol.messages]
-        self._faults, problems = faults_from(faults, self.protocol.everyone(names), kinds)
+        self._faults, problems = faults_from(faults, self.protocol, names)
         self._terms = terms_for(self.protocol, names, options | {"allow_leaks": True}, problems)
         self._kept = entries * len(names) * (rounds if drift == "free" else 1) + 1 + SPARE
         """Lanes in which inputs are random. In those in front of them they are zero."""

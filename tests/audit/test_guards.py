@@ -12,7 +12,8 @@ import pytest
 import tacit
 from tacit import protocols
 from tacit.audit import guards
-from tacit.audit.guards import Guard, Spot, guarded
+from tacit.audit.comparison import Spot
+from tacit.audit.guards import Guard, guarded
 from tacit.audit.scope import PROOF_BITS, Scope
 from tacit.audit.symbolic.simulation import SymbolicSimulation
 from tacit.audit.twins import in_order, in_scale, pair, twin

@@ -10,7 +10,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import tacit
-from tacit.app import pictures, progress
+from tacit.app import drawing, pictures, progress
 from tacit.app.cli import app
 from tacit.app.options import settings_from
 from tacit.app.verdicts import findings
@@ -282,7 +282,7 @@ def lightness(colour):
 
 
 def test_colours_differ_in_lightness():
-    shades = sorted(map(lightness, (pictures.LEAK, pictures.SAFE, pictures.WARNING)))
+    shades = sorted(map(lightness, (drawing.LEAK, drawing.SAFE, drawing.WARNING)))
     assert min(np.diff(shades)) > 12
     before = lightness("#b5322f"), lightness("#3b7a57")
     assert abs(before[0] - before[1]) < 12, "which the red and green of before did not"
@@ -291,13 +291,13 @@ def test_colours_differ_in_lightness():
 @pytest.fixture
 def figures(monkeypatch):
     """Returns the figures that are drawn, before they are files."""
-    drawn, figure = [], pictures._figure
+    drawn, figure = [], drawing.figure
 
     def kept(*given):
         drawn.append(figure(*given))
         return drawn[-1]
 
-    monkeypatch.setattr(pictures, "_figure", kept)
+    monkeypatch.setattr(drawing, "figure", kept)
     return drawn
 
 

@@ -48,7 +48,7 @@ PACKAGES = {
     "flwr": ("drivers/flower", "api/flower.py"),
     "starlette": ("app/ui/",),
     "uvicorn": ("app/ui/",),
-    "matplotlib": ("app/pictures.py",),
+    "matplotlib": ("app/drawing.py",),
 }
 # What takes a second to import or may not be installed is imported by the function that needs it, or not at all.
 ONLY_WITHIN_FUNCTIONS = {"torch", "ray"}

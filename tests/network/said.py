@@ -14,8 +14,8 @@ import numpy as np
 from federations import Made
 
 from tacit.core.suite import SERVER
-from tacit.drivers.network.courier import Line
 from tacit.drivers.network.identity import Credentials
+from tacit.drivers.network.line import Line
 from tacit.drivers.network.roster import RosterFile
 
 folder, name, entries, rounds = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])

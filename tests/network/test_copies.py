@@ -16,7 +16,7 @@ import tacit
 from tacit.core.messages import LONG
 from tacit.core.parts import parted, rejoined
 from tacit.core.suite import Update
-from tacit.drivers.network.courier import Line
+from tacit.drivers.network.line import Line
 from tacit.protocols.shapes import star
 from tacit.protocols.shapes.star import StarState
 

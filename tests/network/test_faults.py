@@ -17,7 +17,8 @@ from federations import Made
 
 from tacit.audit.linear import Echelon
 from tacit.audit.scope import Scope
-from tacit.drivers.network.courier import FIRST, LONGEST, Courier, Peer, Tls
+from tacit.drivers.network.courier import Courier
+from tacit.drivers.network.line import FIRST, LONGEST, Peer, Tls
 from tacit.drivers.network.parcels import Passed
 
 ROOT = Path(__file__).parents[2]

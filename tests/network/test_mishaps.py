@@ -15,7 +15,7 @@ from tacit.core.suite import SERVER, Update
 from tacit.drivers.agreement import VERSION
 from tacit.drivers.network import node as nodes_
 from tacit.drivers.network.book import Book
-from tacit.drivers.network.courier import Line
+from tacit.drivers.network.line import Line
 from tacit.drivers.network.meeting import Hello
 from tacit.drivers.network.node import Node
 from tacit.drivers.network.roster import Deadlines

@@ -13,8 +13,9 @@ from federations import Made, averaged, far_apart, free_ports
 from tacit.core.errors import ConfigError, JournalError, PeerFault, TransportError
 from tacit.core.suite import SERVER, Update
 from tacit.drivers.network import strangers
-from tacit.drivers.network.courier import CALLS, Line
+from tacit.drivers.network.courier import CALLS
 from tacit.drivers.network.freshness import STAMP_BYTES
+from tacit.drivers.network.line import Line
 from tacit.drivers.network.roster import Deadlines
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "replay"))

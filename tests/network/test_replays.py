@@ -10,10 +10,10 @@ from federations import Made, averaged, free_ports
 
 from tacit.core.entropy import SeededEntropy
 from tacit.drivers.agreement import VERSION
-from tacit.drivers.network.courier import Head
 from tacit.drivers.network.freshness import Freshness, Stamp
 from tacit.drivers.network.meeting import Meeting
 from tacit.drivers.network.node import AGAIN
+from tacit.drivers.network.parcels import Head
 
 ENTRIES = 4
 

@@ -11,7 +11,8 @@ from tacit.audit.symbolic.ring import FormTable, SymbolicRing
 from tacit.audit.symbolic.simulation import brought
 from tacit.core.errors import ConfigError, WireError
 from tacit.core.suite import Ring, Update
-from tacit.vectors.fixedpoint import BITS, CHUNK, FixedPoint
+from tacit.vectors.fixedpoint import CHUNK, FixedPoint
+from tacit.vectors.limits import BITS, ring_problems
 
 NAN, INF = float("nan"), float("inf")
 
@@ -348,34 +349,34 @@ def test_a_sum_of_another_shape_or_type_is_refused(total):
 
 @pytest.mark.parametrize("bad", [0, 8, 31, 128, "32", None])
 def test_bad_bits(bad):
-    assert FixedPoint.problems(bad, 1.0, 3) == [f"bits must be 16, 32 or 64, not {bad!r}"]
+    assert ring_problems(bad, 1.0, 3) == [f"bits must be 16, 32 or 64, not {bad!r}"]
 
 
 @pytest.mark.parametrize("bad", [0, 0.0, -1.0, NAN, INF, -INF, 1e-320, 1e300, "1", None, True])
 def test_bad_clip_and_max_weight(bad):
-    (clip,) = FixedPoint.problems(32, bad, 3)
+    (clip,) = ring_problems(32, bad, 3)
     assert clip.startswith("clip must be a positive number")
-    (weight,) = FixedPoint.problems(32, 1.0, 3, bad, {"p0": 0.5})
+    (weight,) = ring_problems(32, 1.0, 3, bad, {"p0": 0.5})
     assert weight.startswith("max_weight must be a positive number")
 
 
 @pytest.mark.parametrize("bad", [0, -3, 2.5, "3", None])
 def test_bad_parties(bad):
-    assert FixedPoint.problems(32, 1.0, bad) == [f"parties must be a whole number of at least 1, not {bad!r}"]
+    assert ring_problems(32, 1.0, bad) == [f"parties must be a whole number of at least 1, not {bad!r}"]
 
 
 def test_too_many_parties_for_the_ring():
-    assert FixedPoint.problems(16, 1.0, 32767) == []
-    (problem,) = FixedPoint.problems(16, 1.0, 32768)
+    assert ring_problems(16, 1.0, 32767) == []
+    (problem,) = ring_problems(16, 1.0, 32768)
     assert problem == "16 bits hold the sum of at most 32767 parties, not 32768; use 32 bits"
-    assert FixedPoint.problems(32, 1.0, 2**31 - 1) == []
-    assert "use 64 bits" in FixedPoint.problems(32, 1.0, 2**31)[0]
-    assert "use fewer parties" in FixedPoint.problems(64, 1.0, 2**63)[0]
+    assert ring_problems(32, 1.0, 2**31 - 1) == []
+    assert "use 64 bits" in ring_problems(32, 1.0, 2**31)[0]
+    assert "use fewer parties" in ring_problems(64, 1.0, 2**63)[0]
 
 
 @pytest.mark.parametrize("bad", [0, 0.0, -1, NAN, INF, 10.5, "1", None, True])
 def test_bad_weights(bad):
-    (problem,) = FixedPoint.problems(32, 1.0, 3, 10.0, {"p0": 10, "p1": bad, "p2": 0.1})
+    (problem,) = ring_problems(32, 1.0, 3, 10.0, {"p0": 10, "p1": bad, "p2": 0.1})
     assert problem == f"the weight of p1 is {bad!r}; it must be above 0 and at most max_weight, which is 10"
     ring = FixedPoint(32, 1.0, 3, entries=2, max_weight=10.0)
     with pytest.raises(ConfigError, match="the weight is"):
@@ -383,7 +384,7 @@ def test_bad_weights(bad):
 
 
 def test_every_problem_is_told_at_once():
-    assert len(FixedPoint.problems(8, -1.0, 0, 2.0, {"p0": 3.0, "p1": NAN})) == 5
+    assert len(ring_problems(8, -1.0, 0, 2.0, {"p0": 3.0, "p1": NAN})) == 5
     with pytest.raises(ConfigError) as caught:
         FixedPoint(8, -1.0, 0, entries=0, max_weight=NAN)
     assert len(caught.value.problems) == 5

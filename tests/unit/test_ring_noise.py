@@ -12,6 +12,7 @@ from tacit.core.protocol import FARTHEST
 from tacit.core.suite import Update
 from tacit.crypto import masks
 from tacit.vectors.fixedpoint import CHUNK, FixedPoint, longest
+from tacit.vectors.limits import ring_problems
 
 ENTRIES = 20_000
 
@@ -173,8 +174,8 @@ def test_what_is_wrong_is_said(wrong, named):
 
 
 def test_a_part_of_the_noise_may_be_too_little():
-    assert FixedPoint.problems(32, 4.0, 5, noise=2e-8) == []
-    (problem,) = FixedPoint.problems(32, 4.0, 5, noise=2e-8, part=0.25)
+    assert ring_problems(32, 4.0, 5, noise=2e-8) == []
+    (problem,) = ring_problems(32, 4.0, 5, noise=2e-8, part=0.25)
     assert "less than a step of the ring, which is 3.7e-08" in problem
 
 

@@ -20,12 +20,12 @@ from tacit.core.messages import Address
 from tacit.core.outcome import Ending
 from tacit.core.suite import SERVER, Secret, Update
 from tacit.crypto.suite import RealSuite
+from tacit.drivers import processes
 from tacit.drivers.faults import Fault
 from tacit.drivers.outcome import Outcome
 from tacit.drivers.played import Played
 from tacit.drivers.round import Post
 from tacit.drivers.shards import memory
-from tacit.drivers.shards import pool as pools
 from tacit.drivers.shards.pool import Forked, Pool, answered
 from tacit.drivers.shards.shard import Parcel, Shard
 from tacit.drivers.shards.spread import Spread
@@ -359,7 +359,7 @@ def test_what_cannot_be_is_said_beforehand(monkeypatch: pytest.MonkeyPatch, tmp_
         Spread.of(case.protocol, case.names, ENTRIES, address="local", **case.options)
     with pytest.raises(MissingExtra, match=r"tacit\[ray\]"):
         tacit.train(tacit.Scenario.of({"data": {"parties": 4}}), folder=tmp_path, address="local")
-    monkeypatch.setattr(pools, "get_all_start_methods", lambda: ["spawn"])
+    monkeypatch.setattr(processes, "get_all_start_methods", lambda: ["spawn"])
     with pytest.raises(ConfigError, match="cannot fork"):
         Spread.of(case.protocol, case.names, ENTRIES, **case.options)
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit.app import pictures
+from tacit.app import drawing, pictures
 from tacit.audit.attacks.findings import Finding
 from tacit.audit.plan import Looked, Plan, Proposal
 from tacit.core.errors import ConfigError
@@ -260,13 +260,13 @@ def test_the_picture_takes_names(tmp_path):
 def figures(monkeypatch):
     """Returns the figures that are drawn, before they are files."""
     pytest.importorskip("matplotlib", reason="pictures are drawn by matplotlib")
-    drawn, figure = [], pictures._figure
+    drawn, figure = [], drawing.figure
 
     def kept(*given):
         drawn.append(figure(*given))
         return drawn[-1]
 
-    monkeypatch.setattr(pictures, "_figure", kept)
+    monkeypatch.setattr(drawing, "figure", kept)
     return drawn
 
 
@@ -275,7 +275,7 @@ def looks(line):
 
 
 def test_no_two_lines_look_alike():
-    styles = [pictures._style(place, dashed) for place in range(64) for dashed in (False, True)]
+    styles = [drawing.style(place, dashed) for place in range(64) for dashed in (False, True)]
     assert len({tuple(style.items()) for style in styles}) == len(styles)
     grey = {(style["marker"], style["linestyle"]) for style in styles[:32]}
     assert len(grey) == 32, "nor without colours, as long as there are sixteen of each sort"

@@ -26,8 +26,8 @@ from tacit.drivers.outcome import Outcome, clipping
 from tacit.drivers.simulator import Simulation, absent_problems
 from tacit.protocols import find
 from tacit.protocols.shapes.star import StarTerms
-from tacit.vectors.fixedpoint import BITS, LARGEST, FixedPoint
 from tacit.vectors.flatten import ALL, FLOATS, Layout, Selection, examined
+from tacit.vectors.limits import BITS, LARGEST, ring_problems
 
 SHOWN = 3
 """Problems of a model that are told of many."""
@@ -83,7 +83,7 @@ class Checked:
             entry = find(protocol)
         except ConfigError as error:
             raise ConfigError([*problems, *error.problems]) from None
-        planned, more = faults_from(faults, entry.everyone(tuple(parties)), [kind.__name__ for kind in entry.messages])
+        planned, more = faults_from(faults, entry, parties)
         problems += more
         try:
             terms = terms_for(entry, parties, plain, problems, beside)
@@ -409,7 +409,7 @@ def model_problems(
 
 def weight_problems(models: Mapping[Party, Any], weights: Mapping[Party, Any], max_weight: float) -> list[str]:
     """Returns everything that is wrong with weights."""
-    found = FixedPoint.problems(32, 1.0, 1, max_weight, weights)
+    found = ring_problems(32, 1.0, 1, max_weight, weights)
     if weights.keys() != models.keys():
         missing, strange = ([*(one.keys() - other.keys())] for one, other in ((models, weights), (weights, models)))
         who = [

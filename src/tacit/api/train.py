@@ -122,14 +122,7 @@ def train(
     parties as the scenario's `adversary` says.
     """
     scenario = _given(scenario, data)
-    try:
-        place = _folder(scenario, None if folder is None else Path(folder), resume)
-    except TypeError:
-        raise ConfigError(f"folder must be the path of one, not {folder!r}") from None
-    try:
-        place.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"{place} cannot be made: {error.strerror}; give another folder") from None
+    place = _made(scenario, folder, resume)
     secret = _secret(place) if scenario.privacy is not None else b""
     found = prepare(scenario, data, model, place / LEDGER, downloading, secret, address)
     digest = f"{scenario.digest} {found.data.fingerprint}"
@@ -363,6 +356,19 @@ def folder_name(scenario: Scenario) -> str:
 def _tidied(name: str) -> str:
     """Returns what somebody calls data of their own, such that it can be part of a path."""
     return re.sub(r"[^\w.-]+", "-", name).strip("-.")[:60] or "yours"
+
+
+def _made(scenario: Scenario, folder: Any, resume: bool) -> Path:
+    """Returns where to write, and makes sure that it is there."""
+    try:
+        place = _folder(scenario, None if folder is None else Path(folder), resume)
+    except TypeError:
+        raise ConfigError(f"folder must be the path of one, not {folder!r}") from None
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"{place} cannot be made: {error.strerror}; give another folder") from None
+    return place
 
 
 def _folder(scenario: Scenario, given: Path | None, resume: bool) -> Path:

@@ -10,22 +10,17 @@ from numpy.typing import NDArray
 
 from tacit.api.prepare import Metrics
 from tacit.api.train import Run
+from tacit.app import drawing
 from tacit.app.comparison import Compared, label
+from tacit.app.drawing import GRID, LEAK, MEMBER, SAFE, WARNING
 from tacit.audit.attacks.findings import Finding, Grid, by_measure
 from tacit.audit.plan import Plan
 from tacit.audit.report import Report
-from tacit.core.errors import ConfigError, MissingExtra
+from tacit.core.errors import ConfigError
 from tacit.learn.scenario import Scenario
 from tacit.papers.reproduction import Chart
 
 KINDS = (".png", ".svg")
-SAFE, WARNING, LEAK, MEMBER = "#5aa9d6", "#f2c14e", "#8f1414", "#d9d9d9"
-"""Colours that differ in lightness and not only in hue, so that they can be told apart in grey, and by everybody."""
-LINES = ("#0b3c5d", "#d55e00", "#3a9d8f", "#b04a8b", "#e0a100", "#5aa9d6", "#7a4b1e", "#111111")
-"""Colours of lines that are drawn together, which have markers besides."""
-MARKERS = "osD^vPX*"
-SOLID, DASHED = ("-", "-."), ("--", ":")
-"""How lines are drawn as long as there is a colour for each, and once colours are used again."""
 MARKS = {
     "holds": (SAFE, ""),
     "holds if models change": (SAFE, "//"),
@@ -42,8 +37,6 @@ MOST_MARKED = 12
 """Points of a line that have markers, about."""
 WRAPPED = 60
 """Letters of what was attacked in a line."""
-GREY = "#555555"
-GRID = {"color": "#dddddd", "linewidth": 0.7}
 SHADES = (SAFE, WARNING, LEAK, MEMBER)
 """How a cell of a matrix looks: not exposed, in part or nearly, exposed, and a member of the coalition itself."""
 
@@ -58,7 +51,7 @@ def check(path: str | None) -> None:
         raise ConfigError(f"--picture {path}: there is no folder {Path(path).resolve().parent}")
     if Path(path).is_dir():
         raise ConfigError(f"--picture {path}: that is a folder; give the name of a file")
-    _figure(1, 1)
+    drawing.figure(1, 1)
 
 
 def exposure(reports: Sequence[Report], path: str, options: Mapping[str, Any] | None = None) -> None:
@@ -66,8 +59,8 @@ def exposure(reports: Sequence[Report], path: str, options: Mapping[str, Any] | 
     parties, first = reports[0].parties, reports[0]
     shown = np.array([[_shade(report, party) for party in parties] for report in reports])
     height = 2.3 + 0.28 * min(len(reports), MOST_LABELS)
-    figure, axes = _figure(max(6.4, 2.2 + 0.36 * len(parties)), height)
-    axes.imshow(shown, cmap=_shades(), vmin=0, vmax=3, aspect="auto", interpolation="nearest")
+    figure, axes = drawing.figure(max(6.4, 2.2 + 0.36 * len(parties)), height)
+    axes.imshow(shown, cmap=drawing.colours(SHADES), vmin=0, vmax=3, aspect="auto", interpolation="nearest")
     # Lines between the cells, so that one can count them.
     axes.set_xticks(np.arange(len(parties) + 1) - 0.5, minor=True)
     axes.set_yticks(np.arange(len(reports) + 1) - 0.5, minor=True)
@@ -82,10 +75,10 @@ def exposure(reports: Sequence[Report], path: str, options: Mapping[str, Any] | 
         axes.set_yticks([])
         axes.set_ylabel(f"who looks: {len(reports)} coalitions")
     name = label(first.protocol, options or {})
-    _titled(axes, f"{name}, {len(parties)} parties: who can work out whose vector", first.looked_at)
+    drawing.titled(axes, f"{name}, {len(parties)} parties: who can work out whose vector", first.looked_at)
     meant = {"all of it": LEAK, "some entries, or nearly": WARNING, "none of it": SAFE, "their own": MEMBER}
-    _legend(figure, {name: colour for name, colour in meant.items() if colour in _used(shown)})
-    _save(figure, path)
+    drawing.legend(figure, {name: colour for name, colour in meant.items() if colour in _used(shown)})
+    drawing.save(figure, path)
 
 
 def _shade(report: Report, party: str) -> int:
@@ -102,7 +95,7 @@ def _used(shown: NDArray[Any]) -> set[str]:
 def costs(plan: Plan, path: str) -> None:
     """Draws what proposals cost, and what the audit says of them."""
     proposals = plan.proposals[::-1]
-    figure, axes = _figure(9.5, 2.2 + 0.5 * len(proposals))
+    figure, axes = drawing.figure(9.5, 2.2 + 0.5 * len(proposals))
     places = range(len(proposals))
     values = [proposal.bytes_per_party / 1e6 for proposal in proposals]
     for place, value, proposal in zip(places, values, proposals, strict=True):
@@ -115,17 +108,19 @@ def costs(plan: Plan, path: str) -> None:
         axes.annotate(f"{value:.3g} MB, {proposal.verdict}", **beside, xytext=(6, 0), va="center", fontsize=8)
     axes.set_xscale("log")
     axes.set_xlim(min(values) / 2, max(values) * 1.3)
-    _plain_numbers(axes)
+    drawing.plain_numbers(axes)
     axes.set_xlabel("megabytes that a party sends and receives in a round")
     axes.grid(axis="x", **GRID)
-    _titled(
+    drawing.titled(
         axes,
         f"What {plan.parties} parties can run, and what it costs",
         f"any {plan.coalition_size} colluding, {_count(plan.rounds, 'round')}, {plan.dropout:.0%} dropouts, "
         f"{_count(plan.entries, 'entry', 'entries')}",
     )
-    _legend(figure, {name: mark for name, mark in MARKS.items() if any(each.verdict == name for each in proposals)})
-    _save(figure, path)
+    drawing.legend(
+        figure, {name: mark for name, mark in MARKS.items() if any(each.verdict == name for each in proposals)}
+    )
+    drawing.save(figure, path)
 
 
 def _count(count: int, one: str, several: str = "") -> str:
@@ -137,7 +132,7 @@ def intervals(findings: Sequence[Finding], path: str, settings: str = "") -> Non
     groups = [rows[::-1] for rows in by_measure(findings)]
     measures = [rows[0].measure for rows in groups]
     heights = [0.9 + sum(0.17 + 0.13 * _lines_of(each.target) for each in rows) for rows in groups]
-    figure, panels = _figure(10, 0.9 + sum(heights), len(measures), heights)
+    figure, panels = drawing.figure(10, 0.9 + sum(heights), len(measures), heights)
     for axes, measure, rows in zip(np.atleast_1d(panels), measures, groups, strict=True):
         for place, finding in enumerate(rows):
             colour, marker = (LEAK, "X") if finding.broken else (SAFE, "o")
@@ -145,19 +140,19 @@ def intervals(findings: Sequence[Finding], path: str, settings: str = "") -> Non
             axes.plot([finding.value], [place], marker, color=colour, markersize=7)
         axes.set_yticks(range(len(rows)), ["\n".join(wrap(each.target, WRAPPED)) for each in rows], fontsize=7)
         axes.set_ylim(-0.6, len(rows) - 0.4)
-        _bounded(axes, [value for each in rows for value in (each.low, each.high)], measure, "x")
+        drawing.bounded(axes, [value for each in rows for value in (each.low, each.high)], measure, "x")
         counted = all(float(each.value).is_integer() and each.low == each.high for each in rows)
         if counted:
-            _whole_numbers(axes, "x")
+            drawing.whole_numbers(axes, "x")
         bracket = f"; the line is {_bracket(rows[0])}" if rows[0].bracket else ""
         axes.set_xlabel(f"{measure}{bracket}", fontsize=8)
         axes.grid(axis="x", **GRID)
-    _titled(np.atleast_1d(panels)[0], f"tacit attack {findings[0].attack}", settings)
+    drawing.titled(np.atleast_1d(panels)[0], f"tacit attack {findings[0].attack}", settings)
     found = {"X  broken": LEAK, "o  not broken by this attack": SAFE}
-    _legend(
+    drawing.legend(
         figure, {name: found[name] for name in found if any(each.broken == (found[name] == LEAK) for each in findings)}
     )
-    _save(figure, path)
+    drawing.save(figure, path)
 
 
 def _lines_of(text: str) -> int:
@@ -172,7 +167,7 @@ def _bracket(finding: Finding) -> str:
 
 def planes(named: Sequence[tuple[str, NDArray[np.float64], NDArray[np.int64]]], path: str) -> None:
     """Draws points in a plane, coloured by class: what a classifier makes of time series of two classes."""
-    figure, panels = _figure(3.2 * len(named), 4.1, 1, None, len(named))
+    figure, panels = drawing.figure(3.2 * len(named), 4.1, 1, None, len(named))
     for axes, (name, points, labels) in zip(np.atleast_1d(panels), named, strict=True):
         for kind, colour, marker in ((0, SAFE, "o"), (1, LEAK, "^")):
             chosen = points[labels == kind]
@@ -183,14 +178,14 @@ def planes(named: Sequence[tuple[str, NDArray[np.float64], NDArray[np.int64]]], 
         axes.set_yticks([])
     np.atleast_1d(panels)[0].set_ylabel("second direction", fontsize=8)
     figure.suptitle("What an onlooker's classifier makes of runs of two kinds: can it tell them apart?", fontsize=10)
-    _legend(figure, {"o  the baseline": SAFE, "^  one client's loss changed": LEAK})
-    _save(figure, path)
+    drawing.legend(figure, {"o  the baseline": SAFE, "^  one client's loss changed": LEAK})
+    drawing.save(figure, path)
 
 
 def images(shown: Grid, path: str) -> None:
     """Draws rows of square images, with a heading over each column."""
     columns, rows = shown.headings, shown.rows
-    figure, panels = _figure(1.55 * len(columns) + 0.6, 1.1 + 1.25 * len(rows), len(rows), None, len(columns))
+    figure, panels = drawing.figure(1.55 * len(columns) + 0.6, 1.1 + 1.25 * len(rows), len(rows), None, len(columns))
     grid = np.atleast_2d(panels)
     for line, row in zip(grid, rows, strict=True):
         for axes, image in zip(line, row, strict=True):
@@ -204,14 +199,16 @@ def images(shown: Grid, path: str) -> None:
     for place, line in enumerate(grid):
         line[0].set_ylabel(f"client {place}", fontsize=8)
     figure.suptitle("\n".join(wrap(shown.title, 60)), fontsize=10)
-    _save(figure, path)
+    drawing.save(figure, path)
 
 
 def labels(table: NDArray[np.int64], path: str, parties: Sequence[str] = (), classes: Sequence[str] = ()) -> None:
     """Draws who holds how many samples of which label: a row for each party, a column for each label, and the sums."""
     rows, columns = table.shape
     named, most = rows <= 2 * MOST_LABELS, max(1, int(table.max()))
-    figure, axes = _figure(3.0 + 0.46 * min(max(columns, 8), MOST_LABELS), 1.9 + 0.22 * min(rows, 2 * MOST_LABELS))
+    figure, axes = drawing.figure(
+        3.0 + 0.46 * min(max(columns, 8), MOST_LABELS), 1.9 + 0.22 * min(rows, 2 * MOST_LABELS)
+    )
     if columns == 1:
         axes.barh(range(rows), table[:, 0], color=SAFE)
         axes.set_ylim(rows - 0.4, -0.6)
@@ -227,17 +224,17 @@ def labels(table: NDArray[np.int64], path: str, parties: Sequence[str] = (), cla
             figure.colorbar(drawn, ax=axes, shrink=0.8).set_label("samples", fontsize=8)
         if columns <= 2 * MOST_LABELS:
             turned = 90 if any(len(name) > 3 for name in classes) else 0
-            axes.set_xticks(range(columns), [*map(_literal, classes)] or range(columns), rotation=turned)
+            axes.set_xticks(range(columns), [*map(drawing.literal, classes)] or range(columns), rotation=turned)
     if named:
         names = parties or [f"p{party}" for party in range(rows)]
-        sums = [f"{_literal(name)} ({count:,})" for name, count in zip(names, table.sum(axis=1), strict=True)]
+        sums = [f"{drawing.literal(name)} ({count:,})" for name, count in zip(names, table.sum(axis=1), strict=True)]
         axes.set_yticks(range(rows), sums)
     axes.tick_params(labelsize=7)
     axes.set_xlabel("label" if columns > 1 else "samples", fontsize=8)
     axes.set_ylabel("party (samples in all)" if named else f"{rows} parties", fontsize=8)
     what = "samples of each label" if columns > 1 else "samples"
     axes.set_title(f"how many {what} a party holds", fontsize=9, loc="left")
-    _save(figure, path)
+    drawing.save(figure, path)
 
 
 def curves(
@@ -248,19 +245,19 @@ def curves(
     title: tuple[str, str] = ("", ""),
 ) -> None:
     """Draws lines, some of them dashed, the values on a logarithmic scale; what is zero is not drawn."""
-    figure, axes = _figure(7.5, 4.6)
+    figure, axes = drawing.figure(7.5, 4.6)
     for place, (name, (x, y)) in enumerate(named.items()):
         kept = [(a, b) for a, b in zip(x, y, strict=True) if b > 0]
         if kept:
-            axes.plot(*zip(*kept, strict=True), label=name, **_style(place, name in dashed))
+            axes.plot(*zip(*kept, strict=True), label=name, **drawing.style(place, name in dashed))
     axes.set_yscale("log")
-    _whole_numbers(axes, "x")
+    drawing.whole_numbers(axes, "x")
     axes.set_xlabel(labels[0])
     axes.set_ylabel(labels[1])
     axes.grid(**GRID)
-    _titled(axes, *title)
+    drawing.titled(axes, *title)
     figure.legend(loc="outside lower center", fontsize=8, ncols=3, frameon=False, handlelength=4.2)
-    _save(figure, path)
+    drawing.save(figure, path)
 
 
 def progress(run: Run, path: str) -> bool:
@@ -268,33 +265,35 @@ def progress(run: Run, path: str) -> bool:
     tested = [each for each in run.history if each.accuracy is not None or each.rmse is not None]
     if not tested:
         return False
-    figure, (left, right) = _figure(9.5, 3.9, 1, None, 2)
+    figure, (left, right) = drawing.figure(9.5, 3.9, 1, None, 2)
     rounds = [each.round for each in tested]
     numbers, alone = tested[0].accuracy is None, tested[0].consensus is not None
     shared = [each.rmse if numbers else each.accuracy for each in tested]
     what = "root mean square error" if numbers else "test accuracy"
-    left.plot(rounds, shared, label="mean over parties" if alone else "the model they share", **_style(0))
+    left.plot(rounds, shared, label="mean over parties" if alone else "the model they share", **drawing.style(0))
     if alone:
-        left.plot(rounds, [each.consensus for each in tested], label="mean of all models", **_style(1, dashed=True))
+        left.plot(
+            rounds, [each.consensus for each in tested], label="mean of all models", **drawing.style(1, dashed=True)
+        )
         under = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.15), "ncols": 2}
         left.legend(**under, fontsize=8, frameon=False, handlelength=4.2)
-    _bounded(left, shared, what, "y")
+    drawing.bounded(left, shared, what, "y")
     losses = [each for each in run.history if each.loss is not None]
-    right.plot([each.round for each in losses], [each.loss for each in losses], **_style(0))
+    right.plot([each.round for each in losses], [each.loss for each in losses], **drawing.style(0))
     right.set_ylim(bottom=0)
     for axes, y in ((left, what), (right, "training loss, mean over parties")):
         axes.set_xlabel("round")
         axes.set_ylabel(y)
-        _whole_numbers(axes, "x")
+        drawing.whole_numbers(axes, "x")
         axes.grid(**GRID)
     scenario = run.scenario
     many = f"{len(run.sizes)} parties" if len(run.sizes) > 1 else "one party"
-    _titled(
+    drawing.titled(
         left,
         scenario.title or run.name,
         f"{many}, {scenario.protocol['name']}, {scenario.model['name']}, {_count(len(run.history), 'round')}",
     )
-    _save(figure, path)
+    drawing.save(figure, path)
     return True
 
 
@@ -303,30 +302,30 @@ def compared(scenario: Scenario, found: Sequence[Compared], path: str) -> None:
     ran = [each for each in found if each.history]
     if not ran:
         raise ConfigError("every protocol was refused, so there is nothing to draw; leave --picture out")
-    figure, (left, right) = _figure(11, 5.6, 1, None, 2)
+    figure, (left, right) = drawing.figure(11, 5.6, 1, None, 2)
     numbers = all(each.history[-1].accuracy is None for each in ran)
     what = "root mean square error" if numbers else "test accuracy, mean over parties"
     for place, each in enumerate(ran):
         tested = [(sent, one) for sent, one in zip(_sent(each), each.history, strict=True) if _tested(one) is not None]
         scores = [_tested(one) for _, one in tested]
-        named = _literal(f"{each.label}: {each.exposed}")
-        style = {**_style(place, each.leaks), "label": named, "markersize": 4}
+        named = drawing.literal(f"{each.label}: {each.exposed}")
+        style = {**drawing.style(place, each.leaks), "label": named, "markersize": 4}
         if any(sent for sent, _ in tested):
             left.plot([sent for sent, _ in tested], scores, **style)
         elif scores:
             left.axhline(scores[-1], **{**style, "marker": ""})
         right.plot([one.seconds for _, one in tested], scores, **style)
     left.set_xscale("log")
-    _plain_numbers(left)
+    drawing.plain_numbers(left)
     every = [score for each in ran for one in each.history if (score := _tested(one)) is not None]
     for axes, x in ((left, "megabytes that a party has sent"), (right, "seconds on this machine, for all parties")):
         axes.set_xlabel(x)
         axes.set_ylabel(what)
-        _bounded(axes, every, what, "y")
+        drawing.bounded(axes, every, what, "y")
         axes.grid(**GRID)
     right.set_xlim(left=0)
     data = scenario.data
-    _titled(
+    drawing.titled(
         left,
         f"{data.parties} parties learn {data.called} by each protocol",
         f"{scenario.model['name']}, {data.dealt}, {_count(scenario.rounds, 'round')}, seed {scenario.seed}",
@@ -335,7 +334,7 @@ def compared(scenario: Scenario, found: Sequence[Compared], path: str) -> None:
     title = "whose model could be worked out in a round, and by whom (dashed: somebody's)"
     style = {"fontsize": 8, "ncols": 2, "title": title, "title_fontsize": 8, "frameon": False, "handlelength": 4.2}
     figure.legend(handles, labels, loc="outside lower center", **style)
-    _save(figure, path)
+    drawing.save(figure, path)
 
 
 def _tested(metrics: Metrics) -> float | None:
@@ -351,7 +350,7 @@ def charts(drawn: Sequence[Chart], path: str, title: str = "") -> None:
     if not drawn:
         raise ConfigError("there is nothing to draw here; leave --picture out")
     rows = [_rows(chart.lines) for chart in drawn]
-    figure, panels = _figure(5.8 * len(drawn), 4.6 + 0.17 * max(rows), 1, None, len(drawn))
+    figure, panels = drawing.figure(5.8 * len(drawn), 4.6 + 0.17 * max(rows), 1, None, len(drawn))
     for axes, chart in zip(np.atleast_1d(panels), drawn, strict=True):
         for place, (name, (x, y)) in enumerate(chart.lines.items()):
             # Of many points some are marked, so that one can still see the line.
@@ -362,10 +361,10 @@ def charts(drawn: Sequence[Chart], path: str, title: str = "") -> None:
         if chart.logarithmic:
             axes.set_yscale("log")
         else:
-            _bounded(axes, values, chart.y, "y")
+            drawing.bounded(axes, values, chart.y, "y")
         for numbers, axis in ((places, "x"), ([] if chart.logarithmic else values, "y")):
             if numbers and all(each.is_integer() for each in numbers):
-                _whole_numbers(axes, axis)
+                drawing.whole_numbers(axes, axis)
         axes.set_xlabel(chart.x)
         axes.set_ylabel(chart.y)
         axes.grid(**GRID)
@@ -375,15 +374,15 @@ def charts(drawn: Sequence[Chart], path: str, title: str = "") -> None:
         axes.legend(**under, fontsize=7, frameon=False, handlelength=4.2)
     if title:
         figure.suptitle("\n".join(wrap(title, 75 * len(drawn))), fontsize=10, x=0.01, ha="left")
-    _save(figure, path)
+    drawing.save(figure, path)
 
 
 def _beside(chart: Chart, place: int, name: str) -> dict[str, Any]:
     """Returns how a line looks: what is dashed, and of another line by its name, has the looks of that, but hollow."""
     other = name.rpartition(", ")[0]
     if name in chart.dashed and other in chart.lines:
-        return {**_style([*chart.lines].index(other), dashed=True), "markerfacecolor": "white"}
-    return _style(place, name in chart.dashed)
+        return {**drawing.style([*chart.lines].index(other), dashed=True), "markerfacecolor": "white"}
+    return drawing.style(place, name in chart.dashed)
 
 
 def _columns(names: Collection[str]) -> int:
@@ -393,104 +392,3 @@ def _columns(names: Collection[str]) -> int:
 
 def _rows(names: Collection[str]) -> int:
     return -(-len(names) // _columns(names))
-
-
-# --- one style -----------------------------------------------------------------------------------------------------
-
-
-def _style(place: int, dashed: bool = False) -> dict[str, Any]:
-    """Returns how a line looks: colour, marker and stroke tell it from others, in grey too, and no two are alike."""
-    turn, colour = divmod(place, len(LINES))
-    return {
-        "color": LINES[colour],
-        # Every colour meets another marker when it is used again; three and eight have no divisor in common.
-        "marker": MARKERS[(colour + 3 * turn) % len(MARKERS)],
-        "markersize": 4.5,
-        "linewidth": 1.5,
-        "linestyle": (DASHED if dashed else SOLID)[min(turn, 1)],
-    }
-
-
-def _titled(axes: Any, title: str, settings: str) -> None:
-    """Says over a picture what it is of, and in grey under what settings."""
-    text = "\n".join(wrap(_literal(settings), 100))
-    lines = text.count("\n") + 1 if text else 0
-    axes.set_title(_literal(title), fontsize=10, loc="left", pad=8 + 11 * lines)
-    if text:
-        place = {"xy": (0, 1), "xycoords": "axes fraction", "xytext": (0, 5), "textcoords": "offset points"}
-        axes.annotate(text, **place, fontsize=8, color=GREY, va="bottom")
-
-
-def _literal(text: str) -> str:
-    """Returns what somebody called something such that it is drawn as it is: between dollars would be a formula."""
-    return text.replace("$", r"\$")
-
-
-def _bounded(axes: Any, values: Sequence[float | None], what: str, axis: str) -> None:
-    """Gives shares, chances and accuracies the whole scale, so that pictures of them can be compared; and per cents."""
-    there = [value for value in values if value is not None and np.isfinite(value)]
-    share = any(word in what for word in ("share", "accuracy", "correlation", "fraction"))
-    top, limits = 100.0 if "%" in what else 1.0, axes.set_xlim if axis == "x" else axes.set_ylim
-    if share and there and min(there) >= -0.001 and max(there) <= top * 1.001:
-        limits(-0.02 * top, 1.02 * top)
-    elif there and min(there) >= 0:
-        # What is zero throughout is still a count from zero on.
-        most = max(there) or 1.0
-        limits(-0.02 * most, 1.05 * most)
-
-
-def _whole_numbers(axes: Any, axis: str) -> None:
-    from matplotlib.ticker import MaxNLocator
-
-    (axes.xaxis if axis == "x" else axes.yaxis).set_major_locator(MaxNLocator(integer=True))
-
-
-def _plain_numbers(axes: Any) -> None:
-    """Writes what is on a logarithmic scale as people say it: 0.01, and not ten to the power of −2."""
-    from matplotlib.ticker import FuncFormatter, NullFormatter
-
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.xaxis.set_minor_formatter(NullFormatter())
-
-
-def _legend(figure: Any, meant: Mapping[str, str | tuple[str, str]]) -> None:
-    """Says under a picture what its colours mean, and how they are hatched."""
-    from matplotlib.patches import Patch
-
-    handles = []
-    for name, mark in meant.items():
-        colour, hatch = (mark, "") if isinstance(mark, str) else mark
-        handles.append(Patch(facecolor=colour, edgecolor="white", linewidth=0, hatch=hatch, label=name))
-    figure.legend(handles=handles, loc="outside lower left", ncols=len(handles), fontsize=8, frameon=False)
-
-
-def _figure(width: float, height: float, rows: int = 1, heights: Any = None, columns: int = 1) -> Any:
-    try:
-        from matplotlib.figure import Figure  # takes a second, and comes with an extra
-    except ImportError:
-        raise MissingExtra("matplotlib", "pictures") from None
-    figure = Figure(figsize=(width, height), layout="constrained")
-    panels = figure.subplots(rows, columns, height_ratios=heights)
-    for axes in np.ravel(panels):
-        axes.tick_params(labelsize=8)
-        axes.xaxis.label.set_size(9)
-        axes.yaxis.label.set_size(9)
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right"]].set_visible(False)
-    return figure, panels
-
-
-def _shades() -> Any:
-    from matplotlib.colors import ListedColormap
-
-    return ListedColormap(SHADES)
-
-
-def _save(figure: Any, path: str) -> None:
-    import matplotlib as mpl
-
-    # Without a date and with fixed ids the same picture is the same file, which is kind to version control. Who drew it
-    # would be the address of a site, in pages that want nothing from elsewhere.
-    plain = {"Date": None, "Creator": None} if path.lower().endswith(".svg") else None
-    with mpl.rc_context({"svg.hashsalt": "tacit"}):
-        figure.savefig(path, dpi=144, metadata=plain)

@@ -305,10 +305,7 @@ def named(view: View, source: Source) -> str:
 
 
 def _message_named(view: View, token: bytes) -> str:
-    found = view.found[token]
-    while found.box is not None:
-        found = view.found[found.box]
-    address = view.seen[found.path].address  # the path of an envelope is its number
+    address = view.address_of(token)
     when = "".join(
         f", {name} {number}" for name, number in (("round", address.round), ("step", address.step)) if number > 1
     )
@@ -320,10 +317,7 @@ def _mask_named(view: View, token: bytes) -> str:
     if isinstance(meaning, Made):
         return f"a mask of {meaning.by}" + (" from its shares" if isinstance(how, FromShares) else "")
     if isinstance(meaning, Agreed):
-        halves = [view.world.meaning(half) for half in meaning.between]
-        owners = [view.world.meaning(half.of) for half in halves if isinstance(half, Public)]
-        names = sorted(owner.by for owner in owners if isinstance(owner, Made))
-        return f"the mask that {' and '.join(names)} share"
+        return f"the mask that {' and '.join(sorted(view.owners(meaning)))} share"
     return "a mask"
 
 

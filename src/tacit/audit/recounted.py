@@ -9,7 +9,7 @@ from typing import NamedTuple
 from tacit.audit.recipes import Part, Piece, Recipe, Source, SumRecipe
 from tacit.audit.rounds import Together
 from tacit.audit.symbolic.forms import ONE
-from tacit.audit.symbolic.suite import Agreed, Made, Public
+from tacit.audit.symbolic.suite import Agreed, Made
 from tacit.audit.views import FromShares, KnownVector, View
 from tacit.core.suite import Party
 
@@ -101,10 +101,7 @@ def ingredient(view: View, source: Source) -> Ingredient:
 
 
 def _message(view: View, token: bytes) -> Ingredient:
-    found = view.found[token]
-    while found.box is not None:
-        found = view.found[found.box]
-    address = view.seen[found.path].address  # the path of an envelope is its number
+    address = view.address_of(token)
     step = f", step {address.step}" if address.step > 1 else ""
     return Ingredient(address.sender, "what ", f" sent to {address.to}{_when(address.round)} ({address.kind}{step})")
 
@@ -115,9 +112,7 @@ def _mask(view: View, token: bytes) -> Ingredient:
         how = " (from their shares)" if isinstance(view.how[token], FromShares) else ""
         return Ingredient(meaning.by, "the masks of ", how, mask=True)
     if isinstance(meaning, Agreed):
-        halves = [view.world.meaning(half) for half in meaning.between]
-        owners = [view.world.meaning(half.of) for half in halves if isinstance(half, Public)]
-        names = [owner.by for owner in owners if isinstance(owner, Made)]
+        names = view.owners(meaning)
         ours = next((name for name in names if name in view.coalition), names[-1])
         theirs = next((name for name in names if name != ours), ours)
         return Ingredient(theirs, "the masks of ", f" with {ours}", mask=True)

@@ -23,7 +23,7 @@ from tacit.drivers.faults import Fault, faults_from
 from tacit.drivers.simulator import Simulation
 from tacit.protocols import find
 from tacit.protocols.shapes.star import StarTerms
-from tacit.vectors.fixedpoint import LARGEST, SMALLEST
+from tacit.vectors.limits import LARGEST, SMALLEST
 
 MOST_ENTRIES = 1000
 """Positions that can be looked at, at most."""
@@ -86,8 +86,7 @@ class Scope:
         entry = find(protocol)
         if noise:
             options = {**options, "noise": noise}
-        kinds = [kind.__name__ for kind in entry.messages]
-        planned, problems = faults_from(faults, entry.everyone(tuple(parties)), kinds)
+        planned, problems = faults_from(faults, entry, parties)
         if not _is_spread(dropout) or dropout > 1:
             problems.append(f"dropout must be a chance from 0 to 1, not {dropout!r}")
             dropout = 0.0

@@ -16,9 +16,9 @@ import msgspec
 import numpy as np
 
 from tacit.audit.symbolic.forms import INPUT, PLAIN, Form, renamed
-from tacit.audit.symbolic.suite import Agreed, KeyShare, Made, Sealed, World
+from tacit.audit.symbolic.suite import Agreed, KeyShare, Made, Public, Sealed, World
 from tacit.core.errors import NotLinear
-from tacit.core.messages import Envelope
+from tacit.core.messages import Address, Envelope
 from tacit.core.suite import Party, Vector
 
 Number: TypeAlias = tuple[int, int]
@@ -168,6 +168,19 @@ class View:
     def forms(self) -> list[Form]:
         """Returns every form that is known, entry by entry of vector after vector."""
         return [form for known in self.vectors for form in known.vector]
+
+    def address_of(self, token: bytes) -> Address:
+        """Returns the address of the envelope that a token came in, in however many boxes."""
+        found = self.found[token]
+        while found.box is not None:
+            found = self.found[found.box]
+        return self.seen[found.path].address  # the path of an envelope is its number
+
+    def owners(self, agreed: Agreed) -> list[Party]:
+        """Returns who made the two keys that a secret was agreed on with."""
+        halves = [self.world.meaning(half) for half in agreed.between]
+        keys = [self.world.meaning(half.of) for half in halves if isinstance(half, Public)]
+        return [key.by for key in keys if isinstance(key, Made)]
 
     def _close(self) -> None:
         agreements = self.world.agreements()

@@ -23,6 +23,7 @@ from tacit.core.suite import ONLOOKER, SERVER, Parties, Party, Suite
 from tacit.crypto.keys import Roster
 from tacit.protocols import find
 from tacit.vectors.fixedpoint import FixedPoint
+from tacit.vectors.limits import ring_problems
 
 VERSION = 4
 """Of everything that is sent. Releases that do not understand each other have different ones."""
@@ -220,9 +221,7 @@ def terms_for(
     found = [*problems, *name_problems(parties)]
     # The ring's own settings are looked at as given, so that they are reported beside the protocol's problems.
     ring = {name: options.get(name, getattr(Settings(), name)) for name in RING}
-    wrong = FixedPoint.problems(
-        ring["bits"], ring["clip"], 1, ring["max_weight"], noise=ring["noise"], norm=ring["norm"]
-    )
+    wrong = ring_problems(ring["bits"], ring["clip"], 1, ring["max_weight"], noise=ring["noise"], norm=ring["norm"])
     sound = {name: value for name, value in options.items() if name not in RING} if wrong else options
     found += wrong
     try:
@@ -235,7 +234,7 @@ def terms_for(
     except ConfigError as error:
         raise ConfigError(dict.fromkeys([*found, *error.problems])) from None
     if not found:
-        found += FixedPoint.problems(
+        found += ring_problems(
             settings.bits, terms.span, terms.summands, noise=settings.noise, part=terms.part, alone=terms.alone
         )
     if found:

@@ -1,12 +1,13 @@
 """A plan of what goes wrong in a simulated run: message by message, and party by party."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
 
 from tacit.core.entropy import Entropy, SeededEntropy
 from tacit.core.outcome import few
+from tacit.core.protocol import Protocol
 from tacit.core.sections import Section, Source
 from tacit.core.suite import SERVER, Party
 
@@ -106,8 +107,12 @@ def dropouts(parties: Sequence[Party], fraction: float, steps: int, entropy: Ent
     return [Fault(action="crash", party=party, step=entropy.below(steps)) for party in crashing]
 
 
-def faults_from(given: Any, everyone: Collection[Party], kinds: Collection[str]) -> tuple[tuple[Fault, ...], list[str]]:
-    """Returns the faults in a list of faults or plain dictionaries, and everything that is wrong with the list."""
+def faults_from(given: Any, protocol: Protocol, parties: Sequence[Party]) -> tuple[tuple[Fault, ...], list[str]]:
+    """Returns the faults in a list of faults or plain dictionaries, and everything that is wrong with the list.
+
+    They are of rounds of a protocol between some parties, and the server where there is one.
+    """
+    everyone, kinds = protocol.everyone(tuple(parties)), [kind.__name__ for kind in protocol.messages]
     if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
         one = f", such as [{given!r}]" if isinstance(given, Fault | Mapping) else f", not {given!r}"
         return (), [f"faults must be a list of faults{one}"]

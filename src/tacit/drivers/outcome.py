@@ -12,8 +12,8 @@ from tacit.core.protocol import Settings
 from tacit.core.suite import SERVER, Party
 from tacit.drivers.agreement import Agreement
 from tacit.drivers.recording import Transcript
-from tacit.vectors.fixedpoint import LARGEST
 from tacit.vectors.flatten import ALL, Beyond
+from tacit.vectors.limits import LARGEST
 
 SHOWN = 3
 """Arrays that are named, of those with entries that were cut off."""

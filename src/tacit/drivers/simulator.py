@@ -76,8 +76,7 @@ class Simulation:
     ) -> "Simulation":
         """Returns a simulation for some options; raises ConfigError with every problem, or LeakRefused."""
         entry = find(protocol)
-        kinds = [kind.__name__ for kind in entry.messages]
-        planned, problems = faults_from(faults, entry.everyone(tuple(parties)), kinds)
+        planned, problems = faults_from(faults, entry, parties)
         terms = terms_for(entry, parties, options, problems)
         return cls.on(entry, terms, entries, seed, planned, record=record, stand_ins=stand_ins, twin=twin)
 

@@ -4,17 +4,12 @@ What the task writes into shared memory everybody sees; what else comes of it is
 nothing for too long, is missed and not waited for.
 """
 
-import os
-import pickle
-import signal
-import warnings
 from collections.abc import Callable, Sequence
-from multiprocessing import get_all_start_methods, get_context
 from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
 from typing import Any, Self
 
-from tacit.core.errors import ConfigError, TacitError, WorkerLost
+from tacit.core.errors import WorkerLost
+from tacit.drivers.processes import Forks, sendable
 from tacit.learn.threads import one_thread
 
 PATIENCE = 1800.0
@@ -25,23 +20,8 @@ class Workers:
     """Forked processes that run one task over and over."""
 
     def __init__(self, task: Callable[[Any], Any], count: int, patience: float = PATIENCE) -> None:
-        if "fork" not in get_all_start_methods():
-            raise ConfigError("this system cannot fork processes; use workers=1")
-        self.patience, self._owner = patience, os.getpid()
-        self._lines: list[Connection] = []
-        self._processes: list[BaseProcess] = []
-        context = get_context("fork")
-        for _ in range(count):
-            ours, theirs = context.Pipe()
-            self._lines.append(ours)
-            # Ends that are ours are closed in each process: else none would notice that its owner is gone.
-            process = context.Process(target=_serve, args=(task, theirs, tuple(self._lines)), daemon=True)
-            with warnings.catch_warnings():
-                # From 3.12 on Python warns of threads, such as those of BLAS, which forked processes do without.
-                warnings.filterwarnings("ignore", ".*fork.*", DeprecationWarning)
-                process.start()
-            theirs.close()
-            self._processes.append(process)
+        self.patience = patience
+        self._forks = Forks(_serve, [(task,)] * count, "use workers=1")
 
     def __enter__(self) -> Self:
         return self
@@ -52,7 +32,7 @@ class Workers:
     @property
     def pids(self) -> list[int]:
         """The ids of the processes that have not been ended."""
-        return [process.pid for process in self._processes if process.pid is not None]
+        return self._forks.pids
 
     def run(self, jobs: Sequence[Any]) -> list[Any]:
         """Returns what the task makes of each job, whoever is free taking the next.
@@ -68,24 +48,15 @@ class Workers:
 
     def close(self) -> None:
         """Ends the processes. Does nothing the second time, nor in a process that is a copy of the owner."""
-        if os.getpid() != self._owner:
-            return
-        for line in self._lines:
-            line.close()
-        for process in self._processes:
-            process.kill()  # they have nothing to put in order: whatever matters is the owner's
-        for process in self._processes:
-            process.join()
-            process.close()
-        self._lines, self._processes = [], []
+        self._forks.close()
 
     def _run(self, jobs: Sequence[Any]) -> list[Any]:
         found: list[Any] = [None] * len(jobs)
         busy: dict[Connection, int] = {}
         waiting = list(range(len(jobs)))[::-1]
-        for line in self._lines:
+        for line in self._forks.lines:
             self._hand_out(line, jobs, waiting, busy)
-        ends = [process.sentinel for process in self._processes]
+        ends = [process.sentinel for process in self._forks.processes]
         while busy:
             heard = wait([*busy, *ends], self.patience)
             if not heard:
@@ -118,18 +89,15 @@ class Workers:
         return fine, answer
 
     def _lost(self) -> str:
-        for process in self._processes:
+        for process in self._forks.processes:
             process.join(0.1)  # its end is noticed a moment before its exit code is known
-        codes = [process.exitcode for process in self._processes if process.exitcode is not None]
+        codes = [process.exitcode for process in self._forks.processes if process.exitcode is not None]
         how = f"by signal {-codes[0]}" if codes and codes[0] < 0 else f"with code {codes[0]}" if codes else "early"
         return f"a worker ended {how}; if memory ran out use fewer workers, and else begin the round again"
 
 
-def _serve(task: Callable[[Any], Any], line: Connection, others: Sequence[Connection]) -> None:
+def _serve(line: Connection, task: Callable[[Any], Any]) -> None:
     """Answers jobs until the owner is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is the owner's to deal with
-    for other in others:
-        other.close()
     with one_thread():
         while True:
             try:
@@ -139,17 +107,8 @@ def _serve(task: Callable[[Any], Any], line: Connection, others: Sequence[Connec
             try:
                 answer = True, task(job)
             except Exception as error:  # whatever it is, the owner is told
-                answer = False, _told(error)
+                answer = False, sendable(error, "a worker")
             try:
                 line.send(answer)
             except (BrokenPipeError, ConnectionResetError):
                 return
-
-
-def _told(error: Exception) -> Exception:
-    """Returns an error that can be sent."""
-    try:
-        pickle.loads(pickle.dumps(error))  # noqa: S301 (our own bytes)
-    except Exception:
-        return TacitError(f"a worker failed: {type(error).__name__}: {error}")
-    return error

@@ -45,7 +45,7 @@ from tacit.core.suite import Parties, Party, Ring, Suite, Update, Vector
 from tacit.designs import graphs
 from tacit.designs.graphs import CompleteGraph, Graph, graph_from
 from tacit.protocols.shapes.pairs import mask_among
-from tacit.vectors.fixedpoint import LARGEST, SMALLEST
+from tacit.vectors.limits import LARGEST, SMALLEST
 
 MASK = "tacit/pushsum/v1/mask"
 ALL = "*"

@@ -16,26 +16,22 @@ from collections.abc import Iterator, Mapping
 from copy import copy
 from fractions import Fraction
 from math import isfinite, log, nextafter, sqrt
-from numbers import Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tacit.core.errors import ConfigError, WireError
-from tacit.core.protocol import FARTHEST, UNPROTECTED
-from tacit.core.suite import WHOLE, Party, Ring, Update, Vector, Words
+from tacit.core.protocol import UNPROTECTED
+from tacit.core.suite import WHOLE, Ring, Update, Vector, Words
 from tacit.vectors.gaussian import discrete_gaussian
+from tacit.vectors.limits import limit, ring_problems, span, weight_problems
 from tacit.vectors.rooms import Rooms
 
-BITS = (16, 32, 64)
 CHUNK = 1 << 16  # entries encoded at a time: their scratch of 512 KiB stays in cache through all passes over it
 
 FINEST = (1 << 32) - 1
 """As many weights are told apart at most. A ring of 16 bits, or very many parties, allow fewer."""
-
-# Far outside what any model holds, and far inside what a float64 can divide by without losing digits.
-SMALLEST, LARGEST = 1e-100, 1e100
 
 UNLIKELY = 1e-3
 """The chance with which rounding by chance makes a vector longer than `longest` says, and is done again."""
@@ -66,7 +62,7 @@ class FixedPoint(Ring):
         stochastic: bool = False,
         alone: bool = False,
     ) -> None:
-        wrong = self.problems(bits, clip, parties, max_weight, noise=noise, norm=norm, alone=alone)
+        wrong = ring_problems(bits, clip, parties, max_weight, noise=noise, norm=norm, alone=alone)
         if entries < 1:
             wrong.append(f"a vector needs at least one entry, not {entries}")
         if wrong:
@@ -77,9 +73,8 @@ class FixedPoint(Ring):
         self.clipped, self.largest, self.rounded = 0, 0.0, 0.0
         self._words: Words = _nothing_to_draw_from
 
-        # Beyond 2^53 a float64 no longer tells neighbouring integers apart, so a larger scale would add no precision.
-        self.limit = min(_capacity(self.bits) // self.parties, 1 << 53)
-        self.span = _span(self.clip, self.noise, self.parties, alone)
+        self.limit = limit(self.bits, self.parties)
+        self.span = span(self.clip, self.noise, self.parties, alone)
         """What there is room for of each party's entries and their noise."""
         # The division may round up. Floating-point products are monotonic, so once span·scale is within the limit,
         # every smaller entry and every smaller weight is too, and no integer has to be clamped after the fact.
@@ -125,53 +120,6 @@ class FixedPoint(Ring):
         """The step between neighbouring values; an entry of full weight is off by at most half of it."""
         return self.span / self.limit
 
-    @staticmethod
-    def problems(
-        bits: Any,
-        clip: Any,
-        parties: Any,
-        max_weight: Any = 1.0,
-        weights: Mapping[Party, Any] | None = None,
-        *,
-        noise: Any = 0.0,
-        norm: Any = None,
-        part: float = 1.0,
-        alone: bool = False,
-    ) -> list[str]:
-        """Returns everything that is wrong with the settings, each as a sentence that says what would work.
-
-        Of a vector and its noise, no smaller part is ever encoded than that.
-        """
-        wrong = []
-        if bits not in BITS:
-            wrong.append(f"bits must be 16, 32 or 64, not {bits!r}")
-        if not _between(clip):
-            wrong.append(f"clip must be a positive number between {SMALLEST:g} and {LARGEST:g}, not {clip!r}")
-        if not isinstance(parties, int | np.integer) or parties < 1:
-            wrong.append(f"parties must be a whole number of at least 1, not {parties!r}")
-        elif bits in BITS and parties > (most := _capacity(bits)):
-            remedy = f"use {2 * bits} bits" if bits < BITS[-1] else "use fewer parties"
-            wrong.append(f"{bits} bits hold the sum of at most {most} parties, not {parties}; {remedy}")
-        if not _between(max_weight):
-            wrong.append(f"max_weight must be a positive number from {SMALLEST:g} to {LARGEST:g}, not {max_weight!r}")
-        else:
-            for party, weight in (weights or {}).items():
-                wrong += _weight_problems(f"the weight of {party}", weight, max_weight)
-        if not _is_number(noise) or (noise != 0 and not _between(noise)):
-            wrong.append(f"noise must be a standard deviation of 0, or from {SMALLEST:g} to {LARGEST:g}, not {noise!r}")
-        elif (
-            noise
-            and not wrong
-            and noise * part < (step := _span(clip, noise, parties, alone) / min(_capacity(bits) // parties, 1 << 53))
-        ):
-            wrong.append(
-                f"noise={noise:g} is less than a step of the ring, which is {step / part:.2g}; use more of it, more "
-                f"bits, or a smaller clip"
-            )
-        if norm is not None and not _between(norm):
-            wrong.append(f"norm must be a positive number between {SMALLEST:g} and {LARGEST:g}, not {norm!r}")
-        return wrong
-
     def encode(self, update: Update) -> Vector:
         """Returns the weighted vector, with noise, and behind it its weight and a zero.
 
@@ -180,7 +128,7 @@ class FixedPoint(Ring):
         so where entries have some, all weigh the same.
         """
         vector = np.asarray(update.vector)
-        wrong = _weight_problems("the weight", update.weight, self.max_weight)
+        wrong = weight_problems("the weight", update.weight, self.max_weight)
         if self.noise and not wrong and update.weight != self.max_weight:
             wrong.append(f"the weight is {update.weight:g}, and with noise all weigh max_weight: {UNPROTECTED}")
         if vector.shape != (self.entries,) or vector.dtype.kind not in "fiu":
@@ -469,29 +417,6 @@ def _single(vector: Vector) -> NDArray[np.float32]:
     most = np.finfo(np.float32).max
     within = vector if vector.dtype == np.float32 else np.clip(vector, -most, most)
     return np.ascontiguousarray(within, dtype="<f4")
-
-
-def _span(clip: float, noise: float, parties: int, alone: bool) -> float:
-    return float(clip + FARTHEST * noise / (1 if alone else sqrt(parties)))
-
-
-def _capacity(bits: int) -> int:
-    return int((1 << int(bits) - 1) - 1)
-
-
-def _between(value: Any) -> bool:
-    return _is_number(value) and SMALLEST <= value <= LARGEST
-
-
-def _is_number(value: Any) -> bool:
-    # It is compared as it is, for a whole number may be too large to become a float at all.
-    return isinstance(value, Real) and not isinstance(value, bool)
-
-
-def _weight_problems(what: str, weight: Any, max_weight: float) -> list[str]:
-    if _is_number(weight) and 0 < weight <= max_weight:
-        return []
-    return [f"{what} is {weight!r}; it must be above 0 and at most max_weight, which is {max_weight:g}"]
 
 
 def _not_finite(vector: Any) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.core.errors import MissingExtra
+from tacit.learn.modules import needed
 
 Series = NDArray[np.float64]
 """Time series, one a row: runs × channels × rounds."""
@@ -38,19 +38,10 @@ class Training:
     """The largest step of Adam; it rises to it and falls again (one cycle)."""
 
 
-def require_torch() -> Any:
-    """Returns torch; MissingExtra says how to get it."""
-    try:
-        import torch
-    except ImportError:
-        raise MissingExtra("torch", "torch") from None
-    return torch
-
-
 @contextmanager
 def repeatable(seed: int) -> Iterator[None]:
     """Seeds torch and uses one thread, on which networks this small are fastest; puts both back as they were."""
-    torch = require_torch()
+    torch = needed()
     threads = torch.get_num_threads()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -63,7 +54,7 @@ def repeatable(seed: int) -> Iterator[None]:
 
 def network(channels: int, rounds: int, classes: int, width: int, modules: int) -> Any:
     """Returns an untrained network from (runs, channels, rounds) to one score a class."""
-    torch = require_torch()
+    torch = needed()
     nn = torch.nn
     # What reaches beyond both ends of a series from anywhere on it would be multiplied with padding only.
     kernels = [min(kernel, 2 * rounds - 1) for kernel in KERNELS]
@@ -101,7 +92,7 @@ class Classifier:
     """A network, trained to tell the classes of time series."""
 
     def __init__(self, series: Series, labels: Labels, training: Training, seed: int) -> None:
-        torch = require_torch()
+        torch = needed()
         self.loss: list[float] = []
         """The mean training loss of each epoch,"""
         self.accuracy: list[float] = []
@@ -116,12 +107,12 @@ class Classifier:
             self._fit(self._tensor(series), torch.tensor(labels), training)
 
     def _tensor(self, series: Series) -> Any:
-        torch = require_torch()
+        torch = needed()
         # The inverse hyperbolic sine leaves small values as they are, and large ones their order.
         return torch.tensor(np.arcsinh((series - self._median) / self._spread), dtype=torch.float32)
 
     def _fit(self, x: Any, labels: Any, training: Training) -> None:
-        torch = require_torch()
+        torch = needed()
         steps = training.epochs * -(-len(x) // training.batch)
         adam = torch.optim.Adam(self._network.parameters(), fused=True)
         cycle = torch.optim.lr_scheduler.OneCycleLR(adam, training.rate, total_steps=steps)
@@ -143,7 +134,7 @@ class Classifier:
 
     def look(self, series: Series) -> tuple[Labels, NDArray[np.float64]]:
         """Returns the most likely class of each series, and what the last layer sees of it."""
-        torch = require_torch()
+        torch = needed()
         with repeatable(0), torch.no_grad():
             features = self._network.features(self._tensor(series))
             return self._network.scores(features).argmax(dim=1).numpy(), features.double().numpy()

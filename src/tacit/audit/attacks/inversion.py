@@ -29,11 +29,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.audit.attacks.findings import Attack, Finding, Grid, Progress, proportion, quietly
-from tacit.audit.attacks.inception import repeatable, require_torch
+from tacit.audit.attacks.inception import repeatable
 from tacit.core.suite import SERVER, Update
 from tacit.drivers.recording import Transcript
 from tacit.drivers.simulator import Simulation
 from tacit.learn.datasets import load
+from tacit.learn.modules import needed
 from tacit.protocols.fedavg import Plain
 from tacit.protocols.secagg.messages import MaskedInput
 from tacit.protocols.shapes.star import Sum
@@ -75,7 +76,7 @@ def scores(theta: Any, x: Any) -> tuple[Any, Any]:
 
 def gradient(theta: Any, x: Any, labels: Any) -> Any:
     """Returns the gradient of the mean cross-entropy over images, for torch to differentiate once more."""
-    torch = require_torch()
+    torch = needed()
     h, p = scores(theta, x)
     slope_2 = (p - torch.nn.functional.one_hot(labels, CLASSES)) / len(x)
     slope_1 = slope_2 @ weights_and_biases(theta)[2] * h * (1 - h)
@@ -98,7 +99,7 @@ class Received:
 
 def play(protocol: str, theta: Array, images: Array, labels: Sequence[int], seed: int) -> Received:
     """Runs one round of a deployed protocol, one client an image, and opens what came to the server."""
-    torch = require_torch()
+    torch = needed()
     parties = [f"p{i}" for i in range(len(images))]
     simulation = Simulation.of(protocol, parties, len(theta), record=True, seed=seed)
     updates = {}
@@ -125,7 +126,7 @@ def labels_in(theta: Array, g: Array, count: int) -> list[int]:
     dℓ/db_2 is the mean of p − y over images, where y is 1 at the label and 0 elsewhere. The p of an untrained model
     differ little, so that of a grey image will do to count the labels.
     """
-    torch = require_torch()
+    torch = needed()
     _, p = scores(torch.tensor(theta), torch.full((1, PIXELS), 0.3, dtype=torch.float64))
     expected = count * (p[0].numpy() - weights_and_biases(g)[3])
     found = []
@@ -146,7 +147,7 @@ def inverted(theta: Array, g: Array, labels: Sequence[int], steps: int, rng: np.
     """Returns images in [0, 1], with those labels, whose gradient is nearest to g."""
     from scipy.optimize import minimize  # takes a second to import
 
-    torch = require_torch()
+    torch = needed()
     model, target, of = torch.tensor(theta), torch.tensor(g), torch.tensor(labels)
     size = (target**2).sum()
 

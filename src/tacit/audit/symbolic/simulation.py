@@ -99,8 +99,7 @@ class SymbolicSimulation(Simulation):
     ) -> "SymbolicSimulation":
         """Returns a symbolic simulation for some options; raises ConfigError with every problem, or LeakRefused."""
         entry = find(protocol)
-        kinds = [kind.__name__ for kind in entry.messages]
-        planned, problems = faults_from(faults, entry.everyone(tuple(parties)), kinds)
+        planned, problems = faults_from(faults, entry, parties)
         return cls(entry, terms_for(entry, parties, options, problems), entries, seed, planned, value, stand_ins)
 
     @property

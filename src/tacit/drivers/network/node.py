@@ -19,9 +19,10 @@ from tacit.crypto.keys import Keys
 from tacit.drivers.agreement import Agreement
 from tacit.drivers.journal import Journal, Record
 from tacit.drivers.network.alarm import Alarm
-from tacit.drivers.network.courier import Courier, Peer, Tls
+from tacit.drivers.network.courier import Courier
 from tacit.drivers.network.freshness import Freshness, Stamp
 from tacit.drivers.network.identity import Credentials
+from tacit.drivers.network.line import Peer, Tls
 from tacit.drivers.network.meeting import Hello, Meeting, opened, signed
 from tacit.drivers.network.metrics import Endpoint, written
 from tacit.drivers.network.roster import RosterFile

@@ -12,7 +12,7 @@ from tacit.core.suite import Party
 from tacit.drivers.network.meeting import Meeting
 
 if TYPE_CHECKING:
-    from tacit.drivers.network.courier import Line
+    from tacit.drivers.network.line import Line
 
 STATUS = "status.json"
 """Where, in its folder, a party writes it."""

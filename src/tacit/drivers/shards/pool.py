@@ -1,17 +1,13 @@
 """Where shards run: in forked processes, or as actors of a Ray cluster. Each is asked one thing at a time."""
 
 import os
-import pickle
-import signal
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from multiprocessing import get_all_start_methods, get_context
 from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
 from typing import Any
 
-from tacit.core.errors import ConfigError, MissingExtra, TacitError, WorkerLost
+from tacit.core.errors import ConfigError, MissingExtra, WorkerLost
+from tacit.drivers.processes import Forks, sendable
 from tacit.drivers.shards.memory import Area
 from tacit.drivers.shards.shard import Shard
 
@@ -75,11 +71,7 @@ def answered(shard: Shard, request: Sequence[Any]) -> tuple[bool, Any]:
     try:
         return True, shard.answer(*request)
     except Exception as error:  # whatever it is, whoever runs the simulation is told
-        try:
-            pickle.loads(pickle.dumps(error))  # noqa: S301 (our own bytes)
-        except Exception:
-            return False, TacitError(f"a shard failed: {type(error).__name__}: {error}")
-        return False, error
+        return False, sendable(error, "a shard")
 
 
 # --- processes -----------------------------------------------------------------------------------------------------
@@ -90,69 +82,41 @@ class Forked(Pool):
 
     def __init__(self, count: int) -> None:
         super().__init__(count)
-        if "fork" not in get_all_start_methods():
-            raise ConfigError("this system cannot fork processes; play everybody in one")
-        self._owner = os.getpid()
-        self._lines: list[Connection] = []
         self._areas = [(Area(), Area()) for _ in range(count)]
         """Where long things lie that are on their way to each shard, and from it."""
-        self._processes: list[BaseProcess] = []
-        context = get_context("fork")
-        for areas in self._areas:
-            ours, theirs = context.Pipe()
-            self._lines.append(ours)
-            # Ends that are ours are closed in each process: else none would notice that its owner is gone.
-            process = context.Process(target=_serve, args=(theirs, tuple(self._lines), *areas), daemon=True)
-            with warnings.catch_warnings():
-                # From 3.12 on Python warns of threads, such as those of BLAS, which a shard has no use for.
-                warnings.filterwarnings("ignore", ".*fork.*", DeprecationWarning)
-                process.start()
-            theirs.close()
-            self._processes.append(process)
+        self._forks = Forks(_serve, self._areas, "play everybody in one")
 
     @property
     def pids(self) -> list[int]:
         """The ids of the processes that have not been ended."""
-        return [process.pid for process in self._processes if process.pid is not None]
+        return self._forks.pids
 
     def close(self) -> None:
         """Ends the processes. Does nothing the second time, nor in a process that is a copy of the owner."""
-        if os.getpid() != self._owner:
-            return
-        for line in self._lines:
-            line.close()
-        for process in self._processes:
-            process.kill()  # they have nothing to put in order
-        for process in self._processes:
-            process.join()
-            process.close()
-        self._lines, self._processes = [], []
+        self._forks.close()
 
     def _send(self, place: int, request: Sequence[Any]) -> None:
-        if not self._lines:
+        if not self._forks.lines:
             raise WorkerLost(f"the shards have ended; {GONE}")
         try:
-            self._lines[place].send_bytes(self._areas[place][0].put(request))
+            self._forks.lines[place].send_bytes(self._areas[place][0].put(request))
         except (BrokenPipeError, ConnectionResetError):
             raise WorkerLost(f"a shard has ended; {GONE}") from None
 
     def _receive(self) -> tuple[int, tuple[bool, Any]]:
-        ready = wait([self._lines[place] for place in self.busy], PATIENCE)
+        ready = wait([self._forks.lines[place] for place in self.busy], PATIENCE)
         if not ready:
             raise WorkerLost(f"no shard said anything for {PATIENCE:g} s; {GONE}")
-        place = next(place for place in self.busy if self._lines[place] in ready)
+        place = next(place for place in self.busy if self._forks.lines[place] in ready)
         try:
-            answer: tuple[bool, Any] = self._areas[place][1].taken(self._lines[place].recv_bytes())
+            answer: tuple[bool, Any] = self._areas[place][1].taken(self._forks.lines[place].recv_bytes())
         except (EOFError, ConnectionResetError):
             raise WorkerLost(f"a shard has ended; {GONE}") from None
         return place, answer
 
 
-def _serve(line: Connection, others: Sequence[Connection], here: Area, there: Area) -> None:
+def _serve(line: Connection, here: Area, there: Area) -> None:
     """Answers requests until the owner is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is the owner's to deal with
-    for other in others:
-        other.close()
     shard = Shard()
     while True:
         try:

@@ -64,8 +64,7 @@ class Spread(Simulation):
         Its parties are played by so many processes, or actors of the Ray cluster at an address.
         """
         entry = find(protocol)
-        kinds = [kind.__name__ for kind in entry.messages]
-        planned, problems = faults_from(faults, entry.everyone(tuple(parties)), kinds)
+        planned, problems = faults_from(faults, entry, parties)
         terms = terms_for(entry, parties, options, problems)
         return cls.on(entry, terms, entries, seed, planned, workers=workers, address=address, twin=twin)
 

@@ -104,12 +104,16 @@ async def server(link: Link, terms: SecAggTerms, suite: Suite, state: StarState)
         if others:
             # p_{v,u} = −p_{u,v}: adding v's side of the masks takes the side of U5 off.
             suite.mask(total, *accord.pairwise(members2, v, secrets.key(v, u1[v][1]), others))
-    result = Sum(members5, memoryview(suite.ring.pack(total)))
+    return await tell(accord, state, Sum(members5, memoryview(suite.ring.pack(total))))
+
+
+async def tell(accord: Accord, state: StarState, result: Sum) -> Average:
+    """Announces a sum, which is remembered first, and returns the average that it stands for."""
     # Before it is kept: what no user would take for an average is never announced, now or later.
-    average = star.averaged(terms, suite.ring, result)
-    told = {"last": digest_of(result), "members": members5, "announced": result.vector}
-    await link.save(msgspec.structs.replace(state, **told))
-    await star.announce(link, result)
+    average = star.averaged(accord.terms, accord.suite.ring, result)
+    told = {"last": digest_of(result), "members": result.members, "announced": result.vector}
+    await accord.link.save(msgspec.structs.replace(state, **told))
+    await star.announce(accord.link, result)
     return average
 
 
