@@ -240,7 +240,11 @@ def test_private_neighbours_keep_colluding_receivers_apart(graph):
 
 
 @pytest.mark.parametrize("sparsifier", ["random", "topk"])
-@pytest.mark.parametrize("graph", [nx.petersen_graph(), graphs.regular(20, 4, 5), nx.heawood_graph()], ids=len)
+@pytest.mark.parametrize(
+    "graph",
+    [nx.petersen_graph(), pytest.param(graphs.regular(20, 4, 5), marks=pytest.mark.slow), nx.heawood_graph()],
+    ids=len,
+)
 def test_private_neighbours_hold_for_any_selection_if_s_is_the_number_of_members(graph, sparsifier):
     options = {"graph": graph, "share": 0.6, "sparsifier": sparsifier, "entries": 10}
     for masking in range(1, min(dict(graph.degree).values())):

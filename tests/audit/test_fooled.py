@@ -144,7 +144,7 @@ def test_a_protocol_that_shows_more_when_all_are_there_is_not_judged_by_the_day_
         tacit.aggregate([[1.0]] * 5, "chatty")
 
 
-@pytest.mark.parametrize("drift", [1e-4, "static"])
+@pytest.mark.parametrize("drift", [1e-4, pytest.param("static", marks=pytest.mark.slow)])
 def test_watching_longer_shows_no_less(drift):
     question = {"parties": 12, "coalition": ["server"], "dropout": 0.02, "prior": 0.1, "drift": drift}
     short, long = (tacit.audit("secagg", rounds=rounds, **question) for rounds in (16, 17))

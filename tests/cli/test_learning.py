@@ -179,7 +179,7 @@ def test_a_run_is_audited_with_its_rounds_and_dropouts(tacit):
 
 
 def test_faults_of_a_scenario_are_part_of_its_audit(tacit):
-    assert tacit("run", written(LONG.replace("400", "3")), "--folder", "out").exit_code == 0
+    assert tacit("run", written(LONG.replace("40000", "3")), "--folder", "out").exit_code == 0
     page = Path("out/report.html").read_text(encoding="utf-8")
     assert "The scenario has a fault" in page
     assert not re.search("nobody drops out", page, re.IGNORECASE)
@@ -199,7 +199,7 @@ def test_rounds_that_are_too_many_to_look_at_are_not_spoken_of(tacit, monkeypatc
 
 
 LONG = """
-rounds = 400
+rounds = 40000
 protocol = "secagg"
 [data]
 parties = 4
@@ -216,7 +216,7 @@ round = 2
 def test_rounds_are_plain_lines_where_there_is_no_terminal(tacit, monkeypatch):
     for name in ("SHORT", "OFTEN"):
         monkeypatch.setattr(progress, name, 0.0)
-    scenario = written(LONG.replace("400", "3"))
+    scenario = written(LONG.replace("40000", "3"))
     done = tacit("run", scenario, "--folder", "out")
     assert done.exit_code == 0, done.output
     first, second, third = [line for line in done.stderr.splitlines() if "%  round" in line and ": " not in line]
@@ -256,7 +256,7 @@ def test_ctrl_c_leaves_a_run_that_goes_on_as_it_says(tmp_path, monkeypatch):
     assert "Traceback" not in err
     assert last == f"stopped: what is over is kept; to go on, run: tacit run {scenario} --folder out --resume"
     kept = measured("out")
-    assert 3 <= len(kept) < 400
+    assert 3 <= len(kept) < 40_000
     # The rest would take long, so that a round or two more will do to see that it goes on from there.
     shorter = Path("out/checkpoint").stat().st_mtime_ns
     process = subprocess.Popen(  # noqa: S603

@@ -191,7 +191,7 @@ def test_settings_as_in_python_are_taken(setting):
     run("audit", "admm", "--parties", "4", "--coalition", "p0", "--set", setting)
 
 
-@pytest.mark.parametrize("colluding", [1, 2])
+@pytest.mark.parametrize("colluding", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_every_line_of_a_plan_runs_as_printed_and_says_what_the_plan_does(colluding, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     size, rounds = ["--coalition-size", colluding], ["--rounds", 3]

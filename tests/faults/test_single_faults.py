@@ -89,7 +89,11 @@ VARIANTS = {
     for name in REGISTRY
     for title, variant in SPECIAL.get(name, {"default": Variant(name)}).items()
 }
-every_variant = pytest.mark.parametrize("title", VARIANTS)
+LONGER = {"secagg-sampled", "secagg-batches"}
+"""Variants that take longest; of fedavg, which sums in the same way, they are quick."""
+every_variant = pytest.mark.parametrize(
+    "title", [pytest.param(title, marks=[pytest.mark.slow] if title in LONGER else []) for title in VARIANTS]
+)
 
 
 @dataclass(frozen=True)

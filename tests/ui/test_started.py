@@ -4,7 +4,6 @@ import asyncio
 import os
 import shutil
 import sys
-from time import monotonic
 
 import pytest
 
@@ -144,8 +143,6 @@ def test_a_run_that_does_not_end_by_itself_is_ended(tmp_path, monkeypatch):
     async def work(runs):
         await runs.start(SCENARIO)
         await asyncio.sleep(0.5)
-        return runs, monotonic()
+        return runs
 
-    runs, before = using(tmp_path, work)
-    assert runs.running() == []
-    assert monotonic() - before < 5
+    assert using(tmp_path, work).running() == []

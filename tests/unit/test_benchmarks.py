@@ -25,6 +25,8 @@ SUITES = (
     "ring16",
     "audit",
 )
+LONGER = {"audit", "many", "memory"}
+"""Suites that take seconds even when they are quick."""
 COUNTED = {"groups"}
 """Suites that count instead of measuring, so that their targets hold at small sizes too."""
 
@@ -39,7 +41,9 @@ def main() -> Iterator[ModuleType]:
         yield import_module("benchmarks.__main__")
 
 
-@pytest.mark.parametrize("suite", SUITES)
+@pytest.mark.parametrize(
+    "suite", [pytest.param(suite, marks=[pytest.mark.slow] if suite in LONGER else []) for suite in SUITES]
+)
 def test_a_suite_gives_positive_figures_and_valid_json(
     main: ModuleType, suite: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
