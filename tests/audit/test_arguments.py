@@ -282,7 +282,11 @@ def directed_graphs():
         yield graph
 
 
-@pytest.mark.parametrize("graph", list(directed_graphs()), ids=str)
+@pytest.mark.parametrize(
+    "graph",
+    [pytest.param(graph, marks=[pytest.mark.slow] if len(graph) > 11 else []) for graph in directed_graphs()],
+    ids=str,
+)
 def test_private_neighbours_keep_masked_pushes_apart(graph):
     for rounds in (1, 3):
         scope = scope_of("pushsum", len(graph), graph=graph, masked=True, rounds=rounds)

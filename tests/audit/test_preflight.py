@@ -35,7 +35,9 @@ def silence(monkeypatch):
         (5, "pushsum", {}, "masked=True"),
         (2, "secagg", {}, "add a party"),
         (2, "cesar", {}, None),
-        (15, "admm", {"iterations": 6}, "masked=True"),  # within the gap of 7, which the settings alone allow
+        pytest.param(
+            15, "admm", {"iterations": 6}, "masked=True", marks=pytest.mark.slow
+        ),  # within the gap of 7, which the settings alone allow
         (15, "admm", {"iterations": 7, "masked": True}, "tacit plan"),
         (9, "admm", {"iterations": 5}, None),
     ],

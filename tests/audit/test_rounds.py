@@ -27,7 +27,10 @@ def long_and_exact(monkeypatch, **question):
 @pytest.mark.parametrize(
     "participation", [Everyone(), Random(6), Sampled(4, 6), Batches(6, 2), Batches(6, 3, partial=True), Partition(4)]
 )
-@pytest.mark.parametrize("coalition", [["server"], ["server", "p1"], ["p2"]])
+@pytest.mark.parametrize(
+    "coalition",
+    [["server"], pytest.param(["server", "p1"], marks=pytest.mark.slow), pytest.param(["p2"], marks=pytest.mark.slow)],
+)
 def test_sums_say_what_whole_rounds_say(monkeypatch, participation, drift, coalition):
     sums, exact = long_and_exact(
         monkeypatch,

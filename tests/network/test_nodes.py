@@ -38,7 +38,13 @@ def posted(monkeypatch):
     return found
 
 
-@pytest.mark.parametrize("name", CASES)
+OFTEN = {"fedavg", "secagg", "secagg-neighbours", "gossip", "admm", "admm-masked", "pushsum", "pushsum-masked", "cesar"}
+"""Every protocol and its hardened mode; the other cases differ in what they send, and not in how."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in OFTEN else [pytest.mark.slow]) for name in CASES]
+)
 def test_nodes_say_and_average_what_the_simulator_does(name, tmp_path, posted):
     case = CASES[name]
     made = Made.of(tmp_path, case.protocol, case.parties, **msgspec.to_builtins(case.options, enc_hook=vars))

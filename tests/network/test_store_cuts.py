@@ -156,7 +156,8 @@ class Watching(Here):
 
 @pytest.mark.parametrize("junk", Junk.KINDS)
 @pytest.mark.parametrize(
-    ("title", "victim"), [("secagg", "p1"), ("pushsum", "p1"), ("parts", SERVER), ("masses", "p1")]
+    ("title", "victim"),
+    [("secagg", "p1"), ("pushsum", "p1"), pytest.param("parts", SERVER, marks=pytest.mark.slow), ("masses", "p1")],
 )
 def test_what_others_send_is_never_taken_for_a_record(title, victim, junk, quick, monkeypatch):
     """Whatever lies behind the records at any moment: what is gone on from is what was last on disk, or the next."""
@@ -259,7 +260,9 @@ def found(folder, party, agreement):
     return kept.number, journal, update, ending, state and protocol.encode_state(state), incarnation
 
 
-@pytest.mark.parametrize(("title", "victim"), VICTIMS[:3])
+@pytest.mark.parametrize(
+    ("title", "victim"), [VICTIMS[0], pytest.param(*VICTIMS[1], marks=pytest.mark.slow), VICTIMS[2]]
+)
 def test_copies_from_another_time_are_refused_or_nothing_is_lost(title, victim, quick, monkeypatch):
     monkeypatch.setattr(stores, "SHORT", CASES[title].short)
     every, agreement = copies(title, victim, quick / "real")

@@ -33,7 +33,10 @@ def run(each=50.0, mean=60.0, parameters=900.0, protocol=100.0, shared=0.3):
     return Learnt(each, mean, sent, shared, ((1.0, mean - 1), (2.0, mean)))
 
 
-@pytest.mark.parametrize(("sharing", "split"), [("random", "shards"), ("topk", "iid"), ("topk of weights", "iid")])
+@pytest.mark.parametrize(
+    ("sharing", "split"),
+    [("random", "shards"), ("topk", "iid"), pytest.param("topk of weights", "iid", marks=pytest.mark.slow)],
+)
 def test_both_learn_alike_at_the_same_share_and_better_than_alone(sharing, split):
     setting = Setting(DIGITS, split, sharing, 3, 0.3)
     found = compared(setting, TINY, quietly)

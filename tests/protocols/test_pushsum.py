@@ -180,7 +180,7 @@ def test_who_hears_nothing_for_many_rounds_is_back_when_it_hears_again(masked, f
         np.testing.assert_allclose(model.vector, np.mean(list(TEN.values()), axis=0), atol=100 * ring.resolution)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 6))])
 @pytest.mark.parametrize("bits", [16, 32])
 @pytest.mark.parametrize("masked", [False, True])
 def test_whatever_is_lost_for_however_long_nobody_is_dead(masked, bits, seed):
