@@ -243,6 +243,15 @@ def measured(folder):
     return [{key: value for key, value in json.loads(line).items() if key != "seconds"} for line in lines]
 
 
+@pytest.fixture
+def heeded():
+    """Has programs heed Ctrl-C, also where tests run in the background: there shells have it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heeded")
 def test_ctrl_c_leaves_a_run_that_goes_on_as_it_says(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     scenario = written(LONG)
