@@ -15,6 +15,7 @@ from tacit.audit.attacks.findings import Finding, Grid, by_measure
 from tacit.audit.plan import Plan
 from tacit.audit.report import Report
 from tacit.core.errors import ConfigError, MissingExtra
+from tacit.core.outcome import counted
 from tacit.learn.scenario import Scenario
 from tacit.papers.reproduction import Chart
 
@@ -121,15 +122,11 @@ def costs(plan: Plan, path: str) -> None:
     _titled(
         axes,
         f"What {plan.parties} parties can run, and what it costs",
-        f"any {plan.coalition_size} colluding, {_count(plan.rounds, 'round')}, {plan.dropout:.0%} dropouts, "
-        f"{_count(plan.entries, 'entry', 'entries')}",
+        f"any {plan.coalition_size} colluding, {counted(plan.rounds, 'round')}, {plan.dropout:.0%} dropouts, "
+        f"{counted(plan.entries, 'entry', 'entries')}",
     )
     _legend(figure, {name: mark for name, mark in MARKS.items() if any(each.verdict == name for each in proposals)})
     _save(figure, path)
-
-
-def _count(count: int, one: str, several: str = "") -> str:
-    return f"{count:,} {one if count == 1 else several or f'{one}s'}"
 
 
 def intervals(findings: Sequence[Finding], path: str, settings: str = "") -> None:
@@ -275,7 +272,7 @@ def progress(run: Run, path: str) -> bool:
     what = "root mean square error" if numbers else "test accuracy"
     left.plot(rounds, shared, label="mean over parties" if alone else "the model they share", **_style(0))
     if alone:
-        left.plot(rounds, [each.consensus for each in tested], label="mean of all models", **_style(1, dashed=True))
+        left.plot(rounds, [each.consensus for each in tested], label="if all were averaged", **_style(1, dashed=True))
         under = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.15), "ncols": 2}
         left.legend(**under, fontsize=8, frameon=False, handlelength=4.2)
     _bounded(left, shared, what, "y")
@@ -292,7 +289,7 @@ def progress(run: Run, path: str) -> bool:
     _titled(
         left,
         scenario.title or run.name,
-        f"{many}, {scenario.protocol['name']}, {scenario.model['name']}, {_count(len(run.history), 'round')}",
+        f"{many}, {scenario.protocol['name']}, {scenario.model['name']}, {counted(len(run.history), 'round')}",
     )
     _save(figure, path)
     return True
@@ -328,8 +325,8 @@ def compared(scenario: Scenario, found: Sequence[Compared], path: str) -> None:
     data = scenario.data
     _titled(
         left,
-        f"{data.parties} parties learn {data.called} by each protocol",
-        f"{scenario.model['name']}, {data.dealt}, {_count(scenario.rounds, 'round')}, seed {scenario.seed}",
+        f"{counted(data.parties, 'party learns', 'parties learn')} {data.called} by each protocol",
+        f"{scenario.model['name']}, {data.dealt}, {counted(scenario.rounds, 'round')}, seed {scenario.seed}",
     )
     handles, labels = right.get_legend_handles_labels()
     title = "whose model could be worked out in a round, and by whom (dashed: somebody's)"
