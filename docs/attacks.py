@@ -97,7 +97,7 @@ def page() -> str:
         every = [Finding(**each) for each in findings]
         printed = any(finding.paper for finding in every)
         lines += [
-            f"| target | measured | value | between | tries | verdict |{' in the paper |' * printed}",
+            f"| target | measured | value | between | {every[0].tried} | verdict |{' in the paper |' * printed}",
             f"| --- | --- | --- | --- | --- | --- |{' --- |' * printed}",
         ]
         for finding in every:

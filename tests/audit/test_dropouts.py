@@ -111,6 +111,16 @@ def test_a_plan_takes_them_into_account():
     assert "no dropouts" in without.told
 
 
+def test_a_plan_says_how_many_rounds_dropouts_cost():
+    found = tacit.plan(4, rounds=10, dropout=0.2).proposals
+    all_to_all = next(each for each in found if each.why == "all to all, masked")
+    # A round that anybody is missing from ends without an average.
+    assert all_to_all.ending == pytest.approx(0.8**4)
+    assert all_to_all.spared == "with these dropouts about 4 of 10 rounds would end with an average"
+    assert {each.spared for each in found if each.protocol in ("cesar", "pushsum")} == {""}
+    assert {each.ending for each in tacit.plan(4, rounds=10, dropout=0).proposals} == {1.0}
+
+
 @pytest.mark.parametrize("chance", [-0.1, 1.5, "0.1", True, float("nan")])
 def test_chances_that_are_none(chance):
     for ask in (

@@ -47,19 +47,36 @@ def refused(*arguments):
 
 
 def test_who_is_asked_is_drawn_several_times_and_the_worst_counts():
-    (found,), said = asked("secagg", 6, coalition=("server",), rounds=9, options=FIVE)
-    assert (found.exposed, found.seed, found.drawings) == ({}, 0, luck.DRAWINGS)
-    assert found.unlucky, "what the reviewer found: another seed exposes everybody"
-    for drawing in found.unlucky:
-        again = tacit.audit("secagg", parties=6, coalition=["server"], rounds=9, seed=drawing.seed, **FIVE)
+    question = {"parties": 6, "coalition": ["server"], "rounds": 9, **FIVE}
+    first = tacit.audit("secagg", **question)
+    assert (first.exposed, first.seed, first.drawings) == ({}, 0, luck.DRAWINGS)
+    assert first.unlucky, "what the reviewer found: another seed exposes everybody"
+    for drawing in first.unlucky:
+        again = tacit.audit("secagg", seed=drawing.seed, **question)
         assert (tuple(again.exposed), again.safe_rounds) == (drawing.victims, drawing.safe_rounds)
+    (found,), said = asked("secagg", 6, coalition=("server",), rounds=9, options=FIVE)
+    assert found.drawing == first.unluckiest == found.worst
     assert said.exposed
-    assert said.verdict.startswith("Exposed by other luck: as it was drawn by seed 0 nobody is, but in ")
-    assert f"of {luck.DRAWINGS} drawings of who takes part the server can work out somebody's vector" in said.verdict
+    assert said.verdict.startswith(
+        f"Exposed: in the worst of {luck.DRAWINGS} drawings of who takes part, by seed {found.seed}, the server can "
+        f"work out the vectors of all 6 parties, the first in round {found.safe_rounds + 1}."
+    )
+    often = len(first.unlucky)
+    assert said.verdict.endswith(f" In {often} of the {luck.DRAWINGS} somebody is exposed to the server.")
     assert (
         f"Who takes part was drawn {luck.DRAWINGS} times (seeds 0 to 7); other luck may expose others." in said.assumed
     )
-    assert f"{luck.DRAWINGS} drawings of who takes part" in found.looked_at
+    assert f"the worst of {luck.DRAWINGS} drawings of who takes part" in found.looked_at
+    assert f", {luck.DRAWINGS} drawings of who takes part" in first.looked_at
+
+
+def test_the_table_is_of_the_drawing_that_the_verdict_is_of():
+    setting = f"participation={json.dumps(FIVE['participation'])}"
+    done = CliRunner().invoke(app, ["audit", "secagg", "--parties", "6", "--rounds", "9", "--set", setting])
+    row, cells = [line.split() for line in done.stdout.splitlines() if line.startswith("server ")]
+    assert row[1:4] == ["all", "6", "others"]
+    assert cells[1:] == 6 * ["█"]
+    assert "\nFor example, " in done.stdout
 
 
 def test_a_pipeline_fails_for_other_luck():
@@ -67,7 +84,7 @@ def test_a_pipeline_fails_for_other_luck():
     command = ["audit", "secagg", "--parties", "6", "--coalition", "server", "--rounds", "9", "--set", setting]
     done = CliRunner().invoke(app, [*command, "--fail-if-exposed"])
     assert done.exit_code == 1
-    assert done.stderr.startswith("error[leak]: Exposed by other luck")
+    assert done.stderr.startswith("error[leak]: Exposed: in the worst of ")
 
 
 def test_dropouts_are_drawn_again_too(monkeypatch):
@@ -120,12 +137,15 @@ def test_where_nothing_is_drawn_nothing_is_said_of_it(options):
 
 
 def test_of_several_drawings_the_worst_is_told_beside_the_first():
+    first = tacit.audit("secagg", parties=12, coalition=["server"], rounds=40, dropout=0.02)
+    assert first.exposed
+    worst = first.unluckiest
+    assert len(worst.victims) > len(first.exposed)
+    assert f"by the luck of seed {worst.seed}" in repr(first)
     (found,), said = asked("secagg", 12, coalition=("server",), rounds=40, dropout=0.02)
-    assert found.exposed
-    worst = found.unluckiest
-    assert len(worst.victims) > len(found.exposed)
-    assert f"and in the worst, by seed {worst.seed}, the vectors of" in said.verdict
-    assert f"by the luck of seed {worst.seed}" in repr(found)
+    assert tuple(found.exposed) == worst.victims
+    assert {each.seed for each in found.unlucky} == {0, *(each.seed for each in first.unlucky)} - {worst.seed}
+    assert f"in the worst of {luck.DRAWINGS} drawings of who takes part, by seed {worst.seed}, " in said.verdict
 
 
 # --- what cannot be estimated --------------------------------------------------------------------------------------
@@ -154,7 +174,7 @@ def test_what_is_safe_in_the_worst_case_and_what_is_new_each_time_need_no_estima
 
 
 def test_a_smallest_group_of_one_need_not_be_exposed_and_whoever_is_nearly_exposed_is_one():
-    (found,), _ = asked("secagg", 6, coalition=("server",), rounds=9, options=FIVE)
+    found = tacit.audit("secagg", parties=6, coalition=["server"], rounds=9, **FIVE)
     assert (found.smallest_group, found.exposed, found.nearly) == (1, {}, ())
     # Nobody else is in all the sums that p5 is in; but all that follows from them speaks of two or more.
     assert found.smallest_support == 2

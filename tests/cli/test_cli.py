@@ -81,6 +81,27 @@ def test_a_party_crashes_before_its_vector_listens_to_a_round_and_is_back(report
     assert {run.rounds for run in report.runs.values()} == {4}
 
 
+def test_steps_are_told_when_they_are_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    trained = demo.Classroom.train
+
+    def train(self: demo.Classroom, party: str, model: Any, round_: int) -> Any:
+        assert told[-1] in (f"{party} alone", f"fedavg, round {round_} of 2", f"secagg, round {round_} of 2")
+        return trained(self, party, model, round_)
+
+    def in_words(reports: Any, asked: Any) -> Any:
+        assert told[-1] == f"audit of {asked.protocol}"
+        return said(reports, asked)
+
+    said = demo.in_words
+    monkeypatch.setattr(demo.Classroom, "train", train)
+    monkeypatch.setattr(demo, "in_words", in_words)
+    settings = demo.DemoSettings(parties=3, rounds=2)
+    demo.run(settings, told.append)
+    assert len(told) == settings.steps
+    assert told[:3] == ["fedavg, round 1 of 2", "fedavg, round 2 of 2", "secagg, round 1 of 2"]
+
+
 def test_a_plain_server_would_have_it_back_at_once_and_so_average_other_models(
     report: demo.DemoReport, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -142,6 +142,23 @@ def test_samples_of_own_stay_where_they_are_and_go_by_their_name(tacit):
     assert train(Scenario.load("mixed.toml")).labels.min() > 0
 
 
+@pytest.mark.parametrize("command", [("run",), ("compare", "--protocol", "fedavg")])
+def test_a_folder_of_samples_lies_beside_the_scenario(tacit, command, monkeypatch, tmp_path):
+    of_four_clinics()
+    path = Path(written(OWN)).resolve()
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    done = tacit(*command, str(path))
+    assert done.exit_code == 0, done.output
+    assert "four clinics" in done.stdout
+    # What is learnt is the same from wherever it is started.
+    assert Scenario.load(path).digest == Scenario.parse(OWN, "scenario.toml").digest
+    path.with_name("four clinics").rename("four clinics")
+    assert Scenario.load(path).data.place == Path("four clinics"), "as the page has it, whose scenarios lie with runs"
+    Path("four clinics").rename("five clinics")
+    assert f"there is no folder {path.with_name('four clinics')}" in tacit(*command, str(path)).stderr
+
+
 def test_arrays_with_owners_are_those_of_their_owners(tacit):
     del tacit
     rng = np.random.default_rng(0)

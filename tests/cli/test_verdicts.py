@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import shlex
 
 import numpy as np
@@ -18,6 +19,7 @@ from tacit.audit.attacks import epsilon
 from tacit.audit.attacks.findings import Finding, Grid, proportion
 from tacit.audit.questions import Question, read_value, write_value
 from tacit.audit.words import in_words
+from tacit.core.outcome import counted
 
 
 @pytest.fixture(autouse=True)
@@ -191,6 +193,24 @@ def test_settings_as_in_python_are_taken(setting):
     run("audit", "admm", "--parties", "4", "--coalition", "p0", "--set", setting)
 
 
+def test_one_of_anything_is_told_as_one():
+    assert [counted(number, "round") for number in (0, 1, 1000)] == [
+        "0 rounds",
+        "1 round",
+        "1,000 rounds",
+    ]
+    assert [counted(number, "entry", "entries") for number in (1, 2)] == ["1 entry", "2 entries"]
+    plan = run("plan", "4", "--rounds", 1, "--entries", 1, "--dropout", 0).stdout
+    assert plan.startswith("4 parties, any 1 colluding, 1 round, 0% dropouts, 1 entry\n")
+    assert not re.search(r"\b1 (rounds|entries|coalitions|drawings)\b", plan)
+
+
+def test_papers_go_by_name_and_year():
+    listed = run("attack").stdout
+    assert "Jeon et al. 2020" in " ".join(listed.split())
+    assert not re.search(r"\b00[0-4]\b", listed)
+
+
 @pytest.mark.parametrize("colluding", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_every_line_of_a_plan_runs_as_printed_and_says_what_the_plan_does(colluding, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
@@ -244,7 +264,7 @@ def test_mistakes_are_one_line_that_helps(arguments, line):
 
 def test_attacks_speak_of_targets_in_words_and_brackets_are_called_what_they_are():
     accounted = epsilon.accounted(epsilon.by_theorem(10, 100))
-    assert accounted.target == "10 users, 100 rounds, noise as paper 003 prescribes it"
+    assert accounted.target == "10 users, 100 rounds, noise as Huang prescribes it"
     assert accounted.paper == "Theorem 1"
     sampled = proportion("x", "a target", "share of runs", wins=1, tries=2)
     counted = Finding("x", "a target", "lies that work", 2.0, 2.0, 2.0, 10, True, "")

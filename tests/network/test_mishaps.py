@@ -5,6 +5,7 @@ import itertools
 import sqlite3
 from pathlib import Path
 
+import grpc
 import msgspec
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from tacit.core.suite import SERVER, Update
 from tacit.drivers.agreement import VERSION
 from tacit.drivers.network import node as nodes_
 from tacit.drivers.network.book import Book
-from tacit.drivers.network.line import Line
+from tacit.drivers.network.line import Line, Peer, explained
 from tacit.drivers.network.meeting import Hello
 from tacit.drivers.network.node import Node
 from tacit.drivers.network.roster import Deadlines
@@ -29,6 +30,14 @@ async def tried(nodes, updates):
     """Returns what each got, an ending or an error."""
     work = (node.average(None if party == SERVER else updates[party]) for party, node in nodes.items())
     return dict(zip(nodes, await asyncio.gather(*work, return_exceptions=True), strict=True))
+
+
+def test_whoever_hangs_up_is_not_said_to_have_another_roster():
+    """A party that is killed in the middle of a word hangs up as one does that does not know us."""
+    peer = Peer("a", "localhost:7401", b"", "a.tacit")
+    for details in ("Socket closed", "recvmsg:Connection reset by peer", "Broken pipe"):
+        error = grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, grpc.aio.Metadata(), grpc.aio.Metadata(), details)
+        assert explained(error, peer).startswith("a at localhost:7401 hung up: it may have been stopped or, ")
 
 
 # --- other releases, other models ----------------------------------------------------------------------------------

@@ -647,7 +647,7 @@ ROWS = np.zeros((4, 3))
         ({"x": np.array([[1], [2, 3]], object), "y": [0, 1]}, "give every sample one shape"),
         ({"x": ROWS * 1j, "y": [0, 1, 0, 1]}, "no numbers"),
         ({"x": ROWS + np.array([0, np.nan, np.inf]), "y": [0, 1, 0, 1]}, "x has 8 entries that are not finite"),
-        ({"x": ROWS, "y": [0.0, np.nan, 1.0, 2.0]}, "y has 1 entries that are not finite"),
+        ({"x": ROWS, "y": [0.0, np.nan, 1.0, 2.0]}, "y has 1 entry that is not finite"),
         ({"x": ROWS, "y": [0, -1, 0, 1]}, "labels must be 0, 1, 2, …, not -1"),
         ({"x": ROWS, "y": [0, 10**9, 0, 1]}, "not 1000000000"),
         ({"x": ROWS[:, 0], "y": [0, 1, 0, 1]}, "x[:, np.newaxis]"),

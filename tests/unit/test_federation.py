@@ -417,7 +417,7 @@ def test_what_is_returned_says_in_a_line_what_it_is():
     )
     assert repr(report.exposed["p1"]).startswith("<Recipe: p1 = ")
     assert repr(tacit.Federation("secagg", NAMES)) == "<Federation: secagg, 4 parties, 0 rounds so far>"
-    assert repr(tacit.plan(3, rounds=1)).startswith("<Plan for 3 parties, 1 colluding, 1 rounds: secagg (everybody")
+    assert repr(tacit.plan(3, rounds=1)).startswith("<Plan for 3 parties, 1 colluding, 1 round: secagg (everybody")
     assert all("\n" not in repr(each) for each in (out, report, tacit.plan(3, rounds=1)))
 
 

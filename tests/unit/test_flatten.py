@@ -107,7 +107,7 @@ def test_integers_are_rounded_and_floats_are_not():
 )
 def test_numbers_that_do_not_fit_are_refused_not_changed(dtype, number):
     layout = Layout.of({"ok": np.zeros(1), "tight": np.zeros(2, dtype)}, EVERYTHING)
-    with pytest.raises(ConfigError, match=r"1 entries do not fit tight"):
+    with pytest.raises(ConfigError, match=r"1 entry does not fit tight"):
         layout.restore(np.array([0.0, number, 1.0]))
 
 

@@ -1,3 +1,4 @@
+import json
 import time
 import tracemalloc
 from collections.abc import Callable
@@ -361,12 +362,27 @@ def test_policies_from_plain_data(value: Participation | str | dict[str, object]
         None,
     ],
 )
-def test_bad_plain_data_lists_the_kinds_on_one_line(value: object) -> None:
-    with pytest.raises(
-        ConfigError, match=r"valid kinds are everyone\(\), sampled.*random.*partition.*batches"
-    ) as caught:
+def test_bad_plain_data_is_told_how_to_write_it_on_one_line(value: object) -> None:
+    with pytest.raises(ConfigError, match=r"; write it as \{.*\}, which is --set 'participation=") as caught:
         participation_from(value)  # type: ignore[arg-type]
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("value", "wrong"),
+    [
+        ("nobody", "its kind must be one of everyone, sampled, random, partition, batches"),
+        ("batches", "batches needs per_round and privacy"),
+        ({"kind": "random", "per_round": 3, "users": 1}, "random has no 'users'; it has per_round"),
+    ],
+)
+def test_what_it_is_told_to_write_is_a_policy(value: object, wrong: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        participation_from(value)  # type: ignore[arg-type]
+    said = str(caught.value)
+    assert said.startswith(f"participation {value!r}: {wrong}; ")
+    written = said.partition("--set 'participation=")[2].partition("'")[0]
+    assert not participation_from(json.loads(written)).problems(12)
 
 
 # Measures.

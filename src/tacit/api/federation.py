@@ -17,7 +17,7 @@ from tacit.api.options import AdmmRun, CesarRun, FedAvgRun, GossipRun, PushSumRu
 from tacit.audit.preflight import evidence, preflight
 from tacit.audit.scope import is_count
 from tacit.core.errors import ConfigError, LeakRefused
-from tacit.core.outcome import few
+from tacit.core.outcome import counted, few
 from tacit.core.protocol import FARTHEST, UNPROTECTED, Protocol, Settings, Terms, names_from, typed
 from tacit.core.suite import Party, Update
 from tacit.drivers.agreement import Agreement, terms_for
@@ -264,8 +264,8 @@ class Federation:
         self._simulation: Simulation | None = None
 
     def __repr__(self) -> str:
-        checked = self._checked
-        return f"<Federation: {checked.protocol.name}, {len(self.parties)} parties, {self.rounds} rounds so far>"
+        name, rounds = self._checked.protocol.name, counted(self.rounds, "round")
+        return f"<Federation: {name}, {len(self.parties)} parties, {rounds} so far>"
 
     @property
     def rounds(self) -> int:

@@ -19,7 +19,7 @@ from tacit.api.federation import Checked, ClippedWarning
 from tacit.api.join import Seated
 from tacit.core.entropy import SystemEntropy
 from tacit.core.errors import ConfigError
-from tacit.core.outcome import Ending
+from tacit.core.outcome import Ending, counted
 from tacit.core.suite import SERVER, Party
 from tacit.drivers.flower.app import Courier, mod_of
 from tacit.drivers.flower.party import Participant
@@ -75,7 +75,8 @@ def _path(config: Mapping[str, Any], where: str) -> Path:
 
 def _told(ending: Ending) -> None:
     if ending.clipped:
-        said = f"{ending.clipped} entries of {ending.party} were cut off, the largest being {ending.largest:g}"
+        many = counted(ending.clipped, "entry of {party} was", "entries of {party} were").format(party=ending.party)
+        said = f"{many} cut off, the largest being {ending.largest:g}"
         cure = "raise clip in the roster, with bits=64 if by much, or leave such arrays out (exclude)"
         warnings.warn(f"{said}; {cure}", ClippedWarning, stacklevel=2)
 

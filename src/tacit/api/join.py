@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tacit.api.federation import Checked, model_problems, warn_of_clipping, weight_problems
 from tacit.core.errors import ConfigError
-from tacit.core.outcome import Ending
+from tacit.core.outcome import Ending, counted
 from tacit.core.suite import SERVER, Party, Update
 from tacit.drivers.network.background import Background
 from tacit.drivers.network.identity import Credentials, file_stem
@@ -128,8 +128,8 @@ class Peer:
         self.leave()
 
     def __repr__(self) -> str:
-        protocol = self._checked.protocol.name
-        return f"<Peer: {self.name} of {len(self._checked.terms.parties)} parties, {protocol}, {self.rounds} rounds>"
+        protocol, rounds = self._checked.protocol.name, counted(self.rounds, "round")
+        return f"<Peer: {self.name} of {len(self._checked.terms.parties)} parties, {protocol}, {rounds}>"
 
     def _brought(self, model: Any, weight: float) -> tuple[Layout, Update]:
         selection = Selection.of(self._checked.terms.settings)

@@ -216,7 +216,7 @@ def _seed(scenario: Scenario, secret: bytes) -> int:
 def found_data(wanted: Data, seed: int, downloading: Downloading = quietly, only: Party | None = None) -> Dataset:
     """Returns the samples that a scenario names; with `only`, of what lies in a folder that party's alone."""
     if wanted.folder is not None:
-        found = datasets.of_folder(wanted.folder, only, **wanted.options)
+        found = datasets.of_folder(wanted.place, only, **wanted.options)
     else:
         options = {"by": "writer"} if wanted.name == "mnist" and wanted.split.kind == "owner" else {}
         found = datasets.load(wanted.name, progress=downloading, **{**options, **wanted.options})

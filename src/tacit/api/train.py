@@ -25,6 +25,7 @@ from tacit.audit.scope import Scope
 from tacit.audit.words import Words, in_words, who
 from tacit.core.entropy import SystemEntropy
 from tacit.core.errors import ConfigError, TacitError
+from tacit.core.outcome import counted
 from tacit.core.protocol import spelled_out
 from tacit.drivers.files import create_private, replace_file
 from tacit.learn.checkpoint import Checkpoint
@@ -70,7 +71,7 @@ class Run:
     def __repr__(self) -> str:
         found = "" if self.accuracy is None else f", accuracy {self.accuracy:.1%}"
         where = "" if self.folder is None else f", in {self.folder}"
-        rounds = f"{len(self.history)} round{'s' * (len(self.history) != 1)}"
+        rounds = counted(len(self.history), "round")
         return f"<Run: {self.name}, {rounds}{found}, {self.bytes:,} bytes{where}>"
 
     @property

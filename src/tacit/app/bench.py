@@ -16,6 +16,7 @@ from tacit.app.comparison import SETTINGS, label, variant
 from tacit.app.narrow import listed_table
 from tacit.app.options import AsJson, Choice, Debug, as_text, at_least, examples, known, protocol_names
 from tacit.app.progress import following
+from tacit.core.outcome import counted
 from tacit.core.suite import Update
 from tacit.drivers.simulator import Simulation
 from tacit.protocols import REGISTRY
@@ -115,7 +116,7 @@ def _table(found: Sequence[Measured], parties: int, entries: int, repeat: int) -
         table.add_column(heading, justify="right")
     for each in found:
         table.add_row(each.protocol, _time(each.seconds), f"{each.ratio:.1f}", tables.size(each.bytes_per_party))
-    title = f"{parties} parties, {entries:,} entries, all in one process; {_best(repeat)}\n"
+    title = f"{parties} parties, {counted(entries, 'entry', 'entries')}, all in one process; {_best(repeat)}\n"
     note = "\nWith real cryptography, and no network. On machines of their own parties share the work."
     return Group(Text(title), table, Text(note))
 

@@ -72,7 +72,7 @@ class DemoSettings:
 
     @property
     def steps(self) -> int:
-        """How often `run` says what it does."""
+        """How many steps `run` takes, of each of which it says so when it is begun."""
         return len(PROTOCOLS) * self.rounds + self.parties + len(self.leaks())
 
     def leaks(self) -> tuple[Question, ...]:
@@ -266,7 +266,7 @@ def digits() -> Samples:
 
 
 def run(settings: DemoSettings, tick: Callable[[str], None] = lambda _: None) -> DemoReport:
-    """Runs the demo; `tick` is called after every round with what is being done."""
+    """Runs the demo; `tick` is called before every step with what is begun."""
     crashing = settings.crashing()
     classroom = Classroom.of(settings.names, settings.seed)
     shown = next(party for party in settings.names if party not in crashing)
@@ -293,8 +293,8 @@ def run(settings: DemoSettings, tick: Callable[[str], None] = lambda _: None) ->
 
 def leak(asked: Question, tick: Callable[[str], None]) -> Leak:
     """Returns what the audit finds."""
-    said = in_words(list(asked.answers()), asked)
     tick(f"audit of {asked.protocol}")
+    said = in_words(list(asked.answers()), asked)
     return Leak(label(asked.protocol, asked.options), said.exposed, said.verdict, asked.command)
 
 
@@ -321,6 +321,7 @@ def together(
     )
 
     def bring(number: int, before: Step | None) -> dict[Party, Update]:
+        tick(f"{protocol}, round {number} of {settings.rounds}")
         shared = averaged(layout, before) or model
         return {
             party: Update(layout.flatten(classroom.train(party, shared, number)), weights[party])
@@ -331,7 +332,6 @@ def together(
         model = averaged(layout, step) or model
         diary.note(step)
         diary.accuracies.append(classroom.accuracy(model))
-        tick(protocol)
     return model, diary
 
 
@@ -345,10 +345,10 @@ def averaged(layout: Layout, step: Step | None) -> Model | None:
 
 def by_itself(party: Party, classroom: Classroom, rounds: int, tick: Callable[[str], None]) -> float:
     """Returns the test accuracy of a party that trains as long as the others but averages with nobody."""
+    tick(f"{party} alone")
     model = classroom.softmax.initial()
     for number in range(1, rounds + 1):
         model = classroom.train(party, model, number)
-    tick(f"{party} alone")
     return classroom.accuracy(model)
 
 

@@ -57,16 +57,18 @@ def listed_table(*headings: str) -> Table:
 
 
 class Whole:
-    """Lines that say something only side by side, and are left out where the window is too narrow for them."""
+    """Lines that say something only side by side, and others that say the same where there is no room for them."""
 
-    def __init__(self, text: str) -> None:
-        self.text = text
+    def __init__(self, text: str, otherwise: str) -> None:
+        self.text, self.otherwise = text, otherwise
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yields all of it, or nothing."""
-        del console
+        """Yields what is to be shown."""
         if max(map(len, self.text.splitlines())) <= options.max_width:
             yield Text(self.text)
+            return
+        for line in self.otherwise.splitlines():
+            yield from _hanging(Text(line), console, options.max_width)
 
 
 def _text(console: Console, cell: object) -> Text:

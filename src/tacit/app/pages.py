@@ -18,6 +18,7 @@ from tacit.app import pictures, tables
 from tacit.audit.report import Report
 from tacit.audit.words import TERMS, who
 from tacit.core.errors import ConfigError, MissingExtra
+from tacit.core.outcome import counted
 
 MOST_RECIPES = 4
 """Recipes that are written out; of more, a few are enough to see how it goes."""
@@ -108,7 +109,7 @@ def _behind(found: Mapping[str, Any]) -> Iterator[str]:
     headings = ("coalition", "learns the vectors of", "smallest group", "bits of an entry", "on the worst day", "ε")
     yield "<h2>Who could learn whose vector</h2>" + _table(headings, rows)
     if len(reports) > MOST_ROWS:
-        yield f"<p>And {len(reports) - MOST_ROWS} more coalitions.</p>"
+        yield f"<p>And {counted(len(reports) - MOST_ROWS, 'more coalition')}.</p>"
     yield _section("", [f"{name}: {meant}" for name, meant in TERMS.items()])
     yield _section("What was looked at", dict.fromkeys(each["looked_at"] for each in reports))
     yield _section("How it is worked out", list(_recipes(reports)))

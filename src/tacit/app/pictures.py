@@ -17,6 +17,7 @@ from tacit.audit.attacks.findings import Finding, Grid, by_measure
 from tacit.audit.plan import Plan
 from tacit.audit.report import Report
 from tacit.core.errors import ConfigError
+from tacit.core.outcome import counted
 from tacit.learn.scenario import Scenario
 from tacit.papers.reproduction import Chart
 
@@ -114,17 +115,13 @@ def costs(plan: Plan, path: str) -> None:
     drawing.titled(
         axes,
         f"What {plan.parties} parties can run, and what it costs",
-        f"any {plan.coalition_size} colluding, {_count(plan.rounds, 'round')}, {plan.dropout:.0%} dropouts, "
-        f"{_count(plan.entries, 'entry', 'entries')}",
+        f"any {plan.coalition_size} colluding, {counted(plan.rounds, 'round')}, {plan.dropout:.0%} dropouts, "
+        f"{counted(plan.entries, 'entry', 'entries')}",
     )
     drawing.legend(
         figure, {name: mark for name, mark in MARKS.items() if any(each.verdict == name for each in proposals)}
     )
     drawing.save(figure, path)
-
-
-def _count(count: int, one: str, several: str = "") -> str:
-    return f"{count:,} {one if count == 1 else several or f'{one}s'}"
 
 
 def intervals(findings: Sequence[Finding], path: str, settings: str = "") -> None:
@@ -273,7 +270,7 @@ def progress(run: Run, path: str) -> bool:
     left.plot(rounds, shared, label="mean over parties" if alone else "the model they share", **drawing.style(0))
     if alone:
         left.plot(
-            rounds, [each.consensus for each in tested], label="mean of all models", **drawing.style(1, dashed=True)
+            rounds, [each.consensus for each in tested], label="if all were averaged", **drawing.style(1, dashed=True)
         )
         under = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.15), "ncols": 2}
         left.legend(**under, fontsize=8, frameon=False, handlelength=4.2)
@@ -291,7 +288,7 @@ def progress(run: Run, path: str) -> bool:
     drawing.titled(
         left,
         scenario.title or run.name,
-        f"{many}, {scenario.protocol['name']}, {scenario.model['name']}, {_count(len(run.history), 'round')}",
+        f"{many}, {scenario.protocol['name']}, {scenario.model['name']}, {counted(len(run.history), 'round')}",
     )
     drawing.save(figure, path)
     return True
@@ -327,8 +324,8 @@ def compared(scenario: Scenario, found: Sequence[Compared], path: str) -> None:
     data = scenario.data
     drawing.titled(
         left,
-        f"{data.parties} parties learn {data.called} by each protocol",
-        f"{scenario.model['name']}, {data.dealt}, {_count(scenario.rounds, 'round')}, seed {scenario.seed}",
+        f"{counted(data.parties, 'party learns', 'parties learn')} {data.called} by each protocol",
+        f"{scenario.model['name']}, {data.dealt}, {counted(scenario.rounds, 'round')}, seed {scenario.seed}",
     )
     handles, labels = right.get_legend_handles_labels()
     title = "whose model could be worked out in a round, and by whom (dashed: somebody's)"

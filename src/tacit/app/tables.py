@@ -17,6 +17,7 @@ from tacit.app.demo import DemoReport, Dropout
 from tacit.app.narrow import listed_table
 from tacit.audit.questions import Question
 from tacit.core.errors import Drop
+from tacit.core.outcome import counted
 from tacit.core.protocol import Protocol
 from tacit.drivers.network.roster import RosterFile
 from tacit.learn.scenario import Scenario
@@ -141,14 +142,14 @@ def summary(run: Run) -> list[tuple[str, str]]:
             if len(run.sizes) > 1
             else f"{scenario.data.called}, {_samples(run.sizes)}",
         ),
-        ("model", f"{scenario.model['name']}, {run.model.parameters:,} parameters"),
+        ("model", f"{scenario.model['name']}, {counted(run.model.parameters, 'parameter')}"),
         ("averaged by", scenario.protocol["name"]),
         ("rounds", str(len(run.history))),
         ("test score" + (", mean over parties" if serverless else ""), score(run.accuracy, last.rmse)),
     ]
     if serverless:
-        together = last.consensus
-        rows.append(("mean of all models", score(together, None) if last.rmse is None else score(None, together)))
+        together = score(last.consensus, None) if last.rmse is None else score(None, last.consensus)
+        rows.append(("score if all were averaged", together))
     each = size(run.bytes / len(run.history) / len(run.sizes))
     rows.append(
         ("sent by all", f"{size(run.bytes)}, {each} a party a round")
@@ -172,11 +173,6 @@ def _samples(sizes: Sequence[int]) -> str:
     return f"{counted(most, 'sample')}{' each' if len(sizes) > 1 else ''}"
 
 
-def counted(count: int, what: str) -> str:
-    """Returns so many of something, as people say it."""
-    return f"{count:,} {what}{'s' * (count != 1)}"
-
-
 def run(done: Run) -> RenderableType:
     """Returns what came of a run."""
     table = listed_table("", "")
@@ -189,7 +185,7 @@ def run(done: Run) -> RenderableType:
 
 def rounds(done: Run) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Returns headings, and a row for each round."""
-    headings = ("round", "loss", "test score", "mean of models", "averaged", "sent", "ε")
+    headings = ("round", "loss", "test score", "score if all were averaged", "averaged", "sent", "ε")
     return headings, [
         (
             str(each.round),
@@ -209,7 +205,7 @@ def compared(scenario: Scenario, found: list[Compared]) -> RenderableType:
     table = listed_table()
     table.add_column("averaging", overflow="fold", min_width=WHOLE_NAME)
     names = Counter(each.name for each in found)
-    for heading in ("test\nscore", "mean of\nmodels", "sent a party\na round", "seconds"):
+    for heading in ("test\nscore", "score if all\nwere averaged", "sent a party\na round", "seconds"):
         table.add_column(heading, justify="right", overflow="fold")
     table.add_column("whose model could be worked out\nin a round, and by whom", overflow="fold")
     for each in found:
@@ -230,7 +226,8 @@ def compared(scenario: Scenario, found: list[Compared]) -> RenderableType:
             each.exposed,
         )
     data = scenario.data
-    what = f"{data.parties} parties learn {data.called} ({data.dealt}) with {scenario.model['name']}"
+    learn = counted(data.parties, "party learns", "parties learn")
+    what = f"{learn} {data.called} ({data.dealt}) with {scenario.model['name']}"
     again = [each.label for each in found if each.options]
     told = [
         Text("\nTo run one of these again, with its settings:"),

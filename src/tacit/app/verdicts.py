@@ -17,6 +17,7 @@ from tacit.audit.plan import Plan, Proposal
 from tacit.audit.questions import Question, averaging
 from tacit.audit.report import Report
 from tacit.audit.words import TERMS, Words, victims
+from tacit.core.outcome import counted
 from tacit.core.suite import SERVER
 from tacit.protocols import REGISTRY
 
@@ -148,9 +149,13 @@ def _recipe(reports: Sequence[Report]) -> Iterator[Text]:
 
 
 def _matrix(reports: Sequence[Report]) -> Iterator[RenderableType]:
-    """Yields who is exposed to whom as a matrix, if there is one to see at a glance."""
+    """Yields who is exposed to whom as a matrix, if there is one to see at a glance, or as a list."""
     parties = reports[0].parties
-    if not 2 <= len(reports) <= MOST_ROWS or len(parties) > MOST_ROWS or not any(report.exposed for report in reports):
+    if (
+        not 2 <= len(reports) <= MOST_ROWS
+        or len(parties) > MOST_ROWS
+        or not any(report.worst.victims for report in reports)
+    ):
         return
     names = [", ".join(report.coalition) for report in reports]
     margin, wide = max(map(len, names)), max(map(len, parties))
@@ -158,7 +163,15 @@ def _matrix(reports: Sequence[Report]) -> Iterator[RenderableType]:
     for name, report in zip(names, reports, strict=True):
         cells = (f"{_cell(report, party):>{wide}}" for party in parties)
         lines.append(f"{name:{margin}} {' '.join(cells)}")
-    yield Whole("\nWho is exposed (█ all, ▒ some entries or nearly) to whom:\n\n" + "\n".join(lines))
+    title = "\nWho is exposed (█ all, ▒ some entries or nearly) to whom:\n\n"
+    listed = [f"to {name}: {_exposed(report)}" for name, report in zip(names, reports, strict=True)]
+    yield Whole(title + "\n".join(lines), title + "\n".join(listed))
+
+
+def _exposed(report: Report) -> str:
+    """Returns who is exposed to a coalition, each with its mark of the matrix."""
+    marked = [f"{_cell(report, party)} {party}" for party in victims(report)]
+    return ", ".join(marked) or "nobody"
 
 
 def _cell(report: Report, party: str) -> str:
@@ -173,7 +186,10 @@ def _overheard(reports: Sequence[Report]) -> Iterator[Text]:
         if report.heard:
             messages = sum(count for count, _ in report.heard.values())
             size = sum(size for _, size in report.heard.values())
-            yield Text(f"\nThe onlooker heard {messages} messages on {len(report.heard)} links, {size:,} bytes in all.")
+            yield Text(
+                f"\nThe onlooker heard {counted(messages, 'message')} on {counted(len(report.heard), 'link')}, "
+                f"{size:,} bytes in all."
+            )
 
 
 # --- attacks -------------------------------------------------------------------------------------------------------
@@ -197,12 +213,12 @@ def findings(results: Sequence[Finding]) -> RenderableType:
     parts: list[RenderableType] = []
     for some in by_measure(results):
         table, measure, bracket = listed_table("target"), some[0].measure, some[0].bracket
-        for heading in ("value", *([bracket] if bracket else []), "tries"):
+        for heading in ("measured", *([bracket] if bracket else []), some[0].tried):
             table.add_column(heading.replace(", ", ",\n"), justify="right")
         table.add_column("verdict")
         for finding in some:
             between = [f"{finding.low:.3g} to {finding.high:.3g}"] if bracket else []
-            tries = f"{finding.samples:,}" if finding.samples > 1 else ""
+            tries = f"{finding.samples:,}" if finding.samples > 1 or not bracket else ""
             table.add_row(finding.target, f"{finding.value:.3g}", *between, tries, finding.verdict)
         parts += [Text(f"{measure}\n", "bold"), table, Text()]
     legend = Text(
@@ -221,6 +237,7 @@ def planned(proposed: Plan) -> dict[str, Any]:
         {
             **asdict(proposal),
             "told": proposal.told,
+            "spared": proposal.spared,
             "command": again(proposed, proposal).command,
             "python": averaging(proposal.protocol, proposal.options),
         }
@@ -259,8 +276,8 @@ def plan(proposed: Plan) -> RenderableType:
         cost, noise = f"{proposal.bytes_per_party / 1e6:.2f}", f"{proposal.sigma:.3g}"
         table.add_row(str(place), proposal.protocol, proposal.why, cost, noise, proposal.verdict)
     title = Text(
-        f"{proposed.parties} parties, any {proposed.coalition_size} colluding, {proposed.rounds} rounds, "
-        f"{proposed.dropout:.0%} dropouts, {proposed.entries:,} entries\n"
+        f"{proposed.parties} parties, any {proposed.coalition_size} colluding, {counted(proposed.rounds, 'round')}, "
+        f"{proposed.dropout:.0%} dropouts, {counted(proposed.entries, 'entry', 'entries')}\n"
     )
     added = Text(
         f"\nFor ε = {proposed.epsilon:g} at δ = {proposed.delta:g} over all rounds, each party adds noise of so many "
@@ -281,7 +298,7 @@ def _lines(proposed: Plan, proposal: Proposal, place: int) -> Iterator[Renderabl
     """Yields what a verdict rests on, and the lines that ask for it again and that average by it."""
     if not proposal.fine:
         return
-    yield Text(f"\n{place}  {proposal.protocol}: {proposal.told}")
+    yield Text(f"\n{place}  {proposal.protocol}: {proposal.told}{f'; {proposal.spared}' if proposal.spared else ''}")
     question = again(proposed, proposal)
     yield pasted(question.command)
     if question.coalition is not None:

@@ -19,8 +19,10 @@ from tacit.audit.flower_modules import NOT_GIVEN, Found, is_number, unread
 from tacit.audit.flower_starts import MODS, OUR_MODS, PLAIN, TACIT, Start
 from tacit.audit.report import EXACT_ROUNDS, Auditor, Report
 from tacit.audit.scope import Scope
-from tacit.audit.words import Words, victims
+from tacit.audit.words import Words, drawn_by, victims
+from tacit.audit.worst import AtWorst
 from tacit.core.errors import ConfigError, TacitError
+from tacit.core.outcome import counted
 from tacit.core.suite import SERVER, Party
 from tacit.designs.participation import Random
 from tacit.drivers.network.roster import RosterFile
@@ -135,7 +137,7 @@ def _plain(app: App, facts: Facts, start: Start, nodes: int, sampled: int, round
     report = Auditor(scope).report((SERVER,))
     says = [
         f"The server sees every model that a node sends, as it is: {len(report.exposed)} of {nodes} nodes within "
-        f"{report.rounds} rounds ({start.where}). TLS keeps others out, not the server.",
+        f"{counted(report.rounds, 'round')} ({start.where}). TLS keeps others out, not the server.",
         "Give the strategy the grid of tacit.flower, and the ClientApp its mod, and it sees their average alone.",
     ]
     return FlowerAudit(app.name, WAYS[PLAIN], facts, [report], says)
@@ -156,6 +158,7 @@ def _secure(app: App, facts: Facts, start: Start, nodes: int, sampled: int, roun
         *_of_sums(reports[0], nodes, sampled, rounds, dropout),
         *_of_collusion(shares, threshold),
         *_of_parts(shares, threshold, sampled),
+        *_of_beginning(start.begins),
         "That is a server which keeps to the protocol. In SecAgg+ nobody signs keys, and no node looks whether others "
         "were told the same as it: a server that lies can put keys of its own in the place of a node's neighbours, and "
         "read its model. What secagg of Tacit does about that is in docs/protocols/secagg.md.",
@@ -219,7 +222,7 @@ def _of_each(scope: Scope) -> list[Report]:
 
     If the server learns anything by itself, that is the answer, and nobody else is asked.
     """
-    auditor, reports = Auditor(scope), list[Report]()
+    auditor, reports = AtWorst(scope), list[Report]()
     for each in coalitions(scope.protocol, scope.parties, 1):
         reports.append(auditor.report(each))
         if each == (SERVER,) and victims(reports[0]):
@@ -278,20 +281,17 @@ def _of_sums(report: Report, nodes: int, sampled: int, rounds: int, dropout: flo
     who = f"{sampled} of {nodes} nodes, others each time" if sampled < nodes else f"all {nodes} nodes"
     lost = f", each lost to a round with a chance of {dropout:g}" if dropout else ""
     says = [f"The server sees the sum of each round's models, over {who}{lost}."]
-    if report.exposed or report.nearly:
-        first, known = report.safe_rounds + 1, len(report.exposed) + len(report.nearly)
+    worst = report.worst
+    if worst.victims:
         says.append(
-            f"Differences of rounds expose {known} of {nodes} nodes, the first in round {first} of {rounds}, if models "
-            f"hardly change; the less they stand still, the less is learnt."
-        )
-    elif report.unlucky:
-        says.append(
-            f"In {rounds} rounds nobody's model follows from these sums as they were drawn; by other luck it does."
+            f"Differences of rounds expose {len(worst.victims)} of {nodes} nodes, {drawn_by(report)}the first in round "
+            f"{worst.safe_rounds + 1} of {rounds}, if models hardly change; the less they stand still, the less is "
+            f"learnt."
         )
     else:
         says.append(
-            f"In {rounds} rounds nobody's model follows from these sums alone; the smallest group that can be told "
-            f"apart has {report.smallest_group}."
+            f"In {counted(rounds, 'round')} nobody's model follows from these sums alone; the smallest group that can "
+            f"be told apart has {report.smallest_group}."
         )
     if not dropout and sampled == nodes:
         says.append("Whoever drops out of one round of two is their difference: ask again with --dropout.")
@@ -301,7 +301,9 @@ def _of_sums(report: Report, nodes: int, sampled: int, rounds: int, dropout: flo
 def _of_collusion(shares: int, threshold: int) -> list[str]:
     needed = collusion(threshold, shares)
     how = "put its secrets together from their shares" if threshold < shares - 1 else "know all that it is masked with"
-    says = [f"Together with {needed} nodes it can read any node's model that they are neighbours of: they {how}."]
+    says = [
+        f"Together with {counted(needed, 'node')} it can read any node's model that they are neighbours of: they {how}."
+    ]
     if 2 * threshold <= shares:
         says.append(
             f"A threshold of {threshold} of {shares} shares lets a server that lies collect both secrets of a node "
@@ -322,6 +324,17 @@ def _of_parts(shares: int, threshold: int, sampled: int) -> list[str]:
         f"Each node masks with {shares - 1} others. If {shares - 1} nodes drop out of a round, {shares // 2} here and "
         f"{shares // 2} there, those who are left are cut in two, and the server sees the sum of each part: set "
         f"reconstruction_threshold above {shares // 2 + 1}, with which such a round ends without a sum."
+    ]
+
+
+def _of_beginning(given: bool | None) -> list[str]:
+    if given:
+        return []
+    gives, asks = ("gives no initial_parameters", "asks") if given is False else ("may give none", "may ask")
+    return [
+        f"Before the first round this workflow {asks} one node, drawn at random, for its model, which the server gets "
+        f"as it is: the strategy {gives}. Mostly that is a model before any training, which says little of data, but "
+        f"nothing sees to it. Give the strategy initial_parameters, and nobody is asked."
     ]
 
 

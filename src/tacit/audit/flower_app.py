@@ -72,7 +72,9 @@ class App:
             config = _flat(flower.get("config", {}))
             flower["components"]["serverapp"]
             name = str(settings.get("project", {}).get("name", folder.name))
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        except OSError as error:
+            raise ConfigError(f"{path} cannot be read: {error.strerror}; give the folder of a Flower app") from None
+        except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
             raise ConfigError(f"{path} cannot be read: {error}; give the folder of a Flower app") from None
         except (AttributeError, KeyError, TypeError):
             raise ConfigError(f"{path} has no [tool.flwr.app.components]; give the folder of a Flower app") from None

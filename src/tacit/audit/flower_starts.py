@@ -84,6 +84,14 @@ class Start:
     elsewhere: str = ""
     """Why the roster of a grid of ours may be another than the configured one."""
 
+    @property
+    def begins(self) -> bool | None:
+        """Whether the strategy is given the model that a workflow begins with; None if that is not seen."""
+        written = self.strategy.written("initial_parameters")
+        if written is None:
+            return None if self.strategy.open else False
+        return not (isinstance(written[1], ast.Constant) and written[1].value is None)
+
 
 @dataclass
 class Trace:

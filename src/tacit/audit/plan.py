@@ -21,6 +21,7 @@ from tacit.audit.smallest import Smallest
 from tacit.audit.symbolic.simulation import Drift
 from tacit.audit.telling import tell
 from tacit.core.errors import ConfigError, LeakRefused, NotLinear
+from tacit.core.outcome import counted
 from tacit.core.protocol import Protocol, Terms
 from tacit.core.suite import Party, Update
 from tacit.designs import graphs
@@ -31,6 +32,7 @@ from tacit.drivers.simulator import Simulation
 from tacit.privacy.distributed import counted_on
 from tacit.privacy.noise import local_sigma
 from tacit.protocols import find
+from tacit.protocols.shapes.star import StarTerms
 
 MOST_COALITIONS, MOST_WORK = 4000, 400_000
 """Coalitions that are audited for each proposal, fewer the more a round takes. If there are more, and not of a few
@@ -73,9 +75,11 @@ class Looked:
         if not self.kinds:
             return "not audited"
         some = f"{self.coalitions:,} of {self.of_coalitions:,}" if self.coalitions < self.of_coalitions else "all"
-        many = f"{some} {self.of_coalitions:,} coalitions" if some == "all" else f"{some} coalitions"
+        many = f"{some} {counted(self.of_coalitions, 'coalition')}" if some == "all" else f"{some} coalitions"
         rounds = (
-            f"{self.rounds} of {self.of_rounds} rounds" if self.rounds < self.of_rounds else f"{self.rounds} rounds"
+            f"{self.rounds} of {self.of_rounds} rounds"
+            if self.rounds < self.of_rounds
+            else counted(self.rounds, "round")
         )
         lost = f", {self.dropout:.0%} dropouts" if self.dropout else ", no dropouts"
         return f"{many}, {rounds}{lost}" + (f", down to {self.fewest} in a sum" if self.fewest is not None else "")
@@ -108,6 +112,8 @@ class Proposal:
     company: int = 1
     """By the noise of how many σ is counted: of those behind all that any coalition sees, in the smallest rounds that
     settings allow. 1 if it sees vectors one by one, or if over several rounds others pass on what it did not see."""
+    ending: float = 1.0
+    """Which part of the rounds is expected to end with an average, if parties drop out as the plan has it."""
     sigma: float = 0.0
     """The noise that each party must add for the plan's (ε, δ), by the noise of so many: as a multiple of how far one
     sample, or one user, can move its vector."""
@@ -127,6 +133,15 @@ class Proposal:
         """The verdict, with what it is the result of."""
         reason = f", else by argument ({self.argument})" if self.argument else ""
         return f"{self.verdict} ({self.looked}{reason})" if self.looked.kinds else self.verdict
+
+    @property
+    def spared(self) -> str:
+        """What dropouts cost: how many of the rounds end with an average, if not all do."""
+        rounds = self.looked.of_rounds
+        left = round(self.ending * rounds)
+        if left >= rounds:
+            return ""
+        return f"with these dropouts about {left} of {counted(rounds, 'round')} would end with an average"
 
 
 @dataclass(frozen=True)
@@ -148,7 +163,7 @@ class Plan:
 
     def __repr__(self) -> str:
         proposals = "; ".join(f"{each.protocol} ({each.why}): {each.verdict}" for each in self.proposals)
-        asked = f"{self.parties} parties, {self.coalition_size} colluding, {self.rounds} rounds"
+        asked = f"{self.parties} parties, {self.coalition_size} colluding, {counted(self.rounds, 'round')}"
         return f"<Plan for {asked}: {proposals or 'nothing to propose'}>"
 
 
@@ -288,7 +303,7 @@ def _proposal(
         return proposal("not linear", unseen, 0, 0, 1)
 
 
-def _audited(protocol: Protocol, terms: Terms, asked: Asked) -> tuple[str, Looked, int, int, int, str, int]:
+def _audited(protocol: Protocol, terms: Terms, asked: Asked) -> tuple[str, Looked, int, int, int, str, int, float]:
     """Returns the verdict and what follows it in a proposal."""
     c, alike = asked.coalition_size, protocol.choice is not None and terms.rounds_alike
     watched = asked.rounds if alike else min(asked.rounds, MOST_RUN)
@@ -346,7 +361,21 @@ def _audited(protocol: Protocol, terms: Terms, asked: Asked) -> tuple[str, Looke
             leaking.add(found[0])
     verdict = "leaks" if leaking else "holds" if everything or argument else "nothing found"
     verdict += " if models change" if changing and not leaking else ""
-    return verdict, looked, sum(kind.many for kind in leaking), safe, group, argument, company
+    ending = _ending(still, asked.dropout)
+    return verdict, looked, sum(kind.many for kind in leaking), safe, group, argument, company, ending
+
+
+def _ending(auditor: Auditor, dropout: float) -> float:
+    """Returns which part of the rounds ends with an average, if each party is lost to each with that chance.
+
+    Rounds that go on without a party were looked at with dropouts, others without: those need all who are asked.
+    """
+    scope, rehearsed = auditor.scope, auditor.rehearsed
+    if dropout and not scope.dropout:
+        terms = scope.terms
+        asked = terms.policy.most(len(terms.parties)) if isinstance(terms, StarTerms) else len(terms.parties)
+        return (1 - dropout) ** asked
+    return 1.0 if rehearsed is None else float(np.mean([bool(each.summed) for each in rehearsed.sets]))
 
 
 def _unlucky(auditor: Auditor, kinds: Sequence[Kind]) -> tuple[Kind, Drawing] | None:

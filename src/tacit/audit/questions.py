@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tacit.audit.coalitions import coalitions, of_size
-from tacit.audit.report import Auditor, Report
+from tacit.audit.report import Report
 from tacit.audit.scope import Scope
 from tacit.audit.symbolic.simulation import Drift
+from tacit.audit.worst import AtWorst
 from tacit.core.errors import ConfigError
 from tacit.core.suite import Party
 from tacit.protocols import find
@@ -119,8 +120,8 @@ class Question:
         return list(coalitions(find(self.protocol), self.names, 1))
 
     def answers(self) -> Iterator[Report]:
-        """Yields a report on each coalition."""
-        auditor = Auditor(self.scope(), guard=True)
+        """Yields a report on each coalition, in the worst drawing of who takes part that was looked at."""
+        auditor = AtWorst(self.scope(), guard=True)
         return (auditor.report(members) for members in self.coalitions())
 
     def _given(self) -> Iterator[tuple[str, Any]]:

@@ -11,6 +11,7 @@ from tacit.audit.rounds import Together
 from tacit.audit.symbolic.forms import ONE
 from tacit.audit.symbolic.suite import Agreed, Made
 from tacit.audit.views import FromShares, KnownVector, View
+from tacit.core.outcome import counted
 from tacit.core.suite import Party
 
 MOST_LINES = 6
@@ -58,7 +59,11 @@ def recounted(recipe: Recipe | SumRecipe | Together) -> Recounted:
         steps = sorted(recipe.steps(), key=lambda step: step[0] < 0)
         lines = [(factor, what) for factor, parts in steps for _, what in parts]
         count = len(steps)
-        uses = "one message and shares of its masks" if isinstance(recipe, Together) else f"{count} sums and vectors"
+        uses = (
+            "one message and shares of its masks"
+            if isinstance(recipe, Together)
+            else counted(count, "sum or vector", "sums and vectors")
+        )
     told = [_signed(factor, what, first=not place) for place, (factor, what) in enumerate(lines[:MOST_LINES])]
     return Recounted(recipe.victim, uses, tuple(told), max(0, len(lines) - MOST_LINES))
 
@@ -125,7 +130,7 @@ def _uses(view: View, parts: Sequence[Part]) -> str:
     messages = sum(isinstance(each, KnownVector) and not each.is_mask for each in known)
     masks = sum(isinstance(each, KnownVector) and each.is_mask for each in known)
     own = {ingredient(view, each).whose for each in known if not isinstance(each, KnownVector) and each != ONE}
-    words = [f"{count} {what}{'s' * (count != 1)}" for count, what in ((messages, "message"), (masks, "mask")) if count]
+    words = [counted(count, what) for count, what in ((messages, "message"), (masks, "mask")) if count]
     words += [f"what {listed(own)} brought or drew"] if own else []
     return _and(words)
 

@@ -21,7 +21,7 @@ from tacit.audit.smallest import Smallest
 from tacit.audit.symbolic.simulation import Drift
 from tacit.audit.telling import tell
 from tacit.core.errors import ConfigError, NotLinear
-from tacit.core.outcome import few
+from tacit.core.outcome import counted, few
 from tacit.core.suite import ONLOOKER, Party
 from tacit.privacy.distributed import shared_noise
 from tacit.protocols import SHIPPED
@@ -96,7 +96,9 @@ class Report:
     drawings: int = 0
     """How many drawings of that were looked at, this one and those of the next seeds; 0 if nothing is drawn."""
     unlucky: tuple[Drawing, ...] = ()
-    """The other ones in which anybody is exposed. All else here is of the first."""
+    """The other ones in which anybody is exposed. All else here is of this one."""
+    first_seed: int | None = None
+    """By which the first of them was drawn, if this one is the worst of them; None if it is the first."""
     fractions: dict[Party, float] = field(default_factory=dict)
     """Which part of each victim's entries is exposed, of the positions that were looked at."""
     entries: int = 1
@@ -131,15 +133,27 @@ class Report:
 
     @property
     def unluckiest(self) -> Drawing | None:
-        """The other drawing in which most are exposed, if it is worse than the first."""
+        """The other drawing in which most are exposed, if it is worse than this one."""
         found = max(self.unlucky, key=lambda each: (len(each.victims), -each.safe_rounds), default=None)
-        return found if found is not None and len(found.victims) > len(self.exposed) + len(self.nearly) else None
+        here = len(self.exposed) + len(self.nearly) + len(self.unsure)
+        return found if found is not None and len(found.victims) > here else None
+
+    @property
+    def worst(self) -> Drawing:
+        """The drawing in which most are exposed: this one, unless another is worse."""
+        return self.unluckiest or self.drawing
+
+    @property
+    def drawing(self) -> Drawing:
+        """This drawing."""
+        here = tuple(party for party in self.parties if party in self.exposed or party in self.nearly)
+        return Drawing(self.seed, here, self.safe_rounds)
 
     @property
     def looked_at(self) -> str:
         """What was looked at, for whoever quotes the result."""
         rounds = (
-            f"{self.watched} of {self.rounds} rounds" if self.watched < self.rounds else _many(self.rounds, "round")
+            f"{self.watched} of {self.rounds} rounds" if self.watched < self.rounds else counted(self.rounds, "round")
         )
         if self.averages < self.watched:
             rounds += f", {self.averages} of them with an average"
@@ -148,7 +162,8 @@ class Report:
         )
         lost = f"each party lost to a round with a chance of {self.dropout:g}" if self.dropout else "nobody drops out"
         if self.drawings:
-            lost += f", {_many(self.drawings, 'drawing')} of who takes part"
+            worst = "the worst of " * (self.first_seed is not None and self.drawings > 1)
+            lost += f", {worst}{counted(self.drawings, 'drawing')} of who takes part"
         places = f"{self.entries} positions" if self.entries > 1 else "one entry for all"
         worst = "" if self.fewest is None else f"; and one round in which no more than {self.fewest} are summed"
         return f"{rounds}, {models}, {lost}, {places}{worst}"
@@ -166,7 +181,13 @@ class Auditor:
     """Reports on one coalition after another, from one symbolic run."""
 
     def __init__(
-        self, scope: Scope, *, rehearse: bool = False, small: Smallest | None = None, guard: bool = False
+        self,
+        scope: Scope,
+        *,
+        rehearse: bool = False,
+        small: Smallest | None = None,
+        guard: bool = False,
+        luck: Luck | None = None,
     ) -> None:
         """Takes a scope; raises NotLinear, or NotAuditable, if symbols do not stand for all that parties show.
 
@@ -178,7 +199,7 @@ class Auditor:
                 guarded(scope)
         self.scope = scope
         self.small = small or Smallest(scope)
-        self.luck = Luck(scope, self.small)
+        self.luck = luck or Luck(scope, self.small)
         self.rehearsed: RehearsedRun | None = None
         many, alike = scope.rounds > EXACT_ROUNDS, scope.terms.rounds_alike and not scope.stand_ins
         if scope.protocol.choice is not None and (many or (rehearse and alike and scope.protocol in SHIPPED)):
@@ -203,7 +224,9 @@ class Auditor:
         self.scope.check(coalition)
         tell(f"looking at what {few(coalition)} sees")
         with _in_numbers():
-            return self._report(coalition)
+            report = self._report(coalition)
+            report.drawings, report.unlucky = self.luck.drawings(coalition), self.luck.exposing(coalition)
+            return report
 
     def _report(self, coalition: tuple[Party, ...]) -> Report:
         rehearsed = self._by_sums(coalition, whole=True)
@@ -223,7 +246,6 @@ class Auditor:
             report.epsilon_at_worst = None if worst is None else max(worst, report.epsilon or 0.0)
         if report.epsilon and report.smallest_group > 1 and self._passed_on(coalition):
             report.notes += ("over several rounds ε is by one party's noise, for others pass on what was not seen",)
-        report.drawings, report.unlucky = self.luck.drawings(coalition), self.luck.exposing(coalition)
         return report
 
     def company(self, coalition: tuple[Party, ...], group: int | None, *, at_worst: bool = False) -> int | None:
@@ -318,7 +340,8 @@ class Auditor:
         notes = []
         if run.scope.rounds < scope.rounds:
             who = ", ".join(coalition)
-            notes.append(f"only {run.scope.rounds} rounds were looked at, for {who} does not learn just their sums")
+            rounds = counted(run.scope.rounds, "round was", "rounds were")
+            notes.append(f"only {rounds} looked at, for {who} does not learn just their sums")
         if run.aborted is not None:
             notes.append(f"no round ended with an average ({run.aborted})")
         if known.drowned:
@@ -430,7 +453,3 @@ def _in_numbers() -> Iterator[None]:
             f"floats cannot follow the numbers of this question ({type(error).__name__}: {error}); use settings, "
             f"drift, noise and prior that are closer to each other in size, or fewer rounds"
         ) from error
-
-
-def _many(count: int, what: str) -> str:
-    return f"{count} {what}{'s' * (count != 1)}"

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from tacit.audit.questions import Question
 from tacit.audit.report import Report
+from tacit.core.outcome import counted
 from tacit.core.suite import ONLOOKER, SERVER, Party
 from tacit.protocols import REGISTRY
 
@@ -73,29 +74,16 @@ def _is_found(report: Report) -> bool:
 
 
 def _verdict(reports: Sequence[Report]) -> str:
-    learning = [report for report in reports if victims(report)]
-    if learning:
-        worst = max(learning, key=lambda report: (len(victims(report)), -report.safe_rounds))
-        whose = _whose(worst, victims(worst))
-        when = f", the first in round {worst.safe_rounds + 1}" if worst.rounds > 1 else ""
-        more = luck_of(reports)
-        luck = f" {more[:1].upper()}{more[1:]}" if more else ""
-        if len(learning) == 1:
-            return f"Exposed: {who(worst.coalition)} can work out {whose}{when}{_others(reports)}.{luck}"
-        alone = ", each on its own," if {len(report.coalition) for report in reports} == {1} else " coalitions"
-        some = f"{len(learning)} of {len(reports)}{alone} can work out somebody's vector"
-        learns = "learns" if len(worst.coalition) == 1 else "learn"
-        return f"Exposed: {some}; {who(worst.coalition)} {learns} most, {whose}{when}.{luck}"
     unsure = max(reports, key=lambda report: len(report.unsure))
-    if unsure.unsure:
+    if unsure.unsure and not any(map(victims, reports)):
         # Where this is said there are more rounds than one: those of one have nothing to be compared with.
         return (
             f"Not ruled out: {len(unsure.parties)} parties are too many to compute what is known of vectors that "
             f"change or have noise. If they were the same in every round, {who(unsure.coalition)} could work out "
             f"{_whose(unsure, unsure.unsure)}, the first in round {unsure.safe_rounds + 1}."
         )
-    if luck := luck_of(reports):
-        return f"Exposed by other luck: as it was drawn by seed {reports[0].seed} nobody is, but {luck}"
+    if learning := [report for report in reports if report.worst.victims]:
+        return _exposed(reports, learning)
     late = [report for report in reports if report.at_worst]
     if late:
         first = late[0]
@@ -108,27 +96,46 @@ def _verdict(reports: Sequence[Report]) -> str:
     )
 
 
+def _exposed(reports: Sequence[Report], learning: Sequence[Report]) -> str:
+    """Returns the verdict where somebody is exposed, in the worst drawing of who takes part that was looked at."""
+    most = max(learning, key=lambda report: (len(report.worst.victims), -report.worst.safe_rounds))
+    name, whose = who(most.coalition), _whose(most, most.worst.victims)
+    when = f", the first in round {most.worst.safe_rounds + 1}" if most.rounds > 1 else ""
+    luck, often = drawn_by(most), ""
+    if luck:
+        exposing = len(most.unlucky) + bool(victims(most))
+        often = f" In {exposing} of the {most.drawings} somebody is exposed to {name}."
+    if len(learning) == 1:
+        return f"Exposed: {luck}{name} can work out {whose}{when}{_others(reports)}.{often}"
+    alone = ", each on its own," if {len(report.coalition) for report in reports} == {1} else " coalitions"
+    some = f"{len(learning)} of {len(reports)}{alone} can work out somebody's vector"
+    learns = "learns" if len(most.coalition) == 1 else "learn"
+    return f"Exposed: {some}; {luck}{name} {learns} most, {whose}{when}.{often}"
+
+
 def _others(reports: Sequence[Report]) -> str:
     """Returns what the others learn besides the only one that learns anything on a day like that."""
-    late = [report for report in reports if report.at_worst and not victims(report)]
+    late = [report for report in reports if report.at_worst and not report.worst.victims]
     if late:
         others = who(late[0].coalition) if len(late) == 1 else f"{len(late)} others"
         return f"; where only {late[0].fewest} are summed, {others} learn some too"
     return "" if len(reports) == 1 else "; nobody else was found to learn anybody's"
 
 
-def luck_of(reports: Sequence[Report]) -> str:
-    """Returns what the worst drawing of who takes part exposes, if it is worse than the first."""
-    found = [(report, worst) for report in reports if (worst := report.unluckiest) is not None]
-    if not found:
+def drawn_by(report: Report) -> str:
+    """Returns in which drawing of who takes part most are exposed, if there are several."""
+    if report.drawings < 2:
         return ""
-    report, worst = max(found, key=lambda each: (len(each[1].victims), -each[1].safe_rounds))
-    exposing = len(report.unlucky) + bool(victims(report))
+    return f"in the worst of {report.drawings} drawings of who takes part, by seed {report.worst.seed}, "
+
+
+def luck_of(report: Report) -> str:
+    """Returns what the worst drawing of who takes part exposes, if it is worse than that of a report."""
+    worst = report.unluckiest
+    if worst is None:
+        return ""
     when = f", the first in round {worst.safe_rounds + 1}" if report.rounds > 1 else ""
-    return (
-        f"in {exposing} of {report.drawings} drawings of who takes part {who(report.coalition)} can work out "
-        f"somebody's vector, and in the worst, by seed {worst.seed}, {_whose(report, worst.victims)}{when}."
-    )
+    return f"{drawn_by(report)}{who(report.coalition)} can work out {_whose(report, worst.victims)}{when}."
 
 
 def _nobody(reports: Sequence[Report]) -> str:
@@ -186,9 +193,10 @@ def _assumed(reports: Sequence[Report], asked: Question) -> Iterator[str]:
         yield f"Nobody drops out{bad_day}."
     yield from _drawn(reports)
     yield f"{_colluding(reports)} Others tell them nothing."
-    seen = f", of which {first.watched} were looked at" if first.watched < first.rounds else ""
+    were = "was" if first.watched == 1 else "were"
+    seen = f", of which {first.watched} {were} looked at" if first.watched < first.rounds else ""
     seen += f", and {first.averages} of them ended with an average" if first.averages < first.watched else ""
-    yield f"They watch {_count(first.rounds, 'round')}{seen}."
+    yield f"They watch {counted(first.rounds, 'round')}{seen}."
     if first.rounds > 1:
         yield _changing(first)
     if asked.noise:
@@ -204,7 +212,9 @@ def _assumed(reports: Sequence[Report], asked: Question) -> Iterator[str]:
 
 def _drawn(reports: Sequence[Report]) -> Iterator[str]:
     """Yields how much luck is in it who takes part, if there is any."""
-    seed, drawings = reports[0].seed, min(report.drawings for report in reports)
+    first = reports[0]
+    seed = first.seed if first.first_seed is None else first.first_seed
+    drawings = min(report.drawings for report in reports)
     if drawings == 1:
         yield f"Who takes part was drawn once (seed {seed}); other luck was not looked at, and may expose others."
     elif drawings:
@@ -308,7 +318,3 @@ def _larger(reports: Sequence[Report], asked: Question) -> Question | None:
         return replace(asked, coalition_size=(asked.coalition_size or 1) + 1)
     newcomer = next(f"p{place}" for place in range(len(parties)) if f"p{place}" not in asked.coalition)
     return replace(asked, coalition=(*asked.coalition, newcomer))
-
-
-def _count(count: int, what: str) -> str:
-    return f"{count} {what}{'s' * (count != 1)}"

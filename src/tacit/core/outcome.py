@@ -20,6 +20,11 @@ def few(parties: Sequence[Party]) -> str:
     return ", ".join(map(str, parties[:SHOWN])) + more
 
 
+def counted(count: int, one: str, several: str = "") -> str:
+    """Returns so many of something, as people say it."""
+    return f"{count:,} {one if count == 1 else several or f'{one}s'}"
+
+
 @dataclass(frozen=True)
 class Average:
     """What one party's coroutine returns: the average, and whose vectors are in it."""

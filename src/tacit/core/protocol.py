@@ -19,7 +19,7 @@ from tacit.core.entropy import Entropy
 from tacit.core.errors import ConfigError, JournalError
 from tacit.core.link import Effect, Link
 from tacit.core.messages import Message
-from tacit.core.outcome import Average
+from tacit.core.outcome import Average, counted
 from tacit.core.parts import parted, rejoined
 from tacit.core.suite import SERVER, Buffer, Parties, Party, Ring, Suite, Update
 
@@ -200,6 +200,16 @@ class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return []
 
 
+PAPERS = {
+    "000": "Jeon et al. 2020",
+    "001": "Pan et al. 2021",
+    "002": "Ali et al. 2021",
+    "003": "Huang",
+    "004": "Biswas et al. 2024",
+}
+"""What people call the papers that go by numbers here. Huang's has no date."""
+
+
 @dataclass(frozen=True)
 class Claim:
     """A guarantee as a paper states it, for the audit to confirm or refute."""
@@ -207,6 +217,11 @@ class Claim:
     paper: str
     section: str
     statement: str
+
+    @property
+    def where(self) -> str:
+        """Where it is stated, as people cite it."""
+        return f"{PAPERS.get(self.paper, self.paper)}, {self.section}"
 
 
 @dataclass(frozen=True)
@@ -309,7 +324,9 @@ class Protocol:
                     f"go on with the release that wrote it, or begin a new session"
                 )
             if owner != whose:
-                theirs, ours = (f"{each[0]} after {each[1]} rounds" if each else "nobody" for each in (owner, whose))
+                theirs, ours = (
+                    f"{each[0]} after {counted(each[1], 'round')}" if each else "nobody" for each in (owner, whose)
+                )
                 raise JournalError(f"this is the state of {theirs}, not of {ours}; restore it, or begin a new session")
             return rejoined(msgspec.msgpack.decode(rest, type=self.state), apart or {})
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -335,19 +335,40 @@ class Partition(_Whole, frozen=True):
 
 Policy: TypeAlias = Everyone | Sampled | Random | Partition | Batches
 """A policy as a setting."""
+EXAMPLES = {"exactly": 6, "per_round": 6, "privacy": 3}
+"""What somebody is shown who does not know how to write one."""
 
 
 def participation_from(value: Participation | str | Mapping[str, Any]) -> Participation:
-    """Returns the policy that a scenario file or an option names; raises ConfigError with the valid kinds."""
+    """Returns the policy that a scenario file or an option names; raises ConfigError with how to write it."""
     if isinstance(value, Participation):
         return value
     data = {"kind": value} if isinstance(value, str) else value
     try:
         policy: Participation = msgspec.convert(data, Policy)
     except msgspec.ValidationError as error:
-        valid = ", ".join(f"{kind.__name__.lower()}({', '.join(kind.__struct_fields__)})" for kind in get_args(Policy))
-        raise ConfigError(f"participation {value!r}: {error}; valid kinds are {valid}") from None
+        raise ConfigError(f"participation {value!r}: {_unfit(data, error)}") from None
     return policy
+
+
+def _unfit(given: Any, error: msgspec.ValidationError) -> str:
+    """Returns what is wrong with a policy as it was written, and how one is written."""
+    kinds = {kind.__name__.lower(): kind for kind in get_args(Policy)}
+    named = given.get("kind") if isinstance(given, Mapping) else None
+    known = isinstance(named, str) and named in kinds
+    kind = named if known else "batches"
+    fields = msgspec.structs.fields(kinds[kind])
+    needed = [each.name for each in fields if each.required]
+    if not known:
+        wrong = f"its kind must be one of {', '.join(kinds)}"
+    elif missing := [name for name in needed if name not in given]:
+        wrong = f"{kind} needs {' and '.join(missing)}"
+    elif unknown := [f"{name!r}" for name in given if name not in ("kind", *(each.name for each in fields))]:
+        wrong = f"{kind} has no {', '.join(unknown)}; it has {', '.join(each.name for each in fields) or 'no settings'}"
+    else:
+        wrong = f"{error}"
+    example = msgspec.json.encode({"kind": kind, **{name: EXAMPLES[name] for name in needed}}).decode()
+    return f"{wrong}; write it as {example}, which is --set 'participation={example}' on the command line"
 
 
 def _is_set(users: Collection[int], below: int | None = None) -> bool:

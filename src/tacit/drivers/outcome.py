@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tacit.core.errors import ConfigError, Drop, NotEnough, TacitError
-from tacit.core.outcome import CLASSES, Ending, few
+from tacit.core.outcome import CLASSES, Ending, counted, few
 from tacit.core.protocol import Settings
 from tacit.core.suite import SERVER, Party
 from tacit.drivers.agreement import Agreement
@@ -69,7 +69,7 @@ class Outcome:
 
     def __repr__(self) -> str:
         lost = f"; without {few([f'{party} ({why})' for party, why in self.dropped.items()])}" if self.dropped else ""
-        more = f"; {len(self.warnings)} warning{'s' * (len(self.warnings) != 1)}" if self.warnings else ""
+        more = f"; {counted(len(self.warnings), 'warning')}" if self.warnings else ""
         who = f"the average of {few(self.contributors)}, for {few(list(self.average))}"
         return f"<Outcome: {who}{lost}; {self.traffic.total:,} bytes{more}>"
 

@@ -9,6 +9,7 @@ from typing import Any, get_args
 import numpy as np
 
 from tacit.core.errors import ConfigError
+from tacit.core.outcome import counted
 from tacit.learn.samples import Array, Dataset, Indices, Kind, learnt_from
 
 MOST_LABELS = 1_000_000
@@ -143,7 +144,8 @@ def _unusual(arrays: Mapping[str, Array]) -> list[str]:
             problems.append(f"{name} is empty; give at least 1 sample" if array.ndim else f"{name} is a single number")
         elif not np.isfinite(array).all():
             wrong = array.size - int(np.isfinite(array).sum())
-            problems.append(f"{name} has {wrong} entries that are not finite; leave these samples out, or fill them in")
+            many = counted(wrong, "entry that is", "entries that are")
+            problems.append(f"{name} has {many} not finite; leave these samples out, or fill them in")
         elif label and np.issubdtype(array.dtype, np.integer) and not 0 <= array.min() <= array.max() < MOST_LABELS:
             worst = array.min() if array.min() < 0 else array.max()
             problems.append(

@@ -53,6 +53,8 @@ class Data(Section, frozen=True, kw_only=True):
     name: str = "digits"
     folder: str | None = None
     """A folder with one npz file a party, in place of a name."""
+    beside: str | None = None
+    """Where a relative folder begins: in the folder of the file that the scenario is loaded from, unless set."""
     options: dict[str, Any] = msgspec.field(default_factory=dict)
     """Options of the data set, such as by = "writer" of mnist."""
     parties: int = 10
@@ -71,6 +73,12 @@ class Data(Section, frozen=True, kw_only=True):
     def called(self) -> str:
         """What people call it: a folder's name, or that of the set."""
         return self.name if self.folder is None else Path(self.folder).resolve().name or self.name
+
+    @property
+    def place(self) -> Path:
+        """The folder, beside the scenario or, where there is none, in the folder that the program was started in."""
+        beside, here = Path(self.beside or "", self.folder or ""), Path(self.folder or "")
+        return here if here.is_dir() and not beside.is_dir() else beside
 
     @property
     def dealt(self) -> str:
@@ -97,7 +105,7 @@ class Data(Section, frozen=True, kw_only=True):
         What was said of the split holds in any case.
         """
         split = OWN if owned and self.split is UNSAID else self.split
-        return msgspec.structs.replace(self, name=name, folder=None, split=split)
+        return msgspec.structs.replace(self, name=name, folder=None, beside=None, split=split)
 
 
 class Privacy(Section, frozen=True, kw_only=True):
@@ -176,7 +184,11 @@ class Scenario(Section, frozen=True, kw_only=True):
     @classmethod
     def load(cls, path: str | Path) -> "Scenario":
         """Returns the scenario of a TOML or JSON file; raises ConfigError with every problem, each with its line."""
-        return cls._checked(Source.load(path))
+        made = cls._checked(Source.load(path))
+        if made.data.folder is None or made.data.beside is not None:
+            return made
+        data = msgspec.structs.replace(made.data, beside=str(Path(path).resolve().parent))
+        return msgspec.structs.replace(made, data=data)
 
     @classmethod
     def parse(cls, text: str, name: str) -> "Scenario":
@@ -230,6 +242,7 @@ class Scenario(Section, frozen=True, kw_only=True):
         told = spelled_out(self)
         for name in ("title", "workers"):
             del told[name]
+        del told["data"]["beside"]
         return hashlib.sha256(msgspec.json.encode(told, order="sorted")).hexdigest()
 
     def encoded(self) -> bytes:

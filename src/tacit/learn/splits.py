@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.core.errors import ConfigError
+from tacit.core.outcome import counted
 from tacit.learn.samples import Array, Indices
 
 __all__ = ["Indices", "by_owner", "checked", "dirichlet", "iid", "label_table", "shards"]
@@ -123,7 +124,7 @@ def _check(count: int, parties: int) -> None:
         raise ConfigError("there are no samples to split")
     if not 1 <= parties <= count:
         raise ConfigError(
-            f"{count} samples can be split among 1 to {count} parties, not {parties}"
+            f"{counted(count, 'sample')} can be split among 1 to {counted(count, 'party', 'parties')}, not {parties:,}"
             + "; take fewer parties, or more samples" * (parties > count)
         )
 

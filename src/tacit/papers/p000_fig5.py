@@ -11,6 +11,7 @@ of a model buried under what is left of λ⁰. So the paper's figure cannot have
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from tacit.core.outcome import counted
 from tacit.papers.peers import FEDAVG, Curve, Task, admm, learnt, local_work
 from tacit.papers.reproduction import Chart, Progress, Reproduction, Result, Row, Scale
 from tacit.protocols.admm import AdmmTerms
@@ -41,7 +42,7 @@ class Iterated:
     @property
     def name(self) -> str:
         """What to call it."""
-        many = f"{len(self.rho)} iteration{'s' * (len(self.rho) > 1)}"
+        many = counted(len(self.rho), "iteration")
         return f"{many}, ρ = {' then '.join(f'{rho:g}' for rho in dict.fromkeys(self.rho))}"
 
 

@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 from tacit.core.errors import ConfigError, Drop, PeerFault, WireError
 from tacit.core.link import Link
 from tacit.core.messages import Message
-from tacit.core.outcome import Average
+from tacit.core.outcome import Average, counted
 from tacit.core.protocol import Claim, Protocol, Settings, State, Terms
 from tacit.core.suite import Parties, Party, Ring, Suite, Update, Vector
 from tacit.designs.groups import Groups, groups
@@ -115,7 +115,8 @@ class AdmmSettings(Settings, frozen=True, kw_only=True):
             problems.append(f"rho has {len(several)} values, for more than {MOST_ITERATIONS} iterations")
         elif isinstance(self.rho, tuple) and self.iterations not in (None, len(several)):
             problems.append(
-                f"rho has {len(several)} values for {self.iterations} iterations; give one for each, or one for all"
+                f"rho has {counted(len(several), 'value')} for {counted(self.iterations, 'iteration')}; give one for "
+                f"each, or one for all"
             )
         if not self.lambda0[0] <= self.lambda0[1]:
             problems.append(f"lambda0={self.lambda0} must be a lower and an upper bound")
@@ -186,7 +187,8 @@ class AdmmTerms(Terms):
         notes = []
         if max(rest, drawn) >= FAR_OFF:
             notes.append(
-                f"after {self.iterations} iterations the average may be off by {drawn:.1g}, and by {rest:.1g} of itself"
+                f"after {counted(self.iterations, 'iteration')} the average may be off by {drawn:.1g}, and by "
+                f"{rest:.1g} of itself"
             )
         rounded = self.rounded
         if rounded >= COARSE and span >= STRETCHED * settings.clip:

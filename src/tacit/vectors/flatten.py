@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.core.errors import ConfigError
+from tacit.core.outcome import counted
 from tacit.core.protocol import Settings
 
 SHOWN = 5
@@ -203,7 +204,7 @@ class Layout:
             start += entry.size
             values = _rounded(values, entry)
             if misfits := _misfits(values, np.dtype(entry.dtype)):
-                wrong.append(f"{misfits} entries do not fit {entry}")
+                wrong.append(f"{counted(misfits, 'entry does', 'entries do')} not fit {entry}")
             else:
                 parts.append(_typed(values, entry))
         if wrong:

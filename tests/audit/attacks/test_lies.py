@@ -256,8 +256,19 @@ def test_findings(monkeypatch):
     assert first.value < lies.CLOSE
     assert small.value == many.value == 0
     assert small.verdict == many.verdict == "not broken by this"
-    assert "2 settings, 1 of them different" in small.target
+    assert small.target.startswith("four; 2 settings, all the same in one round; ")
+    assert small.target.endswith(" lies give the server a sum")
     assert small.samples > 10
+    assert {each.tried for each in (first, small, many)} == {"lies told"}
+    assert not any(word in each.target for each in (first, small, many) for word in ("states", "histories"))
+
+
+def test_targets_say_what_the_server_does():
+    said = lies.in_words("p0 p1 told U2 = p0 p1; p2 told that all are there, which gives the sum of p0 p1")
+    assert said == (
+        "it tells p0 p1 that those asked are p0 p1; it tells p2 that all are there, which gives the sum of p0 p1"
+    )
+    assert lies.in_words("Sampled(exactly=2, of=3)") == "2 are summed of 3 who are asked"
 
 
 def test_a_control_that_finds_nothing_is_no_win(monkeypatch):

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
 from tacit.audit.scope import Scope
+from tacit.core.outcome import counted
 from tacit.core.suite import ONLOOKER, SERVER, Party
 from tacit.designs.participation import Batches
 from tacit.protocols.admm import AdmmTerms
@@ -49,7 +50,7 @@ def _batches(scope: Scope, coalition: Collection[Party]) -> Promise | None:
     policy = terms.policy if isinstance(terms, StarTerms) else None
     if not isinstance(policy, Batches) or set(coalition) != {SERVER} or policy.privacy < 2:
         return None
-    return Promise(False, f"batches of T = {policy.privacy}, {scope.rounds} rounds")
+    return Promise(False, f"batches of T = {policy.privacy}, {counted(scope.rounds, 'round')}")
 
 
 def _section_3(scope: Scope, coalition: Collection[Party]) -> Promise | None:
@@ -97,7 +98,7 @@ def claims(scope: Scope, coalition: Collection[Party], victims: Collection[Party
             verdict = "holds here" if kept else "refuted here"
         told.append(
             {
-                "where": f"Paper {claim.paper}, {claim.section}",
+                "where": claim.where,
                 "statement": claim.statement,
                 "about": "" if promise is None else promise.because,
                 "verdict": verdict,

@@ -117,7 +117,7 @@ def planned(asked: dict[str, Any], told: Tell) -> None:
             dropout=each.looked.dropout,
             settings=tuple(f"{name}={_as_set(value)}" for name, value in each.options.items()),
         )
-        said = {"looked": str(each.looked), "looked_dropout": each.looked.dropout}
+        said = {"looked": str(each.looked), "looked_dropout": each.looked.dropout, "spared": each.spared}
         said |= {"holds": each.holds, "fine": each.fine, "command": question.command(found.coalition_size)}
         proposals.append({**asdict(each), **said, "settings": question.settings})
     told({"event": "plan", **asdict(found), "proposals": proposals})
@@ -239,7 +239,7 @@ def proved(report: Report) -> Event:
         "nearly": report.nearly,
         "at_worst": report.at_worst,
         "fewest": report.fewest,
-        "luck": luck_of([report]),
+        "luck": luck_of(report),
         "looked_at": report.looked_at,
         "epsilon": report.epsilon,
         "notes": report.notes,

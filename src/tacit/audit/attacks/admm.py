@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from tacit.audit.attacks.findings import Attack, Finding, Progress, average, proportion
 from tacit.audit.recipes import brought
+from tacit.core.protocol import PAPERS
 from tacit.core.suite import Update
 from tacit.drivers.recording import Transcript
 from tacit.drivers.simulator import Simulation
@@ -292,6 +293,6 @@ def run(full: bool, seed: int, progress: Progress) -> list[Finding]:
 ATTACK = Attack(
     name="admm",
     summary="a curious peer solves for the vectors of those it heard twice, or whose group sums it heard",
-    paper="000",
+    paper=PAPERS["000"],
     run=run,
 )

@@ -28,6 +28,8 @@ from numpy.typing import NDArray
 from tacit.audit.attacks.findings import Attack, Finding, Progress, proportion, quietly
 from tacit.audit.linear import SMALL_PRIME
 from tacit.core.errors import ConfigError
+from tacit.core.outcome import counted
+from tacit.core.protocol import PAPERS
 
 Graphs: TypeAlias = NDArray[np.bool_]
 """Adjacency matrices, one a graph."""
@@ -324,7 +326,7 @@ def _check(nodes: int, degree: int, adversaries: int, masking: int) -> None:
 
 def _target(nodes: int, degree: int, adversaries: int, masking: int) -> str:
     network = f"{nodes} nodes with {degree} neighbours each, {adversaries} collude"
-    return f"cesar, each entry masked with at least {masking} other{'s' * (masking != 1)}, {network}"
+    return f"cesar, each entry masked with at least {counted(masking, 'other')}, {network}"
 
 
 def _finding(count: Count, nodes: int, degree: int, adversaries: int, masking: int, wins: int, graphs: int) -> Finding:
@@ -379,6 +381,6 @@ def run(full: bool, seed: int, progress: Progress) -> list[Finding]:
 ATTACK = Attack(
     name="collusion",
     summary="colluding receivers of cesar compare their sums, in networks drawn at random",
-    paper="004",
+    paper=PAPERS["004"],
     run=run,
 )

@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 
 from tacit.audit.attacks.findings import Attack, Finding, Progress, proportion
 from tacit.core.messages import Address
+from tacit.core.protocol import PAPERS
 from tacit.core.suite import Party, Ring, Update
 from tacit.crypto.sealing import NONCE_BYTES, TAG_BYTES
 from tacit.designs import graphs
@@ -404,6 +405,6 @@ def counted(heard: str, recovered: NDArray[np.bool_], whole: bool) -> Finding:
 ATTACK = Attack(
     name="decode",
     summary="an onlooker who hears every link decodes the local models of clients with quadratic losses",
-    paper="001",
+    paper=PAPERS["001"],
     run=run,
 )

@@ -37,6 +37,7 @@ from numpy.typing import NDArray
 from tacit.audit.attacks.findings import Attack, Finding, Progress, average, proportion
 from tacit.core.entropy import SeededEntropy
 from tacit.core.errors import ConfigError, NotEnough
+from tacit.core.protocol import PAPERS
 from tacit.core.suite import Party, Update
 from tacit.designs import Batches, Participation, Partition, Random
 from tacit.drivers.faults import Fault
@@ -313,6 +314,6 @@ def _images(full: bool) -> tuple[str, Samples]:
 ATTACK = Attack(
     name=NAME,
     summary="takes the sums of many rounds apart by least squares, as far as participation allows",
-    paper="002",
+    paper=PAPERS["002"],
     run=run,
 )

@@ -33,6 +33,8 @@ from numpy.typing import NDArray
 
 from tacit.audit.attacks.findings import Attack, Finding, Progress, proportion
 from tacit.core.entropy import SeededEntropy
+from tacit.core.outcome import counted
+from tacit.core.protocol import PAPERS
 from tacit.core.suite import Update
 from tacit.drivers.faults import Fault
 from tacit.drivers.simulator import Simulation
@@ -42,7 +44,7 @@ from tacit.vectors.fixedpoint import FixedPoint
 
 NAME = "epsilon"
 NAMES: dict[Accountant, str] = {"zcdp": "simple", "rdp": "close", "pld": "tight"}
-PRESCRIBED = "as paper 003 prescribes it"
+PRESCRIBED = f"as {PAPERS['003']} prescribes it"
 """How accountants are written, where not in capitals."""
 
 EPSILON, DELTA = 1.0, 1e-5
@@ -118,7 +120,7 @@ class Game:
         if self.colluding:
             who.append(f"{self.colluding} {'others' if who else 'of them'} collude")
         told = f", {' and '.join(who)}" if who else ""
-        return f"{self.users} user{'s' * (self.users != 1)}, {self.rounds} rounds, noise {self.noise}{told}"
+        return f"{counted(self.users, 'user')}, {counted(self.rounds, 'round')}, noise {self.noise}{told}"
 
 
 def by_theorem(users: int, rounds: int) -> Game:
@@ -318,6 +320,6 @@ def run(full: bool, seed: int, progress: Progress) -> list[Finding]:
 ATTACK = Attack(
     name=NAME,
     summary="adds up what noise is worth, and tells from noisy sums which of two samples somebody has",
-    paper="003",
+    paper=PAPERS["003"],
     run=run,
 )

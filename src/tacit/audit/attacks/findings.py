@@ -39,6 +39,8 @@ class Finding:
     """What `low` and `high` are; empty if the value was counted out, and there is nothing between."""
     paper: str = ""
     """Where its paper has the same, if it does: a table, a figure, a theorem."""
+    tried: str = "tries"
+    """What `samples` counts."""
 
     @property
     def verdict(self) -> str:

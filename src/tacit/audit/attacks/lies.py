@@ -51,6 +51,8 @@ from tacit.audit.attacks.lies_cases import (
 from tacit.audit.attacks.lies_cast import SETS, Client, Clients, SymbolicCast
 from tacit.audit.attacks.lies_variants import VARIANTS, variant
 from tacit.audit.linear import SMALL_PRIME, smallest_support
+from tacit.core.outcome import counted
+from tacit.core.protocol import PAPERS
 
 NAME = "lies"
 CLOSE = 1e-6
@@ -59,9 +61,11 @@ WHOLE: tuple[tuple[int, Neighbours], ...] = ((4, "all"), (4, 2), (5, "all"), (5,
 """Of how many users, and with how many neighbours each, every case is looked at."""
 LONGER = tuple(Case(6, colluders, neighbours=4, threshold=t) for colluders, t in (((), 3), ((), 4), ((0,), 4)))
 """Circles on which somebody may be missing, which takes six users."""
-RECOVERED = "without a precaution: error of what the server recovers from real clients, by the first lie that works"
-TOO_SMALL = "as deployed: lies by which the server learns a vector, or a sum of fewer users than agreed"
-TOO_MANY = "as deployed: lies by which the server learns more than one sum, each of as many users as agreed"
+RECOVERED = "without a precaution: by how much a vector is off that the server works out, by the first lie that works"
+TOO_SMALL = "as deployed: how many lies show the server a vector, or a sum of fewer users than agreed"
+TOO_MANY = "as deployed: how many lies show the server more than one sum, each of as many users as agreed"
+TOLD = "lies told"
+"""What was tried."""
 WORDS = (
     (r"no b_u", "no mask of one's own"),
     (r"no lower bound", "no lower bound on how many are summed"),
@@ -76,12 +80,13 @@ WORDS = (
     (r"U2 signed by nobody", "nobody vouches for who was asked"),
     (r"(\d+) different U2, and U3, at most", r"at most \1 stories at a time"),
     (r"told U", "told that U"),
+    (r"((?:p\d+ )+)told that", r"it tells \1that"),
     (r"\bU2 = ", "those asked are "),
     (r"\bU3 = ", "those left are "),
     (r"\bU5 = ", "those summed are "),
     (r"Everyone\(\)", "everybody is summed"),
     (r"Sampled\(exactly=(\d+), of=None\)", r"\1 are summed"),
-    (r"Sampled\(exactly=(\d+), of=(\d+)\)", r"\1 of \2 are summed"),
+    (r"Sampled\(exactly=(\d+), of=(\d+)\)", r"\1 are summed of \2 who are asked"),
 )
 """What the letters of the paper stand for: U2 are those who are asked, U3 who is left, U5 who is summed."""
 
@@ -165,8 +170,6 @@ class Search:
         """Takes a case and, if not everything is to be tried, how many different U2, and U3, may be told at most."""
         self.case, self.cast, self._stories = case, SymbolicCast(case), stories
         self._been: set[tuple[int, tuple[int, ...]]] = set()
-        self.states = 0
-        """Where clients stood together before the last step."""
         self.lies = 0
         """Lies that were told to the end."""
         self.sums = 0
@@ -178,7 +181,6 @@ class Search:
 
     def _told(self, step: int, clients: Clients, alike: Sequence[Renaming]) -> Iterator[Break]:
         """Yields what works of all that clients can be told from here on."""
-        self.states += 1
         options = [self.cast.tellable(client, clients) for client in clients]
         if step == len(SETS) - 1:
             yield from self._apart(self._groups(options), {client.place: client for client in clients})
@@ -266,8 +268,6 @@ class Tally:
     """Policies, thresholds, and who colludes."""
     cases: int = 0
     """Those that differ in one round."""
-    states: int = 0
-    histories: int = 0
     lies: int = 0
     sums: int = 0
     breaks: list[Break] = field(default_factory=list)
@@ -277,23 +277,20 @@ class Tally:
         self.breaks += search.breaks()
         self.settings += settings
         self.cases += 1
-        self.states += search.states
-        self.histories += search.cast.histories
         self.lies += search.lies
         self.sums += search.sums
 
     def findings(self, target: str) -> Iterator[Finding]:
         """Yields how many lies gave away too small a sum, and how many one too many. All were tried: nothing varies."""
-        seen = (
-            f"{self.settings} settings, {self.cases} of them different; searched {self.states} states, "
-            f"{self.histories} histories, {self.sums} lies that give a sum"
-        )
+        differ = "all the same in one round" if self.cases == 1 else f"of which {self.cases} differ in one round"
+        seen = counted(self.settings, "setting") + (f", {differ}" if self.cases < self.settings else "")
+        seen += f"; {counted(self.sums, 'lie gives', 'lies give')} the server a sum"
         for small, measure in ((True, TOO_SMALL), (False, TOO_MANY)):
             those = [each for each in self.breaks if each.too_small == small]
-            example = f"; {those[0]}" if those else ""
+            example = f"; for example {those[0]}" if those else ""
             value = float(len(those))
             where = in_words(f"{target}; {seen}{example}")
-            yield Finding(NAME, where, measure, value, value, value, self.lies, bool(those), bracket="")
+            yield Finding(NAME, where, measure, value, value, value, self.lies, bool(those), bracket="", tried=TOLD)
 
 
 def first_break(name: str) -> tuple[Search, Break | None]:
@@ -311,9 +308,8 @@ def control(name: str) -> Finding:
     if found is not None:
         with variant(name):
             error = found.error()
-    searched = f"searched {search.states} states, {search.cast.histories} histories"
-    target = in_words(f"{name}; {searched}; {found or search.case}")
-    return Finding(NAME, target, RECOVERED, error, error, error, search.lies, error < CLOSE, bracket="")
+    target = in_words(f"{name}; {found or search.case}")
+    return Finding(NAME, target, RECOVERED, error, error, error, search.lies, error < CLOSE, bracket="", tried=TOLD)
 
 
 def targets(full: bool) -> dict[str, list[tuple[list[Case], int | None]]]:
@@ -361,6 +357,6 @@ def run(full: bool, seed: int, progress: Progress) -> list[Finding]:
 ATTACK = Attack(
     name=NAME,
     summary="a server tells a few clients of secagg all the lies there are, and proves what works on real keys",
-    paper="003",
+    paper=PAPERS["003"],
     run=run,
 )

@@ -121,11 +121,6 @@ class Cast(ABC):
     def update(self, party: Party) -> Update:
         """Returns what a party brings."""
 
-    @property
-    def histories(self) -> int:
-        """How many different things clients were told, one after the other."""
-        return len(self._answers)
-
     def _accord(self, party: Party) -> Accord:
         return Accord(Link(party, self.terms.parties, self.agreement.session, 1), self.suites[party], self.terms)
 

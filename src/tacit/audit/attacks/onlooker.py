@@ -27,6 +27,8 @@ import numpy as np
 from tacit.audit.attacks.findings import Attack, Finding, Progress, proportion, quietly
 from tacit.audit.attacks.inception import Classifier, Labels, Training, principal_plane
 from tacit.audit.attacks.series import CASES, CHANGING, LINKS, Algorithm, Array, Links, Losses
+from tacit.core.outcome import counted
+from tacit.core.protocol import PAPERS
 from tacit.learn.datasets import load
 
 # --- the paper's experiments ---------------------------------------------------------------------------------------
@@ -298,7 +300,7 @@ def figure_7(scale: Scale, x: Array, y: Array, clients: int = 10) -> list[Trial]
     return [
         Trial(
             where=f"Fig. 7, d = {d:g}, t = {t}",
-            about=f"{t} round{'s' * (t != 1)} in a ring of {clients}, a linear model of one client moved by {d:g}",
+            about=f"{counted(t, 'round')} in a ring of {clients}, a linear model of one client moved by {d:g}",
             target=target,
             onlooker="strong",
             setting=setting,
@@ -347,6 +349,6 @@ def run(full: bool, seed: int, progress: Progress) -> list[Finding]:
 ATTACK = Attack(
     name="onlooker",
     summary="an onlooker who has learnt from earlier runs tells from what passes over the links whether data changed",
-    paper="001",
+    paper=PAPERS["001"],
     run=run,
 )

@@ -250,7 +250,7 @@ def explained(error: grpc.aio.AioRpcError, peer: Peer) -> str:
     if "CERTIFICATE_VERIFY_FAILED" in details or "Hostname Verification" in details:
         return f"{where} shows another certificate than federation.toml has; have both take the newest one"
     if "Socket closed" in details or "reset by peer" in details or "Broken pipe" in details:
-        return f"{where} hangs up, as it does on those whom its federation.toml does not know"
+        return f"{where} hung up: it may have been stopped or, if this goes on, have a federation.toml without us"
     if "Name or service not known" in details or "DNS" in details:
         return f"there is no host of the name in {peer.address}; correct the address of {peer.name}"
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:

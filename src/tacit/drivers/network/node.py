@@ -412,7 +412,8 @@ class Node:
         elif self._seat.agreement.entries != entries:
             raise ConfigError(
                 f"this model has {entries} numbers, and the federation averages ones of "
-                f"{self._seat.agreement.entries}; bring the same model as before"
+                f"{self._seat.agreement.entries}; bring the same model as before, or begin anew, all of you with empty "
+                f"folders: tacit roster renew"
             )
 
     def _sit(self, agreement: Agreement) -> None:

@@ -71,9 +71,10 @@ class CesarSettings(GraphSettings, frozen=True, kw_only=True):
         least = min(degrees.values())
         if thin:
             cure = f"use masking={least - 1} or less, or" if least >= 2 else "use"
+            has, times = "has" if len(thin) == 1 else "have", "once" if self.masking == 1 else f"{self.masking} times"
             raise ConfigError(
-                f"{', '.join(thin)} have fewer than {self.masking + 1} neighbours, so nothing they receive could be "
-                f"masked {self.masking} times; {cure} a graph in which everybody has at least {self.masking + 1}"
+                f"{', '.join(thin)} {has} fewer than {self.masking + 1} neighbours, so nothing received there could be "
+                f"masked {times}; {cure} a graph in which everybody has at least {self.masking + 1}"
             )
         return CesarTerms(self, parties, graph)
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from tacit.core.errors import ConfigError
 from tacit.core.link import Link, framed
+from tacit.core.outcome import counted
 from tacit.core.suite import Parties, Secret, Suite
 from tacit.designs.circle import Circle, two_thirds
 from tacit.protocols.shapes import star
@@ -143,7 +144,7 @@ class SecAggTerms(StarTerms):
             pair = "if two are left each learns the other's vector, so add allow_leaks=True; and " if lower == 2 else ""
             choices.append(
                 f"set threshold={lower}, which spares {most - lower}, but {pair}a server that lies may then have "
-                f"{friends or 'no'} friend{'s' * (friends != 1)} among them, where now it may have {before}"
+                f"{counted(friends, 'friend') if friends else 'no friends'} among them, where now it may have {before}"
             )
         if least < most:
             return f"{told}: {', or '.join(choices)}"

@@ -7,7 +7,7 @@ import msgspec
 from tacit.core.errors import Drop, NotEnough, PeerFault, WireError
 from tacit.core.link import Link
 from tacit.core.messages import SIGNATURE_BYTES
-from tacit.core.outcome import Average
+from tacit.core.outcome import Average, counted
 from tacit.core.suite import SERVER, KeyPair, Party, Secret, Suite, Update, Vector
 from tacit.designs.circle import SAMPLE, Circle
 from tacit.protocols.secagg.messages import (
@@ -68,7 +68,9 @@ async def client(link: Link, update: Update, terms: SecAggTerms, suite: Suite, s
     if u not in u3 or not terms.sets.within(inbox.members, listed.members) or inbox.sealed.keys() != others:
         raise broke_rules("the shares it passed on are not those of the users it lists")
     if len(u3) < terms.least or len(others) + 1 < terms.threshold:
-        raise broke_rules(f"it goes on with {len(u3)} users, {len(others) + 1} of them to hold our shares: too few")
+        raise broke_rules(
+            f"it goes on with {counted(len(u3), 'user')}, {len(others) + 1} of them to hold our shares: too few"
+        )
     held = {u: own} | open_shares(accord, u, seals, inbox.sealed)
     y = ring.encode(update)
     mask(accord, listed.members, u, s, b, {v: listed.keys[v][1] for v in sorted(others)}, y)
@@ -126,7 +128,7 @@ def check_asked(accord: Accord, state: StarState, u: int, u2: frozenset[int]) ->
     """Raises PeerFault unless we may take part in a round with U2: before anything of ours leaves, not after."""
     terms = accord.terms
     if u not in u2 or len(u2) < terms.least or not terms.alike.may_ask(u2):
-        raise broke_rules(f"it sampled {len(u2)} users, which the settings do not allow")
+        raise broke_rules(f"it sampled {counted(len(u2), 'user')}, which the settings do not allow")
     if terms.policy.promise > 1 and state.batch not in ((), batch_of(accord, u)):
         before, now = (", ".join(batch) for batch in (state.batch, batch_of(accord, u)))
         raise broke_rules(f"it would sum us with {now}; we were summed with {before} before, and could be told apart")
@@ -201,7 +203,7 @@ def check_chosen(accord: Accord, circle: Circle, sets: tuple[bytes, bytes, bytes
     if not terms.sets.within(sets[2], sets[1]):
         raise broke_rules("it chose users that it did not list before")
     if not terms.alike.allows(u5) or len(u5) < terms.smallest:
-        raise broke_rules(f"our policy does not allow a sum over these {len(u5)} users")
+        raise broke_rules(f"our policy does not allow a sum over {counted(len(u5), 'user')} as it was chosen")
     if too_thin(terms, circle, u5):
         raise broke_rules("the users it chose are too thinly spread to hide each other")
 
@@ -237,7 +239,10 @@ def check_consents(accord: Accord, circle: Circle, sets: tuple[bytes, bytes, byt
     known, u6 = accord.terms.sets, accord.terms.sets.ascending(consents.members)
     needed, among = accord.needed(circle, known.users(sets[0])), known.within(consents.members, sets[0])
     if not among or len(u6) != needed or consents.signatures.nbytes != SIGNATURE_BYTES * needed:
-        raise broke_rules(f"it shows that {len(u6)} users agree on the chosen set, and must show it of {needed}")
+        raise broke_rules(
+            f"it shows that {counted(len(u6), 'user agrees', 'users agree')} on the chosen set, and must show it of "
+            f"{needed}"
+        )
     looked = range(needed) if circle.complete else accord.suite.entropy.sample(range(needed), min(SAMPLE, needed))
     statement = accord.consent(*sets)
     for place in looked:

@@ -45,6 +45,9 @@ export function ago(seconds) {
   return `${Math.round(seconds)} s`;
 }
 
+/** Returns so many of something, as people say it. */
+export const counted = (count, one, several = `${one}s`) => `${count} ${count === 1 ? one : several}`;
+
 /** Returns names as people say them. */
 export function listed(names, most = 6) {
   const shown = names.length > most ? [...names.slice(0, most - 1), `${names.length - most + 1} others`] : names;

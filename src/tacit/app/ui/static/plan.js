@@ -1,6 +1,6 @@
 // What to run: proposals for a consortium, with what they cost and what the audit says of each.
 
-import { bytes, command, field, h, problems, replace } from "./dom.js";
+import { bytes, command, counted, field, h, problems, replace } from "./dom.js";
 import { listen } from "./events.js";
 
 const ASKED = [
@@ -57,10 +57,10 @@ function card(each, told, cheapest) {
     h("h2", {}, each.protocol), h("p", { class: "muted" }, each.why),
     h("p", { class: "verdict" }, h("i", { class: "sign", "aria-hidden": "true" }), each.verdict),
     h("p", { class: "looked" }, each.looked === "not audited" ? "Not audited" : `Looked at ${each.looked}`,
-      each.argument ? `; the rest by argument (${each.argument})` : "", "."),
+      each.argument ? `; the rest by argument (${each.argument})` : "", each.spared ? `; ${each.spared}` : "", "."),
     h("dl", { class: "facts" },
       fact("A party, a round", bytes(each.bytes_per_party), times > 1.05 ? `${times.toFixed(1)} times the least` : "the least"),
-      fact("Smallest group", String(each.smallest_group), each.leaking ? `${each.leaking} coalitions learn somebody’s model` : "if models stand still"),
+      fact("Smallest group", String(each.smallest_group), each.leaking ? `${counted(each.leaking, "coalition learns", "coalitions learn")} somebody’s model` : "if models stand still"),
       fact("Noise, σ", each.sigma.toPrecision(3), `by the noise of ${each.company}`)),
     h("p", {}, h("a", { href: `/adversary?${view}` }, `Look at ${each.protocol} as an adversary`)),
     command(each.command, `Copy the command that audits ${each.protocol}`));

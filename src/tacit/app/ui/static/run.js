@@ -1,6 +1,6 @@
 // One run: who exchanged with whom, round by round, who was missing, and what came of it.
 
-import { bytes, h, listed, percent, replace, score } from "./dom.js";
+import { bytes, counted, h, listed, percent, replace, score } from "./dom.js";
 import { lines, stacked } from "./chart.js";
 import { drawing } from "./drawing.js";
 import { get, listen } from "./events.js";
@@ -57,7 +57,7 @@ function page(place) {
     document.title = `${run.title} · Tacit`;
     replace(title, h("div", { class: "head" }, h("h1", {}, run.title), badge(run.state)));
     facts.className = "muted";
-    replace(facts, `${run.protocol} · ${run.parties} parties · ${run.data} · ${run.done} of ${run.rounds} rounds${run.cut ? ` · ${run.cut}` : ""}`);
+    replace(facts, `${run.protocol} · ${counted(run.parties, "party", "parties")} · ${run.data} · ${run.done} of ${counted(run.rounds, "round")}${run.cut ? ` · ${run.cut}` : ""}`);
     if (fresh) stage(run);
     slider.max = Math.max(1, run.history.length);
     slider.disabled = run.history.length < 2;

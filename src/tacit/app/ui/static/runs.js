@@ -1,6 +1,6 @@
 // All runs of the folder, live and finished, and the parties of a federation that keep their rounds in it.
 
-import { ago, bytes, command, h, listed, replace, score } from "./dom.js";
+import { ago, bytes, command, counted, h, listed, replace, score } from "./dom.js";
 import { spark } from "./chart.js";
 import { listen } from "./events.js";
 import { go } from "./main.js";
@@ -49,7 +49,7 @@ function row(run, ticked, choose) {
   const box = h("input", { type: "checkbox", id: `pick-${run.id}`, checked: ticked, "aria-label": `Compare ${run.title}`,
     onchange: (event) => choose(run.id, event.target.checked) });
   return h("article", { class: "row" }, box,
-    h("div", { class: "what" }, link, h("small", {}, `${run.protocol} · ${run.parties} parties · ${run.data}${run.cut ? ` · ${run.cut}` : ""}`)),
+    h("div", { class: "what" }, link, h("small", {}, `${run.protocol} · ${counted(run.parties, "party", "parties")} · ${run.data}${run.cut ? ` · ${run.cut}` : ""}`)),
     badge(run.state, run.state === "finished" ? "finished" : `${run.state}, ${run.done} of ${run.rounds}`),
     spark(run.curve),
     h("div", { class: "number" }, score(run), h("small", {}, run.rmse != null && run.accuracy == null ? "rmse" : "accuracy")),
