@@ -98,7 +98,7 @@ class Report:
     unlucky: tuple[Drawing, ...] = ()
     """The other ones in which anybody is exposed. All else here is of this one."""
     first_seed: int | None = None
-    """By which the first of them was drawn, if this one is the worst of them; None if it is the first."""
+    """By which the first of them was drawn, if this one is the worst of them; None if nobody asked for the worst."""
     fractions: dict[Party, float] = field(default_factory=dict)
     """Which part of each victim's entries is exposed, of the positions that were looked at."""
     entries: int = 1
