@@ -309,7 +309,7 @@ def test_of_entries_that_are_selected_the_fewest_count_and_not_those_looked_at(s
 
 
 def test_a_plan_counts_on_as_few_as_its_settings_allow():
-    for dropout, rounds, company in ((0.0, 1, 2), (0.2, 1, 2), (0.0, 10, 1)):  # later others pass on what was not seen
+    for dropout, rounds, company in ((0.2, 1, 2), (0.0, 10, 1)):  # later others pass on what was not seen
         proposals = tacit.plan(12, dropout=dropout, rounds=rounds, entries=100).proposals
         cesar = next(each for each in proposals if each.protocol == "cesar")
         assert cesar.options["graph"]["degree"] == 3

@@ -334,7 +334,7 @@ def settled(protocol, ask, chance):
     [
         ("fedavg", 6, 5),
         ("gossip", 6, 5),
-        ("admm", 5, 4),
+        ("admm", 5, 2),
         ("pushsum", 4, 4),
         ("cesar", 5, 4),
         ("secagg", 10, 6),

@@ -105,11 +105,15 @@ def with_another_model(line):
 
 
 def with_nobody(folder):
-    """Has a party averaged with nobody, and no fault to excuse it."""
-    path, run = folder / "p1.log", json.loads((folder / "run.json").read_text())
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    alone = [line | ({"contributors": ["p1"]} if line["what"] == "ends" else {}) for line in lines]
-    path.write_text("".join(json.dumps(line) + "\n" for line in alone))
+    """Has a party averaged with nobody for long, however long the run took, and no fault to excuse it."""
+    for path in folder.glob("*.log"):
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        for line in lines:
+            line["at"] *= 100
+            if (path.stem, line["what"]) == ("p1", "ends"):
+                line["contributors"] = ["p1"]
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    run = json.loads((folder / "run.json").read_text())
     (folder / "run.json").write_text(json.dumps(run | {"faults": []}))
 
 

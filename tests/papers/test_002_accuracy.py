@@ -106,6 +106,7 @@ def test_only_whole_batches_are_summed_by_who_is_there(courses):
             assert not any(members[place] and fault.mutes(number, fault.party) for place, fault in enumerate(faults))
 
 
+@pytest.mark.slow
 def test_t_is_what_was_promised_and_random_promises_nothing(courses):
     assert [row.agrees for row in privacy_rows(TINY, courses)] == [True] * 4
     assert [courses[name].privacy for name in TINY.policies] == [1, 2, 4, 8]
