@@ -10,9 +10,9 @@ PIP    := $(BIN)/pip install --quiet --no-compile --disable-pip-version-check --
 demo: $(VENV)/.demo            ## run the main job on embedded data
 	$(BIN)/tacit demo
 
-# One worker more than there are cores, for some tests wait for a network or a browser.
+# One worker more than there are cores, for some tests wait for a network or a browser; each with one thread.
 test: $(VENV)/.setup chromium  ## run every test that is not marked slow
-	$(BIN)/pytest -n $$($(BIN)/python -c "import os; print(os.cpu_count() + 1)") -m "not slow"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n $$($(BIN)/python -c "import os; print(os.cpu_count() + 1)") -m "not slow"
 
 slow: $(VENV)/.setup           ## run the long checks
 	$(BIN)/pytest -m slow

@@ -61,7 +61,7 @@ def quick(*names):
     return [name if name in names else pytest.param(name, marks=pytest.mark.slow) for name in CASES]
 
 
-@pytest.mark.parametrize("name", quick("secagg", "cesar"))
+@pytest.mark.parametrize("name", quick("secagg"))
 def test_processes_say_and_average_what_the_simulator_does(name, tmp_path):
     case = CASES[name]
     options = msgspec.to_builtins(case.options, enc_hook=vars)

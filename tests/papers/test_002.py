@@ -57,6 +57,7 @@ def test_the_ends_of_t_are_the_papers_baselines():
     assert [policy_of(t) for t in (1, 6, 12)] == [Random(12), Batches(12, 6), Partition(12)]
 
 
+@pytest.mark.slow
 def test_t_is_what_the_audit_says():
     nobody, six = p002_cardinality.audited_rows((1, 6), rounds=130)
     assert (nobody.ours, nobody.agrees) == ("1", True)
