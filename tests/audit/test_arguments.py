@@ -221,7 +221,11 @@ def some_graphs(count):
     return [graph for graph, _ in zip(drawn_graphs(), range(count), strict=False)]
 
 
-@pytest.mark.parametrize("graph", some_graphs(20), ids=str)
+@pytest.mark.parametrize(
+    "graph",
+    [pytest.param(graph, marks=[pytest.mark.slow] if place % 2 else []) for place, graph in enumerate(some_graphs(20))],
+    ids=str,
+)
 def test_private_neighbours_keep_colluding_receivers_apart(graph):
     n, least = len(graph), min(dict(graph.degree).values())
     scope = scope_of("cesar", n, graph=graph, rounds=2)

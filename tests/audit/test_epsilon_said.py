@@ -143,6 +143,7 @@ def test_the_command_says_so_too():
     assert "ε = " not in silent.output
 
 
+@pytest.mark.slow
 def test_a_plan_says_how_much_noise_each_of_its_proposals_takes():
     proposed = tacit.plan(7, coalition_size=1, rounds=5, entries=100)
     alone = tacit.privacy.local_sigma(1.0, 1e-5, sensitivity=1.0, rounds=5)

@@ -334,12 +334,12 @@ def settled(protocol, ask, chance):
     [
         ("fedavg", 6, 5),
         ("gossip", 6, 5),
-        ("admm", 5, 2),
-        ("pushsum", 4, 4),
+        pytest.param("admm", 5, 4, marks=pytest.mark.slow),
+        pytest.param("pushsum", 6, 5, marks=pytest.mark.slow),
         ("cesar", 5, 4),
         ("secagg", 10, 6),
         ("sparse secagg", 4, 6),
-        ("long secagg", 2, 6),
+        pytest.param("long secagg", 2, 6, marks=pytest.mark.slow),
     ],
 )
 def test_both_say_the_same_of_some_questions(kind, count, each):
@@ -398,12 +398,17 @@ SILENCE = {"action": "silence", "chance": 0.02}
 @pytest.mark.parametrize(
     ("question", "members"),
     [
-        (
+        pytest.param(
             {"parties": 10, "participation": Random(7), "rounds": 50},
             [["server", "p0", "p1", "p2", "p3", "p4"], ["server"], ["p0", "p1"]],
+            marks=pytest.mark.slow,
         ),
         ({"parties": 12, "dropout": 0.02, "rounds": 11}, [["server"], ["server", "p3"], ["p0"], ["p0", "p7", "p9"]]),
-        ({"parties": 12, "dropout": 0.02, "rounds": 18}, [["server"], ["server", "p3"], ["p0"]]),
+        pytest.param(
+            {"parties": 12, "dropout": 0.02, "rounds": 18},
+            [["server"], ["server", "p3"], ["p0"]],
+            marks=pytest.mark.slow,
+        ),
         ({"parties": 12, "faults": [SILENCE], "rounds": 11}, [["server"], ["server", "p3"], ["p0"]]),
         (
             # In some rounds p6 and p7 meet and can unmask everybody, and in others p2 learns of p3 from the sum.

@@ -111,6 +111,7 @@ def test_noise_is_averaged_away_over_rounds():
         assert set(report.exposed) == {"p0", "p1", "p2"}, "what is brought is seen, noise and all"
 
 
+@pytest.mark.slow
 def test_models_that_drift_are_known_less_well():
     """Between models that stand still and ones that are new in every round lies everything else."""
     known = []

@@ -472,7 +472,7 @@ def test_nothing_serious_stands_in_the_way_of_anybody(visit, address, scheme):
     assert found == {name: [] for name in VIEWS}
 
 
-@pytest.mark.parametrize("width", [360, 768])
+@pytest.mark.parametrize("width", [360, pytest.param(768, marks=pytest.mark.slow)])
 def test_a_phone_shows_all_of_it_without_moving_sideways(visit, address, width, shot):
     seen = visit(address, viewport={"width": width, "height": 740}, has_touch=True)
     for name, (path, there) in VIEWS.items():

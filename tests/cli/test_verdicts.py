@@ -120,9 +120,11 @@ def test_of_noise_epsilon_is_said_to_be_what_the_average_tells():
         ("fedavg", {}),
         ("gossip", {"parties": 5}),
         ("admm", {"parties": 6, "options": {"group_size": 3, "iterations": 5}}),
-        ("pushsum", {"parties": 5, "rounds": 2, "options": {"masked": True}}),
+        pytest.param("pushsum", {"parties": 5, "rounds": 2, "options": {"masked": True}}, marks=pytest.mark.slow),
         ("secagg", {"parties": 4, "drift": "free", "dropout": 0.1, "rounds": 3}),
-        ("cesar", {"parties": 6, "options": {"graph": {"kind": "regular", "degree": 3}}}),
+        pytest.param(
+            "cesar", {"parties": 6, "options": {"graph": {"kind": "regular", "degree": 3}}}, marks=pytest.mark.slow
+        ),
     ],
 )
 def test_every_next_command_runs_as_printed(protocol, question):

@@ -86,7 +86,9 @@ def test_killed_runs_go_on_as_if_they_had_not_been(name, tmp_path):
     tried(name, tmp_path, 5, 1)
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize(
+    "name", [name if name != "cesar" else pytest.param(name, marks=pytest.mark.slow) for name in SCENARIOS]
+)
 @pytest.mark.parametrize("after", [pytest.param(1, marks=pytest.mark.slow), 5])
 def test_a_run_goes_on_from_every_protocols_state(name, after, tmp_path):
     class Cut(Exception):

@@ -106,6 +106,7 @@ def test_a_peer_that_lies_in_hellos_moves_nobody_without_a_server_either(intrude
     assert wrong(results(intruders, tmp_path, "gossip", "p0", chosen)) == []
 
 
+@pytest.mark.slow
 def test_one_peer_does_not_get_all_the_calls_that_there_are(intruders, tmp_path):
     """Streams that were held open once took all of them, and honest parties were not heard."""
     assert wrong(results(intruders, tmp_path, "secagg", SERVER, intruders.insiders.TOO_MUCH, threshold=3)) == []
@@ -114,6 +115,7 @@ def test_one_peer_does_not_get_all_the_calls_that_there_are(intruders, tmp_path)
 # --- hellos --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_server_does_not_sit_down_for_vectors_that_one_party_speaks_of(intruders, tmp_path):
     """The first hello once decided it, and whoever said a billion entries was given room for them."""
 

@@ -301,7 +301,10 @@ def tiny(data, monkeypatch):
 
 
 @pytest.mark.usefixtures("tiny")
-@pytest.mark.parametrize("name", ["003-epsilon", "003-k", "003-e"])
+@pytest.mark.parametrize(
+    "name",
+    ["003-epsilon", pytest.param("003-k", marks=pytest.mark.slow), pytest.param("003-e", marks=pytest.mark.slow)],
+)
 def test_bounds_hold_and_the_papers_noise_does_not(name):
     heard = []
     found = find(name).run("small", lambda *told: heard.append(told))

@@ -35,7 +35,11 @@ def run(each=50.0, mean=60.0, parameters=900.0, protocol=100.0, shared=0.3):
 
 @pytest.mark.parametrize(
     ("sharing", "split"),
-    [("random", "shards"), ("topk", "iid"), pytest.param("topk of weights", "iid", marks=pytest.mark.slow)],
+    [
+        ("random", "shards"),
+        pytest.param("topk", "iid", marks=pytest.mark.slow),
+        pytest.param("topk of weights", "iid", marks=pytest.mark.slow),
+    ],
 )
 def test_both_learn_alike_at_the_same_share_and_better_than_alone(sharing, split):
     setting = Setting(DIGITS, split, sharing, 3, 0.3)

@@ -120,7 +120,7 @@ def test_losses_and_crashes_lose_no_mass(masked):
         np.testing.assert_allclose(outcome.average[party], MEAN, atol=1e-8)
 
 
-@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("masked", [pytest.param(False, marks=pytest.mark.slow), True])
 @pytest.mark.parametrize("action", ["drop", "corrupt", "delay", "silence", "crash"])
 def test_whatever_goes_wrong_in_the_first_round_the_others_go_on(action, masked):
     running = federation(masked=masked, bits=64, faults=[Fault(action=action, party="p1", round=1, step=1)])
