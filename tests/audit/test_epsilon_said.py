@@ -309,6 +309,7 @@ def test_of_entries_that_are_selected_the_fewest_count_and_not_those_looked_at(s
         assert report.epsilon >= exact(1 / 2, 6.0)
 
 
+@pytest.mark.slow
 def test_a_plan_counts_on_as_few_as_its_settings_allow():
     for dropout, rounds, company in ((0.2, 1, 2), (0.0, 10, 1)):  # later others pass on what was not seen
         proposals = tacit.plan(12, dropout=dropout, rounds=rounds, entries=100).proposals

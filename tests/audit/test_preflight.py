@@ -38,7 +38,7 @@ def silence(monkeypatch):
         pytest.param(
             15, "admm", {"iterations": 6}, "masked=True", marks=pytest.mark.slow
         ),  # within the gap of 7, which the settings alone allow
-        (15, "admm", {"iterations": 7, "masked": True}, "tacit plan"),
+        pytest.param(15, "admm", {"iterations": 7, "masked": True}, "tacit plan", marks=pytest.mark.slow),
         (9, "admm", {"iterations": 5}, None),
     ],
 )

@@ -159,7 +159,8 @@ def test_a_change_that_was_missed_stays_missed_if_a_round_fails_after_it():
     learner._take(np.ones(2, np.float32), 3)
 
 
-@pytest.mark.parametrize("protocol", ["secagg", pytest.param("gossip", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("protocol", ["secagg", "gossip"])
 def test_a_party_that_is_killed_learns_on(protocol, tmp_path):
     made = Made.of(tmp_path, protocol, 3)
     path, plan = written(made), tmp_path / "scenario.json"

@@ -96,6 +96,7 @@ def test_irregular_graphs_mix_by_metropolis_weights():
         np.testing.assert_array_equal(outcome.average[party], expected[party])
 
 
+@pytest.mark.slow
 def test_repeated_rounds_reach_the_average():
     federation = Simulation.of("cesar", PARTIES, D, graph=IRREGULAR, share=0.7, bits=64, seed=0)
     vectors = dict(VECTORS)

@@ -25,7 +25,7 @@ SUITES = (
     "ring16",
     "audit",
 )
-LONGER = {"audit", "many", "memory"}
+LONGER = {"audit", "many", "memory", "simulation", "cesar"}
 """Suites that take seconds even when they are quick."""
 COUNTED = {"groups"}
 """Suites that count instead of measuring, so that their targets hold at small sizes too."""
