@@ -88,7 +88,7 @@ def page() -> str:
             if not name.startswith(number):
                 continue
             what = papers.find(name)
-            lines.append(f"\n### {name}: {what.title}\n")
+            lines.append(f"\n### {name}: {what.title}")
             for scale in ("small", "paper"):
                 if (result := found.get(f"{name} {scale}")) is not None:
                     lines += _results(name, scale, result)
@@ -104,10 +104,11 @@ def _results(name: str, scale: str, result: dict[str, Any]) -> list[str]:
         came = (
             f"{result['done']:.1%} of it took {result['minutes']:g} minutes, so all of it takes about {hours:.1f} hours"
         )
-        return [f"`tacit reproduce {name} --scale {scale}` was not run to its end: {came}.\n"]
+        return ["", f"`tacit reproduce {name} --scale {scale}` was not run to its end: {came}."]
     agrees = {True: "yes", False: "**no**", None: ""}
     rows = [(row["what"], row["paper"], row["ours"], agrees[row["agrees"]], row["why"]) for row in result["rows"]]
     return [
+        "",  # or else this would be a row of the table before
         f"`tacit reproduce {name} --scale {scale}`, {_minutes(result)}:\n",
         "| what | paper | ours | agrees | why, or how far it was looked at |",
         "| --- | --- | --- | --- | --- |",
