@@ -87,6 +87,7 @@ def test_an_outcome_warns_of_the_few_that_were_left():
 # --- chance over many rounds ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_dropouts_over_rounds_expose_those_who_dropped_out():
     question = {"parties": 12, "coalition": ["server"], "rounds": 40}
     assert tacit.audit("secagg", **question).exposed == {}

@@ -120,6 +120,7 @@ def test_admm_recipes_are_proved_to_the_last_victim():
     assert max(report.errors.values()) < 1e-9
 
 
+@pytest.mark.slow
 def test_masked_admm_of_many_groups_leaks_through_its_group_sums():
     """Fifteen peers in fives of three: the broadcast sums alone complete the system, masks or not."""
     report = tacit.audit("admm", parties=15, coalition=["p0"], group_size=3, iterations=7, masked=True)

@@ -57,6 +57,7 @@ def test_an_audit_that_finds_nobody_does_not_read_as_private():
     assert "tacit audit secagg --parties 9 --rounds 10 --dropout 0.1" in told
 
 
+@pytest.mark.slow
 def test_the_next_question_is_the_one_that_finds_somebody():
     nobody = words("secagg", rounds=10)
     assert not nobody.exposed

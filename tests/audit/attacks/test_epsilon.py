@@ -136,6 +136,7 @@ def test_what_is_accounted_for_against_the_claim_of_1(users, zcdp, pld, broken):
     assert found.broken is broken
 
 
+@pytest.mark.slow
 def test_the_experiment_breaks_what_it_should_first_and_nothing_else(monkeypatch):
     monkeypatch.setattr(epsilon, "ROUNDS", 20)  # a single round of every game; the claim scales with T
     heard = []
