@@ -70,6 +70,6 @@ def sendable(error: Exception, whose: str) -> Exception:
     """Returns an error as it can be sent to another process: itself, or what it says and who failed."""
     try:
         pickle.loads(pickle.dumps(error))  # noqa: S301 (our own bytes)
-    except Exception:
+    except Exception:  # an error of anybody's may fail in any way of its own when it is packed
         return TacitError(f"{whose} failed: {type(error).__name__}: {error}")
     return error

@@ -44,8 +44,8 @@ from tacit.vectors.fixedpoint import FixedPoint
 
 NAME = "epsilon"
 NAMES: dict[Accountant, str] = {"zcdp": "simple", "rdp": "close", "pld": "tight"}
-PRESCRIBED = f"as {PAPERS['003']} prescribes it"
 """How accountants are written, where not in capitals."""
+PRESCRIBED = f"as {PAPERS['003']} prescribes it"
 
 EPSILON, DELTA = 1.0, 1e-5
 """What is claimed."""
