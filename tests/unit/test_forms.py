@@ -50,6 +50,11 @@ def test_factors_may_be_fractions_and_floats():
         x / 0
 
 
+def test_a_number_without_a_sign_is_taken_away_as_it_is():
+    assert (x - np.uint32(5)).terms == {X: 1, ONE: -5}
+    assert (np.uint32(5) - x).terms == {X: -1, ONE: 5}
+
+
 def test_what_is_given_is_left_alone():
     terms = {X: 1}
     one = Form(terms)

@@ -85,31 +85,37 @@ class Form:
     __slots__ = ("terms",)
 
     def __init__(self, terms: Mapping[Unknown, Any] | None = None) -> None:
-        self.terms = {unknown: factor for unknown, factor in (terms or {}).items() if factor != 0}
-
-    def _plus(self, other: "Form", factor: int) -> "Form":
-        terms = dict(self.terms)
-        for unknown, value in other.terms.items():
-            terms[unknown] = terms.get(unknown, 0) + factor * value
-        return Form(terms)
+        self.terms = {unknown: factor for unknown, factor in (terms or {}).items() if factor}
 
     def __add__(self, other: Any) -> "Form":
-        if isinstance(other, Form):
-            return self._plus(other, 1)
-        return self._plus(Form({ONE: _exact(other)}), 1) if isinstance(other, Real) else NotImplemented
+        if not isinstance(other, Form):
+            if not isinstance(other, Real):
+                return NotImplemented
+            other = Form({ONE: _exact(other)})
+        # Audits spend their time here: what only one of the two has is taken over as it is.
+        total, terms = Form(), dict(self.terms)
+        for unknown, factor in other.terms.items():
+            if unknown not in terms:
+                terms[unknown] = factor
+            elif added := terms[unknown] + factor:
+                terms[unknown] = added
+            else:
+                del terms[unknown]
+        total.terms = terms
+        return total
 
     __radd__ = __add__
 
     def __sub__(self, other: Any) -> "Form":
-        if isinstance(other, Form):
-            return self._plus(other, -1)
-        return self._plus(Form({ONE: _exact(other)}), -1) if isinstance(other, Real) else NotImplemented
+        if not isinstance(other, Form):
+            return self + -_exact(other) if isinstance(other, Real) else NotImplemented
+        return self + -other
 
     def __rsub__(self, other: Any) -> "Form":
         return (-self).__add__(other)
 
     def __neg__(self) -> "Form":
-        return self * -1
+        return Form({unknown: -factor for unknown, factor in self.terms.items()})
 
     def __mul__(self, factor: Any) -> "Form":
         if isinstance(factor, Form):
