@@ -179,9 +179,9 @@ def _lie(scene: Scene, **changes: Any) -> bytes:
 
 
 def _signed(scene: Scene, hello: bytes, to: str | None = None) -> bytes:
-    said = scene.node._freshness.stamp(scene.target).data + hello
+    said = scene.node._hellos._freshness.stamp(scene.target).data + hello
     statement = framed(b"tacit/v1/hello", (to or scene.target).encode(), said)
-    return scene.node._keys.sign(statement) + said
+    return scene.node._hellos._keys.sign(statement) + said
 
 
 def hellos(made: Callable[[Scene], bytes]) -> Callable[[Scene], Awaitable[None]]:
@@ -218,7 +218,7 @@ def lies(**changes: Any) -> Callable[[Scene], Awaitable[None]]:
             await _listened(scene, WITH_KEYS)
         finally:
             scene.node._hello = honest
-            scene.node._announce()
+            scene.node._hellos.say()
 
     return attempt
 

@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from tacit.core.suite import SERVER
-from tacit.drivers.network.meeting import Hello, Meeting, signed
+from tacit.drivers.network.hellos import signed
+from tacit.drivers.network.meeting import Hello, Meeting
 from tacit.drivers.network.roster import Deadlines
 
 ROOT = Path(__file__).parents[2]
@@ -126,7 +127,7 @@ def test_a_server_does_not_sit_down_for_vectors_that_one_party_speaks_of(intrude
             for entries in (10**9, 2**62):
                 hello = msgspec.structs.replace(liar._hello(SERVER), entries=entries, session=bytes(32))
                 for _ in range(2):  # the answer to the first says what the second has to repeat
-                    liar._listen(SERVER, server.greet("p3", liar._signed(hello, SERVER)))
+                    liar._hellos.listen(SERVER, server.greet("p3", liar._hellos.signed(hello, SERVER)))
                 assert server._meeting.others["p3"][0].entries == entries
                 seen.append((server._seat, server.most("p3")))
             return seen, await company.average(1)
@@ -161,10 +162,10 @@ def test_whoever_is_no_peer_has_nothing_to_say_about_our_rounds(intruders, tmp_p
             user, other = company.nodes["p0"], company.nodes["p3"]
             ended = asyncio.gather(company.average(1), company.witnesses["p3"].average(1))
             for changes in ({"session": bytes(32), "told": b'{"clip": 1}'}, {"known": bytes(16)}, {"version": 99}):
-                asked = user._freshness.stamp("p3")
-                stamp = other._freshness.stamp("p0", asked)
+                asked = user._hellos._freshness.stamp("p3")
+                stamp = other._hellos._freshness.stamp("p0", asked)
                 hello = msgspec.structs.replace(other._hello("p0"), **changes)
-                user.greet("p3", signed(other._keys, "p0", stamp, hello))
+                user.greet("p3", signed(other._hellos._keys, "p0", stamp, hello))
             return user._meeting.wrong, (await ended)[0]
 
     found, ended = asyncio.run(run())

@@ -16,9 +16,9 @@ from tacit.core.suite import SERVER, Update
 from tacit.drivers.agreement import VERSION
 from tacit.drivers.network import node as nodes_
 from tacit.drivers.network.book import Book
+from tacit.drivers.network.hellos import Hellos
 from tacit.drivers.network.line import Line, Peer, explained
 from tacit.drivers.network.meeting import Hello
-from tacit.drivers.network.node import Node
 from tacit.drivers.network.roster import Deadlines
 from tacit.drivers.network.status import STATUS
 from tacit.drivers.network.store import Store
@@ -46,17 +46,18 @@ def test_whoever_hangs_up_is_not_said_to_have_another_roster():
 @pytest.fixture
 def newer(monkeypatch):
     """Makes p1 a node of another release, whose hellos have one more field."""
-    honest = Node._signed
+    honest = Hellos.signed
 
     class Later(msgspec.Struct, array_like=True):
         party: str
         version: int
         news: list[int]
 
-    def signed(node, hello, to, answered=None):
-        return honest(node, Later(node.me, VERSION + 1, [1]) if node.me == "p1" else hello, to, answered)
+    def signed(hellos, hello, to, answered=None):
+        me = hellos._keys.me
+        return honest(hellos, Later(me, VERSION + 1, [1]) if me == "p1" else hello, to, answered)
 
-    monkeypatch.setattr(Node, "_signed", signed)
+    monkeypatch.setattr(Hellos, "signed", signed)
 
 
 WORDS = f"p1 speaks version {VERSION + 1} of what is sent, and p0 version {VERSION}; have both run the same release"
@@ -96,7 +97,7 @@ def test_whoever_has_taken_the_same_release_is_talked_to_again(tmp_path):
         async with made.nodes() as nodes:
             nodes["p0"]._meeting.foreign("p1", VERSION + 1)
             wrong = nodes["p0"]._meeting.wrong
-            nodes["p1"]._announce()
+            nodes["p1"]._hellos.say()
             while nodes["p0"]._meeting.wrong is not None:
                 await asyncio.sleep(0.01)
             return wrong, await averaged(nodes, made.updates(4))
@@ -278,7 +279,7 @@ def test_parcels_of_one_that_says_no_hello_have_us_say_one_at_a_time(tmp_path):
             node._meeting.others.clear()
             for _ in range(50):
                 assert not await node.take(SERVER, b"x")
-            return [task.get_name() for task in node._hellos].count(SERVER)
+            return [task.get_name() for task in node._hellos._tasks].count(SERVER)
         finally:
             await node.close()
 

@@ -337,16 +337,16 @@ def test_who_passes_a_hello_on_cannot_change_it(tmp_path):
             await averaged(nodes, made.updates(4))
             hello = nodes["p0"]._hello("p1")
             other = msgspec.structs.replace(hello, incarnation=bytes(16))
-            signed = nodes["p0"]._signed(hello, "p1")
+            signed = nodes["p0"]._hellos.signed(hello, "p1")
             for said in (
                 signed[: 64 + STAMP_BYTES] + msgspec.msgpack.encode(other),
-                nodes["p2"]._signed(other, "p1"),
+                nodes["p2"]._hellos.signed(other, "p1"),
                 b"",
                 signed[:40],
             ):
                 nodes["p1"].greet("p0", said)
             wrong = dict(nodes["p1"]._meeting.lost)
-            nodes["p1"].greet("p0", nodes["p0"]._signed(other, "p1"))
+            nodes["p1"].greet("p0", nodes["p0"]._hellos.signed(other, "p1"))
             return wrong, set(nodes["p1"]._meeting.lost)
 
     assert asyncio.run(run()) == ({}, {"p0"})

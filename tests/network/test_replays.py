@@ -11,8 +11,8 @@ from federations import Made, averaged, free_ports
 from tacit.core.entropy import SeededEntropy
 from tacit.drivers.agreement import VERSION
 from tacit.drivers.network.freshness import Freshness, Stamp
+from tacit.drivers.network.hellos import AGAIN
 from tacit.drivers.network.meeting import Meeting
-from tacit.drivers.network.node import AGAIN
 from tacit.drivers.network.parcels import Head
 
 ENTRIES = 4
@@ -55,14 +55,14 @@ class Relay:
         for head, said in old:
             await nodes["p2"].courier.lines[head.to].say(head, said)
             self.instead = [said]
-            nodes[head.to]._announce([head.sender])
+            nodes[head.to]._hellos.say([head.sender])
             await quiet(nodes)
             assert not self.instead, "it was not asked for an answer"
 
 
 async def quiet(nodes):
     """Waits until nobody says hello any more."""
-    while hellos := [task for node in nodes.values() for task in node._hellos]:
+    while hellos := [task for node in nodes.values() for task in node._hellos._tasks]:
         await asyncio.gather(*hellos)
 
 
@@ -102,7 +102,7 @@ async def at_leaving(relay):
     async with after_a_round(relay) as nodes:
         for party in ("p0", "p1"):
             nodes[party]._left = True
-            nodes[party]._announce()
+            nodes[party]._hellos.say()
             await quiet(nodes)
 
 
@@ -123,7 +123,7 @@ async def of_another_journal(relay):
     async with relay.nodes(before) as nodes:
         for node in nodes.values():
             node._settle(ENTRIES)
-            node._announce()
+            node._hellos.say()
         await quiet(nodes)
 
 
@@ -131,8 +131,8 @@ async def of_another_release(relay):
     """Hellos of a release that p0 and p1 no longer run."""
     async with after_a_round(relay) as nodes:
         for node in (nodes["p0"], nodes["p1"]):
-            node._hello = lambda to, hello=node._hello: msgspec.structs.replace(hello(to), version=VERSION + 1)
-            node._announce()
+            node._hellos._ours = lambda to, hello=node._hello: msgspec.structs.replace(hello(to), version=VERSION + 1)
+            node._hellos.say()
 
 
 KINDS = (in_rounds, at_leaving, of_another_session, of_another_journal, of_another_release)
@@ -243,11 +243,11 @@ def test_a_peer_that_asks_for_something_else_every_time_does_not_keep_us_at_it(t
 
             def another(sender, hello):
                 asked.append(sender)
-                nodes["p1"]._freshness._asks.clear()
+                nodes["p1"]._hellos._freshness._asks.clear()
                 return greet(sender, hello)
 
             nodes["p1"].greet = another
-            nodes["p0"]._announce(["p1"])
+            nodes["p0"]._hellos.say(["p1"])
             await quiet({"p0": nodes["p0"]})
             return asked
 

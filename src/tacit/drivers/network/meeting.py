@@ -9,17 +9,13 @@ had.
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import msgspec
 
 from tacit.core.errors import ConfigError, Drop, JournalError, PeerFault, TacitError, TransportError
-from tacit.core.link import framed
-from tacit.core.messages import SIGNATURE_BYTES
 from tacit.core.suite import SERVER, Party
-from tacit.crypto.keys import Keys
 from tacit.drivers.agreement import VERSION, Agreement, first_difference
-from tacit.drivers.network.freshness import STAMP_BYTES, Stamp
 from tacit.drivers.numbers import AHEAD, RoundNumber, reached
 
 MOST_TOLD = 1 << 15
@@ -48,38 +44,6 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
     """As which incarnation it first saw whom it says hello to in this session; empty if it has not."""
     told: bytes = b""
     """What it holds to be agreed, unless that is too long."""
-
-
-class Said(NamedTuple):
-    """What a peer said, with its signature: how far it is, or only its version if that is another than ours."""
-
-    stamp: Stamp
-    hello: Hello | int
-
-
-def signed(keys: Keys, to: Party, stamp: Stamp, hello: Hello) -> bytes:
-    """Returns a hello with our signature: it may have to go by way of another party, which could change it."""
-    said = stamp.data + msgspec.msgpack.encode(hello)
-    return keys.sign(_statement(to, said)) + said
-
-
-def opened(keys: Keys, sender: Party, data: bytes) -> Said | None:
-    """Returns what a peer said, or None if it is nothing that can be read, or not the sender's."""
-    signature, said = data[:SIGNATURE_BYTES], data[SIGNATURE_BYTES:]
-    try:
-        keys.roster.verify(sender, _statement(keys.me, said), signature)
-        stamp, said = Stamp.of(said), said[STAMP_BYTES:]
-        _, version, *_ = msgspec.msgpack.decode(said, type=list[msgspec.Raw])
-        if (number := msgspec.msgpack.decode(version, type=int)) != VERSION:
-            return Said(stamp, number)
-        hello = msgspec.msgpack.decode(said, type=Hello)
-    except (PeerFault, ValueError, RecursionError):  # of which what msgspec raises, and too few of them, are some
-        return None
-    return Said(stamp, hello) if hello.party == sender else None
-
-
-def _statement(to: Party, said: bytes) -> bytes:
-    return framed(b"tacit/v1/hello", to.encode(), said)
 
 
 class Meeting:

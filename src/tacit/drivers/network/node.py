@@ -5,7 +5,7 @@ and whatever came in is acknowledged once it is. So it can be killed at any mome
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from time import time
@@ -20,10 +20,10 @@ from tacit.drivers.agreement import Agreement
 from tacit.drivers.journal import Journal, Record
 from tacit.drivers.network.alarm import Alarm
 from tacit.drivers.network.courier import Courier
-from tacit.drivers.network.freshness import Freshness, Stamp
+from tacit.drivers.network.hellos import Hellos
 from tacit.drivers.network.identity import Credentials
 from tacit.drivers.network.line import Peer, Tls
-from tacit.drivers.network.meeting import Hello, Meeting, opened, signed
+from tacit.drivers.network.meeting import Hello, Meeting
 from tacit.drivers.network.metrics import Endpoint, written
 from tacit.drivers.network.roster import RosterFile
 from tacit.drivers.network.status import Ended, Standing, Status, show
@@ -36,8 +36,6 @@ from tacit.vectors.rooms import Rooms
 SEED_BYTES = 32
 OFTEN = 1.0
 """Seconds between hellos to those who are waited for, and between looks at how it stands."""
-AGAIN = 8
-"""Hellos in a row to one peer, at most: one that always asks for something else must not keep us at it."""
 
 
 class Node:
@@ -56,8 +54,6 @@ class Node:
         self._deadlines = roster.deadlines
         self._seed = seed or (lambda _: SystemEntropy().bytes(SEED_BYTES))
         self._meeting = Meeting(self.me, self.peers, store.first_seen, store.incarnation)
-        self._keys = Keys(mine.identity, roster.members)
-        self._freshness = Freshness(SystemEntropy())
         self._seat: RealSeat | None = None
         self.last: Ending | None = None
         """How the last round ended that is over."""
@@ -75,7 +71,6 @@ class Node:
         self._turn = asyncio.Lock()
         self._alarm = Alarm(self._deadlines.phase, self._expired)
         self._rooms = Rooms()
-        self._hellos: set[asyncio.Task[None]] = set()
         self._telling: asyncio.Task[None] | None = None
         self.telemetry = Telemetry(self.me, roster.federation, roster.protocol)
         self.metrics = Endpoint(lambda: written(self.telemetry, self.status(), self.courier.lines))
@@ -92,6 +87,8 @@ class Node:
             roster.deadlines.connect,
             self._rooms,
         )
+        lines = {peer: self.courier.lines[peer] for peer in self.peers}
+        self._hellos = Hellos(Keys(mine.identity, roster.members), lines, self._hello, self._heard)
 
     @property
     def rounds(self) -> int:
@@ -122,7 +119,7 @@ class Node:
         if metrics is not None:
             await self.metrics.start(metrics)
         self.telemetry.joined(where, self.rounds)
-        self._announce()
+        self._hellos.say()
         self._telling = asyncio.create_task(self._tell())
 
     def _between(self, peer: Party) -> tuple[Party, ...]:
@@ -169,10 +166,11 @@ class Node:
         """Says no more. Whoever leaves says so, and the others do not wait for it any longer."""
         if leaving:
             self._left = True
-            self._announce()
-            await asyncio.gather(*self._hellos, return_exceptions=True)
-        for task in (*self._hellos, *([self._telling] if self._telling is not None else [])):
-            task.cancel()
+            self._hellos.say()
+            await self._hellos.all_said()
+        self._hellos.stop()
+        if self._telling is not None:
+            self._telling.cancel()
         self._alarm.stop()
         await self.metrics.close()
         await self.courier.close()
@@ -250,7 +248,7 @@ class Node:
         """Returns which round to begin, when it is time to; raises what keeps us from it."""
         since = self._alarm.since = self._now()
         self._failed = self._untaken = None
-        self._announce()
+        self._hellos.say()
         while True:
             self._stirred.clear()
             meeting = self._meeting
@@ -272,7 +270,7 @@ class Node:
                     await self._stirred.wait()
             except TimeoutError:
                 # What was said may not have been heard, on either side. A server has many to ask, and asks a few.
-                self._announce([peer for peer in self.peers if self.me != SERVER or not meeting.is_there(peer)])
+                self._hellos.say([peer for peer in self.peers if self.me != SERVER or not meeting.is_there(peer)])
 
     @property
     def _longest(self) -> float:
@@ -286,27 +284,20 @@ class Node:
         over = self._seat is None or not self._seat.unfinished
         return self._meeting.hello(to, self.rounds, over, self._left)
 
-    def _signed(self, hello: Hello, to: Party, answered: Stamp | None = None) -> bytes:
-        return signed(self._keys, to, self._freshness.stamp(to, answered), hello)
-
     def greet(self, sender: Party, hello: bytes) -> bytes:
         """Takes a hello in, and returns ours."""
-        return self._signed(self._hello(sender), sender, self._listen(sender, hello))
+        return self._hellos.answer(sender, hello)
 
-    def _listen(self, sender: Party, data: bytes) -> Stamp | None:
-        """Takes a hello in, if it is news, and returns its stamp if it is the sender's at all."""
-        said = opened(self._keys, sender, data)
-        # Some are on the roster, but have nothing to say about our rounds.
-        if said is not None and sender in self.peers and self._freshness.is_news(sender, said.stamp):
-            if isinstance(said.hello, Hello):
-                self._heard(sender, said.hello)
-            else:
-                self._meeting.foreign(sender, said.hello)
-                self._stirred.set()
-            self.telemetry.apart({**self._meeting.apart, **self._meeting.lost})
-        return None if said is None else said.stamp
+    def _heard(self, sender: Party, hello: Hello | int) -> None:
+        """Takes in how far a peer is, or of which version it is if that is another than ours."""
+        if isinstance(hello, Hello):
+            self._note(sender, hello)
+        else:
+            self._meeting.foreign(sender, hello)
+            self._stirred.set()
+        self.telemetry.apart({**self._meeting.apart, **self._meeting.lost})
 
-    def _heard(self, sender: Party, hello: Hello) -> None:
+    def _note(self, sender: Party, hello: Hello) -> None:
         if hello.left:
             self.courier.lines[sender].forget(self.rounds + 1)
         try:
@@ -325,29 +316,7 @@ class Node:
             self._meeting.ready = number
             if number:
                 self.telemetry.ready(number)
-            self._announce()
-
-    def _announce(self, peers: Iterable[Party] | None = None) -> None:
-        """Says hello to peers, all of them unless told otherwise, and listens to what they answer."""
-        for peer in self.peers if peers is None else peers:
-            task = asyncio.create_task(self._greeted(peer), name=peer)
-            self._hellos.add(task)
-            task.add_done_callback(self._hellos.discard)
-
-    async def _greeted(self, peer: Party) -> None:
-        line, said = self.courier.lines[peer], None
-        for _ in range(AGAIN):
-            now = self._hello(peer), self._freshness.asked(peer)
-            if now == said:
-                return
-            said = now
-            try:
-                answer = await line.hello(self._signed(now[0], peer))
-            except TransportError:
-                return  # it is in the line's trouble
-            # It may be news, of which we have to tell it in turn: as which journal we know it. And unless we repeated
-            # what it asks for, it has not listened.
-            self._listen(peer, answer)
+            self._hellos.say()
 
     # --- rounds ----------------------------------------------------------------------------------------------------
 
@@ -364,8 +333,8 @@ class Node:
             return True
         if self._meeting.heard(sender) is None:
             # Before it has said hello it may be one that has lost its journal.
-            if all(each.get_name() != sender for each in self._hellos):  # or it could have us say any number of them
-                self._announce([sender])
+            if not self._hellos.is_greeting(sender):  # or it could have us say any number of them
+                self._hellos.say([sender])
             return False
         try:
             actions = self._deliver(data)
@@ -475,7 +444,7 @@ class Node:
         if begun:
             for line in self.courier.lines.values():
                 line.forget(self.rounds - 1)
-            self._announce()
+            self._hellos.say()
         self._moved()
 
     def _moved(self, *, resumed: bool = False) -> None:
