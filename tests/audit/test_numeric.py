@@ -337,8 +337,8 @@ def settled(protocol, ask, chance):
         pytest.param("admm", 5, 4, marks=pytest.mark.slow),
         pytest.param("pushsum", 6, 5, marks=pytest.mark.slow),
         ("cesar", 5, 4),
-        ("secagg", 10, 6),
-        ("sparse secagg", 4, 6),
+        ("secagg", 5, 6),
+        pytest.param("sparse secagg", 4, 6, marks=pytest.mark.slow),
         pytest.param("long secagg", 2, 6, marks=pytest.mark.slow),
     ],
 )

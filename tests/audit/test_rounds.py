@@ -59,7 +59,7 @@ def test_a_coalition_that_learns_more_than_sums_is_not_judged_by_them(monkeypatc
     assert tacit.audit("fedavg", parties=4, coalition=["server"], rounds=9).exposed.keys() == {"p0", "p1", "p2", "p3"}
 
 
-@pytest.mark.parametrize(("parties", "rounds"), [(16, 200), pytest.param(40, 2000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("parties", "rounds"), [(16, 100), pytest.param(40, 2000, marks=pytest.mark.slow)])
 def test_whole_batches_hold_for_two_thousand_rounds_and_partial_ones_do_not(parties, rounds):
     question = {"parties": parties, "coalition": ["server"], "rounds": rounds, "faults": [{**DROPS, "chance": 0.1}]}
     whole = tacit.audit("secagg", participation=Batches(8, 2), **question)

@@ -231,6 +231,15 @@ def test_dropouts_expose_a_user_of_secure_aggregation(visit, address, shot):
     page.locator(".headline.good", has_text="The server learns nobody").wait_for()
 
 
+def test_nobody_is_called_safe_whom_other_luck_would_expose(visit, address):
+    page = visit(address).open(f"{SECAGG}&dropout=0.1&coalition=server")
+    page.locator(
+        ".headline.bad", has_text="In the worst of 8 drawings of who takes part, by seed 2, the server"
+    ).wait_for()
+    page.locator(".note", has_text="In the drawing that is shown, nobody is exposed.").wait_for()
+    assert exposed(page) == set()
+
+
 def test_a_coalition_is_made_with_keys_alone(visit, address):
     page = visit(address).open(ADMM)
     first = page.locator('[data-party="p0"]')

@@ -214,7 +214,8 @@ def test_papers_go_by_name_and_year():
     assert not re.search(r"\b00[0-4]\b", listed)
 
 
-@pytest.mark.parametrize("colluding", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("colluding", [1, 2])
 def test_every_line_of_a_plan_runs_as_printed_and_says_what_the_plan_does(colluding, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     size, rounds = ["--coalition-size", colluding], ["--rounds", 3]

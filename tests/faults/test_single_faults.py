@@ -202,8 +202,8 @@ def check(play, ring_mean):
 
 HITS = [
     *(pytest.param(action, 0.5, id=action) for action in TO_MESSAGES),
-    pytest.param("corrupt", 0.0, id="corrupt-first"),
-    pytest.param("corrupt", 1.0, id="corrupt-last"),
+    pytest.param("corrupt", 0.0, id="corrupt-first", marks=pytest.mark.slow),
+    pytest.param("corrupt", 1.0, id="corrupt-last", marks=pytest.mark.slow),
 ]
 
 

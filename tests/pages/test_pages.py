@@ -26,7 +26,15 @@ def shown(page: Path) -> list[tuple[str, str | None]]:
     return [(found["code"], found["output"]) for found in BLOCK.finditer(page.read_text(encoding="utf-8"))]
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if shown(page)], ids=lambda page: page.stem)
+LONGER = {"admm", "choosing"}
+"""Pages whose code audits many settings."""
+
+
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=[pytest.mark.slow] if page.stem in LONGER else []) for page in PAGES if shown(page)],
+    ids=lambda page: page.stem,
+)
 def test_the_code_of_a_page_runs_as_printed(page: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)  # some write runs
     # A page may register a protocol of its own; the next test shall not find it there.

@@ -314,7 +314,9 @@ def test_the_callers_change_is_the_gradient_step():
         x, w = z - step, np.array([z[i] / y[i] - step[i] for i in range(N)])
 
 
-@pytest.mark.parametrize("y0", ["uniform", "exp", "lognormal", ("uniform", 0.1, 1.9)])
+@pytest.mark.parametrize(
+    "y0", ["uniform", *(pytest.param(y0, marks=pytest.mark.slow) for y0 in ("exp", "lognormal")), ("uniform", 0.1, 1.9)]
+)
 def test_private_weights_still_agree(y0):
     running = federation(private=True, y0=y0, bits=64, clip=1024.0)
     outcome = rounds(running, 150)

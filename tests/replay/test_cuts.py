@@ -22,7 +22,11 @@ from tacit.drivers.played import Played
 from tacit.drivers.round import Saved
 from tacit.protocols import REGISTRY
 
-LONGER = {"secagg-neighbours", "secagg-noise", "secagg-sampled", "cesar-noise", "cesar-topk", "cesar-change"}
+LONGER = {
+    *("secagg-neighbours", "secagg-noise", "secagg-sampled", "secagg-batches"),
+    *("cesar-noise", "cesar-topk", "cesar-change", "cesar-random"),
+    "admm-rhos",
+}
 """Cases that take longest, and are cut where others of their protocol are."""
 every_case = pytest.mark.parametrize(
     "title", [pytest.param(title, marks=[pytest.mark.slow] if title in LONGER else []) for title in CASES]

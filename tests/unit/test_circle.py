@@ -244,6 +244,7 @@ def test_more_users_dilute_the_corrupted_ones() -> None:
         assert chances[0] > 2 * chances[-1] > 0
 
 
+@pytest.mark.slow
 def test_the_degree_grows_like_log_n() -> None:
     degrees = [secure_degree(10**e, 0.05, 0.05)[0] for e in (4, 5, 6, 7)]
     steps = np.diff(degrees)

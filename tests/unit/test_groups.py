@@ -113,7 +113,14 @@ def test_any_number_of_users_works(case: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("n", "size"), [(70, 7), pytest.param(100, 10, marks=pytest.mark.slow), (102, 3), (401, 4), (1000, 10)]
+    ("n", "size"),
+    [
+        pytest.param(70, 7, marks=pytest.mark.slow),
+        pytest.param(100, 10, marks=pytest.mark.slow),
+        (102, 3),
+        (401, 4),
+        (1000, 10),
+    ],
 )
 def test_numbers_without_a_stored_result_work(n: int, size: int) -> None:
     assert groups(n, size).gap > 1

@@ -191,6 +191,7 @@ class Audit:
                 "victims": rounds,
                 "words": headline(self.scope, coalition, rounds, verdict.smallest_group),
                 "smallest_group": verdict.smallest_group,
+                "drawn": self.scope.drawn,
                 "claims": claims(self.scope, coalition, verdict.victims),
             }
         )
