@@ -278,7 +278,7 @@ class Hellos:
         count = sum(self.outcomes.values()) + 1
         if not draw.below(8):
             count -= 1  # which was heard before
-        stamp = Stamp(sender.encode().ljust(16), count, bytes(16), node._freshness.stamp(sender).asks)
+        stamp = Stamp(sender.encode().ljust(16), count, bytes(16), node._hellos._freshness.stamp(sender).asks)
         said = stamp.data + said
         keys = self._made.suites[sender] if draw.below(4) else self._made.suites[node.me]
         data = keys.sign(framed(b"tacit/v1/hello", node.me.encode(), said)) + said

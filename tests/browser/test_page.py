@@ -413,6 +413,7 @@ def test_another_port_of_this_machine_hears_nothing_of_the_token(visit, address)
         # The same tab, too, once it has been with us.
         seen.page.goto(f"http://127.0.0.1:{server.server_port}/")
         assert seen.page.evaluate("[document.cookie, document.referrer, sessionStorage.length]") == ["", "", 0]
+        seen.context.close()  # or it may miss something of a program that has ended
         server.shutdown()
     assert tried[0] == "refused"
     assert tried[1] in (0, "refused")

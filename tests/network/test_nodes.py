@@ -22,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "replay"))
 from settings_to_cut import CASES
 
 HASTY = Deadlines(phase=1.0, start=1.5, connect=1.0)
+HASTY_TO_BEGIN = Deadlines(phase=20.0, start=1.5, connect=1.0)
 
 
 @pytest.fixture
@@ -132,7 +133,7 @@ def test_without_a_server_whoever_is_behind_goes_on_where_the_others_are(tmp_pat
 
 
 def test_a_round_that_needs_everybody_is_not_begun_without_somebody(tmp_path):
-    made = Made.of(tmp_path, "admm", 3, HASTY, masked=True, group_size="all")
+    made = Made.of(tmp_path, "admm", 3, HASTY_TO_BEGIN, masked=True, group_size="all")
 
     async def tried(nodes, *parties):
         updates = made.updates(4)
