@@ -136,6 +136,7 @@ def test_where_nothing_is_drawn_nothing_is_said_of_it(options):
     assert not any("drawn" in each for each in said.assumed)
 
 
+@pytest.mark.slow
 def test_of_several_drawings_the_worst_is_told_beside_the_first():
     first = tacit.audit("secagg", parties=12, coalition=["server"], rounds=40, dropout=0.02)
     assert first.exposed

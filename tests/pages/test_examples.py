@@ -57,6 +57,7 @@ def test_a_setup_is_audited_and_the_exit_code_says_what_came_of_it() -> None:
     assert "exposed:" not in batches
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Jupyter's own
 def test_the_notebook_prints_what_it_shows() -> None:
     path = EXAMPLES / "leaks.ipynb"

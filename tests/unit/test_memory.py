@@ -44,7 +44,9 @@ def memory() -> Iterator[ModuleType]:
         yield import_module("benchmarks.memory")
 
 
-@pytest.mark.parametrize("name", MOST)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if "topk" in name else []) for name in MOST]
+)
 def test_a_round_holds_few_copies_of_the_models(memory: ModuleType, name: str) -> None:
     cases = {str(case): case for case in memory.cases(DEGREE)}
     assert cases.keys() == MOST.keys()
