@@ -207,7 +207,7 @@ def test_names_that_are_no_arrays(refused):
         "p0, p1, p2: nothing would be averaged: body.weight, norm.num_batches_tracked, norm.frozen, head.weight are "
         "left out, or not of floats; name what to average in include=",
     )
-    assert "exclude=7: expected `array`" in refused(models, "secagg", exclude=7)[0]
+    assert "exclude=7: expected a list" in refused(models, "secagg", exclude=7)[0]
 
 
 def test_a_warning_names_the_array_and_the_cure():

@@ -198,7 +198,7 @@ def test_a_card_that_was_changed_can_still_be_replaced_or_removed(path):
     ("old", "new", "said"),
     [
         ("adversary = 1", "adversery = 1", "there is no adversery; did you mean 'adversary'?"),
-        ("adversary = 1", 'adversary = "one"', "adversary = 'one': expected `int`"),
+        ("adversary = 1", 'adversary = "one"', "adversary = 'one': expected a whole number"),
         ("adversary = 1", "adversary = 0", "adversary=0 must be at least 1"),
         ("adversary = 1", "adversary = 3", "adversary=3 must be less than the 3 parties"),
         ("phase = 30.0", "fase = 30.0", "there is no deadlines.fase; did you mean 'phase'?"),
@@ -214,7 +214,7 @@ def test_a_card_that_was_changed_can_still_be_replaced_or_removed(path):
         ('nonce = "', 'nonce = "x', "the nonce must be 32 digits of hex; run: tacit roster renew"),
         ('address = "localhost:7401"', 'adress = "localhost:7401"', "there is no parties[1].adress; did you mean"),
         ('address = "localhost:7401"', 'address = "localhost"', "'localhost' is no address: write it as host:port"),
-        ('address = "localhost:7401"', "address = 7401", "parties[1].address = 7401: expected `str`"),
+        ('address = "localhost:7401"', "address = 7401", "parties[1].address = 7401: expected text"),
         ('name = "b"', 'name = "c"', "the card of c is not as c signed it"),
         ('name = "b"', 'name = "b\\n"', "'b\\n' is no name"),
         ('name = "b"', 'name = "onlooker"', "'onlooker' is the name of whoever listens"),

@@ -342,7 +342,7 @@ MISTAKES = {
     "tables": (lambda: tacit.train({"rounds": 1}), "tacit.Scenario.of"),
     "a scenario that was not checked": (
         lambda: tacit.train(tacit.Scenario(rounds="3")),
-        "rounds = '3': expected `int`",
+        "rounds = '3': expected a whole number",
     ),
     "no path": (lambda: tacit.Scenario.load(None), "give the path of a file, not None"),
     "a folder": (lambda: tacit.train(tacit.Scenario(rounds=1), folder=3), "folder must be the path of one, not 3"),

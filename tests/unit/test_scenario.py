@@ -72,11 +72,11 @@ def test_names_stand_for_tables(file):
     ("text", "line", "said"),
     [
         ("rounds = 3\nround = 4\n", 2, "did you mean 'rounds'?"),
-        ('[data]\nparties = "six"\n', 2, "data.parties = 'six': expected `int`"),
+        ('[data]\nparties = "six"\n', 2, "data.parties = 'six': expected a whole number"),
         ("[data]\n[local]\nratio = 2\n", 3, "there is no local.ratio; did you mean 'rate'?"),
         ('[data]\nsplit = { kind = "diriclet" }\n', 2, "data.split.kind = 'diriclet'"),
         ("[privacy]\nepsilon = 1.0\n", 1, "privacy.clip is missing"),
-        ('[privacy]\nclip = 1.0\nepsilon = "low"\n', 3, "privacy.epsilon = 'low': expected `float`"),
+        ('[privacy]\nclip = 1.0\nepsilon = "low"\n', 3, "privacy.epsilon = 'low': expected a number"),
         ("rounds = 0\n", None, "rounds=0 must be at least 1"),
         ("[protocol]\nbits = 16\n", None, 'protocol needs a name, such as name = "secagg"'),
         ("[local]\nrate = -1.0\n", None, "rate"),

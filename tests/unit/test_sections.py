@@ -76,7 +76,7 @@ def test_there_is_no_null():
     ("text", "said"),
     [
         ("titel = 't'\ntitle = 't'", "file.toml, line 1: there is no titel; did you mean 'title'?"),
-        ("title = 3", "file.toml, line 1: title = 3: expected `str`, got `int`"),
+        ("title = 3", "file.toml, line 1: title = 3: expected text, got a whole number"),
         ("title = 't'\n[inner]\nsice = 1\nsize = 1", "file.toml, line 3: there is no inner.sice; did you mean 'size'?"),
         ("title = 't'\ninner = 3", "file.toml, line 2: inner must be a table, not 3"),
         ("title = 't'\nseveral = 3", "file.toml, line 2: several must be a list of tables, each under [[several]]"),
@@ -84,7 +84,7 @@ def test_there_is_no_null():
         ("title = 't'\n[[several]]\nsize = 1\n[[several]]\nsize = 'x'", "file.toml, line 5: several[1].size = 'x'"),
         ("title = 't'\n[[several]]\nsize = 1\n[[several]]\nkind = 'x'", "line 4: several[1].size is missing"),
         ("title = 't'\n[[several]]\nsize = 1\nkid = 'x'", "line 4: there is no several[0].kid; did you mean 'kind'?"),
-        ("title = 't'\n[perhaps]\nsize = 'x'", "file.toml, line 3: perhaps.size = 'x': expected `int`"),
+        ("title = 't'\n[perhaps]\nsize = 'x'", "file.toml, line 3: perhaps.size = 'x': expected a whole number"),
         ("title = 't'\nratio = nan", "file.toml, line 2: ratio = nan: expected a finite number"),
         (f"title = 't'\ndata = '{'x' * 900}!'", "file.toml, line 2: data = 'xxxxx"),
     ],
@@ -98,8 +98,8 @@ def test_what_is_wrong_is_told_with_its_line(text, said):
 def test_what_cannot_be_done_without_is_told_once():
     """A field that is given and wrong is not missing as well."""
     assert told("title = 3\n[inner]\nsize = 'x'") == [
-        "file.toml, line 1: title = 3: expected `str`, got `int`",
-        "file.toml, line 3: inner.size = 'x': expected `int`, got `str`",
+        "file.toml, line 1: title = 3: expected text, got a whole number",
+        "file.toml, line 3: inner.size = 'x': expected a whole number, got text",
     ]
     assert told("") == ["file.toml: title is missing"]
 

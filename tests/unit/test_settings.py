@@ -11,8 +11,9 @@ import tomli_w
 import tacit
 from tacit.core.entropy import SeededEntropy
 from tacit.core.errors import ConfigError
-from tacit.core.protocol import Settings, spelled_out
+from tacit.core.protocol import Settings
 from tacit.core.suite import Parties
+from tacit.core.values import spelled_out
 from tacit.crypto.keys import Identity, Roster
 from tacit.designs import Batches, Everyone, Partition, Random, Sampled, graphs
 from tacit.designs.graphs import EdgeList, RegularGraph
@@ -145,9 +146,9 @@ def test_settings_that_are_equal_are_spelled_alike_and_give_one_session(protocol
 def test_settings_that_were_made_by_hand_are_agreed_on_like_others():
     made = agreed("secagg", SecAggSettings(clip=32, max_weight=1))
     assert made.session == agreed("secagg", SecAggSettings()).session
-    with pytest.raises(ConfigError, match=r"settings: Expected `bool`, got `str` - at `\$.weighted`"):
+    with pytest.raises(ConfigError, match=r"settings: expected true or false, got text - at `\$.weighted`"):
         agreed("secagg", SecAggSettings(weighted="yes"))
-    with pytest.raises(ConfigError, match="settings: Expected a finite number, got nan"):
+    with pytest.raises(ConfigError, match="settings: expected a finite number, got nan"):
         agreed("secagg", SecAggSettings(clip=float("nan")))
 
 

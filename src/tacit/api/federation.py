@@ -18,8 +18,9 @@ from tacit.audit.preflight import evidence, preflight
 from tacit.audit.scope import is_count
 from tacit.core.errors import ConfigError, LeakRefused
 from tacit.core.outcome import counted, few
-from tacit.core.protocol import FARTHEST, UNPROTECTED, Protocol, Settings, Terms, names_from, typed
+from tacit.core.protocol import FARTHEST, UNPROTECTED, Protocol, Settings, Terms, names_from
 from tacit.core.suite import Party, Update
+from tacit.core.values import typed
 from tacit.drivers.agreement import Agreement, terms_for
 from tacit.drivers.faults import Fault, faults_from
 from tacit.drivers.outcome import Outcome, clipping

@@ -32,8 +32,8 @@ from tacit.core.errors import (
     TacitError,
     TransportError,
 )
-from tacit.core.protocol import spelled_out
 from tacit.core.suite import Party
+from tacit.core.values import spelled_out
 from tacit.drivers.network.identity import file_stem
 from tacit.drivers.network.records import private as private_file
 from tacit.drivers.network.records import replace_private

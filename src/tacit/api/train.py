@@ -26,7 +26,7 @@ from tacit.audit.words import Words, in_words, who
 from tacit.core.entropy import SystemEntropy
 from tacit.core.errors import ConfigError, TacitError
 from tacit.core.outcome import counted
-from tacit.core.protocol import spelled_out
+from tacit.core.values import spelled_out
 from tacit.drivers.files import create_private, replace_file
 from tacit.learn.checkpoint import Checkpoint
 from tacit.learn.datasets import Dataset

@@ -12,7 +12,7 @@ from tacit.api.prepare import Metrics, Prepared, prepare
 from tacit.app.options import known, settings_from
 from tacit.audit.questions import write_value
 from tacit.core.errors import ConfigError, LeakRefused
-from tacit.core.protocol import spelled_out
+from tacit.core.values import spelled_out
 from tacit.learn.cohort import Local
 from tacit.learn.scenario import ALONE, TOGETHER, Data, Scenario, Split
 from tacit.protocols import REGISTRY

@@ -7,12 +7,9 @@ a given roster. They are computed once, leave nothing open, and are what corouti
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from math import isfinite
-from types import UnionType
-from typing import Any, ClassVar, Literal, TypeAlias, Union, get_args, get_origin
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import msgspec
-import numpy as np
 from numpy.typing import NDArray
 
 from tacit.core.entropy import Entropy
@@ -22,6 +19,7 @@ from tacit.core.messages import Message
 from tacit.core.outcome import Average, counted
 from tacit.core.parts import parted, rejoined
 from tacit.core.suite import SERVER, Buffer, Parties, Party, Ring, Suite, Update
+from tacit.core.values import spelled_out, typed, unfit
 
 Run: TypeAlias = Coroutine[Effect, Any, Average]
 Role: TypeAlias = Callable[..., Run]
@@ -285,7 +283,7 @@ class Protocol:
             except ConfigError as error:
                 problems += error.problems
             except msgspec.ValidationError as error:
-                problems.append(f"{name}={value!r}: {str(error)[:1].lower()}{str(error)[1:]}")
+                problems.append(f"{name}={value!r}: {unfit(error)}")
         settings = self.settings(**given)
         if settings.weighted and not self.weighted:
             problems.append(f"{self.name} gives every party the same weight; leave the weights out")
@@ -343,32 +341,3 @@ class Unset(ConfigError):
 
 def _as_it_is(value: Any) -> Any:
     return value
-
-
-def typed(value: Any, kind: Any) -> Any:
-    """Returns a setting as its type has it, however it was written; raises msgspec.ValidationError if it cannot be."""
-    kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
-    words = [word for each in kinds if get_origin(each) is Literal for word in get_args(each)]
-    if words and isinstance(value, str) and value not in words and str not in kinds:
-        one = "one of " * (len(words) > 1) + ", ".join(map(repr, words))
-        raise msgspec.ValidationError(f"Expected {one}{' or a number' if {int, float} & set(kinds) else ''}")
-    return msgspec.convert(spelled_out(value), kind, strict=True)
-
-
-def spelled_out(value: Any) -> Any:
-    """Returns a setting as JSON has it, with nothing left out, so that equal settings are always spelled alike.
-
-    Raises msgspec.ValidationError for numbers that JSON does not have.
-    """
-    if isinstance(value, msgspec.Struct):
-        config = value.__struct_config__
-        kind = {} if config.tag_field is None else {config.tag_field: config.tag}
-        return kind | {name: spelled_out(getattr(value, name)) for name in value.__struct_fields__}
-    if isinstance(value, Mapping):
-        return {name: spelled_out(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [spelled_out(each) for each in value]
-    plain = value.item() if isinstance(value, np.generic) else value
-    if isinstance(plain, float) and not isfinite(plain):
-        raise msgspec.ValidationError(f"Expected a finite number, got {plain}")
-    return plain + 0.0 if isinstance(plain, float) else plain  # there is a -0.0 that equals 0.0

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, TypeAlias, TypeVar, Union, get_args, get_origi
 import msgspec
 
 from tacit.core.errors import ConfigError
-from tacit.core.protocol import typed
+from tacit.core.values import typed, unfit
 
 S = TypeVar("S", bound="Section")
 Place: TypeAlias = tuple[str | int, ...]
@@ -110,7 +110,7 @@ def _read(kind: type[S], given: Any, place: Place, problems: list[Problem]) -> S
             found = _field(wanted, value, here, problems)
         except msgspec.ValidationError as error:
             shown = "" if kind.secret else f" = {_shown(value)}"
-            problems.append((here, f"{_dotted(here)}{shown}: {str(error)[:1].lower()}{str(error)[1:]}"))
+            problems.append((here, f"{_dotted(here)}{shown}: {unfit(error)}"))
             continue
         if found is not _UNREAD:
             read[name] = found

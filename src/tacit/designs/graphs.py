@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from tacit.core.entropy import Entropy, SeededEntropy
 from tacit.core.errors import ConfigError
 from tacit.core.suite import Parties
+from tacit.core.values import unfit
 
 TRIES = 6
 """How often a random graph is drawn anew before giving up."""
@@ -218,7 +219,9 @@ def graph_from(value: Any) -> Graph:
         try:
             found: Graph = msgspec.convert(table, Graph)
         except msgspec.ValidationError as error:
-            raise ConfigError(f"no such graph: {dict(table)} ({error}); kinds are {', '.join(FAMILIES)}") from None
+            raise ConfigError(
+                f"no such graph: {dict(table)} ({unfit(error)}); kinds are {', '.join(FAMILIES)}"
+            ) from None
         return EdgeList.of(found.edges, found.directed) if isinstance(found, EdgeList) else found
     try:
         edges = [tuple(edge) for edge in value]

@@ -18,8 +18,9 @@ import msgspec
 from tacit.core.errors import ConfigError, LeakRefused
 from tacit.core.link import framed
 from tacit.core.messages import MAX_GREETING, MAX_MESSAGE, MAX_NAME, SESSION_BYTES, Address, Codec, Greeting
-from tacit.core.protocol import Protocol, Settings, Terms, Unset, spelled_out, typed
+from tacit.core.protocol import Protocol, Settings, Terms, Unset
 from tacit.core.suite import ONLOOKER, SERVER, Parties, Party, Suite
+from tacit.core.values import spelled_out, typed, unfit
 from tacit.crypto.keys import Roster
 from tacit.protocols import find
 from tacit.vectors.fixedpoint import FixedPoint
@@ -260,7 +261,7 @@ def agree(protocol: Protocol, terms: Terms, roster: Roster, entries: int, nonce:
     try:
         settings = typed(terms.settings, type(terms.settings))
     except msgspec.ValidationError as error:
-        raise ConfigError(f"settings: {error}") from None
+        raise ConfigError(f"settings: {unfit(error)}") from None
     return Agreement(protocol, settings, terms, roster, entries, nonce)
 
 

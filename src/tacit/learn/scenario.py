@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 import msgspec
 
-from tacit.core.protocol import spelled_out
 from tacit.core.sections import Section, Source
+from tacit.core.values import spelled_out
 from tacit.drivers.faults import Fault
 from tacit.learn.cohort import Local
 

@@ -1,0 +1,61 @@
+"""Values of settings: as their types have them however they were written, spelled alike if they are equal."""
+
+import re
+from collections.abc import Mapping
+from math import isfinite
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin
+
+import msgspec
+import numpy as np
+
+_KINDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "text",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "a table",
+    "null": "null",
+}
+_KIND = "|".join(_KINDS)
+_NAMED = re.compile(rf"`((?:{_KIND})(?: \| (?:{_KIND}))*)`")
+
+
+def typed(value: Any, kind: Any) -> Any:
+    """Returns a setting as its type has it, however it was written; raises msgspec.ValidationError if it cannot be."""
+    kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    words = [word for each in kinds if get_origin(each) is Literal for word in get_args(each)]
+    if words and isinstance(value, str) and value not in words and str not in kinds:
+        one = "one of " * (len(words) > 1) + ", ".join(map(repr, words))
+        raise msgspec.ValidationError(f"Expected {one}{' or a number' if {int, float} & set(kinds) else ''}")
+    return msgspec.convert(spelled_out(value), kind, strict=True)
+
+
+def spelled_out(value: Any) -> Any:
+    """Returns a setting as JSON has it, with nothing left out, so that equal settings are always spelled alike.
+
+    Raises msgspec.ValidationError for numbers that JSON does not have.
+    """
+    if isinstance(value, msgspec.Struct):
+        config = value.__struct_config__
+        kind = {} if config.tag_field is None else {config.tag_field: config.tag}
+        return kind | {name: spelled_out(getattr(value, name)) for name in value.__struct_fields__}
+    if isinstance(value, Mapping):
+        return {name: spelled_out(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [spelled_out(each) for each in value]
+    plain = value.item() if isinstance(value, np.generic) else value
+    if isinstance(plain, float) and not isfinite(plain):
+        raise msgspec.ValidationError(f"Expected a finite number, got {plain}")
+    return plain + 0.0 if isinstance(plain, float) else plain  # there is a -0.0 that equals 0.0
+
+
+def unfit(error: msgspec.ValidationError) -> str:
+    """Returns why a value is not what it should be, in words."""
+    said = _NAMED.sub(lambda found: _kinds(found[1].split(" | ")), str(error))
+    return f"{said[:1].lower()}{said[1:]}"
+
+
+def _kinds(names: list[str]) -> str:
+    return " or ".join(_KINDS[name] for name in names if name != "int" or "float" not in names)
