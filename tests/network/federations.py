@@ -23,6 +23,8 @@ from tacit.protocols import find
 
 SOON = Deadlines(phase=20.0, start=20.0, connect=5.0)
 """Long enough for a machine that is busy. Whoever waits for a deadline sets a shorter one."""
+HASTY = Deadlines(phase=2.5, start=2.0, connect=1.0)
+"""Where somebody is missing, and one deadline after the other passes."""
 
 
 def free_ports(count):

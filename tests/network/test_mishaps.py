@@ -9,7 +9,7 @@ import grpc
 import msgspec
 import numpy as np
 import pytest
-from federations import Made, averaged
+from federations import HASTY, Made, averaged
 
 from tacit.core.errors import ConfigError, TransportError
 from tacit.core.suite import SERVER, Update
@@ -22,8 +22,6 @@ from tacit.drivers.network.meeting import Hello
 from tacit.drivers.network.roster import Deadlines
 from tacit.drivers.network.status import STATUS
 from tacit.drivers.network.store import Store
-
-HASTY = Deadlines(phase=1.0, start=1.5, connect=1.0)
 
 
 async def tried(nodes, updates):

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-from federations import Made, averaged, far_apart, free_ports
+from federations import HASTY, Made, averaged, far_apart, free_ports
 
 from tacit.core.errors import ConfigError, JournalError, PeerFault, TransportError
 from tacit.core.suite import SERVER, Update
@@ -21,7 +21,6 @@ from tacit.drivers.network.roster import Deadlines
 sys.path.insert(0, str(Path(__file__).parents[1] / "replay"))
 from settings_to_cut import CASES
 
-HASTY = Deadlines(phase=1.0, start=1.5, connect=1.0)
 HASTY_TO_BEGIN = Deadlines(phase=20.0, start=1.5, connect=1.0)
 
 
@@ -186,11 +185,11 @@ def test_nobody_there_is_said_after_the_deadline(tmp_path):
         async with made.nodes([party]) as nodes:
             await nodes[party].average(made.updates(4)[party])
 
-    with pytest.raises(PeerFault, match=r"server: silent .after 3 s: nobody listens at 127.0.0.1:.*has server been"):
+    with pytest.raises(PeerFault, match=r"server: silent .after 4 s: nobody listens at 127.0.0.1:.*has server been"):
         asyncio.run(alone("p0"))
     peers = Made.of(tmp_path / "peers", "gossip", 3, HASTY)
     made = peers
-    with pytest.raises(TransportError, match=r"no peer was there after 1.5 s: nobody listens at"):
+    with pytest.raises(TransportError, match=r"no peer was there after 2 s: nobody listens at"):
         asyncio.run(alone("p0"))
 
 

@@ -12,7 +12,7 @@ from types import ModuleType, SimpleNamespace
 
 import msgspec
 import pytest
-from federations import Made, averaged, free_ports, written
+from federations import HASTY, Made, averaged, free_ports, written
 
 import tacit
 from tacit.core.errors import ConfigError
@@ -20,14 +20,12 @@ from tacit.core.suite import SERVER, Update
 from tacit.crypto.suite import RealSuite
 from tacit.drivers.network import metrics, telemetry
 from tacit.drivers.network.metrics import CONTENT, Endpoint
-from tacit.drivers.network.roster import Deadlines
 from tacit.drivers.network.status import STATUS
 from tacit.drivers.network.telemetry import LOG, Spans, log_lines
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "replay"))
 from settings_to_cut import CASES
 
-HASTY = Deadlines(phase=1.0, start=1.5, connect=1.0)
 CLOCK = ("created", "msecs", "relativeCreated")
 EACH = ("fedavg", "secagg", "gossip", "admm-masked", "pushsum-masked", "cesar")
 
