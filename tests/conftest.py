@@ -1,5 +1,6 @@
 """What tests of whole rounds share: vectors to bring, the average to expect, and a way to bend what a party sends."""
 
+from collections import Counter
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,6 +11,18 @@ from tacit.core.link import Send
 from tacit.core.suite import SERVER, Update
 from tacit.drivers.simulator import Simulation
 from tacit.protocols import REGISTRY
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Leaves all but every so many cases of a test that is `sampled` to the slow ones."""
+    seen = Counter()
+    for item in items:
+        sampled, test = item.get_closest_marker("sampled"), item.nodeid.partition("[")[0]
+        if sampled and not item.get_closest_marker("slow"):
+            if seen[test] % sampled.args[0]:
+                item.add_marker(pytest.mark.slow)
+            seen[test] += 1
 
 
 @dataclass

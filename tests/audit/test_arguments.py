@@ -70,6 +70,7 @@ ONE_SUM = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("protocol", "options"), ONE_SUM)
 def test_one_sum_is_all_that_anybody_learns(protocol, options):
     n = 6
@@ -221,11 +222,8 @@ def some_graphs(count):
     return [graph for graph, _ in zip(drawn_graphs(), range(count), strict=False)]
 
 
-@pytest.mark.parametrize(
-    "graph",
-    [pytest.param(graph, marks=[pytest.mark.slow] if place % 2 else []) for place, graph in enumerate(some_graphs(20))],
-    ids=str,
-)
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("graph", some_graphs(20), ids=str)
 def test_private_neighbours_keep_colluding_receivers_apart(graph):
     n, least = len(graph), min(dict(graph.degree).values())
     scope = scope_of("cesar", n, graph=graph, rounds=2)
@@ -243,6 +241,7 @@ def test_private_neighbours_keep_colluding_receivers_apart(graph):
             assert argument.name in ("one sum", "private neighbours")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("sparsifier", ["random", "topk"])
 @pytest.mark.parametrize(
     "graph",
@@ -286,6 +285,7 @@ def directed_graphs():
         yield graph
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "graph",
     [pytest.param(graph, marks=[pytest.mark.slow] if len(graph) > 11 else []) for graph in directed_graphs()],

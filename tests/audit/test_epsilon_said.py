@@ -29,6 +29,7 @@ def worth(protocol, parties, honest, rounds=1, sensitivity=None, **options):
     return shared_noise(terms, 100_000, honest=honest, sensitivity=sensitivity).epsilon(1e-5, rounds)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("protocol", "coalition", "options", "honest"),
     [

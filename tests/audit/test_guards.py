@@ -75,6 +75,7 @@ SETTINGS = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", SETTINGS)
 def test_so_are_they_with_weights_in_sparse_graphs_and_in_part(name):
     protocol, parties, options = SETTINGS[name]
@@ -105,6 +106,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", FAULTS)
 def test_so_are_they_whatever_goes_wrong(name):
     protocol, fault = FAULTS[name]

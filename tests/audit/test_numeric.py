@@ -329,6 +329,7 @@ def settled(protocol, ask, chance):
         return question
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("kind", "count", "each"),
     [
@@ -383,6 +384,7 @@ THIRDS_AND_SEVENTHS = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("graph", THIRDS_AND_SEVENTHS)
 def test_one_curious_client_of_masked_pushsum(graph):
     drawn, comparison = THIRDS_AND_SEVENTHS[graph], Comparison()
@@ -395,6 +397,7 @@ def test_one_curious_client_of_masked_pushsum(graph):
 SILENCE = {"action": "silence", "chance": 0.02}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("question", "members"),
     [
@@ -435,6 +438,7 @@ def test_those_who_were_not_told_the_last_sum_are_missing_from_the_next():
     assert comparison.exposing == 3
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("step", range(9))
 def test_small_federations_that_lose_one(step):
     """Of three with a threshold of two, and of four of whom two are curious; one crashes, sooner or later."""

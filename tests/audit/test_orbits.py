@@ -143,6 +143,7 @@ def differences(scope, alike, sizes=(1, 2, 3)):
                 yield members
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("setting", [each for each in SETTINGS if each[0] is not None], ids=described)
 def test_the_audit_says_the_same_of_all_of_a_kind(setting):
     _, protocol, n, options = setting

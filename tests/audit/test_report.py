@@ -70,6 +70,7 @@ def test_a_recipe_works_on_somebody_elses_transcript():
     np.testing.assert_allclose(report.exposed["p1"].recover(transcript), vectors["p1"].vector, atol=1e-6)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("drift", ["static", "free"])
 @pytest.mark.parametrize(("protocol", "coalition"), [("gossip", ["p0"]), ("cesar", ["p0", "p1"])])
 def test_entries_that_changed_most_are_those_of_the_run_on_numbers(protocol, coalition, drift):

@@ -23,6 +23,7 @@ def long_and_exact(monkeypatch, **question):
     return sums, tacit.audit("secagg", **question)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("drift", ["static", "free"])
 @pytest.mark.parametrize(
     "participation", [Everyone(), Random(6), Sampled(4, 6), Batches(6, 2), Batches(6, 3, partial=True), Partition(4)]

@@ -207,6 +207,7 @@ HITS = [
 ]
 
 
+@pytest.mark.sampled(3)
 @every_variant
 @pytest.mark.parametrize(("action", "position"), HITS)
 def test_any_one_message_may_be_befallen(title, action, position, check):

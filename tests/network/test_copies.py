@@ -104,6 +104,7 @@ def test_without_a_server_too_nothing_is_copied_between_a_protocol_and_the_wire(
     assert not outside
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("where", ["the state", "the wire", "the average"])
 def test_a_copy_is_found_wherever_it_is_made(where, tmp_path, monkeypatch):
     def change():

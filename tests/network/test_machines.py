@@ -119,9 +119,8 @@ SETTINGS = {
 }
 
 
-@pytest.mark.parametrize(
-    "title", [name if name == "secagg" else pytest.param(name, marks=pytest.mark.slow) for name in SETTINGS]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("title", SETTINGS)
 def test_five_machines_with_addresses_of_their_own(title, tmp_path):
     protocol, options = SETTINGS[title]
     made = Made.of(tmp_path, protocol, PARTIES, **options)

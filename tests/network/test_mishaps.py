@@ -199,9 +199,8 @@ def said(monkeypatch):
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-@pytest.mark.parametrize(
-    "writes", [pytest.param(each, marks=[pytest.mark.slow] if each % 3 else []) for each in range(7)]
-)
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("writes", range(7))
 def test_a_full_disk_is_one_line_and_the_round_goes_on_once_there_is_room(
     writes, restarts, tmp_path, monkeypatch, said
 ):

@@ -154,6 +154,7 @@ class Watching(Here):
         return {**waits(self.desk.seat.round), "average": None, "state": b""}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("junk", Junk.KINDS)
 @pytest.mark.parametrize(
     ("title", "victim"),
@@ -328,6 +329,7 @@ def test_a_book_of_any_time_is_refused_without_the_records(left, quick):
                 Store(quick / "again", "p1", "test")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("moment", ["in mid-round", "over"])
 @pytest.mark.parametrize("title", ["secagg", "pushsum"])
 def test_flipped_bits_are_noticed_or_harmless(title, moment, quick, monkeypatch):

@@ -21,6 +21,7 @@ def ran(name: str, *given: str, code: int = 0) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_three_hospitals_have_one_model_after_each_round() -> None:
     told = ran("three_hospitals", "2")
     # Processes may write their lines without waiting for each other's to end.

@@ -119,6 +119,7 @@ def test_a_t_that_is_not_kept_is_noticed(courses):
     assert "3 in the training" in row.ours
 
 
+@pytest.mark.slow
 def test_training_gets_somewhere_and_partition_less_far(courses):
     assert courses["Random"].end > 80
     assert courses["Partition"].after(TINY.summed) < courses["Random"].end - 3
@@ -126,6 +127,7 @@ def test_training_gets_somewhere_and_partition_less_far(courses):
     assert found["Partition"].agrees
 
 
+@pytest.mark.slow
 def test_another_split_is_another_training(digits, courses):
     skewed = trained(TINY, "Random", SPLITS["not i.i.d."], digits, quiet)
     assert skewed.end < courses["Random"].end

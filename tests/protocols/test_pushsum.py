@@ -72,6 +72,7 @@ def started(vectors=VECTORS, **options):
     return total
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("graph", [DIRECTED, graphs.exponential(N), "complete", "ring"], ids=str)
 @pytest.mark.parametrize("masked", [False, True])
 def test_converges_to_the_average(graph, masked):
@@ -120,6 +121,7 @@ def test_losses_and_crashes_lose_no_mass(masked):
         np.testing.assert_allclose(outcome.average[party], MEAN, atol=1e-8)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("masked", [pytest.param(False, marks=pytest.mark.slow), True])
 @pytest.mark.parametrize("action", ["drop", "corrupt", "delay", "silence", "crash"])
 def test_whatever_goes_wrong_in_the_first_round_the_others_go_on(action, masked):
@@ -180,6 +182,7 @@ def test_who_hears_nothing_for_many_rounds_is_back_when_it_hears_again(masked, f
         np.testing.assert_allclose(model.vector, np.mean(list(TEN.values()), axis=0), atol=100 * ring.resolution)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 6))])
 @pytest.mark.parametrize("bits", [16, 32])
 @pytest.mark.parametrize("masked", [False, True])

@@ -108,6 +108,7 @@ def victims(title):
 some = pytest.mark.parametrize("apart", [3, pytest.param(1, marks=pytest.mark.slow)], ids=["some", "all"])
 
 
+@pytest.mark.sampled(3)
 @every_case
 @some
 @pytest.mark.parametrize("unwritten", [False, True], ids=["written", "unwritten"])
@@ -134,6 +135,7 @@ def test_everybody_may_be_cut_in_the_same_round_and_again(title, sealed):
     assert all(len(contents) == 1 for contents in sealed.under.values())
 
 
+@pytest.mark.sampled(2)
 @every_case
 def test_whoever_is_away_too_long_misses_something_but_never_says_two_things(title, sealed):
     """The others go on without it. What it then says belongs to what it heard, and its deadlines are in its journal."""
@@ -147,6 +149,7 @@ def test_whoever_is_away_too_long_misses_something_but_never_says_two_things(tit
     assert all(len(contents) == 1 for contents in sealed.under.values())
 
 
+@pytest.mark.sampled(2)
 @every_case
 def test_after_a_crash_for_good_the_next_round_begins_from_what_was_saved_last(title, monkeypatch):
     case = CASES[title]
@@ -193,6 +196,7 @@ def test_a_client_that_dies_after_its_vector_is_out_remembers_with_whom_it_may_b
 # --- what a coalition makes of it ----------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(2)
 @every_case
 @some
 def test_what_was_said_before_and_after_a_cut_together_exposes_nobody_new(title, apart):

@@ -199,6 +199,7 @@ LOCALS = {
 
 
 # Single samples of a GRU go through it one by one, which takes long enough once.
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("name", "how"), [(name, how) for name in CASES for how in LOCALS if (name, how) != ("gru", "clip and noise")]
 )

@@ -129,6 +129,7 @@ TRIED = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("title", "plan"), TRIED)
 def test_two_processes_say_what_one_says(title: str, plan: str, sent: Sent) -> None:
     case = CASES[title]

@@ -248,7 +248,8 @@ def test_elimination_finds_the_nested_sums_of_paper_004():
     assert determined.tolist() == [[False, False, False, True], [True, True, True, False], [False] * 4]
 
 
-@pytest.mark.parametrize("batch", [0, *(pytest.param(batch, marks=pytest.mark.slow) for batch in (1, 2))])
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("batch", range(3))
 def test_the_linear_view_is_that_of_the_deployed_protocol(batch):
     """Full index sets, one round: `tacit.audit` runs the protocol on unknowns, and sees just whom we see."""
     rng = np.random.default_rng(batch)

@@ -25,6 +25,7 @@ works_on = cache(lies.first_break)
 # --- variants ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", VARIANTS)
 def test_a_missing_precaution_is_found_and_proved_on_real_keys(name):
     search, found = works_on(name)
@@ -167,6 +168,7 @@ def results(learnt, order):
     return {tuple(sorted(tuple(row[list(order)] != 0) for row in rows)) for rows in learnt}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("name", "case"),
     [
