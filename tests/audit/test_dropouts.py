@@ -61,6 +61,8 @@ def test_a_report_says_what_happens_at_worst():
     safe = tacit.audit("secagg", parties=9, coalition=["server"])
     assert (safe.at_worst, safe.fewest) == ((), 7)
     assert "no more than 7 are summed" in safe.looked_at
+    peers = tacit.audit("cesar", parties=8, coalition=["p0", "p1"])
+    assert (peers.exposed, peers.at_worst, peers.fewest) == ({}, ("p2",), 3), "who is silent is in nobody's sum"
     none = tacit.audit("admm", parties=9, coalition=["p0"])
     assert (none.at_worst, none.fewest) == ((), None), "nobody may be missing"
 

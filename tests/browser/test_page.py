@@ -234,9 +234,16 @@ def test_dropouts_expose_a_user_of_secure_aggregation(visit, address, shot):
 def test_nobody_is_called_safe_whom_other_luck_would_expose(visit, address):
     page = visit(address).open(f"{SECAGG}&dropout=0.1&coalition=server")
     page.locator(
-        ".headline.bad", has_text="In the worst of 8 drawings of who takes part, by seed 2, the server"
+        ".headline.bad", has_text="Exposed: in the worst of 8 drawings of who takes part, by seed 2, the server"
     ).wait_for()
     page.locator(".note", has_text="In the drawing that is shown, nobody is exposed.").wait_for()
+    assert exposed(page) == set()
+
+
+def test_nobody_is_called_safe_whom_a_bad_day_would_expose(visit, address):
+    page = visit(address).open("/adversary?protocol=cesar&parties=8&coalition=p0,p1")
+    words = "Exposed on a bad day: if so many drop out that only 3 are summed, p0 and p1 together can work out"
+    page.locator(".headline.bad", has_text=words).wait_for()
     assert exposed(page) == set()
 
 

@@ -191,7 +191,6 @@ class Audit:
                 "victims": rounds,
                 "words": headline(self.scope, coalition, rounds, verdict.smallest_group),
                 "smallest_group": verdict.smallest_group,
-                "drawn": self.scope.drawn,
                 "claims": claims(self.scope, coalition, verdict.victims),
             }
         )
@@ -224,7 +223,16 @@ class Audit:
         told({"event": "recipes", "recipes": {victim: asdict(recounted(each)) for victim, each in recipes.items()}})
         report = self.auditor.report(coalition)
         said = in_words([report], replace(self.question.question(), coalition=coalition, coalition_size=None))
-        told({"event": "proof", **proved(report), "assumed": said.assumed, "not_covered": said.uncovered})
+        told(
+            {
+                "event": "proof",
+                **proved(report),
+                "exposed": said.exposed,
+                "verdict": said.verdict,
+                "assumed": said.assumed,
+                "not_covered": said.uncovered,
+            }
+        )
 
 
 def last_round(recipe: SumRecipe | Together) -> int:
@@ -238,8 +246,6 @@ def proved(report: Report) -> Event:
         "errors": report.errors,
         "fractions": {victim: part for victim, part in report.fractions.items() if part < 1},
         "nearly": report.nearly,
-        "at_worst": report.at_worst,
-        "fewest": report.fewest,
         "luck": luck_of(report),
         "looked_at": report.looked_at,
         "epsilon": report.epsilon,

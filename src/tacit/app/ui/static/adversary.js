@@ -157,7 +157,7 @@ function panel(place) {
       [victims, words] = [event.victims, event.words];
       const names = Object.keys(victims);
       clear();
-      say(names.length ? "bad" : event.drawn ? "waiting" : "good", words); // it may be luck that nobody is exposed
+      say(names.length ? "bad" : "waiting", words); // it may be luck, or a good day, that nobody is exposed
       replace(list, names.slice(0, MOST_TOLD).map((name) => victim(name, victims[name], state.rounds)),
         names.length > MOST_TOLD ? h("p", { class: "muted" }, `and ${names.length - MOST_TOLD} more: ${listed(names.slice(MOST_TOLD), 20)}`) : null);
       const [about, other] = [event.claims.filter((each) => each.about), event.claims.filter((each) => !each.about)];
@@ -176,7 +176,7 @@ function panel(place) {
         const where = place.querySelector(`[data-victim="${CSS.escape(name)}"] .proof`);
         if (where) where.textContent = off < 1e-3 ? `Replayed on a real transcript: off by ${off.toPrecision(1)} at most.` : "Replayed on a real transcript, it did not come out.";
       }
-      if (!Object.keys(victims).length) say(event.luck ? "bad" : "good", event.luck ? capital(event.luck) : words);
+      if (!Object.keys(victims).length) say(event.exposed ? "bad" : "good", event.exposed ? event.verdict : words);
       replace(said, aside(event, victims));
     },
     note: (text) => said.append(h("p", { class: "note" }, text)),
@@ -211,13 +211,11 @@ function claim(each) {
 
 const capital = (text) => `${text[0].toUpperCase()}${text.slice(1)}`;
 
-/** What is to be known beside who is exposed: the worst day, parts of models, and what was looked at. */
+/** What is to be known beside who is exposed: other luck, parts of models, and what was looked at. */
 function aside(event, victims) {
-  const worst = event.at_worst ?? [];
   const parts = Object.entries(event.fractions);
   return [
     event.luck ? h("p", { class: "note" }, Object.keys(victims).length ? `By other luck: ${event.luck}` : "In the drawing that is shown, nobody is exposed.") : null,
-    worst.length && !Object.keys(victims).length ? h("p", { class: "note" }, `On the worst day, when only ${event.fewest} are summed, ${listed(worst)} would be exposed.`) : null,
     event.nearly.length ? h("p", { class: "note" }, `Not exactly, but closely enough: ${listed(event.nearly)}.`) : null,
     parts.length ? h("p", { class: "note" }, `Of ${listed(parts.map(([name, part]) => `${name} ${Math.round(100 * part)} %`))} of the entries.`) : null,
     event.notes.map((note) => h("p", { class: "note" }, `${capital(note)}.`)),
