@@ -177,6 +177,7 @@ def test_whole_batches_need_two_others_and_to_stay_whole():
 # --- fresh sums ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("options", [{"sampled": 5}, {"participation": Random(6)}, {}, {"neighbours": 4}])
 def test_fresh_sums_hold_whoever_is_chosen_and_drops_out(options):
     n = 8

@@ -49,6 +49,7 @@ def confirmed(parties, colluders, dropout):
     return asked
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("parties", "colluders", "dropout"), FEW)
 def test_what_holds_holds_for_every_coalition(parties, colluders, dropout):
     assert confirmed(parties, colluders, dropout) >= parties

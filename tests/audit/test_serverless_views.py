@@ -66,6 +66,7 @@ def test_gossip_shows_neighbours_everything():
     assert exposed("gossip", 6, [0], graph="ring") == [1, 5]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("iterations", "count"), list(enumerate([0, 0, 0, 0, 2, 8, 8, 8], start=1)))
 def test_admm_in_nine_peers_one_curious(iterations, count):
     """Theorem III.2 promises 7 safe iterations; the fifth exposes two peers, the sixth everybody."""

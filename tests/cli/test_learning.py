@@ -402,6 +402,63 @@ def test_what_cannot_be_had_with_a_scenario_is_left_out_and_told(tacit, noise, c
     assert "about what is averaged" in asked.output
 
 
+def test_a_protocol_that_comes_to_nothing_leaves_the_others_their_rows(tacit):
+    rng = np.random.default_rng(0)
+    for place in range(3):
+        x, y = rng.normal(size=(40, 4)), rng.integers(0, 2, 40)
+        Path("mine").mkdir(exist_ok=True)
+        np.savez(Path("mine") / f"p{place}.npz", x=x * (1e200 if place == 0 else 1.0), y=y)
+    scenario = written('rounds = 1\n[data]\nparties = 3\nfolder = "mine"\n')
+    with np.errstate(all="ignore"):
+        done = tacit("compare", scenario, "--protocol", "centralized", "--protocol", "gossip", "--json")
+    assert done.exit_code == 0, done.output
+    centralized, gossip = json.loads(done.stdout)
+    assert centralized["refused"].startswith("in round 1: nobody's loss is a number any more")
+    assert gossip["history"]
+
+
+@pytest.mark.parametrize(
+    ("change", "line", "said"),
+    [
+        (('"softmax"', '"sofmax"'), 4, "did you mean 'softmax'?"),
+        (('"softmax"', '"softmax"\nwidth = 3'), 5, "softmax has no option 'width'"),
+        (('"secagg"', '"secag"'), 6, "did you mean 'secagg'?"),
+        (('"secagg"', '"secagg"\nthreshold = 99'), 7, "threshold=99 cannot hold"),
+        (("parties = 4", 'name = "digit"'), 2, "did you mean 'digits'?"),
+        (("parties = 4", "options = { by = 3 }"), 2, "digits has no option 'by'"),
+    ],
+)
+def test_what_shows_only_when_it_is_run_is_told_with_its_line_too(tacit, change, line, said):
+    text = '[data]\nparties = 4\n[model]\nname = "softmax"\n[protocol]\nname = "secagg"\n'
+    done = tacit("run", written(text.replace(*change)))
+    assert done.exit_code == 2
+    assert f", line {line}: " in done.output
+    assert said in done.output
+
+
+@pytest.mark.parametrize("protocol", ["fedavg", "gossip"])
+def test_who_was_missing_is_told_round_by_round(tacit, protocol):
+    text = f'rounds = 2\nprotocol = "{protocol}"\n[data]\nparties = 4\ntrain = 100\n'
+    silent = '[[faults]]\naction = "silence"\nparty = "p3"\nround = 2\n'
+    done = tacit("run", written(text + silent), "--json")
+    assert done.exit_code == 0, done.output
+    first, second = json.loads(done.stdout)["history"]
+    assert (first["left_out"], first["contributors"]) == ({}, 4)
+    assert (second["left_out"], second["averaged"]) == ({"p3": "silent"}, ["p0", "p1", "p2"])
+
+
+def test_without_samples_to_be_tested_on_a_run_has_no_scores(tacit):
+    Path("mine").mkdir()
+    for place in range(3):
+        np.savez(Path("mine") / f"p{place}.npz", x=np.eye(4) + place, y=np.arange(4) % 2)
+    done = tacit(
+        "run", written('rounds = 1\n[data]\nparties = 3\nfolder = "mine"\noptions = { share = 1.0 }\n'), "--json"
+    )
+    assert done.exit_code == 0, done.output
+    (only,) = json.loads(done.stdout)["history"]
+    assert (only["accuracy"], only["contributors"]) == (None, 3)
+
+
 def test_what_is_wrong_with_the_scenario_itself_is_no_table_of_refusals(tacit):
     done = tacit("compare", written(PRIVATE.format(noise="central").replace("[data]", '[data]\nname = "digit"')))
     assert done.exit_code == 2

@@ -53,6 +53,7 @@ def some_table():
     return table
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: " ".join(command[:2]))
 def test_nothing_is_cut_off_in_a_narrow_window(command, monkeypatch):
     narrow, wide = (printed(command, width, monkeypatch) for width in (40, 400))

@@ -120,6 +120,7 @@ def test_an_audit_tells_what_it_does_to_which_coalition_of_how_many():
         assert any(line.endswith(doing) or f"{doing} " in line for line in told), doing
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.usefixtures("at_once")
 @pytest.mark.parametrize(
     "command", [AUDIT, ("plan", "5", "--rounds", "2"), ("bench", "--entries", "10", "--repeat", "1")]

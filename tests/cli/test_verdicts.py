@@ -115,6 +115,7 @@ def test_of_noise_epsilon_is_said_to_be_what_the_average_tells():
     assert any(each.startswith("More than ε = ") for each in found.uncovered)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("protocol", "question"),
     [

@@ -244,6 +244,7 @@ def test_mail_that_is_too_long_is_no_envelope_in_its_own_session():
     assert seat.round.inbox.discarded == {Discard.NOT_AN_ENVELOPE: 1}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("other", [{"clip": 1.0}, {"graph": "complete"}, {"nonce": b"o" * 16}], ids=str)
 def test_an_agreement_that_is_too_long_for_a_greeting_is_compared_by_digests(other):
     many = tuple(f"organisation-number-{i:03d}.example.org" for i in range(190))

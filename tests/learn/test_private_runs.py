@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tacit.api.prepare import prepare
-from tacit.api.train import CHECKPOINT, KEY, LEDGER, train
+from tacit.api.train import CHECKPOINT, KEY, LEDGER, MODEL, SCENARIO, train
 from tacit.core.errors import ConfigError, JournalError
 from tacit.learn import datasets
 from tacit.learn.chance import generator
@@ -145,7 +145,7 @@ class TestFolder:
         with pytest.raises(Cut):
             train(self.scenario(), folder=tmp_path, progress=cut, data=data)
         other = datasets.load("digits").limited(200, 100, generator(1, "samples"))
-        with pytest.raises(ConfigError, match="or of other data"):
+        with pytest.raises(JournalError, match=r"the ledger of 'scenario .*, data .*, noise .*; begin a new run"):
             train(self.scenario(), folder=tmp_path, resume=True, data=other)
         ledger = (tmp_path / LEDGER).read_bytes()
         (tmp_path / LEDGER).unlink()
@@ -159,6 +159,55 @@ class TestFolder:
         (tmp_path / KEY).write_bytes(key)
         assert (tmp_path / CHECKPOINT).exists()
         train(self.scenario(), folder=tmp_path, resume=True, data=data)
+
+    def test_what_was_paid_for_is_never_had_again_with_other_noise(self, tmp_path):
+        """Whoever deleted a file of a run once got its rounds anew for nothing, and could average the noise away."""
+        early = {}
+
+        def keep(metrics):
+            early[metrics.round] = (tmp_path / CHECKPOINT).read_bytes()
+
+        train(self.scenario(), folder=tmp_path, progress=keep)
+        model, ledger = (tmp_path / MODEL).read_bytes(), (tmp_path / LEDGER).read_bytes()
+        (tmp_path / CHECKPOINT).write_bytes(early[2])
+        with pytest.raises(ConfigError, match="is not the last one of this run, which is over"):
+            train(self.scenario(), folder=tmp_path, resume=True)
+        for name, resume in ((CHECKPOINT, True), (SCENARIO, False)):
+            (tmp_path / name).unlink()
+            with pytest.raises(ConfigError, match="is gone, from which the noise"):
+                train(self.scenario(), folder=tmp_path, resume=resume)
+        assert (tmp_path / MODEL).read_bytes() == model
+        assert (tmp_path / LEDGER).read_bytes() == ledger
+
+    def test_a_run_that_was_cut_off_goes_on_with_its_own_key_ledger_and_data(self, tmp_path):
+        class Cut(Exception):
+            pass
+
+        def cut(_):
+            raise Cut
+
+        data = datasets.load("digits").limited(200, 100, generator(0, "samples"))
+        other = datasets.load("digits").limited(200, 100, generator(1, "samples"))
+        with pytest.raises(Cut):
+            train(self.scenario(), folder=tmp_path, progress=cut, data=data)
+        key = (tmp_path / KEY).read_bytes()
+        for wrong, error in ((key[:5], ConfigError), (b"", ConfigError), (bytes(32), JournalError)):
+            (tmp_path / KEY).write_bytes(wrong)
+            with pytest.raises(error):
+                train(self.scenario(), folder=tmp_path, resume=True, data=data)
+        (tmp_path / KEY).write_bytes(key)
+        (tmp_path / CHECKPOINT).unlink()  # as if it had been killed in the first round
+        with pytest.raises(JournalError, match="this is the ledger of"):
+            train(self.scenario(), folder=tmp_path, resume=True, data=other)
+        ledger = (tmp_path / LEDGER).read_bytes()
+        (tmp_path / LEDGER).unlink()
+        with pytest.raises(JournalError, match="is gone, and rounds were paid for"):
+            train(self.scenario(), folder=tmp_path, resume=True, data=data)
+        (tmp_path / LEDGER).write_bytes(ledger)
+        assert train(self.scenario(), folder=tmp_path, resume=True, data=data).history[-1].round == 3
+
+    def test_a_tiny_budget_is_enough_for_all_rounds(self, tmp_path):
+        assert len(train(self.scenario(unit="sample", epsilon=1e-7), folder=tmp_path).history) == 3
 
     def test_a_folder_that_cannot_be_made_is_one_line(self):
         with pytest.raises(ConfigError, match="cannot be made"):

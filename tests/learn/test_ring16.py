@@ -37,6 +37,7 @@ def learnt(wanted):
     return rounds[-1], sum(each.bytes for each in rounds), notes
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("model", ["softmax", pytest.param("mlp", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_16_bits_learn_what_32_do(protocol, model):

@@ -95,6 +95,7 @@ def test_a_vector_is_taken_memory_for_only_where_one_has_to_be(tmp_path):
     assert second_round(tmp_path) == NEEDED
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("protocol", "options"), [("pushsum", {"masked": True}), ("cesar", {"share": 1.0})])
 def test_without_a_server_too_nothing_is_copied_between_a_protocol_and_the_wire(protocol, options, tmp_path):
     taken = second_round(tmp_path, protocol=protocol, **options)

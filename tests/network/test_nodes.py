@@ -42,6 +42,7 @@ OFTEN = {"fedavg", "secagg", "secagg-neighbours", "gossip", "admm", "admm-masked
 """Every protocol and its hardened mode; the other cases differ in what they send, and not in how."""
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[] if name in OFTEN else [pytest.mark.slow]) for name in CASES]
 )

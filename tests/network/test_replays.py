@@ -138,6 +138,7 @@ async def of_another_release(relay):
 KINDS = (in_rounds, at_leaving, of_another_session, of_another_journal, of_another_release)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_hellos_of_an_earlier_life_that_are_said_again_move_nobody(kind, tmp_path):
     relay = Relay(Made.of(tmp_path, "gossip", 3))

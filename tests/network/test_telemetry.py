@@ -227,6 +227,7 @@ def found_in(text, secrets):
     return [name for name, value in secrets for each in spellings(value) if each in text]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", EACH)
 def test_nothing_that_is_told_has_a_secret_in_it(name, tmp_path, caplog, monkeypatch, lines):
     case, secrets = CASES[name], []

@@ -31,6 +31,16 @@ def test_one_round_mixes_by_metropolis_weights():
         np.testing.assert_allclose(outcome.average[party], expected, atol=1e-12)
 
 
+def test_whoever_is_silent_has_no_part_in_the_average():
+    """It has one of its own, in which it has a part, and was once counted for that."""
+    outcome = tacit.aggregate(VECTORS, "gossip", faults=[tacit.Fault(action="silence", party="p3")])
+    assert outcome.contributors == tuple(party for party in PARTIES if party != "p3")
+    assert (outcome.missing, outcome.dropped) == ({"p3": "silent"}, {}), "it has an average"
+    alone = [tacit.Fault(action="silence", party=party) for party in PARTIES]
+    assert tacit.aggregate(VECTORS, "gossip", faults=alone).contributors == tuple(PARTIES)
+
+
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("options", [{}, {"share": 0.5}, {"share": 0.5, "sparsifier": "topk"}])
 def test_rounds_agree(options):
     federation = Simulation.of("gossip", PARTIES, D, graph="ring", bits=64, seed=0, **options)

@@ -161,6 +161,7 @@ def test_what_cannot_be_written_to_is_refused_before_anything_is_sent(out, compl
 # --- by the façade -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(2)
 @every_case
 def test_a_federation_writes_rows_too(case):
     options = {**OPTIONS[case], "seed": 3}

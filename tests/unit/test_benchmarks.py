@@ -41,6 +41,7 @@ def main() -> Iterator[ModuleType]:
         yield import_module("benchmarks.__main__")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "suite", [pytest.param(suite, marks=[pytest.mark.slow] if suite in LONGER else []) for suite in SUITES]
 )

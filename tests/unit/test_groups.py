@@ -102,7 +102,7 @@ def test_impossible_requests_say_what_would_work(n: int, size: int, advice: str)
             ask(n, size)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=15)
 @given(st.integers(2, 6).flatmap(lambda size: st.tuples(st.integers(size, 100), st.just(size))))
 def test_any_number_of_users_works(case: tuple[int, int]) -> None:
     n, size = case

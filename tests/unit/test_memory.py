@@ -44,6 +44,7 @@ def memory() -> Iterator[ModuleType]:
         yield import_module("benchmarks.memory")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] if "topk" in name else []) for name in MOST]
 )

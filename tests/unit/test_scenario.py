@@ -77,25 +77,25 @@ def test_names_stand_for_tables(file):
         ('[data]\nsplit = { kind = "diriclet" }\n', 2, "data.split.kind = 'diriclet'"),
         ("[privacy]\nepsilon = 1.0\n", 1, "privacy.clip is missing"),
         ('[privacy]\nclip = 1.0\nepsilon = "low"\n', 3, "privacy.epsilon = 'low': expected a number"),
-        ("rounds = 0\n", None, "rounds=0 must be at least 1"),
-        ("[protocol]\nbits = 16\n", None, 'protocol needs a name, such as name = "secagg"'),
-        ("[local]\nrate = -1.0\n", None, "rate"),
+        ("rounds = 0\n", 1, "rounds=0 must be at least 1"),
+        ("[protocol]\nbits = 16\n", 1, 'protocol needs a name, such as name = "secagg"'),
+        ("[local]\nrate = -1.0\n", 2, "local.rate=-1.0 must be above 0"),
         ("local = 3\n", 1, "local must be a table, not 3"),
         ("[[faults]]\naction = 'explode'\n", 2, "faults[0].action = 'explode': expected one of 'drop', 'delay'"),
         ("[[faults]]\naction = 'crash'\npaty = 'p1'\n", 3, "there is no faults[0].paty; did you mean 'party'?"),
-        ("[protocol]\nname = 'secagg'\nexclude = ['a']\n", None, "protocol.exclude is for models that are brought"),
+        ("[protocol]\nname = 'secagg'\nexclude = ['a']\n", 3, "protocol.exclude is for models that are brought"),
         (
             "[data]\nsplit = { alpha = 0.1 }\n",
-            None,
+            2,
             'data.split.alpha is for data.split.kind="dirichlet", and not for "iid"',
         ),
         (
             "[data.split]\nkind = 'dirichlet'\nper_party = 3\n",
-            None,
+            3,
             'data.split.per_party is for data.split.kind="shards"',
         ),
-        ('[data]\nfolder = "a\\u0000b"\n', None, "data.folder cannot have"),
-        ("[privacy]\nclip = 1.0\nepsilon = 1e-300\n", None, "privacy.epsilon=1e-300 must be at least 1e-08"),
+        ('[data]\nfolder = "a\\u0000b"\n', 2, "data.folder cannot have"),
+        ("[privacy]\nclip = 1.0\nepsilon = 1e-300\n", 3, "privacy.epsilon=1e-300 must be at least 1e-08"),
     ],
 )
 def test_what_is_wrong_is_told_with_its_line(file, text, line, said):
@@ -104,7 +104,7 @@ def test_what_is_wrong_is_told_with_its_line(file, text, line, said):
         Scenario.load(path)
     told = "\n".join(caught.value.problems)
     assert said in told
-    assert told.startswith(f"{path}, line {line}: " if line else f"{path}: ")
+    assert told.startswith(f"{path}, line {line}: ")
 
 
 def test_every_problem_is_told_at_once(file):

@@ -230,6 +230,7 @@ def test_the_table_of_text_counts_characters_and_that_of_numbers_samples():
     assert label_table(np.array([0.5, 2.0, 3.5]), [np.array([0, 2]), np.array([1])], 0).tolist() == [[2], [1]]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("parties", "classes"), [(9, 10), (60, 3), (200, 3), (9, 78), (9, 300), (9, 1)])
 def test_the_picture_says_who_holds_what(parties, classes, tmp_path):
     pytest.importorskip("matplotlib", reason="pictures are drawn by matplotlib")

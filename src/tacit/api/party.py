@@ -391,7 +391,7 @@ def _ledger(
     ledger = Ledger(
         f"{roster.federation} {scenario.digest}",
         delta=privacy.delta,
-        budget=privacy.epsilon * (1 + 1e-9) if privacy.sigma == "calibrated" else None,
+        budget=privacy.budget,
         accountant=privacy.accountant,
         path=path,
     )

@@ -1,5 +1,6 @@
 """A scenario with everything that it takes: data, models and parties are made, and the settings are audited."""
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +16,7 @@ from tacit.api.federation import Checked, heaviest
 from tacit.api.noised import Noised, noised
 from tacit.audit.scope import dropouts
 from tacit.core.entropy import SeededEntropy, SystemEntropy
-from tacit.core.errors import BudgetSpent, ConfigError
+from tacit.core.errors import BudgetSpent, ConfigError, JournalError
 from tacit.core.protocol import Terms
 from tacit.core.suite import Party
 from tacit.drivers.shards.spread import Spread
@@ -96,7 +97,7 @@ class Prepared:
         began, scenario = clock(), self.scenario
         x, y = self.data.inputs(self.data.x_test), self.data.y_test
         for step in self._steps():
-            tested = step.number % scenario.evaluate == 0 or step.number == scenario.rounds
+            tested = len(y) and (step.number % scenario.evaluate == 0 or step.number == scenario.rounds)
             yield msgspec.structs.replace(
                 self._metrics(step), **(self._scores(x, y) if tested else {}), seconds=round(clock() - began, 3)
             )
@@ -107,13 +108,17 @@ class Prepared:
         except BudgetSpent as spent:
             self.stopped = str(spent)
         finally:
-            if self.training.simulation is not None:
-                self.training.simulation.close()
+            self.close()
+
+    def close(self) -> None:
+        """Ends processes that rounds were spread over, if there are any."""
+        if self.training.simulation is not None:
+            self.training.simulation.close()
 
     def _metrics(self, step: Step) -> Metrics:
         outcome, training = step.outcome, self.training
         losses = [loss for loss in training.losses.values() if np.isfinite(loss)]
-        left_out = {} if outcome is None else {party: str(reason) for party, reason in outcome.dropped.items()}
+        left_out = {} if outcome is None else {party: str(reason) for party, reason in outcome.missing.items()}
         return Metrics(
             round=step.number,
             loss=float(np.mean(losses)) if losses else None,
@@ -186,16 +191,19 @@ def prepare(
         training = Training(cohort, parties, simulation, weights)
     found = Prepared(scenario, loaded, parts, training, checked, (*(checked.notes if checked else ()), *notes))
     if private is not None and scenario.privacy is not None:
-        _protect(found, scenario.privacy, private, ledger, _seed(scenario, secret))
+        _protect(found, scenario.privacy, private, ledger, secret)
     return found
 
 
-def _protect(found: Prepared, privacy: Privacy, private: Noised, path: str | Path | None, seed: int) -> None:
+def _protect(found: Prepared, privacy: Privacy, private: Noised, path: str | Path | None, secret: bytes) -> None:
     """Has rounds paid for before they begin, and the noise of a trusted server added."""
     scenario, training = found.scenario, found.training
-    # Of the paper's own noise it is known that it is too little: what it really spends is told, and nobody is stopped.
-    budget = privacy.epsilon * (1 + 1e-9) if privacy.sigma == "calibrated" else None
-    ledger = Ledger(scenario.digest, delta=privacy.delta, budget=budget, accountant=privacy.accountant, path=path)
+    # What was paid for is had again for nothing, and so only with the same data and the same noise.
+    noise = hashlib.sha256(secret).hexdigest()
+    run = f"scenario {scenario.digest[:16]}, data {found.data.fingerprint[:16]}, noise {noise[:32]}"
+    ledger = Ledger(run, delta=privacy.delta, budget=privacy.budget, accountant=privacy.accountant, path=path)
+    if ledger.lost:
+        raise JournalError(f"{path} is gone, and rounds were paid for; put it back, or begin a new run elsewhere")
     terms = None if found.checked is None else found.checked.terms
     entries = training.cohort.model.parameters
     spent = private.event(terms, entries) if terms is not None else private.spent
@@ -203,7 +211,7 @@ def _protect(found: Prepared, privacy: Privacy, private: Noised, path: str | Pat
         raise ConfigError("privacy per user is about what is averaged; give a protocol that averages")
     training.begin = lambda number, parties: ledger.spend(parties, spent, round=number)
     if private.central:
-        rng = partial(generator, seed, "central noise")
+        rng = partial(generator, _seed(scenario, secret), "central noise")
         training.noise = lambda number, count: rng(number).normal(0.0, private.central / count, entries)
     found.ledger, found.notes = ledger, (*found.notes, *private.notes)
 

@@ -124,16 +124,17 @@ def train(
     """
     scenario = _given(scenario, data)
     place = _made(scenario, folder, resume)
-    secret = _secret(place) if scenario.privacy is not None else b""
-    found = prepare(scenario, data, model, place / LEDGER, downloading, secret, address)
+    over = resume and scenario.privacy is not None and _is_over(place)
+    secret = _secret(place) if scenario.privacy is not None and not over else b""
+    found = prepare(scenario, data, model, None if over else place / LEDGER, downloading, secret, address)
     digest = f"{scenario.digest} {found.data.fingerprint}"
-    history = _resumed(place, found, digest) if resume else []
+    history = _resumed(place, found, digest, over) if resume else []
     replace_file(place / SCENARIO, scenario.encoded())
     if found.checked is not None and not (place / AUDIT).exists():
         replace_file(place / AUDIT, _audited(found.checked, scenario))
     replace_file(place / METRICS, b"".join(map(_line, history)))
     with (place / METRICS).open("ab") as file:
-        for metrics in found.rounds():
+        for metrics in found.rounds() if not over else ():
             history.append(metrics)
             file.write(_line(metrics))
             file.flush()
@@ -142,6 +143,7 @@ def train(
             Checkpoint.of(found.training, digest, spent).write(place / CHECKPOINT)
             if progress is not None:
                 progress(metrics)
+    found.close()
     run = Run(
         scenario,
         history,
@@ -172,27 +174,42 @@ def _given(scenario: Any, data: Any) -> Scenario:
     return Scenario.of(spelled_out(scenario))
 
 
-def _resumed(place: Path, found: Prepared, digest: str) -> list[Metrics]:
+def _resumed(place: Path, found: Prepared, digest: str, over: bool) -> list[Metrics]:
     """Puts a run where it was when it was cut off, and returns what is known of its rounds. It may have had none."""
     if not (place / CHECKPOINT).exists():
         return []
     checkpoint = Checkpoint.read(place / CHECKPOINT, digest)
-    if found.ledger is not None:
+    if over and checkpoint.ledger != (place / LEDGER).read_bytes():
+        raise ConfigError(f"{place / CHECKPOINT} is not the last one of this run, which is over; begin anew elsewhere")
+    if over and checkpoint.round < found.scenario.rounds:
+        found.stopped = f"the budget was spent after {counted(checkpoint.round, 'round')}"
+    if found.ledger is not None and not over:
         found.ledger.covers(checkpoint.ledger)
     checkpoint.restore(found.training)
     return _metrics(place / METRICS, checkpoint.round)
 
 
+def _is_over(place: Path) -> bool:
+    """Says whether a run with noise has come to its end: then no round of it is run any more."""
+    return not (place / KEY).exists() and all((place / each).exists() for each in (MODEL, CHECKPOINT, LEDGER))
+
+
 def _secret(place: Path) -> bytes:
     """Returns what the noise of a run follows from: drawn once, and gone when the run is over.
 
-    Whoever has it can take the noise off. A run that goes on without it, because it was over, adds no more noise.
+    Whoever has it can take the noise off. Rounds that were paid for are had again with the same noise, or not at all.
     """
     if not (place / KEY).exists():
-        if (place / CHECKPOINT).exists() and not (place / MODEL).exists():
+        if (place / CHECKPOINT).exists() or (place / LEDGER).exists():
             raise ConfigError(f"{place / KEY} is gone, from which the noise of this run follows; begin anew elsewhere")
         create_private(place / KEY, SystemEntropy().bytes(SECRET_BYTES))
-    return (place / KEY).read_bytes()
+    try:
+        found = (place / KEY).read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{place / KEY} cannot be read: {error.strerror}; begin anew elsewhere") from None
+    if len(found) != SECRET_BYTES:
+        raise ConfigError(f"{place / KEY} was changed or cut short; begin anew elsewhere")
+    return found
 
 
 # --- the audit of a run --------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from tacit.api.exposure import exposure
 from tacit.api.prepare import Metrics, Prepared, prepare
 from tacit.app.options import known, settings_from
 from tacit.audit.questions import write_value
-from tacit.core.errors import ConfigError, LeakRefused
+from tacit.core.errors import ConfigError, LeakRefused, TacitError
 from tacit.core.values import spelled_out
 from tacit.learn.cohort import Local
 from tacit.learn.scenario import ALONE, TOGETHER, Data, Scenario, Split
@@ -162,9 +162,12 @@ def _run(scenario: Scenario, protocol: dict[str, Any], progress: Progress, asked
         return Compared(name, options, refused=str(refused), leaks=leaks)
     progress(f"{label(name, options)}: begins", 0)
     history = []
-    for metrics in found.rounds():
-        history.append(metrics)
-        progress(f"{name}, round {metrics.round} of {scenario.rounds}", metrics.round)
+    try:
+        for metrics in found.rounds():
+            history.append(metrics)
+            progress(f"{name}, round {metrics.round} of {scenario.rounds}", metrics.round)
+    except TacitError as error:  # such as losses that are no numbers any more: of the others there is still to tell
+        return Compared(name, options, refused=f"in round {len(history) + 1}: {error}")
     progress(f"{name}: asking who could learn whose model", scenario.rounds)
     exposed, leaks = _exposed(found, name)
     server = found.checked is not None and found.checked.protocol.server is not None

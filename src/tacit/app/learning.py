@@ -27,7 +27,7 @@ from tacit.app.options import (
 )
 from tacit.app.progress import Following, following
 from tacit.core.errors import ConfigError, TacitError
-from tacit.learn.scenario import Scenario
+from tacit.learn.scenario import Scenario, located
 from tacit.papers.reproduction import Scale
 
 PANEL = "Learn together"
@@ -78,10 +78,13 @@ def run(
     again = [f"tacit run {shlex.quote(scenario)}", *([f"--folder {shlex.quote(folder)}"] if folder else []), "--resume"]
     with going_on_by(" ".join(again)), following(counted=True) as told:
         told("starting", 0, wanted.rounds)
-        parties = wanted.data.parties
-        done = train(wanted, folder=folder, resume=resume, address=address, **_following(told, wanted.rounds, parties))
-    if done.folder is not None:
-        pages.write(done)
+        shown = _following(told, wanted.rounds, wanted.data.parties)
+        try:
+            done = train(wanted, folder=folder, resume=resume, address=address, **shown)
+        except ConfigError as error:
+            raise located(error, scenario) from None
+        if done.folder is not None:
+            pages.write(done)
     if as_json:
         typer.echo(as_text({"folder": str(done.folder), "notes": done.notes, "history": done.history}))
     else:

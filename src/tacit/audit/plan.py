@@ -17,7 +17,7 @@ from tacit.audit.orbits import Kind
 from tacit.audit.report import Auditor
 from tacit.audit.runs import SymbolicRun
 from tacit.audit.scope import Scope, dropouts, is_count
-from tacit.audit.smallest import Smallest, heard
+from tacit.audit.smallest import Smallest
 from tacit.audit.symbolic.simulation import Drift
 from tacit.audit.telling import tell
 from tacit.core.errors import ConfigError, LeakRefused, NotLinear
@@ -333,7 +333,7 @@ def _audited(protocol: Protocol, terms: Terms, asked: Asked) -> tuple[str, Looke
         in_time = small.in_time(kind.coalition)
         known = small.knowledge(kind.coalition) if in_time else None
         if known is not None:
-            fewest.append(heard(known.run))
+            fewest.append(len(known.run.contributors[0]))
             if known.victims:
                 leaking.add(kind)
         if company > 1:

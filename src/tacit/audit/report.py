@@ -17,7 +17,7 @@ from tacit.audit.recipes import Recipe, SumRecipe
 from tacit.audit.rounds import RehearsedRun, Together
 from tacit.audit.runs import Knowledge, SymbolicRun
 from tacit.audit.scope import Scope
-from tacit.audit.smallest import Smallest, heard
+from tacit.audit.smallest import Smallest
 from tacit.audit.symbolic.simulation import Drift
 from tacit.audit.telling import tell
 from tacit.core.errors import ConfigError, NotLinear
@@ -240,7 +240,7 @@ class Auditor:
         if ONLOOKER not in coalition and self.small.in_time(coalition):
             known = self.small.knowledge(coalition)
             report.at_worst = () if known is None else self.small.victims(coalition, known)
-            report.fewest = None if known is None else heard(known.run)
+            report.fewest = None if known is None else len(known.run.contributors[0])
             group = report.company if known is None else known.group
             worst = self._epsilon(self.company(coalition, group, at_worst=True))
             report.epsilon_at_worst = None if worst is None else max(worst, report.epsilon or 0.0)

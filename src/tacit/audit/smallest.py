@@ -84,9 +84,3 @@ class Smallest:
             tell("looking at the smallest round that may be")
             self._last = run, members, run.knowledge(members, 1)
         return self._last[2]
-
-
-def heard(run: SymbolicRun) -> int:
-    """Returns how many are in a smallest round: without a server those who are silent count as contributors too."""
-    silent = {fault.party for fault in run.scope.faults if fault.action == "silence"}
-    return len(set(run.contributors[0]) - silent)

@@ -67,6 +67,13 @@ class Outcome:
     """What everybody's keys followed from, if a seed was asked for: whoever knows it knows everything. None if they
     came from the operating system."""
 
+    @property
+    def missing(self) -> dict[Party, Drop]:
+        """Who was waited for and is not in the average, those who heard it all the same included, and why."""
+        lost = {peer: why for ending in self.endings.values() for peer, why in ending.dropped.items()}
+        there = {SERVER, *self.contributors}
+        return {peer: why for peer, why in {**lost, **self.dropped}.items() if peer not in there}
+
     def __repr__(self) -> str:
         lost = f"; without {few([f'{party} ({why})' for party, why in self.dropped.items()])}" if self.dropped else ""
         more = f"; {counted(len(self.warnings), 'warning')}" if self.warnings else ""
@@ -106,6 +113,8 @@ def merged(
     leading = endings.get(SERVER)
     telling = [leading] if leading is not None and leading.average is not None else list(finished.values())
     contributors = {party for ending in telling for party in ending.contributors}
+    if leading is None:
+        contributors -= _unheard(finished)
     clipped = {party: ending for party, ending in endings.items() if ending.clipped and party != SERVER}
     return Outcome(
         average={party: ending.average for party, ending in finished.items()},
@@ -123,6 +132,14 @@ def merged(
         ),
         endings=dict(endings),
     )
+
+
+def _unheard(finished: Mapping[Party, Ending]) -> set[Party]:
+    """Returns who, without a server, was waited for in vain: it has a part in its own average, and in no other."""
+    heard = {peer for party, ending in finished.items() for peer in ending.contributors if peer != party}
+    lost = {peer for ending in finished.values() for peer in ending.dropped}
+    # Where nobody heard anybody there is no other average than everybody's own.
+    return lost - heard if heard else set()
 
 
 def first_cause(failed: Mapping[Party, TacitError], dropped: Mapping[Party, Drop]) -> TacitError:

@@ -13,7 +13,7 @@ from tacit.core.suite import Party
 from tacit.drivers.files import replace_file
 from tacit.learn.training import Training
 
-VERSION = 2
+VERSION = 3
 """Changes with the meaning of the fields, and with whatever makes a run another one than it was before."""
 
 

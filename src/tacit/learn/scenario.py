@@ -4,13 +4,15 @@ Everything in it is typed. What cannot be is told with its line and, where there
 """
 
 import hashlib
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import msgspec
 
-from tacit.core.sections import Section, Source
+from tacit.core.errors import ConfigError
+from tacit.core.sections import Place, Section, Source
 from tacit.core.values import spelled_out
 from tacit.drivers.faults import Fault
 from tacit.learn.cohort import Local
@@ -129,6 +131,14 @@ class Privacy(Section, frozen=True, kw_only=True):
     sigma: Literal["calibrated", "paper"] = "calibrated"
     """Per sample, noise that is worth ε by the accountant, or that of paper 003's Theorem 1, which is not."""
 
+    @property
+    def budget(self) -> float | None:
+        """The ε at which to stop, with room for rounding; None for noise of which it is known that it is too little.
+
+        What the paper's own really spends is told, and nobody is stopped.
+        """
+        return self.epsilon * (1 + 1e-6) if self.sigma == "calibrated" else None
+
     def problems(self) -> list[str]:
         """Returns what can be told to be impossible at a glance."""
         wrong = [
@@ -204,7 +214,7 @@ class Scenario(Section, frozen=True, kw_only=True):
     def _checked(cls, source: Source) -> "Scenario":
         made, problems = source.read(cls)
         if made is not None and not problems:
-            problems += [((), problem) for problem in made.problems()]
+            problems += [(_about(problem), problem) for problem in made.problems()]
         if made is None or problems:
             raise source.error(problems)
         return made
@@ -233,7 +243,7 @@ class Scenario(Section, frozen=True, kw_only=True):
             wrong.append(f"dropout={self.dropout} must be a chance from 0 to below 1")
         if self.privacy is not None and self.protocol.get("name") in (ALONE, TOGETHER) and self.privacy.unit == "user":
             wrong.append("privacy per user is about what is averaged; give a protocol that averages")
-        wrong += [*self.data.problems(), *self.local.problems()]
+        wrong += [*self.data.problems(), *(f"local.{problem}" for problem in self.local.problems())]
         return [*wrong, *([] if self.privacy is None else self.privacy.problems())]
 
     @property
@@ -248,3 +258,32 @@ class Scenario(Section, frozen=True, kw_only=True):
     def encoded(self) -> bytes:
         """Returns it as JSON, which can be loaded again."""
         return msgspec.json.format(msgspec.json.encode(spelled_out(self)), indent=2)
+
+
+def located(error: ConfigError, path: str | Path) -> ConfigError:
+    """Returns what showed only when a scenario was to be run, with the lines of settings and names that it is about."""
+    source = Source.load(path)
+
+    def place(problem: str) -> Place | None:
+        for table in ("protocol", "model", "data"):
+            given = source.given.get(table)
+            name, settings = (given.get("name"), given) if isinstance(given, Mapping) else (given, {})
+            options = settings.get("options") if isinstance(settings.get("options"), Mapping) else {}
+            places: dict[str, Place] = {key: (table, "options", key) for key in options or {}}
+            places |= {key: (table, key) for key in settings}
+            for key, where in places.items():
+                if key == _about(problem)[0] or repr(key) in problem:
+                    return where
+            if isinstance(name, str) and repr(name) in problem:
+                return (table, "name") if settings else (table,)
+        return None
+
+    found = [(place(problem), problem) for problem in error.problems]
+    if any(where is None for where, _ in found):
+        return error  # of what is not in the file no line of it can be told
+    return source.error([(where or (), problem) for where, problem in found])
+
+
+def _about(problem: str) -> Place:
+    """Returns the setting that a problem is about: each begins with it."""
+    return tuple(re.split(r"[^\w.]", problem)[0].split("."))

@@ -246,7 +246,9 @@ class Ledger:
         if page.digested() != page:
             raise JournalError(f"the ledger was changed by accident or written in part{where}; {CURE}")
         if page.run != self.run:
-            raise JournalError(f"this is the ledger of {page.run!r}, not of {self.run!r}{where}")
+            raise JournalError(
+                f"this is the ledger of {page.run!r}, not of {self.run!r}{where}; begin a new run elsewhere"
+            )
         return page
 
     def _where(self) -> str:
