@@ -161,6 +161,7 @@ def test_rounds_that_were_lost_do_not_end_an_audit():
     assert (report.exposed, report.smallest_group) == ({}, 4)
 
 
+@pytest.mark.slow
 def test_a_rehearsal_chooses_as_the_server_does():
     """Whatever goes wrong that can be rehearsed at all."""
     compared = 0

@@ -27,6 +27,7 @@ def test_no_party_is_called_as_whoever_listens():
             ask()
 
 
+@pytest.mark.slow
 def test_luck_is_not_taken_for_a_guarantee():
     """Who drops out is drawn once. Another seed is other luck, and a plan says nothing holds but by an argument."""
     question = {"parties": 5, "coalition": ["server"], "rounds": 3, "dropout": 0.05}

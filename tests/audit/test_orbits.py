@@ -208,6 +208,7 @@ def random_ties(rng, n):
     return [[table], [both_ways], [both_ways, np.diag(rng.integers(0, 2, n))]][rng.integers(3)]
 
 
+@pytest.mark.slow
 def test_all_symmetries_of_small_tables_are_found():
     rng = np.random.default_rng(0)
     several = 0

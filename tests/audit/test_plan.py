@@ -103,6 +103,7 @@ def test_bad_questions(question, complaint):
 # --- as people see it ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_command_line_tells_the_same(small, tmp_path):
     picture = tmp_path / "plan.svg"
     words = ["plan", "6", "--rounds", "20", "--entries", "50000", "--json", "--picture", str(picture)]
@@ -148,6 +149,7 @@ def test_what_is_missing_to_draw_is_named(monkeypatch):
     assert "tacit[pictures]" in result.stderr
 
 
+@pytest.mark.slow
 def test_attacks_are_listed_and_run(tmp_path):
     listed = json.loads(CliRunner().invoke(app, ["attack", "--json"]).stdout)
     assert {"admm", "decode"} <= {each["name"] for each in listed}

@@ -61,6 +61,7 @@ def test_what_holds_holds_for_every_coalition_of_more(parties, colluders, dropou
     assert confirmed(parties, colluders, dropout) >= parties
 
 
+@pytest.mark.slow
 def test_what_was_not_looked_at_is_said():
     proposals = {each.protocol: each for each in tacit.plan(20, coalition_size=4, rounds=100, dropout=0).proposals}
     cesar = proposals["cesar"]

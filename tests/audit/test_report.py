@@ -96,6 +96,7 @@ def test_admm_pairs_at_the_papers_own_setting():
     assert max(error for report in reports for error in report.errors.values()) < 1e-9
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("rho", [(3.0, 0.0009), (0.1, 0.00005)])
 def test_a_falling_penalty_shows_admm_pairs_what_a_constant_one_does(rho):
     reports = tacit.audit("admm", parties=9, coalition_size=2, rho=rho)

@@ -71,6 +71,7 @@ def test_whole_batches_hold_for_two_thousand_rounds_and_partial_ones_do_not(part
     assert max(partial.errors.values()) < 1e-9, "replayed on as many real rounds as the recipes need"
 
 
+@pytest.mark.slow
 def test_random_participation_exposes_everybody_after_about_as_many_rounds_as_users():
     report = tacit.audit("secagg", parties=40, coalition=["server"], rounds=200, participation=Random(8))
     assert report.smallest_group == 1

@@ -35,6 +35,7 @@ def test_one_receiver_alone_learns_nobody():
         assert exposed("cesar", 6, [k], graph=NESTED) == []
 
 
+@pytest.mark.slow
 def test_girth_5_protects_against_two_receivers():
     petersen = graphs.regular(10, 3, 5)
     for k in range(10):
@@ -73,6 +74,7 @@ def test_admm_in_nine_peers_one_curious(iterations, count):
     assert len(exposed("admm", 9, [0], group_size=3, iterations=iterations)) == count
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("iterations", "count"), [(5, 0), (6, 14)])
 def test_admm_in_fifteen_peers_one_curious(iterations, count):
     assert len(exposed("admm", 15, [0], group_size=3, iterations=iterations)) == count

@@ -166,6 +166,7 @@ def test_demo_prints_its_table(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "the server can work out the vectors of all 5 parties" in " ".join(result.stdout.split())
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("parties", "audited"), [(2, 2), (3, 3), (5, 5), (13, 9)])
 def test_the_demo_speaks_of_as_many_as_learn(parties: int, audited: int) -> None:
     shown = run("demo", "--parties", str(parties), "--rounds", "1").stdout

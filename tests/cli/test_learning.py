@@ -488,6 +488,7 @@ def test_every_reproduction_is_listed_and_says_what_it_is(tacit):
         assert found.name == name
 
 
+@pytest.mark.slow
 def test_a_table_is_run_again_and_drawn(tacit):
     done = tacit("reproduce", "004-table2", "--picture", "table.svg")
     assert done.exit_code == 0, done.output

@@ -51,6 +51,7 @@ def test_protocols_are_compared_with_who_learns_what() -> None:
     assert accuracy["fedavg"] == accuracy["secagg"] > accuracy["local"]
 
 
+@pytest.mark.slow
 def test_a_setup_is_audited_and_the_exit_code_says_what_came_of_it() -> None:
     as_it_is, batches = ran("audit_your_setup", code=1).split("with whole batches")
     assert "some missing: exposed: p0 p8 p11" in as_it_is

@@ -26,7 +26,7 @@ def shown(page: Path) -> list[tuple[str, str | None]]:
     return [(found["code"], found["output"]) for found in BLOCK.finditer(page.read_text(encoding="utf-8"))]
 
 
-LONGER = {"admm", "audit", "choosing", "compare-on-my-data", "secagg"}
+LONGER = {"admm", "audit", "audit-flower", "choosing", "compare-on-my-data", "secagg"}
 """Pages whose code audits many settings, or learns with many."""
 
 

@@ -181,6 +181,7 @@ def test_decoding_refutes_that_ppsgd_is_harder():
     assert rows["decoded from 5 rounds, PSGD"].ours == "100.0 %"
 
 
+@pytest.mark.slow
 @needs_torch
 def test_fig_4_has_a_row_for_everything_that_is_printed(monkeypatch):
     size = p001_fig4.Size(replace(TINY, epochs=1), 1, 1, p001_fig4.TARGETS)
@@ -234,6 +235,7 @@ def test_what_is_lost_without_y_is_the_difference():
     assert not p001_table3.removing_rows(unheard, heard)[0].agrees
 
 
+@pytest.mark.slow
 @needs_torch
 def test_table_3_has_every_distribution_twice_and_the_four_panels_of_fig_6(monkeypatch):
     monkeypatch.setitem(p001_table3.SIZES, "small", p001_table3.Size(60, 1))

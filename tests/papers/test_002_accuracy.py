@@ -86,6 +86,7 @@ def test_accuracy_is_the_mean_over_the_last_rounds_of_either_sort():
     assert found.after(10) == pytest.approx((10 + 20 + 30) / 3)
 
 
+@pytest.mark.slow
 def test_all_end_after_as_many_summed_rounds_and_partition_after_as_many_rounds(courses):
     summed = {name: int(each.summed[-1]) for name, each in courses.items()}
     assert {summed[name] for name in ("Random", "Batches, T = 2", "Batches, T = 4")} == {TINY.summed}
@@ -96,6 +97,7 @@ def test_all_end_after_as_many_summed_rounds_and_partition_after_as_many_rounds(
     assert all(TINY.summed in each.tests for each in courses.values()), "tested after as many rounds"
 
 
+@pytest.mark.slow
 def test_only_whole_batches_are_summed_by_who_is_there(courses):
     faults = absences(TINY.users)
     for name, size in (("Batches, T = 2", 2), ("Batches, T = 4", 4), ("Partition", 8)):
@@ -112,6 +114,7 @@ def test_t_is_what_was_promised_and_random_promises_nothing(courses):
     assert [courses[name].privacy for name in TINY.policies] == [1, 2, 4, 8]
 
 
+@pytest.mark.slow
 def test_a_t_that_is_not_kept_is_noticed(courses):
     broken = Course("Partition", [*courses["Partition"].sums, np.arange(24) < 3], courses["Partition"].tests)
     (row,) = privacy_rows(TINY, {"Partition": broken})

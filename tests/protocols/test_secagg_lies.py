@@ -101,6 +101,7 @@ def _only_what_opens(accord, u, seals, sealed):
 _OPEN = user.open_shares
 
 
+@pytest.mark.slow
 def test_a_circle_of_the_servers_choosing(monkeypatch):
     """One of 100 users, at settings that were printed on the page of secagg; nobody colludes."""
     everyone, degree, threshold = range(100), 30, 21
@@ -142,6 +143,7 @@ def test_disjoint_sums_in_one_round(monkeypatch):
 # --- U5 ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_two_stories_along_the_circle(monkeypatch):
     """A stretch of the circle is told one U5 and the rest another, and each agrees with those around it.
 

@@ -775,6 +775,49 @@ def test_everything_wrong_with_a_folder_is_told_at_once(tmp_path):
         assert any(said in problem for problem in caught.value.problems if f"{name}.npz" in problem)
 
 
+def _zipped(method=zipfile.ZIP_DEFLATED, **members):
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", method) as archive:
+        for name, data in members.items():
+            archive.writestr(f"{name}.npy", data)
+    return file.getvalue()
+
+
+def _array(data):
+    file = io.BytesIO()
+    np.save(file, data)
+    return file.getvalue()
+
+
+def test_files_that_are_damaged_or_something_else_are_told_in_words(tmp_path):
+    rows, header = _array(ROWS), b"\x93NUMPY\x01\x00\x60\x00"
+    damaged = bytearray(_zipped(x=rows, y=_array(np.arange(4))))
+    damaged[50:70] = bytes(20)
+    secret, method = bytearray(_zipped(x=rows)), bytearray(_zipped(x=rows))
+    start = secret.rindex(b"PK\x01\x02")
+    secret[6], secret[start + 8] = 1, 1  # as if it were encrypted
+    method[8], method[start + 10] = 97, 97  # and packed in a way that nobody knows
+    huge = header + b"{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000000,), }".ljust(95) + b"\n"
+    files = {"a": rows, "b": bytes(damaged), "c": bytes(secret), "d": bytes(method), "e": _zipped(x=huge, y=rows)}
+    files["f"] = _zipped(x=b"no array", y=rows)
+    with pytest.raises(ConfigError) as caught:
+        of_folder(written(tmp_path, **files))
+    assert len(caught.value.problems) == 6
+    assert all(".npz cannot be read (" in problem for problem in caught.value.problems)
+    assert "write it by np.savez" in caught.value.problems[0]
+    assert "x is no array" in caught.value.problems[5]
+
+
+def test_options_of_another_type_are_told_in_words():
+    with pytest.raises(ConfigError) as caught:
+        of_arrays(ROWS, np.arange(4), share="x", classes="y", name=3)
+    assert list(caught.value.problems) == [
+        "name = 3: expected text, got a whole number",
+        "share = 'x': expected a number, got text",
+        "classes = 'y': expected a whole number or null, got text",
+    ]
+
+
 def test_a_folder_without_files_is_told_how_to_write_them(tmp_path):
     with pytest.raises(ConfigError, match=r"np\.savez"):
         of_folder(tmp_path)

@@ -94,6 +94,8 @@ def test_names_stand_for_tables(file):
             3,
             'data.split.per_party is for data.split.kind="shards"',
         ),
+        ("[model]\nname = 'mlp'\ndata = 1\n", 3, "model.data is no option; leave it out"),
+        ("[data]\noptions = { progress = 1 }\n", 2, "data.options.progress is no option; leave it out"),
         ('[data]\nfolder = "a\\u0000b"\n', 2, "data.folder cannot have"),
         ("[privacy]\nclip = 1.0\nepsilon = 1e-300\n", 3, "privacy.epsilon=1e-300 must be at least 1e-08"),
     ],

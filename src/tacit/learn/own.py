@@ -1,15 +1,18 @@
 """Your own data: arrays, a torch Dataset, or a folder with one file a party."""
 
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
+import msgspec
 import numpy as np
 
 from tacit.core.errors import ConfigError
 from tacit.core.outcome import counted
+from tacit.core.values import typed, unfit
 from tacit.learn.samples import Array, Dataset, Indices, Kind, learnt_from
 
 MOST_LABELS = 1_000_000
@@ -36,6 +39,7 @@ def of_arrays(
     of the same shape are text, pairs of whole numbers with floats ratings, three or four dimensions images, and two
     features. There are as many `classes` as labels up to the largest, unless told: others may have larger ones.
     """
+    _check_types(name=(name, str), kind=(kind, str | None), share=(share, float), classes=(classes, int | None))
     given = {"x": x, "y": y, "x_test": x_test, "y_test": y_test}
     arrays = {called: np.asarray(each) for called, each in given.items() if each is not None}
     if len(arrays) == 3:
@@ -95,9 +99,8 @@ def of_folder(path: str | Path, only: str | None = None, **options: Any) -> Data
     problems: list[str] = []
     for each in paths:
         try:
-            with np.load(each, allow_pickle=False) as file:
-                stored.append({called: file[called] for pair in PAIRS for called in pair if called in file.files})
-        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+            stored.append(_arrays(each))
+        except (OSError, ValueError, EOFError, MemoryError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
             why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
             problems.append(f"{each} cannot be read ({' '.join(why.split())})")
             continue
@@ -112,6 +115,30 @@ def of_folder(path: str | Path, only: str | None = None, **options: Any) -> Data
     }
     owner = np.repeat([each.stem for each in paths], [len(arrays["x"]) for arrays in stored])
     return of_arrays(**joined, owner=owner, **{"name": folder.name, **options})
+
+
+def _arrays(path: Path) -> dict[str, Array]:
+    """Returns the arrays of a file; raises ValueError, or whatever reading it does, if it has something else."""
+    with path.open("rb") as file:
+        stored = np.load(file, allow_pickle=False)
+        if isinstance(stored, np.ndarray):
+            raise ValueError("it has one array, without a name; write it by np.savez")
+        found = {called: stored[called] for pair in PAIRS for called in pair if called in stored.files}
+    if wrong := [called for called, each in found.items() if not isinstance(each, np.ndarray)]:
+        raise ValueError(f"{wrong[0]} is no array; write it by np.savez")
+    return found
+
+
+def _check_types(**given: tuple[Any, Any]) -> None:
+    """Raises ConfigError for options that are not of the type that they are to be of."""
+    problems = []
+    for name, (value, wanted) in given.items():
+        try:
+            typed(value, wanted)
+        except msgspec.ValidationError as error:
+            problems.append(f"{name} = {value!r}: {unfit(error)}")
+    if problems:
+        raise ConfigError(problems)
 
 
 # --- what arrays are -------------------------------------------------------------------------------------------------

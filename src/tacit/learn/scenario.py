@@ -239,6 +239,11 @@ class Scenario(Section, frozen=True, kw_only=True):
             for name in ("include", "exclude")
             if name in self.protocol
         ]
+        taken = {"model.data": "data" in self.model} | {
+            f"data.options.{name}": self.data.folder is None and name in self.data.options
+            for name in ("name", "progress")
+        }
+        wrong += [f"{name} is no option; leave it out" for name, given in taken.items() if given]
         if not 0 <= self.dropout < 1:
             wrong.append(f"dropout={self.dropout} must be a chance from 0 to below 1")
         if self.privacy is not None and self.protocol.get("name") in (ALONE, TOGETHER) and self.privacy.unit == "user":

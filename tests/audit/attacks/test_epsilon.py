@@ -61,6 +61,7 @@ def test_the_lower_bound_is_that_of_the_two_error_rates():
     assert lower_bound(0, 0, 1000) == pytest.approx(math.log(1000 / 3.7), abs=0.02)
 
 
+@pytest.mark.slow
 def test_the_lower_bound_is_one():
     """With noise that gives ε exactly, it is above ε in at most 5 % of the games; in fact in far fewer."""
     game, trials = by_theorem(10, 1), 2000

@@ -233,6 +233,7 @@ def test_the_classifier_finds_a_shape_wherever_it_is_and_nothing_where_there_is_
     assert classifier.loss[-1] < classifier.loss[0]
 
 
+@pytest.mark.slow
 def test_the_classifier_is_repeatable_and_leaves_torch_as_it_was():
     series, labels = bumps(60, np.random.default_rng(1))
     torch.manual_seed(7)
