@@ -106,6 +106,20 @@ class TestFolder:
         }
         return Scenario.of(given)
 
+    def cut_off(self, folder):
+        """Leaves a run after its first round, and returns the data that it learns from, and others."""
+
+        class Cut(Exception):
+            pass
+
+        def cut(_):
+            raise Cut
+
+        data, other = (datasets.load("digits").limited(200, 100, generator(seed, "samples")) for seed in (0, 1))
+        with pytest.raises(Cut):
+            train(self.scenario(), folder=folder, progress=cut, data=data)
+        return data, other
+
     def test_two_runs_of_one_scenario_have_other_noise_and_leave_no_key(self, tmp_path):
         runs = [train(self.scenario(), folder=tmp_path / name) for name in "ab"]
         assert not np.allclose(*(run.parameters for run in runs), atol=0.01)
@@ -135,16 +149,7 @@ class TestFolder:
         assert np.array_equal(again.parameters, resumed.parameters), "there is nothing left to do"
 
     def test_it_does_not_go_on_without_its_key_with_other_data_or_with_a_ledger_that_knows_less(self, tmp_path):
-        class Cut(Exception):
-            pass
-
-        def cut(_):
-            raise Cut
-
-        data = datasets.load("digits").limited(200, 100, generator(0, "samples"))
-        with pytest.raises(Cut):
-            train(self.scenario(), folder=tmp_path, progress=cut, data=data)
-        other = datasets.load("digits").limited(200, 100, generator(1, "samples"))
+        data, other = self.cut_off(tmp_path)
         with pytest.raises(JournalError, match=r"the ledger of 'scenario .*, data .*, noise .*; begin a new run"):
             train(self.scenario(), folder=tmp_path, resume=True, data=other)
         ledger = (tmp_path / LEDGER).read_bytes()
@@ -180,16 +185,7 @@ class TestFolder:
         assert (tmp_path / LEDGER).read_bytes() == ledger
 
     def test_a_run_that_was_cut_off_goes_on_with_its_own_key_ledger_and_data(self, tmp_path):
-        class Cut(Exception):
-            pass
-
-        def cut(_):
-            raise Cut
-
-        data = datasets.load("digits").limited(200, 100, generator(0, "samples"))
-        other = datasets.load("digits").limited(200, 100, generator(1, "samples"))
-        with pytest.raises(Cut):
-            train(self.scenario(), folder=tmp_path, progress=cut, data=data)
+        data, other = self.cut_off(tmp_path)
         key = (tmp_path / KEY).read_bytes()
         for wrong, error in ((key[:5], ConfigError), (b"", ConfigError), (bytes(32), JournalError)):
             (tmp_path / KEY).write_bytes(wrong)
