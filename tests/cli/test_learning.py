@@ -203,7 +203,7 @@ def test_faults_of_a_scenario_are_part_of_its_audit(tacit):
 
 
 def test_rounds_that_are_too_many_to_look_at_are_not_spoken_of(tacit, monkeypatch):
-    monkeypatch.setattr("tacit.api.train.MOST_WORK", 100)
+    monkeypatch.setattr("tacit.api.audited.MOST_WORK", 100)
     scenario = SCENARIO.format(protocol="pushsum").replace('"pushsum"', '{ name = "pushsum", masked = true }')
     assert tacit("run", written(scenario.replace("rounds = 3", "rounds = 9")), "--folder", "out").exit_code == 0
     found = audit_of("out")
