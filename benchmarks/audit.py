@@ -11,8 +11,8 @@ from tacit.audit.preflight import preflight
 from tacit.audit.scope import Scope
 from tacit.core.protocol import Terms
 from tacit.designs import Batches, Random, graphs
-from tacit.drivers.agreement import terms_for
 from tacit.protocols import find
+from tacit.runtime.agreement import terms_for
 
 
 def rows(quick: bool = False) -> Iterator[Row]:

@@ -19,11 +19,11 @@ from benchmarks.measure import Row, alone, compared, cpu_seconds, side_by_side, 
 from tacit.core.suite import Update
 from tacit.crypto.masks import words
 from tacit.designs import graphs
-from tacit.drivers.outcome import Outcome, Traffic
-from tacit.drivers.simulator import Simulation
 from tacit.protocols import cesar
 from tacit.protocols.shapes import neighbourhood
-from tacit.vectors import indices
+from tacit.runtime.outcome import Outcome, Traffic
+from tacit.runtime.simulator import Simulation
+from tacit.vectors import index_sets
 from tacit.vectors.sparsify import alpha_for, topk_mask
 
 BITS, CLIP = 32, 8.0
@@ -135,7 +135,7 @@ def _prestep(case: Case) -> Iterator[Row]:
     pairs = mean(sum(graph.degree(k) - 1 for k in graph[i]) for i in graph)
     second = mean(len({j for k in graph[i] for j in graph[k]} - {i}) for i in graph)
     whole = mean(
-        len(indices.encode_mask(topk_mask(np.abs(update.vector), case.share))) for update in case.updates().values()
+        len(index_sets.encode_mask(topk_mask(np.abs(update.vector), case.share))) for update in case.updates().values()
     )
     where = f"topk, share {case.share:g}, {_size(case)}"
     note = (

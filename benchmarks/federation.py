@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from tacit.core.entropy import SystemEntropy
-from tacit.drivers.network.identity import Credentials
-from tacit.drivers.network.roster import Deadlines, RosterFile
+from tacit.net.membership.identity import Credentials
+from tacit.net.membership.roster import Deadlines, RosterFile
 from tacit.protocols import find
 
 

@@ -7,7 +7,7 @@ from math import log2
 import numpy as np
 
 from benchmarks.measure import Row, Work, cpu_seconds
-from tacit.vectors import indices
+from tacit.vectors import index_sets
 
 SHARES = (0.01, 0.05, 0.1, 0.3, 0.5, 0.6)
 # A processor learns the branches of one small set by heart, and figures for it would flatter. So sets take turns.
@@ -28,19 +28,19 @@ def _one_share(entries: int, share: float, repeats: int, full: bool) -> Iterator
     rng = np.random.default_rng(0)
     masks = [rng.random(entries) < share for _ in range(SETS)]
     places = [np.flatnonzero(mask) for mask in masks]
-    coded = [indices.encode_mask(mask) for mask in masks]
+    coded = [index_sets.encode_mask(mask) for mask in masks]
     for mask, positions, data in zip(masks, places, coded, strict=True):
-        assert (indices.decode_mask(data, entries) == mask).all()
-        assert (indices.decode(data, entries) == positions).all()
+        assert (index_sets.decode_mask(data, entries) == mask).all()
+        assert (index_sets.decode(data, entries) == positions).all()
 
     ways: dict[str, tuple[Work, Work]] = {
         "write": (
-            lambda: [indices.encode_mask(mask) for mask in masks],
-            lambda: [indices.encode(positions, entries) for positions in places],
+            lambda: [index_sets.encode_mask(mask) for mask in masks],
+            lambda: [index_sets.encode(positions, entries) for positions in places],
         ),
         "read": (
-            lambda: [indices.decode_mask(data, entries) for data in coded],
-            lambda: [indices.decode(data, entries) for data in coded],
+            lambda: [index_sets.decode_mask(data, entries) for data in coded],
+            lambda: [index_sets.decode(data, entries) for data in coded],
         ),
     }
     what, selected = f"share {share:g}, d = {entries:,}", sum(map(len, places))

@@ -17,9 +17,9 @@ from statistics import median
 
 from benchmarks.measure import Row, alone, compared
 from benchmarks.secagg import Case, Say, _check, _updates, simulated
-from tacit.drivers.shards.pool import Forked
-from tacit.drivers.shards.spread import Spread
-from tacit.drivers.simulator import Simulation
+from tacit.runtime.shards.pool import Forked
+from tacit.runtime.shards.sharded_simulation import Spread
+from tacit.runtime.simulator import Simulation
 
 ENTRIES, DEGREE = 100_000, 32
 FEW, MANY = 1_000, 10_000

@@ -104,11 +104,11 @@ def cpu_seconds_of_all() -> float:
 def tacit(job: Job, rounds: int, workers: int = 1, protocol: str | None = "fedavg") -> dict[str, Any]:
     """Runs it here: local work by a cohort, averages by a protocol or, with None, by a plain mean over its matrix."""
     import tacit
-    from tacit.drivers.simulator import Simulation
     from tacit.learn.cohort import Cohort, Local
     from tacit.learn.models import build
     from tacit.learn.samples import Dataset
     from tacit.learn.training import Training
+    from tacit.runtime.simulator import Simulation
 
     watch = Watch()
     x, y = job.x.reshape(-1, job.features), job.y.reshape(-1)

@@ -26,12 +26,12 @@ from tacit.core.errors import MissingExtra
 from tacit.core.suite import SERVER, Party, Update
 from tacit.crypto.masks import add_masks
 from tacit.designs import secure_degree
-from tacit.drivers import simulator
-from tacit.drivers.faults import dropouts
-from tacit.drivers.outcome import Outcome
-from tacit.drivers.played import Arrival, Played
-from tacit.drivers.seat import RealSeat
-from tacit.drivers.simulator import Simulation
+from tacit.runtime import simulator
+from tacit.runtime.faults import dropouts
+from tacit.runtime.outcome import Outcome
+from tacit.runtime.participant import RealSeat
+from tacit.runtime.simulated_round import Arrival, Played
+from tacit.runtime.simulator import Simulation
 from tacit.vectors.fixedpoint import FixedPoint
 
 DROPOUTS, CORRUPTED = 0.1, 0.05

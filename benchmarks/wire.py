@@ -25,10 +25,10 @@ from benchmarks.measure import Row
 from tacit.core.entropy import SystemEntropy
 from tacit.core.messages import PIECE
 from tacit.core.suite import SERVER, Update
-from tacit.drivers.network.identity import Credentials, tls_host
-from tacit.drivers.network.node import Node
-from tacit.drivers.network.roster import RosterFile
-from tacit.drivers.network.store import Store
+from tacit.net.membership.identity import Credentials, tls_host
+from tacit.net.membership.roster import RosterFile
+from tacit.net.node import Node
+from tacit.net.store.round_store import Store
 
 ENTRIES, PARTIES, ROUNDS, COMPARED = 25_000_000, 3, 3, 5
 PATIENCE = 600.0

@@ -24,18 +24,18 @@ from tacit.core.errors import ConfigError
 from tacit.core.link import Link, framed
 from tacit.core.messages import Address, Greeting
 from tacit.core.suite import SERVER, Party, Update
-from tacit.drivers.agreement import VERSION, Agreement, _statement
-from tacit.drivers.inbox import Early, Inbox
-from tacit.drivers.network import courier
-from tacit.drivers.network.freshness import Stamp
-from tacit.drivers.network.identity import Credentials
-from tacit.drivers.network.meeting import Hello, Meeting
-from tacit.drivers.network.node import Node
-from tacit.drivers.network.roster import RosterFile
-from tacit.drivers.network.store import Store
-from tacit.drivers.round import Heard, Post
-from tacit.drivers.seat import RealSeat
+from tacit.net.membership.identity import Credentials
+from tacit.net.membership.rendezvous import Hello, Meeting
+from tacit.net.membership.replay_guard import Stamp
+from tacit.net.membership.roster import RosterFile
+from tacit.net.node import Node
+from tacit.net.store.round_store import Store
+from tacit.net.transport import courier
 from tacit.protocols import REGISTRY
+from tacit.runtime.agreement import VERSION, Agreement, _statement
+from tacit.runtime.inbox import Early, Inbox
+from tacit.runtime.participant import RealSeat
+from tacit.runtime.round import Heard, Post
 
 ENTRIES = 5
 PARTIES = ("p0", "p1", "p2", "p3")

@@ -9,8 +9,8 @@ import pytest
 from tacit.core.errors import TacitError
 from tacit.core.link import Send
 from tacit.core.suite import SERVER, Update
-from tacit.drivers.simulator import Simulation
 from tacit.protocols import REGISTRY
+from tacit.runtime.simulator import Simulation
 
 
 @pytest.hookimpl(tryfirst=True)

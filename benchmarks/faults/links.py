@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from tacit.core.entropy import SystemEntropy
-from tacit.drivers.network.background import Background
+from tacit.net.event_loop_thread import Background
 
 CHUNK = 1 << 16
 FIRST, EPHEMERAL = 10_000, 32_768

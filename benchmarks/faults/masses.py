@@ -20,8 +20,8 @@ from benchmarks.faults.party import ENTRIES
 from benchmarks.faults.replayed import Place
 from tacit.audit.linear import SMALL_PRIME, Echelon
 from tacit.core.suite import Party
-from tacit.drivers.network.roster import RosterFile
-from tacit.drivers.network.store import Store
+from tacit.net.membership.roster import RosterFile
+from tacit.net.store.round_store import Store
 from tacit.protocols.pushsum import ALL, MassState, PushSumTerms
 
 Ending = dict[str, Any]

@@ -21,13 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.api.join import Seated
+from tacit.core.average import Ending
 from tacit.core.errors import TacitError
-from tacit.core.outcome import Ending
 from tacit.core.suite import SERVER, Update
-from tacit.drivers.journal import Record
-from tacit.drivers.network.line import Line
-from tacit.drivers.network.node import Node
-from tacit.drivers.round import Greet, Post, Round
+from tacit.net.node import Node
+from tacit.net.transport.peer_link import Line
+from tacit.runtime.journal import Record
+from tacit.runtime.round import Greet, Post, Round
 
 ENTRIES = 6
 """Of a vector: short, for it is not the size that is tried here."""

@@ -22,7 +22,7 @@ from tacit.audit.symbolic.simulation import brought
 from tacit.audit.views import Number
 from tacit.core.messages import Envelope
 from tacit.core.suite import SERVER, Party
-from tacit.drivers.round import Action, Post
+from tacit.runtime.round import Action, Post
 
 
 class Place(NamedTuple):

@@ -7,7 +7,7 @@ from typing import Any
 from benchmarks.faults.stalls import LATE
 from benchmarks.faults.verdicts import Verdict
 from benchmarks.measure import Row, alone
-from tacit.drivers.network.roster import Deadlines
+from tacit.net.membership.roster import Deadlines
 from tacit.protocols import find
 
 SHOWN = 3

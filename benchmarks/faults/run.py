@@ -32,9 +32,9 @@ from benchmarks.measure import Row
 from tacit.api.federation import Checked
 from tacit.core.entropy import SystemEntropy
 from tacit.core.suite import Party
-from tacit.drivers.network.identity import Credentials
-from tacit.drivers.network.roster import Deadlines, RosterFile
-from tacit.drivers.network.status import STATUS
+from tacit.net.membership.identity import Credentials
+from tacit.net.membership.roster import Deadlines, RosterFile
+from tacit.net.observability.status import STATUS
 from tacit.protocols import find
 
 Say = Callable[[str], None]

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 from tacit.core.protocol import Terms
 from tacit.core.suite import SERVER, Party
-from tacit.drivers.network.line import LONGEST
-from tacit.drivers.network.node import OFTEN
-from tacit.drivers.network.roster import Deadlines
+from tacit.net.membership.roster import Deadlines
+from tacit.net.node import OFTEN
+from tacit.net.transport.peer_link import LONGEST
 from tacit.protocols.admm import AdmmTerms
 from tacit.protocols.cesar.terms import CesarTerms
 from tacit.protocols.pushsum import PushSumTerms

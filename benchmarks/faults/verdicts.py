@@ -22,8 +22,8 @@ from benchmarks.faults.replayed import Lived, Place, Said, replayed
 from benchmarks.faults.stalls import Course, Courses
 from tacit.audit.scope import Scope
 from tacit.core.suite import SERVER, Party
-from tacit.drivers.network.roster import RosterFile
-from tacit.drivers.network.store import Store
+from tacit.net.membership.roster import RosterFile
+from tacit.net.store.round_store import Store
 from tacit.protocols.admm import AdmmTerms
 from tacit.protocols.cesar.terms import CesarTerms
 from tacit.protocols.pushsum import PushSumTerms

@@ -13,11 +13,11 @@ import msgspec
 from benchmarks.intruders.honest_parties import Federation, Witness
 from tacit.core.messages import PIECE
 from tacit.core.suite import SERVER, Party
-from tacit.drivers.network.identity import Credentials
-from tacit.drivers.network.line import LATER, SERVICE, SETTLED
-from tacit.drivers.network.node import Node
-from tacit.drivers.network.parcels import Parcel
-from tacit.drivers.round import Post
+from tacit.net.membership.identity import Credentials
+from tacit.net.node import Node
+from tacit.net.transport.framing import Parcel
+from tacit.net.transport.peer_link import LATER, SERVICE, SETTLED
+from tacit.runtime.round import Post
 
 PATIENT = 30.0
 """Seconds that an intruder waits for an answer."""

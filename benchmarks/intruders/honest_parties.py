@@ -21,15 +21,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.federation import free_ports
+from tacit.core.average import Ending
 from tacit.core.entropy import SystemEntropy
 from tacit.core.errors import TacitError
-from tacit.core.outcome import Ending
 from tacit.core.suite import SERVER, Party, Update
-from tacit.drivers.network.identity import Credentials
-from tacit.drivers.network.meeting import Hello
-from tacit.drivers.network.node import Node
-from tacit.drivers.network.roster import Deadlines, RosterFile
-from tacit.drivers.network.store import Store
+from tacit.net.membership.identity import Credentials
+from tacit.net.membership.rendezvous import Hello
+from tacit.net.membership.roster import Deadlines, RosterFile
+from tacit.net.node import Node
+from tacit.net.store.round_store import Store
 from tacit.protocols import find
 
 ROOT = Path(__file__).parents[2]

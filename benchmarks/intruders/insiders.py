@@ -11,11 +11,11 @@ from benchmarks.intruders.attempts import WITH_KEYS, Attempt, Caller, Scene, hea
 from tacit.core.link import framed
 from tacit.core.messages import PIECE, SIGNATURE_BYTES
 from tacit.crypto.sealing import NONCE_BYTES, TAG_BYTES
-from tacit.drivers.network.freshness import STAMP_BYTES
-from tacit.drivers.network.line import HELLO_BYTES
-from tacit.drivers.network.meeting import Hello
-from tacit.drivers.network.parcels import Parcel, Passed
-from tacit.drivers.round import Post
+from tacit.net.membership.rendezvous import Hello
+from tacit.net.membership.replay_guard import STAMP_BYTES
+from tacit.net.transport.framing import Parcel, Passed
+from tacit.net.transport.peer_link import HELLO_BYTES
+from tacit.runtime.round import Post
 
 SLOW, CALLS = 80, 100
 """Streams that are held open, and calls that are under way at a time."""

@@ -29,9 +29,8 @@ from tacit.core.link import Link
 from tacit.core.messages import Address, Envelope
 from tacit.core.protocol import Role
 from tacit.core.suite import SERVER, Party, Update
-from tacit.drivers.network.node import Node
-from tacit.drivers.network.roster import Deadlines
-from tacit.drivers.seat import RealSeat
+from tacit.net.membership.roster import Deadlines
+from tacit.net.node import Node
 from tacit.protocols import secagg
 from tacit.protocols.secagg.messages import (
     AdvertiseKeys,
@@ -45,7 +44,8 @@ from tacit.protocols.secagg.messages import (
     Unmask,
 )
 from tacit.protocols.shapes.star import Sum
-from tacit.vectors.indices import to_bitmap
+from tacit.runtime.participant import RealSeat
+from tacit.vectors.index_sets import to_bitmap
 
 ENTRIES = 3
 SAID = (AdvertiseKeys, ShareKeys, MaskedInput, Consent, Unmask)

@@ -27,7 +27,7 @@ from benchmarks.intruders import insiders, lying_servers, strangers
 from benchmarks.intruders.attempts import MORE, WITH_KEYS, Attempt, Result, Scene, tried
 from benchmarks.intruders.honest_parties import GONE, ROOT, Federation, Processes, memory
 from tacit.core.suite import SERVER, Party
-from tacit.drivers.network.roster import Deadlines
+from tacit.net.membership.roster import Deadlines
 
 RESULTS = ROOT / "benchmarks" / "results" / "intruders.json"
 NAMES = ("p0", "p1", "p2", WITH_KEYS)

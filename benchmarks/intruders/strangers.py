@@ -17,7 +17,7 @@ from benchmarks.intruders.attempts import WITH_KEYS, Attempt, Caller, Scene, hea
 from benchmarks.intruders.honest_parties import GONE
 from tacit.core.entropy import SystemEntropy
 from tacit.core.suite import Party
-from tacit.drivers.network.identity import Credentials
+from tacit.net.membership.identity import Credentials
 
 IDLE, HANDSHAKES = 1500, 300
 """Connections of a flood, that are open at a time and in all."""

@@ -21,10 +21,10 @@ from tacit.core.errors import (
     TransportError,
     WireError,
 )
-from tacit.core.release import RELEASE
-from tacit.drivers.faults import Fault
-from tacit.drivers.outcome import Outcome
+from tacit.core.version import RELEASE
 from tacit.learn.scenario import Scenario
+from tacit.runtime.faults import Fault
+from tacit.runtime.outcome import Outcome
 
 if TYPE_CHECKING:
     from tacit.api.join import Peer, join, log_lines

@@ -24,12 +24,12 @@ from tacit.core.suite import WHOLE, Ring, Update
 from tacit.crypto import masks
 from tacit.crypto.keys import Identity, Roster
 from tacit.crypto.suite import RealSuite
-from tacit.drivers.agreement import agree, terms_for
-from tacit.drivers.faults import faults_from
-from tacit.drivers.seat import RealSeat
-from tacit.drivers.simulator import NONCE_BYTES, Simulation, entropy_for
 from tacit.protocols import find
 from tacit.protocols.shapes.star import StarState
+from tacit.runtime.agreement import agree, terms_for
+from tacit.runtime.faults import faults_from
+from tacit.runtime.participant import RealSeat
+from tacit.runtime.simulator import NONCE_BYTES, Simulation, entropy_for
 
 PRIME = 2**31 - 1
 MARK = 0x7AC17 << 32

@@ -23,7 +23,7 @@ from tacit.core.errors import TacitError
 from tacit.core.suite import SERVER
 from tacit.designs import Batches, Partition, Random, graphs
 from tacit.designs.circle import secure_degree
-from tacit.drivers.faults import Fault
+from tacit.runtime.faults import Fault
 
 PAGE = Path(__file__).parents[2] / "docs" / "arguments.md"
 NAMES = ("one sum", "circle", "whole batches", "fresh sums", "private neighbours", "few neighbours", "plain")

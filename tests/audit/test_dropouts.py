@@ -11,7 +11,7 @@ from tacit.audit.words import in_words
 from tacit.core.errors import TacitError
 from tacit.core.suite import Update
 from tacit.designs import Batches, Random, Sampled
-from tacit.drivers.rehearsal import rehearsed
+from tacit.runtime.participation_trace import rehearsed
 
 
 def vectors(count):

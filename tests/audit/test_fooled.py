@@ -9,12 +9,12 @@ import pytest
 import tacit
 from tacit import protocols
 from tacit.audit.arguments import argument_for
+from tacit.core.average import Average
 from tacit.core.errors import NotAuditable
-from tacit.core.outcome import Average
 from tacit.designs import Batches, Random
-from tacit.drivers.agreement import terms_for
-from tacit.drivers.faults import Fault
 from tacit.protocols.gossip import GOSSIP, SharedEntries
+from tacit.runtime.agreement import terms_for
+from tacit.runtime.faults import Fault
 
 
 def test_no_party_is_called_as_whoever_listens():

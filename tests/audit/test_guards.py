@@ -18,8 +18,8 @@ from tacit.audit.scope import PROOF_BITS, Scope
 from tacit.audit.symbolic.simulation import SymbolicSimulation
 from tacit.audit.twins import in_order, in_scale, pair, twin
 from tacit.audit.views import ItemAt, KeyAt, View, Whole, byte_strings, contents, follow
+from tacit.core.average import Average
 from tacit.core.messages import Address, Message
-from tacit.core.outcome import Average
 from tacit.core.protocol import Settings, Terms
 from tacit.core.suite import Parties, Update
 from tacit.designs import Batches, graphs

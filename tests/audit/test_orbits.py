@@ -15,10 +15,10 @@ from tacit.core.protocol import Terms
 from tacit.core.suite import SERVER
 from tacit.designs import Batches, Random, graphs
 from tacit.designs.symmetry import Symmetry, all_alike, keeps, symmetry_of
-from tacit.drivers.faults import Fault
 from tacit.protocols import REGISTRY
 from tacit.protocols.shapes.neighbourhood import GraphTerms
 from tacit.protocols.shapes.star import StarTerms
+from tacit.runtime.faults import Fault
 
 
 def scope_of(protocol, n, rounds=1, drift="static", faults=(), **options):

@@ -11,8 +11,8 @@ from tacit.app import pictures
 from tacit.app.cli import app
 from tacit.audit import coalitions
 from tacit.audit.plan import MEASURED, candidates, cost
-from tacit.drivers.agreement import terms_for
 from tacit.protocols import REGISTRY
+from tacit.runtime.agreement import terms_for
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,8 @@ from tacit.audit.arguments import argument_for
 from tacit.audit.coalitions import coalitions, number
 from tacit.audit.report import Auditor
 from tacit.audit.scope import Scope, dropouts
-from tacit.drivers.agreement import terms_for
 from tacit.protocols import find
+from tacit.runtime.agreement import terms_for
 
 FEW = [(3, 1, 0.0), (3, 1, 0.05), (4, 2, 0.0), (5, 1, 0.05)]
 MORE = [

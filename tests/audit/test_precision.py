@@ -13,7 +13,7 @@ import tacit
 from tacit import protocols
 from tacit.audit.precision import NEAR, Spread, estimated, of_sums
 from tacit.audit.symbolic.forms import Form
-from tacit.core.outcome import Average
+from tacit.core.average import Average
 from tacit.protocols.gossip import GOSSIP, SharedEntries
 
 SPREAD = Spread(prior=1.0, resolution=1e-6)

@@ -7,9 +7,9 @@ import pytest
 import tacit
 from tacit.audit import preflight
 from tacit.designs import Random, graphs
-from tacit.drivers.agreement import terms_for
-from tacit.drivers.played import Played
 from tacit.protocols import find
+from tacit.runtime.agreement import terms_for
+from tacit.runtime.simulated_round import Played
 
 
 def vectors(count):

@@ -12,8 +12,8 @@ from tacit.app.cli import app
 from tacit.audit.linear import PRIME, rational, residue
 from tacit.core.suite import Update
 from tacit.designs import graphs
-from tacit.drivers.faults import Fault
-from tacit.drivers.simulator import Simulation
+from tacit.runtime.faults import Fault
+from tacit.runtime.simulator import Simulation
 
 
 def test_fedavg_shows_the_server_everybody_and_the_recipe_is_exact():

@@ -10,7 +10,7 @@ from tacit.audit import report as reports
 from tacit.audit.linear import SMALL_PRIME, Echelon, smallest_class, smallest_support
 from tacit.core.suite import Update
 from tacit.designs import Batches, Everyone, Partition, Random, Sampled
-from tacit.drivers.simulator import Simulation
+from tacit.runtime.simulator import Simulation
 
 DROPS = {"action": "drop", "message": "MaskedInput", "chance": 0.15}
 

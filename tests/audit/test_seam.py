@@ -14,8 +14,8 @@ from tacit.audit.symbolic.forms import Form
 from tacit.audit.symbolic.simulation import SymbolicSimulation
 from tacit.audit.views import View
 from tacit.core.suite import SERVER, Update
-from tacit.drivers.faults import Fault
-from tacit.drivers.simulator import Simulation
+from tacit.runtime.faults import Fault
+from tacit.runtime.simulator import Simulation
 
 PARTIES = ("p0", "p1", "p2", "p3")
 

@@ -9,7 +9,7 @@ from tacit.audit.symbolic.forms import Form
 from tacit.audit.symbolic.simulation import SymbolicSimulation
 from tacit.audit.views import View
 from tacit.designs import graphs
-from tacit.drivers.faults import Fault
+from tacit.runtime.faults import Fault
 
 # The counterexample to Theorem 5 of paper 004: View(k) = {i, j, q}, View(l) = {i, j, q, m}.
 I, J, Q, M, K, L = range(6)  # noqa: E741

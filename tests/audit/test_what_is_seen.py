@@ -7,11 +7,11 @@ import pytest
 
 import tacit
 from tacit import protocols
-from tacit.core.outcome import Average
+from tacit.core.average import Average
 from tacit.core.suite import Update
 from tacit.designs import graphs
-from tacit.drivers.simulator import Simulation
 from tacit.protocols.gossip import GOSSIP, SharedEntries
+from tacit.runtime.simulator import Simulation
 
 # --- onlookers -----------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from visits import page_of
 
 import tacit
 from tacit.api.prepare import Metrics
-from tacit.drivers.network.status import Ended, Standing, Status, show
+from tacit.net.observability.status import Ended, Standing, Status, show
 
 AXE = Path(__file__).with_name("axe.min.js").read_text(encoding="utf-8")
 HOSTILE = '"><img src=x onerror=alert(1)>'

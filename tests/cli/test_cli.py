@@ -20,7 +20,7 @@ from tacit.app import demo, progress
 from tacit.audit.attacks.registry import ATTACKS
 from tacit.core.errors import ConfigError, Drop, LeakRefused, NotEnough, PeerFault
 from tacit.core.suite import SERVER, Update
-from tacit.drivers.simulator import Simulation
+from tacit.runtime.simulator import Simulation
 
 with warnings.catch_warnings():
     # Typer imports names that the newest click says will go. It is nothing that we could change.

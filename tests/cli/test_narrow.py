@@ -13,7 +13,7 @@ from tacit.app import nodes, verdicts
 from tacit.app.cli import app
 from tacit.app.narrow import Listed, listed_table
 from tacit.audit.attacks.findings import proportion
-from tacit.drivers.network.status import Standing
+from tacit.net.observability.status import Standing
 
 COMMANDS = (
     ("audit", "secagg", "--parties", "5", "--dropout", "0.1"),

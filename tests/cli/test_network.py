@@ -12,8 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from tacit.app.cli import app
-from tacit.drivers.network.identity import Card, Credentials
-from tacit.drivers.network.roster import RosterFile
+from tacit.net.membership.identity import Card, Credentials
+from tacit.net.membership.roster import RosterFile
 
 PAGE = Path(__file__).parents[2] / "docs" / "federations.md"
 DIGITS = r"\d{4}( \d{4}){7}"

@@ -17,9 +17,9 @@ from typer.testing import CliRunner
 
 import tacit
 from tacit.app.cli import app
-from tacit.drivers.network.roster import RosterFile
-from tacit.drivers.network.store import Store
-from tacit.drivers.network.telemetry import LOG
+from tacit.net.membership.roster import RosterFile
+from tacit.net.observability.telemetry import LOG
+from tacit.net.store.round_store import Store
 
 TACIT = Path(sys.executable).with_name("tacit")
 

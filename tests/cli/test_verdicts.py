@@ -19,7 +19,7 @@ from tacit.audit.attacks import epsilon
 from tacit.audit.attacks.findings import Finding, Grid, proportion
 from tacit.audit.questions import Question, read_value, write_value
 from tacit.audit.words import in_words
-from tacit.core.outcome import counted
+from tacit.core.average import counted
 
 
 @pytest.fixture(autouse=True)

@@ -12,10 +12,10 @@ import tacit
 from tacit.core.errors import ConfigError
 from tacit.core.suite import Update
 from tacit.designs import Batches, Partition, Random
-from tacit.drivers.faults import Fault
-from tacit.drivers.played import Played
-from tacit.drivers.simulator import Simulation
 from tacit.protocols import REGISTRY
+from tacit.runtime.faults import Fault
+from tacit.runtime.simulated_round import Played
+from tacit.runtime.simulator import Simulation
 
 NAN, INF = float("nan"), float("inf")
 VECTORS = [np.full(3, float(place)) for place in range(5)]

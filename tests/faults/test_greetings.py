@@ -13,11 +13,11 @@ from tacit.core.errors import ConfigError, Drop, PeerFault
 from tacit.core.messages import MAX_GREETING, Address, Envelope, Greeting
 from tacit.core.suite import SERVER, Update
 from tacit.crypto.keys import Identity, Member, Roster
-from tacit.drivers.agreement import SHOWN, _statement, agree, name_problems, terms_for
-from tacit.drivers.inbox import TOLD, Discard
-from tacit.drivers.round import Greet, Kept, Post
-from tacit.drivers.seat import RealSeat
 from tacit.protocols import REGISTRY
+from tacit.runtime.agreement import SHOWN, _statement, agree, name_problems, terms_for
+from tacit.runtime.inbox import TOLD, Discard
+from tacit.runtime.participant import RealSeat
+from tacit.runtime.round import Greet, Kept, Post
 
 NAMES = ("a", "b", "c", "d", "e")
 change, pack = msgspec.structs.replace, msgspec.msgpack.encode

@@ -10,17 +10,17 @@ from functools import cache
 import numpy as np
 import pytest
 
+from tacit.core.average import Average
 from tacit.core.entropy import SeededEntropy
 from tacit.core.errors import ConfigError, Drop, NotEnough, PeerFault, TacitError
 from tacit.core.messages import Message
-from tacit.core.outcome import Average
 from tacit.core.protocol import Protocol, Settings, Terms
 from tacit.core.suite import SERVER, Parties, Update
-from tacit.drivers.faults import LATENCY, PHASE, Fault, arrivals, dropouts, flipped
-from tacit.drivers.simulator import Simulation
 from tacit.protocols import REGISTRY
 from tacit.protocols.fedavg import Asked, Here
 from tacit.protocols.shapes.star import PATIENCE
+from tacit.runtime.faults import LATENCY, PHASE, Fault, arrivals, dropouts, flipped
+from tacit.runtime.simulator import Simulation
 
 PARTIES = ("p0", "p1", "p2", "p3", "p4")
 with_server = pytest.mark.parametrize("protocol", [name for name, protocol in REGISTRY.items() if protocol.server])

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from tacit.core.errors import Drop, NotEnough, PeerFault
 from tacit.core.suite import SERVER, Update
 from tacit.designs import Batches, Everyone, Random
-from tacit.drivers.faults import PHASE, TO_MESSAGES, Fault
-from tacit.drivers.simulator import Simulation
 from tacit.protocols import REGISTRY
+from tacit.runtime.faults import PHASE, TO_MESSAGES, Fault
+from tacit.runtime.simulator import Simulation
 
 ENTRIES = 3
 

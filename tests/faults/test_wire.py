@@ -21,11 +21,11 @@ from tacit.core.link import Link, Wait
 from tacit.core.messages import SEAL_BYTES, Abort, Address, Codec, Envelope
 from tacit.core.suite import SERVER, Secret, Update
 from tacit.designs import Everyone
-from tacit.drivers.inbox import SLIPS, Early, Inbox
-from tacit.drivers.simulator import Simulation
 from tacit.protocols import REGISTRY, admm, fedavg, secagg
 from tacit.protocols.secagg.messages import PAIR, KeyList, LastSum
 from tacit.protocols.shapes.star import Sum
+from tacit.runtime.inbox import SLIPS, Early, Inbox
+from tacit.runtime.simulator import Simulation
 
 PARTIES = ("p0", "p1", "p2", "p3", "p4")
 SEALED = PAIR + SEAL_BYTES

@@ -15,11 +15,11 @@ from tacit.core.entropy import SeededEntropy
 from tacit.core.suite import SERVER, Update
 from tacit.drivers.flower.app import RECORD, Courier, mod_of
 from tacit.drivers.flower.party import Participant
-from tacit.drivers.network.identity import Credentials
-from tacit.drivers.network.roster import RosterFile
-from tacit.drivers.played import Played
-from tacit.drivers.seat import RealSeat
+from tacit.net.membership.identity import Credentials
+from tacit.net.membership.roster import RosterFile
 from tacit.protocols import find
+from tacit.runtime.participant import RealSeat
+from tacit.runtime.simulated_round import Played
 
 NODES = 1000
 """What the first node is called."""

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tacit.core.suite import Update
-from tacit.drivers.simulator import Simulation
+from tacit.runtime.simulator import Simulation
 
 ROOT = Path(__file__).parents[2]
 ENTRIES = 50

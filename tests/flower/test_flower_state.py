@@ -17,8 +17,8 @@ from tacit.core.errors import ConfigError, JournalError
 from tacit.core.suite import SERVER
 from tacit.drivers.flower.app import LEEWAY, RECORD
 from tacit.drivers.flower.party import BROUGHT, JOURNAL
-from tacit.drivers.numbers import AHEAD
-from tacit.drivers.seat import RealSeat
+from tacit.runtime.participant import RealSeat
+from tacit.runtime.round_numbers import AHEAD
 
 ENTRIES = 6
 LATER = [1, 3]

@@ -69,15 +69,15 @@ RESTRICTED: dict[str, tuple[str, ...]] = {
     # Picks the faster of two ciphers that give the same bytes; and says how long training took.
     "time.perf_counter": ("crypto/masks.py", "api/prepare.py", "api/party.py", "app/bench.py", "app/progress.py"),
     # When a party was last heard of, or a run last wrote anything, for people.
-    "time.time": ("drivers/network/node.py", "app/nodes.py", "app/ui/folders.py"),
-    "time.gmtime": ("drivers/network/telemetry.py", "app/pages.py"),  # how a log, and a page, says when
+    "time.time": ("net/node.py", "app/nodes.py", "app/ui/folders.py"),
+    "time.gmtime": ("net/observability/telemetry.py", "app/pages.py"),  # how a log, and a page, says when
     "datetime": ("crypto/certificates.py",),  # a certificate has two dates, which are always the same,
     **dict.fromkeys(("datetime.datetime.now", "datetime.datetime.today", "datetime.date.today"), ()),  # and no clock
     **dict.fromkeys(("asyncio", "socket", "ssl", "subprocess", "threading", "multiprocessing"), ("drivers/", "app/")),
     # Parties' local work is shared out among forked processes, which are ended with their owner.
     "multiprocessing": ("drivers/", "app/", "learn/workers.py"),
     **dict.fromkeys(("urllib", "http"), ("learn/sources.py",)),  # downloads data sets, and nothing else does
-    "http.HTTPStatus": ("drivers/network/metrics.py",),  # names of numbers
+    "http.HTTPStatus": ("net/observability/metrics.py",),  # names of numbers
 }
 
 VAGUE = {"utils", "util", "common", "helpers", "helper", "manager", "misc", "base2"}
@@ -262,16 +262,16 @@ BREAKS: list[tuple[Rule, str, str, str]] = [
     (import_order, "core/link.py", "import tacit.vectors", "vectors"),
     (import_order, "core/link.py", "from tacit import vectors", "vectors"),
     (import_order, "crypto/suite.py", "from tacit.vectors.fixedpoint import FixedPoint", "vectors"),
-    (import_order, "protocols/secagg.py", "def f():\n    from tacit.drivers.inbox import Inbox", "drivers"),
-    (import_order, "drivers/simulator.py", "from tacit.audit.symbolic.forms import Form", "audit"),
+    (import_order, "protocols/secagg.py", "def f():\n    from tacit.runtime.inbox import Inbox", "drivers"),
+    (import_order, "runtime/simulator.py", "from tacit.audit.symbolic.forms import Form", "audit"),
     (import_order, "audit/report.py", "from tacit.api.aggregate import aggregate", "api"),
-    (import_order, "drivers/simulator.py", "from tacit.app import cli", "app"),
-    (import_order, "drivers/simulator.py", "import tacit", "tacit"),
+    (import_order, "runtime/simulator.py", "from tacit.app import cli", "app"),
+    (import_order, "runtime/simulator.py", "import tacit", "tacit"),
     (import_order, "privacy/noise.py", "from tacit.learn.models import Softmax", "learn"),
     (import_order, "core/link.py", "from .messages import Message", "relative"),
     (packages, "learn/models.py", "import torch", "torch"),
     (packages, "learn/models.py", "if True:\n    from torch import nn", "torch"),
-    (packages, "drivers/simulator.py", "import grpc", "grpc"),
+    (packages, "runtime/simulator.py", "import grpc", "grpc"),
     (packages, "protocols/secagg.py", "from cryptography.hazmat.primitives.hashes import SHA256", "cryptography"),
     (packages, "core/link.py", "import typer", "typer"),
     (packages, "app/cli.py", "import pandas", "pandas"),
@@ -287,7 +287,7 @@ BREAKS: list[tuple[Rule, str, str, str]] = [
     (outside_world, "app/demo.py", "import numpy as np\nnp.random.seed(0)", "seed"),
     (outside_world, "app/demo.py", "from numpy import random", "numpy.random"),
     (outside_world, "core/link.py", "import numpy as n\nn.random.default_rng(0).bytes(3)", "default_rng"),
-    (outside_world, "drivers/simulator.py", "import time", "time"),
+    (outside_world, "runtime/simulator.py", "import time", "time"),
     (outside_world, "crypto/masks.py", "from time import sleep", "time.sleep"),
     (outside_world, "crypto/masks.py", "import time\ntime.sleep(1)", "time.sleep"),
     (outside_world, "protocols/secagg.py", "import asyncio", "asyncio"),
@@ -306,8 +306,8 @@ BREAKS: list[tuple[Rule, str, str, str]] = [
 ]
 
 KEEPS: list[tuple[Rule, str, str]] = [
-    (import_order, "audit/views.py", "from tacit.drivers.round import Round\nfrom tacit.learn.models import Softmax"),
-    (import_order, "app/cli.py", "from tacit import __version__\nfrom tacit.drivers.round import Round"),
+    (import_order, "audit/views.py", "from tacit.runtime.round import Round\nfrom tacit.learn.models import Softmax"),
+    (import_order, "app/cli.py", "from tacit import __version__\nfrom tacit.runtime.round import Round"),
     (import_order, "crypto/suite.py", "from tacit.crypto import masks\nfrom tacit.core.link import framed"),
     (packages, "learn/models.py", "def f():\n    import torch"),
     (packages, "drivers/network.py", "import grpc"),
@@ -318,7 +318,7 @@ KEEPS: list[tuple[Rule, str, str]] = [
     (outside_world, "crypto/masks.py", "from time import perf_counter"),
     (outside_world, "crypto/certificates.py", "from datetime import UTC, datetime\ndatetime(1970, 1, 1, tzinfo=UTC)"),
     (outside_world, "learn/sources.py", "import http.client\nimport urllib.request"),
-    (outside_world, "core/outcome.py", "passed.time\ntimes = secrets.pop()"),
+    (outside_world, "core/average.py", "passed.time\ntimes = secrets.pop()"),
     (docstrings, "core/link.py", '"""Doc."""\n\n\nclass _Own: ...\n\n\ndef f():\n    """Doc."""\n\n    def g(): ...'),
     (lengths, "core/link.py", "x = 1\n" * MOST_LINES),
     (no_print, "core/link.py", 'console.print(1)\n"print(1)"'),

@@ -13,13 +13,13 @@ import numpy as np
 
 from tacit.core.entropy import SeededEntropy
 from tacit.core.suite import SERVER, Update
-from tacit.drivers.network.identity import Credentials
-from tacit.drivers.network.node import Node
-from tacit.drivers.network.roster import Deadlines, RosterFile
-from tacit.drivers.network.store import Store
-from tacit.drivers.played import Played
-from tacit.drivers.seat import RealSeat
+from tacit.net.membership.identity import Credentials
+from tacit.net.membership.roster import Deadlines, RosterFile
+from tacit.net.node import Node
+from tacit.net.store.round_store import Store
 from tacit.protocols import find
+from tacit.runtime.participant import RealSeat
+from tacit.runtime.simulated_round import Played
 
 SOON = Deadlines(phase=20.0, start=20.0, connect=5.0)
 """Long enough for a machine that is busy. Whoever waits for a deadline sets a shorter one."""

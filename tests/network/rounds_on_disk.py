@@ -13,19 +13,19 @@ from unittest.mock import patch
 
 import numpy as np
 
-from tacit.core import parts
+from tacit.core import detached
 from tacit.core.messages import LONG
 from tacit.core.suite import SERVER, Secret, Update
 from tacit.crypto.keys import Identity
 from tacit.crypto.sealing import gmac
-from tacit.drivers.journal import Journal
-from tacit.drivers.network import store as stores
-from tacit.drivers.network.book import Book
-from tacit.drivers.network.records import Records
-from tacit.drivers.network.store import Store
-from tacit.drivers.round import Post
-from tacit.drivers.seat import RealSeat
-from tacit.drivers.simulator import Simulation
+from tacit.net.store import round_store as stores
+from tacit.net.store.index import Book
+from tacit.net.store.log import Records
+from tacit.net.store.round_store import Store
+from tacit.runtime.journal import Journal
+from tacit.runtime.participant import RealSeat
+from tacit.runtime.round import Post
+from tacit.runtime.simulator import Simulation
 
 ROUNDS = 2
 
@@ -34,8 +34,8 @@ ROUNDS = 2
 CLEAN = multiprocessing.get_context("forkserver")
 CLEAN.set_forkserver_preload(
     [
-        "tacit.drivers.network.store",
-        "tacit.drivers.simulator",
+        "tacit.net.store.round_store",
+        "tacit.runtime.simulator",
         "tacit.protocols.secagg",
         "tacit.protocols.cesar",
         "tacit.protocols.pushsum",
@@ -52,7 +52,7 @@ class Case:
     lost: str = ""
     parties: int = 3
     short: int = stores.SHORT
-    long: int = parts.LONG
+    long: int = detached.LONG
     """Bytes from which on what is in a state has a file of its own, and a message is written before it is opened."""
     entries: int = 3
     dtype: str = "<f8"
@@ -126,7 +126,7 @@ class Desk:
     """Those that were opened, for whoever has to close them."""
 
     def __init__(self, folder, place):
-        agreement, self.lazy = place.agreement, parts.LONG < LONG
+        agreement, self.lazy = place.agreement, detached.LONG < LONG
         self.protocol, self.session = agreement.protocol, agreement.session
         self.store = Store(folder, place.me, "test")
         self.stores.append(self.store)
@@ -237,7 +237,7 @@ def _serve(pipe, folder, agreement, me, secrets, short, long, junk, power, last)
     place = SimpleNamespace(me=me, agreement=agreement, identity=Identity(me, *map(Secret, secrets)), junk=junk)
     steps = Steps(last, power)
     steps.watched()
-    with patch.object(stores, "SHORT", short), patch.object(parts, "LONG", long):
+    with patch.object(stores, "SHORT", short), patch.object(detached, "LONG", long):
         desk = Desk(folder, place)
         pipe.send((_sent(desk.again), _standing(desk, steps)))
         while True:

@@ -14,9 +14,9 @@ import numpy as np
 from federations import Made
 
 from tacit.core.suite import SERVER
-from tacit.drivers.network.identity import Credentials
-from tacit.drivers.network.line import Line
-from tacit.drivers.network.roster import RosterFile
+from tacit.net.membership.identity import Credentials
+from tacit.net.membership.roster import RosterFile
+from tacit.net.transport.peer_link import Line
 
 folder, name, entries, rounds = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 envelopes, honest = {}, Line.send

@@ -17,9 +17,9 @@ from federations import Made
 
 from tacit.audit.linear import Echelon
 from tacit.audit.scope import Scope
-from tacit.drivers.network.courier import Courier
-from tacit.drivers.network.line import FIRST, LONGEST, Peer, Tls
-from tacit.drivers.network.parcels import Passed
+from tacit.net.transport.courier import Courier
+from tacit.net.transport.framing import Passed
+from tacit.net.transport.peer_link import FIRST, LONGEST, Peer, Tls
 
 ROOT = Path(__file__).parents[2]
 NEVER = ("wrong", "hung", "mass", "lost", "changed", "twice", "exposed", "strayed")

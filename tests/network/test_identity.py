@@ -21,7 +21,7 @@ from tacit.core.entropy import SeededEntropy
 from tacit.core.errors import ConfigError
 from tacit.core.suite import SERVER, Secret
 from tacit.crypto.certificates import certificate_pem
-from tacit.drivers.network.identity import Card, Credentials, host_and_port, tls_host
+from tacit.net.membership.identity import Card, Credentials, host_and_port, tls_host
 
 BASE64 = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 

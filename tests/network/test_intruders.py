@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from tacit.core.suite import SERVER
-from tacit.drivers.network.hellos import signed
-from tacit.drivers.network.meeting import Hello, Meeting
-from tacit.drivers.network.roster import Deadlines
+from tacit.net.membership.hello import signed
+from tacit.net.membership.rendezvous import Hello, Meeting
+from tacit.net.membership.roster import Deadlines
 
 ROOT = Path(__file__).parents[2]
 ENTRIES = 40

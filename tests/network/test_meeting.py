@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from tacit.core.suite import SERVER
-from tacit.drivers.network.meeting import AHEAD, Hello, Meeting
+from tacit.net.membership.rendezvous import AHEAD, Hello, Meeting
 
 OURS = SimpleNamespace(session=b"session", described={}, terms=SimpleNamespace(whole=False))
 

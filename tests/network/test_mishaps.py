@@ -13,15 +13,15 @@ from federations import HASTY, Made, averaged
 
 from tacit.core.errors import ConfigError, TransportError
 from tacit.core.suite import SERVER, Update
-from tacit.drivers.agreement import VERSION
-from tacit.drivers.network import node as nodes_
-from tacit.drivers.network.book import Book
-from tacit.drivers.network.hellos import Hellos
-from tacit.drivers.network.line import Line, Peer, explained
-from tacit.drivers.network.meeting import Hello
-from tacit.drivers.network.roster import Deadlines
-from tacit.drivers.network.status import STATUS
-from tacit.drivers.network.store import Store
+from tacit.net import node as nodes_
+from tacit.net.membership.hello import Hellos
+from tacit.net.membership.rendezvous import Hello
+from tacit.net.membership.roster import Deadlines
+from tacit.net.observability.status import STATUS
+from tacit.net.store.index import Book
+from tacit.net.store.round_store import Store
+from tacit.net.transport.peer_link import Line, Peer, explained
+from tacit.runtime.agreement import VERSION
 
 
 async def tried(nodes, updates):

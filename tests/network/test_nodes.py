@@ -12,11 +12,11 @@ from federations import HASTY, Made, averaged, far_apart, free_ports
 
 from tacit.core.errors import ConfigError, JournalError, PeerFault, TransportError
 from tacit.core.suite import SERVER, Update
-from tacit.drivers.network import strangers
-from tacit.drivers.network.courier import CALLS
-from tacit.drivers.network.freshness import STAMP_BYTES
-from tacit.drivers.network.line import Line
-from tacit.drivers.network.roster import Deadlines
+from tacit.net.membership.replay_guard import STAMP_BYTES
+from tacit.net.membership.roster import Deadlines
+from tacit.net.transport import connection_limits
+from tacit.net.transport.courier import CALLS
+from tacit.net.transport.peer_link import Line
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "replay"))
 from settings_to_cut import CASES
@@ -289,7 +289,7 @@ def test_neighbours_without_a_way_between_them_are_passed_on(tmp_path):
 
 
 def test_strangers_take_some_connections_and_no_more(tmp_path, monkeypatch):
-    monkeypatch.setattr(strangers, "SPARE", 10)
+    monkeypatch.setattr(connection_limits, "SPARE", 10)
     made = Made.of(tmp_path, "gossip", 3)
 
     async def run():
@@ -316,7 +316,7 @@ def test_strangers_take_some_connections_and_no_more(tmp_path, monkeypatch):
 @pytest.mark.parametrize(("files", "most"), [(1024, 512), (10**6, 4096 + 24), (resource.RLIM_INFINITY, 4096 + 24)])
 def test_half_of_all_files_are_not_for_those_who_call(files, most, monkeypatch):
     monkeypatch.setattr(resource, "getrlimit", lambda _: (files, files))
-    assert dict(strangers.for_strangers(24, 1.0))["grpc.max_allowed_incoming_connections"] == most
+    assert dict(connection_limits.for_strangers(24, 1.0))["grpc.max_allowed_incoming_connections"] == most
 
 
 def test_parties_that_are_far_from_each_other_average(tmp_path):

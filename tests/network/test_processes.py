@@ -11,7 +11,7 @@ import pytest
 from federations import Made, written
 
 from tacit.core.suite import SERVER
-from tacit.drivers.network.roster import Deadlines
+from tacit.net.membership.roster import Deadlines
 
 PARTY = Path(__file__).with_name("party.py")
 TACIT = Path(sys.executable).with_name("tacit")

@@ -9,11 +9,11 @@ import pytest
 from federations import Made, averaged, free_ports
 
 from tacit.core.entropy import SeededEntropy
-from tacit.drivers.agreement import VERSION
-from tacit.drivers.network.freshness import Freshness, Stamp
-from tacit.drivers.network.hellos import AGAIN
-from tacit.drivers.network.meeting import Meeting
-from tacit.drivers.network.parcels import Head
+from tacit.net.membership.hello import AGAIN
+from tacit.net.membership.rendezvous import Meeting
+from tacit.net.membership.replay_guard import Freshness, Stamp
+from tacit.net.transport.framing import Head
+from tacit.runtime.agreement import VERSION
 
 ENTRIES = 4
 

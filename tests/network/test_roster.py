@@ -10,8 +10,8 @@ from tacit.core.errors import ConfigError, LeakRefused
 from tacit.core.suite import SERVER
 from tacit.crypto.certificates import self_signed
 from tacit.crypto.keys import Identity
-from tacit.drivers.network.identity import Credentials, tls_host
-from tacit.drivers.network.roster import Deadlines, RosterFile
+from tacit.net.membership.identity import Credentials, tls_host
+from tacit.net.membership.roster import Deadlines, RosterFile
 from tacit.protocols import REGISTRY
 
 NAMES = ("a", "b", "Spital Zürich ☤", "d")

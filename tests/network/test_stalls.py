@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tacit.audit.scope import Scope
-from tacit.drivers.network.roster import Deadlines
+from tacit.net.membership.roster import Deadlines
 
 ROOT = Path(__file__).parents[2]
 NAMES = tuple(f"p{place}" for place in range(6))

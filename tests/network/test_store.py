@@ -17,16 +17,16 @@ import numpy as np
 import pytest
 from rounds_on_disk import CASES, Case, Desk
 
+from tacit.core.average import Phase
 from tacit.core.errors import ConfigError, Drop, JournalError, NotEnough, TransportError
 from tacit.core.messages import PIECE
-from tacit.core.outcome import Phase
 from tacit.core.suite import Update
-from tacit.drivers.journal import Journal
-from tacit.drivers.network import records as files
-from tacit.drivers.network import store as stores
-from tacit.drivers.network.book import BOOK, VERSION, Book, peek
-from tacit.drivers.network.store import FILES, Store
-from tacit.drivers.seat import RealSeat
+from tacit.net.store import log as files
+from tacit.net.store import round_store as stores
+from tacit.net.store.index import BOOK, VERSION, Book, peek
+from tacit.net.store.round_store import FILES, Store
+from tacit.runtime.journal import Journal
+from tacit.runtime.participant import RealSeat
 
 SECAGG = CASES["secagg"]
 

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from rounds_on_disk import CASES, ROUNDS, Desk, Here, Junk, Remote, alone, killed, played, same, waits
 
-from tacit.core import parts
+from tacit.core import detached
 from tacit.core.errors import ConfigError, JournalError
 from tacit.core.suite import SERVER
-from tacit.drivers.network import store as stores
-from tacit.drivers.network.book import BOOK, Book
-from tacit.drivers.network.store import FILES, Store
+from tacit.net.store import round_store as stores
+from tacit.net.store.index import BOOK, Book
+from tacit.net.store.round_store import FILES, Store
 
 LOG = (BOOK, f"{BOOK}-wal", f"{BOOK}-shm")
 
@@ -164,7 +164,7 @@ def test_what_others_send_is_never_taken_for_a_record(title, victim, junk, quick
     """Whatever lies behind the records at any moment: what is gone on from is what was last on disk, or the next."""
     case = CASES[title]
     monkeypatch.setattr(stores, "SHORT", case.short)
-    monkeypatch.setattr(parts, "LONG", case.long)
+    monkeypatch.setattr(detached, "LONG", case.long)
     simulation = case.simulation()
     seat, session = simulation.seats[victim].rebuilt(), simulation.agreement.session
     place = SimpleNamespace(me=victim, agreement=seat.agreement, identity=seat.identity, junk=junk)

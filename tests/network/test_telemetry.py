@@ -18,10 +18,10 @@ import tacit
 from tacit.core.errors import ConfigError
 from tacit.core.suite import SERVER, Update
 from tacit.crypto.suite import RealSuite
-from tacit.drivers.network import metrics, telemetry
-from tacit.drivers.network.metrics import CONTENT, Endpoint
-from tacit.drivers.network.status import STATUS
-from tacit.drivers.network.telemetry import LOG, Spans, log_lines
+from tacit.net.observability import metrics, telemetry
+from tacit.net.observability.metrics import CONTENT, Endpoint
+from tacit.net.observability.status import STATUS
+from tacit.net.observability.telemetry import LOG, Spans, log_lines
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "replay"))
 from settings_to_cut import CASES

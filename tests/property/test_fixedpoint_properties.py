@@ -11,7 +11,7 @@ from tacit.core.entropy import SeededEntropy
 from tacit.core.suite import Update
 from tacit.crypto import masks
 from tacit.vectors.fixedpoint import FixedPoint
-from tacit.vectors.limits import BITS, ring_problems
+from tacit.vectors.ring_limits import BITS, ring_problems
 
 SLACK = 2.0**-50  # relative: a float64 product and quotient or two
 

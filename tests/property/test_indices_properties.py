@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.core.errors import WireError
-from tacit.vectors.indices import decode, decode_mask, encode, encode_mask
+from tacit.vectors.index_sets import decode, decode_mask, encode, encode_mask
 
 repeatable = settings(derandomize=True, deadline=None)
 

@@ -7,8 +7,8 @@ import tacit
 from tacit.core.entropy import SeededEntropy
 from tacit.core.suite import Update
 from tacit.designs import groups
-from tacit.drivers.simulator import Simulation
 from tacit.protocols import admm
+from tacit.runtime.simulator import Simulation
 from tacit.vectors.fixedpoint import FixedPoint
 
 N, D = 9, 50

@@ -13,13 +13,13 @@ from tacit.core.entropy import SeededEntropy
 from tacit.core.errors import ConfigError, Drop, TacitError
 from tacit.core.suite import SERVER, Update
 from tacit.crypto.keys import Identity, Roster
-from tacit.drivers.agreement import VERSION, Agreement, agree, first_difference, terms_for
-from tacit.drivers.faults import Fault
-from tacit.drivers.inbox import Discard
-from tacit.drivers.round import Greet, Post
-from tacit.drivers.seat import RealSeat
-from tacit.drivers.simulator import Simulation
 from tacit.protocols import REGISTRY
+from tacit.runtime.agreement import VERSION, Agreement, agree, first_difference, terms_for
+from tacit.runtime.faults import Fault
+from tacit.runtime.inbox import Discard
+from tacit.runtime.participant import RealSeat
+from tacit.runtime.round import Greet, Post
+from tacit.runtime.simulator import Simulation
 
 NAMES = tuple(f"p{i}" for i in range(6))
 BASE = {

@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 
 import tacit
+from tacit.core.average import Average
 from tacit.core.errors import Drop
-from tacit.core.outcome import Average
 from tacit.core.suite import Secret, Update
 from tacit.crypto.masks import words
 from tacit.designs import graphs
-from tacit.drivers.faults import Fault
-from tacit.drivers.simulator import Simulation
 from tacit.protocols import cesar
 from tacit.protocols.cesar import sending
 from tacit.protocols.shapes import neighbourhood
 from tacit.protocols.shapes.neighbourhood import drawn_bits, unpacked
-from tacit.vectors import indices
+from tacit.runtime.faults import Fault
+from tacit.runtime.simulator import Simulation
+from tacit.vectors import index_sets
 from tacit.vectors.fixedpoint import FixedPoint
 from tacit.vectors.sparsify import beta, topk_mask
 
@@ -52,7 +52,7 @@ def selections(outcome, sparsifier, share):
             if isinstance(message, cesar.Selection):
                 i = PARTIES.index(address.sender)
                 if sparsifier == "topk":
-                    found[i] = indices.decode_mask(message.indices, D)
+                    found[i] = index_sets.decode_mask(message.indices, D)
                 else:
                     found[i] = unpacked(drawn_bits(words, sparsifier, message.indices, D, share), D)
     return found
@@ -348,7 +348,7 @@ class Aligned:
         for i, j in ((1, 2), (2, 1)):
             party = link.parties[i]
             # All of its own entries: by where they are in its set, or by its own seed.
-            everything = indices.encode_mask(np.ones(len(self.selected[party]), dtype=bool))
+            everything = index_sets.encode_mask(np.ones(len(self.selected[party]), dtype=bool))
             same = everything if terms.shows_data else told[party].indices
             await link.send(party, cesar.Turn({i: b"", j: same}), step=1)
         masked = await link.gather(cesar.Masked, parties, at_least=2, step=1, patience=16)

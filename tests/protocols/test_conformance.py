@@ -19,11 +19,11 @@ from tacit.core.suite import SERVER, Update
 from tacit.crypto.keys import Identity
 from tacit.crypto.suite import RealSuite
 from tacit.designs import Batches
-from tacit.drivers.faults import Fault
-from tacit.drivers.inbox import Inbox
-from tacit.drivers.simulator import Simulation
 from tacit.protocols import REGISTRY
 from tacit.protocols.secagg.messages import LastSum
+from tacit.runtime.faults import Fault
+from tacit.runtime.inbox import Inbox
+from tacit.runtime.simulator import Simulation
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ import tacit
 from tacit.core.protocol import State
 from tacit.core.suite import Update
 from tacit.designs import graphs
-from tacit.drivers.faults import Fault
-from tacit.drivers.simulator import Simulation
 from tacit.protocols.gossip import GOSSIP
 from tacit.protocols.shapes.neighbourhood import GraphState
-from tacit.vectors import indices
+from tacit.runtime.faults import Fault
+from tacit.runtime.simulator import Simulation
+from tacit.vectors import index_sets
 from tacit.vectors.sparsify import topk_mask
 
 N, D = 8, 60
@@ -69,7 +69,7 @@ def test_change_is_since_the_last_average():
             told = {
                 message.selection for address, message in outcome.transcript.opened(party) if address.sender == party
             }
-            assert told == {indices.encode_mask(chosen)}
+            assert told == {index_sets.encode_mask(chosen)}
             if number > 1:
                 assert not np.array_equal(chosen, topk_mask(np.abs(models[party]), 0.25))
         since = {party: average.astype(np.float32) for party, average in outcome.average.items()}

@@ -12,11 +12,11 @@ from tacit.audit.symbolic.simulation import SymbolicSimulation
 from tacit.audit.views import View
 from tacit.core.suite import SERVER, Parties, Update
 from tacit.crypto.masks import add_masks
-from tacit.drivers.faults import PHASE, Fault
-from tacit.drivers.simulator import Simulation
 from tacit.protocols import REGISTRY, secagg
 from tacit.protocols.secagg import SECAGG
 from tacit.protocols.secagg.terms import Accord
+from tacit.runtime.faults import PHASE, Fault
+from tacit.runtime.simulator import Simulation
 
 PARTIES = ("p0", "p1", "p2", "p3", "p4")
 SETTINGS = {"admm": {"masked": True, "group_size": None, "lambda0": (0.0, 0.0)}, "pushsum": {"masked": True}}

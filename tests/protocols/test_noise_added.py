@@ -7,9 +7,9 @@ import pytest
 
 import tacit
 from tacit.core.suite import SERVER, Update
-from tacit.drivers.faults import Fault
-from tacit.drivers.simulator import Simulation
 from tacit.protocols import REGISTRY
+from tacit.runtime.faults import Fault
+from tacit.runtime.simulator import Simulation
 
 D = 4000
 NOISE = 0.5

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import tacit
-from tacit.core.outcome import Average
+from tacit.core.average import Average
 from tacit.core.suite import Update
 from tacit.designs import graphs
-from tacit.drivers.faults import Fault
-from tacit.drivers.simulator import Simulation
 from tacit.protocols import pushsum
+from tacit.runtime.faults import Fault
+from tacit.runtime.simulator import Simulation
 
 N, D = 7, 20
 PARTIES = tuple(f"p{i}" for i in range(N))

@@ -7,9 +7,9 @@ import tacit
 from tacit.core.entropy import SeededEntropy
 from tacit.core.errors import Drop, NotEnough
 from tacit.core.suite import SERVER, Update
-from tacit.drivers.faults import Fault
-from tacit.drivers.simulator import Simulation
 from tacit.protocols import REGISTRY
+from tacit.runtime.faults import Fault
+from tacit.runtime.simulator import Simulation
 
 N, D = 6, 40
 PARTIES = tuple(f"p{i}" for i in range(N))

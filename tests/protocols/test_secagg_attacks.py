@@ -15,12 +15,12 @@ from tacit.core.messages import SEAL_BYTES
 from tacit.core.suite import SERVER, Secret, Update
 from tacit.crypto.suite import RealSuite
 from tacit.designs import Batches, Random, multi_round_privacy
-from tacit.drivers.faults import Fault
-from tacit.drivers.simulator import Simulation
 from tacit.protocols import secagg
 from tacit.protocols.secagg.messages import PAIR
 from tacit.protocols.secagg.terms import circle_of
-from tacit.vectors.indices import from_bitmap, to_bitmap
+from tacit.runtime.faults import Fault
+from tacit.runtime.simulator import Simulation
+from tacit.vectors.index_sets import from_bitmap, to_bitmap
 
 N = 6
 PARTIES = tuple(f"p{i}" for i in range(N))

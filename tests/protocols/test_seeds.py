@@ -5,10 +5,10 @@ import pytest
 
 import tacit
 from tacit.core.suite import SERVER, Update
-from tacit.drivers.faults import Fault
-from tacit.drivers.simulator import Simulation
 from tacit.protocols import REGISTRY
 from tacit.protocols.secagg import MaskedInput
+from tacit.runtime.faults import Fault
+from tacit.runtime.simulator import Simulation
 
 PARTIES = ("p0", "p1", "p2", "p3", "p4", "p5")
 ENTRIES = 8

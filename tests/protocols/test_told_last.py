@@ -7,11 +7,11 @@ import pytest
 import tacit
 from tacit.core.errors import Drop
 from tacit.core.suite import SERVER, Update
-from tacit.drivers.faults import Fault
-from tacit.drivers.simulator import Simulation
 from tacit.protocols import secagg
 from tacit.protocols.secagg import user
 from tacit.protocols.shapes.star import Sum
+from tacit.runtime.faults import Fault
+from tacit.runtime.simulator import Simulation
 
 PARTIES = ("p0", "p1", "p2", "p3", "p4")
 VICTIM = "p2"

@@ -6,8 +6,8 @@ import numpy as np
 
 from tacit.core.suite import Update
 from tacit.designs import Batches
-from tacit.drivers.simulator import Simulation
 from tacit.protocols import REGISTRY
+from tacit.runtime.simulator import Simulation
 
 ENTRIES, ROUNDS = 3, 3
 

@@ -17,10 +17,10 @@ import tacit
 from tacit.core.errors import TacitError
 from tacit.core.suite import SERVER
 from tacit.crypto.sealing import Sealing
-from tacit.drivers.faults import PHASE, Fault
-from tacit.drivers.played import Played
-from tacit.drivers.round import Saved
 from tacit.protocols import REGISTRY
+from tacit.runtime.faults import PHASE, Fault
+from tacit.runtime.round import Saved
+from tacit.runtime.simulated_round import Played
 
 LONGER = {
     *("secagg-neighbours", "secagg-noise", "secagg-sampled", "secagg-batches"),

@@ -12,10 +12,10 @@ from test_wrong_ways import journals, seat_and_journal
 from tacit.audit.symbolic.forms import unknowns
 from tacit.core.errors import JournalError
 from tacit.core.suite import Update
-from tacit.drivers.journal import VERSION, Journal, Record, fingerprint
-from tacit.drivers.round import Post
 from tacit.protocols import REGISTRY
 from tacit.protocols.pushsum import ALL, MassState
+from tacit.runtime.journal import VERSION, Journal, Record, fingerprint
+from tacit.runtime.round import Post
 
 
 @pytest.fixture(scope="module")

@@ -13,10 +13,10 @@ from settings_to_cut import CASES
 
 from tacit.core.errors import ConfigError, JournalError
 from tacit.core.suite import Update
-from tacit.drivers.faults import Fault
-from tacit.drivers.journal import Beginning, Journal
-from tacit.drivers.played import Played
-from tacit.drivers.round import Begun, Post
+from tacit.runtime.faults import Fault
+from tacit.runtime.journal import Beginning, Journal
+from tacit.runtime.round import Begun, Post
+from tacit.runtime.simulated_round import Played
 
 DISTURBED = ("secagg", "pushsum-masked", "cesar-random", "admm-all-to-all", "gossip-topk", "fedavg")
 

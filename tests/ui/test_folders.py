@@ -11,8 +11,8 @@ import pytest
 from tacit.api.prepare import Metrics
 from tacit.app.ui import files, folders
 from tacit.core.errors import ConfigError
-from tacit.drivers.network.status import Ended, Standing, Status, show
 from tacit.learn.scenario import Scenario
+from tacit.net.observability.status import Ended, Standing, Status, show
 
 SCENARIO = {"rounds": 3, "title": "first", "protocol": "secagg", "data": {"parties": 4}}
 

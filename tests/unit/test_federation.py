@@ -15,11 +15,11 @@ from tacit.core import errors
 from tacit.core.errors import Drop, TacitError
 from tacit.core.protocol import Settings, Unset
 from tacit.core.suite import SERVER, Update
-from tacit.drivers.network.book import Past
-from tacit.drivers.simulator import Simulation
+from tacit.net.store.index import Past
 from tacit.protocols import REGISTRY
 from tacit.protocols.admm import MOST_ITERATIONS, GroupPart, GroupSum, peer
 from tacit.protocols.secagg import user
+from tacit.runtime.simulator import Simulation
 
 NAMES = ("a", "b", "c", "d")
 SAFE = {"admm": {"masked": True, "group_size": None}, "pushsum": {"masked": True}}

@@ -12,7 +12,7 @@ from tacit.audit.symbolic.simulation import brought
 from tacit.core.errors import ConfigError, WireError
 from tacit.core.suite import Ring, Update
 from tacit.vectors.fixedpoint import CHUNK, FixedPoint
-from tacit.vectors.limits import BITS, ring_problems
+from tacit.vectors.ring_limits import BITS, ring_problems
 
 NAN, INF = float("nan"), float("inf")
 

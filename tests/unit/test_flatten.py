@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import tacit
 from tacit.core.errors import ConfigError
-from tacit.vectors.flatten import Layout, Selection, examined
+from tacit.vectors.layout import Layout, Selection, examined
 
 EVERYTHING = Selection(include=("*",))
 
@@ -190,7 +190,7 @@ def test_every_problem_is_told_at_once_with_its_place():
 def test_torch_is_not_imported_for_those_who_do_without():
     program = """
 import sys, numpy as np
-from tacit.vectors.flatten import Layout, examined
+from tacit.vectors.layout import Layout, examined
 layout = Layout.of({"a": np.ones(3)})
 layout.restore(layout.flatten({"a": np.ones(3)}))
 examined(None)

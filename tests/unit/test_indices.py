@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tacit.core.errors import WireError
-from tacit.vectors.indices import MAX_UNIVERSE, decode, decode_mask, encode, encode_mask
+from tacit.vectors.index_sets import MAX_UNIVERSE, decode, decode_mask, encode, encode_mask
 
 
 def written(bits):

@@ -15,7 +15,7 @@ import pytest
 
 import tacit
 from tacit.core.suite import Update
-from tacit.drivers.simulator import Simulation
+from tacit.runtime.simulator import Simulation
 
 ROOT = Path(__file__).parents[2]
 PARTIES, ENTRIES, DEGREE = 16, 20_000, 6

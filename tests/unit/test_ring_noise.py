@@ -12,7 +12,7 @@ from tacit.core.protocol import FARTHEST
 from tacit.core.suite import Update
 from tacit.crypto import masks
 from tacit.vectors.fixedpoint import CHUNK, FixedPoint, longest
-from tacit.vectors.limits import ring_problems
+from tacit.vectors.ring_limits import ring_problems
 
 ENTRIES = 20_000
 

@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from tacit.vectors.rooms import LEAST, Rooms
+from tacit.vectors.buffers import LEAST, Rooms
 
 LONG = LEAST // 4
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tacit.core.config_file import Section, Source, written
 from tacit.core.errors import ConfigError
-from tacit.core.sections import Section, Source, written
 
 
 class Inner(Section, frozen=True, kw_only=True):

@@ -17,10 +17,10 @@ from tacit.core.values import spelled_out
 from tacit.crypto.keys import Identity, Roster
 from tacit.designs import Batches, Everyone, Partition, Random, Sampled, graphs
 from tacit.designs.graphs import EdgeList, RegularGraph
-from tacit.drivers.agreement import agree, first_difference, terms_for
 from tacit.protocols import REGISTRY
 from tacit.protocols.pushsum import ExponentialStart, LognormalStart, UniformStart
 from tacit.protocols.secagg.terms import SecAggSettings
+from tacit.runtime.agreement import agree, first_difference, terms_for
 
 GIVEN = {
     "fedavg": [

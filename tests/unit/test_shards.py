@@ -15,21 +15,21 @@ from msgspec import structs
 
 import tacit
 from tacit.api import prepare
+from tacit.core.average import Ending
 from tacit.core.errors import ConfigError, MissingExtra, TacitError, WorkerLost
 from tacit.core.messages import Address
-from tacit.core.outcome import Ending
 from tacit.core.suite import SERVER, Secret, Update
 from tacit.crypto.suite import RealSuite
-from tacit.drivers import processes
-from tacit.drivers.faults import Fault
-from tacit.drivers.outcome import Outcome
-from tacit.drivers.played import Played
-from tacit.drivers.round import Post
-from tacit.drivers.shards import memory
-from tacit.drivers.shards.pool import Forked, Pool, answered
-from tacit.drivers.shards.shard import Parcel, Shard
-from tacit.drivers.shards.spread import Spread
-from tacit.drivers.simulator import Simulation
+from tacit.runtime import forked_workers
+from tacit.runtime.faults import Fault
+from tacit.runtime.outcome import Outcome
+from tacit.runtime.round import Post
+from tacit.runtime.shards import shared_memory
+from tacit.runtime.shards.pool import Forked, Pool, answered
+from tacit.runtime.shards.shard import Parcel, Shard
+from tacit.runtime.shards.sharded_simulation import Spread
+from tacit.runtime.simulated_round import Played
+from tacit.runtime.simulator import Simulation
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "replay"))
 from settings_to_cut import CASES, ENTRIES, Case
@@ -143,7 +143,7 @@ def test_however_many_processes_there_are(workers: int, sent: Sent) -> None:
 
 
 def test_what_is_brought_piece_by_piece_is_the_same(monkeypatch: pytest.MonkeyPatch, sent: Sent) -> None:
-    monkeypatch.setattr("tacit.drivers.shards.spread.MOST_BYTES", 1)
+    monkeypatch.setattr("tacit.runtime.shards.sharded_simulation.MOST_BYTES", 1)
     compared(NEIGHBOURS, PLANS["messages"], sent)
 
 
@@ -270,7 +270,7 @@ def secrets_of(shard: Shard) -> list[Secret]:
 
 @pytest.mark.parametrize("title", ["secagg-neighbours", "cesar", "pushsum-masked"])
 def test_no_key_leaves_its_shard(title: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tacit.drivers.shards.spread.Forked", Here)
+    monkeypatch.setattr("tacit.runtime.shards.sharded_simulation.Forked", Here)
     drawn: list[Secret] = []
     honest, seeds = RealSuite.seed, []
 
@@ -360,7 +360,7 @@ def test_what_cannot_be_is_said_beforehand(monkeypatch: pytest.MonkeyPatch, tmp_
         Spread.of(case.protocol, case.names, ENTRIES, address="local", **case.options)
     with pytest.raises(MissingExtra, match=r"tacit\[ray\]"):
         tacit.train(tacit.Scenario.of({"data": {"parties": 4}}), folder=tmp_path, address="local")
-    monkeypatch.setattr(processes, "get_all_start_methods", lambda: ["spawn"])
+    monkeypatch.setattr(forked_workers, "get_all_start_methods", lambda: ["spawn"])
     with pytest.raises(ConfigError, match="cannot fork"):
         Spread.of(case.protocol, case.names, ENTRIES, **case.options)
 
@@ -408,17 +408,17 @@ def test_who_plays_the_parties_changes_nothing_that_is_learnt(
 
 
 @pytest.fixture
-def area(monkeypatch: pytest.MonkeyPatch) -> memory.Area:
-    monkeypatch.setattr(memory, "AREA", 1 << 16)
-    return memory.Area()
+def area(monkeypatch: pytest.MonkeyPatch) -> shared_memory.Area:
+    monkeypatch.setattr(shared_memory, "AREA", 1 << 16)
+    return shared_memory.Area()
 
 
-def test_long_things_lie_in_memory_and_are_the_same_when_they_are_taken_out(area: memory.Area) -> None:
+def test_long_things_lie_in_memory_and_are_the_same_when_they_are_taken_out(area: shared_memory.Area) -> None:
     vector, fixed = np.arange(2000.0), np.arange(1000.0)
     fixed.flags.writeable = False
     parcel = Parcel(Address(b"s", 1, 0, "Kind", "a", "b"), b"x" * 5000)
     said = area.put([vector, fixed, parcel, "short"])
-    assert len(said) < memory.LONG
+    assert len(said) < shared_memory.LONG
     first, second, third, last = area.taken(said)
     area.put(np.zeros(8000))  # what was taken out has nothing to do with what is put there next
     assert np.array_equal(first, vector)
@@ -428,7 +428,7 @@ def test_long_things_lie_in_memory_and_are_the_same_when_they_are_taken_out(area
     assert type(third.data) is bytes
 
 
-def test_what_does_not_fit_goes_with_the_rest(area: memory.Area) -> None:
+def test_what_does_not_fit_goes_with_the_rest(area: shared_memory.Area) -> None:
     vectors = [np.full(4000, float(place)) for place in range(5)]
     said = area.put(vectors)
     assert len(said) > 3 * 32_000, "two of them fit"
@@ -437,8 +437,8 @@ def test_what_does_not_fit_goes_with_the_rest(area: memory.Area) -> None:
 
 def test_vectors_do_not_go_through_pipes(monkeypatch: pytest.MonkeyPatch) -> None:
     case, passed = NEIGHBOURS, []
-    honest = memory.Area.put
-    monkeypatch.setattr(memory.Area, "put", lambda self, thing: passed.append(honest(self, thing)) or passed[-1])
+    honest = shared_memory.Area.put
+    monkeypatch.setattr(shared_memory.Area, "put", lambda self, thing: passed.append(honest(self, thing)) or passed[-1])
     vectors = {name: np.full(5000, float(place)) for place, name in enumerate(case.names)}
     with Spread.of(case.protocol, case.names, 5000, seed=0, **case.options) as spread:
         passed.clear()

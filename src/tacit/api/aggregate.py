@@ -17,9 +17,9 @@ from tacit.api.federation import (
 from tacit.api.options import AdmmRun, CesarRun, FedAvgRun, GossipRun, PushSumRun, SecAggRun
 from tacit.core.protocol import Protocol
 from tacit.core.suite import Party
-from tacit.drivers.faults import Fault
-from tacit.drivers.outcome import Outcome
-from tacit.vectors.flatten import Layout
+from tacit.runtime.faults import Fault
+from tacit.runtime.outcome import Outcome
+from tacit.vectors.layout import Layout
 
 BESIDE = ("seed", "weights", "faults", "record", "adversary")
 """What is taken besides the options of a protocol."""

@@ -16,19 +16,19 @@ from numpy.typing import NDArray
 from tacit.api.options import AdmmRun, CesarRun, FedAvgRun, GossipRun, PushSumRun, SecAggRun
 from tacit.audit.preflight import evidence, preflight
 from tacit.audit.scope import is_count
+from tacit.core.average import counted, few
 from tacit.core.errors import ConfigError, LeakRefused
-from tacit.core.outcome import counted, few
 from tacit.core.protocol import FARTHEST, UNPROTECTED, Protocol, Settings, Terms, names_from
 from tacit.core.suite import Party, Update
 from tacit.core.values import typed
-from tacit.drivers.agreement import Agreement, terms_for
-from tacit.drivers.faults import Fault, faults_from
-from tacit.drivers.outcome import Outcome, clipping
-from tacit.drivers.simulator import Simulation, absent_problems
 from tacit.protocols import find
 from tacit.protocols.shapes.star import StarTerms
-from tacit.vectors.flatten import ALL, FLOATS, Layout, Selection, examined
-from tacit.vectors.limits import BITS, LARGEST, ring_problems
+from tacit.runtime.agreement import Agreement, terms_for
+from tacit.runtime.faults import Fault, faults_from
+from tacit.runtime.outcome import Outcome, clipping
+from tacit.runtime.simulator import Simulation, absent_problems
+from tacit.vectors.layout import ALL, FLOATS, Layout, Selection, examined
+from tacit.vectors.ring_limits import BITS, LARGEST, ring_problems
 
 SHOWN = 3
 """Problems of a model that are told of many."""

@@ -17,14 +17,14 @@ from flwr.serverapp import Grid
 
 from tacit.api.federation import Checked, ClippedWarning
 from tacit.api.join import Seated
+from tacit.core.average import Ending, counted
 from tacit.core.entropy import SystemEntropy
 from tacit.core.errors import ConfigError
-from tacit.core.outcome import Ending, counted
 from tacit.core.suite import SERVER, Party
 from tacit.drivers.flower.app import Courier, mod_of
 from tacit.drivers.flower.party import Participant
-from tacit.drivers.network.identity import Credentials, file_stem
-from tacit.drivers.network.roster import RosterFile
+from tacit.net.membership.identity import Credentials, file_stem
+from tacit.net.membership.roster import RosterFile
 from tacit.protocols import find
 
 FEDERATION, ME, PARTITION = "tacit-federation", "tacit-me", "partition-id"

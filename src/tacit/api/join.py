@@ -11,18 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.api.federation import Checked, model_problems, warn_of_clipping, weight_problems
+from tacit.core.average import Ending, counted
 from tacit.core.errors import ConfigError
-from tacit.core.outcome import Ending, counted
 from tacit.core.suite import SERVER, Party, Update
-from tacit.drivers.network.background import Background
-from tacit.drivers.network.identity import Credentials, file_stem
-from tacit.drivers.network.node import Node
-from tacit.drivers.network.roster import RosterFile
-from tacit.drivers.network.status import Status
-from tacit.drivers.network.store import Store
-from tacit.drivers.network.telemetry import log_lines
-from tacit.drivers.outcome import Outcome, merged
-from tacit.vectors.flatten import Layout, Selection
+from tacit.net.event_loop_thread import Background
+from tacit.net.membership.identity import Credentials, file_stem
+from tacit.net.membership.roster import RosterFile
+from tacit.net.node import Node
+from tacit.net.observability.status import Status
+from tacit.net.observability.telemetry import log_lines
+from tacit.net.store.round_store import Store
+from tacit.runtime.outcome import Outcome, merged
+from tacit.vectors.layout import Layout, Selection
 
 __all__ = ["Peer", "join", "log_lines"]
 FAREWELL = 5.0

@@ -11,7 +11,6 @@ import msgspec
 from tacit.core.errors import ConfigError
 from tacit.core.protocol import FARTHEST, Terms
 from tacit.core.suite import Party
-from tacit.drivers.agreement import terms_for
 from tacit.learn.local import Local
 from tacit.learn.scenario import Privacy, Scenario
 from tacit.privacy import (
@@ -29,6 +28,7 @@ from tacit.privacy import (
 from tacit.protocols import find
 from tacit.protocols.secagg.terms import SecAggTerms
 from tacit.protocols.shapes.star import StarTerms
+from tacit.runtime.agreement import terms_for
 from tacit.vectors.fixedpoint import FixedPoint
 
 FINER = 1.01

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, TypedDict
 
-from tacit.drivers.faults import Fault
 from tacit.protocols.options import (
     AdmmOptions,
     CesarOptions,
@@ -12,6 +11,7 @@ from tacit.protocols.options import (
     PushSumOptions,
     SecAggOptions,
 )
+from tacit.runtime.faults import Fault
 
 
 class RunOptions(TypedDict, total=False):

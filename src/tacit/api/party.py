@@ -34,11 +34,6 @@ from tacit.core.errors import (
 )
 from tacit.core.suite import Party
 from tacit.core.values import spelled_out
-from tacit.drivers.network.identity import file_stem
-from tacit.drivers.network.records import private as private_file
-from tacit.drivers.network.records import replace_private
-from tacit.drivers.network.roster import RosterFile
-from tacit.drivers.outcome import Outcome
 from tacit.learn import models
 from tacit.learn.cohort import Cohort
 from tacit.learn.datasets import Dataset
@@ -46,7 +41,12 @@ from tacit.learn.scenario import Scenario
 from tacit.learn.sources import Progress as Downloading
 from tacit.learn.sources import quietly
 from tacit.learn.splits import Indices
+from tacit.net.membership.identity import file_stem
+from tacit.net.membership.roster import RosterFile
+from tacit.net.store.log import private as private_file
+from tacit.net.store.log import replace_private
 from tacit.privacy import Ledger, Spent
+from tacit.runtime.outcome import Outcome
 
 OURS = {SCENARIO, METRICS, CHECKPOINT, MODEL, LEDGER, f"{LEDGER}.lock"}
 """What is in the folder of a party that learns."""

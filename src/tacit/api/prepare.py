@@ -19,8 +19,6 @@ from tacit.core.entropy import SeededEntropy, SystemEntropy
 from tacit.core.errors import BudgetSpent, ConfigError, JournalError
 from tacit.core.protocol import Terms
 from tacit.core.suite import Party
-from tacit.drivers.shards.spread import Spread
-from tacit.drivers.simulator import Simulation
 from tacit.learn import datasets, models, splits
 from tacit.learn.chance import generator
 from tacit.learn.cohort import Cohort
@@ -31,6 +29,8 @@ from tacit.learn.sources import quietly
 from tacit.learn.training import Step, Training, weighed
 from tacit.privacy import Ledger
 from tacit.protocols import find
+from tacit.runtime.shards.sharded_simulation import Spread
+from tacit.runtime.simulator import Simulation
 from tacit.vectors.fixedpoint import FixedPoint
 
 SECRET_BYTES = 32

@@ -14,17 +14,17 @@ from safetensors.numpy import save
 
 from tacit.api.audited import audited
 from tacit.api.prepare import SECRET_BYTES, Metrics, Prepared, prepare
+from tacit.core.average import counted
 from tacit.core.entropy import SystemEntropy
 from tacit.core.errors import ConfigError
-from tacit.core.outcome import counted
 from tacit.core.values import spelled_out
-from tacit.drivers.files import create_private, replace_file
 from tacit.learn.checkpoint import Checkpoint
 from tacit.learn.datasets import Dataset
 from tacit.learn.models import Model
 from tacit.learn.scenario import Scenario
 from tacit.learn.sources import Progress as Downloading
 from tacit.learn.sources import quietly
+from tacit.runtime.atomic_files import create_private, replace_file
 
 SCENARIO, AUDIT, METRICS, CHECKPOINT = "scenario.json", "audit.json", "metrics.jsonl", "checkpoint"
 MODEL, LEDGER, KEY = "model.safetensors", "ledger.json", "noise.key"

@@ -34,8 +34,8 @@ from tacit.audit.plan import plan as make_plan
 from tacit.audit.questions import Question
 from tacit.audit.report import Report
 from tacit.audit.words import SOME, Next, Words, in_words
+from tacit.core.average import few
 from tacit.core.errors import ConfigError, LeakRefused
-from tacit.core.outcome import few
 from tacit.protocols import REGISTRY
 
 PANEL = "What leaks"

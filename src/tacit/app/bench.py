@@ -16,10 +16,10 @@ from tacit.app.comparison import SETTINGS, label, variant
 from tacit.app.narrow import listed_table
 from tacit.app.options import AsJson, Choice, Debug, as_text, at_least, examples, known, protocol_names
 from tacit.app.progress import following
-from tacit.core.outcome import counted
+from tacit.core.average import counted
 from tacit.core.suite import Update
-from tacit.drivers.simulator import Simulation
 from tacit.protocols import REGISTRY
+from tacit.runtime.simulator import Simulation
 
 PANEL = "Look around"
 BASELINE = "fedavg"

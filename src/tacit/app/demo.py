@@ -21,16 +21,16 @@ from tacit.audit.words import in_words
 from tacit.core.entropy import SeededEntropy
 from tacit.core.errors import ConfigError, WireError
 from tacit.core.suite import SERVER, Parties, Party, Update, Vector
-from tacit.drivers.faults import Fault
-from tacit.drivers.outcome import Outcome
-from tacit.drivers.simulator import Simulation
 from tacit.learn.datasets import Samples, load
 from tacit.learn.softmax import Model, Softmax
 from tacit.learn.splits import dirichlet
 from tacit.learn.training import Step, trained
 from tacit.protocols.secagg.terms import SecAggSettings
+from tacit.runtime.faults import Fault
+from tacit.runtime.outcome import Outcome
+from tacit.runtime.simulator import Simulation
 from tacit.vectors.fixedpoint import FixedPoint
-from tacit.vectors.flatten import Layout
+from tacit.vectors.layout import Layout
 
 PLAIN, BLIND = "fedavg", "secagg"
 PROTOCOLS = (PLAIN, BLIND)

@@ -123,7 +123,7 @@ def node(
     """Learn with the others of a federation, as one of them, from samples that stay here. Start it again to go on."""
     del debug
     from tacit.api.party import take_part
-    from tacit.drivers.network.telemetry import log_lines
+    from tacit.net.observability.telemetry import log_lines
 
     open_many()
     log_lines(as_json=log_json)

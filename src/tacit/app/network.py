@@ -14,8 +14,8 @@ from tacit.audit.preflight import preflight
 from tacit.core.entropy import SystemEntropy
 from tacit.core.errors import ConfigError, LeakRefused
 from tacit.core.suite import SERVER, Party
-from tacit.drivers.network.identity import Card, Credentials, file_stem
-from tacit.drivers.network.roster import RosterFile
+from tacit.net.membership.identity import Card, Credentials, file_stem
+from tacit.net.membership.roster import RosterFile
 from tacit.protocols import REGISTRY
 
 PORT = 7400

@@ -21,11 +21,11 @@ from tacit.app import tables
 from tacit.app.narrow import Listed
 from tacit.app.network import PANEL
 from tacit.app.options import AsJson, Choice, Debug, as_text, examples
-from tacit.core.outcome import Ending
+from tacit.core.average import Ending
 from tacit.core.suite import SERVER
-from tacit.drivers.network.book import Glance, peek
-from tacit.drivers.network.status import STATUS, Ended, Standing, Status
-from tacit.drivers.network.telemetry import log_lines
+from tacit.net.observability.status import STATUS, Ended, Standing, Status
+from tacit.net.observability.telemetry import log_lines
+from tacit.net.store.index import Glance, peek
 
 if TYPE_CHECKING:
     from tacit.api.join import Seated

@@ -17,8 +17,8 @@ from tacit.api.train import AUDIT, Run
 from tacit.app import pictures, tables
 from tacit.audit.report import Report
 from tacit.audit.words import TERMS, who
+from tacit.core.average import counted
 from tacit.core.errors import ConfigError, MissingExtra
-from tacit.core.outcome import counted
 
 MOST_RECIPES = 4
 """Recipes that are written out; of more, a few are enough to see how it goes."""

@@ -16,8 +16,8 @@ from tacit.app.drawing import GRID, LEAK, MEMBER, SAFE, WARNING
 from tacit.audit.attacks.findings import Finding, Grid, by_measure
 from tacit.audit.plan import Plan
 from tacit.audit.report import Report
+from tacit.core.average import counted
 from tacit.core.errors import ConfigError
-from tacit.core.outcome import counted
 from tacit.learn.scenario import Scenario
 from tacit.papers.reproduction import Chart
 

@@ -16,11 +16,11 @@ from tacit.app.comparison import Compared
 from tacit.app.demo import DemoReport, Dropout
 from tacit.app.narrow import listed_table
 from tacit.audit.questions import Question
+from tacit.core.average import counted
 from tacit.core.errors import Drop
-from tacit.core.outcome import counted
 from tacit.core.protocol import Protocol
-from tacit.drivers.network.roster import RosterFile
 from tacit.learn.scenario import Scenario
+from tacit.net.membership.roster import RosterFile
 from tacit.papers.reproduction import Reproduction, Result
 from tacit.protocols import REGISTRY
 

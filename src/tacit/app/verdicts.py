@@ -17,7 +17,7 @@ from tacit.audit.plan import Plan, Proposal
 from tacit.audit.questions import Question, averaging
 from tacit.audit.report import Report
 from tacit.audit.words import TERMS, Words, victims
-from tacit.core.outcome import counted
+from tacit.core.average import counted
 from tacit.core.suite import SERVER
 from tacit.protocols import REGISTRY
 

@@ -21,7 +21,7 @@ from tacit.audit.symbolic.simulation import Drift
 from tacit.core.errors import ConfigError
 from tacit.core.protocol import Protocol, Role
 from tacit.core.suite import Party
-from tacit.drivers.faults import Fault
+from tacit.runtime.faults import Fault
 
 Several: TypeAlias = int | Iterable[Party]
 """Parties: how many, or their names."""

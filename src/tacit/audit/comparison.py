@@ -18,13 +18,13 @@ from tacit.audit.symbolic.simulation import SymbolicSimulation
 from tacit.audit.symbolic.suite import Agreed, Commitment, Made, Public, Sealed, Signature, Tag
 from tacit.audit.twins import Twin
 from tacit.audit.views import ItemAt, KeyAt, Whole
+from tacit.core.average import Ending
 from tacit.core.errors import NotAuditable
 from tacit.core.messages import Address
-from tacit.core.outcome import Ending
 from tacit.core.suite import Party, Vector
 from tacit.crypto.masks import stream
-from tacit.drivers.played import Played
 from tacit.protocols import SHIPPED
+from tacit.runtime.simulated_round import Played
 
 TOLERANCE, UNITS = 1e-12, 16
 """How far a number may be from what its form says: by that part of all that is added up in it, and of 1, and by so many

@@ -21,11 +21,11 @@ from tacit.audit.report import EXACT_ROUNDS, Auditor, Report
 from tacit.audit.scope import Scope
 from tacit.audit.words import Words, drawn_by, victims
 from tacit.audit.worst import AtWorst
+from tacit.core.average import counted
 from tacit.core.errors import ConfigError, TacitError
-from tacit.core.outcome import counted
 from tacit.core.suite import SERVER, Party
 from tacit.designs.participation import Random
-from tacit.drivers.network.roster import RosterFile
+from tacit.net.membership.roster import RosterFile
 from tacit.protocols.shapes.star import StarTerms
 
 WIDEST = 8.0

@@ -32,7 +32,7 @@ from tacit.audit.twins import Brought, Twin, in_order, in_scale, pair, twin
 from tacit.audit.views import contents
 from tacit.core.errors import NotAuditable, NotLinear, TacitError
 from tacit.core.suite import Party
-from tacit.drivers.played import Played
+from tacit.runtime.simulated_round import Played
 
 ENTRIES, SELECTED = 3, 8
 """Length of the vectors that are brought; of those of which some entries are selected."""

@@ -6,7 +6,6 @@ from typing import Any, TypedDict
 from tacit.audit.symbolic.simulation import Drift
 from tacit.core.protocol import Role
 from tacit.core.suite import Party
-from tacit.drivers.faults import Fault
 from tacit.protocols.options import (
     AdmmOptions,
     CesarOptions,
@@ -15,6 +14,7 @@ from tacit.protocols.options import (
     PushSumOptions,
     SecAggOptions,
 )
+from tacit.runtime.faults import Fault
 
 
 class AuditOptions(TypedDict, total=False):

@@ -17,8 +17,8 @@ from tacit.audit.scope import Scope
 from tacit.core.protocol import Protocol
 from tacit.core.suite import SERVER, Party
 from tacit.designs.symmetry import Permutation, Symmetry, all_different, symmetry_of
-from tacit.drivers.faults import Fault
 from tacit.protocols import SHIPPED
+from tacit.runtime.faults import Fault
 
 Ints: TypeAlias = NDArray[np.int64]
 

@@ -20,19 +20,19 @@ from tacit.audit.scope import Scope, dropouts, is_count
 from tacit.audit.smallest import Smallest
 from tacit.audit.symbolic.simulation import Drift
 from tacit.audit.telling import tell
+from tacit.core.average import counted
 from tacit.core.errors import ConfigError, LeakRefused, NotLinear
-from tacit.core.outcome import counted
 from tacit.core.protocol import Protocol, Terms
 from tacit.core.suite import Party, Update
 from tacit.designs import graphs
 from tacit.designs.circle import secure_degree
-from tacit.drivers.agreement import terms_for
-from tacit.drivers.faults import Fault
-from tacit.drivers.simulator import Simulation
 from tacit.privacy.distributed import counted_on
 from tacit.privacy.noise import local_sigma
 from tacit.protocols import find
 from tacit.protocols.shapes.star import StarTerms
+from tacit.runtime.agreement import terms_for
+from tacit.runtime.faults import Fault
+from tacit.runtime.simulator import Simulation
 
 MOST_COALITIONS, MOST_WORK = 4000, 400_000
 """Coalitions that are audited for each proposal, fewer the more a round takes. If there are more, and not of a few

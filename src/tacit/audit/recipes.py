@@ -34,8 +34,8 @@ from tacit.core.suite import Party, Secret, Vector
 from tacit.crypto.keys import Identity, Keys
 from tacit.crypto.masks import stream
 from tacit.crypto.suite import RealSuite
-from tacit.drivers.recording import Transcript
 from tacit.protocols.shapes.star import Sum
+from tacit.runtime.transcript import Transcript
 
 SHOWN = 200
 """Letters of a recipe that are shown where nobody asked for all of it."""

@@ -11,7 +11,7 @@ from tacit.audit.rounds import Together
 from tacit.audit.symbolic.forms import ONE
 from tacit.audit.symbolic.suite import Agreed, Made
 from tacit.audit.views import FromShares, KnownVector, View
-from tacit.core.outcome import counted
+from tacit.core.average import counted
 from tacit.core.suite import Party
 
 MOST_LINES = 6

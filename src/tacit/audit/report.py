@@ -20,8 +20,8 @@ from tacit.audit.scope import Scope
 from tacit.audit.smallest import Smallest
 from tacit.audit.symbolic.simulation import Drift
 from tacit.audit.telling import tell
+from tacit.core.average import counted, few
 from tacit.core.errors import ConfigError, NotLinear
-from tacit.core.outcome import counted, few
 from tacit.core.suite import ONLOOKER, Party
 from tacit.privacy.distributed import shared_noise
 from tacit.protocols import SHIPPED

@@ -30,10 +30,10 @@ from tacit.audit.symbolic.simulation import SymbolicSimulation
 from tacit.audit.telling import tell
 from tacit.core.errors import ConfigError, TacitError
 from tacit.core.suite import SERVER, Party, Vector
-from tacit.drivers.recording import Transcript
-from tacit.drivers.rehearsal import Rehearsed, rehearsed
-from tacit.drivers.simulator import Simulation
 from tacit.protocols import SHIPPED
+from tacit.runtime.participation_trace import Rehearsed, rehearsed
+from tacit.runtime.simulator import Simulation
+from tacit.runtime.transcript import Transcript
 
 MOST_REPLAYED = 5_000
 """Parties times rounds that are replayed with real cryptography, at most, to prove recipes."""

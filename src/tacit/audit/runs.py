@@ -27,8 +27,8 @@ from tacit.core.entropy import SeededEntropy
 from tacit.core.errors import NotLinear, TacitError
 from tacit.core.messages import Envelope
 from tacit.core.suite import ONLOOKER, Party, Update, Vector
-from tacit.drivers.recording import Transcript
-from tacit.drivers.simulator import Simulation
+from tacit.runtime.simulator import Simulation
+from tacit.runtime.transcript import Transcript
 
 PROOF_ENTRIES = 16
 """Length of the vectors on which recipes are proved, and the number of positions looked at if they fare differently."""

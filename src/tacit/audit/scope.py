@@ -18,12 +18,12 @@ from tacit.core.errors import ConfigError
 from tacit.core.messages import Envelope
 from tacit.core.protocol import Protocol, Role, Terms
 from tacit.core.suite import ONLOOKER, SERVER, Party
-from tacit.drivers.agreement import terms_for
-from tacit.drivers.faults import Fault, faults_from
-from tacit.drivers.simulator import Simulation
 from tacit.protocols import find
 from tacit.protocols.shapes.star import StarTerms
-from tacit.vectors.limits import LARGEST, SMALLEST
+from tacit.runtime.agreement import terms_for
+from tacit.runtime.faults import Fault, faults_from
+from tacit.runtime.simulator import Simulation
+from tacit.vectors.ring_limits import LARGEST, SMALLEST
 
 MOST_ENTRIES = 1000
 """Positions that can be looked at, at most."""

@@ -11,9 +11,9 @@ from tacit.audit.runs import Knowledge, SymbolicRun
 from tacit.audit.scope import Scope
 from tacit.audit.telling import tell
 from tacit.core.suite import SERVER, Party
-from tacit.drivers.faults import Fault
 from tacit.protocols import SHIPPED
 from tacit.protocols.shapes.star import StarTerms
+from tacit.runtime.faults import Fault
 
 MOST_RUNS = 32
 """Different smallest rounds for which there is time. Where parties are not alike, every coalition has its own."""

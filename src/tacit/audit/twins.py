@@ -21,10 +21,10 @@ from tacit.core.protocol import State
 from tacit.core.suite import Buffer, Party, Ring, Secret, Update
 from tacit.crypto.keys import Identity, Keys, Roster
 from tacit.crypto.suite import RealSuite
-from tacit.drivers.agreement import Agreement
-from tacit.drivers.played import Played
-from tacit.drivers.seat import RealSeat
-from tacit.drivers.simulator import Simulation, entropy_for
+from tacit.runtime.agreement import Agreement
+from tacit.runtime.participant import RealSeat
+from tacit.runtime.simulated_round import Played
+from tacit.runtime.simulator import Simulation, entropy_for
 from tacit.vectors.fixedpoint import FixedPoint
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from tacit.audit.questions import Question
 from tacit.audit.report import Report
-from tacit.core.outcome import counted
+from tacit.core.average import counted
 from tacit.core.suite import ONLOOKER, SERVER, Party
 from tacit.protocols import REGISTRY
 

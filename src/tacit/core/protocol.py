@@ -12,12 +12,12 @@ from typing import Any, ClassVar, Literal, TypeAlias
 import msgspec
 from numpy.typing import NDArray
 
+from tacit.core.average import Average, counted
+from tacit.core.detached import parted, rejoined
 from tacit.core.entropy import Entropy
 from tacit.core.errors import ConfigError, JournalError
 from tacit.core.link import Effect, Link
 from tacit.core.messages import Message
-from tacit.core.outcome import Average, counted
-from tacit.core.parts import parted, rejoined
 from tacit.core.suite import SERVER, Buffer, Parties, Party, Ring, Suite, Update
 from tacit.core.values import spelled_out, typed, unfit
 

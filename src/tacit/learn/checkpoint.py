@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from tacit.core.errors import ConfigError
 from tacit.core.suite import Party
-from tacit.drivers.files import replace_file
 from tacit.learn.training import Training
+from tacit.runtime.atomic_files import replace_file
 
 VERSION = 3
 """Changes with the meaning of the fields, and with whatever makes a run another one than it was before."""

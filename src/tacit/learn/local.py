@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.core.sections import Section
+from tacit.core.config_file import Section
 from tacit.learn.chance import generator
 
 Integers = NDArray[np.int64]

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.vectors.flatten import Layout
+from tacit.vectors.layout import Layout
 
 Floats: TypeAlias = NDArray[np.float32]
 Array: TypeAlias = NDArray[Any]

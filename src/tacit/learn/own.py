@@ -10,8 +10,8 @@ from typing import Any, get_args
 import msgspec
 import numpy as np
 
+from tacit.core.average import counted
 from tacit.core.errors import ConfigError
-from tacit.core.outcome import counted
 from tacit.core.values import typed, unfit
 from tacit.learn.samples import Array, Dataset, Indices, Kind, learnt_from
 

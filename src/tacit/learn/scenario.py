@@ -11,11 +11,11 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 import msgspec
 
+from tacit.core.config_file import Place, Section, Source
 from tacit.core.errors import ConfigError
-from tacit.core.sections import Place, Section, Source
 from tacit.core.values import spelled_out
-from tacit.drivers.faults import Fault
 from tacit.learn.cohort import Local
+from tacit.runtime.faults import Fault
 
 LEAST_EPSILON = 1e-8
 """Below which floats do not tell how much noise it takes."""

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.core.average import counted
 from tacit.core.errors import ConfigError
-from tacit.core.outcome import counted
 from tacit.learn.samples import Array, Indices
 
 __all__ = ["Indices", "by_owner", "checked", "dirichlet", "iid", "label_table", "shards"]

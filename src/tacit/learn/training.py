@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from tacit.core.errors import ConfigError, NotEnough, PeerFault
 from tacit.core.suite import Party, Update
-from tacit.drivers.outcome import Outcome, Traffic
-from tacit.drivers.rehearsal import rehearsed
-from tacit.drivers.simulator import Simulation
 from tacit.learn.cohort import Cohort
 from tacit.learn.model import Score
+from tacit.runtime.outcome import Outcome, Traffic
+from tacit.runtime.participation_trace import rehearsed
+from tacit.runtime.simulator import Simulation
 
 Averaging: TypeAlias = Callable[[Mapping[Party, Update]], Outcome]
 """What averages the updates of a round, such as `Simulation.average`."""

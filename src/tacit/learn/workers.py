@@ -9,8 +9,8 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, Self
 
 from tacit.core.errors import WorkerLost
-from tacit.drivers.processes import Forks, sendable
 from tacit.learn.threads import one_thread
+from tacit.runtime.forked_workers import Forks, sendable
 
 PATIENCE = 1800.0
 """Seconds without a word from any process after which they are given up. A piece of work is one party's round."""

@@ -29,10 +29,10 @@ from numpy.typing import NDArray
 
 from tacit import audit
 from tacit.core.suite import Update
-from tacit.drivers.simulator import Simulation
 from tacit.learn.chance import generator
 from tacit.papers.reproduction import Chart, Progress, Reproduction, Result, Row, Scale
 from tacit.protocols.admm import AdmmTerms
+from tacit.runtime.simulator import Simulation
 
 PEERS, ITERATIONS, CHECKPOINTS = 9, 7, 10
 CLAIMED = 1e-13

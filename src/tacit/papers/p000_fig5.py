@@ -11,7 +11,7 @@ of a model buried under what is left of λ⁰. So the paper's figure cannot have
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from tacit.core.outcome import counted
+from tacit.core.average import counted
 from tacit.papers.peers import FEDAVG, Curve, Task, admm, learnt, local_work
 from tacit.papers.reproduction import Chart, Progress, Reproduction, Result, Row, Scale
 from tacit.protocols.admm import AdmmTerms

@@ -22,10 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.audit.attacks.series import BASELINE, LINKS, Losses, descending
-from tacit.drivers.simulator import Simulation
 from tacit.learn.chance import generator
 from tacit.learn.training import trained
 from tacit.papers.reproduction import Chart, Progress, Reproduction, Result, Row, Scale
+from tacit.runtime.simulator import Simulation
 
 Array: TypeAlias = NDArray[np.float64]
 

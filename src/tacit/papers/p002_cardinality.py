@@ -29,10 +29,10 @@ from tacit.core.suite import SERVER
 from tacit.designs import Batches, Participation, Partition, Random
 from tacit.designs.history import cardinality, fairness_gap
 from tacit.designs.participation import Policy
-from tacit.drivers.agreement import terms_for
 from tacit.learn.chance import generator
 from tacit.papers.reproduction import Chart, Progress, Reproduction, Result, Row, Scale
 from tacit.protocols import find
+from tacit.runtime.agreement import terms_for
 
 USERS, PER_ROUND = 120, 12
 PRIVACY = (1, 2, 3, 4, 6, 12)

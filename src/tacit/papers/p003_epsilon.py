@@ -24,7 +24,6 @@ import msgspec
 import numpy as np
 
 from tacit.api.prepare import Prepared, prepare
-from tacit.drivers.outcome import Outcome
 from tacit.learn.samples import Dataset
 from tacit.learn.scenario import Privacy
 from tacit.papers.reproduction import Chart, Progress, Reproduction, Result, Row, Scale
@@ -44,6 +43,7 @@ from tacit.papers.risk import (
 )
 from tacit.privacy import distributed_sigma, epsilon_of
 from tacit.privacy.distributed import Shared, shared_noise
+from tacit.runtime.outcome import Outcome
 
 EPSILONS = (0.1, 0.3, 1.0, 3.0)
 CLEAR = 4.0

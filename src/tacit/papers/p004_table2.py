@@ -6,7 +6,7 @@ receiver selected it too. The table inverts it for β of 30 and 50 % and degrees
 draw it, and have 48 nodes run the deployed protocol with these α on vectors as long as the paper's model.
 """
 
-from tacit.core.outcome import counted
+from tacit.core.average import counted
 from tacit.papers.exchange import MODEL, exchanged
 from tacit.papers.reproduction import Chart, Progress, Reproduction, Result, Row, Scale
 from tacit.vectors.sparsify import alpha_for, beta

@@ -31,8 +31,8 @@ import msgspec
 
 from tacit.core.errors import BudgetSpent, ConfigError, JournalError
 from tacit.core.suite import Party
-from tacit.drivers.files import replace_file, settle
 from tacit.privacy.noise import Accountant, checked, epsilon_of
+from tacit.runtime.atomic_files import replace_file, settle
 
 VERSION = 1
 """Of what is written down."""

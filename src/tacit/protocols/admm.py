@@ -33,10 +33,10 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.core.average import Average, counted
 from tacit.core.errors import ConfigError, Drop, PeerFault, WireError
 from tacit.core.link import Link
 from tacit.core.messages import Message
-from tacit.core.outcome import Average, counted
 from tacit.core.protocol import Claim, Protocol, Settings, State, Terms
 from tacit.core.suite import Parties, Party, Ring, Suite, Update, Vector
 from tacit.designs.groups import Groups, groups

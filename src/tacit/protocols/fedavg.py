@@ -19,10 +19,10 @@ ring is that of `secagg`, so that both give the same average bit for bit.
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tacit.core.average import Average
 from tacit.core.errors import ConfigError
 from tacit.core.link import Link
 from tacit.core.messages import Message
-from tacit.core.outcome import Average
 from tacit.core.protocol import Choice, Protocol
 from tacit.core.suite import SERVER, Parties, Suite, Update
 from tacit.protocols.shapes import star

@@ -17,10 +17,10 @@ those of Metropolis and Hastings; in a regular graph of degree δ they are the 1
 
 from typing import ClassVar
 
+from tacit.core.average import Average
 from tacit.core.errors import Drop, WireError
 from tacit.core.link import Link
 from tacit.core.messages import Message
-from tacit.core.outcome import Average
 from tacit.core.protocol import Protocol
 from tacit.core.suite import Suite, Update, Vector
 from tacit.protocols.shapes.neighbourhood import (

@@ -35,17 +35,17 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.core.average import Average
 from tacit.core.entropy import Entropy
 from tacit.core.errors import ConfigError, Drop, WireError
 from tacit.core.link import Link
 from tacit.core.messages import Message
-from tacit.core.outcome import Average
 from tacit.core.protocol import Claim, Protocol, Settings, State, Terms
 from tacit.core.suite import Parties, Party, Ring, Suite, Update, Vector
 from tacit.designs import graphs
 from tacit.designs.graphs import CompleteGraph, Graph, graph_from
 from tacit.protocols.shapes.pairs import mask_among
-from tacit.vectors.limits import LARGEST, SMALLEST
+from tacit.vectors.ring_limits import LARGEST, SMALLEST
 
 MASK = "tacit/pushsum/v1/mask"
 ALL = "*"

@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 from tacit.core.errors import ConfigError, WireError
 from tacit.core.protocol import UNPROTECTED
 from tacit.core.suite import WHOLE, Ring, Update, Vector, Words
+from tacit.vectors.buffers import Rooms
 from tacit.vectors.gaussian import discrete_gaussian
-from tacit.vectors.limits import limit, ring_problems, span, weight_problems
-from tacit.vectors.rooms import Rooms
+from tacit.vectors.ring_limits import limit, ring_problems, span, weight_problems
 
 CHUNK = 1 << 16  # entries encoded at a time: their scratch of 512 KiB stays in cache through all passes over it
 

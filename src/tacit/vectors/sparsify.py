@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from tacit.core.errors import ConfigError
 from tacit.core.suite import Vector
-from tacit.vectors.indices import Mask
+from tacit.vectors.index_sets import Mask
 
 
 class Sparsifier(ABC):

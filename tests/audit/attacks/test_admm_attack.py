@@ -7,7 +7,7 @@ from tacit.audit.attacks import admm
 from tacit.audit.attacks.admm import BROKEN, HOLDING, Rounds, Setting, bounds, lemma, lines, met_twice, seen, system
 from tacit.audit.attacks.findings import quietly
 from tacit.core.suite import Update
-from tacit.drivers.simulator import Simulation
+from tacit.runtime.simulator import Simulation
 
 
 def one_round(peers=9, entries=3, seed=0, **options):

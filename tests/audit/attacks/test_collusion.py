@@ -17,7 +17,7 @@ from tacit.audit.symbolic.simulation import SymbolicSimulation
 from tacit.audit.views import View
 from tacit.core.errors import ConfigError
 from tacit.core.suite import Update
-from tacit.drivers.simulator import Simulation
+from tacit.runtime.simulator import Simulation
 
 PAPER = 0.0145  # 15 adversaries, s = 9, in 250 000 graphs
 

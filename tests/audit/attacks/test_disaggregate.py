@@ -22,7 +22,7 @@ from tacit.audit.attacks.findings import quietly
 from tacit.core.errors import ConfigError
 from tacit.designs import Batches, Partition, Random, multi_round_privacy
 from tacit.learn.datasets import Samples, load
-from tacit.vectors.flatten import Layout
+from tacit.vectors.layout import Layout
 
 FAR = 0.25  # the paper's error above which all users stay under Multi-RoundSecAgg with T = 2
 

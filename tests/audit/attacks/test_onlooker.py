@@ -19,11 +19,11 @@ from tacit.audit.attacks.series import LINKS, Algorithm, Losses
 from tacit.core.errors import MissingExtra
 from tacit.core.suite import SERVER, Update
 from tacit.designs import graphs
-from tacit.drivers.simulator import Simulation
 from tacit.learn.training import trained
 from tacit.protocols import pushsum
 from tacit.protocols.fedavg import Plain
 from tacit.protocols.shapes.star import Sum
+from tacit.runtime.simulator import Simulation
 
 N, D, ROUNDS = 5, 2, 6
 PARTIES = [f"p{i}" for i in range(N)]

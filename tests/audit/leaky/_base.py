@@ -2,9 +2,9 @@
 
 from typing import ClassVar
 
+from tacit.core.average import Average
 from tacit.core.link import Link
 from tacit.core.messages import Message
-from tacit.core.outcome import Average
 from tacit.core.protocol import Protocol, Settings, State
 from tacit.core.suite import Suite, Update
 from tacit.protocols.shapes.pairs import mask_among

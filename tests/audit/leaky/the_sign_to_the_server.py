@@ -4,8 +4,8 @@ from typing import ClassVar
 
 from leaky._base import others
 
+from tacit.core.average import Average
 from tacit.core.messages import Message
-from tacit.core.outcome import Average
 from tacit.core.protocol import Protocol, Settings, Terms
 from tacit.core.suite import SERVER
 from tacit.protocols.shapes.pairs import mask_among

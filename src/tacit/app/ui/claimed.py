@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
 from tacit.audit.scope import Scope
-from tacit.core.outcome import counted
+from tacit.core.average import counted
 from tacit.core.suite import ONLOOKER, SERVER, Party
 from tacit.designs.participation import Batches
 from tacit.protocols.admm import AdmmTerms

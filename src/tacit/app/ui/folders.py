@@ -13,12 +13,12 @@ from tacit.api.prepare import Metrics
 from tacit.api.train import AUDIT, METRICS, MODEL, SCENARIO, folder_name
 from tacit.app.ui.drawn import drawn
 from tacit.app.ui.files import changed, read, shown, whole_file
+from tacit.core.config_file import Source
 from tacit.core.errors import ConfigError, TacitError
-from tacit.core.sections import Source
-from tacit.drivers.agreement import terms_for
-from tacit.drivers.network.status import STATUS, Status
 from tacit.learn.scenario import ALONE, TOGETHER, Scenario
+from tacit.net.observability.status import STATUS, Status
 from tacit.protocols import REGISTRY, find
+from tacit.runtime.agreement import terms_for
 
 RUNS = "runs"
 """Where `tacit run` writes, in the folder that it is called in."""

@@ -26,9 +26,9 @@ from tacit.audit.attacks.findings import Attack, Finding, Progress, average, pro
 from tacit.audit.recipes import brought
 from tacit.core.protocol import PAPERS
 from tacit.core.suite import Update
-from tacit.drivers.recording import Transcript
-from tacit.drivers.simulator import Simulation
 from tacit.protocols.admm import AdmmTerms, GroupPart, GroupSum
+from tacit.runtime.simulator import Simulation
+from tacit.runtime.transcript import Transcript
 
 Numbers: TypeAlias = NDArray[np.float64]
 Group: TypeAlias = tuple[int, ...]

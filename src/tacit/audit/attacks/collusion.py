@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 
 from tacit.audit.attacks.findings import Attack, Finding, Progress, proportion, quietly
 from tacit.audit.linear import SMALL_PRIME
+from tacit.core.average import counted
 from tacit.core.errors import ConfigError
-from tacit.core.outcome import counted
 from tacit.core.protocol import PAPERS
 
 Graphs: TypeAlias = NDArray[np.bool_]

@@ -36,10 +36,10 @@ from tacit.core.protocol import PAPERS
 from tacit.core.suite import Party, Ring, Update
 from tacit.crypto.sealing import NONCE_BYTES, TAG_BYTES
 from tacit.designs import graphs
-from tacit.drivers.agreement import Agreement
-from tacit.drivers.recording import Transcript
-from tacit.drivers.simulator import Simulation
 from tacit.learn.training import Step, trained
+from tacit.runtime.agreement import Agreement
+from tacit.runtime.simulator import Simulation
+from tacit.runtime.transcript import Transcript
 
 Numbers: TypeAlias = NDArray[np.float64]
 Elements: TypeAlias = NDArray[np.uint64]

@@ -40,14 +40,14 @@ from tacit.core.errors import ConfigError, NotEnough
 from tacit.core.protocol import PAPERS
 from tacit.core.suite import Party, Update
 from tacit.designs import Batches, Participation, Partition, Random
-from tacit.drivers.faults import Fault
-from tacit.drivers.outcome import Outcome, Traffic
-from tacit.drivers.simulator import Simulation
 from tacit.learn.datasets import Samples, load
 from tacit.learn.softmax import Model, Softmax
 from tacit.learn.splits import Indices
 from tacit.learn.training import Averaging, Step, trained
-from tacit.vectors.flatten import Layout
+from tacit.runtime.faults import Fault
+from tacit.runtime.outcome import Outcome, Traffic
+from tacit.runtime.simulator import Simulation
+from tacit.vectors.layout import Layout
 
 NAME = "disaggregate"
 

@@ -32,14 +32,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.audit.attacks.findings import Attack, Finding, Progress, proportion
+from tacit.core.average import counted
 from tacit.core.entropy import SeededEntropy
-from tacit.core.outcome import counted
 from tacit.core.protocol import PAPERS
 from tacit.core.suite import Update
-from tacit.drivers.faults import Fault
-from tacit.drivers.simulator import Simulation
 from tacit.privacy.distributed import Shared, counted_on, distributed_sigma
 from tacit.privacy.noise import Accountant, accounted_epsilon, clipped, noisy, of_sample, paper_sigma, user_sigma
+from tacit.runtime.faults import Fault
+from tacit.runtime.simulator import Simulation
 from tacit.vectors.fixedpoint import FixedPoint
 
 NAME = "epsilon"

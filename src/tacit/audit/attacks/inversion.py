@@ -31,13 +31,13 @@ from numpy.typing import NDArray
 from tacit.audit.attacks.findings import Attack, Finding, Grid, Progress, proportion, quietly
 from tacit.audit.attacks.inception import repeatable
 from tacit.core.suite import SERVER, Update
-from tacit.drivers.recording import Transcript
-from tacit.drivers.simulator import Simulation
 from tacit.learn.datasets import load
 from tacit.learn.modules import needed
 from tacit.protocols.fedavg import Plain
 from tacit.protocols.secagg.messages import MaskedInput
 from tacit.protocols.shapes.star import Sum
+from tacit.runtime.simulator import Simulation
+from tacit.runtime.transcript import Transcript
 
 Array = NDArray[np.float64]
 

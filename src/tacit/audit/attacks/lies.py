@@ -51,7 +51,7 @@ from tacit.audit.attacks.lies_cases import (
 from tacit.audit.attacks.lies_cast import SETS, Client, Clients, SymbolicCast
 from tacit.audit.attacks.lies_variants import VARIANTS, variant
 from tacit.audit.linear import SMALL_PRIME, smallest_support
-from tacit.core.outcome import counted
+from tacit.core.average import counted
 from tacit.core.protocol import PAPERS
 
 NAME = "lies"

@@ -13,9 +13,9 @@ from tacit.core.errors import ConfigError
 from tacit.core.suite import Parties
 from tacit.designs.circle import Circle
 from tacit.designs.participation import Batches, Everyone, Partition, Policy, Random, Sampled
-from tacit.drivers.simulator import Simulation
 from tacit.protocols.secagg import SECAGG
 from tacit.protocols.secagg.terms import SecAggSettings, SecAggTerms
+from tacit.runtime.simulator import Simulation
 
 Users: TypeAlias = int
 """A set of users: a bit for each place on the roster."""

@@ -33,12 +33,12 @@ from tacit.core.messages import SEAL_BYTES, Address, Envelope, Message
 from tacit.core.suite import SERVER, Party, Secret, Suite, Update
 from tacit.crypto.sealing import TAG_BYTES
 from tacit.crypto.suite import RealSuite
-from tacit.drivers.recording import Holdings, Passed, Transcript
-from tacit.drivers.round import Begun, Post, Round
-from tacit.drivers.seat import RealSeat
 from tacit.protocols.secagg.messages import PAIR, Chosen, Consents, KeyList, SealedShares, SharePair, SignedKeys
 from tacit.protocols.secagg.terms import NOTHING, SEAL, Accord
 from tacit.protocols.shapes.star import StarState
+from tacit.runtime.participant import RealSeat
+from tacit.runtime.round import Begun, Post, Round
+from tacit.runtime.transcript import Holdings, Passed, Transcript
 
 Told: TypeAlias = tuple[tuple[str, bytes], ...]
 """What a client was told so far: kinds of messages, and their bytes."""

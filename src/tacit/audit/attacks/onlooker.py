@@ -27,7 +27,7 @@ import numpy as np
 from tacit.audit.attacks.findings import Attack, Finding, Progress, proportion, quietly
 from tacit.audit.attacks.inception import Classifier, Labels, Training, principal_plane
 from tacit.audit.attacks.series import CASES, CHANGING, LINKS, Algorithm, Array, Links, Losses
-from tacit.core.outcome import counted
+from tacit.core.average import counted
 from tacit.core.protocol import PAPERS
 from tacit.learn.datasets import load
 

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from tacit.audit.attacks.decode import PAPER_LINKS
 from tacit.core.suite import Party, Update
 from tacit.designs import graphs
-from tacit.drivers.simulator import Simulation
 from tacit.learn.training import LocalWork, Step, trained
+from tacit.runtime.simulator import Simulation
 
 Array = NDArray[np.float64]
 Links = Sequence[tuple[int, int]]

@@ -12,12 +12,12 @@ from tacit.audit.symbolic.suite import SymbolicSuite, World
 from tacit.core.protocol import Protocol, Role, Terms
 from tacit.core.suite import Party, Update
 from tacit.crypto.keys import Identity, Roster
-from tacit.drivers.agreement import Agreement, agree, terms_for
-from tacit.drivers.faults import Fault, faults_from
-from tacit.drivers.outcome import Outcome
-from tacit.drivers.seat import Seat
-from tacit.drivers.simulator import NONCE_BYTES, Simulation, entropy_for
 from tacit.protocols import find
+from tacit.runtime.agreement import Agreement, agree, terms_for
+from tacit.runtime.faults import Fault, faults_from
+from tacit.runtime.outcome import Outcome
+from tacit.runtime.participant import Seat
+from tacit.runtime.simulator import NONCE_BYTES, Simulation, entropy_for
 
 Drift: TypeAlias = Literal["static", "free"]
 """Whether parties bring the same vector every round, or a new one in each."""

@@ -16,14 +16,14 @@ from flwr.clientapp.typing import ClientAppCallable, Mod
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
+from tacit.core.average import Ending
 from tacit.core.errors import ConfigError, TacitError
-from tacit.core.outcome import Ending
 from tacit.core.suite import SERVER, Party, Update
 from tacit.drivers.flower.mark import INCARNATION_BYTES, RENEW
 from tacit.drivers.flower.party import Mail, Participant, Said
 from tacit.drivers.flower.router import Errand, Router
-from tacit.drivers.numbers import MOST, reached
-from tacit.vectors.flatten import FLOATS, Layout, Selection
+from tacit.runtime.round_numbers import MOST, reached
+from tacit.vectors.layout import FLOATS, Layout, Selection
 
 RECORD = "tacit"
 """The name of our records, in messages and in the state of a node."""

@@ -26,7 +26,7 @@ from tacit.core.errors import ConfigError, JournalError, WireError
 from tacit.core.link import framed
 from tacit.core.suite import Party
 from tacit.crypto.sealing import Sealing
-from tacit.drivers.files import create_private, replace_file, settle
+from tacit.runtime.atomic_files import create_private, replace_file, settle
 
 T = TypeVar("T")
 INCARNATION_BYTES = 16

@@ -20,21 +20,21 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.core.average import Ending
 from tacit.core.entropy import SEED_BYTES, SystemEntropy
 from tacit.core.errors import JournalError, WireError
 from tacit.core.link import framed
-from tacit.core.outcome import Ending
 from tacit.core.suite import SERVER, Buffer, Party, Update
 from tacit.crypto.keys import expanded, extracted
 from tacit.crypto.sealing import Sealing
-from tacit.drivers.agreement import Agreement
 from tacit.drivers.flower.mark import RENEW, Mark, Standing
-from tacit.drivers.journal import Journal
-from tacit.drivers.network.identity import Credentials
-from tacit.drivers.network.roster import NONCE_BYTES, RosterFile
-from tacit.drivers.numbers import in_reach
-from tacit.drivers.round import Action, Post, Round
-from tacit.drivers.seat import RealSeat
+from tacit.net.membership.identity import Credentials
+from tacit.net.membership.roster import NONCE_BYTES, RosterFile
+from tacit.runtime.agreement import Agreement
+from tacit.runtime.journal import Journal
+from tacit.runtime.participant import RealSeat
+from tacit.runtime.round import Action, Post, Round
+from tacit.runtime.round_numbers import in_reach
 
 JOURNAL, BROUGHT, AVERAGE = "journal", "brought", "average"
 """What is on a shelf: while a round is under way the first two, and from one without a server on its average."""

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tacit.core.suite import Party
-from tacit.drivers.faults import LATENCY, PHASE
 from tacit.drivers.flower.party import Said
+from tacit.runtime.faults import LATENCY, PHASE
 
 SPARE = 16
 """Calls that a party may take more."""

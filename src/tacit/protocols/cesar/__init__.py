@@ -35,8 +35,8 @@ it.
 - *Numbers are in a ring* whose scale fits them, in place of six decimals.
 """
 
+from tacit.core.average import Average
 from tacit.core.link import Link
-from tacit.core.outcome import Average
 from tacit.core.protocol import Claim, Protocol
 from tacit.core.suite import Suite, Update
 from tacit.protocols.cesar.receiving import Receiving

@@ -17,8 +17,8 @@ from tacit.protocols.shapes.neighbourhood import (
     told_entries,
     unpacked,
 )
-from tacit.vectors import indices
-from tacit.vectors.indices import Mask
+from tacit.vectors import index_sets
+from tacit.vectors.index_sets import Mask
 
 
 class Receiving:
@@ -74,7 +74,7 @@ class Receiving:
         if not self.terms.shows_data:
             return self.selections
         own = np.flatnonzero(self.mask(i))
-        others = {j: indices.encode_mask(self.mask(j)[own]) for j in self.bits if j != i}
+        others = {j: index_sets.encode_mask(self.mask(j)[own]) for j in self.bits if j != i}
         return {i: b"", **others}
 
     async def collect(self, attempt: int) -> None:

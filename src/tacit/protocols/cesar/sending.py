@@ -19,8 +19,8 @@ from tacit.protocols.shapes.neighbourhood import (
     told_entries,
     unpacked,
 )
-from tacit.vectors import indices
-from tacit.vectors.indices import Mask, Positions
+from tacit.vectors import index_sets
+from tacit.vectors.index_sets import Mask, Positions
 
 
 def positions(entries: Positions) -> bytes:
@@ -111,6 +111,6 @@ class Sending:
         """Returns, for each other member, which of our own entries it shares too."""
         others = {j: data for j, data in turn.selections.items() if j != self.at.me}
         if self.terms.shows_data:
-            return {j: indices.decode_mask(data, len(self.shared)) for j, data in others.items()}
+            return {j: index_sets.decode_mask(data, len(self.shared)) for j, data in others.items()}
         told = {j: told_entries(self.suite, self.terms, data, self.entries) for j, data in others.items()}
         return {j: unpacked(bits, self.entries)[own] for j, bits in told.items()}

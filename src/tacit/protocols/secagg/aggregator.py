@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import msgspec
 
+from tacit.core.average import Average
 from tacit.core.entropy import Entropy
 from tacit.core.errors import Drop, PeerFault, WireError
 from tacit.core.link import Link
-from tacit.core.outcome import Average
 from tacit.core.suite import Secret, Suite
 from tacit.designs.circle import Circle
 from tacit.protocols.secagg.messages import (

@@ -9,9 +9,9 @@ from typing import Any, ClassVar, Literal
 import msgspec
 from numpy.typing import NDArray
 
+from tacit.core.average import counted
 from tacit.core.errors import ConfigError
 from tacit.core.link import Link, framed
-from tacit.core.outcome import counted
 from tacit.core.suite import Parties, Secret, Suite
 from tacit.designs.circle import Circle, two_thirds
 from tacit.protocols.shapes import star

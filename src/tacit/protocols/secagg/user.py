@@ -4,10 +4,10 @@ from collections.abc import Collection, Mapping
 
 import msgspec
 
+from tacit.core.average import Average, counted
 from tacit.core.errors import Drop, NotEnough, PeerFault, WireError
 from tacit.core.link import Link
 from tacit.core.messages import SIGNATURE_BYTES
-from tacit.core.outcome import Average, counted
 from tacit.core.suite import SERVER, KeyPair, Party, Secret, Suite, Update, Vector
 from tacit.designs.circle import SAMPLE, Circle
 from tacit.protocols.secagg.messages import (

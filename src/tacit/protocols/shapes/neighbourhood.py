@@ -16,8 +16,8 @@ from tacit.core.protocol import Settings, State, Terms
 from tacit.core.suite import Parties, Party, Ring, Suite, Vector
 from tacit.designs import graphs
 from tacit.designs.graphs import CompleteGraph, Graph, graph_from
-from tacit.vectors import indices, sparsify
-from tacit.vectors.indices import Mask
+from tacit.vectors import index_sets, sparsify
+from tacit.vectors.index_sets import Mask
 
 SEED_BYTES = 32
 Bits: TypeAlias = NDArray[np.uint8]
@@ -172,7 +172,7 @@ def own_entries(suite: Suite, terms: GraphTerms, vector: Vector, state: GraphSta
     sparsifier, words = sparsify.SPARSIFIERS[settings.sparsifier], suite.words(seed, entries)
     since = state.since if state is not None and terms.remembers else None
     mask = sparsifier.select(suite.ring.magnitudes(vector, since), settings.share, words)
-    return packed(mask), indices.encode_mask(mask)
+    return packed(mask), index_sets.encode_mask(mask)
 
 
 def told_entries(suite: Suite, terms: GraphTerms, selection: bytes, entries: int) -> Bits:
@@ -183,7 +183,7 @@ def told_entries(suite: Suite, terms: GraphTerms, selection: bytes, entries: int
             raise WireError("a selection of entries, where all are shared")
         return every_bit(entries)
     if terms.shows_data:
-        return packed(indices.decode_mask(selection, entries))
+        return packed(index_sets.decode_mask(selection, entries))
     if len(selection) != SEED_BYTES:
         raise WireError(f"a seed has {SEED_BYTES} bytes, not {len(selection)}")
     return drawn_bits(suite.words, settings.sparsifier, selection, entries, settings.share)

@@ -9,11 +9,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.core.average import Average
 from tacit.core.entropy import Entropy
 from tacit.core.errors import ConfigError, Drop, WireError
 from tacit.core.link import Link
 from tacit.core.messages import Message
-from tacit.core.outcome import Average
 from tacit.core.protocol import Settings, State, Terms
 from tacit.core.suite import SERVER, Parties, Party, Ring, Vector
 from tacit.designs.participation import (
@@ -25,7 +25,7 @@ from tacit.designs.participation import (
     Sampled,
     participation_from,
 )
-from tacit.vectors.indices import from_bitmap, to_bitmap
+from tacit.vectors.index_sets import from_bitmap, to_bitmap
 
 PATIENCE = 8
 """Phases a client waits for the server: a whole round and some, for a client may be left out early on."""

@@ -1,0 +1,330 @@
+"""A party's identity on disk, and the card that it gives to others.
+
+An identity is three keys: to sign with (Ed25519), to seal with (X25519), and to show when a connection is made (P-256,
+with its certificate). It is in one file that only its owner can read. A card has the public halves and where the party
+is to be found, signed by the party itself, so that a typo, or a key in another's place, is noticed. That it is
+the right party's card no signature can say: people compare fingerprints for that.
+"""
+
+import hashlib
+import os
+import re
+import shlex
+import stat
+import unicodedata
+from dataclasses import dataclass, field
+from functools import cached_property
+from ipaddress import IPv4Address, IPv6Address
+from pathlib import Path
+from typing import ClassVar
+
+import msgspec
+
+from tacit.core.config_file import Problem, Section, Source, written
+from tacit.core.entropy import Entropy
+from tacit.core.errors import ConfigError, PeerFault, WireError
+from tacit.core.link import framed
+from tacit.core.suite import SERVER, Party, Secret
+from tacit.crypto.certificates import certificate_pem, check_certificate, check_owner, key_pem, self_signed, tls_key
+from tacit.crypto.keys import Identity, Keys, Member, Roster
+from tacit.runtime.agreement import name_problems
+from tacit.runtime.atomic_files import create_private, replace_file
+
+MAX_BYTES = 1 << 16
+"""Longest file of an identity or a card. Real ones have one or two thousand bytes."""
+GROUPS, DIGITS = 8, 4
+"""Groups of a fingerprint, and digits of a group."""
+CURE = "restore the file from a copy, or make new keys: tacit keygen"
+
+
+class Card(Section, frozen=True, kw_only=True):
+    """What others are given of a party: its name, where it is to be found, and the public halves of its keys."""
+
+    name: Party
+    address: str
+    verify_key: bytes
+    channel_key: bytes
+    certificate: bytes
+    signature: bytes
+    """The party's own, of all the rest."""
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Card":
+        """Returns the card in a file; raises ConfigError with everything that is wrong with it."""
+        text = _text(_opened(path), str(path))
+        if "PRIVATE KEY" in text or re.search(r"^\s*signing_key\s*=", text, re.MULTILINE):
+            raise ConfigError(
+                f"{path} has secret keys in it, which nobody else may have: give the card beside it, and if this was "
+                f"ever sent to anybody, make new keys: tacit keygen"
+            )
+        source = Source.parse(text, str(path))
+        card, problems = source.read(cls)
+        if card is not None and not problems:
+            problems = card.problems()
+        if card is None or problems:
+            raise source.error(problems)
+        return card
+
+    def save(self, path: Path) -> None:
+        """Writes the card, in place of one that may be there."""
+        whose = f"# The card of {self.name}: give it to whoever keeps the roster. There is nothing secret in it.\n"
+        try:
+            replace_file(path, (whose + written(self)).encode())
+        except OSError as error:
+            raise ConfigError(f"{path} cannot be written: {error.strerror}; use another folder") from None
+
+    @property
+    def member(self) -> Member:
+        """What rounds have to know of the party."""
+        return Member(self.name, self.verify_key, self.channel_key)
+
+    @property
+    def fingerprint(self) -> str:
+        """Digits that stand for the name and all three keys, and can be compared by telephone.
+
+        They are digits, for these have names in every language that are not taken for each other, and letters have
+        not. There are 32, or 106 bits: nobody finds other keys with the same ones. The address is not in them, so
+        that a party may move without another call.
+        """
+        parts = self.name.encode(), self.verify_key, self.channel_key, self.certificate
+        number = int.from_bytes(hashlib.sha256(framed(b"tacit/v1/fingerprint", *parts)).digest())
+        digits = f"{number % 10 ** (GROUPS * DIGITS):0{GROUPS * DIGITS}}"
+        return " ".join(digits[start : start + DIGITS] for start in range(0, len(digits), DIGITS))
+
+    def problems(self) -> list[Problem]:
+        """Returns everything that is wrong with it."""
+        problems: list[Problem] = [(("name",), problem) for problem in _name_problems(self.name)]
+        try:
+            host_and_port(self.address)
+        except ConfigError as error:
+            problems += [(("address",), problem) for problem in error.problems]
+        if problems:
+            return problems
+        cure = f"ask {self.name} for its card again"
+        if self.member.problems():
+            return [(("verify_key",), f"the keys of {self.name} cannot be used; {cure}")]
+        try:
+            Roster([self.member]).verify(self.name, _statement(self), self.signature)
+        except PeerFault:
+            return [(("name",), f"the card of {self.name} is not as {self.name} signed it; {cure}")]
+        try:
+            check_certificate(self.certificate, self.name, tls_host(self.member))
+        except WireError as error:
+            return [(("certificate",), f"the certificate of {self.name} does not go with its keys: {error}; {cure}")]
+        return []
+
+
+def _statement(card: Card) -> bytes:
+    """Returns what a card is signed for."""
+    said = card.name.encode(), card.address.encode(), card.verify_key, card.channel_key, card.certificate
+    return framed(b"tacit/v1/card", *said)
+
+
+def _name_problems(name: Party) -> list[str]:
+    """Returns what is wrong with a name among people, who read it: it must not be taken for another one.
+
+    Letters of other alphabets may look like these all the same. People compare fingerprints, not names.
+    """
+    if name == SERVER:
+        return []
+    if problems := name_problems([name]):
+        return problems
+    if name != name.strip():
+        return [f"{name!r} is no name: it begins or ends with a blank, which nobody sees; leave that out"]
+    if "".join(unicodedata.normalize("NFKC", name).casefold().split()) == SERVER:
+        return [f"{name!r} would be taken for {SERVER!r}, which is another; call the party something else"]
+    return []
+
+
+def tls_host(member: Member) -> str:
+    """Returns the name of a host that the certificate of a party is for.
+
+    It follows from the other two keys, for a party may be called what no host can be, and there is no such host.
+    """
+    digest = hashlib.sha256(framed(b"tacit/v1/host", member.verify_key, member.channel_key)).hexdigest()
+    return f"{digest[:40]}.tacit.invalid"
+
+
+def file_stem(party: Party) -> str:
+    """Returns what the files of a party are called, but for their ending. It may be called what no file can be."""
+    return re.sub(r"[^\w.-]+", "-", party).strip(".-") or "party"
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """A party's identity with what it takes to be called: all that is secret of it, and its certificate."""
+
+    identity: Identity
+    tls: Secret
+    certificate: bytes = field(repr=False)
+
+    @classmethod
+    def generate(cls, name: Party, entropy: Entropy) -> "Credentials":
+        """Makes fresh keys; raises ConfigError if nobody can be called that."""
+        if problems := _name_problems(name):
+            raise ConfigError(problems)
+        identity, tls = Identity.generate(name, entropy), tls_key(entropy)
+        return cls(identity, tls, self_signed(tls, name, tls_host(identity.member()), entropy))
+
+    @property
+    def name(self) -> Party:
+        """The party."""
+        return self.identity.name
+
+    @cached_property
+    def member(self) -> Member:
+        """The public half, but for the certificate."""
+        return self.identity.member()
+
+    @property
+    def key_pem(self) -> Secret:
+        """The key to show when a connection is made, as PEM."""
+        return key_pem(self.tls)
+
+    @property
+    def certificate_pem(self) -> bytes:
+        """The certificate of that key, as PEM."""
+        return certificate_pem(self.certificate)
+
+    def card(self, address: str) -> Card:
+        """Returns a card that says where the party is to be found; raises ConfigError if that is no address."""
+        host_and_port(address)
+        unsigned = Card(
+            name=self.name,
+            address=address,
+            verify_key=self.member.verify_key,
+            channel_key=self.member.channel_key,
+            certificate=self.certificate,
+            signature=b"",
+        )
+        signature = Keys(self.identity, Roster([self.member])).sign(_statement(unsigned))
+        return msgspec.structs.replace(unsigned, signature=signature)
+
+    # --- on disk ---------------------------------------------------------------------------------------------------
+
+    def create(self, path: Path) -> None:
+        """Writes the identity to a file that only we can read; raises ConfigError if there is one already."""
+        stored = _Stored(
+            name=self.name,
+            signing_key=self.identity.signing.reveal(),
+            channel_key=self.identity.channel.reveal(),
+            tls_key=self.tls.reveal(),
+            certificate=self.certificate,
+        )
+        whose = (
+            f"# The secret keys of {self.name}. Who reads them can speak as {self.name}: keep them where they are.\n"
+        )
+        try:
+            create_private(path, (whose + written(stored)).encode())
+        except FileExistsError:
+            raise ConfigError(f"{path} is there already, and keys are never overwritten; move it away first") from None
+        except OSError as error:
+            raise ConfigError(f"{path} cannot be written: {error.strerror}; use another folder") from None
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Credentials":
+        """Returns the identity in a file; raises ConfigError unless only we can read it, and it is whole."""
+        source = Source.parse(_text(_guarded(path), str(path)), str(path))
+        if "signature" in source.given and "signing_key" not in source.given:
+            raise ConfigError(f"{path} is a card, which everybody may have; give the identity that it was made from")
+        stored, problems = source.read(_Stored)
+        if stored is None or problems:
+            raise ConfigError([f"{problem}; {CURE}" for problem in source.error(problems).problems])
+        identity = Identity(stored.name, Secret(stored.signing_key), Secret(stored.channel_key))
+        found = cls(identity, Secret(stored.tls_key), stored.certificate)
+        # The certificate names the party and follows from the other two keys, so it does not fit if any is another.
+        try:
+            check_certificate(found.certificate, found.name, tls_host(found.member))
+            check_owner(found.certificate, found.tls)
+        except (WireError, ValueError):
+            raise ConfigError(f"{path}: its keys do not belong together, so it was changed; {CURE}") from None
+        return found
+
+
+class _Stored(Section, frozen=True, kw_only=True):
+    """An identity as its file has it."""
+
+    secret: ClassVar[bool] = True
+
+    name: Party
+    signing_key: bytes
+    channel_key: bytes
+    tls_key: bytes
+    certificate: bytes
+
+    def __repr__(self) -> str:
+        return f"_Stored({self.name!r}, …)"
+
+
+def _opened(path: str | Path) -> int:
+    """Opens a file to be read; raises ConfigError if it is none."""
+    try:
+        # Whoever put a pipe in its place shall not keep us waiting.
+        number = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except FileNotFoundError:
+        raise ConfigError(f"there is no {path}; make one: tacit keygen") from None
+    except PermissionError:
+        raise ConfigError(f"{path} is not ours to read; run this as the user that it belongs to") from None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+    if not stat.S_ISREG(os.fstat(number).st_mode):
+        os.close(number)
+        raise ConfigError(f"{path} is no file; give one that tacit keygen made")
+    return number
+
+
+def _guarded(path: str | Path) -> int:
+    """Opens a file with secrets; raises ConfigError if it is not ours, or not ours alone."""
+    number = _opened(path)
+    # What was opened is looked at, and not what the path may lead to by now.
+    found, quoted = os.fstat(number), shlex.quote(str(path))
+    problem = ""
+    if found.st_uid != os.geteuid():
+        problem = f"{path} belongs to somebody else (user {found.st_uid}); run this as that user"
+    elif stat.S_IMODE(found.st_mode) & 0o077:
+        problem = f"{path} can be read by others, who would be able to speak in its name; run: chmod 600 {quoted}"
+    if problem:
+        os.close(number)
+        raise ConfigError(problem)
+    return number
+
+
+def _text(number: int, name: str) -> str:
+    """Returns the text of an open file, and closes it."""
+    with open(number, "rb") as file:
+        data = file.read(MAX_BYTES + 1)
+    try:
+        if len(data) <= MAX_BYTES:
+            return data.decode()
+    except UnicodeDecodeError:
+        pass
+    raise ConfigError(f"{name} is no file that tacit keygen made")
+
+
+# --- addresses -----------------------------------------------------------------------------------------------------
+
+_LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
+
+
+def host_and_port(address: str) -> tuple[str, int]:
+    """Returns the two parts of an address, written as two equal ones are alike; raises ConfigError if it is none."""
+    host, colon, port = address.rpartition(":")
+    wrong = f"{address!r} is no address: write it as host:port, such as tacit.hospital-a.example:7400"
+    if not colon or not re.fullmatch("[0-9]{1,5}", port) or not 1 <= int(port) <= 65535:
+        raise ConfigError(f"{wrong}, with a port from 1 to 65535")
+    if ":" in host and not (host.startswith("[") and host.endswith("]")):
+        raise ConfigError(f"{wrong}, and IPv6 in brackets, such as [2001:db8::1]:7400")
+    try:
+        if host.startswith("["):
+            parsed: IPv4Address | IPv6Address = IPv6Address(host[1:-1])
+        elif re.fullmatch("[0-9.]+", host):
+            parsed = IPv4Address(host)
+        elif len(host) <= 253 and all(map(_LABEL.fullmatch, host.removesuffix(".").split("."))):
+            return host.lower().removesuffix("."), int(port)
+        else:
+            raise ConfigError(f"{wrong}; other letters than a to z have to be written as xn--")
+    except ValueError:
+        raise ConfigError(wrong) from None
+    if parsed.is_unspecified:
+        raise ConfigError(f"{address!r} stands for every address of a machine; give the one at which others reach it")
+    return str(parsed), int(port)

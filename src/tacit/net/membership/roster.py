@@ -1,0 +1,301 @@
+"""Who is in a federation, and on what terms: the file that everybody in it has the same copy of.
+
+There is nothing secret in it. Whoever has it knows where everybody is, by which keys to know them, and what was agreed,
+so that it is the one thing that parties have to get from each other unchanged.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tacit.core.config_file import Place, Problem, Section, Source, written
+from tacit.core.entropy import Entropy
+from tacit.core.errors import ConfigError, LeakRefused
+from tacit.core.messages import MAX_NAME
+from tacit.core.protocol import Protocol, Terms
+from tacit.core.suite import SERVER, Party
+from tacit.crypto.certificates import certificate_pem
+from tacit.crypto.keys import Roster
+from tacit.net.membership.identity import Card, Credentials, host_and_port, tls_host
+from tacit.protocols import find
+from tacit.runtime.agreement import Agreement, agree, terms_for
+from tacit.runtime.atomic_files import replace_file
+
+NONCE_BYTES = 16
+HEADER = """\
+# Everybody in the federation has the same copy of this file. There is nothing secret in it.
+# After a change by hand: tacit roster renew
+"""
+
+
+LONGEST = 30 * 24 * 3600
+"""Seconds that a deadline may have."""
+
+
+class Deadlines(Section, frozen=True, kw_only=True):
+    """How long parties wait, in seconds. Each may have its own."""
+
+    phase: float = 30.0
+    """For each other's messages, in one phase of a round."""
+    start: float = 600.0
+    """For each other before a round, until they begin it without those who are missing."""
+    connect: float = 10.0
+    """For a connection."""
+
+
+class RosterFile(Section, frozen=True, kw_only=True, dict=True):
+    """A federation: its name, its protocol and settings, and the card of everybody in it."""
+
+    federation: str
+    nonce: str = ""
+    """What no other session has, in hex. Every change draws a new one, so that no session is ever begun twice."""
+    protocol: str
+    adversary: int = 1
+    """How many may collude, for the audit before anything is sent."""
+    settings: dict[str, Any] = msgspec.field(default_factory=dict)
+    """Those of the protocol."""
+    deadlines: Deadlines = Deadlines()
+    parties: tuple[Card, ...] = ()
+    """In the order in which rounds have them. One that is called "server" is the server."""
+
+    @classmethod
+    def new(
+        cls, federation: str, protocol: str, settings: dict[str, Any], entropy: Entropy, parties: Iterable[Card] = ()
+    ) -> "RosterFile":
+        """Returns a roster, which nobody has to be on yet; raises ConfigError with everything that is wrong with it."""
+        made = cls(federation=federation, protocol=protocol, settings=settings, parties=tuple(parties))
+        return _sound(made.renewed(entropy))
+
+    @classmethod
+    def load(cls, path: str | Path) -> "RosterFile":
+        """Returns a roster that rounds can be run by.
+
+        Raises ConfigError with everything that is wrong with it or still missing, each with its line, and LeakRefused
+        if its settings would show somebody's vector, as far as can be said without an audit.
+        """
+        source = Source.load(path)
+        made = cls._drafted(source, None)
+        try:
+            made.terms  # noqa: B018 (bound here, so that what cannot be bound is told with its line)
+        except ConfigError as error:
+            raise source.error((_said(made.settings, problem), problem) for problem in error.problems) from None
+        return made
+
+    @classmethod
+    def draft(cls, path: str | Path, leaving: Party | None = None) -> "RosterFile":
+        """Returns a roster on which somebody may still be missing.
+
+        Raises ConfigError with everything that is wrong with what there is, but for the card of one who is about to
+        leave it, or to have another one.
+        """
+        return cls._drafted(Source.load(path), leaving)
+
+    @classmethod
+    def _drafted(cls, source: Source, leaving: Party | None) -> "RosterFile":
+        made, problems = source.read(cls)
+        if made is not None:
+            theirs = [("parties", place) for place, card in enumerate(made.parties) if card.name == leaving]
+            problems += [(place, problem) for place, problem in made.problems() if place[:2] not in theirs]
+        if made is None or problems:
+            raise source.error(problems)
+        return made
+
+    def save(self, path: Path) -> None:
+        """Writes the roster in place of the one before, whole or not at all."""
+        try:
+            replace_file(path, (HEADER + written(self)).encode())
+        except OSError as error:
+            raise ConfigError(f"{path} cannot be written: {error.strerror}") from None
+
+    # --- what rounds need ------------------------------------------------------------------------------------------
+
+    @property
+    def entry(self) -> Protocol:
+        """The protocol."""
+        return find(self.protocol)
+
+    @property
+    def names(self) -> tuple[Party, ...]:
+        """Those who bring vectors."""
+        return tuple([card.name for card in self.parties if card.name != SERVER])
+
+    @cached_property
+    def terms(self) -> Terms:
+        """What the settings mean for those on it.
+
+        Raises ConfigError with all that is still missing, and LeakRefused as `load` does.
+        """
+        problems = []
+        if not re.fullmatch(f"[0-9a-f]{{{2 * NONCE_BYTES}}}", self.nonce):
+            problems.append(f"the nonce must be {2 * NONCE_BYTES} digits of hex; run: tacit roster renew")
+        if self.entry.server is not None and SERVER not in self._cards:
+            problems.append(f"{self.protocol} needs a server; add the card of one (tacit keygen {SERVER})")
+        if self.adversary >= max(len(self.names), 2):
+            problems.append(f"adversary={self.adversary} must be less than the {len(self.names)} parties")
+        return terms_for(self.entry, self.names, self.settings, problems)
+
+    @cached_property
+    def members(self) -> Roster:
+        """Everybody's public keys: those of the parties and then, if there is one, of the server."""
+        return Roster([self.card_of(party).member for party in self.entry.everyone(self.names)])
+
+    def agreement(self, entries: int) -> Agreement:
+        """Returns what is agreed for vectors of that length; raises ConfigError if they do not fit a message."""
+        return agree(self.entry, self.terms, self.members, entries, bytes.fromhex(self.nonce))
+
+    def card_of(self, party: Party) -> Card:
+        """Returns somebody's card; raises ConfigError for those who are not on the roster."""
+        if party not in self._cards:
+            there = ", ".join(self._cards) or "nobody"
+            raise ConfigError(f"{party} is not on the roster of {self.federation}; there is {there}")
+        return self._cards[party]
+
+    def address_of(self, party: Party) -> str:
+        """Returns where a party is to be found, as host:port."""
+        return self.card_of(party).address
+
+    def certificate_of(self, party: Party) -> bytes:
+        """Returns the certificate that a party shows, in PEM."""
+        return certificate_pem(self.card_of(party).certificate)
+
+    def host_of(self, party: Party) -> str:
+        """Returns the name of the host that a party's certificate is for."""
+        return tls_host(self.card_of(party).member)
+
+    def fingerprint_of(self, party: Party) -> str:
+        """Returns the digits to compare with the party by telephone."""
+        return self.card_of(party).fingerprint
+
+    def check(self, mine: Credentials) -> None:
+        """Raises ConfigError, with what to do, unless an identity is on the roster as it is."""
+        if mine.name not in self._cards:
+            raise ConfigError(
+                f"{mine.name} is not on the roster of {self.federation}; have whoever keeps it add the card, and take "
+                f"the new federation.toml"
+            )
+        card = self._cards[mine.name]
+        listed = card.verify_key, card.channel_key, card.certificate
+        ours = mine.member.verify_key, mine.member.channel_key, mine.certificate
+        what = ("signing key", "channel key", "certificate")
+        if others := [name for name, theirs, own in zip(what, listed, ours, strict=True) if theirs != own]:
+            raise ConfigError(
+                f"the roster of {self.federation} has another {', '.join(others)} for {mine.name} than this identity; "
+                f"take the newest federation.toml, or have the card replaced in it (tacit roster replace)"
+            )
+
+    # --- changes, each of which begins a new session ---------------------------------------------------------------
+
+    def renewed(self, entropy: Entropy) -> "RosterFile":
+        """Returns the same federation in a new session."""
+        return msgspec.structs.replace(self, nonce=entropy.bytes(NONCE_BYTES).hex())
+
+    def added(self, card: Card, entropy: Entropy) -> "RosterFile":
+        """Returns the roster with one more on it; raises ConfigError for one who cannot be."""
+        if card.name in self._cards:
+            raise ConfigError(f"{card.name} is on the roster already; to change its card, run: tacit roster replace")
+        return self._changed([*self.parties, card], entropy)
+
+    def removed(self, party: Party, entropy: Entropy) -> "RosterFile":
+        """Returns the roster without somebody, who must be on it."""
+        self.card_of(party)
+        return self._changed([card for card in self.parties if card.name != party], entropy)
+
+    def replaced(self, card: Card, entropy: Entropy) -> "RosterFile":
+        """Returns the roster with another card of somebody who is on it."""
+        before = self.card_of(card.name)
+        if card == before:
+            raise ConfigError(f"this is the card that {card.name} has on the roster; nothing was changed")
+        return self._changed([card if each is before else each for each in self.parties], entropy)
+
+    def _changed(self, parties: Iterable[Card], entropy: Entropy) -> "RosterFile":
+        return _sound(msgspec.structs.replace(self.renewed(entropy), parties=tuple(parties)))
+
+    # --- what may be wrong -----------------------------------------------------------------------------------------
+
+    def missing(self) -> list[str]:
+        """Returns why rounds cannot be run by it yet."""
+        try:
+            self.terms  # noqa: B018
+        except ConfigError as error:
+            return list(error.problems)
+        except LeakRefused as refused:
+            return [str(refused)]
+        return []
+
+    def problems(self) -> list[Problem]:
+        """Returns everything that is wrong with it, whoever is still missing."""
+        found: list[Problem] = []
+        if not 1 <= len(self.federation.encode(errors="replace")) <= MAX_NAME or not self.federation.isprintable():
+            wanted = f"text of 1 to {MAX_NAME} bytes that prints on one line"
+            found.append((("federation",), f"{self.federation!r} is no name: a name is {wanted}"))
+        if self.adversary < 1:
+            found.append((("adversary",), f"adversary={self.adversary} must be at least 1"))
+        for name in self.deadlines.__struct_fields__:
+            if not 0 < (seconds := getattr(self.deadlines, name)) <= LONGEST:
+                found.append(
+                    (("deadlines", name), f"deadlines.{name}={seconds:g} must be above 0, and up to {LONGEST}")
+                )
+        return [*found, *self._problems_of_the_protocol(), *self._problems_of_parties()]
+
+    def _problems_of_the_protocol(self) -> list[Problem]:
+        try:
+            protocol = self.entry
+        except ConfigError as error:
+            return [(("protocol",), problem) for problem in error.problems]
+        found: list[Problem] = []
+        try:
+            protocol.settings_from(self.settings)
+        except ConfigError as error:
+            found += [(_said(self.settings, problem), problem) for problem in error.problems]
+        if protocol.server is None and SERVER in self._cards:
+            place = [card.name for card in self.parties].index(SERVER)
+            found.append((("parties", place), f"{self.protocol} has no server; leave it out (tacit roster remove)"))
+        return found
+
+    def _problems_of_parties(self) -> list[Problem]:
+        found: list[Problem] = []
+        seen: dict[tuple[str, Any], Party] = {}
+        names: set[Party] = set()
+        for place, card in enumerate(self.parties):
+            wrong = card.problems()
+            found += [(("parties", place, *where), problem) for where, problem in wrong]
+            if card.name in names:
+                found.append((("parties", place, "name"), f"{card.name!r} is there twice; leave one of them out"))
+            if wrong or card.name in names:
+                continue
+            names.add(card.name)
+            for what, value in (
+                ("address", host_and_port(card.address)),
+                ("verify_key", card.verify_key),
+                ("channel_key", card.channel_key),
+                ("certificate", card.certificate),
+            ):
+                if (other := seen.setdefault((what, value), card.name)) == card.name:
+                    continue
+                said = f"{card.name} has the {what.replace('_', ' ')} of {other}; "
+                cure = "another one: tacit card" if what == "address" else "keys of its own: tacit keygen"
+                found.append((("parties", place, what), f"{said}one of them needs {cure}"))
+        return found
+
+    @cached_property
+    def _cards(self) -> dict[Party, Card]:
+        return {card.name: card for card in self.parties}
+
+
+def _sound(roster: RosterFile) -> RosterFile:
+    if problems := roster.problems():
+        raise ConfigError([problem for _, problem in problems])
+    return roster
+
+
+def _said(settings: Mapping[str, Any], problem: str) -> Place:
+    """Returns where a file says what a problem is about: the first thing that it names."""
+    words = re.findall(r"\w+", problem)
+    for word in words:
+        if word in settings:
+            return "settings", word
+    return next(((word,) for word in words if word in ("nonce", "adversary")), ())

@@ -1,0 +1,1 @@
+"""Metrics, traces, log lines and the status file of a node."""

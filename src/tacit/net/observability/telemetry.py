@@ -1,0 +1,323 @@
+"""What a node tells those who run it: a record of each thing that happens, what is counted, and spans.
+
+Records go to the logger `tacit.node` of the standard library. Each is one line for people, with the same as fields for
+programs: the event, the party, and what belongs to it. There is nothing secret in any of it: names, addresses, numbers
+of rounds, kinds of messages, times, sizes, and the texts of errors, which have no more than these.
+"""
+
+import importlib
+import json
+import logging
+import os
+import sys
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from time import gmtime
+from typing import Any, Protocol, TextIO
+
+from tacit.core.average import Ending, Phase
+from tacit.core.errors import TacitError
+from tacit.core.suite import Party
+from tacit.runtime.round import Round
+
+LOG = logging.getLogger("tacit.node")
+LOG.addHandler(logging.NullHandler())  # or what nobody asked for would be on standard error
+BOUNDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
+"""Seconds up to which phases are counted together."""
+AVERAGED = "averaged"
+"""The result of a round that has one; of another, it is the code of the error."""
+
+
+class Way(Protocol):
+    """The way to a peer, as a courier has it."""
+
+    trouble: str
+    reached: int
+    """How often something arrived there,"""
+    retries: int
+    """and how often something had to be sent again."""
+
+
+@dataclass
+class Histogram:
+    """How often something took how long."""
+
+    counts: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
+    total: float = 0.0
+
+    def add(self, seconds: float) -> None:
+        """Counts one more."""
+        self.counts[bisect_left(BOUNDS, seconds)] += 1
+        self.total += seconds
+
+
+class Telemetry:
+    """What happens at a node: it is told, and counted, since the node was started."""
+
+    def __init__(self, party: Party, federation: str, protocol: str) -> None:
+        self.party, self.federation, self.protocol = party, federation, protocol
+        self.results: Counter[str] = Counter({AVERAGED: 0})
+        """Rounds, by what came of them."""
+        self.phases: dict[str, Histogram] = {}
+        """Phases, by the kind of message that was waited for."""
+        self.excluded: Counter[str] = Counter()
+        """Parties that were no longer counted on, by why."""
+        self.sent: Counter[str] = Counter()
+        self.received: Counter[str] = Counter()
+        """Bytes of rounds that are over, by class."""
+        self.troubles: Counter[Party] = Counter()
+        """How often the way to a peer was cut off."""
+        self._spans = Spans.found()
+        self._round: Round | None = None
+        self._moved = (0, False)
+        self._told = 0
+        self._dropped: set[Party] = set()
+        self._apart: dict[Party, str] = {}
+        self._cut: dict[Party, int] = {}
+        self._disk = False
+
+    def _say(self, level: int, event: str, text: str, **fields: Any) -> None:
+        if LOG.isEnabledFor(level):
+            line = " ".join(f"{self.party}: {text}".split())
+            LOG.log(level, "%s", line, extra={"event": event, "party": self.party, **fields})
+
+    # --- the node --------------------------------------------------------------------------------------------------
+
+    def joined(self, address: str, number: int) -> None:
+        """Says that the node listens, and which round was its last."""
+        where = {"federation": self.federation, "protocol": self.protocol, "address": address, "round": number}
+        self._say(logging.INFO, "joined", f"joined {self.federation} ({self.protocol}) at {address}", **where)
+
+    def ready(self, number: int) -> None:
+        """Says that the node waits to begin a round."""
+        self._say(logging.DEBUG, "ready", f"ready for round {number}", round=number)
+
+    def refused(self, error: TacitError, number: int) -> None:
+        """Says why there is no average."""
+        self._say(
+            logging.ERROR,
+            "not-averaged",
+            f"after round {number}: {error}",
+            round=number,
+            code=error.code,
+            why=str(error),
+        )
+
+    def disk(self, error: TacitError | None) -> None:
+        """Says that nothing can be written down, or that it can again; once."""
+        if error is not None and not self._disk:
+            self._say(logging.ERROR, "disk-failed", str(error), code=error.code, why=str(error))
+        elif error is None and self._disk:
+            self._say(logging.WARNING, "disk-back", "what had to be is on disk now, and it goes on")
+        self._disk = error is not None
+
+    def closed(self, leaving: bool) -> None:
+        """Says that the node has ended."""
+        if self._spans is not None:
+            self._spans.end("closed")
+        self._say(logging.INFO, "closed", "left the federation" if leaving else "closed", left=leaving)
+
+    # --- peers -----------------------------------------------------------------------------------------------------
+
+    def apart(self, found: Mapping[Party, TacitError | str]) -> None:
+        """Says with whom the node cannot go on, and why; once."""
+        for peer, why in found.items():
+            if self._apart.get(peer) != str(why):
+                self._say(logging.WARNING, "peer-apart", str(why), peer=peer, why=str(why))
+                self._apart[peer] = str(why)
+
+    def look(self, lines: Mapping[Party, Way]) -> None:
+        """Says to whom nothing arrives, and who is reached again."""
+        for peer, line in lines.items():
+            if peer not in self._cut:
+                if line.trouble:
+                    self._cut[peer] = line.reached
+                    self.troubles[peer] += 1
+                    self._say(logging.WARNING, "trouble", line.trouble, peer=peer, why=line.trouble)
+            # Trouble is forgotten for a moment at every sign of life, so it takes more than that to be over.
+            elif not line.trouble and line.reached > self._cut[peer]:
+                del self._cut[peer]
+                self._say(logging.WARNING, "trouble-over", f"{peer} is reached again", peer=peer)
+
+    # --- rounds ----------------------------------------------------------------------------------------------------
+
+    def follow(self, round_: Round, *, resumed: bool = False) -> None:
+        """Says what is new in a round, which is all of it if it was not followed before.
+
+        Of one that is resumed, what happened before it was cut off was said then.
+        """
+        first = round_ is not self._round
+        if not first and self._moved == (round_.waits, round_.over):
+            return
+        self._moved, ending = (round_.waits, round_.over), round_.ending
+        if first:
+            self._began(round_, ending, resumed)
+        for phase in ending.phases[self._told :]:
+            self._phase(ending.round, phase)
+        self._told = len(ending.phases)
+        for peer, reason in ending.dropped.items():
+            if peer not in self._dropped:
+                self.excluded[reason.value] += 1
+                text = f"round {ending.round} goes on without {peer}: {reason}"
+                self._say(logging.WARNING, "party-excluded", text, round=ending.round, peer=peer, reason=reason.value)
+        self._dropped = set(ending.dropped)
+        if round_.over:
+            self._ended(ending)
+        elif self._spans is not None and round_.wait is not None:
+            self._spans.wait(" or ".join(kind.__name__ for kind in round_.wait.kinds))
+
+    def _began(self, round_: Round, ending: Ending, resumed: bool) -> None:
+        number = ending.round
+        self._round = round_
+        self._told, self._dropped = (len(ending.phases), set(ending.dropped)) if resumed else (0, set())
+        if self._spans is not None:
+            who = {"party": self.party, "federation": self.federation, "protocol": self.protocol}
+            self._spans.begin({**who, "round": number, "resumed": resumed})
+        if resumed:
+            self._say(logging.WARNING, "round-resumed", f"goes on with round {number}, which was cut off", round=number)
+        else:
+            self._say(logging.INFO, "round-begun", f"round {number} has begun", round=number)
+
+    def _phase(self, number: int, phase: Phase) -> None:
+        self.phases.setdefault(phase.kind, Histogram()).add(phase.seconds)
+        missing = {peer: reason.value for peer, reason in phase.missing.items()}
+        came = phase.awaited - len(missing)
+        if self._spans is not None:
+            self._spans.waited(phase.kind, {"awaited": phase.awaited, "missing": sorted(missing)})
+        self._say(
+            logging.DEBUG,
+            "phase-ended",
+            f"round {number}: {phase.kind} came from {came} of {phase.awaited} in {phase.seconds:.3f} s",
+            round=number,
+            kind=phase.kind,
+            seconds=round(phase.seconds, 6),
+            awaited=phase.awaited,
+            missing=missing,
+        )
+
+    def _ended(self, ending: Ending) -> None:
+        error = ending.error
+        self.results[AVERAGED if error is None else error.code] += 1
+        self.sent.update(ending.sent)
+        self.received.update(ending.received)
+        if self._spans is not None:
+            self._spans.end("" if error is None else error.code, {"contributors": len(ending.contributors)})
+        fields: dict[str, Any] = {
+            "round": ending.round,
+            "contributors": list(ending.contributors),
+            "dropped": {peer: reason.value for peer, reason in ending.dropped.items()},
+            "seconds": round(sum(phase.seconds for phase in ending.phases), 6),
+            "sent": dict(ending.sent),
+            "received": dict(ending.received),
+        }
+        if error is None:
+            text = f"round {ending.round} is over: {len(ending.contributors)} averaged"
+            self._say(logging.INFO, "round-finished", text, **fields)
+        else:
+            text = f"round {ending.round} was given up: {error}"
+            self._say(logging.WARNING, "round-aborted", text, code=error.code, why=str(error), **fields)
+
+
+# --- lines ---------------------------------------------------------------------------------------------------------
+
+
+class JsonLines(logging.Formatter):
+    """Writes a record as one object of JSON: when, how serious, what, its fields, and the line for people."""
+
+    converter = staticmethod(gmtime)
+    default_time_format = "%Y-%m-%dT%H:%M:%S"
+    default_msec_format = "%s.%03dZ"
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Returns the line of a record, whoever's it is."""
+        plain = vars(logging.makeLogRecord({})).keys() | {"message", "asctime"}
+        said = {
+            "time": self.formatTime(record),
+            "level": record.levelname.lower(),
+            "event": getattr(record, "event", record.name),
+            **{name: value for name, value in vars(record).items() if name not in plain},
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            said["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(said, ensure_ascii=False, default=str)
+
+
+class _Lines(logging.StreamHandler[TextIO]):
+    """Writes lines as long as they can be written."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 (a name of the standard library)
+        """Does nothing: on a full disk others have more to say, and nobody may be there to read it."""
+
+
+def log_lines(*, as_json: bool = False, stream: TextIO | None = None) -> logging.Handler:
+    """Has what nodes tell written to a stream, standard error unless told otherwise, and returns the handler.
+
+    As JSON it is all of it, one object a line; in words, only what somebody may have to see to. Called again, it takes
+    the place of the handler before. Whoever has set up `logging` needs none of it: the logger is `tacit.node`.
+    """
+    handler = _Lines(stream)
+    handler.setFormatter(JsonLines() if as_json else None)
+    for before in [each for each in LOG.handlers if isinstance(each, _Lines)]:
+        LOG.removeHandler(before)
+    LOG.addHandler(handler)
+    LOG.setLevel(logging.DEBUG if as_json else logging.WARNING)
+    return handler
+
+
+# --- spans ---------------------------------------------------------------------------------------------------------
+
+
+class Spans:
+    """The present round as a span of OpenTelemetry, with one for each of its waits below it."""
+
+    def __init__(self, trace: Any) -> None:
+        self._trace, self._tracer = trace, trace.get_tracer("tacit")
+        self._round: Any = None
+        self._wait: Any = None
+
+    @classmethod
+    def found(cls) -> "Spans | None":
+        """Returns where spans go; None unless OpenTelemetry is in use here, or its environment variables are set."""
+        if "opentelemetry" not in sys.modules and not any(name.startswith("OTEL_") for name in os.environ):
+            return None
+        try:
+            # By its name, for nobody has to have it.
+            return cls(importlib.import_module("opentelemetry.trace"))
+        except ImportError:
+            return None
+
+    def begin(self, fields: Mapping[str, Any]) -> None:
+        """Begins the span of a round."""
+        self.end("cut off")
+        self._round = self._tracer.start_span("tacit.round", attributes=_named(fields))
+
+    def wait(self, kind: str) -> None:
+        """Begins the span of a wait."""
+        if self._round is not None and self._wait is None:
+            context = self._trace.set_span_in_context(self._round)
+            self._wait = self._tracer.start_span("tacit.phase", context, attributes=_named({"kind": kind}))
+
+    def waited(self, kind: str, fields: Mapping[str, Any]) -> None:
+        """Ends the span of a wait. One that took no time has not begun yet."""
+        self.wait(kind)
+        if self._wait is not None:
+            self._wait.set_attributes(_named(fields))
+            self._wait.end()
+            self._wait = None
+
+    def end(self, failed: str, fields: Mapping[str, Any] | None = None) -> None:
+        """Ends the span of a round, if there is one, with why it failed."""
+        for span in (self._wait, self._round):
+            if span is not None:
+                span.set_attributes(_named(fields or {}) if span is self._round else {})
+                if failed:
+                    span.set_status(self._trace.StatusCode.ERROR, failed)
+                span.end()
+        self._round = self._wait = None
+
+
+def _named(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {f"tacit.{name}": value for name, value in fields.items()}

@@ -1,0 +1,1 @@
+"""Bytes between parties over gRPC with mutual TLS."""

@@ -1,0 +1,234 @@
+"""Carries bytes between parties over grpc, with mutual TLS: it knows whose they are, and not what they say.
+
+Each end shows the certificate that the roster has for it, and takes no other. A parcel is a stream of pieces, so that
+nothing has to fit a message of grpc's, and is answered once its receiver has it on disk, or has found that it does not
+count; until then it is sent again, with pauses that grow. Parcels to one peer leave in order and one at a time, and a
+receiver takes one at a time from each peer, so that what lies in memory is bounded by the roster. Where there is no way
+to a peer, a parcel goes by way of another one: it is sealed, and who carries it sees an address. So do hellos, which
+are signed.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from tacit.core.entropy import SystemEntropy
+from tacit.core.errors import ConfigError, MissingExtra, TransportError
+from tacit.core.messages import LONG
+from tacit.core.suite import Buffer, Party
+from tacit.net.transport.connection_limits import for_strangers
+
+try:
+    import grpc.aio
+except ImportError:
+    raise MissingExtra("grpcio", "grpc") from None
+
+from tacit.net.transport.framing import Head, Passed, Refused, opened
+from tacit.net.transport.malloc import keep_heap
+from tacit.net.transport.peer_link import (
+    FIRST,
+    HELLO_BYTES,
+    LATER,
+    LONGEST,
+    OPTIONS,
+    SERVICE,
+    SETTLED,
+    SLOWEST,
+    Line,
+    Peer,
+    Tls,
+)
+from tacit.vectors.buffers import Rooms
+
+CALLS = 8
+"""Calls of one peer at a time. Whoever has more under way is refused, so that there is always room for the others."""
+
+
+class Receiver(Protocol):
+    """Whom a courier works for."""
+
+    def most(self, sender: Party) -> int:
+        """Returns how long a parcel of a sender may be."""
+
+    async def take(self, sender: Party, data: Buffer) -> bool:
+        """Takes a parcel in; says whether it is settled, or is to be sent again later."""
+
+    def greet(self, sender: Party, hello: bytes) -> bytes:
+        """Takes a hello in, and returns ours."""
+
+
+class Courier:
+    """Our end of all lines: listens for peers, and sends to them."""
+
+    def __init__(
+        self,
+        me: Party,
+        tls: Tls,
+        peers: Iterable[Peer],
+        receiver: Receiver,
+        relays: Callable[[Party], Sequence[Party]] = lambda _: (),
+        patience: float = 10.0,
+        rooms: Rooms | None = None,
+    ) -> None:
+        """Knows the peers, and by whom what is for one of them may be passed on. `patience` is in seconds.
+
+        What comes lies in memory from `rooms`.
+        """
+        self._rooms = rooms or Rooms()
+        self.me, self.receiver, self.patience = me, receiver, patience
+        self.longest = max(FIRST, min(LONGEST, patience))
+        """Seconds of the longest pause before something is tried again."""
+        self._tls, self._peers = tls, {peer.name: peer for peer in peers}
+        self._by_certificate = {_plain(peer.certificate): peer.name for peer in self._peers.values()}
+        self.lines: Mapping[Party, Line] = {
+            name: Line(me, tls, peer, relays(name), self) for name, peer in self._peers.items()
+        }
+        self._calls: Counter[Party] = Counter()
+        self._lanes = {name: asyncio.Lock() for name in self._peers}
+        self._server: grpc.aio.Server | None = None
+
+    async def start(self, address: str) -> None:
+        """Listens at an address; raises ConfigError if that cannot be."""
+        keep_heap()
+        calls = CALLS * (len(self._peers) + 1)
+        options = (*OPTIONS, *for_strangers(calls, self.patience))
+        server = grpc.aio.server(options=options, maximum_concurrent_rpcs=calls)
+        server.add_generic_rpc_handlers((self._handlers(),))
+        # Whoever shows one of these is known; there is no authority that could vouch for anybody else.
+        roots = b"".join(peer.certificate for peer in self._peers.values())
+        credentials = grpc.ssl_server_credentials(
+            [(self._tls.key, self._tls.certificate)], roots, require_client_auth=True
+        )
+        port = address.rpartition(":")[2]
+        for where in (address, f"[::]:{port}", f"0.0.0.0:{port}"):
+            try:
+                server.add_secure_port(where, credentials)
+            except RuntimeError:
+                continue
+            await server.start()
+            self._server = server
+            return
+        raise ConfigError(f"{self.me} cannot listen at {address}: the port is taken, or is not ours; use another one")
+
+    async def close(self) -> None:
+        """Ends all lines, and listens no longer."""
+        if self._server is not None:
+            # Calls that are under way get a moment to end: grpc has a traceback for each that does not.
+            await self._server.stop(FIRST)
+        await asyncio.gather(*(line.close() for line in self.lines.values()))
+
+    def pauses(self) -> Iterator[float]:
+        """Yields how long to wait before trying again: twice as long each time, and not all at the same moment."""
+        pause = FIRST
+        while True:
+            yield pause * (0.5 + SystemEntropy().bytes(1)[0] / 256)
+            pause = min(2 * pause, self.longest)
+
+    # --- what peers call -------------------------------------------------------------------------------------------
+
+    def _handlers(self) -> grpc.GenericRpcHandler:
+        return grpc.method_handlers_generic_handler(
+            SERVICE,
+            {
+                "Hello": grpc.unary_unary_rpc_method_handler(self._hello),
+                "Deliver": grpc.stream_unary_rpc_method_handler(self._deliver),
+            },
+        )
+
+    async def _caller(self, context: Any) -> Party:
+        """Returns who calls, by the certificate that was shown; ends the call if that is nobody we know."""
+        shown = context.auth_context().get("x509_pem_cert", [b""])[0]
+        name = self._by_certificate.get(_plain(shown))
+        if name is None:
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "this certificate is not on the roster")
+            raise AssertionError  # abort raises
+        self._calls[name] += 1
+        context.add_done_callback(lambda _: self._calls.subtract([name]))
+        if self._calls[name] > CALLS:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"more than {CALLS} calls at a time")
+        self.lines[name].hurry()
+        return name
+
+    async def _hello(self, said: bytes, context: Any) -> bytes:
+        caller = await self._caller(context)
+        if len(said) > HELLO_BYTES:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"a hello has up to {HELLO_BYTES} bytes")
+        try:
+            head, rest = opened(memoryview(said))
+            self._check(caller, head)
+        except Refused as refused:
+            await context.abort(refused.code, str(refused))
+            raise AssertionError from None  # abort raises
+        if head.to == self.me:
+            return self.receiver.greet(head.sender, bytes(rest))
+        try:
+            return await self.lines[head.to].say(head, bytes(rest))
+        except TransportError as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+            raise AssertionError from None  # abort raises
+
+    async def _deliver(self, pieces: AsyncIterator[bytes], context: Any) -> bytes:
+        caller = await self._caller(context)
+        async with self._lanes[caller]:
+            try:
+                head, data = await self._gathered(caller, pieces)
+            except Refused as refused:
+                await context.abort(refused.code, str(refused))
+                raise AssertionError from None  # abort raises
+            if head.to != self.me:
+                return await self._passed_on(head, data, context)
+            settled = await self.receiver.take(head.sender, data)
+        return SETTLED if settled else LATER
+
+    async def _gathered(self, caller: Party, pieces: AsyncIterator[bytes]) -> tuple[Head, memoryview]:
+        """Returns a parcel, once it is all there; nothing is kept of one that is longer than it may be, or too slow."""
+        try:
+            async with asyncio.timeout(self.patience):
+                first = memoryview(await anext(pieces, b""))
+        except TimeoutError:
+            raise Refused(grpc.StatusCode.DEADLINE_EXCEEDED, "too slow") from None
+        head, rest = opened(first)
+        self._check(caller, head)
+        if not 0 < head.size <= self.receiver.most(caller):
+            raise Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, f"a parcel of {head.size} bytes is longer than any")
+        room, filled = self._rooms.empty(head.size, np.uint8).data, 0  # which nobody fills with zeros first
+        piece: Buffer = rest
+        try:
+            async with asyncio.timeout(self.patience + head.size / SLOWEST):
+                while True:
+                    if filled + len(piece) > head.size:
+                        raise Refused(grpc.StatusCode.OUT_OF_RANGE, "a parcel that is longer than it said")
+                    room[filled : filled + len(piece)] = piece
+                    filled += len(piece)
+                    piece = await anext(pieces)
+        except StopAsyncIteration:
+            pass
+        except TimeoutError:
+            raise Refused(grpc.StatusCode.DEADLINE_EXCEEDED, "too slow") from None
+        if filled < head.size:
+            raise Refused(grpc.StatusCode.DATA_LOSS, "a parcel that is shorter than it said")
+        return head, room if head.size >= LONG else room.toreadonly()  # a long one may be opened where it lies
+
+    def _check(self, caller: Party, head: Head) -> None:
+        """Raises Refused unless something may be here that a caller brings."""
+        if head.sender != caller and head.to != self.me:
+            raise Refused(grpc.StatusCode.PERMISSION_DENIED, "what is passed on is passed on once")
+        if head.sender not in self._peers or (head.to != self.me and head.to not in self._peers):
+            raise Refused(grpc.StatusCode.PERMISSION_DENIED, "no such parties here")
+
+    async def _passed_on(self, head: Head, data: memoryview, context: Any) -> bytes:
+        """Passes a parcel on, and its answer back."""
+        try:
+            settled = await self.lines[head.to].deliver(Passed(data), head, self.patience)
+        except TransportError as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+            raise AssertionError from None  # abort raises
+        return SETTLED if settled else LATER
+
+
+def _plain(certificate: bytes) -> bytes:
+    """Returns a certificate in PEM without what may differ between two copies of one."""
+    return b"".join(certificate.split())

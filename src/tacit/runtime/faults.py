@@ -1,0 +1,137 @@
+"""A plan of what goes wrong in a simulated run: message by message, and party by party."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from tacit.core.average import few
+from tacit.core.config_file import Section, Source
+from tacit.core.entropy import Entropy, SeededEntropy
+from tacit.core.protocol import Protocol
+from tacit.core.suite import SERVER, Party
+
+PHASE = 10.0
+"""Virtual seconds a phase lasts; a message takes one."""
+LATENCY = 1.0
+
+Mishap = Literal["drop", "delay", "duplicate", "reorder", "corrupt", "crash", "restart", "silence"]
+TO_MESSAGES: tuple[Mishap, ...] = ("drop", "delay", "duplicate", "reorder", "corrupt")
+
+
+class Fault(Section, frozen=True, kw_only=True):
+    """One thing that goes wrong. What is None matches everything, but for who crashes or restarts, which is said.
+
+    The first five actions befall messages. "crash" ends a party before its `step`-th effect (a send, a save or a wait,
+    counted from 0) or, with `message`, before it sends one of that kind; "restart" does the same, and has it go on from
+    its journal after `seconds`; "silence" lets it listen but never answer.
+    """
+
+    action: Mishap
+    party: Party | None = None
+    """The sender, or the party that crashes or falls silent."""
+    to: Party | None = None
+    message: str | None = None
+    """The kind of message, such as "MaskedInput"."""
+    number: int | None = None
+    """The number of the message in its round, counted from 0."""
+    round: int | None = None
+    step: Annotated[int, msgspec.Meta(ge=0)] = 0
+    seconds: Annotated[float, msgspec.Meta(ge=0)] = 1.5 * PHASE
+    """How long a delay or a restart takes. The default is longer than most waits."""
+    unwritten: bool = False
+    """Whether what the party was just told is lost with a restart, before it was written down or acted on."""
+    position: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.5
+    """Where a corruption hits: 0 is the first byte, 1 the last."""
+    chance: Annotated[float, msgspec.Meta(ge=0, le=1)] = 1.0
+    """How likely it is that a message is hit, or that a party falls silent in a round. Crashes are certain."""
+    seed: int = 0
+    """Another seed, other luck."""
+
+    def hits(self, round_: int, number: int, sender: Party, to: Party, kind: str) -> bool:
+        """Says whether a message is befallen."""
+        return (
+            self.round in (None, round_)
+            and self.number in (None, number)
+            and self.party in (None, sender)
+            and self.to in (None, to)
+            and self.message in (None, kind)
+            and self._strikes(round_, sender, to, kind)
+        )
+
+    def _strikes(self, *what: int | Party) -> bool:
+        """Says whether chance has it that this happens: each time anew, but the same in every run."""
+        return self.chance == 1.0 or SeededEntropy("fault", self.seed, *what).unit() < self.chance
+
+    def cuts(self, round_: int, effect: int, to: Party | None = None, kind: str | None = None) -> bool:
+        """Says whether its party is cut off before an effect, of which a message has a receiver and a kind."""
+        if self.action not in ("crash", "restart") or self.round not in (None, round_):
+            return False
+        if self.message is None:
+            return effect >= self.step
+        return self.message == kind and self.to in (None, to)
+
+    def mutes(self, round_: int, party: Party) -> bool:
+        """Says whether a party sends nothing in this round."""
+        named = self.action == "silence" and self.party in (None, party)
+        return named and self.round in (None, round_) and self._strikes(round_, party)
+
+
+def arrivals(faults: Sequence[Fault]) -> list[tuple[float, float | None]]:
+    """Returns what becomes of a message that faults hit: how late each copy comes, and where it is bent."""
+    copies: list[tuple[float, float | None]] = [(LATENCY, None)]
+    for fault in faults:
+        if fault.action == "drop":
+            copies = []
+        elif fault.action == "delay":
+            copies = [(late + fault.seconds, bent) for late, bent in copies]
+        elif fault.action == "duplicate":
+            copies = [copy for late, bent in copies for copy in ((late, bent), (late + LATENCY / 2, bent))]
+        elif fault.action == "reorder":
+            # Half a latency later is after everything that was sent in the same moment.
+            copies = [(late + LATENCY / 2, bent) for late, bent in copies]
+        elif fault.action == "corrupt":
+            copies = [(late, fault.position) for late, _ in copies]
+    return copies
+
+
+def flipped(data: bytes, position: float) -> bytes:
+    """Returns bytes with one of them changed: 0 is the first, 1 the last."""
+    place = min(int(position * len(data)), len(data) - 1)
+    return data[:place] + bytes([data[place] ^ 0x55]) + data[place + 1 :]
+
+
+def dropouts(parties: Sequence[Party], fraction: float, steps: int, entropy: Entropy) -> list[Fault]:
+    """Returns crashes of that fraction of the parties, each before one of its first `steps` effects, at random."""
+    crashing = entropy.sample(parties, int(fraction * len(parties)))
+    return [Fault(action="crash", party=party, step=entropy.below(steps)) for party in crashing]
+
+
+def faults_from(given: Any, protocol: Protocol, parties: Sequence[Party]) -> tuple[tuple[Fault, ...], list[str]]:
+    """Returns the faults in a list of faults or plain dictionaries, and everything that is wrong with the list.
+
+    They are of rounds of a protocol between some parties, and the server where there is one.
+    """
+    everyone, kinds = protocol.everyone(tuple(parties)), [kind.__name__ for kind in protocol.messages]
+    if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
+        one = f", such as [{given!r}]" if isinstance(given, Fault | Mapping) else f", not {given!r}"
+        return (), [f"faults must be a list of faults{one}"]
+    faults, wrong = [], []
+    for number, each in enumerate(given):
+        # A fault made in Python has not been checked yet, so it goes the same way as one from a file.
+        fault, problems = Source(msgspec.structs.asdict(each) if isinstance(each, Fault) else each).read(Fault)
+        wrong += [f"faults[{number}]: {problem}" for _, problem in problems]
+        if fault is None or problems:
+            continue
+        if fault.action in ("crash", "restart") and fault.party is None:
+            who = few([party for party in everyone if party != SERVER])
+            wrong.append(
+                f"faults[{number}]: who is to {fault.action}? Give a party, each of several in a fault; there are {who}"
+            )
+        else:
+            faults.append(fault)
+    named = {party for fault in faults for party in (fault.party, fault.to) if party is not None}
+    wrong += [f"a fault names {party!r}, who is not in the federation" for party in sorted(named - set(everyone))]
+    unknown = {fault.message for fault in faults if fault.message is not None} - set(kinds)
+    wrong += [f"a fault names {kind!r}, but the messages are {', '.join(kinds)}" for kind in sorted(unknown)]
+    return tuple(faults), wrong

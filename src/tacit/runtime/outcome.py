@@ -1,0 +1,190 @@
+"""What a round ended with, for all its parties: the endings of each, put together."""
+
+import math
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tacit.core.average import CLASSES, Ending, counted, few
+from tacit.core.errors import ConfigError, Drop, NotEnough, TacitError
+from tacit.core.protocol import Settings
+from tacit.core.suite import SERVER, Party
+from tacit.runtime.agreement import Agreement
+from tacit.runtime.transcript import Transcript
+from tacit.vectors.layout import ALL, Beyond
+from tacit.vectors.ring_limits import LARGEST
+
+SHOWN = 3
+"""Arrays that are named, of those with entries that were cut off."""
+COARSER = 8.0
+"""How many times coarser a ring may become for a larger clip before one with more bits is advised."""
+COARSE = 0.01
+"""A weight that was rounded by more than this part of itself is warned about."""
+
+
+@dataclass
+class Traffic:
+    """Bytes by party and class, sent and received. The classes are those of paper 004, Section 5."""
+
+    sent: dict[Party, Counter[str]] = field(default_factory=dict)
+    received: dict[Party, Counter[str]] = field(default_factory=dict)
+
+    @property
+    def total(self) -> int:
+        """All bytes sent."""
+        return sum(row.total() for row in self.sent.values())
+
+    def by_class(self) -> dict[str, int]:
+        """Bytes sent by all parties, by class."""
+        return {name: sum(row[name] for row in self.sent.values()) for name in CLASSES}
+
+    def of(self, party: Party) -> int:
+        """Bytes that one party sent and received."""
+        return sum(table.get(party, Counter()).total() for table in (self.sent, self.received))
+
+
+@dataclass
+class Outcome:
+    """The result of one round, for every party that finished it."""
+
+    average: dict[Party, Any]
+    contributors: tuple[Party, ...]
+    traffic: Traffic
+    clipped: dict[Party, int]
+    """Entries that were cut off at the clip, for each party with any."""
+    dropped: dict[Party, Drop]
+    """Parties that did not get through the round, or were left out of it, and why."""
+    warnings: tuple[str, ...] = ()
+    seconds: float = 0.0
+    """How long the round took on the driver's clock (a virtual one in simulation)."""
+    endings: dict[Party, Ending] = field(default_factory=dict, repr=False)
+    """How it ended for each."""
+    transcript: Transcript | None = None
+    local: tuple[str, ...] = ()
+    """The arrays of models that were not averaged: by default those that are not of floats."""
+    seed: int | None = None
+    """What everybody's keys followed from, if a seed was asked for: whoever knows it knows everything. None if they
+    came from the operating system."""
+
+    @property
+    def missing(self) -> dict[Party, Drop]:
+        """Who was waited for and is not in the average, those who heard it all the same included, and why."""
+        lost = {peer: why for ending in self.endings.values() for peer, why in ending.dropped.items()}
+        there = {SERVER, *self.contributors}
+        return {peer: why for peer, why in {**lost, **self.dropped}.items() if peer not in there}
+
+    def __repr__(self) -> str:
+        lost = f"; without {few([f'{party} ({why})' for party, why in self.dropped.items()])}" if self.dropped else ""
+        more = f"; {counted(len(self.warnings), 'warning')}" if self.warnings else ""
+        who = f"the average of {few(self.contributors)}, for {few(list(self.average))}"
+        return f"<Outcome: {who}{lost}; {self.traffic.total:,} bytes{more}>"
+
+
+def merged(
+    agreement: Agreement, endings: Mapping[Party, Ending], crashed: Collection[Party] = (), ended: Sequence[Party] = ()
+) -> Outcome:
+    """Returns the outcome of a round from the endings of its parties; raises what was first to go wrong if it failed.
+
+    It has failed if the server gave up, or if nobody finished. `ended` has the parties in the order in which they did.
+    """
+    finished = {party: ending for party, ending in endings.items() if party != SERVER and ending.average is not None}
+    errors = ((party, endings[party].error) for party in dict.fromkeys((*ended, *endings)))
+    failed = {party: error for party, error in errors if error is not None}
+    dropped: dict[Party, Drop] = {}
+    for ending in endings.values():
+        dropped |= {peer: reason for peer, reason in ending.dropped.items() if peer not in finished}
+    dropped |= dict.fromkeys(failed, Drop.ABORTED)
+    # A party that was told apart for its settings gives up in the end, but that is not why.
+    dropped |= {
+        peer: reason
+        for ending in endings.values()
+        for peer, reason in ending.dropped.items()
+        if reason is Drop.DISAGREES and peer not in finished
+    }
+    dropped |= dict.fromkeys(crashed, Drop.CRASHED)
+    # Whoever had not heard the last average was left out, although it heard this one in the end.
+    dropped |= {
+        peer: reason for ending in endings.values() for peer, reason in ending.dropped.items() if reason is Drop.BEHIND
+    }
+    if SERVER in failed or not finished:
+        raise first_cause(failed, dropped)
+    # A server that crashed while it announced the sum has nothing to say; those who heard it have.
+    leading = endings.get(SERVER)
+    telling = [leading] if leading is not None and leading.average is not None else list(finished.values())
+    contributors = {party for ending in telling for party in ending.contributors}
+    if leading is None:
+        contributors -= _unheard(finished)
+    clipped = {party: ending for party, ending in endings.items() if ending.clipped and party != SERVER}
+    return Outcome(
+        average={party: ending.average for party, ending in finished.items()},
+        contributors=tuple(party for party in agreement.parties if party in contributors),
+        traffic=Traffic(
+            {party: Counter(ending.sent) for party, ending in endings.items() if any(ending.sent.values())},
+            {party: Counter(ending.received) for party, ending in endings.items() if any(ending.received.values())},
+        ),
+        clipped={party: ending.clipped for party, ending in clipped.items()},
+        dropped=dropped,
+        warnings=(
+            *(clipping(agreement, ending) for ending in clipped.values()),
+            *(_rounding(agreement, ending) for ending in endings.values() if ending.rounded > COARSE),
+            *agreement.terms.notes(),
+        ),
+        endings=dict(endings),
+    )
+
+
+def _unheard(finished: Mapping[Party, Ending]) -> set[Party]:
+    """Returns who, without a server, was waited for in vain: it has a part in its own average, and in no other."""
+    heard = {peer for party, ending in finished.items() for peer in ending.contributors if peer != party}
+    lost = {peer for ending in finished.values() for peer in ending.dropped}
+    # Where nobody heard anybody there is no other average than everybody's own.
+    return lost - heard if heard else set()
+
+
+def first_cause(failed: Mapping[Party, TacitError], dropped: Mapping[Party, Drop]) -> TacitError:
+    """Returns the error to raise for a round that failed: what is wrong with somebody's input, before what follows."""
+    for party, error in failed.items():
+        if isinstance(error, ConfigError):
+            return ConfigError([f"{party}: {problem}" for problem in error.problems])
+    if SERVER in failed:
+        error = failed[SERVER]
+        first = next((each for party, each in failed.items() if party != SERVER), None)
+        if error.__cause__ is None and first is not None:
+            error.__cause__ = first
+        return error
+    return next(iter(failed.values()), NotEnough("parties that finished", 0, 1, dropped, cure="run the round again"))
+
+
+def clipping(agreement: Agreement, ending: Ending, where: Sequence[Beyond] = ()) -> str:
+    """Returns a warning about entries that were cut off and, if it is known in which arrays, how to spare the rest."""
+    settings, names = agreement.settings, [each.name for each in where[:SHOWN]]
+    more = f" and {len(where) - SHOWN} more" if len(where) > SHOWN else ""
+    found = f" in {', '.join(names)}{more}" if names and names != [ALL] else ""
+    leave = f"; or leave {'it' if len(where) == 1 else 'them'} local: exclude={names!r}" if found else ""
+    return (
+        f"{ending.party}: {ending.clipped} of {agreement.entries} entries were cut off at ±{settings.clip:g}{found}; "
+        f"the largest is {ending.largest:.4g}, {_cure(settings, ending.largest)}{leave}"
+    )
+
+
+def _rounding(agreement: Agreement, ending: Ending) -> str:
+    bits = agreement.settings.bits
+    return (
+        f"{ending.party}: its weight was rounded by {ending.rounded:.0%}, for {bits} bits tell few weights apart; "
+        f"use bits={2 * bits}, or a max_weight that is closer to the weights"
+    )
+
+
+def _cure(settings: Settings, largest: float) -> str:
+    """Returns what to do about values that large: a clip of the next power of two, and digits enough for the others."""
+    if largest > LARGEST:
+        return "so look for what went wrong: no model has such values"
+    power = 2.0 ** math.ceil(math.log2(largest))
+    clip = f"so pass clip={power if power <= LARGEST else largest!r}".removesuffix(".0")
+    coarser = power / settings.clip
+    if settings.bits == 64 or coarser <= COARSER:
+        return clip
+    # A ring has so many steps from -clip to clip. With a larger clip they are larger, for every entry.
+    bits = 2 * settings.bits
+    return f"{clip}, bits={bits} (twice the bytes; without, every entry is rounded {coarser:,.0f} times as coarsely)"
