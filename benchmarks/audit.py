@@ -6,9 +6,9 @@ from typing import Any
 
 import tacit
 from benchmarks.measure import Row
-from tacit.audit.guards import guarded
-from tacit.audit.preflight import preflight
-from tacit.audit.scope import Scope
+from tacit.auditing.engine.soundness import guarded
+from tacit.auditing.preflight import preflight
+from tacit.auditing.scope import Scope
 from tacit.core.protocol import Terms
 from tacit.designs import Batches, Random, graphs
 from tacit.protocols import find

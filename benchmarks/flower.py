@@ -108,10 +108,10 @@ def simulation(path: Path, nodes: int, entries: int, repeats: int) -> None:
     from flwr.serverapp.strategy import FedAvg
     from flwr.simulation import run_simulation
 
-    from tacit.api import flower
-    from tacit.drivers.flower.app import RECORD, Courier, mod_of
+    from tacit.integrations.flower import api
+    from tacit.integrations.flower.driver import RECORD, Courier, mod_of
 
-    roster = flower.trial(path.parent / "keys" / "federation.toml", "secagg", nodes, clip=CLIP)
+    roster = api.trial(path.parent / "keys" / "federation.toml", "secagg", nodes, clip=CLIP)
 
     model = partial(_model, entries=entries)
 
@@ -125,7 +125,7 @@ def simulation(path: Path, nodes: int, entries: int, repeats: int) -> None:
 
     theirs = ClientApp(lambda context: Trainer(int(context.node_config["partition-id"])).to_client(), [secaggplus_mod])
     # The path of the roster is not in a configuration, which run_simulation has none of.
-    ours = ClientApp(mods=[mod_of(lambda context: flower.party(roster, f"p{context.node_config['partition-id']}"))])
+    ours = ClientApp(mods=[mod_of(lambda context: api.party(roster, f"p{context.node_config['partition-id']}"))])
 
     @ours.train()
     def train(message: Message, context: Context) -> Message:
@@ -162,7 +162,7 @@ def simulation(path: Path, nodes: int, entries: int, repeats: int) -> None:
 
     @server.main()
     def main(grid: Grid, context: Context) -> None:
-        aggregator = flower.party(roster, SERVER)
+        aggregator = api.party(roster, SERVER)
         zeros = np.zeros(entries, np.float32)
         old = LegacyFedAvg(fraction_evaluate=0.0, initial_parameters=ndarrays_to_parameters([zeros]))
         legacy = LegacyContext(context, ServerConfig(1), old, SimpleClientManager())

@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
-from tacit.api import flower
+from tacit.integrations.flower import api
 
 APP = Path(__file__).parent / "flower_app"
 BIN = Path(sys.executable).parent
@@ -36,7 +36,7 @@ PLAIN = NoEncryption()
 
 def deployed(folder: Path, nodes: int, entries: int, rounds: int) -> list[dict[str, Any]]:
     """Returns what the rounds of a run on SuperNodes came to, in the order in which they were."""
-    federation = flower.trial(folder / "keys" / "federation.toml", "secagg", nodes)
+    federation = api.trial(folder / "keys" / "federation.toml", "secagg", nodes)
     certificate, key = _certified(folder)
     tls = ["--ssl-ca-certfile", certificate, "--ssl-certfile", certificate, "--ssl-keyfile", key]
     with _engine(folder, f'root-certificates = "{certificate}"', "--enable-supernode-auth", *tls) as engine:
@@ -51,7 +51,7 @@ def deployed(folder: Path, nodes: int, entries: int, rounds: int) -> list[dict[s
 
 def simulated(folder: Path, nodes: int, entries: int, rounds: int) -> list[dict[str, Any]]:
     """Returns the same of a run in simulation."""
-    federation = flower.trial(folder / "keys" / "federation.toml", "secagg", nodes)
+    federation = api.trial(folder / "keys" / "federation.toml", "secagg", nodes)
     with _engine(folder, "insecure = true", "--insecure", "--simulation") as engine:
         return _reported(engine, federation, entries, rounds, "--federation-config", f"num-supernodes={nodes}")
 

@@ -36,7 +36,7 @@ def rows(quick: bool = False) -> Iterator[Row]:
     from playwright.sync_api import sync_playwright
 
     parties = 8 if quick else 48
-    command = [sys.executable, "-c", "from tacit.app.cli import main; main()", "ui", "--port", "0"]
+    command = [sys.executable, "-c", "from tacit.app.cli.main import main; main()", "ui", "--port", "0"]
     with TemporaryDirectory() as folder, sync_playwright() as running:
         served = subprocess.Popen([*command, folder], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)  # noqa: S603
         browser = running.chromium.launch(executable_path=shutil.which("chromium"), args=ARGUMENTS)

@@ -104,10 +104,10 @@ def cpu_seconds_of_all() -> float:
 def tacit(job: Job, rounds: int, workers: int = 1, protocol: str | None = "fedavg") -> dict[str, Any]:
     """Runs it here: local work by a cohort, averages by a protocol or, with None, by a plain mean over its matrix."""
     import tacit
-    from tacit.learn.cohort import Cohort, Local
-    from tacit.learn.models import build
-    from tacit.learn.samples import Dataset
-    from tacit.learn.training import Training
+    from tacit.learn.data.samples import Dataset
+    from tacit.learn.models.registry import build
+    from tacit.learn.training.cohort import Cohort, Local
+    from tacit.learn.training.loop import Training
     from tacit.runtime.simulator import Simulation
 
     watch = Watch()

@@ -13,12 +13,12 @@ from statistics import fmean
 from typing import Any
 
 from benchmarks.measure import Row, compared
-from tacit.api.prepare import prepare
-from tacit.learn import datasets
-from tacit.learn.chance import generator
-from tacit.learn.cohort import Local
-from tacit.learn.samples import Dataset
+from tacit.learn.data import datasets
+from tacit.learn.data.samples import Dataset
 from tacit.learn.scenario import Data, Scenario, Split
+from tacit.learn.seeded import generator
+from tacit.learn.training.assemble import prepare
+from tacit.learn.training.cohort import Local
 
 Say = Callable[[str], None]
 

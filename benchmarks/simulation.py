@@ -22,12 +22,12 @@ import numpy as np
 from benchmarks.measure import Row, alone, compared, peak_bytes, side_by_side
 from benchmarks.peers import WARM_UP
 from tacit.core.errors import ConfigError
-from tacit.learn import datasets
-from tacit.learn.cohort import Cohort, Local
-from tacit.learn.fused import Fused
-from tacit.learn.model import Model
-from tacit.learn.models import build
-from tacit.learn.samples import Dataset
+from tacit.learn.data import datasets
+from tacit.learn.data.samples import Dataset
+from tacit.learn.models.fused import Fused
+from tacit.learn.models.model import Model
+from tacit.learn.models.registry import build
+from tacit.learn.training.cohort import Cohort, Local
 
 Say = Callable[[str], None]
 

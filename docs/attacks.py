@@ -12,10 +12,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tacit.app import pictures
-from tacit.audit.attacks import collusion, inversion, onlooker
-from tacit.audit.attacks.findings import Finding, quietly
-from tacit.audit.attacks.registry import ATTACKS
+from tacit.app.reports import pictures
+from tacit.core.progress import ignore_progress
+from tacit.lab.attacks import collusion, eavesdropper_learning, inversion
+from tacit.lab.attacks.attack_result import Finding
+from tacit.lab.attacks.registry import ATTACKS
 
 HERE = Path(__file__).parent
 PAGE, KEPT = HERE / "attacks.md", HERE / "attacks.json"
@@ -55,7 +56,7 @@ def run(names: list[str]) -> None:
     """Runs attacks in full and keeps what they found."""
     for name in names or ATTACKS:
         found = kept()
-        found[name] = [asdict(finding) for finding in ATTACKS[name].run(True, 0, quietly)]
+        found[name] = [asdict(finding) for finding in ATTACKS[name].run(True, 0, ignore_progress)]
         KEPT.write_text(
             json.dumps({each: found[each] for each in ATTACKS if each in found}, indent=1), encoding="utf-8"
         )
@@ -65,14 +66,14 @@ def draw() -> None:
     """Draws the pictures."""
     trials = [
         trial
-        for trial in onlooker.tables_1_and_2(onlooker.QUICK)
+        for trial in eavesdropper_learning.tables_1_and_2(eavesdropper_learning.QUICK)
         if trial.onlooker == "strong" and trial.target in ("CBGD", "PSGD", "PPSGD", "PPSGD, sealed links")
     ]
-    rows = onlooker.measure(trials, 0)
+    rows = eavesdropper_learning.measure(trials, 0)
     named = [(f"{row.trial.target}: {row.accuracy:.0%} told", row.plane, row.labels) for row in rows]
     pictures.planes(named, str(HERE / "onlooker.png"))
 
-    pictures.images(inversion.look(False, 0, quietly)[1], str(HERE / "inversion.png"))
+    pictures.images(inversion.look(False, 0, ignore_progress)[1], str(HERE / "inversion.png"))
 
     lines = {}
     for name, count in (("one", collusion.one_receiver), ("two", collusion.two_receivers)):

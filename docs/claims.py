@@ -14,8 +14,9 @@ from typing import NamedTuple
 import networkx as nx
 
 import tacit
-from tacit.audit.attacks import decode, epsilon, lies, lies_variants
 from tacit.designs import Batches, Random, graphs, groups, secure_degree
+from tacit.lab.attacks import eavesdropper_decoding, epsilon
+from tacit.lab.attacks.lies import search, variants
 
 RUNS = 20
 PAGE = Path(__file__).with_name("claims.md")
@@ -148,16 +149,16 @@ def pushsum() -> list[Finding]:
     plain = learns("pushsum", ["p0"], parties=5)
     masked = learns("pushsum", ["p0"], parties=5, masked=True)
     onlooker = tacit.audit("pushsum", parties=5, coalition=["onlooker"], private=True, rounds=6)
-    target = next(each for each in decode.TARGETS if "private" in each.options and each.rounds == 5)
-    runs = [decode.train(target, seed) for seed in range(RUNS)]
-    heard = sum(bool(decode.recovered(run, sealed=False).all()) for run in runs)
-    sealed = sum(bool(decode.recovered(run, sealed=True).any()) for run in runs)
+    target = next(each for each in eavesdropper_decoding.TARGETS if "private" in each.options and each.rounds == 5)
+    runs = [eavesdropper_decoding.train(target, seed) for seed in range(RUNS)]
+    heard = sum(bool(eavesdropper_decoding.recovered(run, sealed=False).all()) for run in runs)
+    sealed = sum(bool(eavesdropper_decoding.recovered(run, sealed=True).any()) for run in runs)
     return [
         Finding(
             "001, Section 3.3: random y_i(0) and p_ii keep an onlooker from decoding the local models",
             "refuted",
             f"the paper's five clients, {target.rounds} rounds over open links: all local optima decoded to "
-            f"{decode.TOLERANCE:g} in {heard} of {RUNS} runs; over sealed links in {sealed}",
+            f"{eavesdropper_decoding.TOLERANCE:g} in {heard} of {RUNS} runs; over sealed links in {sealed}",
             "one client: three gradient steps leave at most four values of y_i(0), a fourth leaves one",
             f"links are always sealed here: an onlooker learns {len(onlooker.exposed)} vectors; and against curious "
             f"receivers, who learn {plain} of 4 in one round, `masked=True`: {masked} of 4",
@@ -221,9 +222,9 @@ class Own(NamedTuple):
 
 def lie(lacking: str) -> str:
     """Returns the first lie that works on a variant of `secagg` without some precaution, carried out on real keys."""
-    with lies_variants.variant(lacking) as variant:
-        found = next(lies.Search(variant.case).breaks())
-        if found.error() > lies.CLOSE:
+    with variants.variant(lacking) as variant:
+        found = next(search.Search(variant.case).breaks())
+        if found.error() > search.CLOSE:
             raise AssertionError(f"a lie does not recover what it says: {lacking}")
         return f"{variant.case}: {found.told}; the server learns {found.learnt}"
 

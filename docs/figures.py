@@ -125,7 +125,7 @@ def _origin(found: Mapping[str, Any]) -> str:
 
 def demo() -> str:
     """Returns what `tacit demo` prints, as a block of text."""
-    command = [sys.executable, "-c", "from tacit.app.cli import main; main()", "demo"]
+    command = [sys.executable, "-c", "from tacit.app.cli.main import main; main()", "demo"]
     wide = {**os.environ, "COLUMNS": "80"}  # whoever runs it, in whatever window
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=wide)  # noqa: S603 (our own command)
     lines = [line.rstrip() for line in done.stdout.splitlines()]

@@ -14,8 +14,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tacit import papers
-from tacit.papers.reproduction import Progress, Scale
+from tacit.lab import papers
+from tacit.lab.papers.reproduction import Progress, Scale
 
 HERE = Path(__file__).parent
 PAGE, KEPT = HERE / "reproductions.md", HERE / "reproductions.json"
@@ -30,7 +30,7 @@ HEAD = """\
 # Tables and figures of the papers, run again
 
 Written by `python docs/reproductions.py` from runs of `tacit reproduce NAME`. "Agrees" compares the paper's figure with
-ours by a rule that is in the code of each reproduction (`src/tacit/papers`); where it says no, the reason is beside it.
+ours by a rule that is in the code of each reproduction (`src/tacit/lab/papers`); where it says no, the reason is beside it.
 Minutes are CPU minutes of one core. Small scale has fewer parties, rounds or samples than the paper, as each says; what
 a paper does not state is listed with what was done here instead.
 """

@@ -10,7 +10,7 @@ import tempfile
 import numpy as np
 
 import tacit
-from tacit.learn.datasets import Dataset, of_arrays
+from tacit.learn.data.datasets import Dataset, of_arrays
 
 CLINICS = ("north", "east", "south", "west", "mill", "lake")
 PROTOCOLS = (

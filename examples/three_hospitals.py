@@ -19,11 +19,11 @@ import torch
 from torch import nn
 
 import tacit
-from tacit.learn.datasets import load
+from tacit.learn.data.datasets import load
 
 HOSPITALS = {"north": range(4), "east": range(4, 7), "south": range(7, 10)}
 FORK = multiprocessing.get_context("fork")
-TACIT = [sys.executable, "-c", "from tacit.app.cli import main; main()"]
+TACIT = [sys.executable, "-c", "from tacit.app.cli.main import main; main()"]
 
 
 def hospital(roster: str, me: str, rounds: int) -> None:

@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tacit.audit.linear import Echelon
-from tacit.audit.runs import SymbolicRun, owner_of
-from tacit.audit.scope import Scope
-from tacit.audit.symbolic.forms import Unknown
-from tacit.audit.symbolic.simulation import brought
-from tacit.audit.views import Number
+from tacit.auditing.engine.linear import Echelon
+from tacit.auditing.engine.symbolic_run import SymbolicRun, owner_of
+from tacit.auditing.engine.views import Number
+from tacit.auditing.scope import Scope
+from tacit.auditing.symbolic.forms import Unknown
+from tacit.auditing.symbolic.simulation import brought
 from tacit.core.messages import Envelope
 from tacit.core.suite import SERVER, Party
 from tacit.runtime.round import Action, Post

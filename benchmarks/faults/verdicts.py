@@ -20,7 +20,7 @@ from benchmarks.faults.masses import Ending, Masses, Taken
 from benchmarks.faults.party import ENTRIES, told
 from benchmarks.faults.replayed import Lived, Place, Said, replayed
 from benchmarks.faults.stalls import Course, Courses
-from tacit.audit.scope import Scope
+from tacit.auditing.scope import Scope
 from tacit.core.suite import SERVER, Party
 from tacit.net.membership.roster import RosterFile
 from tacit.net.store.round_store import Store

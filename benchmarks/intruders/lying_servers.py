@@ -19,16 +19,16 @@ import msgspec
 import numpy as np
 
 from benchmarks.intruders.honest_parties import Federation, Witness
-from tacit.audit.attacks.lies import Search
-from tacit.audit.attacks.lies_cases import Case
-from tacit.audit.attacks.lies_cast import SETS, UNMASKED, Answer, Client, Clients, RealCast, SymbolicCast
-from tacit.audit.attacks.lies_variants import VARIANTS, variant
-from tacit.audit.linear import smallest_support
+from tacit.auditing.engine.linear import smallest_support
 from tacit.core.errors import ConfigError, TransportError
 from tacit.core.link import Link
 from tacit.core.messages import Address, Envelope
 from tacit.core.protocol import Role
 from tacit.core.suite import SERVER, Party, Update
+from tacit.lab.attacks.lies.cases import Case
+from tacit.lab.attacks.lies.roles import SETS, UNMASKED, Answer, Client, Clients, RealCast, SymbolicCast
+from tacit.lab.attacks.lies.search import Search
+from tacit.lab.attacks.lies.variants import VARIANTS, variant
 from tacit.net.membership.roster import Deadlines
 from tacit.net.node import Node
 from tacit.protocols import secagg

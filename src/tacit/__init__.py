@@ -3,11 +3,10 @@
 from typing import TYPE_CHECKING, Any
 
 from tacit.api.aggregate import aggregate
+from tacit.api.audit import audit
 from tacit.api.federation import ClippedWarning, Federation, VanishedWarning
-from tacit.api.train import Run, train
-from tacit.audit.asked import audit
-from tacit.audit.plan import Plan, plan
-from tacit.audit.report import Report
+from tacit.auditing.report import Report
+from tacit.auditing.search.planner import Plan, plan
 from tacit.core.errors import (
     BudgetSpent,
     ConfigError,
@@ -23,6 +22,7 @@ from tacit.core.errors import (
 )
 from tacit.core.version import RELEASE
 from tacit.learn.scenario import Scenario
+from tacit.learn.training.train import Run, train
 from tacit.runtime.faults import Fault
 from tacit.runtime.outcome import Outcome
 
@@ -68,7 +68,7 @@ def __getattr__(name: str) -> Any:
 
         return getattr(join, name)
     if name == "flower":  # which takes another one
-        from tacit.api import flower
+        from tacit.integrations.flower import api
 
-        return flower
+        return api
     raise AttributeError(f"module 'tacit' has no attribute {name!r}")

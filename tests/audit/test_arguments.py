@@ -14,11 +14,11 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from tacit.audit import arguments
-from tacit.audit.arguments import argument_for, arguments_for
-from tacit.audit.coalitions import coalitions
-from tacit.audit.report import Auditor
-from tacit.audit.scope import Scope
+from tacit.auditing import arguments
+from tacit.auditing.arguments import argument_for, arguments_for
+from tacit.auditing.report import Auditor
+from tacit.auditing.scope import Scope
+from tacit.auditing.search.coalitions import coalitions
 from tacit.core.errors import TacitError
 from tacit.core.suite import SERVER
 from tacit.designs import Batches, Partition, Random, graphs

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tacit.audit.attacks.registry import ATTACKS
+from tacit.lab.attacks.registry import ATTACKS
 
 ROOT = Path(__file__).parents[2]
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import tacit
-from tacit.audit.questions import Question
-from tacit.audit.scope import Scope
-from tacit.audit.symbolic.simulation import SymbolicSimulation
-from tacit.audit.words import in_words
+from tacit.auditing.questions import Question
+from tacit.auditing.render.text import in_words
+from tacit.auditing.scope import Scope
+from tacit.auditing.symbolic.simulation import SymbolicSimulation
 from tacit.core.errors import TacitError
 from tacit.core.suite import Update
 from tacit.designs import Batches, Random, Sampled

@@ -11,9 +11,9 @@ from scipy.special import log_ndtr
 from typer.testing import CliRunner
 
 import tacit
-from tacit.app.cli import app
-from tacit.audit.report import LEFT_ALIKE, Auditor
-from tacit.audit.scope import Scope
+from tacit.app.cli.main import app
+from tacit.auditing.report import LEFT_ALIKE, Auditor
+from tacit.auditing.scope import Scope
 from tacit.core.suite import Parties
 from tacit.designs.graphs import column_stochastic, metropolis_weight
 from tacit.privacy import shared_noise

@@ -11,13 +11,13 @@ import pytest
 
 import tacit
 from tacit import protocols
-from tacit.audit import guards
-from tacit.audit.comparison import Spot
-from tacit.audit.guards import Guard, guarded
-from tacit.audit.scope import PROOF_BITS, Scope
-from tacit.audit.symbolic.simulation import SymbolicSimulation
-from tacit.audit.twins import in_order, in_scale, pair, twin
-from tacit.audit.views import ItemAt, KeyAt, View, Whole, byte_strings, contents, follow
+from tacit.auditing.engine import soundness
+from tacit.auditing.engine.concrete_run import in_order, in_scale, pair, twin
+from tacit.auditing.engine.run_comparison import Spot
+from tacit.auditing.engine.soundness import Guard, guarded
+from tacit.auditing.engine.views import ItemAt, KeyAt, View, Whole, byte_strings, contents, follow
+from tacit.auditing.scope import PROOF_BITS, Scope
+from tacit.auditing.symbolic.simulation import SymbolicSimulation
 from tacit.core.average import Average
 from tacit.core.messages import Address, Message
 from tacit.core.protocol import Settings, Terms
@@ -119,7 +119,7 @@ def test_so_are_they_whatever_goes_wrong(name):
 
 def test_a_setting_is_looked_at_once(monkeypatch):
     calls = []
-    monkeypatch.setattr(guards, "_found", type(guards._found)())
+    monkeypatch.setattr(soundness, "_found", type(soundness._found)())
     monkeypatch.setattr(Guard, "check", lambda self: calls.append(self.rounds))
     for rounds in (2, 1, 9, 2):
         guarded(scope_of("fedavg", rounds=rounds))
@@ -128,13 +128,13 @@ def test_a_setting_is_looked_at_once(monkeypatch):
     guarded(scope_of("fedavg", 5))
     guarded(scope_of("fedavg", faults=[{"action": "drop", "party": "p3"}]))
     assert calls == [2, 1, 1, 1]
-    for count in range(guards.REMEMBERED):
+    for count in range(soundness.REMEMBERED):
         guarded(scope_of("fedavg", max_weight=3.0 + count))
-    assert len(guards._found) == guards.REMEMBERED
+    assert len(soundness._found) == soundness.REMEMBERED
 
 
 def test_a_refusal_is_remembered_too(monkeypatch):
-    monkeypatch.setattr(guards, "_found", type(guards._found)())
+    monkeypatch.setattr(soundness, "_found", type(soundness._found)())
 
     async def party(link, update, _terms, suite, _state):
         await tell(link, Bytes(update.vector.tobytes()))
@@ -146,7 +146,7 @@ def test_a_refusal_is_remembered_too(monkeypatch):
             tacit.NotAuditable, match=r"^leaky cannot be audited: Bytes from p1 to p0 in round 1, data: "
         ):
             guarded(scope_of("leaky"))
-    assert len(guards._found) == 1
+    assert len(soundness._found) == 1
     assert tacit.NotAuditable.code == "not-auditable"
     assert issubclass(tacit.NotAuditable, tacit.NotLinear)
 

@@ -10,8 +10,8 @@ import pytest
 
 import tacit
 from tacit import protocols
-from tacit.audit.guards import guarded
-from tacit.audit.scope import Scope
+from tacit.auditing.engine.soundness import guarded
+from tacit.auditing.scope import Scope
 
 NAMES = sorted(path.stem for path in (Path(__file__).parent / "leaky").glob("[a-z]*.py"))
 PARTIES = tuple(f"p{i}" for i in range(4))

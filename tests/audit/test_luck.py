@@ -7,11 +7,13 @@ import pytest
 from typer.testing import CliRunner
 
 import tacit
-from tacit.app import progress
-from tacit.app.cli import app
-from tacit.audit import luck, report, rounds
-from tacit.audit.questions import Question
-from tacit.audit.words import TERMS, in_words
+from tacit.app.cli.main import app
+from tacit.app.terminal import progress
+from tacit.auditing import report
+from tacit.auditing.engine import multi_round
+from tacit.auditing.questions import Question
+from tacit.auditing.render.text import TERMS, in_words
+from tacit.auditing.search import seeds
 from tacit.core.errors import ConfigError
 
 FIVE = {"participation": {"kind": "random", "per_round": 5}}
@@ -49,7 +51,7 @@ def refused(*arguments):
 def test_who_is_asked_is_drawn_several_times_and_the_worst_counts():
     question = {"parties": 6, "coalition": ["server"], "rounds": 9, **FIVE}
     first = tacit.audit("secagg", **question)
-    assert (first.exposed, first.seed, first.drawings) == ({}, 0, luck.DRAWINGS)
+    assert (first.exposed, first.seed, first.drawings) == ({}, 0, seeds.DRAWINGS)
     assert first.unlucky, "what the reviewer found: another seed exposes everybody"
     for drawing in first.unlucky:
         again = tacit.audit("secagg", seed=drawing.seed, **question)
@@ -58,16 +60,16 @@ def test_who_is_asked_is_drawn_several_times_and_the_worst_counts():
     assert found.drawing == first.unluckiest == found.worst
     assert said.exposed
     assert said.verdict.startswith(
-        f"Exposed: in the worst of {luck.DRAWINGS} drawings of who takes part, by seed {found.seed}, the server can "
+        f"Exposed: in the worst of {seeds.DRAWINGS} drawings of who takes part, by seed {found.seed}, the server can "
         f"work out the vectors of all 6 parties, the first in round {found.safe_rounds + 1}."
     )
     often = len(first.unlucky)
-    assert said.verdict.endswith(f" In {often} of the {luck.DRAWINGS} somebody is exposed to the server.")
+    assert said.verdict.endswith(f" In {often} of the {seeds.DRAWINGS} somebody is exposed to the server.")
     assert (
-        f"Who takes part was drawn {luck.DRAWINGS} times (seeds 0 to 7); other luck may expose others." in said.assumed
+        f"Who takes part was drawn {seeds.DRAWINGS} times (seeds 0 to 7); other luck may expose others." in said.assumed
     )
-    assert f"the worst of {luck.DRAWINGS} drawings of who takes part" in found.looked_at
-    assert f", {luck.DRAWINGS} drawings of who takes part" in first.looked_at
+    assert f"the worst of {seeds.DRAWINGS} drawings of who takes part" in found.looked_at
+    assert f", {seeds.DRAWINGS} drawings of who takes part" in first.looked_at
 
 
 def test_the_table_is_of_the_drawing_that_the_verdict_is_of():
@@ -91,10 +93,10 @@ def test_dropouts_are_drawn_again_too(monkeypatch):
     question = {"parties": 8, "coalition": ["server"], "rounds": 24, "dropout": 0.02}
     found = tacit.audit("secagg", **question)
     assert found.unlucky
-    assert found.drawings == luck.DRAWINGS
+    assert found.drawings == seeds.DRAWINGS
     for drawing in found.unlucky[:2]:
         assert tuple(tacit.audit("secagg", seed=drawing.seed, **question).exposed) == drawing.victims
-    monkeypatch.setattr(luck, "DRAWINGS", 1)
+    monkeypatch.setattr(seeds, "DRAWINGS", 1)
     assert tacit.audit("secagg", **question).exposed.keys() == found.exposed.keys(), "the first drawing is as it was"
 
 
@@ -108,9 +110,9 @@ def test_dropouts_are_drawn_again_too(monkeypatch):
 def test_rounds_that_have_to_be_run_are_drawn_again_if_they_are_few(protocol, question, monkeypatch):
     parties = question.pop("parties")
     reports, said = asked(protocol, parties, coalition=("p0",), **question)
-    assert reports[0].drawings == luck.DRAWINGS
-    assert any(f"drawn {luck.DRAWINGS} times" in each for each in said.assumed)
-    monkeypatch.setattr(luck, "MOST_RUN", 0)
+    assert reports[0].drawings == seeds.DRAWINGS
+    assert any(f"drawn {seeds.DRAWINGS} times" in each for each in said.assumed)
+    monkeypatch.setattr(seeds, "MOST_RUN", 0)
     reports, said = asked(protocol, parties, coalition=("p0",), **question)
     assert reports[0].drawings == 1
     assert (
@@ -119,7 +121,7 @@ def test_rounds_that_have_to_be_run_are_drawn_again_if_they_are_few(protocol, qu
 
 
 def test_where_there_is_no_time_only_one_is_said_to_have_been_looked_at(monkeypatch):
-    monkeypatch.setattr(luck, "MOST_REHEARSED", 0)
+    monkeypatch.setattr(seeds, "MOST_REHEARSED", 0)
     (found,), said = asked("secagg", 6, coalition=("server",), rounds=9, options=FIVE)
     assert (found.drawings, found.unlucky, said.exposed) == (1, (), False)
     assert (
@@ -146,7 +148,7 @@ def test_of_several_drawings_the_worst_is_told_beside_the_first():
     (found,), said = asked("secagg", 12, coalition=("server",), rounds=40, dropout=0.02)
     assert tuple(found.exposed) == worst.victims
     assert {each.seed for each in found.unlucky} == {0, *(each.seed for each in first.unlucky)} - {worst.seed}
-    assert f"in the worst of {luck.DRAWINGS} drawings of who takes part, by seed {worst.seed}, " in said.verdict
+    assert f"in the worst of {seeds.DRAWINGS} drawings of who takes part, by seed {worst.seed}, " in said.verdict
 
 
 # --- what cannot be estimated --------------------------------------------------------------------------------------
@@ -156,7 +158,7 @@ def test_of_several_drawings_the_worst_is_told_beside_the_first():
 def test_what_is_not_estimated_is_judged_as_if_models_stood_still(monkeypatch, changes):
     question = {"coalition": ("server",), "rounds": 60, "options": FIVE}
     still = asked("secagg", 8, **question)[0][0]
-    monkeypatch.setattr(rounds, "MOST_ESTIMATED", 4)
+    monkeypatch.setattr(multi_round, "MOST_ESTIMATED", 4)
     (found,), said = asked("secagg", 8, **question, **changes)
     assert (found.exposed, found.nearly, found.bits) == ({}, (), {})
     assert found.unsure == tuple(still.exposed)
@@ -167,7 +169,7 @@ def test_what_is_not_estimated_is_judged_as_if_models_stood_still(monkeypatch, c
 
 
 def test_what_is_safe_in_the_worst_case_and_what_is_new_each_time_need_no_estimate(monkeypatch):
-    monkeypatch.setattr(rounds, "MOST_ESTIMATED", 4)
+    monkeypatch.setattr(multi_round, "MOST_ESTIMATED", 4)
     question = {"coalition": ("server",), "rounds": 60}
     for options, drift in ((batches(4, 2), 1e-9), (FIVE, "free")):
         (found,), said = asked("secagg", 8, options=options, drift=drift, **question)

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from numeric import PRIME, Lanes, Numbers, eliminated, entries_of, residue
 
-from tacit.audit.report import Auditor
-from tacit.audit.scope import Scope
+from tacit.auditing.report import Auditor
+from tacit.auditing.scope import Scope
 from tacit.core.errors import ConfigError, NotLinear, TacitError
 from tacit.core.suite import SERVER
 from tacit.designs import Batches, Everyone, Partition, Random, Sampled

@@ -6,11 +6,11 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from tacit.audit import orbits
-from tacit.audit.coalitions import coalitions, number
-from tacit.audit.orbits import kinds, symmetry
-from tacit.audit.report import Auditor
-from tacit.audit.scope import Scope
+from tacit.auditing.report import Auditor
+from tacit.auditing.scope import Scope
+from tacit.auditing.search import orbits
+from tacit.auditing.search.coalitions import coalitions, number
+from tacit.auditing.search.orbits import kinds, symmetry
 from tacit.core.protocol import Terms
 from tacit.core.suite import SERVER
 from tacit.designs import Batches, Random, graphs

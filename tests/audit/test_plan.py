@@ -7,10 +7,10 @@ import pytest
 from typer.testing import CliRunner
 
 import tacit
-from tacit.app import pictures
-from tacit.app.cli import app
-from tacit.audit import coalitions
-from tacit.audit.plan import MEASURED, candidates, cost
+from tacit.app.cli.main import app
+from tacit.app.reports import pictures
+from tacit.auditing.search import coalitions
+from tacit.auditing.search.planner import MEASURED, candidates, cost
 from tacit.protocols import REGISTRY
 from tacit.runtime.agreement import terms_for
 

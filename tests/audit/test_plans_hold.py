@@ -5,10 +5,10 @@ from itertools import islice
 import pytest
 
 import tacit
-from tacit.audit.arguments import argument_for
-from tacit.audit.coalitions import coalitions, number
-from tacit.audit.report import Auditor
-from tacit.audit.scope import Scope, dropouts
+from tacit.auditing.arguments import argument_for
+from tacit.auditing.report import Auditor
+from tacit.auditing.scope import Scope, dropouts
+from tacit.auditing.search.coalitions import coalitions, number
 from tacit.protocols import find
 from tacit.runtime.agreement import terms_for
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import tacit
 from tacit import protocols
-from tacit.audit.precision import NEAR, Spread, estimated, of_sums
-from tacit.audit.symbolic.forms import Form
+from tacit.auditing.engine.precision import NEAR, Spread, estimated, of_sums
+from tacit.auditing.symbolic.forms import Form
 from tacit.core.average import Average
 from tacit.protocols.gossip import GOSSIP, SharedEntries
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import tacit
-from tacit.audit import preflight
+from tacit.auditing import preflight
 from tacit.designs import Random, graphs
 from tacit.protocols import find
 from tacit.runtime.agreement import terms_for

@@ -3,7 +3,7 @@
 import pytest
 
 import tacit
-from tacit.audit.recounted import listed, recounted
+from tacit.auditing.render.recipes import listed, recounted
 
 TWO_RECEIVERS = [(4, 0), (4, 1), (4, 2), (5, 0), (5, 1), (5, 2), (5, 3), (3, 0), (3, 1), (3, 2), (0, 1), (0, 2)]
 

@@ -8,8 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 import tacit
-from tacit.app.cli import app
-from tacit.audit.linear import PRIME, rational, residue
+from tacit.app.cli.main import app
+from tacit.auditing.engine.linear import PRIME, rational, residue
 from tacit.core.suite import Update
 from tacit.designs import graphs
 from tacit.runtime.faults import Fault

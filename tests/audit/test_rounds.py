@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import tacit
-from tacit.audit import report as reports
-from tacit.audit.linear import SMALL_PRIME, Echelon, smallest_class, smallest_support
+from tacit.auditing import report as reports
+from tacit.auditing.engine.linear import SMALL_PRIME, Echelon, smallest_class, smallest_support
 from tacit.core.suite import Update
 from tacit.designs import Batches, Everyone, Partition, Random, Sampled
 from tacit.runtime.simulator import Simulation

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import tacit
-from tacit.audit.symbolic.forms import Form
-from tacit.audit.symbolic.simulation import SymbolicSimulation
-from tacit.audit.views import View
+from tacit.auditing.engine.views import View
+from tacit.auditing.symbolic.forms import Form
+from tacit.auditing.symbolic.simulation import SymbolicSimulation
 from tacit.core.suite import SERVER, Update
 from tacit.runtime.faults import Fault
 from tacit.runtime.simulator import Simulation

@@ -4,10 +4,10 @@ import networkx as nx
 import pytest
 
 import tacit
-from tacit.audit.linear import RowSpace
-from tacit.audit.symbolic.forms import Form
-from tacit.audit.symbolic.simulation import SymbolicSimulation
-from tacit.audit.views import View
+from tacit.auditing.engine.linear import RowSpace
+from tacit.auditing.engine.views import View
+from tacit.auditing.symbolic.forms import Form
+from tacit.auditing.symbolic.simulation import SymbolicSimulation
 from tacit.designs import graphs
 from tacit.runtime.faults import Fault
 

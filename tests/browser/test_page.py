@@ -11,7 +11,7 @@ import pytest
 from visits import page_of
 
 import tacit
-from tacit.api.prepare import Metrics
+from tacit.learn.training.assemble import Metrics
 from tacit.net.observability.status import Ended, Standing, Status, show
 
 AXE = Path(__file__).with_name("axe.min.js").read_text(encoding="utf-8")

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from contextlib import contextmanager
 
-PROGRAM = (sys.executable, "-c", "from tacit.app.cli import main; main()")
+PROGRAM = (sys.executable, "-c", "from tacit.app.cli.main import main; main()")
 PATIENCE = 60_000
 """Milliseconds that a machine with much else to do may take for anything."""
 

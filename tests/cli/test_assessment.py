@@ -7,8 +7,8 @@ import pytest
 from typer.testing import CliRunner
 
 from tacit import __version__
-from tacit.app.cli import app
-from tacit.audit.trust import trusted
+from tacit.app.cli.main import app
+from tacit.auditing.render.trust import trusted
 from tacit.core.suite import Parties
 from tacit.protocols import REGISTRY, find
 

@@ -16,10 +16,11 @@ import pytest
 
 import tacit
 import tacit.protocols
-from tacit.app import demo, progress
-from tacit.audit.attacks.registry import ATTACKS
+from tacit.app.cli import demo
+from tacit.app.terminal import progress
 from tacit.core.errors import ConfigError, Drop, LeakRefused, NotEnough, PeerFault
 from tacit.core.suite import SERVER, Update
+from tacit.lab.attacks.registry import ATTACKS
 from tacit.runtime.simulator import Simulation
 
 with warnings.catch_warnings():
@@ -28,14 +29,14 @@ with warnings.catch_warnings():
     from typer.main import get_command
     from typer.testing import CliRunner
 
-    from tacit.app import cli
+    from tacit.app.cli import main
 
 ROOT = Path(__file__).parents[2]
 SMALL = ("--rounds", "4", "--parties", "5")
 
 
 def run(*arguments: str) -> click.testing.Result:
-    return CliRunner().invoke(cli.app, arguments)
+    return CliRunner().invoke(main.app, arguments)
 
 
 def error_lines(result: click.testing.Result) -> list[str]:
@@ -110,7 +111,7 @@ def test_a_plain_server_would_have_it_back_at_once_and_so_average_other_models(
     def careless(**fields: Any) -> tacit.Fault:
         return tacit.Fault(**{**fields, "round": 99} if fields["action"] == "silence" else fields)
 
-    monkeypatch.setattr("tacit.app.demo.Fault", careless)
+    monkeypatch.setattr("tacit.app.cli.demo.Fault", careless)
     other = demo.run(demo.DemoSettings(parties=5, rounds=4))
     assert other.runs["fedavg"].models_sent == 5 * 4 - 1
     assert other.runs["secagg"] == report.runs["secagg"]
@@ -235,7 +236,7 @@ def test_version_and_bare_call() -> None:
 
 
 def commands() -> dict[str, click.Command]:
-    group = get_command(cli.app)
+    group = get_command(main.app)
     assert isinstance(group, click.Group)
     found: dict[str, click.Command] = {}
     for name, command in group.commands.items():
@@ -303,7 +304,7 @@ def test_a_shell_completes_names(typed: str, found: list[str], monkeypatch: pyte
     monkeypatch.setenv("_TACIT_COMPLETE", "complete_bash")
     monkeypatch.setenv("COMP_WORDS", typed)
     monkeypatch.setenv("COMP_CWORD", str(len(typed.split()) - 1))
-    result = CliRunner().invoke(cli.app, [], prog_name="tacit")
+    result = CliRunner().invoke(main.app, [], prog_name="tacit")
     assert result.stdout.split() == found
 
 
@@ -371,12 +372,12 @@ def test_a_traceback_is_shown_with_debug_only(place: int) -> None:
     ids=lambda value: type(value).__name__,
 )
 def test_every_error_has_its_code_and_its_lines(error: Exception, code: int, lines: list[str]) -> None:
-    assert cli.verdict(error) == (code, lines)
+    assert main.verdict(error) == (code, lines)
 
 
 def test_what_was_to_be_stopped_is_not_told_to_begin_anew() -> None:
-    assert cli.verdict(KeyboardInterrupt(), ["--debug", "ui", "runs"]) == (130, ["stopped"])
-    assert cli.verdict(KeyboardInterrupt(), ["plan", "12"])[1] != ["stopped"]
+    assert main.verdict(KeyboardInterrupt(), ["--debug", "ui", "runs"]) == (130, ["stopped"])
+    assert main.verdict(KeyboardInterrupt(), ["plan", "12"])[1] != ["stopped"]
 
 
 def test_a_failure_in_a_command_ends_it_with_exit_code_1(monkeypatch: pytest.MonkeyPatch) -> None:

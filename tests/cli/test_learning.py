@@ -14,11 +14,12 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from tacit import Scenario, papers, train
-from tacit.app import comparison, progress
-from tacit.app.cli import app
-from tacit.learn.datasets import of_arrays
-from tacit.papers.reproduction import Reproduction
+from tacit import Scenario, train
+from tacit.app.cli.main import app
+from tacit.app.terminal import progress
+from tacit.lab import comparison, papers
+from tacit.lab.papers.reproduction import Reproduction
+from tacit.learn.data.datasets import of_arrays
 
 ROOT = Path(__file__).parents[2]
 SCENARIO = """
@@ -203,7 +204,7 @@ def test_faults_of_a_scenario_are_part_of_its_audit(tacit):
 
 
 def test_rounds_that_are_too_many_to_look_at_are_not_spoken_of(tacit, monkeypatch):
-    monkeypatch.setattr("tacit.api.audited.MOST_WORK", 100)
+    monkeypatch.setattr("tacit.learn.training.run_audit.MOST_WORK", 100)
     scenario = SCENARIO.format(protocol="pushsum").replace('"pushsum"', '{ name = "pushsum", masked = true }')
     assert tacit("run", written(scenario.replace("rounds = 3", "rounds = 9")), "--folder", "out").exit_code == 0
     found = audit_of("out")

@@ -9,10 +9,11 @@ from rich.console import Console
 from rich.text import Text
 from typer.testing import CliRunner
 
-from tacit.app import nodes, verdicts
-from tacit.app.cli import app
-from tacit.app.narrow import Listed, listed_table
-from tacit.audit.attacks.findings import proportion
+from tacit.app.cli import node_commands
+from tacit.app.cli.main import app
+from tacit.app.terminal import verdicts
+from tacit.app.terminal.narrow_table import Listed, listed_table
+from tacit.lab.attacks.attack_result import proportion
 from tacit.net.observability.status import Standing
 
 COMMANDS = (
@@ -129,7 +130,7 @@ def test_a_matrix_is_a_list_where_it_would_be_broken(monkeypatch):
 
 def test_peers_are_whole():
     peer = Standing("hospital-a", 12, 3.0, 2, 125.0, "its certificate has expired")
-    peers = nodes._peers(SimpleNamespace(peers=[peer]))
+    peers = node_commands._peers(SimpleNamespace(peers=[peer]))
     assert shown(peers, 40).splitlines() == [
         "peer: hospital-a",
         "round: 12",

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tacit.app.cli import app
+from tacit.app.cli.main import app
 from tacit.net.membership.identity import Card, Credentials
 from tacit.net.membership.roster import RosterFile
 

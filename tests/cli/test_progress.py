@@ -7,9 +7,9 @@ from itertools import pairwise
 import pytest
 from typer.testing import CliRunner
 
-from tacit.app import progress
-from tacit.app.cli import app
-from tacit.app.progress import OFTEN, RARELY, SHORT, Lines, following
+from tacit.app.cli.main import app
+from tacit.app.terminal import progress
+from tacit.app.terminal.progress import OFTEN, RARELY, SHORT, Lines, following
 
 AUDIT = ("audit", "secagg", "--parties", "5", "--rounds", "20", "--dropout", "0.1")
 

@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 import tacit
-from tacit.app.cli import app
+from tacit.app.cli.main import app
 from tacit.net.membership.roster import RosterFile
 from tacit.net.observability.telemetry import LOG
 from tacit.net.store.round_store import Store

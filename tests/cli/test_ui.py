@@ -15,7 +15,7 @@ from urllib.request import Request, urlopen
 
 from typer.testing import CliRunner
 
-from tacit.app.cli import app
+from tacit.app.cli.main import app
 from tacit.learn.scenario import Scenario
 
 
@@ -44,7 +44,7 @@ def served(folder, where="."):
         sys.executable,
         "-P",
         "-c",
-        "from tacit.app.cli import main; main()",
+        "from tacit.app.cli.main import main; main()",
         "ui",
         where,
         "--port",

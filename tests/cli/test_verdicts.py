@@ -11,15 +11,16 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import tacit
-from tacit.app import drawing, pictures, progress
-from tacit.app.cli import app
-from tacit.app.options import settings_from
-from tacit.app.verdicts import findings
-from tacit.audit.attacks import epsilon
-from tacit.audit.attacks.findings import Finding, Grid, proportion
-from tacit.audit.questions import Question, read_value, write_value
-from tacit.audit.words import in_words
+from tacit.api.option_text import settings_from
+from tacit.app.cli.main import app
+from tacit.app.reports import drawing, pictures
+from tacit.app.terminal import progress
+from tacit.app.terminal.verdicts import findings
+from tacit.auditing.questions import Question, read_value, write_value
+from tacit.auditing.render.text import in_words
 from tacit.core.average import counted
+from tacit.lab.attacks import epsilon
+from tacit.lab.attacks.attack_result import Finding, Grid, proportion
 
 
 @pytest.fixture(autouse=True)
@@ -350,9 +351,9 @@ def test_shares_have_one_scale_and_counts_whole_numbers(figures, tmp_path):
 
 def test_the_digits_are_drawn(figures, tmp_path, monkeypatch):
     grid = Grid("digits", ("the image", "fedavg"), [[np.eye(8), np.eye(8)]] * 3)
-    attack = tacit.app.audits.ATTACKS["inversion"]
+    attack = tacit.app.cli.audit_commands.ATTACKS["inversion"]
     monkeypatch.setitem(
-        tacit.app.audits.ATTACKS,
+        tacit.app.cli.audit_commands.ATTACKS,
         "inversion",
         type(attack)(attack.name, attack.summary, attack.paper, attack.run, lambda *_: ([], grid)),
     )

@@ -13,8 +13,8 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from tacit.core.entropy import SeededEntropy
 from tacit.core.suite import SERVER, Update
-from tacit.drivers.flower.app import RECORD, Courier, mod_of
-from tacit.drivers.flower.party import Participant
+from tacit.integrations.flower.driver import RECORD, Courier, mod_of
+from tacit.integrations.flower.party import Participant
 from tacit.net.membership.identity import Credentials
 from tacit.net.membership.roster import RosterFile
 from tacit.protocols import find

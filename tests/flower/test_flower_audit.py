@@ -10,11 +10,11 @@ import pytest
 from typer.testing import CliRunner
 
 import tacit
-from tacit.app.cli import app as command
-from tacit.audit import flower
-from tacit.audit.flower import audit_app, collusion, falls_apart
-from tacit.audit.flower_starts import SAMPLING, STRATEGIES
+from tacit.app.cli.main import app as command
 from tacit.core.errors import ConfigError
+from tacit.integrations.flower.auditor import app_audit
+from tacit.integrations.flower.auditor.app_audit import audit_app, collusion, falls_apart
+from tacit.integrations.flower.auditor.round_starts import SAMPLING, STRATEGIES
 
 ROOT = Path(__file__).parents[2]
 
@@ -146,8 +146,8 @@ def test_what_is_asked_counts_more_than_what_the_app_says(tmp_path):
 @pytest.fixture
 def looks_only(monkeypatch):
     """Reads apps, and leaves the audit out."""
-    monkeypatch.setattr(flower, "_of_each", lambda _: [SimpleNamespace(coalition=())])
-    monkeypatch.setattr(flower, "_of_sums", lambda *_: [])
+    monkeypatch.setattr(app_audit, "_of_each", lambda _: [SimpleNamespace(coalition=())])
+    monkeypatch.setattr(app_audit, "_of_sums", lambda *_: [])
 
 
 def facts_of(folder, fraction, front="", more="", config="", files=()):
@@ -681,7 +681,7 @@ def test_what_is_said_and_not_used_is_told(tmp_path):
 
 
 def flower_api():
-    return pytest.importorskip("tacit.api.flower", reason="Flower is not installed")
+    return pytest.importorskip("tacit.integrations.flower.api", reason="Flower is not installed")
 
 
 def test_a_missing_mod_is_told(tmp_path):
@@ -749,7 +749,7 @@ def test_federations_that_say_nothing_are_not_asked(tmp_path, odd):
     found = audit_app(
         written(tmp_path, PLUS, pyproject=f"{PYPROJECT.partition('[tool.flwr.fed')[0]}\n[tool.flwr]\n{odd}\n")
     )
-    assert found.facts.values["nodes"] == flower.NODES
+    assert found.facts.values["nodes"] == app_audit.NODES
 
 
 @pytest.mark.usefixtures("looks_only")

@@ -14,9 +14,9 @@ from flwr.serverapp.strategy import FedAvg
 
 from tacit.core.errors import ConfigError
 from tacit.core.suite import SERVER
-from tacit.drivers.flower.app import RECORD, Courier, _brought, arrays_of, mod_of
-from tacit.drivers.flower.party import Mail, Said
-from tacit.drivers.flower.router import Router
+from tacit.integrations.flower.driver import RECORD, Courier, _brought, arrays_of, mod_of
+from tacit.integrations.flower.party import Mail, Said
+from tacit.integrations.flower.router import Router
 from tacit.protocols import REGISTRY
 from tacit.runtime.faults import Fault
 from tacit.vectors.layout import Layout, Selection

@@ -11,12 +11,12 @@ pytest.importorskip("flwr", reason="Flower is not installed: pip install 'tacit[
 from fleet import NODES, Trial, asked
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 
-from tacit.api import flower
 from tacit.core.entropy import SystemEntropy
 from tacit.core.errors import ConfigError, JournalError
 from tacit.core.suite import SERVER
-from tacit.drivers.flower.app import LEEWAY, RECORD
-from tacit.drivers.flower.party import BROUGHT, JOURNAL
+from tacit.integrations.flower import api
+from tacit.integrations.flower.driver import LEEWAY, RECORD
+from tacit.integrations.flower.party import BROUGHT, JOURNAL
 from tacit.runtime.participant import RealSeat
 from tacit.runtime.round_numbers import AHEAD
 
@@ -199,7 +199,7 @@ def test_a_mark_that_is_gone_alone_ends_the_session(tmp_path, left):
 
 def test_a_process_that_ends_before_the_first_mark_is_written_leaves_nothing_lost(tmp_path, monkeypatch):
     trial = Trial.of(tmp_path, "gossip", 4)
-    monkeypatch.setattr("tacit.drivers.flower.mark.create_private", lambda *_: 1 / 0)
+    monkeypatch.setattr("tacit.integrations.flower.node_state.create_private", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         trial.participant("p0").begin({}, 1, trial.brought(ENTRIES)["p0"], ENTRIES)
     monkeypatch.undo()
@@ -320,14 +320,14 @@ def asked_by(config, node_config):
     """Returns what the mod of a user's app answers to a hello."""
     context = Context(1, NODES, node_config, RecordDict(), config)
     hello = Message(RecordDict({RECORD: ConfigRecord({"hello": True})}), dst_node_id=NODES, message_type="train")
-    return flower.mod(hello, context, lambda *_: pytest.fail("nothing was to be trained"))
+    return api.mod(hello, context, lambda *_: pytest.fail("nothing was to be trained"))
 
 
 def test_nodes_find_their_party_by_configuration(tmp_path, caplog):
-    path = flower.trial(tmp_path / "keys" / "federation.toml", "secagg", 4)
-    assert flower.trial(path, "secagg", 4) == path  # it is there, and keys are never made anew
+    path = api.trial(tmp_path / "keys" / "federation.toml", "secagg", 4)
+    assert api.trial(path, "secagg", 4) == path  # it is there, and keys are never made anew
     with pytest.raises(ConfigError, match="of secagg between 4 parties, not secagg between 9"):
-        flower.trial(path, "secagg", 9)
+        api.trial(path, "secagg", 9)
     run = {"tacit-federation": str(path)}
     assert asked_by(run, {"partition-id": 2}).content[RECORD]["party"] == "p2"
     assert asked_by({}, {**run, "tacit-me": "p3"}).content[RECORD]["party"] == "p3"
@@ -344,12 +344,12 @@ def test_nodes_find_their_party_by_configuration(tmp_path, caplog):
 
 
 def test_keys_that_others_can_read_are_refused(tmp_path, caplog):
-    path = flower.trial(tmp_path / "federation.toml", "secagg", 4)
+    path = api.trial(tmp_path / "federation.toml", "secagg", 4)
     (tmp_path / "p2.identity").chmod(0o640)
     assert asked_by({"tacit-federation": str(path)}, {"partition-id": 2}).error.reason == "config"
     assert "chmod 600" in caplog.text
 
 
 def test_settings_that_leak_are_refused_before_anything_is_sent(tmp_path):
-    path = flower.trial(tmp_path / "federation.toml", "secagg", 2)
+    path = api.trial(tmp_path / "federation.toml", "secagg", 2)
     assert asked_by({"tacit-federation": str(path)}, {"partition-id": 0}).error.reason == "leak"

@@ -12,9 +12,9 @@ import msgspec
 import pytest
 
 import tacit
+from tacit.api.audit import BESIDE
+from tacit.api.audit_options import AuditOptions
 from tacit.api.options import RunOptions
-from tacit.audit.asked import BESIDE
-from tacit.audit.options import AuditOptions
 from tacit.core.protocol import Settings
 from tacit.protocols import REGISTRY, options
 

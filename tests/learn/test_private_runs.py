@@ -5,15 +5,15 @@ import stat
 import numpy as np
 import pytest
 
-from tacit.api.prepare import prepare
-from tacit.api.train import CHECKPOINT, KEY, LEDGER, MODEL, SCENARIO, train
 from tacit.core.errors import ConfigError, JournalError
-from tacit.learn import datasets
-from tacit.learn.chance import generator
-from tacit.learn.cohort import Cohort
-from tacit.learn.local import Batches, Local
-from tacit.learn.models import build
+from tacit.learn.data import datasets
+from tacit.learn.models.registry import build
 from tacit.learn.scenario import Scenario
+from tacit.learn.seeded import generator
+from tacit.learn.training.assemble import prepare
+from tacit.learn.training.cohort import Cohort
+from tacit.learn.training.local_work import Batches, Local
+from tacit.learn.training.train import CHECKPOINT, KEY, LEDGER, MODEL, SCENARIO, train
 
 ONE_STEP = {"rate": 0.5, "batch": 300, "steps": 1}
 SAMPLE = {"epsilon": 2.0, "clip": 1.0, "unit": "sample"}

@@ -9,9 +9,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tacit.api.train import CHECKPOINT, METRICS, MODEL, SCENARIO, train
 from tacit.core.errors import ConfigError
 from tacit.learn.scenario import Scenario
+from tacit.learn.training.train import CHECKPOINT, METRICS, MODEL, SCENARIO, train
 
 SCENARIOS = {
     "secagg": {"rounds": 12, "data": {"parties": 5}, "protocol": {"name": "secagg", "bits": 16}},

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import tacit
-from tacit.api import prepare as fitting
-from tacit.api.prepare import prepare
 from tacit.core.errors import ConfigError
-from tacit.learn.cohort import Local
 from tacit.learn.scenario import Data, Scenario, Split
+from tacit.learn.training import assemble as fitting
+from tacit.learn.training.assemble import prepare
+from tacit.learn.training.cohort import Local
 
 GRAPH = {"graph": {"kind": "regular", "degree": 4}, "allow_leaks": True}
 PROTOCOLS = {"fedavg": {}, "secagg": {}, "gossip": GRAPH, "cesar": GRAPH}

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import tacit
-from tacit.api.prepare import prepare
 from tacit.core.errors import ConfigError, LeakRefused
-from tacit.learn import datasets
+from tacit.learn.data import datasets
 from tacit.learn.scenario import Scenario
+from tacit.learn.training.assemble import prepare
 
 SMALL = {"rounds": 3, "data": {"parties": 6}, "local": {"rate": 0.5}}
 

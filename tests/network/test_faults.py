@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from federations import Made
 
-from tacit.audit.linear import Echelon
-from tacit.audit.scope import Scope
+from tacit.auditing.engine.linear import Echelon
+from tacit.auditing.scope import Scope
 from tacit.net.transport.courier import Courier
 from tacit.net.transport.framing import Passed
 from tacit.net.transport.peer_link import FIRST, LONGEST, Peer, Tls

@@ -17,13 +17,13 @@ import numpy as np
 import pytest
 from federations import Made, written
 
-from tacit.api.noised import noised
-from tacit.api.party import CHECKPOINT, LEDGER, METRICS, MODEL, SCENARIO, Learner, take_part
-from tacit.api.train import train
 from tacit.core.entropy import SeededEntropy
 from tacit.core.errors import ConfigError, Drop, JournalError, NotEnough, PeerFault
 from tacit.core.suite import SERVER
 from tacit.learn.scenario import Scenario
+from tacit.learn.training.dp_plan import noised
+from tacit.learn.training.node_training import CHECKPOINT, LEDGER, METRICS, MODEL, SCENARIO, Learner, take_part
+from tacit.learn.training.train import train
 
 TACIT = Path(sys.executable).with_name("tacit")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tacit.audit.scope import Scope
+from tacit.auditing.scope import Scope
 from tacit.net.membership.roster import Deadlines
 
 ROOT = Path(__file__).parents[2]

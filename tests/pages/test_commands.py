@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tacit.app.cli import app
+from tacit.app.cli.main import app
 
 ROOT = Path(__file__).parents[2]
 PAGES = (

@@ -5,10 +5,11 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from tacit.audit.attacks.findings import quietly
-from tacit.papers import find, p000_fig4, p000_fig6
-from tacit.papers.p000_fig4 import FALLING, Errors, best_constant, errors, models, predicted, rhos
-from tacit.papers.p000_fig6 import Found
+from tacit.core.progress import ignore_progress
+from tacit.lab.papers import find
+from tacit.lab.papers.p000 import fig4, fig6
+from tacit.lab.papers.p000.fig4 import FALLING, Errors, best_constant, errors, models, predicted, rhos
+from tacit.lab.papers.p000.fig6 import Found
 
 
 def admm(w, schedule, rng):
@@ -54,25 +55,25 @@ def test_no_constant_rho_averages_in_two_iterations_and_a_falling_one_does():
 
 def test_four_iterations_are_held_against_what_the_paper_claims():
     below, above = (Errors(0.1, 64, (1.0, 0.1, 0.01, error), (1.0,) * 4, (1.0,) * 4) for error in (9e-14, 2e-13))
-    assert p000_fig4.four_row(below).agrees is True
-    assert p000_fig4.four_row(above).agrees is False
+    assert fig4.four_row(below).agrees is True
+    assert fig4.four_row(above).agrees is False
 
 
 def test_the_rate_is_taken_where_rounding_does_not_show():
     exact = tuple(3.0 ** (-2 * i) for i in range(4))
     found = Errors(1.0, 64, (*exact, 0.5), (*exact, 0.5), (*exact, 3.0**-8))
-    row = p000_fig4.rate_row(found)
+    row = fig4.rate_row(found)
     assert (row.ours, row.agrees) == ("0.333", True)
     slower = tuple(2.0 ** (-2 * i) for i in range(4))
-    assert p000_fig4.rate_row(Errors(1.0, 64, (*slower, 0.5), found.law, found.without)).agrees is False
+    assert fig4.rate_row(Errors(1.0, 64, (*slower, 0.5), found.law, found.without)).agrees is False
 
 
 def test_the_paper_counts_on_more_iterations_than_are_safe():
-    assert p000_fig4.safe_iterations() == 4
+    assert fig4.safe_iterations() == 4
 
 
 def test_algorithm_2_finds_what_the_paper_says_and_our_designs_reach_the_bound():
-    each = p000_fig6.found(15, 3, 30_000, 3)
+    each = fig6.found(15, 3, 30_000, 3)
     assert (each.ours, each.bound) == (7, 7)
     assert each.usual == 5
     assert max(each.printed) < each.usual
@@ -80,16 +81,16 @@ def test_algorithm_2_finds_what_the_paper_says_and_our_designs_reach_the_bound()
 
 def test_what_algorithm_2_finds_is_held_against_the_paper():
     table = [Found(9, (4, 4, 3), (4, 4, 4), 4, 4), Found(15, (4, 4, 5), (2, 2, 2), 7, 7)]
-    nine, fifteen, rises, printed, ours = p000_fig6.rows_of(3, table)
+    nine, fifteen, rises, printed, ours = fig6.rows_of(3, table)
     assert [row.agrees for row in (nine, fifteen, rises, printed, ours)] == [True, False, True, False, None]
     assert "7 of at most 7 at 15 peers; the bound is reached at 2 of 2" in ours.ours
     falling = [table[1], Found(21, (3, 3, 3), (1, 1, 1), 10, 10)]
-    assert p000_fig6.rows_of(3, falling)[1].agrees is False
+    assert fig6.rows_of(3, falling)[1].agrees is False
 
 
 @pytest.mark.slow
 def test_figure_4_whole():
-    rows = {row.what: row for row in find("000-fig4").run("small", quietly).rows}
+    rows = {row.what: row for row in find("000-fig4").run("small", ignore_progress).rows}
     assert all(row.agrees for what, row in rows.items() if what.startswith("part of the error"))
     assert rows["MSE after 4 iterations, ρ = 0.1, 64 bits"].agrees is False
     assert rows["MSE after 4 iterations, ρ = 3, then 0.0009, 64 bits"].agrees is True
@@ -99,7 +100,7 @@ def test_figure_4_whole():
 
 @pytest.mark.slow
 def test_figure_6_whole():
-    result = find("000-fig6").run("small", quietly)
+    result = find("000-fig6").run("small", ignore_progress)
     assert [row.agrees for row in result.rows] == [True, True, True, False, None, True, False, None]
     for chart in result.charts:
         assert all(

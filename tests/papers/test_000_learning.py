@@ -5,12 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tacit.learn import datasets
-from tacit.learn.local import Local
-from tacit.papers import find, p000_fig5, p000_table2
-from tacit.papers.p000_fig5 import Iterated, schedules
-from tacit.papers.p000_table2 import FALLING, FOUR, METHODS, TABLE, Compared, rows_of, told_row
-from tacit.papers.peers import FEDAVG, LOCAL_ONLY, Curve, Task, accuracy, admm, among, learnt
+from tacit.lab.papers import find
+from tacit.lab.papers.p000 import fig5, table2
+from tacit.lab.papers.p000.fig5 import Iterated, schedules
+from tacit.lab.papers.p000.peers import FEDAVG, LOCAL_ONLY, Curve, Task, accuracy, admm, among, learnt
+from tacit.lab.papers.p000.table2 import FALLING, FOUR, METHODS, TABLE, Compared, rows_of, told_row
+from tacit.learn.data import datasets
+from tacit.learn.training.local_work import Local
 
 TINY = Task("digits", {"name": "softmax"}, Local(rate=0.5, batch=16), samples=360, tested=300, rounds=4, apart=2)
 
@@ -42,7 +43,7 @@ def test_samples_that_are_nobodys_are_given_out_evenly():
 
 
 def test_scenarios_are_the_papers():
-    for task in p000_table2.TASKS["small"]:
+    for task in table2.TASKS["small"]:
         scenario = task.scenario(15, METHODS[FOUR])
         local = scenario.local
         assert (local.rate, local.batch, local.epochs) == (0.001, 32, 1)
@@ -118,8 +119,8 @@ def test_more_iterations_than_the_pattern_protects_do():
 
 def test_with_a_constant_rho_two_iterations_ruin_a_model_and_four_do_not():
     # Of a linear model it would not matter that all entries are too large by about as much.
-    exact, found = p000_fig5.tried(replace(TINY, model={"name": "mlp", "hidden": [32]}, rounds=8), quiet)
-    rows = {each.rho: p000_fig5.row_of(each, exact) for each in found}
+    exact, found = fig5.tried(replace(TINY, model={"name": "mlp", "hidden": [32]}, rounds=8), quiet)
+    rows = {each.rho: fig5.row_of(each, exact) for each in found}
     best = {each.rho: each.curve.best for each in found}
     assert [*best] == schedules()
     assert best[0.1, 0.1, 0.1, 0.1] == pytest.approx(exact.best, abs=1)
@@ -134,7 +135,7 @@ def test_with_a_constant_rho_two_iterations_ruin_a_model_and_four_do_not():
 )
 def test_one_iteration_must_do_harm_and_two_must_not(iterations, best, agrees):
     found = Iterated((0.1,) * iterations, Curve((1,), (best / 100,)), (0.1, 0.1))
-    assert p000_fig5.row_of(found, Curve((1,), (0.96,))).agrees is agrees
+    assert fig5.row_of(found, Curve((1,), (0.96,))).agrees is agrees
 
 
 @pytest.mark.slow

@@ -6,18 +6,19 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
-from tacit.audit.attacks import onlooker
-from tacit.audit.attacks.inception import Training
-from tacit.audit.attacks.series import CHANGING, LINKS, Losses
 from tacit.core.errors import ConfigError
-from tacit.learn.chance import generator
-from tacit.learn.datasets import load, of_arrays
-from tacit.papers import find, onlookers, p001_fig3, p001_fig4, p001_fig7, p001_table3
-from tacit.papers.onlookers import Told
+from tacit.lab.attacks import eavesdropper_learning
+from tacit.lab.attacks.inception import Training
+from tacit.lab.attacks.traffic_series import CHANGING, LINKS, Losses
+from tacit.lab.papers import find
+from tacit.lab.papers.p001 import eavesdroppers, fig3, fig4, fig7, table3
+from tacit.lab.papers.p001.eavesdroppers import Told
+from tacit.learn.data.datasets import load, of_arrays
+from tacit.learn.seeded import generator
 
 needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="the onlooker's classifier is a torch network")
 TINY = Training(epochs=2, batch=50, width=2, modules=1)
-SMALL = replace(onlooker.FULL, rounds=6, training=TINY, runs=60, training_3=TINY)
+SMALL = replace(eavesdropper_learning.FULL, rounds=6, training=TINY, runs=60, training_3=TINY)
 
 
 def quietly(*told):
@@ -25,7 +26,7 @@ def quietly(*told):
 
 
 def trial_of(target, who="weak", flat=False):
-    found = next(t for t in onlooker.tables_1_and_2(SMALL) if t.target == target and t.onlooker == who)
+    found = next(t for t in eavesdropper_learning.tables_1_and_2(SMALL) if t.target == target and t.onlooker == who)
     return replace(found, flat=flat)
 
 
@@ -33,7 +34,9 @@ def telling(*accuracies, trial=None):
     """Returns onlookers who told exactly these shares of 1000 runs."""
     labels = np.zeros(1000, np.int64)
     rows = [
-        onlooker.Row(trial, (0.7,), (0.5,), labels, (np.arange(1000) >= round(1000 * each)).astype(np.int64), labels)
+        eavesdropper_learning.Row(
+            trial, (0.7,), (0.5,), labels, (np.arange(1000) >= round(1000 * each)).astype(np.int64), labels
+        )
         for each in accuracies
     ]
     return Told(trial or trial_of("PSGD"), tuple(rows))
@@ -44,16 +47,16 @@ def telling(*accuracies, trial=None):
 
 def test_the_loss_is_that_of_equation_17():
     w = np.linspace(-3, 5, 9)
-    np.testing.assert_allclose(p001_fig3.loss(w), 5 * (w - 2) ** 2 + 5)
+    np.testing.assert_allclose(fig3.loss(w), 5 * (w - 2) ** 2 + 5)
     models = np.array([[[0.0, 2.0], [3.0, 1.0]]])
-    found = p001_fig3.Runs("", models)
+    found = fig3.Runs("", models)
     np.testing.assert_allclose(found.over_clients(0), [10.0])
     np.testing.assert_allclose(found.worst(0), [20.0])
     np.testing.assert_allclose(found.worst(1), [5.0])
 
 
 def test_plain_runs_are_algorithm_3_from_the_start_on():
-    found = p001_fig3.runs_of(p001_fig3.PSGD, 2, rounds=8)
+    found = fig3.runs_of(fig3.PSGD, 2, rounds=8)
     optima = np.array([2.0, 4.5, 2.0, 2.0, -0.5])
     degree = np.bincount([i for i, _ in LINKS])
     p = np.diag(1 / (degree + 1))
@@ -69,20 +72,20 @@ def test_plain_runs_are_algorithm_3_from_the_start_on():
 
 
 def test_private_runs_come_near_the_optimum():
-    found = p001_fig3.runs_of(p001_fig3.PPSGD, 3, rounds=20)
+    found = fig3.runs_of(fig3.PPSGD, 3, rounds=20)
     assert found.models.shape == (3, 21, 5)
     assert (found.over_clients(0) > 5).all()
     assert (found.over_clients(20) < 0.06).all()
 
 
 def test_a_run_that_stays_away_from_the_optimum_does_not_agree():
-    near, far = (p001_fig3.Runs(p001_fig3.PPSGD, np.full((4, 51, 5), w)) for w in (2.001, 2.5))
-    assert {row.agrees for row in p001_fig3.paper_rows(near, near)} == {True}
-    assert {row.agrees for row in p001_fig3.paper_rows(far, near)} == {False}
-    assert p001_fig3.start_row(near).agrees
-    one_of_four = p001_fig3.Runs("", np.concatenate([near.models[:3], far.models[:1]]))
-    assert not p001_fig3.start_row(one_of_four).agrees
-    assert "1.2" in p001_fig3.start_row(one_of_four).why  # 5 · 0.5² of the worst
+    near, far = (fig3.Runs(fig3.PPSGD, np.full((4, 51, 5), w)) for w in (2.001, 2.5))
+    assert {row.agrees for row in fig3.paper_rows(near, near)} == {True}
+    assert {row.agrees for row in fig3.paper_rows(far, near)} == {False}
+    assert fig3.start_row(near).agrees
+    one_of_four = fig3.Runs("", np.concatenate([near.models[:3], far.models[:1]]))
+    assert not fig3.start_row(one_of_four).agrees
+    assert "1.2" in fig3.start_row(one_of_four).why  # 5 · 0.5² of the worst
 
 
 # --- what onlookers share ------------------------------------------------------------------------------------------
@@ -90,7 +93,7 @@ def test_a_run_that_stays_away_from_the_optimum_does_not_agree():
 
 @needs_torch
 def test_each_onlooker_hears_runs_of_its_own():
-    (found,) = onlookers.told([trial_of("PSGD")], 2, quietly, 0.0, 1.0)
+    (found,) = eavesdroppers.told([trial_of("PSGD")], 2, quietly, 0.0, 1.0)
     first, second = found.rows
     assert first.loss != second.loss
     assert found.accuracy == np.mean([first.accuracy, second.accuracy])
@@ -101,7 +104,7 @@ def test_each_onlooker_hears_runs_of_its_own():
 def test_progress_goes_from_where_it_begins_to_where_it_ends():
     heard = []
     trials = [trial_of("PSGD"), trial_of("PPSGD")]
-    onlookers.told(trials, 1, lambda doing, done: heard.append((doing, done)), 0.5, 0.9)
+    eavesdroppers.told(trials, 1, lambda doing, done: heard.append((doing, done)), 0.5, 0.9)
     assert [done for _, done in heard] == pytest.approx([0.5, 0.7])
     assert heard[1][0].startswith("PPSGD, weak")
 
@@ -114,7 +117,7 @@ def test_as_well_is_within_two_points():
 
 
 def test_an_interval_is_that_of_the_papers_test_runs():
-    low, high = onlookers.interval(0.74, 200)
+    low, high = eavesdroppers.interval(0.74, 200)
     assert (low, high) == pytest.approx((0.673, 0.799), abs=0.001)
 
 
@@ -124,20 +127,20 @@ def few(trial, runs=15):
 
 @pytest.mark.parametrize("target", ["PSGD", "PPSGD"])
 def test_who_decodes_needs_no_training(target):
-    assert onlookers.decoded(few(trial_of(target)), CHANGING) == 1.0
-    assert onlookers.decoded(few(trial_of(f"{target}, noise")), CHANGING) < 0.8
+    assert eavesdroppers.decoded(few(trial_of(target)), CHANGING) == 1.0
+    assert eavesdroppers.decoded(few(trial_of(f"{target}, noise")), CHANGING) < 0.8
 
 
-@pytest.mark.parametrize("name", p001_table3.PRIVATE)
+@pytest.mark.parametrize("name", table3.PRIVATE)
 def test_the_links_of_one_client_are_enough_to_decode_it_whatever_its_start(name):
-    trial = next(trial for trial in onlooker.table_3(SMALL) if trial.target == name)
+    trial = next(trial for trial in eavesdropper_learning.table_3(SMALL) if trial.target == name)
     assert len(trial.channels) == 3
-    assert onlookers.decoded(few(trial), 0) >= 0.95
+    assert eavesdroppers.decoded(few(trial), 0) >= 0.95
 
 
 def test_a_client_that_does_not_change_is_always_taken_for_the_baseline():
     """Class 1 is then never told: only the client that changes shows it."""
-    assert onlookers.decoded(few(trial_of("PPSGD")), 0) == 0.5
+    assert eavesdroppers.decoded(few(trial_of("PPSGD")), 0) == 0.5
 
 
 # --- Figs. 4 and 5 -------------------------------------------------------------------------------------------------
@@ -154,29 +157,29 @@ def test_one_series_holds_the_same_numbers_link_behind_link():
 
 @pytest.mark.parametrize(("ours", "agrees"), [(0.74, True), (0.69, True), (0.79, True), (1.0, False), (0.5, False)])
 def test_a_printed_accuracy_agrees_within_its_own_interval(ours, agrees):
-    row = p001_fig4.printed_row(telling(ours, trial=trial_of("PSGD")), "somehow")
+    row = fig4.printed_row(telling(ours, trial=trial_of("PSGD")), "somehow")
     assert (row.paper, row.agrees) == ("74.0 %", agrees)
 
 
 def test_the_strong_onlooker_must_do_better_unless_neither_can():
-    assert p001_fig4.strong_row(telling(0.6), telling(0.7)).agrees
-    assert not p001_fig4.strong_row(telling(0.6), telling(0.5)).agrees
-    assert p001_fig4.strong_row(telling(1.0), telling(0.999)).agrees
+    assert fig4.strong_row(telling(0.6), telling(0.7)).agrees
+    assert not fig4.strong_row(telling(0.6), telling(0.5)).agrees
+    assert fig4.strong_row(telling(1.0), telling(0.999)).agrees
 
 
 def test_the_table_says_where_ppsgd_is_told_as_well_as_psgd():
     table = {("PSGD", "weak"): telling(1.0), ("PPSGD", "weak"): telling(0.99), ("PSGD, noise", "weak"): telling(0.6)}
-    row = p001_fig4.harder_row(table, "weak")
+    row = fig4.harder_row(table, "weak")
     assert not row.agrees
     assert row.why == "PPSGD is told apart as well as PSGD"
-    assert p001_fig4.harder_row({**table, ("PPSGD", "weak"): telling(0.9)}, "weak").agrees
-    assert p001_fig4.noise_row(table, "weak").agrees
-    assert not p001_fig4.noise_row({**table, ("PPSGD", "weak"): telling(0.5)}, "weak").agrees
+    assert fig4.harder_row({**table, ("PPSGD", "weak"): telling(0.9)}, "weak").agrees
+    assert fig4.noise_row(table, "weak").agrees
+    assert not fig4.noise_row({**table, ("PPSGD", "weak"): telling(0.5)}, "weak").agrees
 
 
 def test_decoding_refutes_that_ppsgd_is_harder():
-    table = {(target, "weak"): telling(0.5, trial=few(trial_of(target))) for target in p001_fig4.TARGETS}
-    rows = {row.what: row for row in p001_fig4.decoded_rows(table)}
+    table = {(target, "weak"): telling(0.5, trial=few(trial_of(target))) for target in fig4.TARGETS}
+    rows = {row.what: row for row in fig4.decoded_rows(table)}
     assert rows["decoded from 5 rounds, PPSGD"].agrees is False
     assert rows["decoded from 5 rounds, PSGD"].ours == "100.0 %"
 
@@ -184,8 +187,8 @@ def test_decoding_refutes_that_ppsgd_is_harder():
 @pytest.mark.slow
 @needs_torch
 def test_fig_4_has_a_row_for_everything_that_is_printed(monkeypatch):
-    size = p001_fig4.Size(replace(TINY, epochs=1), 1, 1, p001_fig4.TARGETS)
-    monkeypatch.setitem(p001_fig4.SIZES, "small", size)
+    size = fig4.Size(replace(TINY, epochs=1), 1, 1, fig4.TARGETS)
+    monkeypatch.setitem(fig4.SIZES, "small", size)
     found = find("001-fig4").run("small", quietly)
     printed = [row for row in found.rows if row.what.startswith("weak onlooker")]
     assert [row.paper for row in printed] == 2 * ["74.0 %", "66.0 %", "72.0 %", "51.0 %"]
@@ -196,52 +199,52 @@ def test_fig_4_has_a_row_for_everything_that_is_printed(monkeypatch):
 
 
 def test_variances_are_those_that_table_3_prints():
-    ours = [p001_table3.variance(name) for name in p001_table3.PRIVATE]
-    assert ours == pytest.approx(p001_table3.PRINTED, abs=0.005)
+    ours = [table3.variance(name) for name in table3.PRIVATE]
+    assert ours == pytest.approx(table3.PRINTED, abs=0.005)
     drawn = np.random.default_rng(0).lognormal(-1, np.sqrt(2), 4_000_000)
     assert drawn.var() == pytest.approx(ours[-1], rel=0.2)
 
 
 def table_of(accuracies, noise=0.6):
     values = [1.0, noise, *accuracies]
-    return {name: telling(value) for name, value in zip(onlooker.TABLE_3, values, strict=True)}
+    return {name: telling(value) for name, value in zip(eavesdropper_learning.TABLE_3, values, strict=True)}
 
 
 def test_rows_of_table_3_say_what_was_measured():
     falling, not_falling = table_of([0.99, 0.9, 0.8, 0.7, 0.6]), table_of([0.9, 0.92, 0.8, 0.7, 0.6])
-    assert p001_table3.falling_row(falling, "").agrees
-    assert not p001_table3.falling_row(not_falling, "").agrees
-    rows = {row.what: row for row in p001_table3.accuracy_rows(falling, "y heard")}
-    told = rows[f"accuracy, {p001_table3.PRIVATE[0]}, y heard"]
+    assert table3.falling_row(falling, "").agrees
+    assert not table3.falling_row(not_falling, "").agrees
+    rows = {row.what: row for row in table3.accuracy_rows(falling, "y heard")}
+    told = rows[f"accuracy, {table3.PRIVATE[0]}, y heard"]
     assert not told.agrees
     assert "told apart as well as PSGD" in told.why
-    assert rows[f"accuracy, {p001_table3.PRIVATE[1]}, y heard"].agrees
+    assert rows[f"accuracy, {table3.PRIVATE[1]}, y heard"].agrees
     assert rows["accuracy, PSGD, y heard"].agrees is None
 
 
 def test_noise_is_held_against_the_best_of_ppsgd():
-    assert p001_table3.noise_row(table_of([0.9, 0.8, 0.7, 0.6, 0.5], noise=0.55), p001_table3.NOISY).agrees
-    row = p001_table3.noise_row(table_of([0.9, 0.8, 0.7, 0.6, 0.56], noise=0.55), p001_table3.NOISY)
+    assert table3.noise_row(table_of([0.9, 0.8, 0.7, 0.6, 0.5], noise=0.55), table3.NOISY).agrees
+    row = table3.noise_row(table_of([0.9, 0.8, 0.7, 0.6, 0.56], noise=0.55), table3.NOISY)
     assert not row.agrees
     assert "Lognormal" in row.why
 
 
 def test_what_is_lost_without_y_is_the_difference():
     heard, unheard = table_of([0.9, 0.9, 0.8, 0.7, 0.6]), table_of([0.8, 0.8, 0.7, 0.65, 0.55])
-    private, plain = p001_table3.removing_rows(heard, unheard)
+    private, plain = table3.removing_rows(heard, unheard)
     assert private.ours == "10.0, 10.0, 10.0, 5.0, 5.0 points"
     assert private.agrees
     assert plain.agrees
-    assert not p001_table3.removing_rows(unheard, heard)[0].agrees
+    assert not table3.removing_rows(unheard, heard)[0].agrees
 
 
 @pytest.mark.slow
 @needs_torch
 def test_table_3_has_every_distribution_twice_and_the_four_panels_of_fig_6(monkeypatch):
-    monkeypatch.setitem(p001_table3.SIZES, "small", p001_table3.Size(60, 1))
-    monkeypatch.setattr(p001_table3, "DECODED_RUNS", 2)
+    monkeypatch.setitem(table3.SIZES, "small", table3.Size(60, 1))
+    monkeypatch.setattr(table3, "DECODED_RUNS", 2)
     found = find("001-table3").run("small", quietly)
-    for name in onlooker.TABLE_3:
+    for name in eavesdropper_learning.TABLE_3:
         assert sum(row.what.startswith(f"accuracy, {name}, y") for row in found.rows) == 2
     assert [chart.y for chart in found.charts] == ["loss", "accuracy"] * 2
     assert all(len(y) == 10 for chart in found.charts for _, y in chart.lines.values())
@@ -255,12 +258,12 @@ def some_houses(monkeypatch):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(60, 3)).astype(np.float32)
     data = of_arrays(x[:50], x[:50].sum(axis=1), x[50:], x[50:].sum(axis=1))
-    monkeypatch.setattr(p001_fig7, "load", {"boston": data}.__getitem__)
+    monkeypatch.setattr(fig7, "load", {"boston": data}.__getitem__)
     return data
 
 
 def test_all_houses_are_dealt_out_once_and_keep_their_prices(some_houses):
-    x, y = p001_fig7.houses()
+    x, y = fig7.houses()
     assert len(x) == 60
     np.testing.assert_allclose(x.sum(axis=1), y, rtol=1e-5)
     everything = np.concatenate([some_houses.x, some_houses.x_test])
@@ -271,7 +274,7 @@ def test_all_houses_are_dealt_out_once_and_keep_their_prices(some_houses):
 @needs_torch
 @pytest.mark.usefixtures("some_houses")
 def test_every_d_and_t_has_a_row_and_a_place_in_the_chart(monkeypatch):
-    monkeypatch.setitem(p001_fig7.SIZES, "small", p001_fig7.Size(40, (0.1, 3.0), (2, 3), 1))
+    monkeypatch.setitem(fig7.SIZES, "small", fig7.Size(40, (0.1, 3.0), (2, 3), 1))
     found = find("001-fig7").run("small", quietly)
     assert [row.what for row in found.rows] == [
         f"accuracy under PPSGD, d = {d:g}, t = {t}" for d in (0.1, 3.0) for t in (2, 3)
@@ -282,7 +285,7 @@ def test_every_d_and_t_has_a_row_and_a_place_in_the_chart(monkeypatch):
 
 def test_fig_7_says_where_ppsgd_hides_nothing():
     def row(psgd, ppsgd):
-        return p001_fig7.pair_row({(1, 3, "PSGD"): telling(psgd), (1, 3, "PPSGD"): telling(ppsgd)}, 1, 3)
+        return fig7.pair_row({(1, 3, "PSGD"): telling(psgd), (1, 3, "PPSGD"): telling(ppsgd)}, 1, 3)
 
     assert row(0.9, 0.7).agrees
     assert row(0.99, 0.98).agrees is False

@@ -5,10 +5,11 @@ from itertools import product
 import numpy as np
 import pytest
 
-from tacit.audit.attacks.findings import quietly
+from tacit.core.progress import ignore_progress
 from tacit.designs import Batches, Partition, Random
-from tacit.papers import find, p002_cardinality, p002_reconstruction
-from tacit.papers.p002_cardinality import PRIVACY, Found, expected, played, policy_of, spread
+from tacit.lab.papers import find
+from tacit.lab.papers.p002 import cardinality, reconstruction
+from tacit.lab.papers.p002.cardinality import PRIVACY, Found, expected, played, policy_of, spread
 
 
 @pytest.mark.parametrize("t", PRIVACY[1:])
@@ -34,7 +35,7 @@ def test_rounds_are_those_that_the_formula_is_about():
     sizes = taken.sum(axis=1)
     assert set(sizes.tolist()) == {0, 6}
     assert (taken.reshape(600, 8, 3).all(axis=2) == taken.reshape(600, 8, 3).any(axis=2)).all(), "batches stay whole"
-    found = p002_cardinality.found([absence], 3, 600, 1, per_round=6)
+    found = cardinality.found([absence], 3, 600, 1, per_round=6)
     assert found.played == pytest.approx(float(sizes.mean()))
     assert found.consistent
     assert 0 < found.error < 0.2
@@ -59,7 +60,7 @@ def test_the_ends_of_t_are_the_papers_baselines():
 
 @pytest.mark.slow
 def test_t_is_what_the_audit_says():
-    nobody, six = p002_cardinality.audited_rows((1, 6), rounds=130)
+    nobody, six = cardinality.audited_rows((1, 6), rounds=130)
     assert (nobody.ours, nobody.agrees) == ("1", True)
     assert nobody.why.startswith("all 120 models known after 12")
     assert (six.ours, six.agrees) == ("6", True)
@@ -67,24 +68,24 @@ def test_t_is_what_the_audit_says():
 
 def test_fairness_is_held_against_zero():
     fair, unfair = (Found(8.0, 8.0, 0.1, gap, 8.0, 8.0) for gap in (0.001, 0.07))
-    assert p002_cardinality.fairness_row("F", fair).agrees is True
-    assert p002_cardinality.fairness_row("F", unfair).agrees is False
+    assert cardinality.fairness_row("F", fair).agrees is True
+    assert cardinality.fairness_row("F", unfair).agrees is False
 
 
 def test_errors_are_held_against_the_papers_two_figures():
     small, large = np.array([0.001, 0.002, 0.1]), np.array([0.3, 0.4, 0.26])
-    assert p002_reconstruction.known(small) == ("below 0.005 for 67% of users", True)
-    assert p002_reconstruction.known(large)[1] is False
-    assert p002_reconstruction.far(large) == ("above 0.26 for all users", True)
-    assert p002_reconstruction.far(np.append(large, 0.2))[1] is False
+    assert reconstruction.known(small) == ("below 0.005 for 67% of users", True)
+    assert reconstruction.known(large)[1] is False
+    assert reconstruction.far(large) == ("above 0.26 for all users", True)
+    assert reconstruction.far(np.append(large, 0.2))[1] is False
 
 
 def test_random_selection_gives_gradients_away_and_batches_do_not():
-    data = p002_reconstruction.images("small")
-    model = p002_reconstruction.trained_by_all(data)
+    data = reconstruction.images("small")
+    model = reconstruction.trained_by_all(data)
     rows = [
-        p002_reconstruction.row_of(case, p002_reconstruction.once(data, model, case.setting, 0, 0))
-        for case in p002_reconstruction.CASES[:2]
+        reconstruction.row_of(case, reconstruction.once(data, model, case.setting, 0, 0))
+        for case in reconstruction.CASES[:2]
     ]
     assert [row.agrees for row in rows] == [True, True]
     assert [row.paper for row in rows] == ["below 0.005 for many users", "above 0.25 for all users"]
@@ -92,14 +93,14 @@ def test_random_selection_gives_gradients_away_and_batches_do_not():
 
 @pytest.mark.slow
 def test_reconstruction_whole():
-    result = find("002-reconstruction").run("small", quietly)
+    result = find("002-reconstruction").run("small", ignore_progress)
     assert [row.agrees for row in result.rows] == [True, True, False, True, False, False, True, True]
     assert len(result.charts[0].lines) == 4
 
 
 @pytest.mark.slow
 def test_cardinality_whole():
-    rows = {row.what: row for row in find("002-cardinality").run("small", quietly).rows}
+    rows = {row.what: row for row in find("002-cardinality").run("small", ignore_progress).rows}
     assert rows["C(6), p = 0.2, by the theorem"].agrees is True
     assert rows["C(6), p = 0.2, as the protocol chooses"].agrees is True
     assert rows["F, T = 6, p = 0.2"].agrees is True

@@ -7,11 +7,8 @@ import pytest
 
 from tacit.designs import Batches, Partition, Random
 from tacit.designs.participation import participation_from
-from tacit.learn import datasets
-from tacit.learn.chance import generator
-from tacit.learn.local import Local
-from tacit.papers import find
-from tacit.papers.p002_accuracy import (
+from tacit.lab.papers import find
+from tacit.lab.papers.p002.accuracy import (
     CHANCES,
     SIZES,
     SPLITS,
@@ -23,6 +20,9 @@ from tacit.papers.p002_accuracy import (
     rows_of,
     trained,
 )
+from tacit.learn.data import datasets
+from tacit.learn.seeded import generator
+from tacit.learn.training.local_work import Local
 
 TINY = Size(
     24,

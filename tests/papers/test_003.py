@@ -7,13 +7,16 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from tacit.api.prepare import prepare
 from tacit.core.errors import ConfigError
-from tacit.learn.chance import generator
-from tacit.papers import find, p003_e, p003_epsilon, p003_k, risk
-from tacit.papers.risk import Assumed, Ran, Risk, Setting, as_printed, delay, exact_epsilon, ran, theorem_4
+from tacit.lab.papers import find
+from tacit.lab.papers.p003 import e as p003_e
+from tacit.lab.papers.p003 import epsilon as p003_epsilon
+from tacit.lab.papers.p003 import k, risk
+from tacit.lab.papers.p003.risk import Assumed, Ran, Risk, Setting, as_printed, delay, exact_epsilon, ran, theorem_4
+from tacit.learn.seeded import generator
+from tacit.learn.training.assemble import prepare
 from tacit.privacy import accounted_epsilon, paper_sigma, user_sigma
-from tacit.privacy.distributed import Shared
+from tacit.privacy.distributed_noise import Shared
 
 LAMBDA = risk.CONVEXITY
 
@@ -219,7 +222,7 @@ def test_a_claim_is_refuted_by_the_least_epsilon_and_kept_by_the_ledgers():
 
 
 def test_an_excess_is_held_against_its_bound_and_bounds_that_say_nothing_are_told():
-    for row_of in (p003_epsilon.excess_row, p003_k.excess_row, lambda found: p003_e.excess_row("", found)):
+    for row_of in (p003_epsilon.excess_row, k.excess_row, lambda found: p003_e.excess_row("", found)):
         assert row_of(run_of(1e-3, 1e-2)).agrees is True
         assert row_of(run_of(1e-1, 1e-2)).agrees is False
         assert row_of(run_of(1e-3, 0.04)).paper == "at most 4.0e-02"
@@ -245,19 +248,19 @@ def test_ratios_are_of_excess_and_of_variance():
 def test_a_larger_k_costs_what_section_5_says_at_most():
     """16 L (K−1)² G²/(λ² (γ+T)) = 16 · 0.35 · 81/(0.01 · 127) with γ = 27."""
     runs = [run_of(1e-5, every=1, steps=100), run_of(3e-5, every=10, steps=100)]
-    more, term = p003_k.cost_rows("i.i.d.", runs)
+    more, term = k.cost_rows("i.i.d.", runs)
     assert more.agrees is True
     assert term.paper.startswith(f"at most {16 * 0.35 * 81 / 1.27:.1e}")
     assert term.ours == "2.0e-05"
-    assert p003_k.cost_rows("i.i.d.", [runs[0], run_of(1.2e-5, every=10, steps=100)])[0].agrees is False
+    assert k.cost_rows("i.i.d.", [runs[0], run_of(1.2e-5, every=10, steps=100)])[0].agrees is False
 
 
 def test_epsilon_with_several_steps_is_between_two():
-    one, two = p003_k.spent_row(run_of(rho=2.0)), p003_k.spent_row(run_of(rho=100.0, every=2, users=50))
+    one, two = k.spent_row(run_of(rho=2.0)), k.spent_row(run_of(rho=100.0, every=2, users=50))
     assert one.ours in two.ours
     assert (one.agrees, two.agrees) == (False, False)
     assert f"{exact_epsilon(100.0):.3g}" in two.ours
-    assert p003_k.spent_row(run_of(rho=0.01)).agrees is True
+    assert k.spent_row(run_of(rho=0.01)).agrees is True
 
 
 def test_the_cost_of_a_small_e_is_fitted():
@@ -292,11 +295,11 @@ def test_noise_in_the_ring_keeps_its_epsilon_while_some_drop_out_and_others_coll
 
 @pytest.fixture
 def tiny(data, monkeypatch):
-    for module in (p003_epsilon, p003_k, p003_e):
+    for module in (p003_epsilon, k, p003_e):
         monkeypatch.setattr(module, "components", lambda *_: data)
         monkeypatch.setitem(module.SIZES, "small", risk.Size(None, 20, 1, users=6))
     monkeypatch.setattr(p003_epsilon, "RING", replace(p003_epsilon.RING, users=12, steps=2))
-    monkeypatch.setattr(p003_k, "KS", (1, 5))
+    monkeypatch.setattr(k, "KS", (1, 5))
     monkeypatch.setitem(p003_e.ES, "small", (2, 4))
 
 

@@ -4,11 +4,12 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from tacit.audit.attacks.findings import quietly
-from tacit.papers import find, p004_fig6, p004_table2, p004_table4, p004_table5
-from tacit.papers.exchange import MODEL, Exchange, exchanged, gamma_bytes, second_neighbours
-from tacit.papers.p004_table4 import Degree
-from tacit.papers.p004_table5 import Size
+from tacit.core.progress import ignore_progress
+from tacit.lab.papers import find
+from tacit.lab.papers.p004 import fig6, table2, table4, table5
+from tacit.lab.papers.p004.exchange import MODEL, Exchange, exchanged, gamma_bytes, second_neighbours
+from tacit.lab.papers.p004.table4 import Degree
+from tacit.lab.papers.p004.table5 import Size
 
 
 def matrix(graph):
@@ -54,14 +55,14 @@ def test_the_prestep_takes_sets_and_overlaps_and_with_seeds_nearly_nothing():
 
 
 def test_table_2_is_inverted_and_nodes_send_as_much():
-    assert [row.agrees for row in p004_table2.inverted()] == [True] * 4
-    row = p004_table2.sent(0.3, 3, 3_000, 1)
+    assert [row.agrees for row in table2.inverted()] == [True] * 4
+    row = table2.sent(0.3, 3, 3_000, 1)
     assert row.agrees is True
     assert float(row.ours.removesuffix("%")) == pytest.approx(30, abs=0.5)
 
 
 def test_figure_2_never_sends_more_than_is_selected():
-    lines = p004_table2.figure2().lines
+    lines = table2.figure2().lines
     assert all(below < above for below, above in zip(lines["degree 3"][1][:-1], lines["degree 6"][1][:-1], strict=True))
     assert all(sent <= alpha for alpha, sent in zip(*lines["degree 20"], strict=True))
 
@@ -70,28 +71,27 @@ def test_table_4_is_held_against_the_paper_row_by_row():
     def degree(number, second, prestep):
         return Degree(number, second, 0.1, Exchange(96, number, MODEL, second, 1.0, prestep))
 
-    per_round = {number: 1e9 * gb / p004_table4.ROUNDS for number, (gb, _, _) in p004_table4.TABLE.items()}
-    same = [degree(number, second, per_round[number]) for number, (_, second, _) in p004_table4.TABLE.items()]
-    assert [row.agrees for row in p004_table4.rows_of(same)] == [*[True] * 12, None, True]
+    per_round = {number: 1e9 * gb / table4.ROUNDS for number, (gb, _, _) in table4.TABLE.items()}
+    same = [degree(number, second, per_round[number]) for number, (_, second, _) in table4.TABLE.items()]
+    assert [row.agrees for row in table4.rows_of(same)] == [*[True] * 12, None, True]
     other = [degree(each.degree, each.second * 1.2, 2 * each.measured.prestep) for each in same]
-    assert [row.agrees for row in p004_table4.rows_of(other)] == [*[False] * 12, None, True]
+    assert [row.agrees for row in table4.rows_of(other)] == [*[False] * 12, None, True]
     square = [degree(each.degree, each.degree**2, each.measured.prestep) for each in same]
-    assert p004_table4.rows_of(square)[-1].agrees is False
+    assert table4.rows_of(square)[-1].agrees is False
 
 
 def test_table_5_is_held_against_the_paper_row_by_row():
     def size(nodes, second, prestep):
-        spent = Exchange(nodes, 5, MODEL, second, 9.06e9 / p004_table5.ROUNDS, prestep)
+        spent = Exchange(nodes, 5, MODEL, second, 9.06e9 / table5.ROUNDS, prestep)
         return Size(nodes, second, {"topk": spent, "random": spent}, {"topk": spent, "random": spent})
 
     seconds = {48: 17.38, 96: 18.69, 192: 19.32, 288: 19.55}
     same = [
-        size(nodes, seconds[nodes], 1e9 * overhead / p004_table5.ROUNDS)
-        for nodes, (_, overhead) in p004_table5.TABLE.items()
+        size(nodes, seconds[nodes], 1e9 * overhead / table5.ROUNDS) for nodes, (_, overhead) in table5.TABLE.items()
     ]
-    assert [row.agrees for row in p004_table5.rows_of(same)] == [*[True] * 10, None, None]
+    assert [row.agrees for row in table5.rows_of(same)] == [*[True] * 10, None, None]
     other = [size(each.nodes, 25.0, 2 * each.topk.prestep) for each in same]
-    assert [row.agrees for row in p004_table5.rows_of(other)] == [True, *[False] * 9, None, None]
+    assert [row.agrees for row in table5.rows_of(other)] == [True, *[False] * 9, None, None]
 
 
 def test_figure_6_is_held_against_the_paper():
@@ -99,30 +99,30 @@ def test_figure_6_is_held_against_the_paper():
     wins = np.zeros(25, np.int64)
     for share, agrees in ((0.0145, True), (0.014, True), (0.02, False), (0.005, False)):
         wins[9] = round(share * graphs)
-        assert p004_fig6.paper_rows(wins, graphs)[0].agrees is agrees
-    assert p004_fig6.paper_rows(wins, graphs)[1].agrees is True
+        assert fig6.paper_rows(wins, graphs)[0].agrees is agrees
+    assert fig6.paper_rows(wins, graphs)[1].agrees is True
     wins[13] = 20
-    assert p004_fig6.paper_rows(wins, graphs)[1].agrees is False
+    assert fig6.paper_rows(wins, graphs)[1].agrees is False
 
 
 def test_two_receivers_are_held_against_theorem_5():
     nobody = np.zeros((5, 25), np.int64)
-    assert [row.agrees for row in p004_fig6.pair_rows(nobody, 1_000)] == [True] * 5
+    assert [row.agrees for row in fig6.pair_rows(nobody, 1_000)] == [True] * 5
     everybody = np.full((5, 25), 1_000)
-    assert [row.agrees for row in p004_fig6.pair_rows(everybody, 1_000)] == [False] * 5
+    assert [row.agrees for row in fig6.pair_rows(everybody, 1_000)] == [False] * 5
 
 
 def test_graphs_of_figure_6_are_at_risk_from_two_where_one_is_harmless():
-    counts = (p004_fig6.one_receiver, p004_fig6.two_receivers)
-    alone, pairs = p004_fig6.tally(counts, 100, 25, p004_fig6.NUMBERS, 512, 0)
-    assert [row.agrees for row in p004_fig6.paper_rows(alone[2], 512)] == [True, True]
-    assert not any(row.agrees for row in p004_fig6.pair_rows(pairs, 512))
+    counts = (fig6.one_receiver, fig6.two_receivers)
+    alone, pairs = fig6.tally(counts, 100, 25, fig6.NUMBERS, 512, 0)
+    assert [row.agrees for row in fig6.paper_rows(alone[2], 512)] == [True, True]
+    assert not any(row.agrees for row in fig6.pair_rows(pairs, 512))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["004-table2", "004-table4", "004-table5", "004-fig6"])
 def test_whole(name):
-    result = find(name).run("small", quietly)
+    result = find(name).run("small", ignore_progress)
     assert result.charts
     for row in result.rows:
         deployed = "as deployed" in row.what or "compare sums" in row.what or "Theorem 5" in row.what

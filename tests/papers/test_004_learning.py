@@ -5,10 +5,10 @@ from statistics import fmean
 
 import pytest
 
-from tacit.audit.attacks.findings import quietly
-from tacit.learn.cohort import Local
-from tacit.papers import find, p004_fig3, p004_table3
-from tacit.papers.neighbours import (
+from tacit.core.progress import ignore_progress
+from tacit.lab.papers import find
+from tacit.lab.papers.p004 import fig3, table3
+from tacit.lab.papers.p004.neighbours import (
     CIFAR,
     MOVIELENS,
     Compared,
@@ -21,7 +21,8 @@ from tacit.papers.neighbours import (
     learnt,
     learnt_alone,
 )
-from tacit.papers.p004_table3 import EFFORT, TOPK, printed_rounds, printed_row, rows_of, settings
+from tacit.lab.papers.p004.table3 import EFFORT, TOPK, printed_rounds, printed_row, rows_of, settings
+from tacit.learn.training.cohort import Local
 from tacit.vectors.sparsify import alpha_for
 
 DIGITS = Work("digits", "mlp", Local(rate=0.1, batch=16, steps=4), per_epoch=21)
@@ -43,7 +44,7 @@ def run(each=50.0, mean=60.0, parameters=900.0, protocol=100.0, shared=0.3):
 )
 def test_both_learn_alike_at_the_same_share_and_better_than_alone(sharing, split):
     setting = Setting(DIGITS, split, sharing, 3, 0.3)
-    found = compared(setting, TINY, quietly)
+    found = compared(setting, TINY, ignore_progress)
     alone = learnt_alone(DIGITS, split, TINY)
     # On shards, which entries are drawn moves the mean of all models by two points, whatever the protocol.
     assert abs(found.gap("each")[0]) < 2.0
@@ -149,19 +150,19 @@ def test_what_the_paper_has_no_figures_of_is_compared_with_nothing():
 
 
 def test_lines_that_are_apart_do_not_overlap():
-    ratings, images = p004_fig3.SETTINGS[2], p004_fig3.SETTINGS[0]
+    ratings, images = fig3.SETTINGS[2], fig3.SETTINGS[0]
     assert ratings.work is MOVIELENS
     for setting, near, far in ((ratings, 1.004, 1.006), (images, 1.4, 1.6)):
         for score, fits in ((near, True), (far, False)):
             found = Compared(setting, [run(mean=score)], [run(mean=1.0)])
-            overlap, spent = p004_fig3.rows_of(found, TINY, run())
+            overlap, spent = fig3.rows_of(found, TINY, run())
             assert overlap.agrees is fits
             assert spent.agrees is True
     assert "parameters 0.9 and 0.9" in spent.why
 
 
 def test_a_panel_has_both_and_alone():
-    chart = p004_fig3.chart_of(Compared(settings("small")[0], [run(mean=4.0), run(mean=6.0)], [run()] * 2), run())
+    chart = fig3.chart_of(Compared(settings("small")[0], [run(mean=4.0), run(mean=6.0)], [run()] * 2), run())
     assert chart.lines["CESAR"] == ([1.0, 2.0], [4.0, 5.0])
     assert set(chart.lines) == {"CESAR", "D-PSGD", "alone"}
 
@@ -170,10 +171,10 @@ def test_a_panel_has_both_and_alone():
 @pytest.mark.parametrize("name", ["004-fig3", "004-table3"])
 def test_the_whole_small_run_shows_what_it_should(name):
     pytest.importorskip("torch")
-    rows = find(name).run("small", quietly).rows
+    rows = find(name).run("small", ignore_progress).rows
     apart = [row for row in rows if row.what.startswith("CESAR less D-PSGD")]
     assert len(apart) == {"004-fig3": 3, "004-table3": 8}[name]
     assert all(row.agrees for row in apart), apart
     spent = [row for row in rows if "bytes of CESAR over D-PSGD" in row.what and "rule" not in row.what]
     assert all(row.agrees for row in spent), spent
-    assert p004_table3.REPRODUCTION.extras == p004_fig3.REPRODUCTION.extras == ("torch",)
+    assert table3.REPRODUCTION.extras == fig3.REPRODUCTION.extras == ("torch",)

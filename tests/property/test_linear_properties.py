@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit.audit.linear import RowSpace, SmallRowSpace, rational, smallest_class
-from tacit.audit.rows import Rows
-from tacit.audit.symbolic.forms import Form
+from tacit.auditing.engine.linear import RowSpace, SmallRowSpace, rational, smallest_class
+from tacit.auditing.engine.rows import Rows
+from tacit.auditing.symbolic.forms import Form
 
 PARTIES, MASKS = 5, 4
 INPUTS = [("input", f"p{i}", 0) for i in range(PARTIES)]

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import tacit
-from tacit.audit.symbolic.forms import Form
-from tacit.audit.symbolic.simulation import SymbolicSimulation
-from tacit.audit.views import View
+from tacit.auditing.engine.views import View
+from tacit.auditing.symbolic.forms import Form
+from tacit.auditing.symbolic.simulation import SymbolicSimulation
 from tacit.core.suite import SERVER, Parties, Update
 from tacit.crypto.masks import add_masks
 from tacit.protocols import REGISTRY, secagg

@@ -9,12 +9,12 @@ import contextlib
 import msgspec
 import pytest
 
-from tacit.audit.attacks import lies_cast
-from tacit.audit.attacks.lies_cast import Case, SymbolicCast
-from tacit.audit.attacks.lies_variants import variant
-from tacit.audit.linear import smallest_support
+from tacit.auditing.engine.linear import smallest_support
 from tacit.core.errors import ConfigError, PeerFault
 from tacit.designs import Batches, Everyone, Random, Sampled, secure_degree
+from tacit.lab.attacks.lies import roles
+from tacit.lab.attacks.lies.roles import Case, SymbolicCast
+from tacit.lab.attacks.lies.variants import variant
 from tacit.protocols.secagg import user
 from tacit.protocols.secagg.terms import SecAggSettings
 
@@ -33,7 +33,7 @@ def learnt(case, story, monkeypatch):
                 told.append(client)
                 continue
             users = sum(1 << u for u in story[client.place][step]) if step < 3 else 0
-            monkeypatch.setattr(lies_cast, "subsets", lambda *_, only=users: [only])
+            monkeypatch.setattr(roles, "subsets", lambda *_, only=users: [only])
             told.append(cast.tellable(client, clients)[0])
         clients = tuple(told)
     rows = cast.learnt(clients)

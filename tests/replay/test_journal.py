@@ -9,7 +9,7 @@ import pytest
 from settings_to_cut import CASES
 from test_wrong_ways import journals, seat_and_journal
 
-from tacit.audit.symbolic.forms import unknowns
+from tacit.auditing.symbolic.forms import unknowns
 from tacit.core.errors import JournalError
 from tacit.core.suite import Update
 from tacit.protocols import REGISTRY

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from tacit.app.ui.aside import Aside
+from tacit.app.ui.daemon_threads import Aside
 
 
 def test_what_work_returns_and_raises_comes_back():
@@ -45,7 +45,7 @@ def test_only_so_much_is_done_at_a_time_also_if_nobody_waits_for_it_any_more():
 def test_what_is_stuck_is_not_waited_for_at_the_end():
     program = """
 import asyncio, threading
-from tacit.app.ui.aside import Aside
+from tacit.app.ui.daemon_threads import Aside
 
 async def work():
     stuck = asyncio.create_task(Aside(1).do(threading.Event().wait))

@@ -7,11 +7,11 @@ from starlette.datastructures import QueryParams
 from typer.testing import CliRunner
 
 import tacit
-from tacit.app.cli import app
-from tacit.app.ui.asked import Asked
-from tacit.app.ui.claimed import claims
+from tacit.app.cli.main import app
+from tacit.app.ui.adversary_query import Asked
+from tacit.app.ui.claims import claims
 from tacit.app.ui.controls import described
-from tacit.app.ui.drawn import drawn
+from tacit.app.ui.graph_view import drawn
 from tacit.core.errors import ConfigError
 from tacit.protocols import REGISTRY
 

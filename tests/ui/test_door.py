@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from starlette.responses import PlainTextResponse
 
-from tacit.app.ui.door import Door
+from tacit.app.ui.auth import Door
 
 TOKEN = "0123456789abcdef"  # noqa: S105
 HOST = {"host": "127.0.0.1:8642"}

@@ -8,10 +8,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tacit.api.prepare import Metrics
 from tacit.app.ui import files, folders
 from tacit.core.errors import ConfigError
 from tacit.learn.scenario import Scenario
+from tacit.learn.training.assemble import Metrics
 from tacit.net.observability.status import Ended, Standing, Status, show
 
 SCENARIO = {"rounds": 3, "title": "first", "protocol": "secagg", "data": {"parties": 4}}

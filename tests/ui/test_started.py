@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from tacit.app.ui import started
-from tacit.app.ui.aside import Aside
-from tacit.app.ui.started import MOST_RUNNING, Started
+from tacit.app.ui import launched_runs
+from tacit.app.ui.daemon_threads import Aside
+from tacit.app.ui.launched_runs import MOST_RUNNING, Started
 from tacit.core.errors import ConfigError
 
 SCENARIO = 'rounds = 1\nprotocol = "fedavg"\n[data]\nparties = 3\n'
@@ -56,7 +56,7 @@ def test_a_folder_is_data_also_to_the_runs_that_are_started_in_it(tmp_path, monk
 
 @pytest.mark.parametrize("name", ["../../out", "/srv/out", ".out", "a\\u0000b"])
 def test_nothing_is_written_outside_of_the_folder_whatever_its_data_is_called(tmp_path, monkeypatch, name):
-    monkeypatch.setattr(started, "PROGRAM", WAITING)
+    monkeypatch.setattr(launched_runs, "PROGRAM", WAITING)
     place = tmp_path / "deep" / "place"
     place.mkdir(parents=True)
     with pytest.raises(ConfigError, match="cannot be part of a folder's name"):
@@ -66,7 +66,7 @@ def test_nothing_is_written_outside_of_the_folder_whatever_its_data_is_called(tm
 
 @pytest.mark.parametrize("folder", ["../../out", "/srv/out", ".out", "..", "/", "a\\u0000b", "a\\nb"])
 def test_nor_whatever_folder_its_data_is_in(tmp_path, monkeypatch, folder):
-    monkeypatch.setattr(started, "PROGRAM", WAITING)
+    monkeypatch.setattr(launched_runs, "PROGRAM", WAITING)
     place = tmp_path / "deep" / "place"
     place.mkdir(parents=True)
     try:
@@ -79,7 +79,7 @@ def test_nor_whatever_folder_its_data_is_in(tmp_path, monkeypatch, folder):
 
 
 def test_nothing_is_written_through_a_link(tmp_path, monkeypatch):
-    monkeypatch.setattr(started, "PROGRAM", WAITING)
+    monkeypatch.setattr(launched_runs, "PROGRAM", WAITING)
     place, outside = tmp_path / "place", tmp_path / "outside"
     place.mkdir()
     outside.mkdir()
@@ -94,7 +94,7 @@ def test_nothing_is_written_through_a_link(tmp_path, monkeypatch):
 
 
 def test_the_same_scenario_has_a_folder_for_each_time(tmp_path, monkeypatch):
-    monkeypatch.setattr(started, "PROGRAM", WAITING)
+    monkeypatch.setattr(launched_runs, "PROGRAM", WAITING)
 
     async def work(runs):
         return [await runs.start(SCENARIO) for _ in range(3)]
@@ -105,7 +105,7 @@ def test_the_same_scenario_has_a_folder_for_each_time(tmp_path, monkeypatch):
 
 
 def test_of_many_that_are_started_at_once_only_so_many_are(tmp_path, monkeypatch):
-    monkeypatch.setattr(started, "PROGRAM", WAITING)
+    monkeypatch.setattr(launched_runs, "PROGRAM", WAITING)
 
     async def work(runs):
         told = await asyncio.gather(*(runs.start(SCENARIO) for _ in range(12)), return_exceptions=True)
@@ -120,7 +120,7 @@ def test_of_many_that_are_started_at_once_only_so_many_are(tmp_path, monkeypatch
 
 
 def test_why_a_run_failed_is_told_until_its_folder_is_gone(tmp_path, monkeypatch):
-    monkeypatch.setattr(started, "PROGRAM", FAILING)
+    monkeypatch.setattr(launched_runs, "PROGRAM", FAILING)
 
     async def work(runs):
         name = await runs.start(SCENARIO)
@@ -137,8 +137,8 @@ def test_why_a_run_failed_is_told_until_its_folder_is_gone(tmp_path, monkeypatch
 
 
 def test_a_run_that_does_not_end_by_itself_is_ended(tmp_path, monkeypatch):
-    monkeypatch.setattr(started, "PROGRAM", STUBBORN)
-    monkeypatch.setattr(started, "PATIENCE", 0.2)
+    monkeypatch.setattr(launched_runs, "PROGRAM", STUBBORN)
+    monkeypatch.setattr(launched_runs, "PATIENCE", 0.2)
 
     async def work(runs):
         await runs.start(SCENARIO)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import tacit
-from tacit.app.ui.asked import Asked
+from tacit.app.ui.adversary_query import Asked
 from tacit.app.ui.workers import MOST_ANSWERED, Workers
 
 ADMM = Asked(protocol="admm", parties=9, settings=("group_size=3", "iterations=5"), coalition=("p0",))

@@ -16,13 +16,13 @@ import torch
 from torch import nn
 
 from tacit.core.errors import ConfigError, TacitError, WorkerLost
-from tacit.learn import cohort as cohorts
-from tacit.learn.cohort import ROOM, Cohort, Local
-from tacit.learn.local import Batches, drawn, noise
-from tacit.learn.models import Fused, build
-from tacit.learn.samples import Dataset
-from tacit.learn.threads import _pools, one_thread
-from tacit.learn.workers import Workers
+from tacit.learn.data.samples import Dataset
+from tacit.learn.models.registry import Fused, build
+from tacit.learn.training import cohort as cohorts
+from tacit.learn.training.cohort import ROOM, Cohort, Local
+from tacit.learn.training.local_work import Batches, drawn, noise
+from tacit.learn.training.threads import _pools, one_thread
+from tacit.learn.training.workers import Workers
 
 SIZES = (23, 40, 1, 17, 40, 8, 31, 40, 2, 16, 33)
 """Samples of each party: more and less than a batch, and as many as one; more parties than work together."""
@@ -461,9 +461,9 @@ def test_workers_end_with_their_cohort():
 ORPHANS = """
 import os, signal
 import numpy as np
-from tacit.learn.cohort import Cohort, Local
-from tacit.learn.models import build
-from tacit.learn.samples import Dataset
+from tacit.learn.training.cohort import Cohort, Local
+from tacit.learn.models.registry import build
+from tacit.learn.data.samples import Dataset
 x, y = np.zeros((8, 3), np.float32), np.arange(8) % 2
 data = Dataset("numbers", x, y, x, y, "features", 2)
 cohort = Cohort(build("softmax", data), data, np.split(np.arange(8), 4), Local(), 0, workers=2)
@@ -604,7 +604,7 @@ def test_threads_are_given_back():
 
 
 def test_parties_learn_by_themselves_and_by_averaging():
-    from tacit.learn.datasets import load
+    from tacit.learn.data.datasets import load
 
     data = load("digits")
     parts = np.array_split(np.random.default_rng(0).permutation(len(data.y)), 9)

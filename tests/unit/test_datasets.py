@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from tacit.core.errors import ConfigError
-from tacit.learn import datasets, sources
-from tacit.learn.datasets import DATASETS, Dataset, load, of_arrays, of_folder, of_torch
-from tacit.learn.samples import learnt_from
-from tacit.learn.sources import File, Finder, Source, downloaded
+from tacit.learn.data import datasets, sources
+from tacit.learn.data.datasets import DATASETS, Dataset, load, of_arrays, of_folder, of_torch
+from tacit.learn.data.samples import learnt_from
+from tacit.learn.data.sources import File, Finder, Source, downloaded
 
 IMAGES = np.arange(8, dtype=np.uint8).reshape(2, 2, 2)
 

@@ -5,8 +5,8 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from tacit.audit.symbolic.entropy import SymbolicEntropy
-from tacit.audit.symbolic.forms import Form
+from tacit.auditing.symbolic.entropy import SymbolicEntropy
+from tacit.auditing.symbolic.forms import Form
 from tacit.core.entropy import Entropy, SeededEntropy, SystemEntropy
 
 

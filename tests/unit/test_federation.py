@@ -10,7 +10,7 @@ import pytest
 
 import tacit
 from tacit.api import federation as facade
-from tacit.app.learning import Stopped
+from tacit.app.cli.learning_commands import Stopped
 from tacit.core import errors
 from tacit.core.errors import Drop, TacitError
 from tacit.core.protocol import Settings, Unset
@@ -146,7 +146,7 @@ def test_a_refusal_does_not_first_audit_what_takes_too_long(monkeypatch):
     def never(*_):
         pytest.fail("it was audited")
 
-    monkeypatch.setattr(sys.modules["tacit.audit.preflight"], "exposure", never)
+    monkeypatch.setattr(sys.modules["tacit.auditing.preflight"], "exposure", never)
     with pytest.raises(tacit.LeakRefused, match="10000 iterations are more than") as caught:
         tacit.Federation("admm", NAMES, iterations=MOST_ITERATIONS)
     assert caught.value.report is None

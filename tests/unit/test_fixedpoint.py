@@ -6,9 +6,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from tacit.audit.symbolic.forms import unknowns
-from tacit.audit.symbolic.ring import FormTable, SymbolicRing
-from tacit.audit.symbolic.simulation import brought
+from tacit.auditing.symbolic.forms import unknowns
+from tacit.auditing.symbolic.ring import FormTable, SymbolicRing
+from tacit.auditing.symbolic.simulation import brought
 from tacit.core.errors import ConfigError, WireError
 from tacit.core.suite import Ring, Update
 from tacit.vectors.fixedpoint import CHUNK, FixedPoint

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit.audit.symbolic.forms import ONE, Form, NonlinearUse, noticing, renamed, unknowns
+from tacit.auditing.symbolic.forms import ONE, Form, NonlinearUse, noticing, renamed, unknowns
 
 X, Y, Z = ((name, "p0", 0) for name in "xyz")
 x, y = Form({X: 1}), Form({Y: 1})

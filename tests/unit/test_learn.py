@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from tacit.core.errors import ConfigError
-from tacit.learn.datasets import load
-from tacit.learn.softmax import Softmax
-from tacit.learn.splits import dirichlet
+from tacit.learn.data.datasets import load
+from tacit.learn.data.splits import dirichlet
+from tacit.learn.models.softmax import Softmax
 
 
 def digits():

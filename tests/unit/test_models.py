@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 from tacit.core.errors import ConfigError, MissingExtra
-from tacit.learn.fused import Step
-from tacit.learn.models import MODELS, Fused, Module, build
-from tacit.learn.samples import Dataset
+from tacit.learn.data.samples import Dataset
+from tacit.learn.models.fused import Step
+from tacit.learn.models.registry import MODELS, Fused, Module, build
 
 
 @pytest.fixture(autouse=True)
@@ -376,7 +376,7 @@ def test_gradients_of_many_samples_are_summed_in_pieces(monkeypatch):
     model.point(model.initial(np.random.default_rng(0)))
     x, y = torch.from_numpy(data.inputs(data.x)), torch.from_numpy(data.y)
     loss, whole = model._gradients(x, y, 0.7)
-    monkeypatch.setattr("tacit.learn.modules.GRADIENTS", 4 * model.trained * 5)
+    monkeypatch.setattr("tacit.learn.models.torch_module.GRADIENTS", 4 * model.trained * 5)
     pieces, summed = model._gradients(x, y, 0.7)
     assert pieces == pytest.approx(loss, rel=1e-6)
     for one, other in zip(whole, summed, strict=True):

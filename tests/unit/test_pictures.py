@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from tacit.api.prepare import Metrics
-from tacit.api.train import Run
-from tacit.app import pictures
+from tacit.app.reports import pictures
 from tacit.core.errors import ConfigError
 from tacit.learn.scenario import Scenario
+from tacit.learn.training.assemble import Metrics
+from tacit.learn.training.train import Run
 
 pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip install 'tacit[pictures]'")
 FORMULA = r"cost $\none{$"

@@ -14,12 +14,12 @@ import pytest
 from msgspec import structs
 
 import tacit
-from tacit.api import prepare
 from tacit.core.average import Ending
 from tacit.core.errors import ConfigError, MissingExtra, TacitError, WorkerLost
 from tacit.core.messages import Address
 from tacit.core.suite import SERVER, Secret, Update
 from tacit.crypto.suite import RealSuite
+from tacit.learn.training import assemble
 from tacit.runtime import forked_workers
 from tacit.runtime.faults import Fault
 from tacit.runtime.outcome import Outcome
@@ -390,7 +390,7 @@ def test_who_plays_the_parties_changes_nothing_that_is_learnt(
         return made_here[-1]
 
     monkeypatch.setattr(Spread, "on", on)
-    monkeypatch.setattr(prepare, "MANY", 1)
+    monkeypatch.setattr(assemble, "MANY", 1)
     given = {"rounds": 3, "data": {"parties": 4}, "protocol": protocol, "dropout": 0.1}
     runs = [
         tacit.train(tacit.Scenario.of({**given, "workers": workers}), folder=tmp_path / f"{workers}")

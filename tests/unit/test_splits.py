@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit.app import drawing, pictures
-from tacit.audit.attacks.findings import Finding
-from tacit.audit.plan import Looked, Plan, Proposal
+from tacit.app.reports import drawing, pictures
+from tacit.auditing.search.planner import Looked, Plan, Proposal
 from tacit.core.errors import ConfigError
-from tacit.learn.datasets import load
-from tacit.learn.splits import by_owner, checked, dirichlet, iid, label_table, shards
-from tacit.papers.reproduction import Chart
+from tacit.lab.attacks.attack_result import Finding
+from tacit.lab.papers.reproduction import Chart
+from tacit.learn.data.datasets import load
+from tacit.learn.data.splits import by_owner, checked, dirichlet, iid, label_table, shards
 
 Y = load("digits", share=1).y
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tacit.learn.datasets import load
+from tacit.learn.data.datasets import load
 
 RATE, STEPS = 0.2, 20
 

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 
 from tacit.api.federation import Checked
-from tacit.audit.coalitions import chosen
-from tacit.audit.preflight import MOST_COALITIONS, POSITIONS, too_long
-from tacit.audit.report import Auditor, Report
-from tacit.audit.scope import Scope
+from tacit.auditing.preflight import MOST_COALITIONS, POSITIONS, too_long
+from tacit.auditing.report import Auditor, Report
+from tacit.auditing.scope import Scope
+from tacit.auditing.search.coalitions import chosen
 from tacit.core.errors import NotLinear
 
 

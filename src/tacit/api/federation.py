@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.api.options import AdmmRun, CesarRun, FedAvgRun, GossipRun, PushSumRun, SecAggRun
-from tacit.audit.preflight import evidence, preflight
-from tacit.audit.scope import is_count
+from tacit.auditing.preflight import evidence, preflight
+from tacit.auditing.scope import is_count
 from tacit.core.average import counted, few
 from tacit.core.errors import ConfigError, LeakRefused
 from tacit.core.protocol import FARTHEST, UNPROTECTED, Protocol, Settings, Terms, names_from

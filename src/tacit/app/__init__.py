@@ -1,1 +1,1 @@
-"""What people touch: the command line and the demo behind it."""
+"""The command line, the local page and the reports."""

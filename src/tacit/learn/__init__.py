@@ -1,1 +1,1 @@
-"""Something small to learn, so that averaging has a purpose: data, ways to split it, and a model."""
+"""Learning with private averaging: data, models, scenarios and training."""

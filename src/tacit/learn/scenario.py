@@ -14,7 +14,7 @@ import msgspec
 from tacit.core.config_file import Place, Section, Source
 from tacit.core.errors import ConfigError
 from tacit.core.values import spelled_out
-from tacit.learn.cohort import Local
+from tacit.learn.training.cohort import Local
 from tacit.runtime.faults import Fault
 
 LEAST_EPSILON = 1e-8

@@ -1,6 +1,6 @@
 """A party of a federation on a network: its seat, what it keeps on disk, and what it says to whom.
 
-A node does what the contract of `drivers.round` asks: every call of its seat is on disk before what came of it leaves,
+A node does what the contract of `runtime.round` asks: every call of its seat is on disk before what came of it leaves,
 and whatever came in is acknowledged once it is. So it can be killed at any moment, and goes on from its folder.
 """
 

@@ -1,6 +1,6 @@
 """Differential privacy on top of averaging: noise, what it is worth, and what was spent of it."""
 
-from tacit.privacy.distributed import Shared, counted_on, distributed_sigma, shared_noise
+from tacit.privacy.distributed_noise import Shared, counted_on, distributed_sigma, shared_noise
 from tacit.privacy.ledger import Ledger, Spent
 from tacit.privacy.noise import (
     Accountant,

@@ -13,7 +13,7 @@ what they added and can take it off again. `accounted_epsilon` is its inverse, a
 sums a random E of the users, count the honest ones among those E; that the sampling itself helps is not accounted for.
 
 `local_sigma` is the noise that is enough if all others collude, and `central_sigma` that of somebody who is trusted
-with the sum. Noise that protocols add themselves, in the ring, is in `tacit.privacy.distributed`.
+with the sum. Noise that protocols add themselves, in the ring, is in `tacit.privacy.distributed_noise`.
 
 **Limits.** `noisy` draws with 53 bits and adds in floating point, whose last bits can tell more than real numbers would
 (Mironov 2012). Rounding to a ring of 32 bits takes these off, but nothing is proved here about what is left. What

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from tacit.audit.attacks import admm
-from tacit.audit.attacks.admm import BROKEN, HOLDING, Rounds, Setting, bounds, lemma, lines, met_twice, seen, system
-from tacit.audit.attacks.findings import quietly
+from tacit.core.progress import ignore_progress
 from tacit.core.suite import Update
+from tacit.lab.attacks import admm
+from tacit.lab.attacks.admm import BROKEN, HOLDING, Rounds, Setting, bounds, lemma, lines, met_twice, seen, system
 from tacit.runtime.simulator import Simulation
 
 
@@ -247,7 +247,7 @@ def test_findings_are_ordered(monkeypatch):
 
 @pytest.mark.slow
 def test_everything_in_full():
-    findings = admm.ATTACK.run(True, 0, quietly)
+    findings = admm.ATTACK.run(True, 0, ignore_progress)
     assert [finding.broken for finding in findings] == [True] * 7 + [False, True, True] + [False] * 3
     assert [finding.value for finding in findings[:7]] == [1, 0.25, 0.5, 1, 1 / 7, 1, 1]
     assert [finding.value for finding in findings[-3:]] == [0, 0, 0]

@@ -8,15 +8,15 @@ import pytest
 from scipy.stats import binomtest, chisquare, hypergeom
 
 import tacit
-from tacit.audit.attacks import collusion
-from tacit.audit.attacks.collusion import exposed, one_receiver, regular_graphs, two_receivers
-from tacit.audit.attacks.findings import quietly
-from tacit.audit.linear import RowSpace
-from tacit.audit.symbolic.forms import Form
-from tacit.audit.symbolic.simulation import SymbolicSimulation
-from tacit.audit.views import View
+from tacit.auditing.engine.linear import RowSpace
+from tacit.auditing.engine.views import View
+from tacit.auditing.symbolic.forms import Form
+from tacit.auditing.symbolic.simulation import SymbolicSimulation
 from tacit.core.errors import ConfigError
+from tacit.core.progress import ignore_progress
 from tacit.core.suite import Update
+from tacit.lab.attacks import collusion
+from tacit.lab.attacks.collusion import exposed, one_receiver, regular_graphs, two_receivers
 from tacit.runtime.simulator import Simulation
 
 PAPER = 0.0145  # 15 adversaries, s = 9, in 250 000 graphs
@@ -376,7 +376,7 @@ def test_the_figure_is_the_single_risks_side_by_side():
 def test_settings_without_a_meaning_are_refused(adversaries, masking):
     for risk in (collusion.paper_risk, collusion.pair_risk, collusion.true_risk):
         with pytest.raises(ConfigError):
-            risk(20, 5, adversaries, masking, 10, 0, quietly)
+            risk(20, 5, adversaries, masking, 10, 0, ignore_progress)
 
 
 def test_the_attack_wins_where_it_must_and_the_paper_s_count_does_not_see_it():

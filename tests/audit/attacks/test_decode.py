@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tacit.audit.attacks import decode
-from tacit.audit.attacks.decode import SAME_SUM, TARGETS, Ledger, SquareLosses, listen, recovered, train
-from tacit.audit.attacks.findings import quietly
+from tacit.core.progress import ignore_progress
+from tacit.lab.attacks import eavesdropper_decoding
+from tacit.lab.attacks.eavesdropper_decoding import SAME_SUM, TARGETS, Ledger, SquareLosses, listen, recovered, train
 from tacit.vectors.fixedpoint import FixedPoint
 
 PPSGD = next(target for target in TARGETS if target.name == "pushsum with private weights" and target.rounds == 5)
@@ -39,14 +39,14 @@ def start_of(training, i):
 def test_fedavg_by_hand(epochs):
     """a = 1, η = 1/4 and w* = 4: each epoch halves the distance to 4, and the decoder need not know how many."""
     w = np.array([0.0, 2.0])
-    assert decode.decode_fedavg(w, 4 + (w - 4) / 2**epochs) == 4
+    assert eavesdropper_decoding.decode_fedavg(w, 4 + (w - 4) / 2**epochs) == 4
 
 
 def test_two_steps_by_hand():
     """d = −2 η a (w − w*) with a = 3 and w* = 1/2."""
     w, eta = np.array([1.0, -1.0]), np.array([0.5, 0.25])
     d = np.array([-1.5, 2.25])
-    a, w_star = decode.decode_steps(w, d, eta)
+    a, w_star = eavesdropper_decoding.decode_steps(w, d, eta)
     assert (a, w_star) == (3, 0.5)
     as_printed = d[0] / (2 * a * eta[0] + w[0])
     assert as_printed != w_star
@@ -150,20 +150,20 @@ def test_where_nothing_moves_nothing_is_learned():
     still = SquareLosses(np.ones((5, 1)), np.zeros((5, 1)))
     training = train(PPSGD, 0, still, np.zeros((5, 1)))
     with np.errstate(all="ignore"):
-        assert np.isnan(decode.decode_ppsgd(masses(training), PPSGD.eta)).all()
-        assert np.isnan(decode.decode_ppsgd(np.zeros((5, 5, 5, 2)), PPSGD.eta)).all()
+        assert np.isnan(eavesdropper_decoding.decode_ppsgd(masses(training), PPSGD.eta)).all()
+        assert np.isnan(eavesdropper_decoding.decode_ppsgd(np.zeros((5, 5, 5, 2)), PPSGD.eta)).all()
 
 
 def test_an_onlooker_who_errs_about_the_step_sizes_learns_nothing():
     training = train(PPSGD, 0)
-    found = decode.decode_ppsgd(masses(training), PPSGD.eta**2)
+    found = eavesdropper_decoding.decode_ppsgd(masses(training), PPSGD.eta**2)
     assert not (np.abs(found - training.losses.w_star) < 1e-3).any()
 
 
 def test_private_starts_are_what_the_plain_decoder_fails_on():
     """So it is not for nothing that the start is solved for."""
     training = train(PPSGD, 0)
-    found = decode.decode_psgd(masses(training), PPSGD.eta)
+    found = eavesdropper_decoding.decode_psgd(masses(training), PPSGD.eta)
     assert not (np.abs(found - training.losses.w_star) < 1e-3).any()
 
 
@@ -171,7 +171,7 @@ def test_masks_hide_each_mass_but_the_sums_say_them_all():
     training = train(MASKED, 0)
     heard = listen(training, sealed=False)
     with np.errstate(all="ignore"):
-        masked = decode.from_ppsgd(heard)
+        masked = eavesdropper_decoding.from_ppsgd(heard)
         assert not (np.abs(masked - training.losses.w_star) < 1e-3).any()
     assert recovered(training, sealed=False).all()
 
@@ -187,14 +187,14 @@ def test_with_fewer_sums_than_clients_no_mass_follows_from_the_sums():
 
 
 def test_findings_are_counted_and_ordered(monkeypatch):
-    monkeypatch.setattr(decode, "TARGETS", (PSGD, FEWER))
+    monkeypatch.setattr(eavesdropper_decoding, "TARGETS", (PSGD, FEWER))
     told = []
 
     def progress(doing, done):
         told.append(done)
         assert doing
 
-    findings = decode.ATTACK.run(False, 7, progress)
+    findings = eavesdropper_decoding.ATTACK.run(False, 7, progress)
     assert [(finding.value, finding.samples, finding.broken) for finding in findings] == [
         (1, 20, True),
         (1, 100, True),
@@ -210,8 +210,8 @@ def test_findings_are_counted_and_ordered(monkeypatch):
 
 def test_all_clients_of_a_run_are_harder_to_get_than_one():
     some = np.array([[True, True], [True, False]])
-    assert decode.counted("", some, whole=True).value == 0.5
-    assert decode.counted("", some, whole=False).value == 0.75
+    assert eavesdropper_decoding.counted("", some, whole=True).value == 0.5
+    assert eavesdropper_decoding.counted("", some, whole=False).value == 0.75
 
 
 @pytest.mark.slow
@@ -224,7 +224,7 @@ def test_ppsgd_two_hundred_times():
 
 @pytest.mark.slow
 def test_everything_in_full():
-    findings = decode.ATTACK.run(True, 0, quietly)
+    findings = eavesdropper_decoding.ATTACK.run(True, 0, ignore_progress)
     broken = [finding for finding in findings if finding.broken]
     assert len(broken) == 2 * (len(TARGETS) - 1)
     assert all("open" in finding.target for finding in broken)

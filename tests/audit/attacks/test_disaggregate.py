@@ -1,8 +1,11 @@
 import numpy as np
 import pytest
 
-from tacit.audit.attacks import disaggregate
-from tacit.audit.attacks.disaggregate import (
+from tacit.core.errors import ConfigError
+from tacit.core.progress import ignore_progress
+from tacit.designs import Batches, Partition, Random, multi_round_privacy
+from tacit.lab.attacks import disaggregation
+from tacit.lab.attacks.disaggregation import (
     CLOSE,
     RATE,
     Cohort,
@@ -18,10 +21,7 @@ from tacit.audit.attacks.disaggregate import (
     settings,
     trained_by_all,
 )
-from tacit.audit.attacks.findings import quietly
-from tacit.core.errors import ConfigError
-from tacit.designs import Batches, Partition, Random, multi_round_privacy
-from tacit.learn.datasets import Samples, load
+from tacit.learn.data.datasets import Samples, load
 from tacit.vectors.layout import Layout
 
 FAR = 0.25  # the paper's error above which all users stay under Multi-RoundSecAgg with T = 2
@@ -171,10 +171,10 @@ def test_a_run_repeats_with_its_seeds(model):
 
 def test_the_report_has_two_findings_a_setting(monkeypatch, model):
     chosen = [small(Random(4)), small(Batches(4, 2))]
-    monkeypatch.setattr(disaggregate, "settings", lambda _: chosen)
-    monkeypatch.setattr(disaggregate, "trained_by_all", lambda _: model)
+    monkeypatch.setattr(disaggregation, "settings", lambda _: chosen)
+    monkeypatch.setattr(disaggregation, "trained_by_all", lambda _: model)
     heard = []
-    found = disaggregate.ATTACK.run(False, 0, lambda _, done: heard.append(done))
+    found = disaggregation.ATTACK.run(False, 0, lambda _, done: heard.append(done))
     assert [each.broken for each in found] == [True, True, False, False]
     assert [each.samples for each in found] == [24, 3, 24, 3]
     assert all(each.attack == "disaggregate" and "digits" in each.target for each in found)
@@ -203,6 +203,6 @@ def test_mnist_shows_the_papers_two_figures():
 
 @pytest.mark.slow
 def test_the_short_experiment_breaks_what_it_should():
-    found = disaggregate.ATTACK.run(False, 0, quietly)
+    found = disaggregation.ATTACK.run(False, 0, ignore_progress)
     shares = found[::2]
     assert [each.broken for each in shares] == [True] * 4 + [False] * 5

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest, norm
 
-from tacit.audit.attacks import epsilon
-from tacit.audit.attacks.epsilon import (
+from tacit.core.progress import ignore_progress
+from tacit.lab.attacks import epsilon
+from tacit.lab.attacks.epsilon import (
     DELTA,
     EPSILON,
     Game,
@@ -21,7 +22,6 @@ from tacit.audit.attacks.epsilon import (
     statistics,
     threshold,
 )
-from tacit.audit.attacks.findings import quietly
 
 pytest.importorskip("dp_accounting", reason="the tight figures come from dp-accounting")
 
@@ -150,5 +150,5 @@ def test_the_experiment_breaks_what_it_should_first_and_nothing_else(monkeypatch
 
 @pytest.mark.slow
 def test_the_whole_experiment():
-    found = epsilon.ATTACK.run(True, 0, quietly)
+    found = epsilon.ATTACK.run(True, 0, ignore_progress)
     assert [each.broken for each in found] == [True] * 7 + [False] * 5

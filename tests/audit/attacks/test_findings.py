@@ -3,8 +3,8 @@
 import pytest
 
 import tacit
-from tacit.audit.attacks.findings import average, proportion
-from tacit.audit.attacks.registry import ATTACKS, find_attack
+from tacit.lab.attacks.attack_result import average, proportion
+from tacit.lab.attacks.registry import ATTACKS, find_attack
 
 
 def test_a_failed_attack_is_never_called_secure():

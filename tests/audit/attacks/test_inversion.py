@@ -9,10 +9,10 @@ pytest.importorskip("torch", reason="gradients are inverted by torch")
 
 import torch
 
-from tacit.audit.attacks import inversion
-from tacit.audit.attacks.inversion import FEW, Scale, Target, attempt, closed_form, guessable, labels_in, nearest
 from tacit.core.errors import MissingExtra
-from tacit.learn.datasets import load
+from tacit.lab.attacks import inversion
+from tacit.lab.attacks.inversion import FEW, Scale, Target, attempt, closed_form, guessable, labels_in, nearest
+from tacit.learn.data.datasets import load
 
 X, Y = load("digits", share=1).flat()
 RNG = np.random.default_rng(4)

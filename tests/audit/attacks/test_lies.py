@@ -6,16 +6,17 @@ from itertools import combinations, product
 
 import pytest
 
-from tacit.audit.attacks import lies, lies_variants
-from tacit.audit.attacks.lies import Search, Tally, control, targets
-from tacit.audit.attacks.lies_cases import COLLUDING, Case, cases, policies, symmetries
-from tacit.audit.attacks.lies_cast import UNMASKED, RealCast, SymbolicCast
-from tacit.audit.attacks.lies_variants import VARIANTS, variant
-from tacit.audit.linear import smallest_support
+from tacit.auditing.engine.linear import smallest_support
 from tacit.core.errors import ConfigError
 from tacit.core.suite import Update
 from tacit.designs import Batches, Random, Sampled
 from tacit.designs.participation import Everyone
+from tacit.lab.attacks.lies import search as lies
+from tacit.lab.attacks.lies import variants
+from tacit.lab.attacks.lies.cases import COLLUDING, Case, cases, policies, symmetries
+from tacit.lab.attacks.lies.roles import UNMASKED, RealCast, SymbolicCast
+from tacit.lab.attacks.lies.search import Search, Tally, control, targets
+from tacit.lab.attacks.lies.variants import VARIANTS, variant
 from tacit.protocols.secagg import user
 from tacit.protocols.secagg.messages import Chosen, KeyList, SealedShares
 from tacit.protocols.secagg.terms import Accord
@@ -93,7 +94,7 @@ def test_a_variant_is_gone_when_it_is_over():
             assert [getattr(where, which) for where, which, _ in each.replaced] != before[name]
             raise RuntimeError
         assert [getattr(where, which) for where, which, _ in each.replaced] == before[name]
-    assert lies_variants._AGREE is Accord.agree
+    assert variants._AGREE is Accord.agree
     assert user.check_views.__module__ == user.__name__
 
 
@@ -180,7 +181,7 @@ def results(learnt, order):
     ids=str,
 )
 def test_shortcuts_miss_nothing(name, case, monkeypatch):
-    monkeypatch.setitem(VARIANTS, "as deployed", lies_variants.Variant((), case))
+    monkeypatch.setitem(VARIANTS, "as deployed", variants.Variant((), case))
     with variant(name):
         cast, search = SymbolicCast(case), Search(case)
         plain = list(everything(cast, cast.beginning(), UNMASKED))
@@ -274,7 +275,7 @@ def test_targets_say_what_the_server_does():
 
 
 def test_a_control_that_finds_nothing_is_no_win(monkeypatch):
-    blind = lies_variants.Variant((), Case(4, (), Sampled(4)))
+    blind = variants.Variant((), Case(4, (), Sampled(4)))
     monkeypatch.setitem(VARIANTS, "nothing missing", blind)
     finding = control("nothing missing")
     assert not finding.broken

@@ -13,13 +13,13 @@ pytest.importorskip("torch", reason="the onlooker's classifier is a torch networ
 
 import torch
 
-from tacit.audit.attacks import inception, onlooker, series
-from tacit.audit.attacks.inception import Classifier, Training, principal_plane
-from tacit.audit.attacks.series import LINKS, Algorithm, Losses
 from tacit.core.errors import MissingExtra
 from tacit.core.suite import SERVER, Update
 from tacit.designs import graphs
-from tacit.learn.training import trained
+from tacit.lab.attacks import eavesdropper_learning, inception, traffic_series
+from tacit.lab.attacks.inception import Classifier, Training, principal_plane
+from tacit.lab.attacks.traffic_series import LINKS, Algorithm, Losses
+from tacit.learn.training.loop import trained
 from tacit.protocols import pushsum
 from tacit.protocols.fedavg import Plain
 from tacit.protocols.shapes.star import Sum
@@ -31,7 +31,7 @@ RNG = np.random.default_rng(5)
 SQUARES = RNG.normal(size=(N, 4, D))
 LOSSES = Losses(np.einsum("nki,nkj->nij", SQUARES, SQUARES), RNG.normal(size=(N, D)))
 STARTS = RNG.normal(size=(N, D))
-TINY = onlooker.Scale(
+TINY = eavesdropper_learning.Scale(
     rounds=10,
     training=Training(epochs=8, batch=50, width=4, modules=2),
     runs=400,
@@ -49,7 +49,7 @@ TINY = onlooker.Scale(
     [(0, 2, 5), (1, 2.06, 5.28), (2, 2.12, 5.528), (3, 2.18, 5.74), (4, 2.24, 5.91), (5, 2.3, 6.05), (6, 2.05, 5)],
 )
 def test_the_cases_have_the_optima_that_tables_1_and_2_print(case, best, least):
-    a, b, c = np.array([*series.BASELINE[:4], series.CASES[case]]).sum(axis=0)
+    a, b, c = np.array([*traffic_series.BASELINE[:4], traffic_series.CASES[case]]).sum(axis=0)
     assert -b / (2 * a) == pytest.approx(best)
     assert c - b * b / (4 * a) == pytest.approx(least, abs=0.005)
     losses = Losses.of_case(case)
@@ -64,7 +64,7 @@ def test_the_graph_fits_what_is_said_of_fig_2():
 
 @pytest.mark.parametrize(("row", "variance"), [(2, 0.083), (3, 0.163), (4, 0.27), (5, 1.0), (6, 6.39)])
 def test_the_starts_have_the_means_and_variances_of_table_3(row, variance):
-    name, *parameters = list(onlooker.TABLE_3.values())[row].start
+    name, *parameters = list(eavesdropper_learning.TABLE_3.values())[row].start
     if name == "lognormal":  # its tail is too heavy for the variance of a sample to be near its own
         mean, deviation = parameters
         assert np.exp(mean + deviation**2 / 2) == pytest.approx(1.0)
@@ -77,16 +77,18 @@ def test_the_starts_have_the_means_and_variances_of_table_3(row, variance):
 
 def test_series_have_the_sizes_of_the_paper():
     rng = np.random.default_rng(0)
-    table = onlooker.tables_1_and_2(onlooker.FULL)
+    table = eavesdropper_learning.tables_1_and_2(eavesdropper_learning.FULL)
     psgd = next(trial for trial in table if trial.target == "PSGD")
     series, labels = psgd.listen(psgd.training_runs, rng)
     assert series.reshape(200, -1).shape == (200, 1600)
     assert labels.tolist() == [0] * 100 + [1] * 100
-    series, _ = onlooker.table_3(onlooker.FULL)[0].listen(onlooker.table_3(onlooker.FULL)[0].training_runs, rng)
+    series, _ = eavesdropper_learning.table_3(eavesdropper_learning.FULL)[0].listen(
+        eavesdropper_learning.table_3(eavesdropper_learning.FULL)[0].training_runs, rng
+    )
     assert series.reshape(len(series), -1).shape == (20_000, 18)
 
 
-@pytest.mark.parametrize("setting", [onlooker.PSGD, onlooker.PPSGD], ids=["PSGD", "PPSGD"])
+@pytest.mark.parametrize("setting", [eavesdropper_learning.PSGD, eavesdropper_learning.PPSGD], ids=["PSGD", "PPSGD"])
 def test_the_error_is_gone_after_20_rounds_as_in_fig_3(setting):
     heard = setting.hear(Losses.of_case(), LINKS, 50, 21, np.random.default_rng(0))
     x, y = heard[:, :, 0, -1], heard[:, :, 1, -1]
@@ -119,15 +121,15 @@ def descend(w, t):
 
 
 def test_the_deployed_clients_descend_as_these_do():
-    brought = series.descending(LOSSES, STARTS)(1, None)
+    brought = traffic_series.descending(LOSSES, STARTS)(1, None)
     assert all(np.array_equal(brought[party].vector, start) for party, start in zip(PARTIES, STARTS, strict=True))
 
 
 def test_fedavg_hears_what_the_deployed_server_hears_and_says():
     w_0 = STARTS[0]
-    expected = series.fedavg(LOSSES, w_0[np.newaxis], ROUNDS)[0]
-    first = series.client_update(LOSSES, np.tile(w_0, (1, N, 1)))[0]
-    for t, transcript in running("fedavg", first, lambda w, _: series.client_update(LOSSES, w[np.newaxis])[0]):
+    expected = traffic_series.fedavg(LOSSES, w_0[np.newaxis], ROUNDS)[0]
+    first = traffic_series.client_update(LOSSES, np.tile(w_0, (1, N, 1)))[0]
+    for t, transcript in running("fedavg", first, lambda w, _: traffic_series.client_update(LOSSES, w[np.newaxis])[0]):
         ring = transcript.ring()
         for address, message in transcript.opened(SERVER):
             if isinstance(message, Plain | Sum):
@@ -136,7 +138,7 @@ def test_fedavg_hears_what_the_deployed_server_hears_and_says():
 
 
 def test_cbgd_hears_what_deployed_gossip_sends():
-    expected = series.cbgd(LOSSES, LINKS, STARTS[np.newaxis], ROUNDS)[0]
+    expected = traffic_series.cbgd(LOSSES, LINKS, STARTS[np.newaxis], ROUNDS)[0]
     graph, heard = nx.Graph(LINKS), 0
     for t, transcript in running("gossip", STARTS, descend, graph=graph):
         ring = transcript.ring()
@@ -171,14 +173,14 @@ def test_push_sum_hears_what_deployed_push_sum_sends(private, monkeypatch):
     y = np.array([starts[party] for party in PARTIES])
     assert len(set(y)) == (N if private else 1)
     p = np.array(kept, dtype=np.float64).reshape(ROUNDS, 1, N)
-    expected = series.push_sum(LOSSES, LINKS, STARTS[np.newaxis], y[np.newaxis], p)[0]
+    expected = traffic_series.push_sum(LOSSES, LINKS, STARTS[np.newaxis], y[np.newaxis], p)[0]
     np.testing.assert_allclose(carried, expected, atol=1e-10)
 
 
 def test_draws_are_those_of_the_deployed_protocol():
     """PSGD keeps as much as it sends to each; PPSGD keeps from β to α, and Σ p_ji y_i + what is kept is y_i."""
     rng = np.random.default_rng(0)
-    heard = onlooker.PSGD.hear(LOSSES, LINKS, 3, 1, rng)
+    heard = eavesdropper_learning.PSGD.hear(LOSSES, LINKS, 3, 1, rng)
     degree = np.bincount([i for i, _ in LINKS])
     for link, (i, _) in enumerate(LINKS):
         np.testing.assert_allclose(heard[:, link, -1, 0], 1 / (degree[i] + 1))
@@ -190,8 +192,8 @@ def test_draws_are_those_of_the_deployed_protocol():
 
 
 def test_noise_is_on_what_is_sent_and_is_taken_in():
-    quiet = onlooker.PSGD.hear(LOSSES, LINKS, 400, 2, np.random.default_rng(0))
-    noisy = replace(onlooker.PSGD, noise=0.5).hear(LOSSES, LINKS, 400, 2, np.random.default_rng(0))
+    quiet = eavesdropper_learning.PSGD.hear(LOSSES, LINKS, 400, 2, np.random.default_rng(0))
+    noisy = replace(eavesdropper_learning.PSGD, noise=0.5).hear(LOSSES, LINKS, 400, 2, np.random.default_rng(0))
     difference = noisy - quiet
     assert difference[:, :, :D, 0].var() == pytest.approx(0.5, rel=0.1)
     assert not difference[:, :, D].any()  # y goes out as it is
@@ -201,7 +203,7 @@ def test_noise_is_on_what_is_sent_and_is_taken_in():
 def test_sealed_links_carry_the_same_for_every_loss_and_every_run():
     w = np.random.default_rng(1).normal(size=(2, N, 1))
     heard = [
-        series.sealed(Losses.of_case(case), LINKS, start, 4, seed)
+        traffic_series.sealed(Losses.of_case(case), LINKS, start, 4, seed)
         for case, start, seed in ((0, w[0], 1), (6, w[0], 2), (6, w[1], 3))
     ]
     np.testing.assert_array_equal(heard[0], heard[1])
@@ -276,7 +278,7 @@ def test_the_plane_is_that_of_largest_variance():
 def test_without_torch_it_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(MissingExtra, match=r"tacit\[torch\]"):
-        onlooker.attempt(onlooker.tables_1_and_2(TINY)[0], 0)
+        eavesdropper_learning.attempt(eavesdropper_learning.tables_1_and_2(TINY)[0], 0)
 
 
 # --- the attack ----------------------------------------------------------------------------------------------------
@@ -284,12 +286,12 @@ def test_without_torch_it_says_how_to_get_it(monkeypatch):
 
 def found(target, where, trials):
     trial = next(trial for trial in trials if trial.target == target and trial.where.startswith(where))
-    return onlooker.attempt(trial, 0)
+    return eavesdropper_learning.attempt(trial, 0)
 
 
 @pytest.mark.parametrize("target", ["FedAvg", "CBGD", "PSGD", "PPSGD"])
 def test_open_links_are_read(target):
-    row = found(target, "Table 2", onlooker.tables_1_and_2(TINY))
+    row = found(target, "Table 2", eavesdropper_learning.tables_1_and_2(TINY))
     assert row.finding.broken
     assert row.accuracy > (0.6 if target == "PPSGD" else 0.9)
     assert row.plane.shape == (200, 2)
@@ -297,29 +299,32 @@ def test_open_links_are_read(target):
 
 def test_the_weak_onlooker_reads_psgd_too():
     longer = replace(TINY, training=replace(TINY.training, epochs=20))
-    row = found("PSGD", "Table 1", onlooker.tables_1_and_2(longer))
+    row = found("PSGD", "Table 1", eavesdropper_learning.tables_1_and_2(longer))
     assert row.trial.paper == 0.74
     assert row.accuracy > 0.9
 
 
 def test_what_is_read_is_not_just_the_common_optimum():
-    trials = onlooker.same_optimum(TINY)
+    trials = eavesdropper_learning.same_optimum(TINY)
     for trial in trials:
         (baseline, _, _), (changed, _, _) = trial.test_runs
-        assert changed.b[series.CHANGING] != baseline.b[series.CHANGING]
+        assert changed.b[traffic_series.CHANGING] != baseline.b[traffic_series.CHANGING]
         assert changed.b.sum() == pytest.approx(baseline.b.sum())
     assert found("PSGD", "case 6", trials).accuracy > 0.9
     assert found("PPSGD", "case 6", trials).finding.broken
 
 
 def test_sealed_links_are_not_read():
-    row = found("PPSGD, sealed links", "Table 2", onlooker.tables_1_and_2(TINY))
+    row = found("PPSGD, sealed links", "Table 2", eavesdropper_learning.tables_1_and_2(TINY))
     assert row.accuracy == 0.5
     assert row.finding.verdict == "not broken by this"
 
 
 def test_three_rounds_of_one_clients_links_are_enough():
-    rows = {name: found(name, "Table 3, Fig. 6", onlooker.table_3(TINY)) for name in list(onlooker.TABLE_3)[:3]}
+    rows = {
+        name: found(name, "Table 3, Fig. 6", eavesdropper_learning.table_3(TINY))
+        for name in list(eavesdropper_learning.TABLE_3)[:3]
+    }
     psgd, noise, ppsgd = rows.values()
     assert psgd.accuracy > 0.95
     assert psgd.accuracy > ppsgd.accuracy > noise.accuracy
@@ -327,7 +332,7 @@ def test_three_rounds_of_one_clients_links_are_enough():
 
 
 def test_what_is_not_heard_of_y_is_not_in_the_series():
-    trials = [trial for trial in onlooker.table_3(TINY) if trial.target == "PSGD"]
+    trials = [trial for trial in eavesdropper_learning.table_3(TINY) if trial.target == "PSGD"]
     with_y, without = (trial.listen(trial.test_runs, np.random.default_rng(0))[0] for trial in trials)
     np.testing.assert_array_equal(with_y[:, ::2], without)
 
@@ -335,7 +340,7 @@ def test_what_is_not_heard_of_y_is_not_in_the_series():
 def test_several_features():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(60, 3))
-    row = found("PSGD", "Fig. 7", onlooker.figure_7(TINY, x, x @ [1.0, 2.0, 3.0], clients=6))
+    row = found("PSGD", "Fig. 7", eavesdropper_learning.figure_7(TINY, x, x @ [1.0, 2.0, 3.0], clients=6))
     assert row.accuracy > 0.8
     baseline, moved = (losses for losses, _, _ in row.trial.training_runs)
     best, other = (np.linalg.solve(losses.a[0], -losses.b[0]) for losses in (baseline, moved))
@@ -344,7 +349,7 @@ def test_several_features():
 
 def test_controls_come_first_and_every_trial_is_named_once():
     for full in (False, True):
-        trials = onlooker.trials(full)
+        trials = eavesdropper_learning.trials(full)
         control = [trial.target in ("FedAvg", "CBGD", "PSGD") for trial in trials]
         assert control == sorted(control, reverse=True)
         assert len({(trial.target, trial.onlooker, trial.where) for trial in trials}) == len(trials)
@@ -353,14 +358,18 @@ def test_controls_come_first_and_every_trial_is_named_once():
 
 def test_progress_is_told():
     told = []
-    onlooker.measure(onlooker.tables_1_and_2(TINY)[4:6], 0, lambda doing, done: told.append((doing, done)))
+    eavesdropper_learning.measure(
+        eavesdropper_learning.tables_1_and_2(TINY)[4:6], 0, lambda doing, done: told.append((doing, done))
+    )
     assert [done for _, done in told] == [0.0, 0.5]
     assert told[0][0] == "what an onlooker hears of pushsum, after learning from other changes"
 
 
 @pytest.mark.slow
 def test_the_quick_run_ends_as_expected():
-    findings = {finding.target: finding for finding in onlooker.ATTACK.run(False, 0, onlooker.quietly)}
+    findings = {
+        finding.target: finding for finding in eavesdropper_learning.ATTACK.run(False, 0, eavesdropper_learning.quietly)
+    }
     for target, finding in findings.items():
         if re.search("of (fedavg|gossip|pushsum),", target):
             assert finding.value > 0.9, target

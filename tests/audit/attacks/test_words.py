@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tacit.app.verdicts import found
-from tacit.audit.attacks import collusion, decode, disaggregate, epsilon, lies, onlooker
-from tacit.audit.attacks.lies_variants import VARIANTS
-from tacit.audit.attacks.registry import ATTACKS
+from tacit.app.terminal.verdicts import found
+from tacit.lab.attacks import collusion, disaggregation, eavesdropper_decoding, eavesdropper_learning, epsilon
+from tacit.lab.attacks.lies import search
+from tacit.lab.attacks.lies.variants import VARIANTS
+from tacit.lab.attacks.registry import ATTACKS
 
 LETTERS = re.compile(
     r"Table|Fig\.|Figure|Theorem|Lemma|Algorithm|P?PSGD|CBGD|FedAvg|PLD|zCDP|RDP|\bring\b(?! of)|canary"
@@ -37,11 +38,11 @@ def games():
 
 def targets():
     """Yields what is attacked, as far as that is known without running anything."""
-    yield from (trial.said for full in (False, True) for trial in onlooker.trials(full))
-    yield from (target.name for target in decode.TARGETS)
-    yield from (setting.target for full in (False, True) for setting in disaggregate.settings(full))
+    yield from (trial.said for full in (False, True) for trial in eavesdropper_learning.trials(full))
+    yield from (target.name for target in eavesdropper_decoding.TARGETS)
+    yield from (setting.target for full in (False, True) for setting in disaggregation.settings(full))
     yield from (game.target for game in games())
-    yield from (lies.in_words(name) for name in (*VARIANTS, *lies.targets(full=False)))
+    yield from (search.in_words(name) for name in (*VARIANTS, *search.targets(full=False)))
 
 
 @pytest.mark.parametrize("target", sorted(set(targets())))
@@ -54,7 +55,7 @@ def test_what_is_kept_of_full_runs_is_in_words_and_of_targets_that_there_are():
     said = [(each["target"], each["measure"]) for findings in kept.values() for each in findings]
     assert len(said) > 150
     assert not [text for both in said for text in both if LETTERS.search(text)]
-    assert {target for target, _ in said} >= {trial.said for trial in onlooker.trials(True)}
+    assert {target for target, _ in said} >= {trial.said for trial in eavesdropper_learning.trials(True)}
     assert {target for target, _ in said} >= {game.target for game in games()}
 
 

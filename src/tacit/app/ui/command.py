@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tacit.app.options import AsJson, Choice, Debug, as_text, examples
+from tacit.app.cli.options import AsJson, Choice, Debug, as_text, examples
 from tacit.app.ui.files import shown
 from tacit.core.entropy import SystemEntropy
 from tacit.core.errors import ConfigError, MissingExtra
@@ -38,7 +38,7 @@ def serve(place: Path, port: int, as_json: bool) -> None:
     try:
         import uvicorn
 
-        from tacit.app.ui.page import Page
+        from tacit.app.ui.server import Page
     except ModuleNotFoundError as missing:
         raise MissingExtra(str(missing.name), "ui") from None
     with socket.socket() as listening:

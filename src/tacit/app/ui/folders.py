@@ -9,13 +9,13 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from tacit.api.prepare import Metrics
-from tacit.api.train import AUDIT, METRICS, MODEL, SCENARIO, folder_name
-from tacit.app.ui.drawn import drawn
 from tacit.app.ui.files import changed, read, shown, whole_file
+from tacit.app.ui.graph_view import drawn
 from tacit.core.config_file import Source
 from tacit.core.errors import ConfigError, TacitError
 from tacit.learn.scenario import ALONE, TOGETHER, Scenario
+from tacit.learn.training.assemble import Metrics
+from tacit.learn.training.train import AUDIT, METRICS, MODEL, SCENARIO, folder_name
 from tacit.net.observability.status import STATUS, Status
 from tacit.protocols import REGISTRY, find
 from tacit.runtime.agreement import terms_for

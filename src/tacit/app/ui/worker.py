@@ -17,16 +17,16 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from tacit.app.ui.asked import Asked
-from tacit.app.ui.claimed import claims
-from tacit.app.ui.drawn import drawn
-from tacit.audit.plan import plan
-from tacit.audit.recipes import SumRecipe
-from tacit.audit.recounted import listed, recounted
-from tacit.audit.report import Auditor, Report
-from tacit.audit.rounds import Together
-from tacit.audit.scope import Scope
-from tacit.audit.words import in_words, luck_of
+from tacit.app.ui.adversary_query import Asked
+from tacit.app.ui.claims import claims
+from tacit.app.ui.graph_view import drawn
+from tacit.auditing.engine.multi_round import Together
+from tacit.auditing.engine.recipes import SumRecipe
+from tacit.auditing.render.recipes import listed, recounted
+from tacit.auditing.render.text import in_words, luck_of
+from tacit.auditing.report import Auditor, Report
+from tacit.auditing.scope import Scope
+from tacit.auditing.search.planner import plan
 from tacit.core.errors import ConfigError, NotLinear, TacitError
 from tacit.core.suite import ONLOOKER, SERVER, Party
 

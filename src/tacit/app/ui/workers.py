@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from tacit.app.ui.asked import Asked
+from tacit.app.ui.adversary_query import Asked
 from tacit.app.ui.worker import Event
 
 PYTHON = (sys.executable, "-P")

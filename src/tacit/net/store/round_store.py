@@ -15,7 +15,7 @@ file of its own.
 **What a call takes, and what a cut leaves.** A call of a seat is on disk with two fsyncs, however long its message: the
 record is written behind those before it, and then, in one commit, its tip in the place of the one before. A long
 message takes a third, for it is written before it is opened, in the memory that it lies in (`stage`). The contract
-of `drivers.round` has the tip apart from the records, and it is. It also has the new tip written beside the one before,
+of `runtime.round` has the tip apart from the records, and it is. It also has the new tip written beside the one before,
 then the record, and then the one before dropped, which takes three. But a record names the tip before it, so it is the
 record that can come first: wherever that is cut off, the newest record is that of the tip, or follows it. One that
 follows was not acted upon. It is taken over if it is whole, with its tip written before anything is said of it, and

@@ -1,0 +1,43 @@
+"""Options written as text: names that must exist, and name=value pairs."""
+
+import difflib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from tacit.auditing.questions import read_value
+from tacit.core.errors import ConfigError
+
+
+def known(kind: str, name: str, names: Iterable[str]) -> str:
+    """Returns a name that there is; raises ConfigError with the nearest one, and all, for any other."""
+    there = list(names)
+    if name in there:
+        return name
+    close = difflib.get_close_matches(name, there, n=1)
+    every = f"there are {', '.join(there)}"
+    raise ConfigError(f"there is no {kind} {name!r}; " + (f"did you mean {close[0]!r}? ({every})" if close else every))
+
+
+def drift_from(given: str) -> Any:
+    """Returns by how much models change: a number, or a word for it."""
+    try:
+        return float(given)
+    except ValueError:
+        return given
+
+
+def settings_from(given: Sequence[str], option: str = "--set") -> dict[str, Any]:
+    """Returns the settings in a list of name=value, where a value is JSON, Python, TOML or plain text.
+
+    What is wrong with them is told by the name of the option that they were given to.
+    """
+    settings: dict[str, Any] = {}
+    for each in given:
+        name, equals, value = each.partition("=")
+        if not equals or not name:
+            raise ConfigError(f"{option} {each}: write it as name=value, such as masked=True")
+        try:
+            settings[name] = read_value(value)
+        except ConfigError as error:
+            raise ConfigError(f"{option} {each}: {error}") from None
+    return settings

@@ -1,0 +1,300 @@
+"""The commands that ask what leaks: `tacit audit`, `tacit plan`, `tacit attack`."""
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Annotated, Any
+
+import click
+import typer
+from click.core import ParameterSource
+
+from tacit.api.option_text import drift_from, known, settings_from
+from tacit.app.cli.options import (
+    AsJson,
+    Choice,
+    Debug,
+    Page,
+    Picture,
+    Settings,
+    as_text,
+    at_least,
+    attack_names,
+    examples,
+    protocol_names,
+)
+from tacit.app.reports import pages, pictures
+from tacit.app.terminal import tables, verdicts
+from tacit.app.terminal.progress import following
+from tacit.auditing.questions import Question
+from tacit.auditing.render.json_report import about, answer
+from tacit.auditing.render.text import SOME, Next, Words, in_words
+from tacit.auditing.report import Report
+from tacit.auditing.search.planner import plan as make_plan
+from tacit.core.average import few
+from tacit.core.errors import ConfigError, LeakRefused
+from tacit.integrations.flower.auditor.app_audit import audit_app
+from tacit.lab.attacks.registry import ATTACKS
+from tacit.protocols import REGISTRY
+
+PANEL = "What leaks"
+PARTIES = 9
+"""Parties of an audit that is not told how many there are."""
+FEWEST = 3
+"""Parties of which a plan can be made: of two that average, each knows the other's vector."""
+
+app = typer.Typer()
+
+
+@app.command(
+    epilog=examples(
+        "tacit audit secagg --rounds 10 --dropout 0.1",
+        "tacit audit admm --coalition p0 --set group_size=3 --set iterations=5",
+        "tacit audit secagg --coalition server,p0 --fail-if-exposed",
+    ),
+    rich_help_panel=PANEL,
+)
+def audit(
+    protocol: Annotated[
+        str | None,
+        typer.Argument(help=f"The protocol: {', '.join(REGISTRY)}.", autocompletion=protocol_names),
+    ] = None,
+    flower: Annotated[
+        str | None, Choice(metavar="FOLDER", help="Audit the Flower app in a folder instead, whose code is read.")
+    ] = None,
+    parties: Annotated[int | None, Choice(help="How many take part; 9 unless set.")] = None,
+    coalition: Annotated[
+        list[str] | None,
+        Choice(
+            help="Who put their heads together, such as server,p0. Each party alone, and the server, unless set.",
+        ),
+    ] = None,
+    coalition_size: Annotated[
+        int | None,
+        Choice(help="Audit any so many of them instead, and the server with one fewer where there is one."),
+    ] = None,
+    rounds: Annotated[int | None, Choice(help="How many rounds they watch; 1 unless set.")] = None,
+    drift: Annotated[
+        str,
+        Choice(
+            metavar="DRIFT",
+            help="static: parties bring the same vectors every round, the worst case; free: new ones; or by how much "
+            "an entry changes a round. static unless set.",
+        ),
+    ] = "static",
+    dropout: Annotated[float, Choice(help="The chance with which a party is lost to a round; 0 unless set.")] = 0.0,
+    noise: Annotated[
+        float, Choice(help="The standard deviation of the noise that everybody adds to an entry; 0 unless set.")
+    ] = 0.0,
+    prior: Annotated[
+        float | None, Choice(help="The standard deviation of an entry; that of any number up to the clip unless set.")
+    ] = None,
+    entries: Annotated[
+        int | None, Choice(help="How many positions to look at, if they fare differently; 16 then unless set.")
+    ] = None,
+    open_links: Annotated[
+        bool, Choice("--open-links", help="Ask what an onlooker would learn if links were not sealed.")
+    ] = False,
+    options: Settings = None,
+    fail_if_exposed: Annotated[
+        bool, Choice("--fail-if-exposed", help="Exit with 1 if anybody is exposed, also if only on the worst day.")
+    ] = False,
+    picture: Picture = None,
+    report: Page = None,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Compute whose vectors a coalition can learn, from the code that runs, and prove it on a real transcript."""
+    del debug
+    pictures.check(picture)
+    pages.check(report)
+    at_least(2, parties=parties)
+    at_least(1, rounds=rounds, coalition_size=coalition_size, entries=entries)
+    if flower is not None:
+        _refuse_unused()
+        said = _flower(flower, parties, rounds, dropout, settings_from(options or []), report, as_json)
+        _refuse(said, fail_if_exposed)
+        return
+    if protocol is None:
+        raise ConfigError(f"say which protocol to audit ({', '.join(REGISTRY)}), or give --flower and a folder")
+    members = tuple(name.strip() for each in coalition for name in each.split(",")) if coalition else None
+    asked = Question(
+        known("protocol", protocol, REGISTRY),
+        PARTIES if parties is None else parties,
+        settings_from(options or []),
+        members,
+        coalition_size,
+        rounds=1 if rounds is None else rounds,
+        drift=drift_from(drift),
+        dropout=dropout,
+        noise=noise,
+        prior=prior,
+        entries=entries,
+        open_links=open_links,
+    )
+    _refuse(_answered(asked, picture, report, as_json), fail_if_exposed)
+
+
+def _answered(asked: Question, picture: str | None, report: str | None, as_json: bool) -> Words:
+    """Shows what comes of a question, and returns it in words."""
+    scope, reports = asked.scope(), _reports(asked)
+    said = in_words(reports, asked)
+    found = {**about(scope.protocol, scope.terms), **answer(reports, said)}
+    if picture is not None:
+        pictures.exposure(reports, picture, asked.options)
+    if report is not None:
+        pages.write_audit(report, found, asked.command, reports)
+    if as_json:
+        typer.echo(as_text(found))
+    else:
+        tables.show(verdicts.audit(reports, said))
+    return said
+
+
+NOT_OF_APPS = ["protocol", "coalition", "coalition_size", "drift", "noise", "prior", "entries", "open_links", "picture"]
+"""What an audit of an app does not look at."""
+
+
+def _refuse_unused() -> None:
+    """Raises ConfigError for what was given and would be ignored."""
+    context = click.get_current_context()
+    if given := [name for name in NOT_OF_APPS if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]:
+        named = ", ".join("PROTOCOL" if name == "protocol" else f"--{name.replace('_', '-')}" for name in given)
+        raise ConfigError(f"--flower asks about the server of an app, and has no use for {named}")
+
+
+def _flower(
+    folder: str,
+    parties: int | None,
+    rounds: int | None,
+    dropout: float,
+    told: Mapping[str, Any],
+    report: str | None,
+    as_json: bool,
+) -> Words:
+    with following() as doing:
+        doing(f"reading {folder}", 0.0)
+        found = audit_app(folder, parties=parties, rounds=rounds, dropout=dropout, told=told)
+    first = found.reports[0]
+    asked = Question(first.protocol, len(first.parties), rounds=first.rounds, drift=first.drift, dropout=dropout)
+    counts = {"parties": parties, "rounds": rounds}
+    asks = f"tacit audit --flower {shlex.quote(folder)}"
+    asks += "".join(f" --{name} {count}" for name, count in counts.items() if count is not None)
+    asks += "".join(f" --set {name}={value}" for name, value in told.items())
+    # What else there is to ask is about the app, and not about settings that are much like its own.
+    holds = f"tacit plan {asked.parties} --rounds {asked.rounds} --dropout {dropout:g}"
+    harder = Next("if nodes drop out", f"{asks} --dropout {SOME}")
+    further = Next("settings of Tacit's that hold, and what they cost", holds) if dropout else harder
+    said = found.settled(replace(in_words(found.reports, asked), next=(further,)))
+    app = found.described()
+    told_of = {**app, **answer(found.reports, said), "assumed": [*app["assumed"], *said.assumed]}
+    if report is not None:
+        pages.write_audit(report, told_of, f"{asks}{f' --dropout {dropout:g}' if dropout else ''}", found.reports)
+    if as_json:
+        typer.echo(as_text(told_of))
+    else:
+        tables.show(verdicts.flower(found, said))
+    return said
+
+
+def _reports(asked: Question) -> list[Report]:
+    """Returns a report on each coalition that is asked about."""
+    every, reports = asked.coalitions(), []
+    asked.scope()  # complains before a bar is drawn
+    with following(counted=True) as told:
+        told("beginning", 0, len(every))
+        answers = asked.answers()
+        for done, members in enumerate(every):
+            told(f"{few(members)} (coalition {done + 1} of {len(every)})", done, len(every))
+            reports.append(next(answers))
+    return reports
+
+
+def _refuse(said: Words, wanted: bool) -> None:
+    """Ends a command that was asked to fail."""
+    if wanted and said.exposed:
+        raise LeakRefused(said.verdict.rstrip("."))
+
+
+@app.command(
+    epilog=examples("tacit plan 12", "tacit plan 12 --coalition-size 2 --rounds 50 --entries 1000000"),
+    rich_help_panel=PANEL,
+)
+def plan(
+    parties: Annotated[int, typer.Argument(help="How many want to average.")],
+    coalition_size: Annotated[int, Choice(help="How many of them, or with the server, may collude; 1 unless set.")] = 1,
+    rounds: Annotated[int, Choice(help="How often they average; 10 unless set.")] = 10,
+    dropout: Annotated[float, Choice(help="The chance with which a party is lost to a round; 0.05 unless set.")] = 0.05,
+    entries: Annotated[int, Choice(help="How long their vectors are; 100000 unless set.")] = 100_000,
+    epsilon: Annotated[float, Choice(help="ε of differential privacy, if noise is to be added; 1 unless set.")] = 1.0,
+    delta: Annotated[float, Choice(help="and δ; 0.00001 unless set.")] = 1e-5,
+    picture: Picture = None,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Propose protocols and settings, with what they cost and what the audit says of each."""
+    del debug
+    pictures.check(picture)
+    if parties < FEWEST:
+        raise ConfigError(
+            f"PARTIES {parties}: a plan is for at least {FEWEST}, for of two that average each knows the other's vector"
+        )
+    at_least(1, coalition_size=coalition_size, rounds=rounds, entries=entries)
+    with following() as told:
+        found = make_plan(
+            parties,
+            coalition_size=coalition_size,
+            rounds=rounds,
+            dropout=dropout,
+            entries=entries,
+            epsilon=epsilon,
+            delta=delta,
+            progress=told,
+        )
+    if picture is not None:
+        pictures.costs(found, picture)
+    if as_json:
+        typer.echo(as_text(verdicts.planned(found)))
+    else:
+        tables.show(verdicts.plan(found))
+
+
+@app.command(
+    epilog=examples("tacit attack", "tacit attack admm", "tacit attack inversion --picture digits.png"),
+    rich_help_panel=PANEL,
+)
+def attack(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            help=f"The attack: {', '.join(ATTACKS)}. All are listed unless set.", autocompletion=attack_names
+        ),
+    ] = None,
+    full: Annotated[bool, Choice("--full", help="The whole experiment, which takes minutes, not seconds.")] = False,
+    seed: Annotated[int, Choice(help="Same seed, same result; 0 unless set.")] = 0,
+    picture: Picture = None,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Attack protocols, beside targets on which the attack must win, and ones on which it must not."""
+    del debug
+    pictures.check(picture)
+    if name is None:
+        listed = list(ATTACKS.values())
+        plain = [{"name": each.name, "summary": each.summary, "paper": each.paper} for each in listed]
+        typer.echo(as_text(plain)) if as_json else tables.show(verdicts.attacks(listed))
+        return
+    chosen, grid = ATTACKS[known("attack", name, ATTACKS)], None
+    with following() as told:
+        if picture is not None and chosen.look is not None:
+            found, grid = chosen.look(full, seed, told)
+        else:
+            found = chosen.run(full, seed, told)
+    if picture is not None and grid is not None:
+        pictures.images(grid, picture)
+    elif picture is not None:
+        pictures.intervals(found, picture, f"{chosen.summary}; {'full' if full else 'quick'} run, seed {seed}")
+    if as_json:
+        typer.echo(as_text([verdicts.found(finding) for finding in found]))
+    else:
+        tables.show(verdicts.findings(found))

@@ -1,0 +1,130 @@
+"""`tacit bench`: how fast this machine averages, by every protocol, beside plain averaging."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from tacit import __version__
+from tacit.api.option_text import known
+from tacit.app.cli.options import AsJson, Choice, Debug, as_text, at_least, examples, protocol_names
+from tacit.app.terminal import tables
+from tacit.app.terminal.narrow_table import listed_table
+from tacit.app.terminal.progress import following
+from tacit.core.average import counted
+from tacit.core.suite import Update
+from tacit.lab.comparison import SETTINGS, label, variant
+from tacit.protocols import REGISTRY
+from tacit.runtime.simulator import Simulation
+
+PANEL = "Look around"
+BASELINE = "fedavg"
+"""What the others are measured against: a server that sees everything, and masks nothing."""
+SEED = 0
+FEWEST = 5
+"""Parties of which a graph in which everybody has four neighbours can be made."""
+
+app = typer.Typer()
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one protocol takes on this machine."""
+
+    protocol: str
+    seconds: float
+    """For a round of all parties in one process, the fastest of several."""
+    ratio: float
+    """The same, over that of plain averaging."""
+    bytes_per_party: float
+    """Sent and received in a round."""
+
+
+def measured(
+    protocols: Sequence[Mapping[str, Any]],
+    parties: int,
+    entries: int,
+    repeat: int,
+    told: Callable[[str, float, float], None],
+) -> list[Measured]:
+    """Returns what rounds of some protocols take, the baseline first. Nothing is recorded, and nobody drops out."""
+    names = [f"p{place}" for place in range(parties)]
+    rows = np.linspace(-1.0, 1.0, parties * entries).reshape(parties, entries)
+    brought = {name: Update(row) for name, row in zip(names, rows, strict=True)}
+    found: list[Measured] = []
+    for place, each in enumerate(protocols):
+        options = {key: value for key, value in each.items() if key != "name"}
+        said = label(each["name"], options)
+        simulation = Simulation.of(each["name"], names, entries, seed=SEED, allow_leaks=True, **options)
+        times = []
+        for turn in range(repeat + 1):
+            told(said, place * (repeat + 1) + turn, len(protocols) * (repeat + 1))
+            began = perf_counter()
+            outcome = simulation.average(brought)
+            times.append(perf_counter() - began)
+        # The first round of a process makes what later ones find made.
+        seconds = min(times[1:])
+        sent = float(np.mean([outcome.traffic.of(party) for party in names]))
+        found.append(Measured(said, seconds, seconds / (found[0].seconds if found else seconds), sent))
+    return found
+
+
+@app.command(
+    epilog=examples("tacit bench", "tacit bench --parties 20 --entries 1000000 --protocol 'secagg neighbours=10'"),
+    rich_help_panel=PANEL,
+)
+def bench(
+    parties: Annotated[int, Choice(help="How many average; 8 unless set.")] = 8,
+    entries: Annotated[int, Choice(help="How long their vectors are; 100000 unless set.")] = 100_000,
+    repeat: Annotated[int, Choice(help="How many rounds to take the fastest of; 3 unless set.")] = 3,
+    protocol: Annotated[
+        list[str] | None,
+        Choice(
+            help="A protocol and its settings, such as 'secagg bits=16'; may be given several times. All unless set.",
+            autocompletion=protocol_names,
+        ),
+    ] = None,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Measure how long a round takes on this machine, by every protocol, beside plain averaging."""
+    del debug
+    at_least(FEWEST, parties=parties)
+    at_least(1, entries=entries, repeat=repeat)
+    if protocol:
+        asked = [variant(each) for each in protocol]
+        known("protocol", next((each["name"] for each in asked if each["name"] not in REGISTRY), BASELINE), REGISTRY)
+    else:
+        asked = [{"name": name, **SETTINGS.get(name, {})} for name in REGISTRY]
+    others = [each for each in asked if each != {"name": BASELINE}]
+    with following(counted=True) as told:
+        found = measured([{"name": BASELINE}, *others], parties, entries, repeat, told)
+    if as_json:
+        typer.echo(as_text({"version": __version__, "parties": parties, "entries": entries, "rows": found}))
+    else:
+        tables.show(_table(found, parties, entries, repeat))
+
+
+def _table(found: Sequence[Measured], parties: int, entries: int, repeat: int) -> RenderableType:
+    table = listed_table()
+    table.add_column("averaging", overflow="fold")
+    for heading in ("a round", f"× {BASELINE}", "sent and received\na party a round"):
+        table.add_column(heading, justify="right")
+    for each in found:
+        table.add_row(each.protocol, _time(each.seconds), f"{each.ratio:.1f}", tables.size(each.bytes_per_party))
+    title = f"{parties} parties, {counted(entries, 'entry', 'entries')}, all in one process; {_best(repeat)}\n"
+    note = "\nWith real cryptography, and no network. On machines of their own parties share the work."
+    return Group(Text(title), table, Text(note))
+
+
+def _best(repeat: int) -> str:
+    return f"the fastest of {repeat} rounds" if repeat > 1 else "one round"
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.2f} s" if seconds >= 1 else f"{1000 * seconds:.1f} ms"

@@ -1,0 +1,433 @@
+"""The demo: parties learn to read digits together, once under a server that sees everything, once under a blind one.
+
+Each round every party trains on its own samples from the model they share, and the results are averaged. The two runs
+start from the same model, deal out the same samples and shuffle them alike, so whatever differs at the end is the
+doing of the protocol. In the middle of one round a party crashes, and the others go on without it. It has not heard how
+that round ended, so secure aggregation lets it listen to the next one and take part in the one after. A plain server
+would take it back at once; there it is silent for a round, so that both runs average the same. Nothing here is told in
+advance: what the server could read is found by opening its mail with its own keys, and what three protocols leak is
+asked of the audit.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.auditing.questions import Question
+from tacit.auditing.render.text import in_words
+from tacit.core.entropy import SeededEntropy
+from tacit.core.errors import ConfigError, WireError
+from tacit.core.suite import SERVER, Parties, Party, Update, Vector
+from tacit.lab.comparison import label
+from tacit.learn.data.datasets import Samples, load
+from tacit.learn.data.splits import dirichlet
+from tacit.learn.models.softmax import Model, Softmax
+from tacit.learn.training.loop import Step, trained
+from tacit.protocols.secagg.terms import SecAggSettings
+from tacit.runtime.faults import Fault
+from tacit.runtime.outcome import Outcome
+from tacit.runtime.simulator import Simulation
+from tacit.vectors.fixedpoint import FixedPoint
+from tacit.vectors.layout import Layout
+
+PLAIN, BLIND = "fedavg", "secagg"
+PROTOCOLS = (PLAIN, BLIND)
+
+# How many sends and waits a party has behind it when it is about to send its vector.
+BEFORE_THE_VECTOR = {PLAIN: 2, BLIND: 5}
+
+SKEW = 0.3  # Dirichlet: so uneven that most parties have hardly seen some of the digits
+TESTED = 360  # samples that no party gets
+EPOCHS, RATE, BATCH = 2, 0.5, 16
+SHOWN = 5  # numbers of a model that are shown
+
+FEW, FEWER = 12, 9
+"""Parties up to which the audit at the end is of as many as learn; of more it takes long, and so it is of fewer."""
+
+READ = 0.99
+"""Correlation with the true model from which on we say that the server could read it."""
+
+
+@dataclass(frozen=True)
+class DemoSettings:
+    """What can be chosen about the demo."""
+
+    parties: int = 9
+    rounds: int = 20
+    seed: int = 0
+    crash: tuple[Party, ...] = ()
+    """Who crashes in the middle of the middle round; empty for one party, if one can be spared."""
+
+    @property
+    def names(self) -> tuple[Party, ...]:
+        """The parties: p0, p1, …"""
+        return tuple(f"p{place}" for place in range(self.parties))
+
+    @property
+    def crash_round(self) -> int:
+        """The round in which somebody crashes."""
+        return (self.rounds + 1) // 2
+
+    @property
+    def steps(self) -> int:
+        """How many steps `run` takes, of each of which it says so when it is begun."""
+        return len(PROTOCOLS) * self.rounds + self.parties + len(self.leaks())
+
+    def leaks(self) -> tuple[Question, ...]:
+        """Returns what the audit is asked at the end: as many parties, by three protocols, in one round."""
+        count = self.parties if self.parties <= FEW else FEWER
+        return (
+            Question("fedavg", count),
+            Question("admm", count, {"group_size": min(3, count), "iterations": 5}),
+            Question("secagg", count),
+        )
+
+    def crashing(self) -> tuple[Party, ...]:
+        """Returns who crashes; raises ConfigError with everything that is wrong with the settings."""
+        problems = []
+        most = len(digits().y) - TESTED
+        if self.parties < 2:
+            problems.append(f"an average needs at least 2 parties, not {self.parties}; use --parties 9")
+        if self.parties > most:
+            problems.append(f"{self.parties} parties cannot share {most} samples; use at most --parties {most}")
+        if self.rounds < 1:
+            problems.append(f"there must be at least 1 round, not {self.rounds}; use --rounds 20")
+        if problems:
+            raise ConfigError(problems)
+        needed = SecAggSettings().bind(Parties(self.names)).threshold
+        spare = self.parties - needed
+        if not self.crash:
+            return self.names[self.parties // 3 :][: min(1, spare)]
+        crash = tuple(dict.fromkeys(self.crash))
+        problems += [
+            f"there is no {party!r} to crash; the parties are p0 to {self.names[-1]}"
+            for party in crash
+            if party not in self.names
+        ]
+        if len(crash) > spare:
+            problems.append(
+                f"{len(crash)} of {self.parties} parties cannot crash at once, for {BLIND} needs {needed} to the end; "
+                f"crash at most {spare}, or use more --parties"
+            )
+        if problems:
+            raise ConfigError(problems)
+        return crash
+
+
+@dataclass(frozen=True)
+class DemoRun:
+    """How one protocol did."""
+
+    protocol: str
+    accuracy: float
+    """Share of the test samples that the final model reads correctly."""
+    rounds: int
+    rounds_with_dropout: int
+    bytes_per_party_per_round: int
+    """Sent and received, the mean over all parties and rounds that were finished."""
+    models_sent: int
+    models_read: int
+    """How many of the models that were sent the server could read."""
+    server_saw: str
+    """The same in words."""
+    correlation: float
+    """Between what the server saw of one party and that party's true model, over all rounds."""
+    accuracies: list[float]
+    """After each round."""
+
+
+@dataclass(frozen=True)
+class Dropout:
+    """A round that ended without everybody."""
+
+    round: int
+    dropped: dict[Party, str]
+    averaged: int
+    """How many vectors are in the average."""
+    back: int | None
+    """The round in which all of them were in the average again."""
+
+
+@dataclass(frozen=True)
+class Glimpse:
+    """A few numbers of one party's model in one round, as they are and as the server decoded what it received."""
+
+    party: Party
+    round: int
+    true: list[float]
+    seen: dict[str, list[float]]
+
+
+@dataclass(frozen=True)
+class Leak:
+    """What the audit finds in one protocol, each party alone and the server."""
+
+    averaging: str
+    """The protocol, with its settings."""
+    exposed: bool
+    verdict: str
+    command: str
+    """What asks for it again, and says all of it."""
+
+
+@dataclass(frozen=True)
+class DemoReport:
+    """All that the demo found out."""
+
+    parties: int
+    seed: int
+    runs: dict[str, DemoRun]
+    alone: dict[Party, float]
+    """Test accuracy of each party that learns as long, but by itself."""
+    largest_difference: float
+    """Between any two entries of the final models of the runs."""
+    identical: bool
+    """Whether the final models are the same bit for bit."""
+    dropouts: list[Dropout]
+    glimpse: Glimpse
+    audited: int
+    """How many parties the leaks are of."""
+    leaks: list[Leak]
+
+
+@dataclass(frozen=True)
+class Classroom:
+    """What there is to learn: the samples of each party, and those that nobody learns from."""
+
+    seed: int
+    softmax: Softmax
+    samples: dict[Party, Samples]
+    test: Samples
+
+    @classmethod
+    def of(cls, names: Sequence[Party], seed: int) -> "Classroom":
+        """Deals out the digits, unevenly."""
+        data, rng = digits(), generator(seed, "deal")
+        order = rng.permutation(len(data.y))
+        test, rest = order[:TESTED], order[TESTED:]
+        parts = dirichlet(data.y[rest], len(names), SKEW, rng)
+        samples = {
+            name: Samples(data.x[rest[part]], data.y[rest[part]]) for name, part in zip(names, parts, strict=True)
+        }
+        softmax = Softmax(classes=len(np.unique(data.y)), features=data.x.shape[1])
+        return cls(seed, softmax, samples, Samples(data.x[test], data.y[test]))
+
+    def train(self, party: Party, model: Model, round_: int) -> Model:
+        """Returns the model after one party's training in one round; the same whoever asks."""
+        rng = generator(self.seed, "shuffle", party, round_)
+        x, y = self.samples[party]
+        return self.softmax.train_locally(model, x, y, epochs=EPOCHS, rate=RATE, batch=BATCH, rng=rng)
+
+    def accuracy(self, model: Model) -> float:
+        """Returns the share of test samples that a model reads correctly."""
+        return self.softmax.accuracy(model, self.test.x, self.test.y)
+
+
+@dataclass
+class Diary:
+    """What is noted down during one run."""
+
+    accuracies: list[float] = field(default_factory=list)
+    dropped: list[dict[Party, str]] = field(default_factory=list)
+    contributors: list[tuple[Party, ...]] = field(default_factory=list)
+    traffic: list[int] = field(default_factory=list)
+    """Bytes of each party in each round that it finished."""
+    true: list[dict[Party, Vector]] = field(default_factory=list)
+    seen: list[dict[Party, Vector]] = field(default_factory=list)
+    """What the server decoded, round by round."""
+
+    def note(self, step: Step) -> None:
+        """Writes down how a round ended."""
+        outcome = step.outcome
+        if outcome is None:
+            raise ConfigError(f"too few were left in round {step.number}; let fewer crash")
+        self.true.append({party: update.vector for party, update in step.brought.items()})
+        self.seen.append(mail(outcome))
+        self.dropped.append({party: reason.value for party, reason in outcome.dropped.items()})
+        self.contributors.append(outcome.contributors)
+        self.traffic += [outcome.traffic.of(party) for party in outcome.average]
+
+    def dropouts(self) -> list[Dropout]:
+        """Returns the rounds that ended without everybody."""
+        found = []
+        for place, dropped in enumerate(self.dropped):
+            if dropped:
+                later = range(place + 1, len(self.contributors))
+                back = next((i + 1 for i in later if dropped.keys() <= set(self.contributors[i])), None)
+                found.append(Dropout(place + 1, dropped, len(self.contributors[place]), back))
+        return found
+
+
+def digits() -> Samples:
+    """Returns all images of digits that come along; the demo itself chooses those that it tests on."""
+    return load("digits", share=1).flat()
+
+
+def run(settings: DemoSettings, tick: Callable[[str], None] = lambda _: None) -> DemoReport:
+    """Runs the demo; `tick` is called before every step with what is begun."""
+    crashing = settings.crashing()
+    classroom = Classroom.of(settings.names, settings.seed)
+    shown = next(party for party in settings.names if party not in crashing)
+    runs, models, diaries = {}, {}, {}
+    for protocol in PROTOCOLS:
+        model, diary = together(protocol, classroom, settings, crashing, tick)
+        runs[protocol] = judged(protocol, diary, shown)
+        models[protocol], diaries[protocol] = Layout.of(model).flatten(model), diary
+    alone = {party: by_itself(party, classroom, settings.rounds, tick) for party in settings.names}
+    plain, blind = models[PLAIN], models[BLIND]
+    return DemoReport(
+        parties=settings.parties,
+        seed=settings.seed,
+        runs=runs,
+        alone=alone,
+        largest_difference=float(np.abs(plain - blind).max()),
+        identical=plain.tobytes() == blind.tobytes(),
+        dropouts=diaries[BLIND].dropouts(),
+        glimpse=glimpse(shown, diaries, Layout.of(classroom.softmax.initial())),
+        audited=settings.leaks()[0].parties,
+        leaks=[leak(asked, tick) for asked in settings.leaks()],
+    )
+
+
+def leak(asked: Question, tick: Callable[[str], None]) -> Leak:
+    """Returns what the audit finds."""
+    tick(f"audit of {asked.protocol}")
+    said = in_words(list(asked.answers()), asked)
+    return Leak(label(asked.protocol, asked.options), said.exposed, said.verdict, asked.command)
+
+
+def together(
+    protocol: str, classroom: Classroom, settings: DemoSettings, crashing: Sequence[Party], tick: Callable[[str], None]
+) -> tuple[Model, Diary]:
+    """Trains round after round with averaging by a protocol; returns the last model and what was noted."""
+    model = classroom.softmax.initial()
+    layout, diary = Layout.of(model), Diary()
+    effect, round_ = BEFORE_THE_VECTOR[protocol], settings.crash_round
+    faults = [Fault(action="crash", party=party, round=round_, step=effect) for party in crashing]
+    if protocol == PLAIN:
+        faults += [Fault(action="silence", party=party, round=round_ + 1) for party in crashing]
+    weights = {party: float(len(samples.y)) for party, samples in classroom.samples.items()}
+    simulation = Simulation.of(
+        protocol,
+        settings.names,
+        layout.size,
+        seed=settings.seed,
+        record=True,
+        # All the samples there are: a bound that everybody may know, where the largest weight would be somebody's own.
+        max_weight=sum(weights.values()),
+        faults=faults,
+    )
+
+    def bring(number: int, before: Step | None) -> dict[Party, Update]:
+        tick(f"{protocol}, round {number} of {settings.rounds}")
+        shared = averaged(layout, before) or model
+        return {
+            party: Update(layout.flatten(classroom.train(party, shared, number)), weights[party])
+            for party in settings.names
+        }
+
+    for step in trained(simulation.average, bring, settings.rounds):
+        model = averaged(layout, step) or model
+        diary.note(step)
+        diary.accuracies.append(classroom.accuracy(model))
+    return model, diary
+
+
+def averaged(layout: Layout, step: Step | None) -> Model | None:
+    """Returns the model that a round ended with, if it did."""
+    if step is None or step.outcome is None:
+        return None
+    model: Model = layout.restore(next(iter(step.outcome.average.values())))
+    return model
+
+
+def by_itself(party: Party, classroom: Classroom, rounds: int, tick: Callable[[str], None]) -> float:
+    """Returns the test accuracy of a party that trains as long as the others but averages with nobody."""
+    tick(f"{party} alone")
+    model = classroom.softmax.initial()
+    for number in range(1, rounds + 1):
+        model = classroom.train(party, model, number)
+    return classroom.accuracy(model)
+
+
+def mail(outcome: Outcome) -> dict[Party, Vector]:
+    """Returns the vectors that the server received in a recorded round, opened with its own keys and decoded."""
+    if outcome.transcript is None:
+        raise ConfigError("only a recorded round of numbers can be read; use record=True")
+    ring = outcome.transcript.ring()
+    return {
+        address.sender: decoded(ring, ring.unpack(getattr(message, name)))
+        for address, message in outcome.transcript.opened(SERVER)
+        if address.to == SERVER
+        for name in message.parameters
+    }
+
+
+def decoded(ring: FixedPoint, vector: Vector) -> NDArray[np.float64]:
+    """Returns the numbers that a server would take a vector for."""
+    try:
+        return ring.mean(vector)
+    except WireError:
+        # What is behind a masked vector is no weight to divide by, so its entries are taken at face value.
+        entries: NDArray[np.float64] = vector[: ring.entries].view(f"i{vector.itemsize}") / ring.scale
+        return entries
+
+
+def judged(protocol: str, diary: Diary, shown: Party) -> DemoRun:
+    """Returns the figures of one run."""
+    pairs = [
+        (true[party], vector)
+        for true, seen in zip(diary.true, diary.seen, strict=True)
+        for party, vector in seen.items()
+    ]
+    read = sum(correlation(true, seen) > READ for true, seen in pairs)
+    return DemoRun(
+        protocol=protocol,
+        accuracy=diary.accuracies[-1],
+        rounds=len(diary.accuracies),
+        rounds_with_dropout=sum(
+            len(some) < len(all_) for some, all_ in zip(diary.contributors, diary.true, strict=True)
+        ),
+        bytes_per_party_per_round=round(float(np.mean(diary.traffic))),
+        models_sent=len(pairs),
+        models_read=read,
+        server_saw=server_saw(read, len(pairs)),
+        correlation=correlation(
+            np.concatenate([true[shown] for true in diary.true]), np.concatenate([seen[shown] for seen in diary.seen])
+        ),
+        accuracies=diary.accuracies,
+    )
+
+
+def server_saw(read: int, sent: int) -> str:
+    """Returns what a server saw that could read so many of the models it was sent."""
+    if read == sent:
+        return "every model"
+    return "only the sum" if read == 0 else f"{read} of {sent} models"
+
+
+def glimpse(party: Party, diaries: dict[str, Diary], layout: Layout) -> Glimpse:
+    """Returns a few numbers of a party's last model, true and as each server saw them."""
+
+    def few(vector: Vector) -> list[float]:
+        numbers: list[float] = layout.restore(vector)["bias"][:SHOWN].tolist()
+        return numbers
+
+    return Glimpse(
+        party=party,
+        round=len(diaries[PLAIN].true),
+        true=few(diaries[PLAIN].true[-1][party]),
+        seen={protocol: few(diary.seen[-1][party]) for protocol, diary in diaries.items()},
+    )
+
+
+def correlation(a: Vector, b: Vector) -> float:
+    """Returns Pearson's correlation of two vectors: 1 if one tells all about the other, about 0 if nothing."""
+    return float(np.corrcoef(a, b)[0, 1])
+
+
+def generator(seed: int, *path: int | str) -> np.random.Generator:
+    """Returns NumPy's generator for one purpose, seeded from our own stream so that no two purposes share one."""
+    return np.random.default_rng(int.from_bytes(SeededEntropy(seed, *path).bytes(16)))

@@ -1,0 +1,236 @@
+"""The commands that learn: `tacit run`, `tacit node`, `tacit compare`, `tacit reproduce`."""
+
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from tacit.api.option_text import known
+from tacit.app.cli import roster_commands
+from tacit.app.cli.node_commands import LogJson, MetricsAt, open_many
+from tacit.app.cli.options import (
+    AsJson,
+    Choice,
+    Debug,
+    Picture,
+    as_text,
+    at_least,
+    examples,
+    protocol_names,
+    reproduction_names,
+)
+from tacit.app.reports import pages, pictures
+from tacit.app.terminal import tables
+from tacit.app.terminal.progress import Following, following
+from tacit.core.errors import ConfigError, TacitError
+from tacit.lab import comparison, papers
+from tacit.lab.papers.reproduction import Scale
+from tacit.learn.scenario import Scenario, located
+from tacit.learn.training.assemble import Metrics
+from tacit.learn.training.train import train
+
+PANEL = "Learn together"
+app, machines = typer.Typer(), typer.Typer()
+
+
+class Stopped(TacitError):
+    """Somebody pressed Ctrl-C; says how to go on."""
+
+    code = "stopped"
+
+
+@contextmanager
+def going_on_by(command: str) -> Iterator[None]:
+    """Turns Ctrl-C into a line that says how to go on: all rounds that are over are on disk."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Stopped(f"what is over is kept; to go on, run: {command}") from None
+
+
+Folder = Annotated[str | None, Choice(help="Where to write; a new folder in runs unless set.")]
+
+
+@app.command(
+    epilog=examples("tacit run scenario.toml --folder runs/first", "tacit run scenario.toml --resume"),
+    rich_help_panel=PANEL,
+)
+def run(
+    scenario: Annotated[str, typer.Argument(help="A scenario, in TOML or JSON.")],
+    folder: Folder = None,
+    resume: Annotated[
+        bool, Choice("--resume", help="Go on with a run that was cut off, as if it had not been.")
+    ] = False,
+    address: Annotated[
+        str | None,
+        Choice(
+            help="A Ray cluster whose actors play parties, as many as the scenario has workers; local starts one here. "
+            "Processes of this machine unless set."
+        ),
+    ] = None,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Learn together as a scenario says, and write accuracy, bytes, privacy spent and the audit to a folder."""
+    del debug
+    wanted = Scenario.load(scenario)
+    again = [f"tacit run {shlex.quote(scenario)}", *([f"--folder {shlex.quote(folder)}"] if folder else []), "--resume"]
+    with going_on_by(" ".join(again)), following(counted=True) as told:
+        told("starting", 0, wanted.rounds)
+        shown = _following(told, wanted.rounds, wanted.data.parties)
+        try:
+            done = train(wanted, folder=folder, resume=resume, address=address, **shown)
+        except ConfigError as error:
+            raise located(error, scenario) from None
+        if done.folder is not None:
+            pages.write(done)
+    if as_json:
+        typer.echo(as_text({"folder": str(done.folder), "notes": done.notes, "history": done.history}))
+    else:
+        tables.show(tables.run(done))
+
+
+def _following(told: Following, rounds: int, parties: int) -> dict[str, Any]:
+    """Returns what shows how far a run is."""
+
+    def over(metrics: Metrics) -> None:
+        told.round(metrics, rounds, parties)
+
+    def downloading(name: str, done: int, of: int) -> None:
+        told(f"downloading {name}", done, max(of, 1))
+
+    return {"progress": over, "downloading": downloading}
+
+
+@machines.command(
+    epilog=examples("tacit node scenario.toml --me hospital-a"),
+    rich_help_panel=roster_commands.PANEL,
+)
+def node(
+    scenario: Annotated[str, typer.Argument(help="What all learn, in TOML or JSON.")],
+    me: Annotated[str, Choice(help="Which party this is.")],
+    federation: Annotated[str, Choice(help="The roster; federation.toml unless set.")] = "federation.toml",
+    identity: Annotated[
+        str | None, Choice(help="The file of its keys; NAME.identity beside the roster unless set.")
+    ] = None,
+    folder: Annotated[str | None, Choice(help="Where to write; NAME.run beside the roster unless set.")] = None,
+    metrics: MetricsAt = None,
+    log_json: LogJson = False,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Learn with the others of a federation, as one of them, from samples that stay here. Start it again to go on."""
+    del debug
+    from tacit.learn.training.node_training import take_part
+    from tacit.net.observability.telemetry import log_lines
+
+    open_many()
+    log_lines(as_json=log_json)
+    wanted = Scenario.load(scenario)
+    given = {"federation": federation, "identity": identity, "folder": folder, "metrics": metrics}
+    options = [
+        f"--{name} {shlex.quote(value)}" for name, value in given.items() if value and value != "federation.toml"
+    ]
+    again = " ".join([f"tacit node {shlex.quote(scenario)} --me {shlex.quote(me)}", *options])
+    with going_on_by(again), following(counted=True, waits=True) as told:
+        told("waiting for the others", 0, wanted.rounds)
+        done = take_part(
+            wanted,
+            federation,
+            me,
+            identity=identity,
+            folder=folder,
+            metrics=metrics,
+            **_following(told, wanted.rounds, 1),
+        )
+    if as_json:
+        typer.echo(as_text({"folder": str(done.folder), "notes": done.notes, "history": done.history}))
+    else:
+        tables.show(tables.run(done))
+
+
+@app.command(
+    epilog=examples(
+        "tacit compare --rounds 5 --picture compare.png",
+        "tacit compare scenario.toml --protocol fedavg --protocol 'cesar share=0.3'",
+    ),
+    rich_help_panel=PANEL,
+)
+def compare(
+    scenario: Annotated[
+        str | None, typer.Argument(help="A scenario, in TOML or JSON; the digits of tacit demo unless set.")
+    ] = None,
+    protocol: Annotated[
+        list[str] | None,
+        Choice(
+            help="A protocol and its settings, such as 'cesar share=0.3'; may be given several times. All unless set.",
+            autocompletion=protocol_names,
+        ),
+    ] = None,
+    rounds: Annotated[int | None, Choice(help="How often they average; as the scenario says unless set.")] = None,
+    picture: Picture = None,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Learn the same with several protocols: how well, at what cost, and who could learn whose model."""
+    del debug
+    pictures.check(picture)
+    at_least(1, rounds=rounds)
+    base = comparison.STANDARD if scenario is None else Scenario.load(scenario)
+    if rounds is not None:
+        base = msgspec.structs.replace(base, rounds=rounds)
+        if base.problems():
+            raise ConfigError(base.problems())
+    asked = [comparison.variant(each) for each in protocol] if protocol else None
+    with following(counted=True) as told:
+        total = len(asked or comparison.variants(base)) * base.rounds
+        found = comparison.compare(base, asked, lambda doing, done: told(doing, done, total))
+    if picture is not None:
+        pictures.compared(base, found, picture)
+    if as_json:
+        typer.echo(as_text([each.plain() for each in found]))
+    else:
+        tables.show(tables.compared(base, found))
+
+
+@app.command(
+    epilog=examples("tacit reproduce", "tacit reproduce 000-fig4 --scale small --picture fig4.png"),
+    rich_help_panel=PANEL,
+)
+def reproduce(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            help="A table or figure of a paper, such as 000-fig4. All are listed unless set.",
+            autocompletion=reproduction_names,
+        ),
+    ] = None,
+    scale: Annotated[
+        str, Choice(help="small takes minutes, paper does what the paper did as far as an hour goes. small unless set.")
+    ] = "small",
+    every: Annotated[bool, Choice("--list", help="List all that can be reproduced.")] = False,
+    picture: Picture = None,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Run a table or figure of a paper again, with the paper's figures beside ours."""
+    del debug
+    pictures.check(picture)
+    if every or name is None:
+        listed = [papers.find(each) for each in papers.names()]
+        plain = [{"name": each.name, "title": each.title, "unstated": each.unstated} for each in listed]
+        typer.echo(as_text(plain)) if as_json else tables.show(tables.reproductions(listed))
+        return
+    known("scale", scale, Scale.__args__)  # type: ignore[attr-defined]
+    chosen: Any = papers.find(known("reproduction", name, papers.names()))
+    with following() as told:
+        found = chosen.run(scale, told)
+    if picture is not None:
+        pictures.charts(found.charts, picture, f"{chosen.name}: {chosen.title} (scale {scale})")
+    if as_json:
+        typer.echo(as_text({"name": name, "scale": scale, "rows": found.rows}))
+    else:
+        tables.show(tables.reproduced(chosen, found))

@@ -1,0 +1,210 @@
+"""The commands of a federation that is under way: `tacit serve`, `tacit status`."""
+
+import asyncio
+import resource
+import signal
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+from time import time
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from tacit.app.cli.options import AsJson, Choice, Debug, as_text, examples
+from tacit.app.cli.roster_commands import PANEL
+from tacit.app.terminal import tables
+from tacit.app.terminal.narrow_table import Listed
+from tacit.core.average import Ending
+from tacit.core.suite import SERVER
+from tacit.net.observability.status import STATUS, Ended, Standing, Status
+from tacit.net.observability.telemetry import log_lines
+from tacit.net.store.index import Glance, peek
+
+if TYPE_CHECKING:
+    from tacit.api.join import Seated
+
+app = typer.Typer()
+
+FRESH = 10.0
+"""Seconds after which a party that writes nothing is not running."""
+
+File = Annotated[str, typer.Argument(help="The roster, such as federation.toml.")]
+Identity = Annotated[str | None, Choice(help="The file of its keys; NAME.identity beside the roster unless set.")]
+Folder = Annotated[
+    str | None, Choice(help="Where it keeps what must outlive it; NAME.rounds beside the roster unless set.")
+]
+
+
+def open_many() -> None:
+    """Has the system let us open as many files as it may: connections of strangers are files too."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+LogJson = Annotated[bool, typer.Option("--log-json", help="Say all that happens as JSON, one object a line.")]
+MetricsAt = Annotated[
+    str | None, Choice("--metrics", help="Where to give metrics to those who collect them, such as localhost:9464.")
+]
+
+
+@app.command(epilog=examples("tacit serve federation.toml --metrics localhost:9464"), rich_help_panel=PANEL)
+def serve(
+    federation: File,
+    identity: Identity = None,
+    folder: Folder = None,
+    rounds: Annotated[int | None, Choice(help="End after that round; never unless set.")] = None,
+    metrics: MetricsAt = None,
+    log_json: LogJson = False,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Run the server of a federation: it sums what parties send, and sees nobody's model where they are masked."""
+    del debug
+    from tacit.api.join import Seated
+
+    open_many()
+    log_lines(as_json=log_json)
+    seated = Seated.of(federation, SERVER, identity, folder)
+    asyncio.run(_serve(seated, rounds, metrics, as_json))
+
+
+async def _serve(seated: "Seated", rounds: int | None, metrics: str | None, as_json: bool) -> None:
+    node = seated.node()
+    told = _as_json if as_json else _as_line
+    try:
+        await node.start(metrics=metrics)
+        where = f", metrics are at {node.metrics.url}" if metrics is not None else ""
+        _echo(f"listening at {seated.roster.address_of(SERVER)}{where}", err=True)
+        work = asyncio.create_task(node.serve(told, rounds))
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, work.cancel)
+        try:
+            await work
+        except asyncio.CancelledError:
+            _echo("stopped; start it again to go on", err=True)
+        else:
+            await node.flushed(seated.roster.deadlines.phase)
+    finally:
+        await node.close()
+
+
+def _echo(line: str, *, err: bool = False) -> None:
+    # Rounds go on whether or not there is room on the disk, or somebody at the other end, for what is said of them.
+    with suppress(OSError):
+        typer.echo(line, err=err)
+
+
+def _as_line(ending: Ending) -> None:
+    _echo(str(Ended.of(ending)))
+
+
+def _as_json(ending: Ending) -> None:
+    _echo(msgspec.json.encode(Ended.of(ending)).decode())
+
+
+# --- how it stands -------------------------------------------------------------------------------------------------
+
+
+@app.command(epilog=examples("tacit status hospital-a.rounds"), rich_help_panel=PANEL)
+def status(
+    folder: Annotated[str, typer.Argument(help="The folder in which a party keeps its rounds.")],
+    watch: Annotated[bool, typer.Option("--watch", help="Show it again every second, until Ctrl-C.")] = False,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Show how far a party is, who is missing and for how long, and how its last round ended."""
+    del debug
+    path = Path(folder)
+    if as_json:
+        seen = _looked(path)
+        who = {"party": seen.kept.party, "federation": seen.kept.federation, "round": seen.kept.number}
+        typer.echo(as_text({**who, "running": seen.live is not None, "last": seen.last, "status": seen.said}))
+    elif watch:
+        with Live(_shown(path), console=Console(highlight=False)) as shown, suppress(KeyboardInterrupt):
+            while not Event().wait(1.0):
+                shown.update(_shown(path))
+    else:
+        tables.show(_shown(path))
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What there is to be seen of a party."""
+
+    kept: Glance
+    """What it has on disk,"""
+    said: Status | None
+    """what it last said of itself,"""
+    ago: float
+    """and how many seconds ago that was."""
+
+    @property
+    def live(self) -> Status | None:
+        """What it says of itself, if it is running."""
+        return self.said if self.ago < FRESH else None
+
+    @property
+    def last(self) -> Ended | None:
+        """How its last round ended that is over."""
+        if self.live is None and self.kept.ending is not None:
+            return Ended.of(self.kept.ending)
+        return None if self.said is None else self.said.last
+
+
+def _looked(folder: Path) -> _Seen:
+    kept, path = peek(folder), folder / STATUS
+    try:
+        said, at = msgspec.json.decode(path.read_bytes(), type=Status), path.stat().st_mtime
+    except (OSError, msgspec.DecodeError):  # it was never started, or is of another release
+        return _Seen(kept, None, FRESH)
+    # By this machine's clock on both ends, whatever the party takes the time to be.
+    return _Seen(kept, said, max(time() - at, 0.0))
+
+
+def _shown(folder: Path) -> RenderableType:
+    seen = _looked(folder)
+    lines = [f"{seen.kept.party} in {seen.kept.federation}: {_doing(seen)}"]
+    if seen.last is not None:
+        lines.append(str(seen.last))
+    live = seen.live
+    if live is None:
+        when = (
+            "it has not been started yet" if seen.said is None else f"it was last seen {tables.lasting(seen.ago)} ago"
+        )
+        return Text("\n".join([*lines, f"it is not running: {when}"]))
+    if live.trouble:
+        lines.append(f"it cannot go on: {live.trouble}")
+    if missing := [each for each in live.peers if each.missing is not None]:
+        lines.append(f"missing: {', '.join(map(_missing, missing))}")
+    return Group(Text("\n".join(lines)), "", _peers(live))
+
+
+def _doing(seen: _Seen) -> str:
+    kept, live = seen.kept, seen.live
+    if kept.under_way if live is None else not live.over:
+        waits = f", waits for {live.waits_for}" if live is not None and live.waits_for else ""
+        return f"round {kept.number} is under way{waits}"
+    before = f"round {kept.number} is over" if kept.number else "no round was begun yet"
+    return before if live is None or not live.ready else f"{before}, ready for round {live.ready}"
+
+
+def _missing(peer: Standing) -> str:
+    heard = "never heard" if peer.heard is None else f"last heard {tables.lasting(peer.heard)} ago"
+    return f"{peer.party} for {tables.lasting(peer.missing or 0.0)} ({heard})"
+
+
+def _peers(live: Status) -> Table:
+    table = Listed("peer", "round", "heard", "missing for", "not arrived", "trouble", box=None, pad_edge=False)
+    for each in live.peers:
+        heard = "never" if each.heard is None else f"{tables.lasting(each.heard)} ago"
+        missing = "" if each.missing is None else tables.lasting(each.missing)
+        table.add_row(Text(each.party), str(each.begun), heard, missing, str(each.waiting), Text(each.trouble))
+    return table

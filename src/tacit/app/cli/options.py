@@ -1,0 +1,101 @@
+"""What commands have in common: options, names to complete, checks, and results as text."""
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Annotated, Any
+
+import msgspec
+import typer
+import typer.main
+from typer.core import TyperArgument
+
+from tacit.core.errors import ConfigError
+from tacit.lab import papers
+from tacit.lab.attacks.registry import ATTACKS
+from tacit.protocols import REGISTRY
+
+
+class Argument(TyperArgument):
+    """An argument that keeps its help, which click from 8.5 on takes away from those of the Typer that Flower pins."""
+
+    def __init__(self, *, help: str | None = None, **given: Any) -> None:  # noqa: A002 (as Typer calls it)
+        super().__init__(help=help, **given)
+        self.help = help
+
+
+# Typer has no way to say which class its arguments are of.
+typer.main.TyperArgument = Argument  # type: ignore[attr-defined]
+
+# Defaults are said in the help texts, where they read better than in brackets behind them.
+Choice = partial(typer.Option, show_default=False)
+
+Picture = Annotated[
+    str | None, typer.Option("--picture", help="Draw it too, into a file whose name ends in .png or .svg.")
+]
+Page = Annotated[
+    str | None,
+    Choice("--report", metavar="FILE", help="Write a page for an assessment too, whose name ends in .html."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON, and nothing else.")]
+# Read in `cli.Commands.main`, which sees the arguments even when they cannot be parsed.
+Debug = Annotated[bool, typer.Option("--debug", help="Show a traceback if something goes wrong.")]
+
+
+def examples(*commands: str) -> str:
+    """Returns the end of a help text: commands to try, one a line."""
+    return "\n\n".join(["Examples:", *commands])
+
+
+# --- names that a shell completes ----------------------------------------------------------------------------------
+
+
+def completing(names: Callable[[], Iterable[tuple[str, str]]]) -> Callable[[str], list[tuple[str, str]]]:
+    """Returns what a shell asks for the names, and what they are, that begin as somebody has begun to type."""
+
+    def begun(incomplete: str) -> list[tuple[str, str]]:
+        return [(name, what) for name, what in names() if name.startswith(incomplete)]
+
+    return begun
+
+
+protocol_names = completing(lambda: ((each.name, each.summary) for each in REGISTRY.values()))
+attack_names = completing(lambda: ((each.name, each.summary) for each in ATTACKS.values()))
+reproduction_names = completing(lambda: ((name, papers.find(name).title) for name in papers.names()))
+
+
+def setting_names(context: typer.Context, incomplete: str) -> list[str]:
+    """Returns the settings of the protocol that a command line names, as far as one has begun to type them."""
+    # Before an option that has no value yet, what was typed is still in a heap.
+    named = (REGISTRY[each] for each in (context.params.get("protocol"), *context.args) if each in REGISTRY)
+    fields = [field.name for entry in list(named)[:1] for field in msgspec.structs.fields(entry.settings)]
+    return [f"{name}=" for name in fields if name.startswith(incomplete)]
+
+
+Settings = Annotated[
+    list[str] | None,
+    Choice(
+        "--set",
+        metavar="NAME=VALUE",
+        autocompletion=setting_names,
+        help="A setting of the protocol, such as masked=True; may be given several times. tacit protocols lists them.",
+    ),
+]
+
+
+# --- what was given ------------------------------------------------------------------------------------------------
+
+
+def at_least(least: int, **counts: int | None) -> None:
+    """Raises ConfigError for every count that is smaller, by the name of its option."""
+    problems = [
+        f"--{name.replace('_', '-')} {count}: use a whole number of at least {least}"
+        for name, count in counts.items()
+        if count is not None and count < least
+    ]
+    if problems:
+        raise ConfigError(problems)
+
+
+def as_text(result: Any) -> str:
+    """Returns a result as JSON that is also fit to be read."""
+    return msgspec.json.format(msgspec.json.encode(result), indent=2).decode()

@@ -1,0 +1,315 @@
+"""The commands of a federation between machines: `tacit keygen`, `tacit card`, `tacit roster`."""
+
+import shlex
+import socket
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tacit.api.option_text import settings_from
+from tacit.app.cli.options import AsJson, Choice, Debug, Settings, as_text, examples, protocol_names
+from tacit.app.terminal import tables
+from tacit.app.terminal.progress import following
+from tacit.auditing.preflight import preflight
+from tacit.core.entropy import SystemEntropy
+from tacit.core.errors import ConfigError, LeakRefused
+from tacit.core.suite import SERVER, Party
+from tacit.net.membership.identity import Card, Credentials, file_stem
+from tacit.net.membership.roster import RosterFile
+from tacit.protocols import REGISTRY
+
+PORT = 7400
+"""Where a party listens unless told otherwise."""
+ROSTER = "federation.toml"
+PANEL = "Between machines"
+
+app = typer.Typer()
+roster = typer.Typer(
+    help="Make and change a roster: who is in a federation, and on what terms.",
+    epilog=examples("tacit roster new three-hospitals", f"tacit roster show {ROSTER}"),
+)
+
+Address = Annotated[
+    str | None,
+    Choice(help=f"Where others reach it, as host:port; this machine's name and port {PORT} unless set."),
+]
+Folder = Annotated[str, Choice(help="Where to write; here unless set.")]
+Protocol = Annotated[
+    str, Choice(help=f"One of {', '.join(REGISTRY)}; secagg unless set.", autocompletion=protocol_names)
+]
+File = Annotated[str, typer.Argument(help=f"The roster, such as {ROSTER}.")]
+CardFile = Annotated[str, typer.Argument(help="A card, as tacit keygen makes them.")]
+
+
+@app.command(epilog=examples("tacit keygen hospital-a --address tacit.hospital-a.example:7400"), rich_help_panel=PANEL)
+def keygen(
+    name: Annotated[str | None, typer.Argument(help=f'The party; "{SERVER}" is the server.')] = None,
+    address: Address = None,
+    federation: Annotated[
+        str | None, Choice(help="Make a roster of that name and everybody's keys instead, to try things out.")
+    ] = None,
+    parties: Annotated[str, Choice(help="With --federation: name=host:port of each party, with commas between.")] = "",
+    server: Annotated[str | None, Choice(help="With --federation: host:port of the server.")] = None,
+    protocol: Protocol = "secagg",
+    options: Settings = None,
+    folder: Folder = ".",
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Make the keys of a party, which stay with it, and the card of them that others are given."""
+    del debug
+    if (name is None) == (federation is None):
+        raise ConfigError("say whose keys to make, such as tacit keygen hospital-a, or give --federation")
+    if federation is None:
+        if parties or server is not None or options or protocol != "secagg":
+            raise ConfigError("--parties, --server, --protocol and --set go with --federation")
+        _one(name or "", address, _folder(folder), as_json)
+        return
+    if address is not None:
+        raise ConfigError("--address goes with one party; with --federation, give --parties name=host:port,…")
+    places = _places(parties)
+    if server is not None:
+        places.append((SERVER, server))
+    _all(federation, places, protocol, settings_from(options or []), _folder(folder), as_json)
+
+
+def _one(name: Party, address: str | None, folder: Path, as_json: bool) -> None:
+    mine = Credentials.generate(name, SystemEntropy())
+    made = mine.card(address or f"{socket.gethostname()}:{PORT}")
+    stem = file_stem(name)
+    identity, card = folder / f"{stem}.identity", folder / f"{stem}.card"
+    mine.create(identity)
+    made.save(card)
+    _say(
+        {"identity": str(identity), **_told(made), "card": str(card)},
+        [
+            f"{identity} has the secret keys of {name}. It stays on this machine.",
+            f"{card} is for whoever keeps the roster. Others reach {name} at {made.address}.",
+            *_compare(made),
+        ],
+        as_json,
+    )
+
+
+def _all(
+    federation: str,
+    places: list[tuple[Party, str]],
+    protocol: str,
+    settings: dict[str, Any],
+    folder: Path,
+    as_json: bool,
+) -> None:
+    entropy = SystemEntropy()
+    keys: dict[Party, Credentials] = {}
+    cards: list[Card] = []
+    problems: list[str] = []
+    for name, address in places:
+        try:
+            keys[name] = Credentials.generate(name, entropy)
+            cards.append(keys[name].card(address))
+        except ConfigError as error:
+            problems += error.problems
+    if problems:
+        raise ConfigError(problems)
+    listed = RosterFile.new(federation, protocol, settings, entropy, cards)
+    listed.terms  # noqa: B018 (raises what keeps it from being run, before anything is written)
+    files = {name: folder / f"{file_stem(name)}.identity" for name in keys}
+    path = folder / ROSTER
+    if there := [str(each) for each in (path, *files.values()) if each.exists()]:
+        raise ConfigError(f"{', '.join(there)} there already; move them away first, or use another --folder")
+    if len(set(files.values())) < len(files):
+        raise ConfigError("two of the parties would have files of the same name; call them something else")
+    for name, file in files.items():
+        keys[name].create(file)
+    listed.save(path)
+    _say(
+        {**_described(listed, path), "identities": {name: str(file) for name, file in files.items()}},
+        [
+            f"{path} is the roster of {federation}, and beside it lie the keys of {', '.join(keys)}.",
+            "That is for trying things out on one machine, for whoever has this folder can speak as anybody. On",
+            "real machines each party makes its own keys (tacit keygen NAME), and only cards leave them.",
+        ],
+        as_json,
+    )
+
+
+@app.command(epilog=examples("tacit card hospital-a.identity --address 192.0.2.7:7400"), rich_help_panel=PANEL)
+def card(
+    identity: Annotated[str, typer.Argument(help="The identity to make a card of.")],
+    address: Address = None,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Make the card of an identity again, such as with a new address. The keys stay the same."""
+    del debug
+    made = Credentials.load(identity).card(address or f"{socket.gethostname()}:{PORT}")
+    path = Path(identity).with_suffix(".card")
+    made.save(path)
+    _say(
+        {**_told(made), "card": str(path)},
+        [f"{path} is for whoever keeps the roster. Others reach {made.name} at {made.address}.", *_compare(made)],
+        as_json,
+    )
+
+
+# --- rosters -------------------------------------------------------------------------------------------------------
+
+
+@roster.command(epilog=examples("tacit roster new three-hospitals --protocol secagg --set bits=16"))
+def new(
+    name: Annotated[str, typer.Argument(help="The name of the federation.")],
+    protocol: Protocol = "secagg",
+    options: Settings = None,
+    folder: Folder = ".",
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Make a roster that nobody is on yet."""
+    del debug
+    path = _folder(folder) / ROSTER
+    if path.exists():
+        raise ConfigError(f"{path} is there already; move it away first, or use another --folder")
+    made = RosterFile.new(name, protocol, settings_from(options or []), SystemEntropy())
+    made.save(path)
+    lines = [f"{path} is the roster of {name}. Next, for each card: tacit roster add {shlex.quote(str(path))} CARD"]
+    _say(_described(made, path), lines, as_json)
+
+
+@roster.command(epilog=examples(f"tacit roster add {ROSTER} hospital-a.card"))
+def add(file: File, card: CardFile, as_json: AsJson = False, debug: Debug = False) -> None:
+    """Put a party, or the server, on a roster by its card."""
+    del debug
+    given = Card.load(card)
+    after = RosterFile.draft(file).added(given, SystemEntropy())
+    _change(after, file, [f"{given.name} is on the roster.", *_compare(given)], as_json)
+
+
+@roster.command(epilog=examples(f"tacit roster remove {ROSTER} hospital-a"))
+def remove(
+    file: File,
+    name: Annotated[str, typer.Argument(help="Who leaves.")],
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Take a party off a roster."""
+    del debug
+    after = RosterFile.draft(file, name).removed(name, SystemEntropy())
+    said = f"{name} is off the roster, and hears nothing more from those who have taken the new one."
+    _change(after, file, [said], as_json)
+
+
+@roster.command(epilog=examples(f"tacit roster replace {ROSTER} hospital-a.card"))
+def replace(file: File, card: CardFile, as_json: AsJson = False, debug: Debug = False) -> None:
+    """Give a party on a roster another card: new keys, or a new address."""
+    del debug
+    given = Card.load(card)
+    listed = RosterFile.draft(file, given.name)
+    after = listed.replaced(given, SystemEntropy())
+    lines = [f"{given.name} has the same keys as before, and is now at {given.address}."]
+    if given.fingerprint != listed.fingerprint_of(given.name):
+        lines = [f"{given.name} has new keys. Who has the old ones is no longer {given.name}.", *_compare(given)]
+    _change(after, file, lines, as_json)
+
+
+@roster.command(epilog=examples(f"tacit roster renew {ROSTER}"))
+def renew(file: File, as_json: AsJson = False, debug: Debug = False) -> None:
+    """Begin a new session of the same federation, as is needed when a party has lost its journal."""
+    del debug
+    _change(RosterFile.draft(file).renewed(SystemEntropy()), file, ["A new session begins."], as_json)
+
+
+@roster.command(epilog=examples(f"tacit roster show {ROSTER}"))
+def show(file: File, as_json: AsJson = False, debug: Debug = False) -> None:
+    """Show who is on a roster, their fingerprints, and what the audit says of its settings."""
+    del debug
+    listed = RosterFile.draft(file)
+    with following() as told:
+        told("asking the audit what these settings give away", 0.0)
+        says = _audited(listed)
+    if as_json:
+        typer.echo(as_text({**_described(listed, Path(file)), "audit": says}))
+    else:
+        tables.show(tables.roster(listed, [*_missing(listed), *says]))
+
+
+def _change(after: RosterFile, file: str, lines: list[str], as_json: bool) -> None:
+    """Writes a roster, and says what was changed and what everybody has to do."""
+    path = Path(file)
+    after.save(path)
+    next_ = _missing(after) or [f"Everybody takes the new {path.name}: who has another one is not talked to"]
+    _say(_described(after, path), [*lines, *[f"{each}." for each in next_]], as_json)
+
+
+def _missing(listed: RosterFile) -> list[str]:
+    return [f"Before it can be run: {each}" for each in listed.missing()]
+
+
+def _audited(listed: RosterFile) -> list[str]:
+    """Returns what is to be said of the settings before anything is sent by them."""
+    if listed.missing():
+        return []
+    if listed.entry.leaks_by_design:
+        return [f"{listed.protocol} shows vectors by design; see tacit protocols"]
+    if listed.terms.settings.allow_leaks:
+        return ["not audited, for allow_leaks is set"]
+    try:
+        notes = preflight(listed.entry, listed.terms, adversary=listed.adversary, rounds=listed.terms.period)
+    except LeakRefused as refused:
+        return [f"refused: {refused}"]
+    who = "no party" if listed.adversary == 1 else f"no {listed.adversary} parties together"
+    server = "" if listed.entry.server is None else ", nor the server,"
+    nobody = f"audited: {who}{server} can work out anybody's vector in a round, also if as many drop out as may"
+    return list(notes) if any(note.startswith("not audited") for note in notes) else [nobody, *notes]
+
+
+# --- what is said --------------------------------------------------------------------------------------------------
+
+
+def _say(result: dict[str, Any], lines: list[str], as_json: bool) -> None:
+    typer.echo(as_text(result) if as_json else "\n".join(lines))
+
+
+def _told(card: Card) -> dict[str, str]:
+    return {"name": card.name, "address": card.address, "fingerprint": card.fingerprint}
+
+
+def _described(listed: RosterFile, path: Path) -> dict[str, Any]:
+    return {
+        "file": str(path),
+        "federation": listed.federation,
+        "protocol": listed.protocol,
+        "settings": listed.settings,
+        "adversary": listed.adversary,
+        "deadlines": listed.deadlines,
+        "nonce": listed.nonce,
+        "parties": [_told(card) for card in listed.parties],
+        "missing": listed.missing(),
+    }
+
+
+def _compare(card: Card) -> list[str]:
+    return [f"Its fingerprint, to be compared by telephone: {card.fingerprint}"]
+
+
+# --- what was given ------------------------------------------------------------------------------------------------
+
+
+def _folder(given: str) -> Path:
+    folder = Path(given)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"--folder {given}: {error.strerror}; use another") from None
+    return folder
+
+
+def _places(given: str) -> list[tuple[Party, str]]:
+    """Returns names and addresses from name=host:port,…"""
+    places = []
+    for each in filter(None, given.split(",")):
+        name, equals, address = each.strip().rpartition("=")
+        if not equals:
+            raise ConfigError(f"--parties {each}: write it as name=host:port, such as a=localhost:{PORT}")
+        places.append((name.strip(), address))
+    return places

@@ -1,0 +1,182 @@
+"""How far something is, for whoever waits: a bar in a terminal, plain lines where output goes to a file or a pipe.
+
+Both are on standard error, so that what is found can be piped, as JSON too. Lines are few: none of what is over at
+once, one when something else is being done or a tenth more is, and the same again where nothing has changed for long.
+"""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from threading import Event, Lock, Thread
+from time import perf_counter
+from typing import Protocol
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn
+from rich.table import Column
+
+from tacit.app.terminal import tables
+from tacit.auditing.progress import listening
+from tacit.learn.training.assemble import Metrics
+
+MOST_MISSING = 4
+"""Parties up to which those who are missing are named."""
+SHORT = 2.0
+"""Seconds of work of which nothing is said where there is no bar;"""
+OFTEN, RARELY = 5.0, 10.0
+"""seconds between two lines, at the least, and at the most;"""
+STEP = 0.1
+"""and how much more is done from which on that is worth a line."""
+LOOKED = 0.5
+"""Seconds after which it is looked at again whether a line is due."""
+WITH_BAR = 60
+"""Columns from which on there is room for a bar beside what is being done."""
+
+
+class Shown(Protocol):
+    """What shows how far something is."""
+
+    def tell(self, doing: str, done: float, of: float) -> None:
+        """Takes what is being done, and how much of it is done."""
+
+
+class Bar:
+    """A bar, which is drawn again several times a second, with the time that has passed."""
+
+    def __init__(self, bar: Progress) -> None:
+        self._bar, self._job = bar, bar.add_task("starting", total=None)
+
+    def tell(self, doing: str, done: float, of: float) -> None:
+        """Moves the bar."""
+        self._bar.update(self._job, description=doing, completed=done, total=of)
+
+
+def _aside(line: str) -> None:
+    # Work goes on whether or not anybody is left to read how far it is.
+    with suppress(OSError, ValueError):
+        typer.echo(line, err=True)
+
+
+class Lines:
+    """Plain lines, and few of them. Whoever waits for others, which may take days, says nothing twice."""
+
+    def __init__(
+        self, *, waits: bool = False, now: Callable[[], float] = perf_counter, say: Callable[[str], None] = _aside
+    ) -> None:
+        self._waits, self._now, self._say, self._lock = waits, now, say, Lock()
+        self._begun = self._last = now()
+        self._doing, self._part = "starting", 0.0
+        self._said: tuple[str, float] | None = None
+
+    def tell(self, doing: str, done: float, of: float) -> None:
+        """Takes what is being done, and says it if a line is due."""
+        with self._lock:
+            self._doing, self._part = doing, done / of if of else 0.0
+        self.look()
+
+    def look(self) -> None:
+        """Says a line if one is due."""
+        with self._lock:
+            now = self._now()
+            quiet = now - self._last
+            if quiet < (SHORT if self._said is None else OFTEN):
+                return
+            doing, part = self._said or ("", 0.0)
+            changed = self._doing != doing or self._part >= part + STEP
+            if not changed and (self._waits or quiet < RARELY):
+                return
+            still = "" if changed else f" (still, after {tables.lasting(now - self._begun)})"
+            self._said, self._last = (self._doing, self._part), now
+            self._say(f"{self._part:4.0%}  {self._doing}{still}")
+
+
+class Following:
+    """Told what is being done, and how much of it is done; shows it, on standard error."""
+
+    def __init__(self, shown: Shown) -> None:
+        self._shown = shown
+        self._last: tuple[str, float, float] = "starting", 0.0, 1.0
+
+    def __call__(self, doing: str, done: float, of: float = 1.0) -> None:
+        """Shows what is being done, and that so much of all is."""
+        self._last = doing, done, of
+        self._shown.tell(doing, done, of)
+
+    def within(self, what: str) -> None:
+        """Shows what an audit does as a part of that."""
+        doing, done, of = self._last
+        self._shown.tell(f"{doing}: {what}", done, of)
+
+    def round(self, metrics: Metrics, rounds: int, parties: int) -> None:
+        """Shows how a round of learning ended."""
+        self(ended(metrics, rounds, parties), metrics.round, rounds)
+
+
+@contextmanager
+def following(*, counted: bool = False, waits: bool = False) -> Iterator[Following]:
+    """Yields what to tell. Its bar is gone when all is done."""
+    console = Console(stderr=True)
+    if not sys.stderr.isatty() or console.is_dumb_terminal:
+        with _watched(Lines(waits=waits)) as lines, _heard(lines) as told:
+            yield told
+        return
+    counts: tuple[ProgressColumn, ...] = (MofNCompleteColumn(),) if counted else ()
+    wide = console.width >= WITH_BAR
+    bar = Progress(
+        # What is being done is cut off at the edge of the terminal, and never takes a second line.
+        TextColumn("{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis", ratio=2)),
+        *((BarColumn(bar_width=None, table_column=Column(ratio=1, min_width=8)),) if wide else ()),
+        *counts,
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        expand=True,
+    )
+    with bar, _heard(Bar(bar)) as told:
+        yield told
+
+
+@contextmanager
+def _heard(shown: Shown) -> Iterator[Following]:
+    """Yields what is told of work, and of audits that are a part of it."""
+    told = Following(shown)
+    with listening(told.within):
+        yield told
+
+
+@contextmanager
+def _watched(lines: Lines) -> Iterator[Lines]:
+    """Has lines said also while nothing is told."""
+    over = Event()
+
+    def watch() -> None:
+        while not over.wait(LOOKED):
+            lines.look()
+
+    watching = Thread(target=watch, daemon=True)
+    watching.start()
+    try:
+        yield lines
+    finally:
+        over.set()
+        watching.join()
+
+
+def ended(metrics: Metrics, rounds: int, parties: int) -> str:
+    """Returns how a round ended, in one line: its score, what it cost, and who was missing."""
+    said = [f"round {metrics.round} of {rounds}"]
+    if score := tables.score(metrics.accuracy, metrics.rmse):
+        said.append(score)
+    if metrics.bytes:
+        said.append(f"{tables.size(metrics.bytes / max(parties, 1))} a party")
+    if 0 < metrics.contributors < parties:
+        # Those who were not there from the start are in no list of who was lost.
+        said.append(f"{metrics.contributors} of {parties} averaged")
+    elif metrics.notes and not metrics.contributors:
+        said.append("no average")
+    if metrics.left_out:
+        named = list(metrics.left_out)
+        more = f" and {len(named) - MOST_MISSING} more" if len(named) > MOST_MISSING else ""
+        said.append(f"without {', '.join(named[:MOST_MISSING])}{more}")
+    return ", ".join(said)

@@ -1,0 +1,311 @@
+"""Results as tables that a person reads at a glance."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from shlex import quote
+from statistics import mean
+from typing import Any
+
+import msgspec
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from tacit.app.cli.demo import DemoReport, Dropout
+from tacit.app.terminal.narrow_table import listed_table
+from tacit.auditing.questions import Question
+from tacit.core.average import counted
+from tacit.core.errors import Drop
+from tacit.core.protocol import Protocol
+from tacit.lab.comparison import Compared
+from tacit.lab.papers.reproduction import Reproduction, Result
+from tacit.learn.scenario import Scenario
+from tacit.learn.training.train import Run
+from tacit.net.membership.roster import RosterFile
+from tacit.protocols import REGISTRY
+
+WHOLE_NAME = 11
+"""Letters of the longest name of a protocol, which stays whole in a narrow window."""
+
+
+def demo(report: DemoReport) -> RenderableType:
+    """Returns what the demo found out: who did how well, what the server saw, and what that looked like."""
+    return Group(*_paragraphs(report))
+
+
+def _paragraphs(report: DemoReport) -> Iterator[RenderableType]:
+    yield Text(f"{report.parties} parties learnt to read handwritten digits, each from samples of its own.\n")
+    yield _runs(report)
+    same = "the same bit for bit" if report.identical else "not the same"
+    yield Text(f"\nThe two final models are {same}; their largest difference is {report.largest_difference:g}.")
+    for dropout in report.dropouts:
+        yield Text(_told(dropout))
+    party, round_ = report.glimpse.party, report.glimpse.round
+    yield Text(f"\nWhat the server received from {party} in round {round_}, as it decodes it, in part:\n")
+    yield _glimpse(report)
+    yield Text("\nThat is what one server saw. What a protocol shows to whom, the audit computes:\n")
+    table = listed_table()
+    table.add_column("averaging", max_width=17)
+    table.add_column(f"in one round of {report.audited} parties, each of them curious and alone")
+    for leak in report.leaks:
+        table.add_row(leak.averaging, Text(leak.verdict))
+    yield table
+    yield Text("\nWhat to type next: one of these in full, what dropouts change, what holds:")
+    yield from (pasted(command) for command in (report.leaks[1].command, *_next(report.audited)))
+
+
+def _next(parties: int) -> Iterator[str]:
+    """Yields what to type after the demo, of as many parties. For two there is nothing to plan."""
+    yield Question("secagg", parties, rounds=10, dropout=0.1).command
+    if parties > 2:
+        yield f"tacit plan {parties} --rounds 10 --dropout 0.1"
+
+
+def _runs(report: DemoReport) -> Table:
+    table = listed_table("averaging")
+    for heading in ("test\naccuracy", "rounds", "with a\ndropout", "bytes each\na round"):
+        table.add_column(heading, justify="right")
+    table.add_column("the server saw")
+    for run in report.runs.values():
+        table.add_row(
+            run.protocol,
+            f"{run.accuracy:.1%}",
+            str(run.rounds),
+            str(run.rounds_with_dropout),
+            f"{run.bytes_per_party_per_round:,}",
+            run.server_saw,
+        )
+    best = max(report.alone, key=lambda party: report.alone[party])
+    table.add_row("alone (mean)", f"{mean(report.alone.values()):.1%}", "", "", "0", "nothing")
+    table.add_row(f"alone (best, {best})", f"{report.alone[best]:.1%}", "", "", "0", "nothing")
+    return table
+
+
+def _told(dropout: Dropout) -> str:
+    who = " and ".join(f"{party} ({reason})" for party, reason in dropout.dropped.items())
+    back = f" Back in round {dropout.back}." if dropout.back == dropout.round + 1 else ""
+    if set(dropout.dropped.values()) == {Drop.BEHIND}:
+        return f"Round {dropout.round} went on without {who}, who heard its average.{back}"
+    return f"Round {dropout.round} lost {who} and ended with the other {dropout.averaged}.{back}"
+
+
+def _glimpse(report: DemoReport) -> Table:
+    table = listed_table("")
+    for _ in report.glimpse.true:
+        table.add_column("", justify="right")
+    table.add_column("correlation", justify="right")
+    table.add_row(f"{report.glimpse.party}'s model", *(f"{value:.3f}" for value in report.glimpse.true), "")
+    for protocol, seen in report.glimpse.seen.items():
+        # Adding zero turns −0.00 into 0.00.
+        correlation = round(report.runs[protocol].correlation, 2) + 0.0
+        table.add_row(f"{protocol} server", *(f"{value:.3f}" for value in seen), f"{correlation:.2f}")
+    return table
+
+
+# --- learning ------------------------------------------------------------------------------------------------------
+
+
+def size(count: float) -> str:
+    """Returns so many bytes, as people say it."""
+    for unit in ("B", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:,.3g} GB"
+
+
+def lasting(seconds: float) -> str:
+    """Returns a time as people say it."""
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds // length:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def score(accuracy: float | None, rmse: float | None) -> str:
+    """Returns how good a model is: how much of the test it gets right or, of numbers, by how much it is off."""
+    if accuracy is not None:
+        return f"{accuracy:.1%}"
+    return "" if rmse is None else f"{rmse:.4g} off"
+
+
+def summary(run: Run) -> list[tuple[str, str]]:
+    """Returns what a run comes to, in few words."""
+    if not run.history:
+        return [("rounds", "none were left")]
+    scenario, last = run.scenario, run.history[-1]
+    serverless = last.consensus is not None
+    rows = [
+        (
+            "learnt",
+            f"{scenario.data.called}, by {len(run.sizes)} parties with {_samples(run.sizes)}"
+            if len(run.sizes) > 1
+            else f"{scenario.data.called}, {_samples(run.sizes)}",
+        ),
+        ("model", f"{scenario.model['name']}, {counted(run.model.parameters, 'parameter')}"),
+        ("averaged by", scenario.protocol["name"]),
+        ("rounds", str(len(run.history))),
+        ("test score" + (", mean over parties" if serverless else ""), score(run.accuracy, last.rmse)),
+    ]
+    if serverless:
+        together = score(last.consensus, None) if last.rmse is None else score(None, last.consensus)
+        rows.append(("score if all were averaged", together))
+    each = size(run.bytes / len(run.history) / len(run.sizes))
+    rows.append(
+        ("sent by all", f"{size(run.bytes)}, {each} a party a round")
+        if len(run.sizes) > 1
+        else ("sent", f"{size(run.bytes)}, {each} a round")
+    )
+    if last.epsilon is not None:
+        rows.append(("privacy spent", f"ε = {last.epsilon:.3g}"))
+    failed = sum(not each.contributors for each in run.history) if scenario.protocol["name"] in REGISTRY else 0
+    if failed:
+        rows.append(("rounds without an average", str(failed)))
+    rows += [(f"without {party}", why) for party, why in last.left_out.items()]
+    return rows
+
+
+def _samples(sizes: Sequence[int]) -> str:
+    """Returns how many samples parties have, from the fewest to the most."""
+    fewest, most = min(sizes), max(sizes)
+    if fewest < most:
+        return f"{fewest:,} to {most:,} samples"
+    return f"{counted(most, 'sample')}{' each' if len(sizes) > 1 else ''}"
+
+
+def run(done: Run) -> RenderableType:
+    """Returns what came of a run."""
+    table = listed_table("", "")
+    table.show_header = False
+    for row in summary(done):
+        table.add_row(*row)
+    notes = [Text(f"\nNote: {note}.") for note in done.notes]
+    return Group(table, *notes, Text(f"\nAll of it is in {done.folder}."))
+
+
+def rounds(done: Run) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Returns headings, and a row for each round."""
+    headings = ("round", "loss", "test score", "score if all were averaged", "averaged", "sent", "ε")
+    return headings, [
+        (
+            str(each.round),
+            "" if each.loss is None else f"{each.loss:.4f}",
+            score(each.accuracy, each.rmse),
+            "" if each.consensus is None else f"{each.consensus:.4g}",
+            str(each.contributors),
+            size(each.bytes),
+            "" if each.epsilon is None else f"{each.epsilon:.3g}",
+        )
+        for each in done.history
+    ]
+
+
+def compared(scenario: Scenario, found: list[Compared]) -> RenderableType:
+    """Returns how protocols did on one scenario."""
+    table = listed_table()
+    table.add_column("averaging", overflow="fold", min_width=WHOLE_NAME)
+    names = Counter(each.name for each in found)
+    for heading in ("test\nscore", "score if all\nwere averaged", "sent a party\na round", "seconds"):
+        table.add_column(heading, justify="right", overflow="fold")
+    table.add_column("whose model could be worked out\nin a round, and by whom", overflow="fold")
+    for each in found:
+        # Settings are written out below, where no edge of a window breaks them, unless they tell two from each other.
+        last, called = each.last, each.label if names[each.name] > 1 else each.name
+        if last is None:
+            table.add_row(called, "", "", "", "", f"refused: {each.refused}")
+            continue
+        together = "" if last.consensus is None else score(last.consensus, None)
+        if last.accuracy is None and last.consensus is not None:
+            together = score(None, last.consensus)
+        table.add_row(
+            called,
+            score(last.accuracy, last.rmse),
+            together,
+            size(each.bytes_per_party),
+            f"{last.seconds:.1f}",
+            each.exposed,
+        )
+    data = scenario.data
+    learn = counted(data.parties, "party learns", "parties learn")
+    what = f"{learn} {data.called} ({data.dealt}) with {scenario.model['name']}"
+    again = [each.label for each in found if each.options]
+    told = [
+        Text("\nTo run one of these again, with its settings:"),
+        *(pasted(f"--protocol {quote(each)}") for each in again),
+    ]
+    return Group(Text(f"{what}, {counted(scenario.rounds, 'round')}\n"), table, *(told if again else ()))
+
+
+def reproductions(listed: list[Reproduction]) -> RenderableType:
+    """Returns the tables and figures that can be reproduced."""
+    table = listed_table("name", "what it is", "needs")
+    for each in listed:
+        table.add_row(each.name, each.title, ", ".join([*each.extras, *each.data]))
+    return table
+
+
+def reproduced(what: Reproduction, found: Result) -> RenderableType:
+    """Returns a table or figure of a paper beside ours."""
+    table = listed_table("what", "paper", "ours", "agrees", "")
+    for row in found.rows:
+        agrees = {True: "yes", False: "no", None: ""}[row.agrees]
+        table.add_row(row.what, row.paper, row.ours, agrees, row.why)
+    unstated = [Text(f"\nNot stated in the paper: {each}") for each in what.unstated]
+    return Group(Text(f"{what.name}: {what.title}\n"), table, *unstated)
+
+
+def roster(listed: RosterFile, audited: list[str]) -> RenderableType:
+    """Returns who is in a federation, on what terms, and what the audit says of these."""
+    table = listed_table("name", "address", "fingerprint")
+    for card in listed.parties:
+        digits = card.fingerprint.split()
+        half = len(digits) // 2
+        # Texts, for names and addresses may have brackets, which strings would lose.
+        table.add_row(Text(card.name), Text(card.address), f"{' '.join(digits[:half])}\n{' '.join(digits[half:])}")
+    settings = ", ".join(f"{name}={_default(value)}" for name, value in listed.settings.items())
+    title = Text(f"{listed.federation}: {listed.protocol}{f' with {settings}' if settings else ''}\n")
+    return Group(title, table, *[Text(f"\n{each[:1].upper()}{each[1:]}.") for each in audited])
+
+
+def described(protocol: Protocol) -> dict[str, Any]:
+    """Returns what there is to know of a protocol before running it, as plain data."""
+    return {
+        "name": protocol.name,
+        "summary": protocol.summary,
+        "server": protocol.server is not None,
+        "leaks_by_design": protocol.leaks_by_design,
+        "options": {
+            option.name: msgspec.to_builtins(option.default) for option in msgspec.structs.fields(protocol.settings)
+        },
+    }
+
+
+def protocols(descriptions: list[dict[str, Any]]) -> RenderableType:
+    """Returns the protocols there are, with their options as they are unless set."""
+    table = listed_table("protocol", "what it does", "server", "leaks by\ndesign")
+    table.add_column("options", no_wrap=True)
+    for place, description in enumerate(descriptions):
+        table.add_row(
+            description["name"],
+            description["summary"],
+            "yes" if description["server"] else "no",
+            "yes" if description["leaks_by_design"] else "no",
+            "\n".join(f"{name}={_default(value)}" for name, value in description["options"].items()),
+            end_section=place < len(descriptions) - 1,
+        )
+    return table
+
+
+def _default(value: Any) -> str:
+    """Returns a default as one would write it; a policy without settings goes by its name."""
+    return repr(value["kind"] if isinstance(value, dict) and len(value) == 1 else value)
+
+
+def pasted(line: str) -> Text:
+    """Returns a line that is to be pasted, and so is never broken, however narrow the window."""
+    return Text(line, style="cyan", no_wrap=True, overflow="ignore")
+
+
+def show(table: RenderableType) -> None:
+    """Writes to standard output."""
+    Console(highlight=False).print(table, crop=False)

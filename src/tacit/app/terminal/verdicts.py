@@ -1,0 +1,306 @@
+"""What audits, plans and attacks found, as tables with the sentences that belong to them."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from itertools import groupby
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from tacit.app.terminal.narrow_table import Whole, listed_table
+from tacit.app.terminal.tables import pasted
+from tacit.auditing.questions import Question, averaging
+from tacit.auditing.render.text import TERMS, Words, victims
+from tacit.auditing.report import Report
+from tacit.auditing.search.planner import Plan, Proposal
+from tacit.core.average import counted
+from tacit.core.suite import SERVER
+from tacit.integrations.flower.auditor.app_audit import FlowerAudit
+from tacit.lab.attacks.attack_result import Attack, Finding, by_measure
+from tacit.protocols import REGISTRY
+
+MOST_ROWS = 20
+"""Coalitions, and parties, up to which a matrix fits a terminal."""
+ALIKE = 3
+"""Coalitions of which the same is said from which on they share a row."""
+
+
+# --- audits --------------------------------------------------------------------------------------------------------
+
+
+def audit(reports: Sequence[Report], said: Words) -> RenderableType:
+    """Returns who can learn whose vector, one coalition a row, and what that comes to."""
+    first = reports[0]
+    learnt = any(victims(report) for report in reports)
+    table = listed_table("coalition", "learns the vectors of")
+    # Columns of which there is nothing to say are left out.
+    headings = (
+        ["first in\nround"] * learnt + ["smallest\ngroup", "bits of\nan entry"] + ["recipe off\nby at most"] * learnt
+    )
+    for heading in headings:
+        table.add_column(heading, justify="right")
+    for label, cells in _rows(reports, learnt):
+        table.add_row(label, *cells)
+    title = Text(f"{first.protocol}, {len(first.parties)} parties: {first.looked_at}\n")
+    notes = [Text(f"\nNote: {note}.") for note in dict.fromkeys(note for report in reports for note in report.notes)]
+    return Group(
+        title,
+        table,
+        Text(""),
+        _terms(first, learnt),
+        *_epsilon(reports),
+        *_matrix(reports),
+        *_recipe(reports),
+        *notes,
+        *_overheard(reports),
+        Text(""),
+        sentences(said),
+    )
+
+
+def _terms(first: Report, learnt: bool) -> RenderableType:
+    """Returns what the headings mean."""
+    bits = f"of {first.most_bits:.1f} that it has; {TERMS['bits of an entry']}"
+    meant = {"smallest group": TERMS["smallest group"], "bits of an entry": bits}
+    if learnt:
+        meant["recipe"] = TERMS["recipe"]
+    grid = Table.grid(padding=(0, 2))
+    for name, what in meant.items():
+        grid.add_row(Text(name), Text(what))
+    return grid
+
+
+def sentences(said: Words) -> RenderableType:
+    """Returns an audit in sentences: the verdict, what it rests on, and what to ask next."""
+    parts: list[RenderableType] = [
+        Text.assemble(("Verdict  ", "bold"), (said.verdict, "bold red" if said.exposed else "bold"))
+    ]
+    for heading, lines in (("Assumed", said.assumed), ("Not covered", said.uncovered)):
+        grid = Table.grid(padding=(0, 1))
+        for line in lines:
+            grid.add_row("  -", Text(line))
+        parts += [Text(f"\n{heading}", "bold"), grid]
+    if said.next:
+        parts.append(Text("\nNext", "bold"))
+    for each in said.next:
+        parts += [Text(f"  {each.why}:"), pasted(each.command)]
+    return Group(*parts)
+
+
+def flower(found: FlowerAudit, said: Words) -> RenderableType:
+    """Returns what the server of a Flower app learns, by what that is told, and the audit."""
+    known = {"Read": found.facts.read, "Assumed": found.facts.assumed}
+    told = [Text(f"{name}: {'; '.join(each.values())}.") for name, each in known.items() if each]
+    says = [Text(f"\n{sentence}") for sentence in found.says]
+    return Group(Text(f"{found.app} averages by: {found.averages}"), *told, *says, Text(""), audit(found.reports, said))
+
+
+def _rows(reports: Sequence[Report], learnt: bool) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yields a row for each coalition, and one for all that stand together and of which the same is said."""
+    told = [(", ".join(report.coalition), _cells(report, learnt), len(report.coalition)) for report in reports]
+    for (cells, size), group in groupby(told, key=lambda each: each[1:]):
+        names = [name for name, _, _ in group]
+        if len(names) < ALIKE or names[0] == SERVER:
+            yield from ((name, cells) for name in names)
+        elif size == 1:
+            yield f"{names[0]} to {names[-1]}, each", cells
+        else:
+            yield f"all {len(names)} from {names[0]} to {names[-1]}", cells
+
+
+def _cells(report: Report, learnt: bool) -> tuple[str, ...]:
+    named = victims(report)
+    others = len(set(report.parties) - set(report.coalition))
+    whole = all(report.fractions.get(victim, 0.0) == 1.0 for victim in named)
+    listed = ", ".join(_victim(report, victim) for victim in named) or "nobody"
+    learns = f"all {others} others" if len(named) == others > 2 and whole else listed
+    group, bits = str(report.smallest_group), f"{max(report.bits.values()):.1f}" if report.bits else ""
+    if not learnt:
+        return learns, group, bits
+    off = f"{max(report.errors.values()):.0e}" if report.errors else ""
+    return learns, str(report.safe_rounds + 1) if named else "", group, bits, off
+
+
+def _victim(report: Report, victim: str) -> str:
+    """Returns a victim's name and, if not all of its entries are exposed, or not exactly, how many are or how far."""
+    if victim in report.nearly:
+        return f"{victim} (nearly, {report.bits[victim]:.1f} bits)"
+    fraction = report.fractions.get(victim, 1.0)
+    return victim if fraction == 1.0 else f"{victim} ({fraction:.0%})"
+
+
+def _epsilon(reports: Sequence[Report]) -> Iterator[Text]:
+    """Yields what the noise is worth, against the coalition that it hides least from."""
+    most = max(reports, key=lambda report: report.epsilon or 0.0)
+    if most.epsilon is not None:
+        worst = max(report.epsilon_at_worst or 0.0 for report in reports)
+        dropped = f", and {worst:.3g} if as many drop out as may" if worst > most.epsilon else ""
+        yield Text(f"\nBy the noise, ε = {most.epsilon:.3g} at δ = {most.delta:g} for all rounds{dropped}.")
+
+
+def _recipe(reports: Sequence[Report]) -> Iterator[Text]:
+    """Yields the shortest recipe, for an example."""
+    recipes = [(report, recipe) for report in reports for recipe in report.exposed.values()]
+    if recipes:
+        report, recipe = min(recipes, key=lambda each: len(str(each[1])))
+        yield Text(f"\nFor example, {', '.join(report.coalition)} can compute\n  {recipe}")
+
+
+def _matrix(reports: Sequence[Report]) -> Iterator[RenderableType]:
+    """Yields who is exposed to whom as a matrix, if there is one to see at a glance, or as a list."""
+    parties = reports[0].parties
+    if (
+        not 2 <= len(reports) <= MOST_ROWS
+        or len(parties) > MOST_ROWS
+        or not any(report.worst.victims for report in reports)
+    ):
+        return
+    names = [", ".join(report.coalition) for report in reports]
+    margin, wide = max(map(len, names)), max(map(len, parties))
+    lines = [f"{'':{margin}} {' '.join(f'{party:>{wide}}' for party in parties)}"]
+    for name, report in zip(names, reports, strict=True):
+        cells = (f"{_cell(report, party):>{wide}}" for party in parties)
+        lines.append(f"{name:{margin}} {' '.join(cells)}")
+    title = "\nWho is exposed (█ all, ▒ some entries or nearly) to whom:\n\n"
+    listed = [f"to {name}: {_exposed(report)}" for name, report in zip(names, reports, strict=True)]
+    yield Whole(title + "\n".join(lines), title + "\n".join(listed))
+
+
+def _exposed(report: Report) -> str:
+    """Returns who is exposed to a coalition, each with its mark of the matrix."""
+    marked = [f"{_cell(report, party)} {party}" for party in victims(report)]
+    return ", ".join(marked) or "nobody"
+
+
+def _cell(report: Report, party: str) -> str:
+    if party in report.coalition:
+        return ""
+    fraction = report.fractions.get(party, 0.0)
+    return "█" if fraction == 1.0 else "▒" if fraction or party in report.nearly else "·"
+
+
+def _overheard(reports: Sequence[Report]) -> Iterator[Text]:
+    for report in reports:
+        if report.heard:
+            messages = sum(count for count, _ in report.heard.values())
+            size = sum(size for _, size in report.heard.values())
+            yield Text(
+                f"\nThe onlooker heard {counted(messages, 'message')} on {counted(len(report.heard), 'link')}, "
+                f"{size:,} bytes in all."
+            )
+
+
+# --- attacks -------------------------------------------------------------------------------------------------------
+
+
+def attacks(listed: Sequence[Attack]) -> RenderableType:
+    """Returns the attacks there are."""
+    table = listed_table("attack", "what it does", "paper")
+    for each in listed:
+        table.add_row(each.name, each.summary, each.paper)
+    return Group(table, Text("\nTo run one:"), pasted(f"tacit attack {listed[0].name}"))
+
+
+def found(finding: Finding) -> dict[str, Any]:
+    """Returns what an attack found about one target, as plain data."""
+    return {**asdict(finding), "verdict": finding.verdict}
+
+
+def findings(results: Sequence[Finding]) -> RenderableType:
+    """Returns what an attack found, one target a row, under what was measured."""
+    parts: list[RenderableType] = []
+    for some in by_measure(results):
+        table, measure, bracket = listed_table("target"), some[0].measure, some[0].bracket
+        for heading in ("measured", *([bracket] if bracket else []), some[0].tried):
+            table.add_column(heading.replace(", ", ",\n"), justify="right")
+        table.add_column("verdict")
+        for finding in some:
+            between = [f"{finding.low:.3g} to {finding.high:.3g}"] if bracket else []
+            tries = f"{finding.samples:,}" if finding.samples > 1 or not bracket else ""
+            table.add_row(finding.target, f"{finding.value:.3g}", *between, tries, finding.verdict)
+        parts += [Text(f"{measure}\n", "bold"), table, Text()]
+    legend = Text(
+        "broken: the attack does what the target is there to prevent. Not broken by this: this attack does not, which "
+        "says nothing of others."
+    )
+    return Group(*parts, legend)
+
+
+# --- plans ---------------------------------------------------------------------------------------------------------
+
+
+def planned(proposed: Plan) -> dict[str, Any]:
+    """Returns a plan as plain data, with every verdict as it is told, and the lines to go on with."""
+    told = [
+        {
+            **asdict(proposal),
+            "told": proposal.told,
+            "spared": proposal.spared,
+            "command": again(proposed, proposal).command,
+            "python": averaging(proposal.protocol, proposal.options),
+        }
+        for proposal in proposed.proposals
+    ]
+    return {**asdict(proposed), "proposals": told}
+
+
+def again(proposed: Plan, proposal: Proposal) -> Question:
+    """Returns the audit of a proposal, to be asked again, as far as it was looked at."""
+    colluding, coalition, size = proposed.coalition_size, None, None
+    if colluding > 1 and REGISTRY[proposal.protocol].server is not None:
+        coalition = (SERVER, *(f"p{place}" for place in range(colluding - 1)))
+    elif colluding > 1:
+        size = colluding
+    looked = proposal.looked
+    return Question(
+        proposal.protocol,
+        proposed.parties,
+        proposal.options,
+        coalition,
+        size,
+        rounds=max(looked.rounds, 1),
+        drift="free" if proposal.verdict.endswith("if models change") else "static",
+        dropout=looked.dropout,
+    )
+
+
+def plan(proposed: Plan) -> RenderableType:
+    """Returns proposals, those that hold first, and for each that may do the lines to go on with."""
+    table = listed_table("", "protocol", "what for")
+    table.add_column("MB a party\na round", justify="right")
+    table.add_column(f"noise for\nε = {proposed.epsilon:g}", justify="right")
+    table.add_column("verdict")
+    for place, proposal in enumerate(proposed.proposals, start=1):
+        cost, noise = f"{proposal.bytes_per_party / 1e6:.2f}", f"{proposal.sigma:.3g}"
+        table.add_row(str(place), proposal.protocol, proposal.why, cost, noise, proposal.verdict)
+    title = Text(
+        f"{proposed.parties} parties, any {proposed.coalition_size} colluding, {counted(proposed.rounds, 'round')}, "
+        f"{proposed.dropout:.0%} dropouts, {counted(proposed.entries, 'entry', 'entries')}\n"
+    )
+    added = Text(
+        f"\nFor ε = {proposed.epsilon:g} at δ = {proposed.delta:g} over all rounds, each party adds noise of so many "
+        f"times what one sample, or one user, can move its vector by; {proposed.sigma:.3g} would do in one sum of all "
+        f"who do not collude."
+    )
+    meant = Text(
+        "\nholds: nobody is exposed to any coalition of that size. nothing found: the same, but not all could be "
+        "looked at. if models change: not so if parties bring the same vector again and again.\n\n"
+        "To ask the audit again, with all that it assumes and does not cover, and to average so in Python "
+        "(import tacit; vectors is a list of arrays, or a dict by party):"
+    )
+    lines = [part for place, each in enumerate(proposed.proposals, start=1) for part in _lines(proposed, each, place)]
+    return Group(title, table, added, meant, *lines)
+
+
+def _lines(proposed: Plan, proposal: Proposal, place: int) -> Iterator[RenderableType]:
+    """Yields what a verdict rests on, and the lines that ask for it again and that average by it."""
+    if not proposal.fine:
+        return
+    yield Text(f"\n{place}  {proposal.protocol}: {proposal.told}{f'; {proposal.spared}' if proposal.spared else ''}")
+    question = again(proposed, proposal)
+    yield pasted(question.command)
+    if question.coalition is not None:
+        yield pasted(replace(question, coalition=None, coalition_size=proposed.coalition_size).command)
+    yield pasted(averaging(proposal.protocol, proposal.options))

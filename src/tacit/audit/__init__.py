@@ -1,1 +1,0 @@
-"""What a coalition can learn, computed from the code that runs."""

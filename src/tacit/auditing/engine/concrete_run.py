@@ -1,0 +1,257 @@
+"""Twins of a symbolic run: the same rounds on numbers, with what every party asked its suite for written down.
+
+A twin makes the choices of the symbolic run, in its session. Its keys are those that follow from the seed, or others.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.auditing.scope import PROOF_BITS, Scope
+from tacit.auditing.symbolic.simulation import in_session
+from tacit.auditing.symbolic.suite import Page
+from tacit.core.entropy import RecordingEntropy, SeededEntropy
+from tacit.core.errors import TacitError
+from tacit.core.protocol import State
+from tacit.core.suite import Buffer, Party, Ring, Secret, Update
+from tacit.crypto.keys import Identity, Keys, Roster
+from tacit.crypto.suite import RealSuite
+from tacit.runtime.agreement import Agreement
+from tacit.runtime.participant import RealSeat
+from tacit.runtime.simulated_round import Played
+from tacit.runtime.simulator import Simulation, entropy_for
+from tacit.vectors.fixedpoint import FixedPoint
+
+
+@dataclass
+class Book:
+    """What suites were asked for in some rounds, and what they gave."""
+
+    pages: dict[Party, list[Page]] = field(default_factory=lambda: defaultdict(list))
+    """By party, one for each round, and one more for a round that is said again."""
+    boxes: dict[bytes, tuple[bytes, bytes]] = field(default_factory=dict)
+    """Of everything that was sealed, the key and the plaintext."""
+    statements: dict[bytes, bytes] = field(default_factory=dict)
+    """Of every signature and tag, what it is for."""
+
+
+class OtherEntropy(RecordingEntropy):
+    """Makes the choices of the seed, and draws keys, from streams apart, of another name."""
+
+    def __init__(self, keys: str, seed: bytes) -> None:
+        super().__init__(seed)
+        self._keys = keys
+
+    def apart(self, name: str) -> SeededEntropy:
+        """Returns a stream of its own for one purpose and name."""
+        return super().apart(f"{self._keys} {name}".strip())
+
+
+class WritingSuite(RealSuite):
+    """A suite that writes down what it gives."""
+
+    def __init__(self, keys: Keys, entropy: RecordingEntropy, ring: Ring, book: Book) -> None:
+        super().__init__(keys, entropy, ring)
+        self._book = book
+        self._page: Page = []
+        book.pages[keys.me].append(self._page)
+
+    def seed(self) -> Secret:
+        """Draws a fresh 256-bit secret."""
+        secret = super().seed()
+        self._page.append(("seed", (secret.reveal(),)))
+        return secret
+
+    def public(self, secret: Secret) -> bytes:
+        """Returns the public half of a secret key."""
+        public = super().public(secret)
+        self._page.append(("public", (public,)))
+        return public
+
+    def agree(self, secret: Secret, public: bytes, label: str, context: bytes) -> Secret:
+        """Returns the key that our secret and their public half agree on."""
+        agreed = super().agree(secret, public, label, context)
+        self._page.append(("agree", (agreed.reveal(),)))
+        return agreed
+
+    def pairwise(self, peer: Party, label: str, context: bytes) -> Secret:
+        """Returns the key that our identity and that of `peer` agree on."""
+        agreed = super().pairwise(peer, label, context)
+        self._page.append(("pairwise", (agreed.reveal(),)))
+        return agreed
+
+    def commit(self, secret: Secret, context: bytes) -> bytes:
+        """Returns a commitment."""
+        commitment = super().commit(secret, context)
+        self._page.append(("commit", (commitment,)))
+        return commitment
+
+    def seal(self, key: Secret, plaintext: Buffer, context: bytes) -> bytes:
+        """Returns a sealed box."""
+        sealed = super().seal(key, plaintext, context)
+        self._book.boxes[sealed] = key.reveal(), bytes(plaintext)
+        return sealed
+
+    def tag(self, key: Secret, statement: bytes) -> bytes:
+        """Returns a tag."""
+        tag = super().tag(key, statement)
+        self._page.append(("tag", (tag,)))
+        self._book.statements[tag] = bytes(statement)
+        return tag
+
+    def check_tag(self, key: Secret, statement: bytes, tag: bytes) -> None:
+        """Raises WireError unless the tag is that of the statement under the key."""
+        page, self._page = self._page, []  # to check one is not to ask for one
+        try:
+            super().check_tag(key, statement, tag)
+        finally:
+            self._page = page
+
+    def sign(self, statement: bytes) -> bytes:
+        """Returns our signature."""
+        signature = super().sign(statement)
+        self._page.append(("sign", (signature,)))
+        self._book.statements[signature] = bytes(statement)
+        return signature
+
+    def share(self, secret: Secret, threshold: int, holders: Sequence[int]) -> dict[int, bytes]:
+        """Returns shares of a secret."""
+        shares = super().share(secret, threshold, holders)
+        self._page.append(("share", tuple(shares.values())))
+        return shares
+
+    def recover(self, shares_: Mapping[int, bytes], threshold: int) -> Secret:
+        """Returns the secret that the shares belong to."""
+        secret = super().recover(shares_, threshold)
+        self._page.append(("recover", (secret.reveal(),)))
+        return secret
+
+
+class WritingSeat(RealSeat):
+    """A party whose suites write down what they give."""
+
+    def __init__(
+        self,
+        agreement: Agreement,
+        identity: Identity,
+        book: Book,
+        named: str,
+        *,
+        number: int = 0,
+        state: State | None = None,
+        unfinished: bool = False,
+    ) -> None:
+        super().__init__(
+            agreement, identity, number=number, state=state, unfinished=unfinished, bits=PROOF_BITS, record=True
+        )
+        self._book, self._named = book, named
+
+    def rebuilt(self) -> "WritingSeat":
+        """Returns the seat as it is after a restart."""
+        more = {"number": self.number, "state": self.state, "unfinished": self.unfinished}
+        return WritingSeat(self.agreement, self.identity, self._book, self._named, **more)  # type: ignore[arg-type]
+
+    def suite(self, number: int, seed: bytes) -> WritingSuite:
+        """Returns our hands in a round."""
+        del number
+        ring = self.agreement.ring(PROOF_BITS)
+        return WritingSuite(self.keys, OtherEntropy(self._named, seed), ring, self._book)
+
+
+Brought: TypeAlias = Mapping[Party, Update]
+"""What parties bring to a round."""
+
+
+def pair(
+    agreement: Agreement, ring: FixedPoint, number: int, groups: Sequence[Sequence[Party]]
+) -> tuple[Brought, Brought]:
+    """Returns vectors for a round and quite other ones, with other signs and weights.
+
+    The sum over each group of parties is the same, also of weights, to the last unit of the ring.
+    """
+    settings = agreement.settings
+    # A ring may hold less than entries of 1, as that of ADMM does where ρ is large.
+    size = min(min(1.0, settings.clip) * ring.scale, float(ring.limit))
+    weighted = settings.weighted or agreement.protocol.server is not None
+    first: dict[Party, Update] = {}
+    others: dict[Party, Update] = {}
+    for group in groups:
+        entropies = [SeededEntropy("guard", party, number) for party in group]
+        parts = [1.0 - 0.5 * entropy.unit() if weighted else 1.0 for entropy in entropies]
+        units = np.array([entropy.secret_vector("guard", agreement.entries) * 0.2 - 0.1 for entropy in entropies])
+        units = np.rint(units * size).astype(np.int64)
+        if len(group) > 1:
+            share, rest = np.divmod(units.sum(axis=0), len(group))
+            units -= share
+            units[0] -= rest
+        steps = [round(part * ring.heaviest) for part in parts]
+        turned = steps[1:] + steps[:1] if len(group) > 1 else [ring.heaviest - step // 4 for step in steps]
+        middle = round(0.001 * size)
+        for party, one, weight, other in zip(group, units, steps, turned if weighted else steps, strict=True):
+            first[party] = _update(ring, middle + one, weight)
+            others[party] = _update(ring, middle - 2 * one, other)
+    return first, others
+
+
+def _update(ring: FixedPoint, units: NDArray[np.int64], steps: int) -> Update:
+    """Returns what takes so many units of the ring, with a weight of so many steps."""
+    share = steps / ring.heaviest
+    return Update(units / (ring.scale * share), share * ring.max_weight)
+
+
+def in_order(updates: Brought) -> Brought:
+    """Returns vectors with other signs and sizes, of which those of larger entries are larger too."""
+    others = {}
+    for party, update in updates.items():
+        sizes = np.abs(update.vector)
+        largest = float(sizes.max(initial=0.0)) or 1.0
+        others[party] = Update(-np.sign(update.vector) * largest * (sizes / largest) ** 1.5, update.weight)
+    return others
+
+
+def in_scale(updates: Brought) -> Brought:
+    """Returns vectors of twice the size, with other signs: the same ones at every party, and in every round.
+
+    Whatever rounds make of them is then larger or smaller where it was before, as long as it is linear.
+    """
+    others = {}
+    for party, update in updates.items():
+        bits = np.unpackbits(np.frombuffer(SeededEntropy("signs").bytes(len(update.vector)), dtype=np.uint8))
+        signs = np.where(bits[: len(update.vector)], 2.0, -2.0)
+        others[party] = Update(signs * update.vector, update.weight)
+    return others
+
+
+@dataclass
+class Twin:
+    """Some rounds on numbers."""
+
+    updates: Sequence[Brought]
+    """What was brought, round by round."""
+    rounds: list[Played]
+    book: Book
+
+
+def twin(scope: Scope, agreement: Agreement, updates: Sequence[Brought], keys: str = "") -> Twin:
+    """Plays the rounds of an agreement on numbers. A name for the keys makes other keys, and changes nothing else."""
+    purpose = (keys,) if keys else ()
+    identities = [
+        Identity.generate(party, entropy_for(scope.seed, f"identity {party}", *purpose)) for party in agreement.everyone
+    ]
+    roster = Roster(identity.member() for identity in identities)
+    same = in_session(replace(agreement, roster=roster), agreement.session)
+    book = Book()
+    seats = {each.name: WritingSeat(same, each, book, keys) for each in identities}
+    simulation = Simulation(same, seats, scope.seed, scope.faults, record=True, twin=True)
+    rounds = []
+    for brought in updates:
+        with suppress(TacitError):
+            simulation.average(brought)
+        if simulation.last is not None:
+            rounds.append(simulation.last)
+    return Twin(updates, rounds, book)

@@ -1,0 +1,35 @@
+"""Who is at fault if a protocol cannot be audited: the line of its code, or the message, at which it failed."""
+
+import sys
+
+from tacit.auditing.symbolic.forms import ours
+from tacit.auditing.symbolic.suite import Unregistered
+from tacit.core.errors import NotAuditable, NotLinear
+from tacit.core.messages import Address
+
+
+def refusal(name: str, error: Exception) -> NotLinear:
+    """Returns why a protocol cannot be audited in whose code, or by whose message, this was raised."""
+    where = culprit(error)
+    if isinstance(error, Unregistered):
+        return NotAuditable(f"{name} cannot be audited: {error}{where}")
+    return NotLinear(
+        f"{name} does something with vectors that is not linear, and the audit does not guess what that shows: "
+        f"{error}{where}"
+    )
+
+
+def culprit(error: BaseException) -> str:
+    """Returns the last place in a protocol's own code on the way to an error, or the message that it is about."""
+    found, trace = "", error.__traceback__
+    while trace is not None:
+        frame = trace.tb_frame
+        module = str(frame.f_globals.get("__name__", ""))
+        if isinstance(address := frame.f_locals.get("address"), Address):
+            found = f", in {address.kind} from {address.sender} to {address.to}"
+        elif not ours(module) and not ours(
+            module, ("tacit.runtime", "tacit.net", "tacit.integrations", "tacit.crypto", *sys.stdlib_module_names)
+        ):
+            found = f", in {frame.f_code.co_filename}, line {trace.tb_lineno}"
+        trace = trace.tb_next
+    return found

@@ -1,0 +1,242 @@
+"""How much of an entry a coalition learns, in bits: the best linear estimate from all that it saw.
+
+Whether a vector can be worked out exactly is a question of algebra, and numbers do not care for it: x + y/10¹⁷ shows x
+to every digit that there is, and 10¹⁸ times a difference of two rounded numbers shows nothing. So each seen vector is
+taken as what it stands for plus the rounding of the ring, entries as normally distributed with a known spread, masks
+as anything at all, and what is left of the spread after all that was seen is compared with what there was before. A
+bit halves it. Of one sum of n vectors a party so learns log₂(n/(n − 1))/2 bits of each.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.auditing.engine.rows import Ints, Rows
+from tacit.auditing.symbolic.entropy import UNIFORM
+from tacit.auditing.symbolic.forms import ONE, Form, Unknown
+
+NEAR = 8.0
+"""Bits from which on an entry counts as nearly exposed: known to within a 256th of what it can be."""
+DROWNED = 1.0
+"""Bits below which what can be worked out exactly drowns in rounding, and counts as not exposed."""
+FINEST = 2.0**-26
+"""The part of a spread below which float64 cannot follow what is left of it."""
+DUST = 2.0**-44
+"""The part of a variance that is rounding of the computation itself."""
+MOST_SMOOTHED = 5e8
+"""Rounds times the cube of parties up to which later sums are used for earlier entries."""
+EXACT = 2.0**-13
+"""The part of a rounding error that is taken for none, where there are others beside it."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """What is known of an entry before anything is seen."""
+
+    prior: float
+    """The standard deviation of an entry."""
+    resolution: float
+    """The step between neighbouring numbers of the ring."""
+    drift: float | None = 0.0
+    """By how much an entry changes from one round to the next (standard deviation); None if it is a new one in each."""
+    noise: float = 0.0
+    """How much noise its owner adds to an entry each time it brings it (standard deviation)."""
+
+    @property
+    def most(self) -> float:
+        """The bits of an entry that a number of the ring has."""
+        return math.log2(self.prior / (self.resolution * UNIFORM))
+
+    @property
+    def tied(self) -> bool:
+        """Whether what a party brings to different rounds says something about each other."""
+        return self.drift is not None and (self.drift > 0 or self.noise > 0)
+
+    def bits(self, left: float) -> float:
+        """Returns how many bits of an entry are known whose spread has shrunk to what is left."""
+        return min(self.most, max(0.0, math.log2(self.prior / max(left, self.prior * FINEST))))
+
+    def covariance(self, entries: Sequence[Unknown]) -> NDArray[np.float64]:
+        """Returns how entries vary together, before noise: those of one party at one place in different rounds do."""
+        rounds = np.array([each[1][1] if isinstance(each[1], tuple) else 1 for each in entries])
+        names = [(each[1][0] if isinstance(each[1], tuple) else each[1], each[2]) for each in entries]
+        numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
+        whose = np.array([numbers[name] for name in names])
+        if self.drift is None:
+            return np.eye(len(entries)) * self.prior**2
+        since = np.minimum.outer(rounds, rounds) - 1
+        together: NDArray[np.float64] = np.equal.outer(whose, whose) * (self.prior**2 + self.drift**2 * since)
+        return together
+
+
+class Estimate:
+    """How some unknowns vary given what was seen, as one observation after another comes in."""
+
+    def __init__(self, covariance: NDArray[np.float64]) -> None:
+        self.covariance, self._before = covariance, np.diag(covariance).copy()
+
+    def sees(self, row: NDArray[np.float64], error: float) -> None:
+        """Takes in a combination of the unknowns, seen with an error of that standard deviation."""
+        seen = self.covariance @ row
+        news = float(row @ seen)
+        # What is known already, up to the last digits, is no news; to divide by these would be worse than to leave it.
+        if news > DUST * float(row**2 @ self._before):
+            self.covariance -= np.outer(seen, seen) / (news + error**2)
+
+    @property
+    def left(self) -> NDArray[np.float64]:
+        """The standard deviations."""
+        found: NDArray[np.float64] = np.sqrt(np.maximum(np.diag(self.covariance), 0.0))
+        return found
+
+
+def estimated(
+    seen: Sequence[Form] | Rows, rounded: Sequence[bool], others: Sequence[Unknown], spread: Spread
+) -> dict[Unknown, float]:
+    """Returns the bits that are known of each of the others' unknowns, from forms, of which some have been rounded.
+
+    Unknowns of kind "mask" are uniform in the ring; those that are neither masks nor the others' have a spread of their
+    own.
+    """
+    rows = Rows.of(seen)
+    columns, wanted = rows.columns.numbers(others), rows.columns.among(others)
+    kept = rows.useful(rows.columns.told(_is_mask) == 0)
+    errors = np.where(np.array(rounded, dtype=np.bool_)[kept], 1.0, EXACT)
+    errors *= spread.resolution * UNIFORM
+    forms, factors, found = rows.take(kept), rows.values(_floats), dict.fromkeys(others, 0.0)
+    for numbers, group in forms.groups() if not spread.tied else [(np.arange(forms.count), forms)]:
+        met = group.met()
+        theirs = met[wanted[met]] if not spread.tied else columns
+        if len(theirs):
+            drawn = met[~wanted[met] & (rows.columns.told(_is_drawn)[met] == 1)]
+            found |= _left(group, factors, errors[numbers], theirs, drawn, spread)
+    return found
+
+
+def _left(
+    rows: Rows, factors: NDArray[np.float64], errors: NDArray[np.float64], others: Ints, drawn: Ints, spread: Spread
+) -> dict[Unknown, float]:
+    """Returns the bits that are known of each of the others' unknowns, from rows that speak of drawn ones besides."""
+    theirs = rows.columns.named(others)
+    estimate = Estimate(_joint(spread, theirs, rows.columns.named(drawn)))
+    width = len(estimate.covariance)
+    for row in _cancelling(rows, factors, errors, np.concatenate((others, drawn))):
+        estimate.sees(np.concatenate((np.zeros(width - len(row)), row)), 1.0)
+    return {each: spread.bits(float(left)) for each, left in zip(theirs, estimate.left, strict=False)}
+
+
+def _is_mask(unknown: Unknown) -> int:
+    return int(unknown[0] == "mask")
+
+
+def _is_drawn(unknown: Unknown) -> int:
+    """Says whether an unknown that is none of the others' has a spread of its own."""
+    return int(unknown[0] != "mask" and unknown != ONE)
+
+
+def _floats(factors: Sequence[Any]) -> NDArray[np.float64]:
+    """Returns factors as floats; those that are too large for one are only a mistake if they are asked for."""
+    try:
+        return np.array([float(factor) for factor in factors], dtype=np.float64)
+    except OverflowError:
+        return np.array([_float(factor) for factor in factors], dtype=np.float64)
+
+
+def _float(factor: Any) -> float:
+    try:
+        return float(factor)
+    except OverflowError:
+        return math.inf
+
+
+def _spread(drawn: Unknown) -> float:
+    """Returns the spread of a number that somebody drew; what was divided by an unknown has none that is known."""
+    return float(drawn[1][3]) if isinstance(drawn[1], tuple) and len(drawn[1]) == 4 else UNIFORM
+
+
+def _joint(spread: Spread, others: Sequence[Unknown], drawn: Sequence[Unknown]) -> NDArray[np.float64]:
+    """Returns how entries vary together, with those that are brought, noise and all, and then with drawn secrets."""
+    entries = spread.covariance(others)
+    if spread.noise:
+        entries = np.block([[entries, entries], [entries, entries + spread.noise**2 * np.eye(len(entries))]])
+    joint = np.diag([0.0] * len(entries) + [_spread(each) ** 2 for each in drawn])
+    joint[: len(entries), : len(entries)] = entries
+    return joint
+
+
+def _cancelling(
+    rows: Rows, factors: NDArray[np.float64], errors: NDArray[np.float64], columns: Ints
+) -> Iterator[NDArray[np.float64]]:
+    """Yields what rows say of some columns where every mask cancels, each with an independent error of 1."""
+    matrix, masked = _matrix(rows, columns, factors), rows.only(rows.columns.told(_is_mask) == 1)
+    for index in np.flatnonzero(~masked.filled()):
+        yield matrix[index] / errors[index]
+    # Forms that have no mask in common, whatever else, have nothing to do with each other here.
+    for group, some in masked.groups():
+        masks = _matrix(some, some.met(), factors)
+        # Masks are added and subtracted whole, so this matrix has small whole numbers, and squaring it does no harm.
+        sizes, vectors = np.linalg.eigh(masks @ masks.T)
+        basis = vectors[:, sizes < 1e-9 * sizes.max()]
+        if basis.size:
+            spreads, turns = np.linalg.eigh((basis.T * errors[group] ** 2) @ basis)
+            spreads = np.maximum(spreads, errors[group].min() ** 2)
+            yield from (turns / np.sqrt(spreads)).T @ basis.T @ matrix[group]
+
+
+def _matrix(rows: Rows, columns: Ints, factors: NDArray[np.float64]) -> NDArray[np.float64]:
+    matrix: NDArray[np.float64] = rows.matrix(columns, factors)
+    if np.isinf(matrix).any():
+        raise OverflowError("integer division result too large for a float")
+    return matrix
+
+
+def _inverse(covariance: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Returns the inverse of a covariance where anything is left to know; of what is known there is nothing to gain.
+
+    If models hardly drift, what is left of a sum that was seen is nothing, up to rounding, and there is no inverse.
+    """
+    sizes, vectors = np.linalg.eigh(covariance)
+    left = sizes > DUST * sizes.max(initial=0.0)
+    kept = vectors[:, left]
+    found: NDArray[np.float64] = (kept / sizes[left]) @ kept.T
+    return found
+
+
+def of_sums(
+    sums: Sequence[NDArray[np.integer]], rounds: Sequence[int], spread: Spread, parties: int
+) -> tuple[NDArray[np.float64], int | None]:
+    """Returns the most bits that are known of each party's entry of any round, and the first round that shows 8 of one.
+
+    A sum is a row of which parties are in it, in the order of their rounds. If models drift and there is time for it,
+    later sums count for what entries were before.
+    """
+    estimate, exact = Estimate(np.eye(parties) * spread.prior**2), spread.resolution * UNIFORM * FINEST
+    least, near, kept = estimate.left, None, []
+    tied = bool(spread.drift) and len(sums) * parties**3 <= MOST_SMOOTHED
+    for place, (row, number) in enumerate(zip(sums, rounds, strict=True)):
+        if spread.drift is None:
+            estimate = Estimate(np.eye(parties) * spread.prior**2)
+        elif place and number > rounds[place - 1]:
+            if tied:
+                kept.append(estimate.covariance.copy())
+            estimate.covariance[np.diag_indices(parties)] += spread.drift**2 * (number - rounds[place - 1])
+            if tied:
+                kept.append(estimate.covariance.copy())
+        if members := int(np.count_nonzero(row)):
+            estimate.sees(row.astype(np.float64), math.hypot(spread.noise * math.sqrt(members), exact))
+        least = np.minimum(least, estimate.left)
+        if near is None and any(spread.bits(float(left)) >= NEAR for left in least):
+            near = number
+    # What is known in the end of what was before, round by round backwards (Rauch, Tung and Striebel).
+    later = estimate.covariance
+    while kept:
+        ahead, here = kept.pop(), kept.pop()
+        gain = here @ _inverse(ahead)
+        later = here + gain @ (later - ahead) @ gain.T
+        least = np.minimum(least, np.sqrt(np.maximum(np.diag(later), 0.0)))
+    bits = np.array([spread.bits(float(left)) for left in least])
+    return bits, rounds[-1] if near is None and (bits >= NEAR).any() else near

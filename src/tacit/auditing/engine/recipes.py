@@ -1,0 +1,348 @@
+"""Recipes: how a coalition recovers a victim's vector, replayed on a real transcript with real cryptography.
+
+The symbolic and the real run of one seed make the same choices and exchange the same envelopes in the same order. So
+what the audit found in an envelope of the one is in the same place of the other, and is got at there with the keys that
+the coalition really has: its members' own, those it can agree on, open, or put together from shares.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from textwrap import shorten
+from typing import TypeAlias
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.auditing.engine.views import (
+    FromKeys,
+    FromShares,
+    InClear,
+    KnownVector,
+    Location,
+    OpenLink,
+    OwnSecret,
+    View,
+    follow,
+)
+from tacit.auditing.symbolic.forms import ONE, Unknown
+from tacit.auditing.symbolic.suite import Agreed, KeyShare, Made, Public, Sealed
+from tacit.core.entropy import SeededEntropy
+from tacit.core.errors import ConfigError
+from tacit.core.suite import Party, Secret, Vector
+from tacit.crypto.keys import Identity, Keys
+from tacit.crypto.masks import stream
+from tacit.crypto.suite import RealSuite
+from tacit.protocols.shapes.star import Sum
+from tacit.runtime.transcript import Transcript
+
+SHOWN = 200
+"""Letters of a recipe that are shown where nobody asked for all of it."""
+
+Source: TypeAlias = KnownVector | Unknown
+"""A vector that was seen or derived, or an unknown of a member's own."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """So many times one entry of something that is known."""
+
+    times: int
+    source: Source
+    place: int
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some multiple of a sum in the ring. Masks cancel in the sum, in whole numbers, before anything is a fraction."""
+
+    factor: Fraction
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The combinations of known vectors that are the victim's entries."""
+
+    victim: Party
+    view: View
+    pieces: Mapping[int, tuple[Piece, ...]]
+    """By entry, for those that are exposed."""
+    entries: int
+    """Of how many entries the audit knew. If of one, that stands for all, and the recipe for vectors of any length."""
+
+    def recover(self, transcript: Transcript | Sequence[Transcript]) -> NDArray[np.float64]:
+        """Returns the victim's vector, recovered from the recorded transcripts of a real run with the same settings.
+
+        Entries that are not exposed are NaN.
+        """
+        replay = Replay(self.view, recorded(transcript))
+        if self.entries == 1:
+            return replay.combined(self.pieces[0])
+        if replay.entries != self.entries:
+            raise ConfigError(f"the recipe is for vectors of {self.entries} entries, not {replay.entries}")
+        recovered = np.full(self.entries, np.nan)
+        for entry, pieces in self.pieces.items():
+            recovered[entry] = replay.combined(pieces, alone=True)[0]
+        return recovered
+
+    def steps(self) -> list[tuple[Fraction, list[tuple[int, str]]]]:
+        """Returns how the first entry that is exposed is worked out: factors of sums of so many times what."""
+        pieces = self.pieces[min(self.pieces)]
+        found = [
+            (piece.factor, [(part.times, named(self.view, part.source)) for part in piece.parts]) for piece in pieces
+        ]
+        return sorted(found, key=lambda each: len(each[1]))
+
+    def __str__(self) -> str:
+        return f"{self.victim} = " + _sentence(self.steps())
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {shorten(str(self), SHOWN)}>"
+
+
+@dataclass(frozen=True)
+class SumRecipe:
+    """A combination of the sums that were announced in some rounds."""
+
+    victim: Party
+    listener: Party
+    """Who heard them."""
+    factors: Mapping[int, float]
+    """By round."""
+    own: Mapping[tuple[Party, int], float]
+    """What is taken off of the members' own vectors, by member and round."""
+
+    def steps(self) -> list[tuple[Fraction, list[tuple[int, str]]]]:
+        """Returns how the vector is worked out: factors of what."""
+        sums = [(factor, f"the sum of round {round_}") for round_, factor in self.factors.items()]
+        own = [(-factor, f"what {party} brought to round {round_}") for (party, round_), factor in self.own.items()]
+        return [(Fraction(factor).limit_denominator(10**6), [(1, what)]) for factor, what in (*sums, *own)]
+
+    def __str__(self) -> str:
+        return f"{self.victim} = " + _sentence(self.steps())
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {shorten(str(self), SHOWN)}>"
+
+    def recover(self, transcript: Transcript | Sequence[Transcript]) -> NDArray[np.float64]:
+        """Returns the victim's vector, recovered from the recorded transcripts of a real run with the same settings."""
+        transcripts = recorded(transcript)
+        return self.combined(transcripts, lambda round_: announced(transcripts[round_ - 1], self.listener))
+
+    def combined(self, transcripts: Sequence[Transcript], sum_of: Callable[[int], Vector]) -> NDArray[np.float64]:
+        """Returns the same, given what was announced in a round."""
+        ring, entries = transcripts[0].ring(), transcripts[0].agreement.entries
+        total = np.zeros(entries)
+        for round_, factor in self.factors.items():
+            total += factor * ring.floats(sum_of(round_))[:entries]
+        for (party, round_), factor in self.own.items():
+            total -= factor * brought(transcripts[round_ - 1], party)
+        return total
+
+
+def announced(transcript: Transcript, listener: Party) -> Vector:
+    """Returns the sum that somebody heard in a recorded round, or said; raises ConfigError if there was none."""
+    for _, message in transcript.opened(listener):
+        if isinstance(message, Sum):
+            return transcript.ring().unpack(message.vector)
+    raise ConfigError("no sum was announced in a round that the recipe uses")
+
+
+def recorded(transcript: Transcript | Sequence[Transcript]) -> list[Transcript]:
+    """Returns transcripts of rounds with real vectors; raises ConfigError for others."""
+    transcripts = [transcript] if isinstance(transcript, Transcript) else list(transcript)
+    if not transcripts or not all(isinstance(each, Transcript) and each.holdings for each in transcripts):
+        raise ConfigError("a recipe needs transcripts recorded (record=True) in a run with real vectors")
+    return transcripts
+
+
+def brought(transcript: Transcript, party: Party) -> NDArray[np.float64]:
+    """Returns the vector that a party brought to a recorded round."""
+    update = transcript.holdings[party].update
+    if update is None:
+        raise ConfigError(f"{party} brought no vector")
+    return np.asarray(update.vector, dtype=np.float64)
+
+
+class Replay:
+    """Looks up in real transcripts what a view found in symbolic ones."""
+
+    def __init__(self, view: View, transcripts: Sequence[Transcript]) -> None:
+        self.view, self.transcripts = view, transcripts
+        self.agreement, self.ring = transcripts[0].agreement, transcripts[0].ring()
+        self.entries = self.agreement.entries
+        # Only to compute with: none of what follows depends on whose it is.
+        self.suite = RealSuite(self.keys(next(iter(transcripts[0].holdings))), SeededEntropy(), self.ring)
+        self._secrets: dict[bytes, Secret] = {}
+
+    def keys(self, party: Party) -> Keys:
+        """Returns the keys of a party."""
+        signing, channel = self.transcripts[0].holdings[party].identity
+        return Keys(Identity(party, Secret(signing), Secret(channel)), self.agreement.roster)
+
+    def combined(self, pieces: Sequence[Piece], *, alone: bool = False) -> NDArray[np.float64]:
+        """Returns a linear combination of real vectors, or of single entries of them.
+
+        Each piece is added up in the ring, where its masks vanish exactly, and only then turned into numbers.
+        """
+        entries = 1 if alone else self.entries
+        total = np.zeros(entries)
+        for piece in pieces:
+            first = piece.parts[0]
+            if len(piece.parts) == 1 and not isinstance(first.source, KnownVector) and first.source[0] != "input":
+                # A number that a member drew itself never was in the ring.
+                which = slice(first.place, first.place + 1) if alone else slice(entries)
+                total += float(piece.factor * first.times) * self.own(first.source)[which]
+                continue
+            summed = self.ring.zeros(entries)
+            for part in piece.parts:
+                which = slice(part.place, part.place + 1) if alone else slice(entries)
+                summed += self.elements(part.source)[which] * self.ring.dtype.type(part.times % 2**self.ring.bits)
+            total += float(piece.factor) * self.ring.floats(summed)
+        return total
+
+    def elements(self, source: Source) -> Vector:
+        """Returns an ingredient as ring elements."""
+        if not isinstance(source, KnownVector):
+            return np.asarray(self.ring.values(self.own(source)))
+        if source.is_mask:
+            length = max(self.entries, len(source.vector))
+            return stream(self.secret(source.token).reveal(), length, self.ring.element_bytes)
+        return np.frombuffer(self.data(source.token), dtype=self.ring.dtype)
+
+    def own(self, unknown: Unknown) -> NDArray[np.float64]:
+        """Returns what a member itself brought or drew, or ones."""
+        if unknown == ONE:
+            return np.ones(self.entries)
+        kind, owner, _ = unknown
+        if kind == "input":
+            party, round_ = owner if isinstance(owner, tuple) else (owner, 1)
+            return brought(self.transcripts[round_ - 1], party)
+        party, round_, number, _ = owner
+        return np.asarray(self.transcripts[round_ - 1].holdings[party].vectors[number - 1])
+
+    def data(self, token: bytes) -> bytes:
+        """Returns the real bytes in the place where a token was found."""
+        found = self.view.found[token]
+        if found.box is None:
+            round_, number = found.path
+            return bytes(self.transcripts[round_ - 1].passed[number].envelope.sealed)
+        return follow(self.opened(found), found.path)
+
+    def opened(self, found: Location) -> bytes:
+        """Returns the real plaintext of the box that something was found in."""
+        box = found.box or b""
+        meaning = self.view.world.meaning(box)
+        if not isinstance(meaning, Sealed):
+            raise ConfigError("the view and the transcript are not of the same run")
+        context = self.here(meaning.context)
+        if self.view.found[box].box is None:
+            round_, number = self.view.found[box].path
+            context = msgspec.msgpack.encode(self.transcripts[round_ - 1].passed[number].envelope.address)
+        return bytes(self.suite.open(self.secret(meaning.key), self.data(box), context))
+
+    def here(self, context: bytes) -> bytes:
+        """Returns a context of the symbolic run as it is in the real one: the same but for the session."""
+        return context.replace(self.view.session, self.agreement.session)
+
+    def secret(self, token: bytes) -> Secret:
+        """Returns the real key or seed that a token stands for, by the way the coalition came to know it."""
+        if token not in self._secrets:
+            self._secrets[token] = self._derived(token)
+        return self._secrets[token]
+
+    def _derived(self, token: bytes) -> Secret:
+        how, meaning = self.view.how[token], self.view.world.meaning(token)
+        if isinstance(how, OwnSecret):
+            if how.round == 0:
+                return Secret(self.transcripts[0].holdings[how.party].identity[1])
+            return Secret(self.transcripts[how.round - 1].holdings[how.party].secrets[how.number - 1])
+        if isinstance(how, FromKeys) and isinstance(meaning, Agreed):
+            context = self.here(meaning.context)
+            return self.suite.agree(self.secret(how.private), self.public(how.public), meaning.label, context)
+        if isinstance(how, FromShares):
+            meanings = {share: self.view.world.meaning(share) for share in how.shares}
+            shares = {each.holder: self.data(share) for share, each in meanings.items() if isinstance(each, KeyShare)}
+            threshold = next(each.threshold for each in meanings.values() if isinstance(each, KeyShare))
+            return self.suite.recover(shares, threshold)
+        if isinstance(how, InClear):
+            return Secret(self.data(token))
+        if isinstance(how, OpenLink):
+            address = self.transcripts[how.round - 1].passed[how.number].envelope.address
+            return self.keys(address.sender).channel(address.to, address.session)
+        raise ConfigError("the view does not say how a key came to be known")
+
+    def public(self, token: bytes) -> bytes:
+        """Returns the real public half that a token stands for: from the roster, from a message, or our own."""
+        if token in self.view.found:
+            return self.data(token)
+        meaning = self.view.world.meaning(token)
+        if not isinstance(meaning, Public):
+            raise ConfigError("the view uses a public key that was never shown")
+        for party, member in self.agreement.roster.items():
+            if self.view.world.identity(party) == meaning.of:
+                return member.channel_key
+        return self.suite.public(self.secret(meaning.of))
+
+
+# --- recipes that people can read ----------------------------------------------------------------------------------
+
+MOST_STEPS = 6
+"""Steps of a recipe that are written out; there can be thousands."""
+
+
+def named(view: View, source: Source) -> str:
+    """Returns what an ingredient is, in words."""
+    if not isinstance(source, KnownVector):
+        if source == ONE:
+            return "1"
+        party, round_ = source[1][:2] if isinstance(source[1], tuple) else (source[1], 0)
+        when = f" in round {round_}" if round_ > 1 else ""
+        return f"{party}'s own {'vector' if source[0] in ('input', 'plain') else source[0]}{when}"
+    return _mask_named(view, source.token) if source.is_mask else _message_named(view, source.token)
+
+
+def _message_named(view: View, token: bytes) -> str:
+    address = view.address_of(token)
+    when = "".join(
+        f", {name} {number}" for name, number in (("round", address.round), ("step", address.step)) if number > 1
+    )
+    return f"what {address.sender} sent to {address.to} ({address.kind}{when})"
+
+
+def _mask_named(view: View, token: bytes) -> str:
+    how, meaning = view.how[token], view.world.meaning(token)
+    if isinstance(meaning, Made):
+        return f"a mask of {meaning.by}" + (" from its shares" if isinstance(how, FromShares) else "")
+    if isinstance(meaning, Agreed):
+        return f"the mask that {' and '.join(sorted(view.owners(meaning)))} share"
+    return "a mask"
+
+
+def _sentence(steps: Sequence[tuple[Fraction, Sequence[tuple[int, str]]]]) -> str:
+    words: list[str] = []
+    for factor, parts in steps[:MOST_STEPS]:
+        sign = -1 if (factor < 0) != (len(parts) == 1 and parts[0][0] < 0) else 1
+        size = abs(factor) * (abs(parts[0][0]) if len(parts) == 1 else 1)
+        inner = parts[0][1] if len(parts) == 1 else "(" + _sum_of(parts) + ")"
+        words.append(
+            ("- " if sign < 0 else "+ " if words else "") + ("" if size == 1 else f"{_number(size)} × ") + inner
+        )
+    more = len(steps) - MOST_STEPS
+    return " ".join(words) + (f" and {more} terms more" if more > 0 else "")
+
+
+def _sum_of(parts: Sequence[tuple[int, str]]) -> str:
+    ordered = sorted(parts, key=lambda part: part[0] < 0)
+    words: list[str] = []
+    for times, what in ordered[:MOST_STEPS]:
+        sign = "- " if times < 0 else "+ " if words else ""
+        words.append(sign + ("" if abs(times) == 1 else f"{abs(times)} × ") + what)
+    more = len(parts) - MOST_STEPS
+    return " ".join(words) + (f" and {more} more" if more > 0 else "")
+
+
+def _number(size: Fraction) -> str:
+    return str(size) if max(size.numerator, size.denominator) < 10**6 else f"{float(size):.6g}"

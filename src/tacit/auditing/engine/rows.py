@@ -1,0 +1,204 @@
+"""Forms as arrays: unknowns have numbers, so that what is asked again of every coalition is asked of all terms at once.
+
+A run has one set of numbers. Each form is written down once, whoever sees it, and what a coalition knows is put
+together from those.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.auditing.symbolic.forms import Form, Unknown
+
+Ints: TypeAlias = NDArray[np.int64]
+Bools: TypeAlias = NDArray[np.bool_]
+
+
+class Columns:
+    """Numbers of unknowns, in the order in which they were met."""
+
+    def __init__(self) -> None:
+        self.unknowns: list[Unknown] = []
+        self._numbers: dict[Unknown, int] = {}
+        self._told: dict[Callable[[Unknown], int], Ints] = {}
+
+    def __len__(self) -> int:
+        return len(self.unknowns)
+
+    def numbers(self, unknowns: Iterable[Unknown]) -> Ints:
+        """Returns the numbers of some unknowns, new ones for those that have none."""
+        found = []
+        for unknown in unknowns:
+            number = self._numbers.get(unknown)
+            if number is None:
+                number = self._numbers[unknown] = len(self.unknowns)
+                self.unknowns.append(unknown)
+            found.append(number)
+        return np.array(found, dtype=np.int64)
+
+    def named(self, numbers: Ints) -> list[Unknown]:
+        """Returns the unknowns that have some numbers."""
+        return [self.unknowns[number] for number in numbers.tolist()]
+
+    def told(self, about: Callable[[Unknown], int]) -> Ints:
+        """Returns what a function says about every unknown. It is asked about each once."""
+        known = self._told.get(about, np.empty(0, dtype=np.int64))
+        if len(known) < len(self):
+            fresh = np.array([about(each) for each in self.unknowns[len(known) :]], dtype=np.int64)
+            self._told[about] = known = np.concatenate((known, fresh))
+        return known
+
+    def among(self, unknowns: Collection[Unknown]) -> Bools:
+        """Returns, for every number, whether it is one of these unknowns'."""
+        numbers = self.numbers(unknowns)
+        found = np.zeros(len(self), dtype=np.bool_)
+        found[numbers] = True
+        return found
+
+
+class Written:
+    """A form with the numbers of its unknowns, and its factors as they are asked for."""
+
+    __slots__ = ("_values", "columns", "factors", "rounded")
+
+    def __init__(self, form: Form, columns: Columns) -> None:
+        self.columns, self.factors = columns.numbers(form.terms), list(form.terms.values())
+        self.rounded = any(factor.denominator != 1 for factor in self.factors)
+        """Whether there are fractions in it. A sum of encoded vectors is exact in the ring."""
+        self._values: dict[Callable[[list[Any]], NDArray[Any]], NDArray[Any]] = {}
+
+    def values(self, of: Callable[[list[Any]], NDArray[Any]]) -> NDArray[Any]:
+        """Returns what a function makes of the factors. It is asked once."""
+        if of not in self._values:
+            self._values[of] = of(self.factors)
+        return self._values[of]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Terms of some forms, in order: all of them, or what is left of them."""
+
+    columns: Columns
+    forms: Sequence[Written]
+    """The forms that terms are of,"""
+    place: Ints
+    """and which of all their terms each is."""
+    row: Ints
+    """Which row each is in,"""
+    column: Ints
+    """and of which unknown."""
+    count: int
+    """How many rows there are. Some may have no term."""
+
+    @classmethod
+    def written(cls, columns: Columns, forms: Sequence[Written]) -> "Rows":
+        """Returns forms that were written down."""
+        lengths = [len(form.columns) for form in forms]
+        column = np.concatenate([form.columns for form in forms]) if forms else np.empty(0, dtype=np.int64)
+        row = np.repeat(np.arange(len(forms)), lengths)
+        return cls(columns, forms, np.arange(len(column)), row, column, len(forms))
+
+    @classmethod
+    def of(cls, forms: "Sequence[Form] | Rows") -> "Rows":
+        """Returns forms, with numbers of their own if they have none."""
+        if isinstance(forms, Rows):
+            return forms
+        columns = Columns()
+        return cls.written(columns, [Written(form, columns) for form in forms])
+
+    def values(self, of: Callable[[list[Any]], NDArray[Any]]) -> NDArray[Any]:
+        """Returns what a function makes of the factors of all terms of the forms, by their places."""
+        return np.concatenate([form.values(of) for form in self.forms]) if self.forms else of([])
+
+    def filled(self) -> Bools:
+        """Returns which rows have a term."""
+        return np.bincount(self.row, minlength=self.count) > 0
+
+    def _with(self, kept: Bools) -> "Rows":
+        if kept.all():
+            return self
+        return Rows(self.columns, self.forms, self.place[kept], self.row[kept], self.column[kept], self.count)
+
+    def only(self, kept: Bools) -> "Rows":
+        """Returns the same rows without the unknowns, by their numbers, that are not kept."""
+        return self._with(kept[self.column])
+
+    def take(self, rows: Ints) -> "Rows":
+        """Returns some of the rows, in the order in which they are here."""
+        if len(rows) == self.count:
+            return self
+        number = np.full(self.count, -1)
+        number[rows] = np.arange(len(rows))
+        left = self._with(number[self.row] >= 0)
+        return Rows(self.columns, self.forms, left.place, number[left.row], left.column, len(rows))
+
+    def met(self) -> Ints:
+        """Returns the numbers of all unknowns in the order in which they are first met."""
+        return np.array(list(dict.fromkeys(self.column.tolist())), dtype=np.int64)
+
+    def matrix(self, columns: Ints, values: NDArray[Any]) -> NDArray[Any]:
+        """Returns the rows with a column for each of some unknowns, given the values of terms; others are left out."""
+        matrix = np.zeros((self.count, len(columns)), dtype=values.dtype)
+        if len(columns):
+            order = np.argsort(columns)
+            found = order[np.minimum(np.searchsorted(columns, self.column, sorter=order), len(columns) - 1)]
+            here = columns[found] == self.column
+            matrix[self.row[here], found[here]] = values[self.place[here]]
+        return matrix
+
+    def useful(self, wanted: Bools) -> Ints:
+        """Returns the rows but for those with an unwanted unknown that occurs nowhere else: they say nothing."""
+        left, row, column = np.ones(self.count, dtype=np.bool_), self.row, self.column
+        while True:
+            lonely = (np.bincount(column, minlength=len(wanted)) == 1) & ~wanted
+            silent = row[lonely[column]]
+            if not len(silent):
+                return np.flatnonzero(left)
+            left[silent] = False
+            here = left[row]
+            row, column = row[here], column[here]
+
+    def peeled(self) -> tuple[Bools, "Rows"]:
+        """Returns which unknowns rows give away one after another, and the other rows without them."""
+        single, rest = np.zeros(len(self.columns), dtype=np.bool_), self
+        while True:
+            alone = np.bincount(rest.row, minlength=self.count) == 1
+            fresh = rest.column[alone[rest.row]]
+            if not len(fresh):
+                return single, rest.take(np.flatnonzero(rest.filled()))
+            single[fresh] = True
+            rest = rest.only(~single)
+
+    def groups(self) -> Iterator[tuple[Ints, "Rows"]]:
+        """Yields the rows, with their numbers, in groups that have no unknown in common; empty ones are left out."""
+        filled, label = np.flatnonzero(self.filled()), self._labels()
+        first = np.unique(label[filled])
+        if len(first) <= 1:
+            if len(filled):
+                yield filled, self.take(filled)
+            return
+        order = filled[np.argsort(label[filled], kind="stable")]
+        starts = np.searchsorted(label[order], first)
+        number = np.empty(self.count, dtype=np.int64)
+        number[order] = np.arange(len(order)) - np.repeat(starts, np.diff(starts, append=len(order)))
+        terms = np.argsort(label[self.row], kind="stable")
+        bounds = np.searchsorted(label[self.row][terms], first)
+        for rows, some in zip(np.split(order, starts[1:]), np.split(terms, bounds[1:]), strict=True):
+            row, column = number[self.row[some]], self.column[some]
+            yield rows, Rows(self.columns, self.forms, self.place[some], row, column, len(rows))
+
+    def _labels(self) -> Ints:
+        """Returns for each row the number of the first one that it has to do with, by way of any others."""
+        label = np.arange(self.count)
+        while True:
+            least = np.full(len(self.columns), self.count)
+            np.minimum.at(least, self.column, label[self.row])
+            new = label.copy()
+            np.minimum.at(new, self.row, least[self.column])
+            new = new[new]
+            if np.array_equal(new, label):
+                return label
+            label = new

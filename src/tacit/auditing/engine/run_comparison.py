@@ -1,0 +1,331 @@
+"""Whether rounds show the same on symbols, on numbers, on other numbers and with other keys, message by message.
+
+`guards` says what may be another where. What is another where it may not be is refused, with the message and the field.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
+from typing import Any, NamedTuple, NoReturn
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.auditing.engine.concrete_run import Twin
+from tacit.auditing.engine.views import ItemAt, KeyAt, Whole
+from tacit.auditing.scope import PROOF_BITS, Scope
+from tacit.auditing.symbolic.forms import INPUT, ONE, PLAIN, Form, Unknown
+from tacit.auditing.symbolic.simulation import SymbolicSimulation
+from tacit.auditing.symbolic.suite import Agreed, Commitment, Made, Public, Sealed, Signature, Tag
+from tacit.core.average import Ending
+from tacit.core.errors import NotAuditable
+from tacit.core.messages import Address
+from tacit.core.suite import Party, Vector
+from tacit.crypto.masks import stream
+from tacit.protocols import SHIPPED
+from tacit.runtime.simulated_round import Played
+
+TOLERANCE, UNITS = 1e-12, 16
+"""How far a number may be from what its form says: by that part of all that is added up in it, and of 1, and by so many
+of the smallest steps of the ring. Where parties divide, they round."""
+TOKENS = (16, 32, 33, 64)
+"""How long tags, keys, shares and signatures are."""
+
+
+class Spot(NamedTuple):
+    """Where something is: in an envelope, under a path."""
+
+    address: Address
+    path: tuple[Any, ...] = ()
+
+    def at(self, step: Any) -> "Spot":
+        """Returns a place one step further."""
+        return Spot(self.address, (*self.path, step))
+
+    def __str__(self) -> str:
+        address, path = self.address, "".join(map(_step, self.path)).lstrip(".")
+        where = f", {path}" if path else ""
+        return f"{address.kind} from {address.sender} to {address.to} in round {address.round}{where}"
+
+
+def _step(step: Any) -> str:
+    if isinstance(step, KeyAt):
+        return f" in key {step.place}"
+    if isinstance(step, Whole):
+        return " in its box"
+    return f"[{step.place if isinstance(step, ItemAt) else step}]" if not isinstance(step, str) else f".{step}"
+
+
+def different(protocol: str, why: str) -> NotAuditable:
+    """Returns the error for a protocol that does not do to numbers what it does to symbols."""
+    return NotAuditable(f"{protocol} cannot be audited: {why}")
+
+
+class Comparison:
+    """The rounds of a scope on symbols, and on numbers: some, others, and the first again with other keys."""
+
+    def __init__(
+        self, scope: Scope, simulation: SymbolicSimulation, symbols: Sequence[Played], real: tuple[Twin, Twin, Twin]
+    ) -> None:
+        self.name, self.world, self.table = scope.protocol.name, simulation.world, simulation.table
+        self.here, self.elsewhere, self.rekeyed = real
+        self.runs = (symbols, *(each.rounds for each in real))
+        agreement = simulation.agreement
+        self.entries, self.ring = agreement.entries, agreement.ring(PROOF_BITS)
+        # Of protocols of others nothing is believed by their terms: one could leave itself any room to differ.
+        self.units = UNITS * (scope.terms.amplifies if scope.protocol in SHIPPED else 1.0)
+        self.room = 2.0 ** (agreement.ring().bits - 1) / agreement.ring().scale
+        self.masks: dict[bytes, Vector] = {}
+        self.vectors: dict[Party, list[tuple[bytes, bytes]]] = defaultdict(list)
+        """The packed vectors that each party sent or was sent, in two runs on different vectors."""
+        self.alike: set[tuple[bytes, ...]] = set()
+        """Bytes in all runs that were compared, and are as they should be."""
+        self.open: list[Spot] = []
+        """Where something else than a vector is another on other vectors."""
+
+    def check(self) -> list[Spot]:
+        """Raises NotAuditable with what differs; returns where something else than a vector follows from vectors."""
+        self._compare_schedules()
+        self.real, self.other = self._tokens(self.here), self._tokens(self.rekeyed)
+        self._compare_contents()
+        return self.open
+
+    def _tokens(self, run: Twin) -> dict[bytes, set[bytes]]:
+        """Returns the real bytes that each token stands for in a run: more than one, if a secret is shared again."""
+        found: dict[bytes, set[bytes]] = defaultdict(set)
+        for party, pages in self.world.pages.items():
+            written = run.book.pages[party]
+            asked = [[[(what, len(given)) for what, given in page] for page in book] for book in (pages, written)]
+            if asked[0] != asked[1]:
+                self._differ(f"{party} asks its suite for other things on numbers than on symbols")
+            for page, real in zip(pages, written, strict=True):
+                for (_, tokens), (_, given) in zip(page, real, strict=True):
+                    for token, each in zip(tokens, given, strict=True):
+                        found[token].add(each)
+        secrets = [found[token] for token in found if isinstance(self.world.meaning(token), Made | Agreed)]
+        if max(Counter(each for real in secrets for each in real).values(), default=1) > 1:
+            self._differ("what are different keys on symbols is one key on numbers")
+        if any(len(real) > 1 for real in secrets):
+            self._differ("what is one key on symbols are different keys on numbers")
+        return found
+
+    def _refuse(self, spot: Spot, why: str) -> NoReturn:
+        self._differ(f"{spot}: {why}")
+
+    def _differ(self, why: str) -> NoReturn:
+        raise different(self.name, why)
+
+    # --- what passed ----------------------------------------------------------------------------------------------
+
+    def _compare_schedules(self) -> None:
+        """Compares who sent what to whom, and when, and how rounds ended."""
+        for number, played in enumerate(zip(*self.runs, strict=True), start=1):
+            for several in zip_longest(*(each.transcript or () for each in played)):
+                said = [each and (each.time, each.envelope.address, each.delivered) for each in several]
+                if any(each != said[0] for each in said):
+                    address = next(each[1] for each in said if each)
+                    why = "on symbols and on numbers" if said[0] != said[1] else "on other vectors and with other keys"
+                    self._refuse(Spot(address), f"who sends what to whom, and when, is not the same {why}")
+            self._compare_endings(number, [each.endings for each in played])
+
+    def _compare_contents(self) -> None:
+        for played in zip(*self.runs, strict=True):
+            for several in zip(*(each.transcript or () for each in played), strict=True):
+                symbol, *real = (each.envelope.sealed for each in several)
+                self._box(Spot(several[0].envelope.address), symbol, real)
+
+    def _compare_endings(self, number: int, endings: Sequence[Mapping[Party, Ending]]) -> None:
+        for party in endings[0]:
+            symbol, *real = (each.get(party) for each in endings)
+            told = [
+                each and (each.average is not None, each.contributors, type(each.error)) for each in (symbol, *real)
+            ]
+            texts = [each and (str(each.error), dict(each.dropped)) for each in real]
+            if any(each != told[0] for each in told) or any(each != texts[0] for each in texts):
+                self._differ(f"how round {number} ends for {party} is not the same on symbols, other vectors and keys")
+
+    def _box(self, spot: Spot, symbol: bytes, real: Sequence[bytes]) -> None:
+        """Compares what is in sealed boxes."""
+        meaning, books = self.world.meaning(symbol), (self.here.book, self.elsewhere.book, self.rekeyed.book)
+        opened = [book.boxes.get(each) for book, each in zip(books, real, strict=True)]
+        if not isinstance(meaning, Sealed) or None in opened:
+            self._refuse(spot, "it is not sealed as its symbol says")
+        keys, plain = zip(*(each for each in opened if each), strict=True)
+        inner = spot.path and (keys[0] not in self.real[meaning.key] or keys[2] not in self.other[meaning.key])
+        if inner or keys[0] == keys[2]:
+            self._refuse(spot, "it is sealed under another key than its symbol says")
+        values = [_decoded(each) for each in plain]
+        within = _decoded(meaning.plaintext)
+        if self._means_something(meaning.plaintext) or within is None or None in values:
+            self._bytes(spot.at(Whole()), meaning.plaintext, plain)
+        else:
+            self._walk(spot.at(Whole()) if spot.path else spot, within[0], [each[0] for each in values if each])
+
+    def _means_something(self, data: bytes) -> bool:
+        return self.world.meaning(data) is not None or self.table.meaning(data) is not None
+
+    def _walk(self, spot: Spot, symbol: Any, real: Sequence[Any]) -> None:
+        """Compares decoded values, step by step."""
+        here, elsewhere, rekeyed = real
+        if not type(symbol) is type(here) is type(elsewhere) is type(rekeyed):
+            self._refuse(spot, "it is of another kind on numbers than on symbols")
+        if isinstance(symbol, bytes):
+            self._bytes(spot, symbol, real)
+        elif isinstance(symbol, msgspec.msgpack.Ext):
+            self._walk(spot, [symbol.code, bytes(symbol.data)], [[each.code, bytes(each.data)] for each in real])
+        elif isinstance(symbol, dict | list):
+            if not len(symbol) == len(here) == len(elsewhere) == len(rekeyed):
+                self._refuse(spot, "how many there are is not the same on symbols, other vectors and keys")
+            for step, items in _items((symbol, here, elsewhere, rekeyed)):
+                self._walk(spot.at(step), items[0], items[1:])
+        elif not msgspec.msgpack.encode(here) == msgspec.msgpack.encode(elsewhere) == msgspec.msgpack.encode(rekeyed):
+            self._refuse(spot, "it depends on vectors or keys, and is neither")
+        elif spot.path and isinstance(spot.path[-1], KeyAt) and symbol != here:
+            self._refuse(spot, "it is another on numbers than on symbols")
+
+    # --- bytes ----------------------------------------------------------------------------------------------------
+
+    def _bytes(self, spot: Spot, symbol: bytes, real: Sequence[bytes]) -> None:
+        here, elsewhere, rekeyed = real
+        vector, meaning = self.table.meaning(symbol), self.world.meaning(symbol)
+        if vector is not None and symbol:
+            for party in (spot.address.sender, spot.address.to):
+                self.vectors[party].append((here, elsewhere))
+        if (symbol, *real) in self.alike:
+            return
+        waiting = len(self.open)
+        if vector is not None:
+            self._vector(spot, vector, real)
+        elif isinstance(meaning, Sealed):
+            self._box(spot, symbol, real)
+        elif meaning is not None:
+            if here not in self.real[symbol] or rekeyed not in self.other[symbol]:
+                self._refuse(spot, "it is another key, share or signature than its symbol says")
+            if here == rekeyed:
+                self._refuse(spot, "it is the same with other keys")
+            if here != elsewhere and not (
+                isinstance(meaning, Signature | Tag) and self._is_of_vectors(spot, here, elsewhere)
+            ):
+                self.open.append(spot)
+        else:
+            if here != rekeyed and not self._is_words(symbol, here, rekeyed):
+                self._refuse(spot, "it depends on keys, and is nothing of which the audit could say who knows it")
+            if here != elsewhere:
+                self.open.append(spot)
+        if len(self.open) == waiting:
+            self.alike.add((symbol, *real))
+
+    def _is_of_vectors(self, spot: Spot, here: bytes, elsewhere: bytes) -> bool:
+        """Says whether a word is another only because it is for packed vectors that its receiver has."""
+        one, other = self.here.book.statements.get(here), self.elsewhere.book.statements.get(elsewhere)
+        if one is None or other is None:
+            return False
+        for number, (before, after) in enumerate(self.vectors[spot.address.to]):
+            mark = b"vector %d" % number
+            one, other = one.replace(before, mark), other.replace(after, mark)
+        return one == other
+
+    def _is_words(self, symbol: bytes, here: bytes, rekeyed: bytes) -> bool:
+        """Says whether bytes are signatures, tags, commitments or public keys, one after another."""
+        place = 0
+        while place < len(symbol):
+            for size in TOKENS:
+                part = slice(place, place + size)
+                token = symbol[part]
+                if isinstance(self.world.meaning(token), Signature | Tag | Commitment | Public):
+                    if here[part] not in self.real[token] or rekeyed[part] not in self.other[token]:
+                        return False
+                    place += size
+                    break
+            else:
+                return False
+        return len(symbol) == len(here) == len(rekeyed)
+
+    # --- vectors --------------------------------------------------------------------------------------------------
+
+    def _vector(self, spot: Spot, vector: Vector, packed: Sequence[bytes]) -> None:
+        """Compares a packed vector with its forms."""
+        if any(len(each) != len(vector) * self.ring.element_bytes for each in packed):
+            self._refuse(spot, "it is not as long as its symbol says")
+        here, elsewhere, rekeyed = (np.frombuffer(each, dtype=self.ring.dtype) for each in packed)
+        mask, masked = self._masks(spot, vector)
+        for place, form in enumerate(vector):
+            divided = any(unknown[0] == "ratio" for unknown in form.terms)
+            numbers = (here - mask)[place], (elsewhere - mask)[place]
+            runs = zip(numbers, (self.here, self.elsewhere), strict=True)
+            if not divided and not all(self._fits(number, form, run) for number, run in runs):
+                self._refuse(spot, f"entry {place} is not what its symbol says")
+            if (here[place] != rekeyed[place]) != masked[place] and not (divided and not masked[place]):
+                self._refuse(spot, f"entry {place} has other masks than its symbol says")
+
+    def _fits(self, element: np.unsignedinteger[Any], form: Form, run: Twin) -> bool:
+        """Says whether an element is what its form says, but for what was rounded."""
+        terms = [(unknown, factor) for unknown, factor in form.terms.items() if unknown[0] != "mask"]
+        try:
+            numbers = [float(factor) * self._worth(unknown, run) for unknown, factor in terms]
+        except OverflowError:
+            return False
+        slack, signed = TOLERANCE * (1 + sum(map(abs, numbers))), int(element.astype(np.int64))
+        if abs(signed / self.ring.scale - sum(numbers)) <= slack + self.units * self.ring.resolution:
+            return True
+        # The weight behind the entries is counted in units of its own.
+        weight = signed / self.ring.heaviest * self.ring.max_weight
+        return all(unknown[2:] == (self.entries,) for unknown, _ in terms) and abs(weight - sum(numbers)) <= slack
+
+    def _masks(self, spot: Spot, vector: Vector) -> tuple[Vector, NDArray[np.bool_]]:
+        """Returns the masks in a vector, added up, and which entries have any."""
+        total, masked, top = [0] * len(vector), np.zeros(len(vector), dtype=bool), 1 << self.ring.bits
+        for place, form in enumerate(vector):
+            for unknown, factor in form.terms.items():
+                if unknown[0] != "mask":
+                    if unknown[0] not in (INPUT, PLAIN, ONE[0]) and abs(factor) > self.room:
+                        self._refuse(
+                            spot, "a drawn number that is larger than the ring wraps around, and does not hide"
+                        )
+                    continue
+                if factor.denominator != 1 or factor.numerator % 2 == 0:
+                    self._refuse(spot, "a mask that is taken an even number of times, or a part of one, does not hide")
+                total[place] += int(factor) * int(self._stream(unknown[1])[unknown[2]])
+                masked[place] = True
+        return np.array([each % top for each in total], dtype=self.ring.dtype), masked
+
+    def _stream(self, token: bytes) -> Vector:
+        if token not in self.masks:
+            (key,) = self.real[token]
+            self.masks[token] = stream(key, self.world.masked[token], self.ring.element_bytes)
+        return self.masks[token]
+
+    def _worth(self, unknown: Unknown, run: Twin) -> float:
+        """Returns what an unknown stands for in a run."""
+        if unknown == ONE:
+            return 1.0
+        kind, owner, entry = unknown
+        if kind not in (INPUT, PLAIN):
+            party, number, count, _ = owner
+            transcript = run.rounds[number - 1].transcript
+            drawn = () if transcript is None else transcript.holdings[party].vectors
+            return float(drawn[count - 1][entry])
+        party, number = owner
+        update = run.updates[number - 1][party]
+        if entry == self.entries:
+            return float(update.weight)
+        return float(update.vector[entry]) * (update.weight / self.ring.max_weight if kind == INPUT else 1.0)
+
+
+def _decoded(data: bytes) -> tuple[Any] | None:
+    try:
+        return (msgspec.msgpack.decode(data),)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def _items(several: tuple[Any, ...]) -> Iterator[tuple[Any, tuple[Any, ...]]]:
+    """Yields what is inside tables or lists of the same length, with the step to it; of a table the keys too."""
+    if not isinstance(several[0], Mapping):
+        yield from enumerate(zip(*several, strict=True))
+        return
+    for place, keys in enumerate(zip(*several, strict=True)):
+        yield KeyAt(place), keys
+        step = keys[0] if isinstance(keys[0], str | int) else ItemAt(place)
+        yield step, tuple([table[key] for table, key in zip(several, keys, strict=True)])

@@ -1,0 +1,313 @@
+"""What a coalition knows after a symbolic run: the closure of what its members made and what they saw.
+
+It knows a token if a member made it, if it can open a message that carries it, derive it from a private key it holds,
+or holds enough of its shares. Nothing here knows any protocol: messages are walked for byte strings, and the `World`
+says what each one stands for. How each thing came to be known is kept, so that an attack can be replayed on a real
+transcript.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import msgspec
+import numpy as np
+
+from tacit.auditing.symbolic.forms import INPUT, PLAIN, Form, renamed
+from tacit.auditing.symbolic.suite import Agreed, KeyShare, Made, Public, Sealed, World
+from tacit.core.errors import NotLinear
+from tacit.core.messages import Address, Envelope
+from tacit.core.suite import Party, Vector
+
+Number: TypeAlias = tuple[int, int]
+"""Which envelope: the round (from 1), and its number in the round's transcript."""
+
+
+@dataclass(frozen=True)
+class KeyAt:
+    """A step of a path: to a key of a table, by its place."""
+
+    place: int
+
+
+@dataclass(frozen=True)
+class ItemAt:
+    """A step of a path: to what a table has under a key that is data itself, by its place."""
+
+    place: int
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A path of one step: all that is in a box, undecoded."""
+
+
+@dataclass(frozen=True)
+class Location:
+    """Where a byte string was seen: an envelope's own seal, or inside a sealed box, under a path (see `follow`)."""
+
+    box: bytes | None
+    path: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class OwnSecret:
+    """A member drew it: the party, the round, and the how-manieth of its draws in it; round 0 has its identity."""
+
+    party: Party
+    round: int
+    number: int
+
+
+@dataclass(frozen=True)
+class FromKeys:
+    """It was agreed between a private key that is known and a public half."""
+
+    private: bytes
+    public: bytes
+
+
+@dataclass(frozen=True)
+class FromShares:
+    """It was put together from shares."""
+
+    shares: tuple[bytes, ...]
+
+
+@dataclass(frozen=True)
+class InClear:
+    """It was sent in clear, or readable after opening a box."""
+
+
+@dataclass(frozen=True)
+class OpenLink:
+    """An onlooker heard the link of an envelope, and it was not sealed."""
+
+    round: int
+    number: int
+
+
+Provenance: TypeAlias = OwnSecret | FromKeys | FromShares | InClear | OpenLink
+
+
+@dataclass(frozen=True)
+class KnownVector:
+    """A vector of forms that is known, and the token that it is packed as, or that it is the mask of."""
+
+    vector: Vector
+    token: bytes
+    is_mask: bool
+
+
+class View:
+    """The knowledge of a coalition, and where each piece of it is from."""
+
+    def __init__(
+        self,
+        world: World,
+        session: bytes,
+        coalition: Collection[Party],
+        seen: Mapping[Number, Envelope],
+        unsealed: Collection[Number] = (),
+        views: Sequence["View"] = (),
+    ) -> None:
+        """Takes in what its members made, the envelopes they saw, and which of those were not sealed for them.
+
+        What is in other views of the same world, of those who joined the coalition, is taken over as it is.
+        """
+        self.world, self.session, self.coalition = world, session, list(coalition)
+        self.seen: dict[Number, Envelope] = {}
+        self.how: dict[bytes, Provenance] = {}
+        self.found: dict[bytes, Location] = {}
+        self.packed: dict[bytes, KnownVector] = {}
+        """Every vector that is known, by the token that it is packed as, or that it is the mask of."""
+        self.shares: dict[bytes, dict[int, bytes]] = defaultdict(dict)
+        """The shares that are held of each secret."""
+        self.locked: dict[bytes, list[bytes]] = defaultdict(list)
+        """Boxes that were seen, by the key that opens them."""
+        self._fresh: list[bytes] = []
+        for view in views:
+            self._join(view)
+        for party in coalition:
+            for token in (world.identity(party), *world.made_by(party)):
+                meaning = world.meaning(token)
+                if isinstance(meaning, Made):
+                    self._learn(token, OwnSecret(party, meaning.round, meaning.number))
+        self.seen |= seen
+        for number, envelope in seen.items():
+            meaning = world.meaning(bytes(envelope.sealed))
+            if number in unsealed and isinstance(meaning, Sealed):
+                self._learn(meaning.key, OpenLink(*number))
+            self._see(bytes(envelope.sealed), Location(None, number))
+        self._close()
+
+    def _join(self, view: "View") -> None:
+        """Takes over what is in another view, and finds out what follows from both."""
+        self.coalition += view.coalition
+        self.seen |= view.seen
+        self.how = view.how | self.how
+        self.found = view.found | self.found
+        self.packed = view.packed | self.packed
+        for key, boxes in view.locked.items():
+            self.locked[key] += boxes
+        for secret, held in view.shares.items():
+            self.shares[secret] |= held
+            self._put_together(secret)
+        for key in [key for key in self.locked if key in self.how]:
+            for box in self.locked.pop(key):
+                self._read(box)
+
+    @cached_property
+    def vectors(self) -> list[KnownVector]:
+        """Every vector that is known, and every mask."""
+        known, weighted = list(self.packed.values()), self.world.weighted()
+        return _settled(known, self.coalition, weighted) if weighted else known
+
+    def forms(self) -> list[Form]:
+        """Returns every form that is known, entry by entry of vector after vector."""
+        return [form for known in self.vectors for form in known.vector]
+
+    def address_of(self, token: bytes) -> Address:
+        """Returns the address of the envelope that a token came in, in however many boxes."""
+        found = self.found[token]
+        while found.box is not None:
+            found = self.found[found.box]
+        return self.seen[found.path].address  # the path of an envelope is its number
+
+    def owners(self, agreed: Agreed) -> list[Party]:
+        """Returns who made the two keys that a secret was agreed on with."""
+        halves = [self.world.meaning(half) for half in agreed.between]
+        keys = [self.world.meaning(half.of) for half in halves if isinstance(half, Public)]
+        return [key.by for key in keys if isinstance(key, Made)]
+
+    def _close(self) -> None:
+        agreements = self.world.agreements()
+        while self._fresh:
+            token = self._fresh.pop()
+            if token in self.world.masked:
+                self.packed[token] = KnownVector(self.world.mask(token), token, is_mask=True)
+            # One private half is enough: public halves are shown around, so the other one counts as seen.
+            for public, agreed in agreements.get(token, ()):
+                self._learn(agreed, FromKeys(token, public))
+            for box in self.locked.pop(token, ()):
+                self._read(box)
+
+    def _learn(self, token: bytes, how: Provenance) -> None:
+        if token not in self.how:
+            self.how[token] = how
+            self._fresh.append(token)
+
+    def _see(self, data: bytes, found: Location) -> None:
+        if data in self.found:
+            return
+        self.found[data] = found
+        vector = self.world.vector_of(data)
+        if vector is not None:
+            self.packed[data] = KnownVector(vector, data, is_mask=False)
+        meaning = self.world.meaning(data)
+        if isinstance(meaning, Sealed):
+            if meaning.key in self.how:
+                self._read(data)
+            else:
+                self.locked[meaning.key].append(data)
+        elif isinstance(meaning, KeyShare):
+            self.shares[meaning.secret][meaning.holder] = data
+            self._put_together(meaning.secret)
+        elif isinstance(meaning, Made | Agreed):
+            self._learn(data, InClear())
+
+    def _put_together(self, secret: bytes) -> None:
+        held = self.shares[secret]
+        meaning = self.world.meaning(next(iter(held.values())))
+        if isinstance(meaning, KeyShare) and len(held) >= meaning.threshold:
+            self._learn(secret, FromShares(tuple(held.values())))
+
+    def _read(self, box: bytes) -> None:
+        meaning = self.world.meaning(box)
+        if box not in self.world.contents and isinstance(meaning, Sealed):
+            self.world.contents[box] = [
+                (path, data) for path, data in contents(self.world, meaning.plaintext) if self.world.knows(data)
+            ]
+        for path, data in self.world.contents[box]:
+            self._see(data, Location(box, path))
+
+
+def _settled(
+    vectors: Sequence[KnownVector], coalition: Collection[Party], weighted: Mapping[Any, int]
+) -> list[KnownVector]:
+    """Returns vectors in which all that parties brought is of one kind, given who has entries that were weighted.
+
+    Whoever sees a vector only without its weight may take it as it is. To see it with and without is not linear, for
+    the one is a product of the other and of an unknown; but members know their own.
+    """
+    kinds: dict[Any, set[str]] = defaultdict(set)
+    for known in vectors:
+        for form in known.vector:
+            for unknown in form.terms:
+                if unknown[0] == PLAIN or (unknown[0] == INPUT and unknown[2] < weighted.get(unknown[1], 0)):
+                    kinds[unknown[1]].add(unknown[0])
+    plain = {owner for owner, seen in kinds.items() if PLAIN in seen}
+    for owner in plain:
+        party = owner[0] if isinstance(owner, tuple) else owner
+        if len(kinds[owner]) > 1 and party not in coalition:
+            who = " and ".join(sorted(coalition)) or "an onlooker"
+            raise NotLinear(
+                f"{who} would see the vector of {party} with its weight and without, so that what they see is not "
+                f"linear and the audit does not guess what that shows; send one of the two"
+            )
+    if not plain:
+        return list(vectors)
+    return [
+        replace(known, vector=np.array([renamed(form, plain) for form in known.vector], dtype=object))
+        for known in vectors
+    ]
+
+
+# --- what is in a box ----------------------------------------------------------------------------------------------
+
+
+def contents(world: World, plaintext: bytes) -> Iterator[tuple[tuple[Any, ...], bytes]]:
+    """Yields every byte string in a box, with the path to it: those of a message, or all of it if it is none."""
+    if world.meaning(plaintext) is None and world.vector_of(plaintext) is None:
+        try:
+            yield from byte_strings(msgspec.msgpack.decode(plaintext))
+            return
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            pass
+    yield (Whole(),), plaintext
+
+
+def byte_strings(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], bytes]]:
+    """Yields every byte string inside a decoded message, in the keys of tables too, with the path to it."""
+    if isinstance(value, bytes):
+        yield path, value
+    elif isinstance(value, msgspec.msgpack.Ext):
+        yield (*path, "data"), bytes(value.data)
+    elif isinstance(value, Mapping):
+        for place, (key, item) in enumerate(value.items()):
+            plain = isinstance(key, str | int)
+            if not plain:
+                yield from byte_strings(key, (*path, KeyAt(place)))
+            step = (*path, key if plain else ItemAt(place))
+            if isinstance(item, bytes):
+                yield step, item
+            else:
+                yield from byte_strings(item, step)
+    elif isinstance(value, Sequence) and not isinstance(value, str):
+        for place, item in enumerate(value):
+            yield from byte_strings(item, (*path, place))
+
+
+def follow(plaintext: bytes, path: tuple[Any, ...]) -> bytes:
+    """Returns the byte string at the end of a path into a box."""
+    if path == (Whole(),):
+        return plaintext
+    value = msgspec.msgpack.decode(plaintext)
+    for step in path:
+        if isinstance(step, KeyAt | ItemAt):
+            value = list(value if isinstance(step, KeyAt) else value.values())[step.place]
+        else:
+            value = value.data if isinstance(value, msgspec.msgpack.Ext) else value[step]
+    return bytes(value)

@@ -1,0 +1,169 @@
+"""What is checked before anything is sent: would these settings show somebody's vector?"""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from numpy.typing import NDArray
+
+from tacit.auditing.arguments import argument_for
+from tacit.auditing.report import Auditor, Report
+from tacit.auditing.scope import Scope
+from tacit.auditing.search.coalitions import chosen
+from tacit.auditing.search.worst_case import Smallest
+from tacit.auditing.symbolic.simulation import Drift
+from tacit.core.errors import LeakRefused, NotLinear
+from tacit.core.protocol import Protocol, Settings, Terms
+from tacit.core.suite import Party
+
+MOST_WORK, MOST_STEPS = 20_000, 128
+"""Messages, shares and masks of a round, and steps of it, above which an audit takes longer than somebody who only
+wants an average would wait."""
+MOST_COALITIONS = 256
+"""Coalitions of several that are looked at. Single parties, and the server, always are."""
+STILL_ROUNDS = 2
+"""Rounds over which it is looked at what would leak if models stood still."""
+POSITIONS = 64
+"""Positions of a sparse vector that are looked at."""
+REMEMBERED = 256
+
+_found: OrderedDict[Any, tuple[tuple[Report, str] | None, tuple[str, ...]]] = OrderedDict()
+
+
+def preflight(
+    protocol: Protocol,
+    terms: Terms,
+    *,
+    adversary: int,
+    rounds: int,
+    vectors: Mapping[Party, NDArray[Any]] | None = None,
+) -> tuple[str, ...]:
+    """Raises LeakRefused, with the report, if settings show somebody's vector; returns what else there is to say.
+
+    The adversary is any so many parties, and the server with one party fewer. Any single party, and the server, are
+    looked at in any case. Models change from round to round; what would leak only if they stood still is a warning. As
+    many parties drop out as the settings allow. The vectors matter only where entries are selected by their size.
+    """
+    parties, settings = terms.parties, terms.settings
+    # The baselines say of themselves that they leak by design, and nobody takes them for anything else.
+    if settings.allow_leaks or protocol.leaks_by_design:
+        return ()
+    if too_long(protocol, terms):
+        argument = argument_for(protocol, terms, adversary, rounds, "free")
+        known = ""
+        if argument is not None and not argument.exposes:
+            known = f"; known without (docs/arguments.md, {argument.name}): {argument.statement}"
+        return (f"not audited, for that takes longer than the average; run: tacit audit{known}",)
+    if vectors is not None and terms.selective:
+        refused, notes = _look(protocol, terms, adversary, rounds, vectors)
+    else:
+        key = protocol, tuple(parties), adversary, rounds, msgspec.json.encode(settings)
+        if key not in _found:
+            _found[key] = _look(protocol, terms, adversary, rounds, None)
+            while len(_found) > REMEMBERED:
+                _found.popitem(last=False)
+        refused, notes = _found[key]
+    if refused is not None:
+        raise LeakRefused(refused[1], refused[0])
+    return notes
+
+
+def too_long(protocol: Protocol, terms: Terms) -> bool:
+    """Says whether an audit takes longer than somebody would wait for it."""
+    steps = max(len(terms.steps(kind)) for kind in protocol.messages)
+    return steps > MOST_STEPS or steps * terms.work > MOST_WORK
+
+
+def evidence(protocol: Protocol, terms: Terms) -> Report | None:
+    """Returns the report on the first party, or the server, that learns a vector in one round.
+
+    None if nobody does, or if it takes too long to say.
+    """
+    if too_long(protocol, terms):
+        return None
+    scope = Scope(protocol, terms, 1, "free")
+    found = exposure(
+        Auditor(scope, rehearse=True), (kind.coalition for kind in chosen(scope, 1, len(terms.parties) + 1)[0])
+    )
+    return None if found is None else Auditor(scope).report(found)
+
+
+def exposure(auditor: Auditor, coalitions: Iterable[tuple[Party, ...]]) -> tuple[Party, ...] | None:
+    """Returns the first coalition that learns a vector, if there is one."""
+    return next((coalition for coalition in coalitions if auditor.verdict(coalition).victims), None)
+
+
+def _look(
+    protocol: Protocol, terms: Terms, adversary: int, rounds: int, vectors: Mapping[Party, NDArray[Any]] | None
+) -> tuple[tuple[Report, str] | None, tuple[str, ...]]:
+    """Returns the report that settings are refused with, and why, or None; and what else there is to say."""
+    entries = POSITIONS if terms.selective else None
+
+    def scope(rounds: int, drift: Drift) -> Scope:
+        return Scope(protocol, terms, rounds, drift, entries=entries, vectors=vectors)
+
+    notes: list[str] = []
+    several: list[tuple[Party, ...]] = []
+    for size in sorted({1, adversary}):
+        kinds, total = chosen(scope(1, "free"), size, MOST_COALITIONS if size > 1 else len(terms.parties) + 1)
+        looked = sum(kind.many for kind in kinds)
+        several += [kind.coalition for kind in kinds]
+        if looked < total:
+            notes.append(f"of {total:,} coalitions of {size}, {looked:,} were looked at; run: tacit audit")
+    if terms.selective:
+        notes.append(f"sparse vectors were looked at in up to {POSITIONS} positions, of one drawing")
+    suspects, small = several, Smallest(scope(1, "free"))
+    try:
+        # What nobody learns even if models stand still, nobody learns if they change, so most need no second audit.
+        still = Auditor(scope(max(rounds, STILL_ROUNDS), "static"), rehearse=True, small=small)
+        verdicts = {coalition: still.verdict(coalition) for coalition in several}
+        suspects = [coalition for coalition, verdict in verdicts.items() if verdict.victims]
+        if suspects:
+            first = min(suspects, key=lambda coalition: verdicts[coalition].safe_rounds)
+            notes.append(
+                f"if models stood still for {verdicts[first].safe_rounds + 1} rounds, {' and '.join(first)} could work "
+                f"out that of {', '.join(verdicts[first].victims)}"
+            )
+    except NotLinear as error:
+        notes.append(f"not audited in full: {error}")
+    try:
+        found = exposure(Auditor(scope(rounds, "free"), rehearse=True, small=small), suspects) if suspects else None
+        if found is not None:
+            report = Auditor(scope(rounds, "free")).report(found)
+            return (report, refusal(report, terms.settings)), ()
+        if (worst := _worst(small, several)) is not None:
+            report, missing = worst
+            return (report, refusal(report, terms.settings, missing)), ()
+    except NotLinear as error:
+        return None, (f"not audited: {error}",)
+    if missed := sum(not small.in_time(coalition) for coalition in several):
+        notes.append(f"what happens if many drop out was not looked at for {missed} of {len(several)} coalitions")
+    return None, tuple(notes)
+
+
+def _worst(small: Smallest, coalitions: Iterable[tuple[Party, ...]]) -> tuple[Report, list[Party]] | None:
+    """Returns the report on a coalition that learns a vector if as many drop out as may, and who that is."""
+    for coalition in coalitions:
+        known = small.knowledge(coalition) if small.in_time(coalition) else None
+        if known is not None and known.victims:
+            alone = known.run.scope
+            return Auditor(alone).report(small.members(coalition)), [fault.party or "" for fault in alone.faults]
+    return None
+
+
+def refusal(report: Report, settings: Settings, missing: Sequence[Party] = ()) -> str:
+    """Returns why settings are refused, and what to do."""
+    if len(report.parties) == 2:
+        return "of two parties an average shows each the other's vector; add a party, or pass allow_leaks=True"
+    victims = [*report.exposed, *report.nearly]
+    whose = f"the vector of {victims[0]}" + (f" and {len(victims) - 1} more" if len(victims) > 1 else "")
+    cure = "masked=True" if getattr(settings, "masked", None) is False else "other settings (see tacit plan)"
+    when = ""
+    if missing:
+        when = f" if {missing[0]} " + (f"and {len(missing) - 1} more drop out" if len(missing) > 1 else "drops out")
+        cure = next((f"a larger {name}" for name in ("threshold", "masking") if hasattr(settings, name)), cure)
+    return (
+        f"{report.protocol} would show {' and '.join(report.coalition)} {whose}{when}, as the report says; use {cure}, "
+        f"or pass allow_leaks=True to go on knowingly"
+    )

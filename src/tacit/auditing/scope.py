@@ -1,0 +1,247 @@
+"""What an audit is asked: about which protocol on which terms, for how long, and what there is to be seen."""
+
+import math
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from numbers import Real
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.auditing.engine.precision import Spread
+from tacit.auditing.symbolic.simulation import Drift
+from tacit.core.errors import ConfigError
+from tacit.core.messages import Envelope
+from tacit.core.protocol import Protocol, Role, Terms
+from tacit.core.suite import ONLOOKER, SERVER, Party
+from tacit.protocols import find
+from tacit.protocols.shapes.star import StarTerms
+from tacit.runtime.agreement import terms_for
+from tacit.runtime.faults import Fault, faults_from
+from tacit.runtime.simulator import Simulation
+from tacit.vectors.ring_limits import LARGEST, SMALLEST
+
+MOST_ENTRIES = 1000
+"""Positions that can be looked at, at most."""
+PROOF_BITS = 64
+"""Of the ring in which recipes are proved, so that rounding is out of the way of those with large factors."""
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What an audit looks at: a protocol on its terms, for how long, and what there is to be seen."""
+
+    protocol: Protocol
+    terms: Terms
+    rounds: int = 1
+    drift: Drift | float = "static"
+    """Whether everybody brings the same vector every round, a new one in each, or one that changes by so much."""
+    seed: int = 0
+    faults: tuple[Fault, ...] = ()
+    entries: int | None = None
+    """How many positions to look at, if they fare differently."""
+    vectors: Mapping[Party, NDArray[np.float64]] | None = None
+    """By whose size entries are selected."""
+    links: Collection[tuple[Party, Party]] | None = None
+    """What an onlooker hears; None for all."""
+    sealed: bool = True
+    stand_ins: Mapping[Party, Role] | None = None
+    """Coroutines in the place of some parties'."""
+    dropout: float = 0.0
+    """The chance with which each party is lost to each round. Its faults are among the others."""
+    noise: float = 0.0
+    """The standard deviation of what everybody adds to every entry, anew each round; 0 to take it for a part of the
+    vector, whatever the settings say."""
+    prior: float | None = None
+    """The standard deviation of an entry before anything is seen; that of any number up to the clip unless given."""
+    sensitivity: float | None = None
+    """How far one sample, or one user, can move a vector: that of a user within the settings' norm unless given."""
+    delta: float = 1e-5
+    """With what chance privacy may fail,"""
+    length: int = 100_000
+    """and how long vectors are, for what rounding adds to ε."""
+
+    @classmethod
+    def of(
+        cls,
+        protocol: str | Protocol,
+        parties: Sequence[Party],
+        options: Mapping[str, Any],
+        *,
+        faults: Iterable[Fault | Mapping[str, Any]] = (),
+        dropout: float = 0.0,
+        noise: float | None = None,
+        beside: Collection[str] = (),
+        **others: Any,
+    ) -> "Scope":
+        """Returns a scope for the settings that some options stand for, whether they leak or not.
+
+        Noise is one of the settings, which may be given apart. What else the caller takes `beside` options is suggested
+        in the place of those that there are not.
+        """
+        entry = find(protocol)
+        if noise:
+            options = {**options, "noise": noise}
+        planned, problems = faults_from(faults, entry, parties)
+        if not _is_spread(dropout) or dropout > 1:
+            problems.append(f"dropout must be a chance from 0 to 1, not {dropout!r}")
+            dropout = 0.0
+        terms = terms_for(entry, parties, {**options, "allow_leaks": True}, problems, beside)
+        scope = cls(entry, terms, faults=planned, dropout=float(dropout), noise=terms.settings.noise, **others)
+        scope = replace(scope, faults=(*planned, *dropouts(entry, dropout, scope.seed)))
+        if problems := scope.problems():
+            raise ConfigError(problems)
+        return scope
+
+    @property
+    def parties(self) -> tuple[Party, ...]:
+        """Those who bring vectors."""
+        return self.terms.parties
+
+    def problems(self) -> list[str]:
+        """Returns everything that is wrong with it."""
+        problems = [
+            f"{name} must be a whole number of at least 1, not {value!r}"
+            for name, value in (("rounds", self.rounds), ("entries", 1 if self.entries is None else self.entries))
+            if not is_count(value)
+        ]
+        if (self.drift if isinstance(self.drift, str) else "") not in ("static", "free") and not _is_spread(self.drift):
+            problems.append(
+                f'drift must be "static", "free", or by how much entries change a round, not {self.drift!r}'
+            )
+        if not _is_spread(self.noise):
+            problems.append(f"noise must be a standard deviation of 0 or more, not {self.noise!r}")
+        if self.sensitivity is not None and not (_is_spread(self.sensitivity) and self.sensitivity > 0):
+            problems.append(f"sensitivity must be a length above 0, not {self.sensitivity!r}")
+        if not isinstance(self.delta, float) or not 0 < self.delta < 1:
+            problems.append(f"delta must lie between 0 and 1, not {self.delta!r}")
+        if not is_count(self.length):
+            problems.append(f"length must be a whole number of at least 1, not {self.length!r}")
+        if self.prior is not None and not (_is_spread(self.prior) and self.prior > 0):
+            problems.append(f"prior must be a standard deviation above 0, not {self.prior!r}")
+        everyone = {*self.parties, SERVER}
+        if not _are_links(self.links):
+            problems.append(f"links must be a list of pairs of names, not {self.links!r}")
+        elif strangers := sorted({end for link in self.links or () for end in link} - everyone):
+            problems.append(f"links name {', '.join(strangers)}, who is nobody here")
+        if not isinstance(self.sealed, bool):
+            problems.append(f"sealed must be True or False, not {self.sealed!r}")
+        if self.entries is not None and is_count(self.entries) and self.entries > MOST_ENTRIES:
+            problems.append(f"entries={self.entries} are too many to look at; use at most {MOST_ENTRIES}")
+        if isinstance(self.seed, bool) or not isinstance(self.seed, int | np.integer):
+            problems.append(f"seed must be a whole number, not {self.seed!r}")
+        lying = self.stand_ins if self.stand_ins is not None else {}
+        if not isinstance(lying, Mapping) or not all(callable(each) for each in lying.values()):
+            problems.append("stand_ins must give names of parties a coroutine function each")
+        elif strangers := sorted(set(lying) - everyone):
+            problems.append(f"stand_ins name {', '.join(strangers)}, who is nobody here")
+        if self.vectors is not None and not _are_vectors(self.vectors, self.parties):
+            problems.append("vectors must give every party one vector of numbers, all of one length")
+        return problems
+
+    def check(self, coalition: Sequence[Party]) -> None:
+        """Raises ConfigError unless this can be a coalition."""
+        everyone = (*self.protocol.everyone(self.parties), ONLOOKER)
+        strangers = sorted({str(member) for member in coalition} - set(everyone))
+        if strangers or not coalition:
+            near = get_close_matches(strangers[0], everyone, n=1) if strangers else []
+            who = f"{', '.join(strangers)} is nobody here" if strangers else "a coalition has at least one member"
+            hint = f"did you mean {near[0]!r}? There are" if near else "there are"
+            raise ConfigError(f"{who}; {hint} {', '.join(everyone)}")
+        if twice := [member for member, times in Counter(coalition).items() if times > 1]:
+            raise ConfigError(f"{', '.join(twice)} is in the coalition twice; name each member once")
+        if set(coalition) >= set(self.parties):
+            raise ConfigError("a coalition of everyone has nobody left to learn from")
+
+    @property
+    def static(self) -> bool:
+        """Whether what is brought is the same in every round."""
+        return self.drift in ("static", 0) and not self.noise
+
+    @property
+    def tied(self) -> bool:
+        """Whether what a party brings to different rounds differs, but says something about each other."""
+        return not self.static and self.drift != "free"
+
+    @property
+    def drawn(self) -> bool:
+        """Whether chance decides who takes part: whom the server asks, who shares masks with whom, or who drops out."""
+        everybody = self.terms.everybody if isinstance(self.terms, StarTerms) else self.protocol.choice is None
+        return not (everybody and self.terms.rounds_alike) or any(0 < fault.chance < 1 for fault in self.faults)
+
+    def redrawn(self, number: int) -> "Scope":
+        """Returns the same with other luck: that of the seed that comes so many later."""
+        faults = (msgspec.structs.replace(each, seed=each.seed + number) for each in self.faults)
+        return replace(self, seed=self.seed + number, faults=tuple(faults))
+
+    @property
+    def changing(self) -> Drift:
+        """Whether unknowns stand for all rounds or for one."""
+        return "static" if self.static else "free"
+
+    def spread(self, resolution: float) -> Spread:
+        """Returns what is known of an entry beforehand."""
+        prior = self.terms.settings.clip / math.sqrt(3) if self.prior is None else self.prior
+        drift = None if self.drift == "free" else 0.0 if self.drift == "static" else float(self.drift)
+        # Who sees a vector with other noise in several encodings has as many looks at it.
+        return Spread(prior, resolution, drift, self.noise / math.sqrt(self.terms.releases))
+
+    def hears(self, envelope: Envelope) -> bool:
+        """Says whether an onlooker hears the link of an envelope."""
+        ends = {envelope.address.sender, envelope.address.to}
+        return self.links is None or any(ends == set(link) for link in self.links)
+
+    def real(self, entries: int) -> Simulation:
+        """Returns a recorded simulation of the same rounds on numbers, with real cryptography."""
+        return Simulation.on(
+            self.protocol,
+            self.terms,
+            entries,
+            self.seed,
+            self.faults,
+            record=True,
+            stand_ins=self.stand_ins,
+            bits_played=PROOF_BITS,
+            twin=True,
+        )
+
+
+def dropouts(protocol: Protocol, chance: float, seed: int = 0) -> tuple[Fault, ...]:
+    """Returns faults by which every party is lost to a round with that chance: in mid-round, if there is a server."""
+    if not chance:
+        return ()
+    if protocol.choice is None:
+        return (Fault(action="silence", chance=chance, seed=seed),)
+    return (Fault(action="drop", message=protocol.choice.delivery.__name__, chance=chance, seed=seed),)
+
+
+def is_count(value: Any) -> bool:
+    """Says whether it is a whole number of at least 1."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(value >= 1)
+
+
+def _is_spread(value: Any) -> bool:
+    number = isinstance(value, Real) and not isinstance(value, bool)
+    return number and (value == 0 or SMALLEST <= value <= LARGEST)
+
+
+def _are_links(links: Any) -> bool:
+    return links is None or (
+        isinstance(links, Collection)
+        and not isinstance(links, str)
+        and all(isinstance(link, tuple | list) and len(link) == 2 and {*map(type, link)} == {str} for link in links)
+    )
+
+
+def _are_vectors(vectors: Any, parties: Sequence[Party]) -> bool:
+    if not isinstance(vectors, Mapping) or set(vectors) != set(parties):
+        return False
+    try:
+        arrays = [np.asarray(each, dtype=np.float64) for each in vectors.values()]
+    except (TypeError, ValueError):
+        return False
+    return len({each.shape for each in arrays}) == 1 and arrays[0].ndim == 1 and arrays[0].size > 0

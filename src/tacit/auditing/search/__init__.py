@@ -1,0 +1,1 @@
+"""Which coalition, seed and dropouts to analyse, and which settings to propose."""

@@ -1,0 +1,86 @@
+"""The smallest round that settings allow: what a coalition learns if as many others drop out as may.
+
+A sum of many hides a vector, and one of few does not, if colluding members take themselves off it. So settings are
+judged by the smallest sum that they let happen, and not by the one of a day on which nobody is missing.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tacit.auditing.engine.symbolic_run import Knowledge, SymbolicRun
+from tacit.auditing.progress import tell
+from tacit.auditing.scope import Scope
+from tacit.core.suite import SERVER, Party
+from tacit.protocols import SHIPPED
+from tacit.protocols.shapes.star import StarTerms
+from tacit.runtime.faults import Fault
+
+MOST_RUNS = 32
+"""Different smallest rounds for which there is time. Where parties are not alike, every coalition has its own."""
+
+
+class Smallest:
+    """Smallest rounds, looked at by one coalition after another."""
+
+    def __init__(self, scope: Scope) -> None:
+        self._scope = replace(scope, rounds=1, faults=(), vectors=None, entries=1, noise=0.0, drift="static")
+        self._runs: dict[tuple[Fault, ...], SymbolicRun] = {}
+        self._last: tuple[SymbolicRun, tuple[Party, ...], Knowledge] | None = None
+        # Where no place matters, or only by chance, any coalition is as good as that of the first ones, and one round
+        # serves them all.
+        terms = scope.terms
+        apart = not isinstance(terms, StarTerms) or terms.policy.batch(0) != (0,)
+        self._alike = scope.protocol in SHIPPED and not scope.stand_ins and (terms.ties() == () or not apart)
+
+    def in_time(self, coalition: Sequence[Party]) -> bool:
+        """Says whether there is time to look at the smallest round of this coalition, after those that were."""
+        key = self._faults(coalition, 1)
+        return key is None or key in self._runs or len(self._runs) < MOST_RUNS
+
+    def members(self, coalition: Sequence[Party]) -> tuple[Party, ...]:
+        """Returns the coalition that stands for this one."""
+        if not self._alike:
+            return tuple(coalition)
+        count = sum(party in self._scope.terms.parties for party in coalition)
+        return (*(party for party in coalition if party == SERVER), *self._scope.parties[:count])
+
+    def victims(self, coalition: Sequence[Party], known: Knowledge) -> tuple[Party, ...]:
+        """Returns whose vectors a coalition learns, of what the one that stands for it does."""
+        parties = self._scope.parties
+
+        def ordered(members: Sequence[Party]) -> list[Party]:
+            own = [party for party in members if party in parties]
+            return [*own, *(party for party in parties if party not in own)]
+
+        names = dict(zip(ordered(self.members(coalition)), ordered(coalition), strict=True))
+        found = {names[victim] for victim in known.victims}
+        return tuple(party for party in parties if party in found)
+
+    def run(self, coalition: Sequence[Party], others: int = 1) -> SymbolicRun | None:
+        """Returns the smallest round for a coalition and so many others; None if rounds do not get smaller."""
+        key = self._faults(coalition, others)
+        if key is not None and key not in self._runs:
+            self._runs[key] = SymbolicRun(replace(self._scope, faults=key))
+        return None if key is None else self._runs[key]
+
+    def _faults(self, coalition: Sequence[Party], others: int) -> tuple[Fault, ...] | None:
+        """Returns what must go wrong for a round to be that small."""
+        found = self._scope.terms.thinnest(self.members(coalition), others)
+        if found is None:
+            return None
+        absent, late = found
+        choice = self._scope.protocol.choice
+        faults = [Fault(action="silence", party=party) for party in absent]
+        if choice is not None:
+            faults += [Fault(action="drop", message=choice.delivery.__name__, party=party) for party in late]
+        return tuple(faults)
+
+    def knowledge(self, coalition: Sequence[Party], others: int = 1) -> Knowledge | None:
+        """Returns what a coalition, or the one that stands for it, learns from its smallest round, if there is one."""
+        members, run = self.members(coalition), self.run(coalition, others)
+        if run is None or run.aborted:
+            return None
+        if self._last is None or self._last[0] is not run or self._last[1] != members:
+            tell("looking at the smallest round that may be")
+            self._last = run, members, run.knowledge(members, 1)
+        return self._last[2]

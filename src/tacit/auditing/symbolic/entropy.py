@@ -1,0 +1,54 @@
+"""Entropy for symbolic runs: public choices stay concrete, secret vectors become unknowns."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.auditing.symbolic.forms import INPUT, PLAIN, unknowns
+from tacit.core.entropy import SEED_BYTES, Entropy, SeededEntropy
+from tacit.core.suite import Party
+
+UNIFORM = math.sqrt(1 / 12)
+"""The spread of a number that is uniform in [0, 1), as secret vectors and rounding errors are,"""
+SAMPLES = 64
+"""and of how many draws that of another number is estimated."""
+TAKEN = (INPUT, PLAIN, "mask", "ratio", "one")
+"""Kinds of unknowns that are no drawn secrets, whatever a protocol calls these."""
+
+
+class SymbolicEntropy(SeededEntropy):
+    """Draws as a real run with the same seed does, of one party in one round."""
+
+    def __init__(self, owner: Party, round_: int, seed: bytes) -> None:
+        super().__init__(seed)
+        self._owner, self._round, self._drawn = owner, round_, 0
+        self.factors = 0
+        """How many secret factors were drawn. An unknown times an unknown is not linear, so they are numbers here."""
+
+    def secret_factor(self) -> float:
+        """Returns the very number that a real run draws."""
+        self.factors += 1
+        return self.unit()
+
+    def secret_number(self, name: str, sampler: Callable[[Entropy], float]) -> Any:
+        """Returns a fresh unknown, or the number itself if there is no other that it could be."""
+        drawn = sampler(self)  # so that what is drawn next is the same as in a real run
+        spread = float(np.std([sampler(SeededEntropy("spread", each)) for each in range(SAMPLES)]))
+        return self._fresh(name, 1, spread)[0] if spread else self._nothing(drawn)
+
+    def secret_vector(self, name: str, length: int) -> NDArray[Any]:
+        """Returns a vector of fresh unknowns."""
+        self.bytes(SEED_BYTES)
+        return self._fresh(name, length)
+
+    def _nothing(self, drawn: float) -> float:
+        self._drawn += 1
+        return drawn
+
+    def _fresh(self, name: str, length: int, spread: float = UNIFORM) -> NDArray[Any]:
+        self._drawn += 1
+        kind = f"drawn {name}" if name in TAKEN else name
+        return unknowns(kind, (self._owner, self._round, self._drawn, spread), length)

@@ -1,0 +1,231 @@
+"""The twin of `FixedPoint`: vectors of linear forms instead of numbers."""
+
+import hashlib
+from collections.abc import Callable, Hashable, Mapping
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from tacit.auditing.symbolic.forms import INPUT, ONE, PLAIN, Form, NonlinearUse, Unknown, renamed, unknowns
+from tacit.core.errors import ConfigError, WireError
+from tacit.core.suite import WHOLE, Ring, Update, Vector
+
+SIZE = 8  # bytes an entry
+
+
+class FormTable:
+    """What the bytes of packed symbolic vectors mean. All parties of an audit share one, and the auditor reads it."""
+
+    def __init__(self) -> None:
+        self._vectors: dict[bytes, Vector] = {}
+        self._packed: dict[Hashable, bytes] = {}
+        self._next = 1  # so that bytes of zeros never mean anything
+        self._weighted: dict[Any, int] = {}
+        self._mixed = False
+        self.sized = False
+        """Whether anybody asked how large entries are,"""
+        self.compared = False
+        """and how far from what they were before."""
+        self._shown: dict[bytes, Vector] = {}
+
+    def intern(self, vector: Vector, which: Hashable) -> bytes:
+        """Returns bytes that stand for the vector as it is now.
+
+        `which` says which vector it is: whose, of what round, and the how-manieth. A round that is said again packs the
+        same ones, and gets the same bytes for them.
+        """
+        if which in self._packed:
+            data = self._packed[which]
+            if [form.terms for form in self._vectors[data]] != [form.terms for form in vector]:
+                raise ConfigError(f"a round said something else the second time: {which}")
+            return data
+        numbers = range(self._next, self._next + len(vector))
+        self._next = numbers.stop
+        data = b"".join(number.to_bytes(SIZE) for number in numbers)
+        kept = vector.copy()  # the sender may go on adding to its own
+        kept.flags.writeable = False
+        self._vectors[data], self._packed[which] = kept, data
+        return data
+
+    def aligned(self, entries: int) -> bool:
+        """Says whether all entries of a vector fare alike in whatever was packed, so that one of them stands for all.
+
+        Each place must speak of the entries at that place alone, and of these in the same way as the first does.
+        """
+        return all(_is_aligned(vector, entries) for vector in self._vectors.values())
+
+    def meaning(self, data: bytes | memoryview) -> Vector | None:
+        """Returns the vector that the bytes stand for, read-only, or None if they stand for none."""
+        return self._vectors.get(bytes(data))
+
+    def weigh(self, owner: Any, entries: int) -> None:
+        """Takes note that somebody's vector was multiplied by its weight."""
+        if owner not in self._weighted:
+            self._weighted[owner] = entries
+            self._shown.clear()
+
+    def weights(self) -> Mapping[Any, int]:
+        """Returns whose vectors were multiplied by their weights, and how many entries these have.
+
+        Nobody's, as long as none of them was shown without its weight as well.
+        """
+        return self._weighted if self._mixed else {}
+
+    def shown(self, data: bytes | memoryview) -> Vector | None:
+        """Returns the vector that the bytes stand for, as those who see it are to read it.
+
+        A vector that was never multiplied by its weight is an input as it is. One that was is another thing with and
+        without it, and is left as it is.
+        """
+        key = bytes(data)
+        vector = self._vectors.get(key)
+        if vector is not None and key not in self._shown:
+            brought = {unknown[1] for form in vector for unknown in form.terms if unknown[0] == PLAIN}
+            alone = brought - self._weighted.keys()
+            self._mixed |= alone != brought
+            self._shown[key] = vector
+            if alone:
+                self._shown[key] = np.array([renamed(form, alone) for form in vector], dtype=object)
+                self._shown[key].flags.writeable = False
+        return self._shown.get(key)
+
+
+def _is_aligned(vector: Vector, entries: int) -> bool:
+    if len(vector) not in (entries, entries + 1, entries + 2):
+        return False
+    first = {unknown[:-1]: factor for unknown, factor in vector[0].terms.items()}
+    for place, form in enumerate(vector):
+        # Behind the entries are a weight and a zero, which speak of none.
+        places = {min(unknown[-1], entries) for unknown in form.terms if unknown != ONE}
+        if places - {min(place, entries)}:
+            return False
+        if place < entries and {unknown[:-1]: factor for unknown, factor in form.terms.items()} != first:
+            return False
+    return True
+
+
+class SymbolicRing(Ring):
+    """Vectors of `Form`s, one an entry, one for the weight and one for a zero, of one party in one round."""
+
+    def __init__(
+        self, entries: int, table: FormTable, whose: Hashable, value: Callable[[Unknown], float] | None = None
+    ) -> None:
+        """Takes the number of entries and, for choices that depend on data, what the unknowns of inputs stand for."""
+        self.entries, self._table, self._whose, self._value = entries, table, whose, value
+        self.length, self.element_bytes, self.kept_bytes = entries + 2, SIZE, SIZE
+        self._count = 0
+
+    def _interned(self, vector: Vector) -> bytes:
+        if vector.ndim != 1:
+            raise NonlinearUse("a protocol may not pack anything but a vector of unknowns")
+        self._count += 1
+        return self._table.intern(self.values(vector), (self._whose, self._count))
+
+    def encode(self, update: Update) -> Vector:
+        """Returns the weighted vector and, behind it, its weight and a zero.
+
+        The product of an unknown vector and an unknown weight is an unknown of its own (see `weighted`). A weight that
+        is a number is public: that many times the constant `ONE`.
+        """
+        if update.vector.shape != (self.entries,):
+            raise ConfigError(f"expected {self.entries} symbolic entries, not {update.vector.shape}")
+        weight: object = update.weight
+        encoded = self.zeros()
+        encoded[: self.entries] = self.values(self.weighted(update.vector, weight))
+        encoded[self.entries] = weight if isinstance(weight, Form) else Form({ONE: 1}) * weight
+        return encoded
+
+    def weighted(self, vector: Vector, weight: object) -> Vector:
+        """Returns a vector times its weight.
+
+        If both are unknown their product is not linear. So the entries of what a party brings have an unknown each that
+        stands for its product with the party's weight, in parts of the largest that there may be. There is none for the
+        product of anything else.
+        """
+        if not isinstance(weight, Form):
+            return super().weighted(vector, weight)
+        owners = {unknown[1] for unknown in weight.terms if unknown[0] == INPUT and unknown[2] == self.entries}
+        terms = {unknown for form in vector if isinstance(form, Form) for unknown in form.terms}
+        if len(weight.terms) != 1 or {unknown[:2] for unknown in terms} - {(PLAIN, owner) for owner in owners}:
+            raise NonlinearUse("a protocol may not multiply an unknown by another")
+        for owner in owners:
+            self._table.weigh(owner, self.entries)
+        products = [renamed(form, owners) if isinstance(form, Form) else weight * form for form in vector]
+        return np.array(products, dtype=object)
+
+    def limited(self, vector: Vector, clip: float) -> Vector:
+        """Returns the vector: unknowns have no size."""
+        del clip
+        return vector
+
+    def values(self, vector: Vector, part: Fraction = WHOLE) -> Vector:
+        """Returns that part of a symbolic vector. Numbers in it are public: so many times the constant `ONE`."""
+        forms = np.empty(len(vector), dtype=object)
+        forms[:] = [entry if isinstance(entry, Form) else Form({ONE: 1}) * entry for entry in vector]
+        return forms * part if part != WHOLE else forms
+
+    def floats(self, total: Vector) -> Vector:
+        """Returns the sum itself."""
+        return total
+
+    def zeros(self, length: int | None = None) -> Vector:
+        """Returns a vector of empty forms, to sum into."""
+        vector = np.empty(self.length if length is None else length, dtype=object)
+        vector[:] = [Form() for _ in vector]
+        return vector
+
+    def portion(self, vector: Vector, part: Fraction) -> Vector:
+        """Returns that part of each form."""
+        return np.asarray(vector * part)
+
+    def mean(self, total: Vector, *, spent: bool = False) -> Vector:
+        """Returns what `ratio` does: a quotient that is linear, or unknowns."""
+        del spent
+        return self.ratio(total[: self.entries + 1])
+
+    def within(self, vector: Vector) -> Vector:
+        """Returns the vector: unknowns do not overflow."""
+        return vector
+
+    def ratio(self, total: Vector) -> Vector:
+        """Returns the quotient if the divisor is public, and else fresh unknowns: a ratio of unknowns is not linear."""
+        if total[-1].terms.keys() == {ONE}:
+            return np.asarray(total[:-1] / total[-1].terms[ONE])
+        return unknowns("ratio", self._interned(total), len(total) - 1)
+
+    def kept(self, vector: Vector) -> memoryview:
+        """Returns bytes that stand for the vector. Nobody sees them but their owner."""
+        return memoryview(self._interned(vector))
+
+    def magnitudes(self, vector: Vector, since: memoryview | None = None) -> Vector:
+        """Returns how large the entries are for the vectors at hand, so that the same ones are chosen as in a real run.
+
+        Without any, numbers in an order that has nothing to do with the unknowns, but is the same in every run.
+        """
+        self._table.sized = True
+        if since is not None:
+            self._table.compared = True
+            vector = vector - self.unpack(since, len(vector))
+        if self._value is not None:
+            value = self._value
+            sums = [
+                sum(float(factor) * value((INPUT, *unknown[1:])) for unknown, factor in form.terms.items())
+                for form in vector
+            ]
+            return np.abs(np.array(sums, dtype=np.float64))
+        hashes = [hashlib.sha256(repr(entry).encode()).digest()[:8] for entry in vector]
+        return np.array([int.from_bytes(each) for each in hashes], dtype=np.float64)
+
+    def pack(self, vector: Vector) -> bytes:
+        """Returns bytes that stand for the vector, 8 an entry."""
+        return self._interned(vector)
+
+    def unpack(self, data: bytes | memoryview, length: int | None = None) -> Vector:
+        """Returns the vector that was packed, read-only."""
+        size, expected = memoryview(data).nbytes, (self.length if length is None else length) * SIZE
+        if size != expected:
+            raise WireError(f"a symbolic vector takes {expected} bytes, not {size}")
+        if (vector := self._table.meaning(data)) is None:
+            raise WireError("these bytes were never packed")
+        return vector

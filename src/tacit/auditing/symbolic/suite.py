@@ -1,0 +1,312 @@
+"""The symbolic `Suite`: keys are tokens, masks are unknowns, and who knows what follows from rules.
+
+Every token is a byte string as long as the real thing (packed vectors apart), so messages are encoded, limited, sealed
+and scheduled by the very code that a real run uses. A `World` remembers what each byte string stands for, so that an
+audit can say afterwards what a coalition knows (`tacit.auditing.engine.views`).
+"""
+
+import hashlib
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from tacit.auditing.symbolic.forms import Form, NonlinearUse, unknowns
+from tacit.core.entropy import Entropy
+from tacit.core.errors import Drop, PeerFault, WireError
+from tacit.core.messages import sealed_length
+from tacit.core.suite import Buffer, KeyPair, Party, Ring, Secret, Suite, Vector
+from tacit.crypto import masks
+
+
+class Made(NamedTuple):
+    """A secret drawn by a party: a private key or a seed."""
+
+    by: Party
+    round: int
+    """The round it was drawn in; 0 for an identity."""
+    number: int
+    """The how-manieth of the round it was."""
+
+
+class Public(NamedTuple):
+    """The public half of a private key."""
+
+    of: bytes
+
+
+class Agreed(NamedTuple):
+    """The key that two private keys agree on for one purpose."""
+
+    between: frozenset[bytes]  # the public halves
+    label: str
+    context: bytes
+
+
+class Sealed(NamedTuple):
+    """A plaintext under a key."""
+
+    key: bytes
+    plaintext: bytes
+    context: bytes
+
+
+class Signature(NamedTuple):
+    """A party's word for a statement."""
+
+    signer: Party
+    statement: bytes
+
+
+class Tag(NamedTuple):
+    """The word of somebody who has a key for a statement."""
+
+    key: bytes
+    statement: bytes
+
+
+class KeyShare(NamedTuple):
+    """One holder's share of a secret."""
+
+    secret: bytes
+    holder: int
+    threshold: int
+
+
+class Commitment(NamedTuple):
+    """Binds its maker to a secret and says nothing about it."""
+
+    secret: bytes
+    context: bytes
+
+
+Meaning: TypeAlias = Made | Public | Agreed | Sealed | Signature | Tag | KeyShare | Commitment
+Page: TypeAlias = list[tuple[str, tuple[bytes, ...]]]
+"""What a party asked its suite for in a round, in order, and what it got."""
+
+
+class Unregistered(NonlinearUse):
+    """A protocol used bytes as a secret that are none: of which nobody can say who knows them."""
+
+
+class World:
+    """Remembers what every token of a symbolic run stands for."""
+
+    def __init__(
+        self, vector_of: Callable[[bytes], Vector | None], weighted: Callable[[], Mapping[Any, int]] = dict
+    ) -> None:
+        self.vector_of = vector_of
+        """What a packed vector stands for, None for bytes that are none; the symbolic ring knows."""
+        self.weighted = weighted
+        """Who has entries that were multiplied by a weight, and how many; the symbolic ring knows that too."""
+        self.pages: dict[Party, list[Page]] = defaultdict(list)
+        """What parties asked their suites for, by round, and again for a round that is said again."""
+        self._meanings: dict[bytes, Meaning] = {}
+        self._tokens: dict[type[Meaning], dict[Meaning, bytes]] = defaultdict(dict)
+        self.masked: dict[bytes, int] = {}
+        """How many entries each seed was expanded to."""
+        self.contents: dict[bytes, list[tuple[tuple[Any, ...], bytes]]] = {}
+        """The byte strings in each box that a view has opened, with the paths to them: the same for every view."""
+        self._masks: dict[bytes, Vector] = {}
+        self._made: dict[Party, list[bytes]] = defaultdict(list)
+        self._agreements: dict[bytes, list[tuple[bytes, bytes]]] = defaultdict(list)
+
+    def token(self, meaning: Meaning, length: int) -> bytes:
+        """Returns the byte string that stands for a meaning."""
+        tokens = self._tokens[type(meaning)]
+        if (known := tokens.get(meaning)) is not None:
+            return known
+        token = hashlib.shake_256(b"token %d" % len(self._meanings)).digest(length)
+        tokens[meaning], self._meanings[token] = token, meaning
+        if isinstance(meaning, Made):
+            self._made[meaning.by].append(token)
+        elif isinstance(meaning, Agreed):
+            self._note(meaning, token)
+        return token
+
+    def _note(self, agreed: Agreed, token: bytes) -> None:
+        for public in agreed.between:
+            private = self._meanings[public]
+            other = next(iter(agreed.between - {public}), public)
+            if isinstance(private, Public):
+                self._agreements[private.of].append((other, token))
+
+    def meaning(self, token: bytes) -> Meaning | None:
+        """Returns what a byte string stands for, None if it is plain data."""
+        return self._meanings.get(token)
+
+    def knows(self, data: bytes) -> bool:
+        """Says whether a byte string stands for anything."""
+        return data in self._meanings or self.vector_of(data) is not None
+
+    def secret(self, secret: Secret) -> bytes:
+        """Returns the token of a secret; raises Unregistered if nobody drew it, agreed on it or put it together."""
+        token = secret.reveal()
+        if not isinstance(self._meanings.get(token), Made | Agreed):
+            raise Unregistered("a protocol may not use an unregistered secret: one that is not from its suite")
+        return token
+
+    def mask(self, seed: bytes) -> Vector:
+        """Returns the unknowns that a seed was expanded to."""
+        if seed not in self._masks or len(self._masks[seed]) < self.masked[seed]:
+            self._masks[seed] = unknowns("mask", seed, self.masked[seed])
+        return self._masks[seed]
+
+    def identity(self, party: Party) -> bytes:
+        """Returns the party's long-lived channel secret."""
+        return self.token(Made(party, 0, 0), 32)
+
+    def public(self, secret: bytes) -> bytes:
+        """Returns the public half of a private key."""
+        return self.token(Public(secret), 32)
+
+    def made_by(self, party: Party) -> list[bytes]:
+        """Returns the tokens that a party drew."""
+        return self._made[party]
+
+    def agreements(self) -> Mapping[bytes, Sequence[tuple[bytes, bytes]]]:
+        """Returns, for each private key, the other side's public half and the key agreed with it."""
+        return self._agreements
+
+
+class SymbolicSuite(Suite):
+    """One party's hands in one round of a symbolic run."""
+
+    def __init__(self, me: Party, round_: int, world: World, entropy: Entropy, ring: Ring) -> None:
+        self.me, self.entropy, self.ring, self._round, self._world = me, entropy, ring, round_, world
+        self._drawn = 0
+        self._page: Page = []
+        world.pages[me].append(self._page)
+
+    def _gave(self, what: str, *tokens: bytes) -> None:
+        self._page.append((what, tokens))
+
+    def forget(self) -> None:
+        """Keeps everything: the audit asks what a coalition that never forgets would know."""
+
+    def key_pair(self) -> KeyPair:
+        """Makes a fresh token and its public half."""
+        secret = self.seed()
+        return KeyPair(secret, self.public(secret))
+
+    def public(self, secret: Secret) -> bytes:
+        """Returns the public half of a token."""
+        public = self._world.public(self._world.secret(secret))
+        self._gave("public", public)
+        return public
+
+    def _agreed(self, secret: bytes, public: bytes, label: str, context: bytes) -> bytes:
+        if not isinstance(self._world.meaning(public), Public):
+            raise WireError("not a usable public key")
+        between = frozenset((self._world.public(secret), public))
+        return self._world.token(Agreed(between, label, context), 32)
+
+    def agree(self, secret: Secret, public: bytes, label: str, context: bytes) -> Secret:
+        """Returns the token that both sides derive."""
+        agreed = self._agreed(self._world.secret(secret), public, label, context)
+        self._gave("agree", agreed)
+        return Secret(agreed)
+
+    def _paired(self, peer: Party, label: str, context: bytes) -> bytes:
+        theirs = self._world.public(self._world.identity(peer))
+        return self._agreed(self._world.identity(self.me), theirs, label, context)
+
+    def pairwise(self, peer: Party, label: str, context: bytes) -> Secret:
+        """Returns the token that both identities derive."""
+        agreed = self._paired(peer, label, context)
+        self._gave("pairwise", agreed)
+        return Secret(agreed)
+
+    def channel(self, peer: Party, session: bytes) -> Secret:
+        """Returns the token that seals envelopes between us and `peer` in one session."""
+        return Secret(self._paired(peer, "tacit/v1/channel", session))
+
+    words = staticmethod(masks.words)
+
+    def seed(self) -> Secret:
+        """Draws a fresh token."""
+        self._drawn += 1
+        token = self._world.token(Made(self.me, self._round, self._drawn), 32)
+        self._gave("seed", token)
+        return Secret(token)
+
+    def commit(self, secret: Secret, context: bytes) -> bytes:
+        """Returns a token bound to a secret."""
+        token = self._world.token(Commitment(self._world.secret(secret), context), 32)
+        self._gave("commit", token)
+        return token
+
+    def seal(self, key: Secret, plaintext: Buffer, context: bytes) -> bytes:
+        """Returns a token that only the key opens."""
+        sealed = Sealed(self._world.secret(key), bytes(plaintext), context)
+        return self._world.token(sealed, sealed_length(len(plaintext)))
+
+    def open(self, key: Secret, sealed: Buffer, context: bytes) -> bytes:
+        """Returns what was sealed, or raises WireError."""
+        meaning = self._world.meaning(bytes(sealed))
+        if not isinstance(meaning, Sealed) or meaning.key != key.reveal() or meaning.context != context:
+            raise WireError("sealed bytes are not authentic")
+        return meaning.plaintext
+
+    def tag(self, key: Secret, statement: bytes) -> bytes:
+        """Returns a token bound to a key and a statement."""
+        token = self._world.token(Tag(self._world.secret(key), statement), 16)
+        self._gave("tag", token)
+        return token
+
+    def check_tag(self, key: Secret, statement: bytes, tag: bytes) -> None:
+        """Raises WireError unless the tag is that of the statement under the key."""
+        meaning = self._world.meaning(tag)
+        if not isinstance(meaning, Tag) or meaning != Tag(key.reveal(), statement):
+            raise WireError("a tag that does not fit")
+
+    def sign(self, statement: bytes) -> bytes:
+        """Returns our word for a statement."""
+        token = self._world.token(Signature(self.me, statement), 64)
+        self._gave("sign", token)
+        return token
+
+    def verify(self, signer: Party, statement: bytes, signature: bytes) -> None:
+        """Raises PeerFault unless `signer` signed the statement."""
+        meaning = self._world.meaning(signature)
+        if not isinstance(meaning, Signature) or meaning != Signature(signer, statement):
+            raise PeerFault(signer, Drop.BAD_SIGNATURE)
+
+    def mask(self, vector: Vector, plus: Sequence[Secret] = (), minus: Sequence[Secret] = ()) -> None:
+        """Adds and subtracts the unknowns that seeds expand to."""
+        signs: Counter[bytes] = Counter()
+        for seeds, sign in ((plus, 1), (minus, -1)):
+            for seed in seeds:
+                signs[self._expanded(seed, len(vector))] += sign
+        # All at once: of many masks, one after another would copy ever longer forms.
+        added = (Form({("mask", token, place): sign for token, sign in signs.items()}) for place in range(len(vector)))
+        vector += np.fromiter(added, dtype=object, count=len(vector))
+
+    def _expanded(self, seed: Secret, length: int) -> bytes:
+        """Returns the token of a seed, and takes note of how far it was expanded."""
+        token = self._world.secret(seed)
+        self._world.masked[token] = max(length, self._world.masked.get(token, 0))
+        return token
+
+    def stream(self, seed: Secret, like: Vector, length: int) -> Vector:
+        """Returns the unknowns that a seed expands to."""
+        del like
+        return unknowns("mask", self._expanded(seed, length), length)
+
+    def share(self, secret: Secret, threshold: int, holders: Sequence[int]) -> dict[int, bytes]:
+        """Returns a token a holder."""
+        token = self._world.secret(secret)
+        shares = {holder: self._world.token(KeyShare(token, holder, threshold), 33) for holder in holders}
+        self._gave("share", *shares.values())
+        return shares
+
+    def recover(self, shares: Mapping[int, bytes], threshold: int) -> Secret:
+        """Returns the secret, if these are enough shares of one."""
+        meanings = {self._world.meaning(data) for data in shares.values()}
+        secrets = {meaning.secret for meaning in meanings if isinstance(meaning, KeyShare)}
+        held = {meaning.holder for meaning in meanings if isinstance(meaning, KeyShare)}
+        if len(secrets) != 1 or len(held) < threshold or held != set(shares):
+            raise WireError("not enough shares of one secret")
+        self._gave("recover", *secrets)
+        return Secret(secrets.pop())

@@ -1,1 +1,0 @@
-"""What runs protocol coroutines. The only room that does input and output."""

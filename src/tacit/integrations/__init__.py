@@ -1,0 +1,1 @@
+"""Other frameworks that carry Tacit rounds."""

@@ -1,0 +1,1 @@
+"""What the server of a Flower app can learn, read from the source of the app without running it."""

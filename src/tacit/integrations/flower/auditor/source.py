@@ -1,0 +1,421 @@
+"""What the source of a Flower app says, told without running any of it.
+
+Of a value there are three things to know: what it is, that it is not given, so that Flower's default holds, and that it
+is given and cannot be read. The last two must not be mixed up. A name is looked up where it is used: in its function,
+in those around it, in its module, and in the module of the app that it is imported from. One that is bound twice may be
+either, and is not read.
+
+Where rounds are started is told by following the grid that Flower gives to the server. It may be asked for its nodes,
+wrapped by Tacit, or given to a workflow with SecAgg in it. Any other use of it shows the server what nodes send, or
+cannot be followed, and then that is what is assumed.
+"""
+
+import ast
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from tacit.core.errors import ConfigError
+from tacit.integrations.flower.auditor.modules import NOT_GIVEN, Bound, Found, Module, bindings, unread
+
+CONFIGS = ("run_config", "app_config")
+"""What Flower calls the configuration of an app in its source."""
+CHANGES = ("update", "setdefault", "pop", "popitem", "clear", "__setitem__", "__delitem__", "__ior__")
+"""What changes a configuration."""
+REFLECTS = ("exec", "eval", "globals", "locals", "vars", "compile", "__import__", "__builtins__")
+"""Names with which an app can change anything unseen,"""
+HIDDEN = (
+    *("__dict__", "__setattr__", "__delattr__", "__getattribute__", "__class__", "__globals__", "__code__"),
+    *("import_module", "_getframe", "currentframe", "get_objects"),
+)
+"""attributes,"""
+TOOLS = ("builtins", "ctypes", "mock", "unittest", "unittest.mock", *HIDDEN)
+"""what it can import for that,"""
+SETTERS = ("setattr", "delattr")
+"""and what is harmless if it is called, and not on what is Flower's or ours."""
+DEEPEST = 12
+"""How many names are looked up on the way to a value."""
+ANY = object()
+"""Stands for attributes whose names are not seen, among those that are set."""
+ARITHMETIC: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+SIGNS: Mapping[type[ast.unaryop], Callable[[Any], Any]] = {ast.UAdd: operator.pos, ast.USub: operator.neg}
+FUNCTIONS: Mapping[str, Callable[..., Any]] = {"int": int, "float": float, "round": round, "min": min, "max": max}
+"""What may be called on the way to a number."""
+
+
+@dataclass
+class Source:
+    """The modules of an app that its server is made of: the one that is named, and what it imports."""
+
+    folder: Path
+    config: Mapping[str, Any]
+    modules: dict[str, Module | None] = field(default_factory=dict)
+
+    def load(self, name: str) -> Module | None:
+        """Returns a module of the app, and loads those that it imports; None if it is not the app's.
+
+        Raises ConfigError if it is, and cannot be read.
+        """
+        if name in self.modules:
+            return self.modules[name]
+        self.modules[name] = None
+        if "." in name:
+            self.load(name.rpartition(".")[0])  # which is run first
+        # What is no name of a module could lead anywhere.
+        if not all(part.isidentifier() for part in name.split(".")):
+            return None
+        path = self.folder / f"{name.replace('.', '/')}.py"
+        path = path if path.is_file() else path.with_suffix("") / "__init__.py"
+        if not path.is_file():
+            return None
+        try:
+            tree = ast.parse(path.read_bytes())
+        except (OSError, SyntaxError, ValueError, RecursionError) as error:
+            raise ConfigError(f"{path}, which the server needs, cannot be read: {error}") from None
+        module = self.modules[name] = Module(name, path.relative_to(self.folder).as_posix(), tree)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                for each in node.names:
+                    self.load(each.name)
+            elif isinstance(node, ast.ImportFrom):
+                inner = self.origin_of(module, node)
+                self.load(inner)
+                for each in node.names:
+                    self.load(f"{inner}.{each.name}")
+        return module
+
+    def origin_of(self, module: Module, written: ast.ImportFrom) -> str:
+        """Returns the full name of what is imported from."""
+        if not written.level:
+            return written.module or ""
+        package = module.name if module.path.endswith("__init__.py") else module.name.rpartition(".")[0]
+        parts = package.split(".")
+        front = parts[: len(parts) - written.level + 1]
+        return ".".join([*front, *([written.module] if written.module else [])])
+
+    # --- names -----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def changed(self) -> set[Any]:
+        """Attributes and keys that are set somewhere: what they are set to is not followed."""
+        found: set[Any] = {ANY} if self.reflection else set()
+        for module in filter(None, self.modules.values()):
+            for node in ast.walk(module.tree):
+                if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load):
+                    found.add(node.attr)
+                if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
+                    known = isinstance(node.slice, ast.Constant) or not self._may_be_config(module, node.value)
+                    found.add((node.slice.value if isinstance(node.slice, ast.Constant) else "") if known else None)
+                if isinstance(node, ast.Call) and ast.unparse(node.func) == "setattr":
+                    key = node.args[1] if len(node.args) > 1 else None
+                    found.add(key.value if isinstance(key, ast.Constant) else ANY)
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CHANGES:
+                    found |= {None} if self._may_be_config(module, node.func.value) else set()
+                if isinstance(node, ast.AugAssign) and self._may_be_config(module, node.target):
+                    found.add(None)
+        return found
+
+    @cached_property
+    def reflection(self) -> tuple[Module, ast.AST] | None:
+        """Where the app has what can change anything unseen, if anywhere."""
+        for module in filter(None, self.modules.values()):
+            for node in ast.walk(module.tree):
+                if self._reflects(module, node):
+                    return module, node
+        return None
+
+    def _reflects(self, module: Module, node: ast.AST) -> bool:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names = {each.name for each in node.names}
+            origin = self.origin_of(module, node) if isinstance(node, ast.ImportFrom) else ""
+            return bool({origin, *names} & {*TOOLS, *REFLECTS}) or (origin == "sys" and "modules" in names)
+        if isinstance(node, ast.Name) and node.id in SETTERS:
+            call = module.parents[node]
+            is_call = isinstance(call, ast.Call) and call.func is node and bool(call.args)
+            return not is_call or (isinstance(call, ast.Call) and self._is_foreign(module, call.args[0]))
+        if isinstance(node, ast.Name):
+            return node.id in REFLECTS
+        if isinstance(node, ast.Attribute) and node.attr == "__init__":
+            return not (isinstance(node.value, ast.Call) and ast.unparse(node.value.func) == "super")
+        if isinstance(node, ast.Attribute) and (node.attr in HIDDEN or ast.unparse(node) == "sys.modules"):
+            return True
+        is_target = isinstance(node, ast.Attribute | ast.Subscript) and not isinstance(node.ctx, ast.Load)
+        return is_target and isinstance(node, ast.expr) and self._is_foreign(module, node)
+
+    def _is_foreign(self, module: Module, written: ast.expr) -> bool:
+        """Says whether something is Flower's or ours, or part of it, and not merely made by it."""
+        for _ in range(DEEPEST):
+            while isinstance(written, ast.Attribute | ast.Subscript):
+                written = written.value
+            if (self.full_name(module, written) or "").partition(".")[0] in ("flwr", "tacit"):
+                return True
+            found = self.lookup(module, written, written.id) if isinstance(written, ast.Name) else None
+            parent = found[0].parents[found[1]] if found is not None and found[1] is not None else None
+            if found is None or not isinstance(parent, ast.Assign | ast.AnnAssign) or parent.value is None:
+                break
+            module, written = found[0], parent.value
+        return False
+
+    def lookup(self, module: Module, at: ast.AST, name: str, depth: int = DEEPEST) -> tuple[Module, Bound] | None:
+        """Returns what binds a name that is used in a place, by way of imports; None if nothing of the app does."""
+        for scope in module.scopes(at):
+            found = bindings(scope, name)
+            if found:
+                return self.followed(module, found, name, depth)
+        return (module, None) if self.stars(module) else None
+
+    def followed(self, module: Module, found: list[ast.AST], name: str, depth: int = DEEPEST) -> tuple[Module, Bound]:
+        """Returns the only one of what binds a name, in the module of the app that it is from."""
+        if len(found) > 1 or name in module.shared or not depth:
+            return module, None
+        (bound,) = found
+        parent = module.parents[bound]
+        if isinstance(bound, ast.alias) and isinstance(parent, ast.ImportFrom):
+            other = self.modules.get(self.origin_of(module, parent))
+            if other is not None:
+                inner = bindings(other.tree, bound.name)
+                return self.followed(other, inner, bound.name, depth - 1) if inner else (other, None)
+        return module, bound
+
+    def stars(self, module: Module) -> bool:
+        """Says whether a module may have names that cannot be seen, which are not Flower's."""
+        return any(
+            isinstance(node, ast.ImportFrom)
+            and node.names[0].name == "*"
+            and self.origin_of(module, node).partition(".")[0] != "flwr"
+            for node in ast.walk(module.tree)
+        )
+
+    def full_name(self, module: Module, written: ast.expr) -> str | None:
+        """Returns what something that is not the app's is called in full, as it was imported; None if it is the app's.
+
+        A name that nothing binds is taken for what it is called: it is a sketch, or Flower's by a star.
+        """
+        if isinstance(written, ast.Attribute):
+            front = self.full_name(module, written.value)
+            return None if front is None else f"{front}.{written.attr}"
+        if not isinstance(written, ast.Name):
+            return None
+        found = self.lookup(module, written, written.id)
+        if found is None:
+            return written.id
+        where, bound = found
+        if not isinstance(bound, ast.alias):
+            return None
+        parent = where.parents[bound]
+        if isinstance(parent, ast.ImportFrom):
+            origin = self.origin_of(where, parent)
+            return None if parent.level or self.is_own(origin) else f"{origin}.{bound.name}"
+        name = bound.name if bound.asname else bound.name.partition(".")[0]
+        return None if self.is_own(name) else name
+
+    def is_own(self, name: str) -> bool:
+        """Says whether a package is the app's own."""
+        first = name.partition(".")[0]
+        return (self.folder / first).is_dir() or (self.folder / f"{first}.py").is_file()
+
+    def flowers(self, module: Module, written: ast.expr) -> str:
+        """Returns the last name of something of Flower's; nothing if it is not."""
+        name = self.full_name(module, written) or ""
+        is_flowers = name.startswith("flwr.") or "." not in name
+        return name.rpartition(".")[2] if is_flowers else ""
+
+    def assigned(self, module: Module, written: ast.expr) -> tuple[Module, ast.expr] | None:
+        """Returns what a name stands for, where it is bound once; what is no name stands for itself."""
+        for _ in range(DEEPEST):
+            if not isinstance(written, ast.Name):
+                return module, written
+            found = self.lookup(module, written, written.id)
+            if found is None:
+                return None
+            where, bound = found
+            if bound is None:
+                return None
+            parent = where.parents[bound]
+            simple = isinstance(parent, ast.Assign) and parent.targets == [bound]
+            simple |= isinstance(parent, ast.AnnAssign) and parent.value is not None
+            if not simple or not isinstance(parent, ast.Assign | ast.AnnAssign) or parent.value is None:
+                return None
+            module, written = where, parent.value
+        return None
+
+    def stays(self, module: Module, written: ast.expr) -> bool:
+        """Says whether a list or table is as it was made: nothing has it that could change it.
+
+        What has a name may only be unpacked, looked into, and given as `mods`, wherever the app has that name.
+        """
+        if not isinstance(written, ast.Name):
+            return True
+        _, bound = self.lookup(module, written, written.id) or (module, None)
+        names = {written.id, *([bound.id] if isinstance(bound, ast.Name) else [])}
+        return all(
+            (isinstance(parent, ast.keyword) and parent.arg in (None, "mods"))
+            or (isinstance(parent, ast.Subscript) and parent.value is node and isinstance(parent.ctx, ast.Load))
+            for each in filter(None, self.modules.values())
+            for node in ast.walk(each.tree)
+            if isinstance(node, ast.Name) and node.id in names and isinstance(node.ctx, ast.Load)
+            for parent in [each.parents[node]]
+        )
+
+    def is_kept(self, written: ast.expr) -> bool:
+        """Says whether what the app has made is given to nobody but Flower, wherever the app has its name."""
+        if not isinstance(written, ast.Name):
+            return True
+        return all(
+            self._is_left(each, node)
+            for each in filter(None, self.modules.values())
+            for node in ast.walk(each.tree)
+            if isinstance(node, ast.Name) and node.id == written.id and isinstance(node.ctx, ast.Load)
+        )
+
+    def _is_left(self, module: Module, use: ast.Name) -> bool:
+        parent = module.parents[use]
+        call = module.parents[parent] if isinstance(parent, ast.keyword) else parent
+        if isinstance(call, ast.Attribute) or not isinstance(call, ast.Call) or call.func is use:
+            return isinstance(call, ast.Attribute | ast.Call)
+        made = self.call(module, call.func)  # such as a workflow, which is called with what it is to run
+        return bool(self.flowers(module, call.func) or (made is not None and self.flowers(made[0], made[1].func)))
+
+    def call(self, module: Module, written: ast.expr) -> tuple[Module, ast.Call] | None:
+        """Returns the call that a value comes from, if it is one in any case."""
+        found = self.assigned(module, written)
+        return (found[0], found[1]) if found is not None and isinstance(found[1], ast.Call) else None
+
+    # --- values ----------------------------------------------------------------------------------------------------
+
+    def value(self, module: Module, written: ast.expr) -> Found:
+        """Returns what is known of an expression."""
+        try:
+            return self._value(module, written, DEEPEST) or unread(module.shown(written))
+        except (ArithmeticError, TypeError, ValueError):
+            return unread(module.shown(written))
+
+    def _value(self, module: Module, written: ast.expr, depth: int) -> Found | None:
+        if not depth:
+            return None
+        if isinstance(written, ast.Constant):
+            return Found(written.value, module.line(written))
+        if isinstance(written, ast.Name):
+            found = self.assigned(module, written)
+            return None if found is None or {ANY, written.id} & self.changed else self._value(*found, depth - 1)
+        if isinstance(written, ast.UnaryOp) and type(written.op) in SIGNS:
+            return self._worked_out(module, SIGNS[type(written.op)], [written.operand], depth)
+        if isinstance(written, ast.BinOp) and type(written.op) in ARITHMETIC:
+            return self._worked_out(module, ARITHMETIC[type(written.op)], [written.left, written.right], depth)
+        if isinstance(written, ast.Subscript) and self.is_config(module, written.value):
+            return self._configured(module, written.slice, None, depth)
+        if isinstance(written, ast.Call) and isinstance(written.func, ast.Attribute) and written.func.attr == "get":
+            if not self.is_config(module, written.func.value) or written.keywords or not 1 <= len(written.args) <= 2:
+                return None
+            return self._configured(module, written.args[0], written.args[1] if written.args[1:] else None, depth)
+        if isinstance(written, ast.Call) and isinstance(written.func, ast.Name) and not written.keywords:
+            function = FUNCTIONS.get(self.full_name(module, written.func) or "")
+            return None if function is None else self._worked_out(module, function, written.args, depth)
+        return None
+
+    def _worked_out(self, module: Module, how: Callable[..., Any], parts: list[ast.expr], depth: int) -> Found | None:
+        known = [self._value(module, part, depth - 1) for part in parts]
+        values = [each.value for each in known if each is not None]
+        if len(values) < len(known) or any(isinstance(each, bool) for each in values):
+            return None
+        if how not in (int, float) and not all(isinstance(each, int | float) for each in values):
+            return None
+        return Found(how(*values), known[0].where if known[0] is not None else "")
+
+    def _configured(self, module: Module, key: ast.expr, otherwise: ast.expr | None, depth: int) -> Found | None:
+        name = key.value if isinstance(key, ast.Constant) else None
+        if not isinstance(name, str) or {ANY, None, name} & self.changed:
+            return None
+        if name in self.config:
+            return Found(self.config[name], f"config: {name}")
+        return None if otherwise is None else self._value(module, otherwise, depth - 1)
+
+    def _may_be_config(self, module: Module, written: ast.expr) -> bool:
+        """Says whether an expression is the configuration, or called like one, such as a parameter is."""
+        if self.is_config(module, written) or "config" in ast.unparse(written).lower():
+            return True
+        found = self.lookup(module, written, written.id) if isinstance(written, ast.Name) else None
+        return found is not None and isinstance(found[1], ast.arg) and self._is_config_given
+
+    @cached_property
+    def _is_config_given(self) -> bool:
+        """Whether the configuration is given to anything, which may have it by any name."""
+        return any(
+            self.is_config(module, node)
+            for module in filter(None, self.modules.values())
+            for node, parent in module.parents.items()
+            if isinstance(node, ast.Name | ast.Attribute)
+            and (isinstance(parent, ast.keyword) or (isinstance(parent, ast.Call) and parent.func is not node))
+        )
+
+    def is_config(self, module: Module, written: ast.expr) -> bool:
+        """Says whether an expression is the app's configuration."""
+        found = self.assigned(module, written)
+        return found is not None and isinstance(found[1], ast.Attribute) and found[1].attr in CONFIGS
+
+
+class Arguments:
+    """What a call is given, by name."""
+
+    def __init__(self, source: Source, module: Module, call: ast.Call | None, names: tuple[str, ...] = ()) -> None:
+        """Takes what is given without a name for the first of `names`. Without a call nothing is given."""
+        self._source, self._given, self._open = source, dict[str, tuple[Module, ast.expr]](), ""
+        if call is None:
+            return
+        if len(call.args) > len(names) or any(isinstance(each, ast.Starred) for each in call.args):
+            self._open = module.shown(call)
+        self._given = {name: (module, each) for name, each in zip(names, call.args, strict=False)}
+        for each in call.keywords:
+            if each.arg is not None:
+                self._given[each.arg] = module, each.value
+            else:
+                self._unpack(module, each.value)
+
+    @classmethod
+    def unknown(cls, source: Source, module: Module, why: str) -> "Arguments":
+        """Returns arguments that cannot be told."""
+        made = cls(source, module, None)
+        made._open = why
+        return made
+
+    def _unpack(self, module: Module, written: ast.expr) -> None:
+        found = self._source.assigned(module, written) if self._source.stays(module, written) else None
+        where, table = found if found is not None else (module, written)
+        is_dict = isinstance(table, ast.Call) and ast.unparse(table.func) == "dict" and not table.args
+        if is_dict and isinstance(table, ast.Call) and all(each.arg is not None for each in table.keywords):
+            self._given |= {str(each.arg): (where, each.value) for each in table.keywords}
+        elif isinstance(table, ast.Dict) and all(isinstance(key, ast.Constant) for key in table.keys):
+            keys = [str(key.value) for key in table.keys if isinstance(key, ast.Constant)]
+            self._given |= {key: (where, value) for key, value in zip(keys, table.values, strict=True)}
+        else:
+            self._open = module.shown(written)
+
+    def written(self, name: str) -> tuple[Module, ast.expr] | None:
+        """Returns how an argument is written; None if it is not given."""
+        return self._given.get(name)
+
+    @property
+    def open(self) -> str:
+        """What may have more arguments in it; nothing if all are known."""
+        return self._open
+
+    def __call__(self, *names: str) -> Found:
+        """Returns what is known of a number that goes by one of some names."""
+        for name in names:
+            if {ANY, name} & self._source.changed:
+                return unread(f"{name} may be set after it was given")
+            if name in self._given:
+                module, written = self._given[name]
+                found = self._source.value(module, written)
+                return found if found.is_number else unread(module.shown(written))
+        return unread(self._open) if self._open else NOT_GIVEN

@@ -1,0 +1,299 @@
+"""A curious peer against the averaging of paper 000, Section III: it solves for the w of those it heard enough of.
+
+All that is secret about peer k is w_k and λ_k⁰, and everything later follows from these and from z, which all know. By
+(8), λ^i = ρ_i (y^i − z^i), and with that (4) makes every y a line in w and λ⁰/ρ_1:
+
+    y¹ = q_1 (w + λ⁰/ρ_1),    y^{i+1} = q w + q y^i ρ_i/ρ − z^i (q ρ_i/ρ − ρ/(2 + ρ))
+
+where q = 2/(2 + ρ) and ρ is that of iteration i + 1. So any two y of one peer give its w. That is Lemma III.1 for two
+iterations of all-to-all communication, and it is what happens when two peers meet again, however large the gap
+(`met_twice`). The sums z_g of all groups, which everybody gets, are sums of such lines: with the y of those met once
+they make a linear system that is complete earlier still (`system`). And one y alone gives w up to λ⁰/ρ_1, where λ⁰ is
+from [0, 1) and drawn anew in the next round of learning (`bounds`): the larger ρ_1, the less it hides.
+
+The peer opens what it sent and received with its own keys, in rounds of the deployed protocol, and uses nothing else.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TypeAlias, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.auditing.engine.recipes import brought
+from tacit.core.progress import Progress
+from tacit.core.protocol import PAPERS
+from tacit.core.suite import Update
+from tacit.lab.attacks.attack_result import Attack, Finding, average, proportion
+from tacit.protocols.admm import AdmmTerms, GroupPart, GroupSum
+from tacit.runtime.simulator import Simulation
+from tacit.runtime.transcript import Transcript
+
+Numbers: TypeAlias = NDArray[np.float64]
+Group: TypeAlias = tuple[int, ...]
+
+TOLERANCE = 1e-6
+RANK = 1e-9  # singular values below this part of the largest are zeros that were rounded
+
+
+@dataclass(frozen=True)
+class Line:
+    """How y^i of any peer depends on its secrets: y = of_w · w + of_start · λ⁰/ρ_1 + rest."""
+
+    of_w: float
+    of_start: float
+    rest: Numbers
+
+    def next(self, z: Numbers, before: float, rho: float) -> "Line":
+        """Returns the line of the next iteration, given z and ρ of this one, and ρ of the next."""
+        q = 2 / (2 + rho)
+        kept = q * before / rho
+        rest = kept * self.rest - (kept - rho / (2 + rho)) * z
+        return Line(q + kept * self.of_w, kept * self.of_start, rest)
+
+
+def lines(z: Numbers, rhos: Sequence[float]) -> list[Line]:
+    """Returns the lines of y¹, y², … from z¹, z², … and ρ of each iteration."""
+    q = 2 / (2 + rhos[0])
+    found = [Line(q, q, np.zeros(z.shape[1]))]
+    for z_i, (before, rho) in zip(z, pairwise(rhos), strict=False):
+        found.append(found[-1].next(z_i, before, rho))
+    return found
+
+
+def lemma(y: Numbers, later: Numbers, z: Numbers, rhos: Sequence[float]) -> Numbers:
+    """Returns w of a peer from two of its y, z from the iteration of the first up to that of the second, and ρ of all.
+
+    With y¹, y² and z¹ this is (11) of Lemma III.1.
+    """
+    line = Line(0.0, 0.0, y)
+    for z_i, (before, rho) in zip(z, pairwise(rhos), strict=True):
+        line = line.next(z_i, before, rho)
+    return np.asarray((later - line.rest) / line.of_w)
+
+
+# --- what a curious peer has --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a peer knows after a round. Peers are numbered as on the roster, and iterations from 0 on."""
+
+    terms: AdmmTerms
+    peers: int
+    me: int
+    w: Numbers
+    start: Numbers
+    """Its own λ⁰."""
+    y: Mapping[tuple[int, int], Numbers]
+    """What others sent to it, by iteration and peer: their y, masked if the protocol masks them."""
+    sums: Mapping[tuple[int, Group], Numbers]
+    """Σ y over each group, by iteration and group."""
+    z: Numbers
+
+    @property
+    def lines(self) -> list[Line]:
+        """How y depends on the secrets, by iteration."""
+        return lines(self.z, self.rhos)
+
+    @property
+    def rhos(self) -> tuple[float, ...]:
+        """ρ of each iteration."""
+        return self.terms.rhos
+
+
+def seen(transcript: Transcript, me: int = 0) -> Seen:
+    """Returns what a peer knows after a recorded round."""
+    agreement, ring = transcript.agreement, transcript.ring()
+    terms = cast(AdmmTerms, agreement.terms)
+    parties, n, d = agreement.parties, len(agreement.parties), agreement.entries
+    partitions = [terms.pattern.partitions[i % terms.pattern.gap] for i in range(terms.iterations)]
+    group = [{k: g for g in partition for k in g} for partition in partitions]
+    shares, z_g = {}, {}
+    for address, message in transcript.opened(parties[me]):
+        i, k = address.step - 1, parties.place(address.sender)
+        if isinstance(message, GroupPart):
+            shares[i, k] = ring.unpack(message.vector, d)
+        elif isinstance(message, GroupSum):
+            z_g[i, group[i][k]] = ring.unpack(message.vector, d)
+    for i in range(terms.iterations):
+        # With what we sent ourselves the group is complete, and masks cancel in the ring.
+        z_g[i, group[i][me]] = sum((shares[i, k] for k in group[i][me]), ring.zeros(d))
+    z = [
+        ring.floats(sum((z_g[i, g] for g in partition), ring.zeros(d))) / terms.stretches[i]
+        for i, partition in enumerate(partitions)
+    ]
+    return Seen(
+        terms=terms,
+        peers=n,
+        me=me,
+        w=brought(transcript, parties[me]),
+        start=transcript.holdings[parties[me]].vectors[0],
+        # What is sent is y/n, times what fills the ring.
+        y={(i, k): n * ring.floats(share) / terms.stretches[i] for (i, k), share in shares.items() if k != me},
+        sums={(i, g): n * ring.floats(total) / terms.stretches[i] for (i, g), total in z_g.items()},
+        z=np.array(z),
+    )
+
+
+# --- three ways to use it -----------------------------------------------------------------------------------------
+
+
+def met_twice(known: Seen) -> dict[int, Numbers]:
+    """Returns w of every peer that was met more than once."""
+    met: dict[int, list[int]] = {}
+    for i, k in sorted(known.y):
+        met.setdefault(k, []).append(i)
+    return {
+        k: lemma(known.y[i, k], known.y[j, k], known.z[i:j], known.rhos[i : j + 1])
+        for k, (i, *more) in met.items()
+        for j in more[:1]
+    }
+
+
+def system(known: Seen, *, with_sums: bool = True) -> dict[int, Numbers]:
+    """Returns w of everybody by least squares: exact where the equations say what it is, and else a guess."""
+    heard: list[tuple[int, Group, Numbers]] = []
+    if with_sums:
+        heard += [(i, g, total) for (i, g), total in known.sums.items()]
+    if not known.terms.settings.masked:
+        heard += [(i, (k,), y) for (i, k), y in known.y.items()]
+    # The unknowns are w and λ⁰/ρ_1 of all peers in turn. Our own we know.
+    ours = np.eye(2 * known.peers)[2 * known.me : 2 * known.me + 2]
+    rows, right = [*ours], [known.w, known.start / known.rhos[0]]
+    for i, group, total in heard:
+        line, row = known.lines[i], np.zeros((known.peers, 2))
+        row[list(group)] = line.of_w, line.of_start
+        rows.append(row.ravel())
+        right.append(total - len(group) * line.rest)
+    solution = np.linalg.pinv(np.array(rows), rcond=RANK) @ np.array(right)
+    return {k: solution[2 * k] for k in range(known.peers) if k != known.me}
+
+
+def bounds(known: Seen) -> dict[int, tuple[Numbers, Numbers]]:
+    """Returns the least and the most that w of each peer met can be, since λ⁰ is between two known numbers."""
+    found = {}
+    for i, k in sorted(known.y):
+        line = known.lines[i]
+        # The larger λ⁰ was, the less of y is left for w.
+        most, least = (
+            (known.y[i, k] - line.rest - line.of_start * end / known.rhos[0]) / line.of_w
+            for end in known.terms.settings.lambda0
+        )
+        found[k] = least, most
+    return found
+
+
+# --- the attack ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Some settings of the protocol, and how they are attacked."""
+
+    name: str
+    solve: Callable[[Seen], dict[int, Numbers]]
+    peers: int
+    iterations: int
+    group_size: int | None = 3
+    masked: bool = False
+
+
+BROKEN = (
+    Setting("9 peers all to all, 2 iterations, each heard twice", met_twice, 9, 2, group_size=None),
+    Setting("9 peers in groups of three, 5 iterations, 2 of 8 met twice", met_twice, 9, 5),
+    Setting("9 peers in groups of three, 6 iterations, 4 of 8 met twice", met_twice, 9, 6),
+    Setting("9 peers in groups of three, 6 iterations, from group sums", system, 9, 6),
+    Setting("15 peers in groups of three, 8 iterations, 2 of 14 met twice", met_twice, 15, 8),
+    Setting("15 peers in groups of three, 6 iterations, nobody met twice, from group sums", system, 15, 6),
+    Setting("9 peers in groups of three, masked, 8 iterations, from group sums", system, 9, 8, masked=True),
+)
+HOLDING = (
+    Setting("9 peers in groups of three, 4 iterations, from group sums", system, 9, 4),
+    Setting("9 peers in groups of three, masked, 4 iterations, from group sums", system, 9, 4, masked=True),
+    Setting(
+        "9 peers all to all, masked, 4 iterations, each heard twice", met_twice, 9, 4, group_size=None, masked=True
+    ),
+)
+
+
+class Rounds:
+    """Rounds of one setting in which everybody brings the same random vector again and again."""
+
+    def __init__(self, setting: Setting, seed: int, entries: int = 8) -> None:
+        rng = np.random.default_rng(seed)
+        self.w = rng.normal(size=(setting.peers, entries))
+        self._simulation = Simulation.of(
+            "admm",
+            tuple(f"p{k}" for k in range(setting.peers)),
+            entries,
+            seed=seed,
+            record=True,
+            bits=64,
+            allow_leaks=True,
+            iterations=setting.iterations,
+            group_size=setting.group_size,
+            masked=setting.masked,
+        )
+
+    def seen(self) -> Seen:
+        """Runs a round and returns what the first peer knows after it."""
+        updates = {party: Update(self.w[k]) for k, party in enumerate(self._simulation.parties)}
+        return seen(cast(Transcript, self._simulation.average(updates).transcript))
+
+
+def recovered(setting: Setting, seed: int) -> int:
+    """Returns how many of the other peers' vectors the first peer recovers in one round."""
+    rounds = Rounds(setting, seed)
+    guesses = setting.solve(rounds.seen())
+    return sum(bool(np.all(np.abs(guess - rounds.w[k]) < TOLERANCE)) for k, guess in guesses.items())
+
+
+def narrowed(rounds: int, seed: int) -> list[Finding]:
+    """Returns how far off w is guessed from one y, and from one y in each of several rounds of the same w."""
+    setting = "9 peers in groups of three, 2 iterations"
+    same = Rounds(Setting(setting, met_twice, 9, 2), seed)
+    heard = [bounds(same.seen()) for _ in range(rounds)]
+    w = same.w[list(heard[0])]
+    least, most = np.array([list(each.values()) for each in heard]).transpose(2, 0, 1, 3)
+    middle = (least + most) / 2
+    guesses = {
+        "one message": middle[0],
+        f"one message in each of {rounds} rounds, averaged": middle.mean(axis=0),
+        f"one message in each of {rounds} rounds, bounds intersected": (least.max(axis=0) + most.min(axis=0)) / 2,
+    }
+    uninformed = float(np.abs(w).mean())
+    findings = []
+    for name, guess in guesses.items():
+        errors = np.abs(guess - w).ravel().tolist()
+        measure = f"mean error of an entry; that of guessing 0 is {uninformed:.2f}"
+        finding = average("admm", f"{setting}, {name}", measure, errors, broken=False)
+        findings.append(replace(finding, broken=finding.high < uninformed))
+    return findings
+
+
+def run(full: bool, seed: int, progress: Progress) -> list[Finding]:
+    """Solves for vectors where that can be done, narrows down those of which little is heard, and tries where not."""
+    trials, rounds = (50, 200) if full else (5, 20)
+    settings = len(BROKEN) + len(HOLDING)
+    findings = []
+    for place, setting in enumerate((*BROKEN, *HOLDING)):
+        progress(setting.name, place / (settings + 1))
+        rng = np.random.default_rng([seed, place])
+        wins = sum(recovered(setting, each) for each in rng.integers(2**32, size=trials).tolist())
+        tries, measure = trials * (setting.peers - 1), f"share of other peers whose vector is found to {TOLERANCE:g}"
+        findings.append(proportion("admm", setting.name, measure, wins=wins, tries=tries))
+    progress("one message a round", settings / (settings + 1))
+    weakly_masked = narrowed(rounds, seed)
+    progress("admm", 1.0)
+    return [*findings[: len(BROKEN)], *weakly_masked, *findings[len(BROKEN) :]]
+
+
+ATTACK = Attack(
+    name="admm",
+    summary="a curious peer solves for the vectors of those it heard twice, or whose group sums it heard",
+    paper=PAPERS["000"],
+    run=run,
+)

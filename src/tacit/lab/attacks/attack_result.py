@@ -1,0 +1,98 @@
+"""What an attack found: a value with what it lies between, and whether that breaks what was attacked.
+
+An attack that fails shows only that this attack fails, so the other verdict is "not broken by this", never "secure".
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.core.progress import Progress
+
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One target, attacked some number of times."""
+
+    attack: str
+    target: str
+    """What was attacked, for whoever has not read the papers: the protocol, and the settings that matter."""
+    measure: str
+    """What the value is, with its unit."""
+    value: float
+    low: float
+    high: float
+    samples: int
+    broken: bool
+    bracket: str = "95 % interval"
+    """What `low` and `high` are; empty if the value was counted out, and there is nothing between."""
+    paper: str = ""
+    """Where its paper has the same, if it does: a table, a figure, a theorem."""
+    tried: str = "tries"
+    """What `samples` counts."""
+
+    @property
+    def verdict(self) -> str:
+        """What may be said of the target."""
+        return "broken" if self.broken else "not broken by this"
+
+
+def by_measure(findings: Sequence[Finding]) -> list[list[Finding]]:
+    """Returns findings of which the same was measured, and that lie between the same, together."""
+    found: dict[tuple[str, str], list[Finding]] = {}
+    for finding in findings:
+        found.setdefault((finding.measure, finding.bracket), []).append(finding)
+    return list(found.values())
+
+
+def proportion(
+    attack: str, target: str, measure: str, *, wins: int, tries: int, chance: float = 0.0, paper: str = ""
+) -> Finding:
+    """Returns how often an attack won, with the interval of Clopper and Pearson.
+
+    The target is broken if even the lower end of the interval is above what guessing would reach.
+    """
+    from scipy.stats import binomtest  # takes a second to import
+
+    interval = binomtest(wins, tries).proportion_ci(CONFIDENCE, "exact")
+    low, high = float(interval.low), float(interval.high)
+    return Finding(attack, target, measure, wins / tries, low, high, tries, low > chance, paper=paper)
+
+
+def average(attack: str, target: str, measure: str, samples: Sequence[float], *, broken: bool) -> Finding:
+    """Returns the mean of some measurements, with the interval of Student's t."""
+    from scipy.stats import t  # takes a second to import
+
+    values = np.asarray(samples, dtype=np.float64)
+    mean = float(values.mean())
+    error = float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else float("inf")
+    reach = float(t.ppf(0.5 + CONFIDENCE / 2, max(len(values) - 1, 1))) * error if error else 0.0
+    low = mean - reach if values.min() < 0 else max(mean - reach, 0.0)  # what is never below 0 has no such mean
+    return Finding(attack, target, measure, mean, low, mean + reach, len(values), broken)
+
+
+class Grid(NamedTuple):
+    """Images in rows, under headings, for an attack whose findings are best looked at."""
+
+    title: str
+    headings: tuple[str, ...]
+    rows: list[list[NDArray[np.float64]]]
+
+
+@dataclass(frozen=True)
+class Attack:
+    """A registry entry: an attack that can be run by name."""
+
+    name: str
+    summary: str
+    paper: str
+    """Which paper's claim or experiment it tests."""
+    run: Callable[[bool, int, Progress], list[Finding]]
+    """Given (full, seed, progress): what it found, positive controls first. Not full is a matter of seconds."""
+    look: Callable[[bool, int, Progress], tuple[list[Finding], Grid]] | None = None
+    """The same with what can be looked at, if there is anything."""

@@ -1,0 +1,399 @@
+"""Colluding receivers against CESAR: the Monte Carlo of paper 004, Section 4.6.4 (Figure 6), and what it leaves out.
+
+Random δ-regular graphs are drawn, some of their nodes collude, and the graphs in which they put an honest node at risk
+are counted, by the masking requirement s. There are three counts, in the order of what colluding nodes may do:
+
+- **One receiver** (`paper_risk`), which is what the paper counts: an honest node is at risk if it "is connected to an
+  adversary who has at least s adversarial neighbors". At an index that it and these select, and no other neighbour of
+  that adversary, every mask on its entry is known to the adversaries. Graphs are counted, not nodes. With 15
+  adversaries among 100 nodes and δ = 25 that is 1.44 % at s = 9; the paper's 250 000 graphs gave 1.45 %, and their
+  error is 0.05 %. Other readings are far from it: 0.16 % with more than s adversarial neighbours, 0.3 % of honest nodes
+  instead of graphs, 8 % if every node is an adversary with probability 15 % on its own.
+- **Two receivers** (`pair_risk`), which Theorem 5 misses: each learns the sum over its own neighbours, whatever the
+  masks. At an index where the honest terms of the two sums differ by one node, the difference is that node's entry.
+  This counts, as the paper does, graphs in which some index sets expose a node; three or more could only add to them.
+- **All of them** (`true_risk`), the linear view: which nodes follow from all the adversaries' sums together, at an
+  index that everybody selects, or that each node selects with probability α (random subsampling, Section 2.2). This is
+  no longer about some index sets, but about given ones.
+
+All graphs of one seed are the same ones, whatever is counted.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.auditing.engine.linear import SMALL_PRIME
+from tacit.core.average import counted
+from tacit.core.errors import ConfigError
+from tacit.core.progress import Progress, ignore_progress
+from tacit.core.protocol import PAPERS
+from tacit.lab.attacks.attack_result import Attack, Finding, proportion
+
+Graphs: TypeAlias = NDArray[np.bool_]
+"""Adjacency matrices, one a graph."""
+Marks: TypeAlias = NDArray[np.bool_]
+Whole: TypeAlias = NDArray[np.int64]
+Count: TypeAlias = Callable[[Graphs, int], Whole]
+"""Given graphs and how many of their first nodes collude: up to which s each graph is at risk, 0 if at none."""
+
+NODES, DEGREE, ADVERSARIES = 100, 25, 15  # Section 4.6.4
+AT_RISK = "share of networks with a node"
+GRAPHS = 250_000
+BATCH = 1024
+
+# --- random regular graphs -----------------------------------------------------------------------------------------
+
+
+class _Multigraphs:
+    """Regular graphs in the making, all in lockstep. Slots 2e and 2e + 1 hold the ends of edge e."""
+
+    def __init__(self, nodes: int, degree: int, count: int, rng: np.random.Generator) -> None:
+        """Draws graphs from the pairing model: `degree` stubs a node, joined at random, loops and doubles and all."""
+        self.nodes, self.count, self.rng = nodes, count, rng
+        self.slots, self.edges = nodes * degree, nodes * degree // 2
+        stubs = np.repeat(np.arange(nodes, dtype=np.int32), degree)
+        self.ends = rng.permuted(np.tile(stubs, (count, 1)), axis=1).ravel()
+        # How many edges join u and v, u ≤ v, in cell (u, v) of each graph's matrix. A node counts as joined to itself
+        # until the end, so that a loop never looks like an edge to add.
+        self.copies = np.zeros((count, nodes, nodes), np.uint8)
+        self.copies[:, range(nodes), range(nodes)] = 1
+        self.flat = self.copies.reshape(-1)
+        self.first_slot, self.first_cell = np.arange(count) * self.slots, np.arange(count) * nodes**2
+
+        u, v = self.ends[0::2], self.ends[1::2]
+        cell = np.repeat(self.first_cell, self.edges) + self.cell(u, v)
+        # Of edges in one cell the last to enter itself is good. The others are bad, and so are loops.
+        every = np.arange(len(cell))
+        entered = np.empty(self.flat.shape, np.int32)
+        entered[cell] = every
+        self.bad = np.flatnonzero((entered[cell] != every) | (u == v))
+        self.flat[cell] = 1
+        np.add.at(self.flat, cell[self.bad], 1)
+
+    def cell(self, u: NDArray[np.int32], v: NDArray[np.int32]) -> NDArray[np.int32]:
+        """Returns where in a matrix the edges between u and v are counted."""
+        return np.minimum(u, v) * self.nodes + np.maximum(u, v)
+
+    def random_slots(self) -> Whole:
+        """Returns two random slots of each graph."""
+        return self.first_slot + self.rng.integers(self.slots, size=(2, self.count))
+
+    def switch(self, slots: Whole) -> Marks:
+        """Swaps the ends in two slots of each graph where that gives two edges new to it; returns where it does.
+
+        Two slots of one edge would give loops, and other degenerate choices an edge that is there already.
+        """
+        moving, staying = self.ends[slots], self.ends[slots ^ 1]
+        old = self.first_cell + self.cell(staying, moving)
+        new = self.first_cell + self.cell(staying, moving[::-1])
+        fits: Marks = (self.flat[new[0]] | self.flat[new[1]]) == 0
+        self.ends[slots] = np.where(fits, moving[::-1], moving)
+        for cell in old:
+            self.flat[cell] -= fits
+        for cell in new:
+            self.flat[cell] += fits
+        return fits
+
+    def settle(self) -> None:
+        """Switches bad edges away, and random ones until each has been drawn twice on average."""
+        amount = np.bincount(self.bad // self.edges, minlength=self.count)
+        end = np.cumsum(amount)
+        turn = end - amount  # whose turn it is, from here to the end of the graph's bad edges
+        broken, steps = np.flatnonzero(turn < end), 0
+        while broken.size or steps < self.edges:
+            slots = self.random_slots()
+            slots[0, broken] = 2 * self.bad[turn[broken]]
+            turn[broken] += self.switch(slots)[broken]
+            broken = broken[turn[broken] < end[broken]]
+            # Some bad edges fit nowhere until others have moved.
+            self.switch(self.random_slots())
+            steps += 2
+
+
+def regular_graphs(nodes: int, degree: int, count: int, rng: np.random.Generator) -> Graphs:
+    """Returns random regular graphs, close to uniform among all of them.
+
+    They start from the pairing model, whose loops and double edges are switched with random edges until none is left;
+    that already is close to uniform. Further random switches bring it closer: they lead from one graph to another as
+    likely as back, and from any to any other, so that only the uniform distribution stays as it is. None of this
+    looks at the labels of the nodes. So the first few nodes are a random choice of nodes, as good as any.
+    """
+    if not 2 <= degree <= nodes - 2 or nodes * degree % 2:
+        raise ConfigError(
+            f"cannot draw {degree}-regular graphs on {nodes} nodes; take a degree from 2 to {nodes - 2}, and an even "
+            "one if the number of nodes is odd"
+        )
+    drawn = _Multigraphs(nodes, degree, count, rng)
+    drawn.settle()
+    drawn.copies[:, range(nodes), range(nodes)] = 0
+    joined = drawn.copies.astype(np.bool_)
+    return joined | joined.transpose(0, 2, 1)
+
+
+def _batches(nodes: int, degree: int, graphs: int, seed: int, progress: Progress) -> Iterator[Graphs]:
+    rng = np.random.default_rng(seed)
+    for done in range(0, graphs, BATCH):
+        progress(f"drawing networks, {done:,} of {graphs:,}", done / graphs)
+        yield regular_graphs(nodes, degree, min(BATCH, graphs - done), rng)
+    progress(f"drew {graphs:,} networks", 1.0)
+
+
+# --- who is at risk ------------------------------------------------------------------------------------------------
+
+
+def one_receiver(graphs: Graphs, adversaries: int) -> Whole:
+    """Returns up to which s each graph is at risk as the paper counts it: the most adversaries next to one.
+
+    That one needs an honest neighbour too.
+    """
+    among = graphs[:, :adversaries, :adversaries].sum(axis=2)
+    honest = graphs[:, :adversaries, adversaries:].any(axis=2)
+    return np.asarray(np.where(honest, among, 0).max(axis=1))
+
+
+def two_receivers(graphs: Graphs, adversaries: int) -> Whole:
+    """Returns up to which s one or two receivers can expose an honest node of each graph at some index.
+
+    Adversaries k and l have h honest neighbours in common, and a_k and a_l adversarial ones. Let an index be selected
+    by all of these, by one more honest neighbour m of l, and by nobody else. Then the sum at k is over h + a_k nodes
+    and that at l over h + a_l + 1, and their difference is v_m, up to models of adversaries. Either sum is sent if it
+    is over s + 1 nodes or more (Section 3.4.2).
+    """
+    to_honest = graphs[:, :adversaries, adversaries:].astype(np.float32)
+    h = (to_honest @ to_honest.transpose(0, 2, 1)).astype(np.int64)
+    a = graphs[:, :adversaries, :adversaries].sum(axis=2)
+    a_k, a_l = a[:, :, None], a[:, None, :]
+    has_m = h < to_honest.sum(axis=2)[:, None, :]  # never if k is l
+    s = np.where(has_m, np.minimum(h + a_k - 1, h + a_l), 0)
+    return np.asarray(np.maximum(s.max(axis=(1, 2)), one_receiver(graphs, adversaries)))
+
+
+def exposed(graphs: Graphs, adversaries: int, masking: int, selected: Marks | None = None) -> Marks:
+    """Returns which of the honest nodes of each graph all adversaries together can solve for at one index.
+
+    `selected` marks the nodes that select the index; without it all do. Adversary k learns the sum over Sel(k, p) if
+    there are s + 1 nodes or more in it. Take the models of adversaries off, and the sum over the honest ones is left.
+    In a regular graph they all have the same weight, so that it makes no difference.
+    """
+    sel = graphs[:, :adversaries]
+    if selected is not None:
+        sel = sel & selected[:, None, :]
+    sent = sel.sum(axis=2) > masking
+    return _determined(sel[:, :, adversaries:] & sent[:, :, None])
+
+
+def _determined(rows: Marks) -> Marks:
+    """Returns which unknowns have their unit vectors in the span of the rows, system by system.
+
+    Rows are eliminated modulo a prime. That is exact for up to 22 rows: a determinant of n rows of zeros and ones is
+    at most (n + 1)^((n + 1) / 2) / 2^n (Hadamard), for n = 22 half the prime, so none but 0 is 0 modulo the prime.
+    For more rows, a wrong answer would take a determinant that happens to be divisible by it.
+    """
+    reduced = rows.astype(np.int64)
+    system = np.arange(len(rows))
+    for r in range(rows.shape[1]):
+        row = reduced[:, r]
+        lead = (row != 0).argmax(axis=1)
+        factors = reduced[system, :, lead]
+        pivot = factors[:, r].copy()
+        factors[:, r] = 0
+        pivot[pivot == 0] = 1  # the row is zero, and nothing is subtracted
+        reduced = (pivot[:, None, None] * reduced - factors[:, :, None] * row[:, None, :]) % SMALL_PRIME
+    # Each row is now alone in its leading column, so a unit vector in the span must be one of the rows.
+    alone = np.count_nonzero(reduced, axis=2) == 1
+    return np.asarray(((reduced != 0) & alone[:, :, None]).any(axis=1))
+
+
+# --- how often -----------------------------------------------------------------------------------------------------
+
+
+def tally(
+    counts: Sequence[Count],
+    nodes: int,
+    degree: int,
+    adversaries: Sequence[int],
+    graphs: int,
+    seed: int,
+    progress: Progress = ignore_progress,
+) -> Whole:
+    """Returns how many of some random graphs are at risk: by count, by number of adversaries, by s from 0 to δ − 1."""
+    for number in adversaries:
+        _check(nodes, degree, number, 1)
+    s = np.arange(degree)
+    at_risk = np.zeros((len(counts), len(adversaries), degree), np.int64)
+    for batch in _batches(nodes, degree, graphs, seed, progress):
+        for i, count in enumerate(counts):
+            for j, number in enumerate(adversaries):
+                at_risk[i, j] += (count(batch, number)[:, None] >= s).sum(axis=0)
+    return at_risk
+
+
+def paper_risk(
+    nodes: int,
+    degree: int,
+    adversaries: int,
+    masking: int,
+    graphs: int,
+    seed: int,
+    progress: Progress = ignore_progress,
+) -> Finding:
+    """Returns how many random graphs are at risk as the paper counts it (Figure 6)."""
+    _check(nodes, degree, adversaries, masking)
+    at_risk = tally((one_receiver,), nodes, degree, (adversaries,), graphs, seed, progress)
+    return _finding(one_receiver, nodes, degree, adversaries, masking, int(at_risk[0, 0, masking]), graphs)
+
+
+def pair_risk(
+    nodes: int,
+    degree: int,
+    adversaries: int,
+    masking: int,
+    graphs: int,
+    seed: int,
+    progress: Progress = ignore_progress,
+) -> Finding:
+    """Returns in how many random graphs two adversaries at most can expose an honest node at some index."""
+    _check(nodes, degree, adversaries, masking)
+    at_risk = tally((two_receivers,), nodes, degree, (adversaries,), graphs, seed, progress)
+    return _finding(two_receivers, nodes, degree, adversaries, masking, int(at_risk[0, 0, masking]), graphs)
+
+
+def true_risk(
+    nodes: int,
+    degree: int,
+    adversaries: int,
+    masking: int,
+    graphs: int,
+    seed: int,
+    progress: Progress = ignore_progress,
+    *,
+    share: float = 1.0,
+) -> Finding:
+    """Returns in how many random graphs the adversaries can solve for an honest node, all of them together.
+
+    They look at one index, which each node selects with probability `share`.
+    """
+    _check(nodes, degree, adversaries, masking)
+    rng = np.random.default_rng([seed, 1])  # its own, so that the graphs are those of the other counts
+    wins = 0
+    for batch in _batches(nodes, degree, graphs, seed, progress):
+        selected = rng.random((len(batch), nodes)) < share
+        wins += int(exposed(batch, adversaries, masking, selected).any(axis=1).sum())
+    index = "an entry that all select" if share == 1 else f"an entry that each selects with a chance of {share:g}"
+    target, measure = _target(nodes, degree, adversaries, masking), f"{AT_RISK} exposed to all who collude, at {index}"
+    return proportion("collusion", target, measure, wins=wins, tries=graphs)
+
+
+def paper_bound(nodes: int, degree: int, adversaries: int, masking: int) -> float:
+    """Returns what the paper's count is at most, in expectation, and close to where it is small. No sampling.
+
+    In any regular graph, the neighbours of an adversary are δ of n − 1 nodes, among which the other A − 1 adversaries
+    are placed at random; so how many of them are neighbours is hypergeometric. There are A adversaries to be the one.
+    """
+    from scipy.stats import hypergeom  # takes a second to import
+
+    _check(nodes, degree, adversaries, masking)
+    return float(adversaries * hypergeom(nodes - 1, adversaries - 1, degree).sf(masking - 1))
+
+
+def figure6(
+    adversaries: Sequence[int] = (5, 10, 15, 20, 25),
+    masking: Sequence[int] = range(1, DEGREE),
+    graphs: int = GRAPHS,
+    seed: int = 0,
+    progress: Progress = ignore_progress,
+    *,
+    count: Count = one_receiver,
+    nodes: int = NODES,
+    degree: int = DEGREE,
+) -> dict[int, dict[int, Finding]]:
+    """Returns the risk by s and number of adversaries, as drawn in Figure 6; or of two receivers, to draw beside it.
+
+    The paper's text names 15 adversaries; the other numbers are ours.
+    """
+    for number in adversaries:
+        for s in masking:
+            _check(nodes, degree, number, s)
+    at_risk = tally((count,), nodes, degree, adversaries, graphs, seed, progress)[0]
+    return {
+        s: {
+            number: _finding(count, nodes, degree, number, s, int(wins[s]), graphs)
+            for number, wins in zip(adversaries, at_risk, strict=True)
+        }
+        for s in masking
+    }
+
+
+def _check(nodes: int, degree: int, adversaries: int, masking: int) -> None:
+    problems = []
+    if not 1 <= adversaries < nodes:
+        problems.append(f"there can be from 1 to {nodes - 1} adversaries, not {adversaries}")
+    if not 1 <= masking < degree:
+        problems.append(f"a receiver with {degree} neighbours allows s from 1 to {degree - 1}, not {masking}")
+    if problems:
+        raise ConfigError(problems)
+
+
+def _target(nodes: int, degree: int, adversaries: int, masking: int) -> str:
+    network = f"{nodes} nodes with {degree} neighbours each, {adversaries} collude"
+    return f"cesar, each entry masked with at least {counted(masking, 'other')}, {network}"
+
+
+def _finding(count: Count, nodes: int, degree: int, adversaries: int, masking: int, wins: int, graphs: int) -> Finding:
+    who = "one receiver" if count is one_receiver else "two receivers that compare their sums"
+    target, measure = _target(nodes, degree, adversaries, masking), f"{AT_RISK} at risk from {who}"
+    # What the paper counts is the one receiver.
+    paper = "Fig. 6" if count is one_receiver else ""
+    return proportion("collusion", target, measure, wins=wins, tries=graphs, paper=paper)
+
+
+# --- the attack ----------------------------------------------------------------------------------------------------
+
+
+def run(full: bool, seed: int, progress: Progress) -> list[Finding]:
+    """Counts graphs at risk at s = 1, at the paper's s = 9, and from s = 13 on, where the paper finds none.
+
+    Then as many nodes collude as s, of which Theorem 5 promises that they learn nothing. At last half of the nodes
+    collude, at the largest s: too few for the paper's count, but they have as many sums as there are unknowns.
+    """
+    graphs, solved = (GRAPHS, 10_000) if full else (2_500, 250)
+    half, most = NODES // 2, DEGREE - 1
+    counts, numbers = (one_receiver, two_receivers), (5, 10, ADVERSARIES, half)
+    at_risk = tally(counts, NODES, DEGREE, numbers, graphs, seed, lambda doing, done: progress(doing, 0.75 * done))
+
+    def counted(s: int, number: int = ADVERSARIES) -> list[Finding]:
+        wins = at_risk[:, numbers.index(number), s].tolist()
+        return [_finding(count, NODES, DEGREE, number, s, won, graphs) for count, won in zip(counts, wins, strict=True)]
+
+    def solving(place: int, s: int, share: float, number: int = ADVERSARIES) -> Finding:
+        def part(doing: str, done: float) -> None:
+            progress(doing, 0.75 + 0.05 * (place + done))
+
+        return true_risk(NODES, DEGREE, number, s, solved, seed, part, share=share)
+
+    return [
+        *counted(1),
+        solving(0, 1, 0.1),
+        *counted(9),
+        solving(1, 9, 0.3),
+        *counted(13),
+        solving(2, 13, 0.3),
+        solving(3, 13, 1.0),
+        *counted(5, 5),
+        *counted(10, 10),
+        *counted(ADVERSARIES, ADVERSARIES),
+        *counted(20),
+        *counted(most, half),
+        solving(4, most, 1.0, half),
+    ]
+
+
+ATTACK = Attack(
+    name="collusion",
+    summary="colluding receivers of cesar compare their sums, in networks drawn at random",
+    paper=PAPERS["004"],
+    run=run,
+)

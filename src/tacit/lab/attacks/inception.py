@@ -1,0 +1,147 @@
+"""A compact InceptionTime, the network that paper 001, Section 4.2 lets the onlooker learn with (its reference [32]).
+
+Fawaz et al. 2020: inception modules of parallel convolutions of several lengths over time, each behind a bottleneck,
+and a max-pool beside them; a residual connection around the modules; the average over time; one linear layer. Theirs
+has six modules of 4 × 32 filters and is an ensemble of five; the time series here need no more than what is below.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.learn.models.torch_module import needed
+
+Series = NDArray[np.float64]
+"""Time series, one a row: runs × channels × rounds."""
+Labels = NDArray[np.int64]
+
+KERNELS = (39, 19, 9)
+"""How many rounds the parallel convolutions of a module span, as in the original."""
+STILL = 1e-9
+"""A value that differs by less between training runs differs by rounding errors only."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """How the network is trained."""
+
+    epochs: int = 10
+    batch: int = 32
+    width: int = 8
+    """Filters of each of the four branches of a module."""
+    modules: int = 3
+    rate: float = 5e-3
+    """The largest step of Adam; it rises to it and falls again (one cycle)."""
+
+
+@contextmanager
+def repeatable(seed: int) -> Iterator[None]:
+    """Seeds torch and uses one thread, on which networks this small are fastest; puts both back as they were."""
+    torch = needed()
+    threads = torch.get_num_threads()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(threads)
+
+
+def network(channels: int, rounds: int, classes: int, width: int, modules: int) -> Any:
+    """Returns an untrained network from (runs, channels, rounds) to one score a class."""
+    torch = needed()
+    nn = torch.nn
+    # What reaches beyond both ends of a series from anywhere on it would be multiplied with padding only.
+    kernels = [min(kernel, 2 * rounds - 1) for kernel in KERNELS]
+
+    class Module(nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self, channels: int) -> None:
+            super().__init__()
+            self.bottleneck = nn.Conv1d(channels, width, 1, bias=False)
+            self.branches = nn.ModuleList(nn.Conv1d(width, width, k, padding="same", bias=False) for k in kernels)
+            self.pooled = nn.Sequential(nn.MaxPool1d(3, stride=1, padding=1), nn.Conv1d(channels, width, 1, bias=False))
+            self.norm = nn.BatchNorm1d(4 * width)
+
+        def forward(self, x: Any) -> Any:
+            narrow = self.bottleneck(x)
+            return self.norm(torch.cat([*(branch(narrow) for branch in self.branches), self.pooled(x)], dim=1)).relu()
+
+    class InceptionTime(nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            widths = [channels, *[4 * width] * (modules - 1)]
+            self.modules_in_turn = nn.Sequential(*map(Module, widths))
+            self.shortcut = nn.Sequential(nn.Conv1d(channels, 4 * width, 1, bias=False), nn.BatchNorm1d(4 * width))
+            self.scores = nn.Linear(4 * width, classes)
+
+        def features(self, x: Any) -> Any:
+            return (self.modules_in_turn(x) + self.shortcut(x)).relu().mean(dim=2)
+
+        def forward(self, x: Any) -> Any:
+            return self.scores(self.features(x))
+
+    return InceptionTime()
+
+
+class Classifier:
+    """A network, trained to tell the classes of time series."""
+
+    def __init__(self, series: Series, labels: Labels, training: Training, seed: int) -> None:
+        torch = needed()
+        self.loss: list[float] = []
+        """The mean training loss of each epoch,"""
+        self.accuracy: list[float] = []
+        """and the share of training series that were told right in it."""
+        # Each value is seen against what is heard there and then in other runs. Quartiles, because a few runs with a
+        # y_i(t) near 0 would spoil mean and deviation for all others.
+        low, self._median, high = np.quantile(series, [0.25, 0.5, 0.75], axis=0)
+        self._spread = np.where(high - low > STILL, high - low, 1.0)
+        with repeatable(seed):
+            classes = int(labels.max()) + 1
+            self._network = network(series.shape[1], series.shape[2], classes, training.width, training.modules)
+            self._fit(self._tensor(series), torch.tensor(labels), training)
+
+    def _tensor(self, series: Series) -> Any:
+        torch = needed()
+        # The inverse hyperbolic sine leaves small values as they are, and large ones their order.
+        return torch.tensor(np.arcsinh((series - self._median) / self._spread), dtype=torch.float32)
+
+    def _fit(self, x: Any, labels: Any, training: Training) -> None:
+        torch = needed()
+        steps = training.epochs * -(-len(x) // training.batch)
+        adam = torch.optim.Adam(self._network.parameters(), fused=True)
+        cycle = torch.optim.lr_scheduler.OneCycleLR(adam, training.rate, total_steps=steps)
+        self._network.train()
+        for _ in range(training.epochs):
+            losses, right = 0.0, 0
+            for chosen in torch.randperm(len(x)).split(training.batch):
+                scores = self._network(x[chosen])
+                loss = torch.nn.functional.cross_entropy(scores, labels[chosen])
+                adam.zero_grad()
+                loss.backward()
+                adam.step()
+                cycle.step()
+                losses += loss.item() * len(chosen)
+                right += int((scores.argmax(dim=1) == labels[chosen]).sum())
+            self.loss.append(losses / len(x))
+            self.accuracy.append(right / len(x))
+        self._network.eval()
+
+    def look(self, series: Series) -> tuple[Labels, NDArray[np.float64]]:
+        """Returns the most likely class of each series, and what the last layer sees of it."""
+        torch = needed()
+        with repeatable(0), torch.no_grad():
+            features = self._network.features(self._tensor(series))
+            return self._network.scores(features).argmax(dim=1).numpy(), features.double().numpy()
+
+
+def principal_plane(features: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Returns the features in the plane in which they spread most, two coordinates each, to look at."""
+    _, _, axes = np.linalg.svd(features - features.mean(axis=0), full_matrices=False)
+    plane: NDArray[np.float64] = (features - features.mean(axis=0)) @ axes[:2].T
+    return plane

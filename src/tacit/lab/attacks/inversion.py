@@ -1,0 +1,345 @@
+"""Gradient inversion: the server turns a client's update back into the image that it was trained on.
+
+Each client takes one gradient step on one image of a digit, from a model that everybody knows, and brings the result to
+a round of a deployed protocol. The server takes what it really received, opened with its own keys:
+
+| target | what is inverted |
+| --- | --- |
+| `fedavg` | `Plain`, one client's model |
+| `secagg` | `MaskedInput`, one client's model under its masks, read as if there were none |
+| `secagg`, average | `Sum`, the average that the server is entitled to |
+
+It finds the label first, from the gradient of the last biases (Zhao et al. 2020, "iDLG"), and then the image whose
+gradient is nearest to the one received (Zhu et al. 2019, "Deep leakage from gradients"). Since all pixels meet in the
+first layer there is a closed form too: row j of dℓ/dW_1 is the image, times dℓ/db_1 of neuron j.
+
+**What an average shows.** The average over k clients with an image each is the gradient of one batch of k images, and
+is inverted as such; an image counts as found if it is among the k that come out. With few clients, and images as small
+as these, that works. What secure aggregation hides is whose they are: only large sums, or noise, hide the images.
+"""
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.core.progress import Progress, ignore_progress
+from tacit.core.suite import SERVER, Update
+from tacit.lab.attacks.attack_result import Attack, Finding, Grid, proportion
+from tacit.lab.attacks.inception import repeatable
+from tacit.learn.data.datasets import load
+from tacit.learn.models.torch_module import needed
+from tacit.protocols.fedavg import Plain
+from tacit.protocols.secagg.messages import MaskedInput
+from tacit.protocols.shapes.star import Sum
+from tacit.runtime.simulator import Simulation
+from tacit.runtime.transcript import Transcript
+
+Array = NDArray[np.float64]
+
+PIXELS, HIDDEN, CLASSES = 64, 32, 10
+SHAPES = ((HIDDEN, PIXELS), (HIDDEN,), (CLASSES, HIDDEN), (CLASSES,))
+SIZES = [math.prod(shape) for shape in SHAPES]
+RATE = 0.5
+"""The learning rate of the clients' one step."""
+
+ALIKE = 0.99
+"""An image counts as found if it correlates more than this with what came out,"""
+COINCIDENCE = 0.0012
+"""which only such a share of the digits do with any other digit there is."""
+SHOWN = 6
+"""Images that are shown, with what came out."""
+
+
+def weights_and_biases(vector: Any) -> list[Any]:
+    """Returns W_1, b_1, W_2 and b_2 from a vector, of NumPy or torch, that holds them end to end."""
+    ends = itertools.accumulate(SIZES)
+    return [vector[end - size : end].reshape(shape) for end, size, shape in zip(ends, SIZES, SHAPES, strict=True)]
+
+
+def initial(rng: np.random.Generator) -> Array:
+    """Returns the model that everybody starts from: random weights, and biases of zero."""
+    deviations = (PIXELS**-0.5, 0.0, HIDDEN**-0.5, 0.0)
+    return np.concatenate([rng.normal(size=size) * of for size, of in zip(SIZES, deviations, strict=True)])
+
+
+def scores(theta: Any, x: Any) -> tuple[Any, Any]:
+    """Returns the hidden layer h = σ(W_1 x + b_1), and the probability of each class, for images as rows."""
+    w_1, b_1, w_2, b_2 = weights_and_biases(theta)
+    h = (x @ w_1.T + b_1).sigmoid()
+    return h, (h @ w_2.T + b_2).softmax(dim=1)
+
+
+def gradient(theta: Any, x: Any, labels: Any) -> Any:
+    """Returns the gradient of the mean cross-entropy over images, for torch to differentiate once more."""
+    torch = needed()
+    h, p = scores(theta, x)
+    slope_2 = (p - torch.nn.functional.one_hot(labels, CLASSES)) / len(x)
+    slope_1 = slope_2 @ weights_and_biases(theta)[2] * h * (1 - h)
+    parts = slope_1.T @ x, slope_1.sum(dim=0), slope_2.T @ h, slope_2.sum(dim=0)
+    return torch.cat([part.reshape(-1) for part in parts])
+
+
+# --- what the server receives --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Received:
+    """What the server got to see in a round."""
+
+    single: list[Array]
+    """The gradient of each client, as far as its own message shows it,"""
+    average: Array
+    """and the gradient of all of them."""
+
+
+def play(protocol: str, theta: Array, images: Array, labels: Sequence[int], seed: int) -> Received:
+    """Runs one round of a deployed protocol, one client an image, and opens what came to the server."""
+    torch = needed()
+    parties = [f"p{i}" for i in range(len(images))]
+    simulation = Simulation.of(protocol, parties, len(theta), record=True, seed=seed)
+    updates = {}
+    for party, image, label in zip(parties, images, labels, strict=True):
+        step = gradient(torch.tensor(theta), torch.tensor(image[np.newaxis]), torch.tensor([int(label)]))
+        updates[party] = Update(theta - RATE * step.numpy())
+    transcript = cast(Transcript, simulation.average(updates).transcript)
+
+    ring, single, average = transcript.ring(), {}, theta
+    for address, message in transcript.opened(SERVER):
+        if isinstance(message, Plain | MaskedInput):
+            single[address.sender] = ring.floats(ring.unpack(message.vector)[: len(theta)])
+        if isinstance(message, Sum):
+            average = ring.mean(ring.unpack(message.vector))
+    return Received([(theta - single[party]) / RATE for party in parties], (theta - average) / RATE)
+
+
+# --- the attack ----------------------------------------------------------------------------------------------------
+
+
+def labels_in(theta: Array, g: Array, count: int) -> list[int]:
+    """Returns the labels of that many images.
+
+    dℓ/db_2 is the mean of p − y over images, where y is 1 at the label and 0 elsewhere. The p of an untrained model
+    differ little, so that of a grey image will do to count the labels.
+    """
+    torch = needed()
+    _, p = scores(torch.tensor(theta), torch.full((1, PIXELS), 0.3, dtype=torch.float64))
+    expected = count * (p[0].numpy() - weights_and_biases(g)[3])
+    found = []
+    for _ in range(count):
+        found.append(int(expected.argmax()))
+        expected[found[-1]] -= 1
+    return sorted(found)
+
+
+def closed_form(g: Array) -> Array:
+    """Returns the one image x for which dℓ/dW_1 is nearest to dℓ/db_1 xᵀ."""
+    w_1, b_1, _, _ = weights_and_biases(g)
+    image: Array = b_1 @ w_1 / (b_1 @ b_1)
+    return image[np.newaxis]
+
+
+def inverted(theta: Array, g: Array, labels: Sequence[int], steps: int, rng: np.random.Generator) -> Array:
+    """Returns images in [0, 1], with those labels, whose gradient is nearest to g."""
+    from scipy.optimize import minimize  # takes a second to import
+
+    torch = needed()
+    model, target, of = torch.tensor(theta), torch.tensor(g), torch.tensor(labels)
+    size = (target**2).sum()
+
+    def distance(pixels: Array) -> tuple[float, Array]:
+        x = torch.tensor(pixels.reshape(len(labels), PIXELS), requires_grad=True)
+        apart = ((gradient(model, x, of) - target) ** 2).sum() / size
+        apart.backward()
+        return apart.item(), x.grad.numpy().ravel()
+
+    with repeatable(0):
+        end = minimize(
+            distance,
+            rng.uniform(size=len(labels) * PIXELS),
+            jac=True,
+            method="L-BFGS-B",
+            bounds=[(0, 1)] * (len(labels) * PIXELS),
+            options={"maxiter": steps, "maxfun": 2 * steps, "ftol": 1e-13, "gtol": 1e-11},
+        )
+    found: Array = end.x.reshape(len(labels), PIXELS)
+    return found
+
+
+def nearest(image: Array, found: Array) -> tuple[float, Array]:
+    """Returns how well an image correlates with the one of those found that is most like it, and that one."""
+
+    def centred(x: Array) -> Array:
+        x = x - x.mean(axis=-1, keepdims=True)
+        y: Array = x / np.maximum(np.linalg.norm(x, axis=-1, keepdims=True), 1e-12)
+        return y
+
+    alike = centred(found) @ centred(image)
+    best = int(alike.argmax())
+    return float(alike[best]), found[best]
+
+
+def common(some: Sequence[int], others: Sequence[int]) -> int:
+    """Returns how many labels two lists have in common, in whatever order."""
+    return (Counter(map(int, some)) & Counter(map(int, others))).total()
+
+
+def guessable(count: int) -> float:
+    """Returns what share of that many labels the best guess has in common with them: as evenly spread as they are."""
+    from scipy.stats import binom  # takes a second to import
+
+    at_least = np.repeat(binom.sf(np.arange(count), count, 1 / CLASSES), CLASSES)
+    return float(at_least[:count].mean())
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """What came out of one gradient."""
+
+    truth: Array
+    """The images that went in, one a row,"""
+    found: Array
+    """the one most like each among those that came out,"""
+    alike: Array
+    """how well the two correlate,"""
+    labels: int
+    """and how many labels were told right."""
+
+
+def attempt(
+    theta: Array, g: Array, images: Array, labels: Sequence[int], steps: int, rng: np.random.Generator
+) -> Attempt:
+    """Inverts a gradient by optimisation, or in closed form if there are no steps to take."""
+    told = labels_in(theta, g, len(images))
+    found = inverted(theta, g, told, steps, rng) if steps else closed_form(g)
+    alike, best = zip(*(nearest(image, found) for image in images), strict=True)
+    return Attempt(images, np.array(best), np.array(alike), common(told, labels))
+
+
+@dataclass(frozen=True)
+class Target:
+    """What the server attacks, and all that came of it."""
+
+    name: str
+    by: str
+    """"solved for at once" or "by a search"."""
+    images: int
+    """How many images went into each gradient."""
+    labels: bool = True
+    """Whether the labels count; they are the same however the images are found."""
+    attempts: list[Attempt] = field(default_factory=list)
+
+    @property
+    def findings(self) -> list[Finding]:
+        """The shares of images and of labels that were found, each against guessing."""
+        images = sum(int(np.sum(attempt.alike > ALIKE)) for attempt in self.attempts)
+        labels = sum(attempt.labels for attempt in self.attempts)
+        measures = [(f"{self.name}, {self.by}", "images", images, COINCIDENCE)]
+        if self.labels:
+            measures.append((self.name, "labels", labels, guessable(self.images)))
+        whose = "" if self.images == 1 else ", of nobody in particular"
+        tries = self.images * len(self.attempts)
+        return [
+            proportion(ATTACK.name, target, f"share of {what} found{whose}", wins=wins, tries=tries, chance=chance)
+            for target, what, wins, chance in measures
+        ]
+
+
+# --- the experiment ------------------------------------------------------------------------------------------------
+
+
+FEW = 8
+"""Clients in a round whose single messages are attacked; of larger rounds only the average is."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much is attacked."""
+
+    rounds: Mapping[int, int]
+    """How many rounds of how many clients,"""
+    steps: int
+    """how many steps of each optimisation at most,"""
+    cheap_rounds: int
+    """and how many more rounds of a few clients, in which only labels and closed forms are looked for."""
+
+
+QUICK = Scale({FEW: 3, 64: 1}, steps=150, cheap_rounds=10)
+FULL = Scale({FEW: 10, 16: 5, 32: 3, 64: 2}, steps=600, cheap_rounds=90)
+
+
+def measure(scale: Scale, seed: int, progress: Progress = ignore_progress) -> list[Target]:
+    """Returns what came of each target, positive controls first."""
+    rng = np.random.default_rng(seed)
+    x, y = load("digits", share=1).flat()
+    singles = {
+        (protocol, steps): Target(
+            f"{protocol}, one client", "by a search" if steps else "solved for at once", images=1, labels=not steps
+        )
+        for protocol in ("fedavg", "secagg")
+        for steps in (0, scale.steps)
+    }
+    averages = {k: Target(f"secagg, average over {k} clients", "by a search", images=k) for k in scale.rounds}
+    plan = [(k, scale.steps) for k, count in scale.rounds.items() for _ in range(count)]
+    plan += [(FEW, 0)] * scale.cheap_rounds
+    for done, (clients, most) in enumerate(plan):
+        progress(f"turning what {clients} clients send back into images", done / len(plan))
+        chosen = rng.choice(len(x), clients, replace=False)
+        theta, images, labels = initial(rng), x[chosen], y[chosen].tolist()
+        received = {protocol: play(protocol, theta, images, labels, seed + done) for protocol in ("fedavg", "secagg")}
+        if most:
+            g = received["secagg"].average
+            averages[clients].attempts.append(attempt(theta, g, images, labels, most, rng))
+        for (protocol, steps), target in singles.items():
+            if clients == FEW and steps <= most:
+                for i, g in enumerate(received[protocol].single):
+                    target.attempts.append(attempt(theta, g, images[i : i + 1], labels[i : i + 1], steps, rng))
+    return [*singles.values(), *averages.values()]
+
+
+class Picture(NamedTuple):
+    """An image of a client, 8 × 8, and what the server makes of what it receives."""
+
+    truth: Array
+    fedavg: Array
+    secagg: Array
+    """From the client's masked message,"""
+    average: Array
+    """and the one most like it among all that come out of the average."""
+
+
+def pictures(targets: Sequence[Target]) -> list[Picture]:
+    """Returns the images of the rounds of a few clients, to look at."""
+    names = ("fedavg, one client", "secagg, one client", f"secagg, average over {FEW} clients")
+    chosen = [next(t for t in targets if t.name == name and t.by == "by a search").attempts for name in names]
+    columns = [np.concatenate([attempt.truth for attempt in chosen[0]])]
+    columns += [np.concatenate([attempt.found for attempt in attempts]) for attempts in chosen]
+    return [Picture(*(image.reshape(8, 8) for image in row)) for row in zip(*columns, strict=True)]
+
+
+def run(full: bool, seed: int, progress: Progress) -> list[Finding]:
+    """Returns how much of the clients' data the server finds."""
+    return look(full, seed, progress)[0]
+
+
+def look(full: bool, seed: int, progress: Progress) -> tuple[list[Finding], Grid]:
+    """Returns the same, with some of the images that went in, and what came out."""
+    targets = measure(FULL if full else QUICK, seed, progress)
+    title = f"{FEW} clients take a step on an image each: what the server makes of what it receives"
+    headings = ("the client's image", "fedavg:\nits model", "secagg:\nits masked model", "secagg:\nthe average")
+    shown = [list(each) for each in pictures(targets)[:SHOWN]]
+    return [finding for target in targets for finding in target.findings], Grid(title, headings, shown)
+
+
+ATTACK = Attack(
+    name="inversion",
+    summary="the server turns a client's gradient back into its image and label",
+    paper="the shared gradient itself (Zhu et al. 2019)",
+    run=run,
+    look=look,
+)

@@ -1,0 +1,1 @@
+"""Search over the lies that a malicious server of secagg can tell."""

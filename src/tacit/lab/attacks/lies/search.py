@@ -1,0 +1,363 @@
+"""A server of `secagg` that lies: all that it can tell a few clients, and what it and colluding users learn by it.
+
+A server decides what each client is told: who was asked (U2), who is left (U3), whose vectors are summed (U5), and who
+consents to that. It cannot make up what honest clients seal, vouch for or sign; but it passes on what it likes to whom
+it likes, and colluding users vouch for anything. So a lie is a choice of three sets for each honest client, and this
+goes through all of them, step by step: whatever a client may be told next and does not refuse, given what the others
+have said so far. The deployed coroutine answers, and the audit says what the answers give away.
+
+A lie **works** if the server and those who collude with it learn a vector, a sum of fewer honest users than the terms
+leave in one, or more than one sum. There is no lie that stops half way: what is known only grows, so to go on is never
+worse, and clients fall silent only when they refuse whatever comes next.
+
+What makes the search short, and takes nothing away from it:
+
+- In a complete graph honest users can change places, as far as the policy treats them alike.
+- A client that falls silent before it masks has given nothing away unless somebody colludes. Where the others can go on
+  in the same ways, it does not matter what it was told.
+- At the last step a client's consent counts only for those who consent to the same. So whole groups that do are chosen,
+  and whoever is in no group in which anybody gives shares may as well be told nothing.
+- Policies by which the same users may be asked and the same ones summed are the same in one round.
+
+Of a search that finds nothing one must know what it would find. So it is first set on variants of `secagg` without one
+of its precautions. What it finds there is told to real clients with real keys, and what the server then recovers is
+compared with the truth.
+
+Not covered: several rounds, colluding users who pass off somebody else's keys or shares as theirs, and whatever is
+wrong below the protocol (seals, signatures, session and addresses, which other tests attack).
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations, product
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.auditing.engine.linear import SMALL_PRIME, smallest_support
+from tacit.core.average import counted
+from tacit.core.progress import Progress
+from tacit.core.protocol import PAPERS
+from tacit.lab.attacks.attack_result import Attack, Finding
+from tacit.lab.attacks.lies.cases import (
+    COLLUDING,
+    EVERYONE,
+    Case,
+    Neighbours,
+    Renaming,
+    Users,
+    cases,
+    members,
+    symmetries,
+)
+from tacit.lab.attacks.lies.roles import SETS, Client, Clients, SymbolicCast
+from tacit.lab.attacks.lies.variants import VARIANTS, variant
+
+NAME = "lies"
+CLOSE = 1e-6
+"""What is recovered to within this is recovered."""
+WHOLE: tuple[tuple[int, Neighbours], ...] = ((4, "all"), (4, 2), (5, "all"), (5, 2))
+"""Of how many users, and with how many neighbours each, every case is looked at."""
+LONGER = tuple(Case(6, colluders, neighbours=4, threshold=t) for colluders, t in (((), 3), ((), 4), ((0,), 4)))
+"""Circles on which somebody may be missing, which takes six users."""
+RECOVERED = "without a precaution: by how much a vector is off that the server works out, by the first lie that works"
+TOO_SMALL = "as deployed: how many lies show the server a vector, or a sum of fewer users than agreed"
+TOO_MANY = "as deployed: how many lies show the server more than one sum, each of as many users as agreed"
+TOLD = "lies told"
+"""What was tried."""
+WORDS = (
+    (r"no b_u", "no mask of one's own"),
+    (r"no lower bound", "no lower bound on how many are summed"),
+    (r"graph may fall apart", "those who share masks may fall into two halves"),
+    (r"no consents", "nobody consents to who is summed"),
+    (r"consents are local", "only those who share masks consent to who is summed"),
+    (r"\b0 collude\b", "nobody colludes"),
+    (r"\b1 collude\b", "1 colludes"),
+    (r"all are neighbours", "all share masks with each other"),
+    (r"\b(\d+) neighbours\b", r"each shares masks with \1"),
+    (r"U3 signed by nobody", "nobody vouches for who is left"),
+    (r"U2 signed by nobody", "nobody vouches for who was asked"),
+    (r"(\d+) different U2, and U3, at most", r"at most \1 stories at a time"),
+    (r"told U", "told that U"),
+    (r"((?:p\d+ )+)told that", r"it tells \1that"),
+    (r"\bU2 = ", "those asked are "),
+    (r"\bU3 = ", "those left are "),
+    (r"\bU5 = ", "those summed are "),
+    (r"Everyone\(\)", "everybody is summed"),
+    (r"Sampled\(exactly=(\d+), of=None\)", r"\1 are summed"),
+    (r"Sampled\(exactly=(\d+), of=(\d+)\)", r"\1 are summed of \2 who are asked"),
+)
+"""What the letters of the paper stand for: U2 are those who are asked, U3 who is left, U5 who is summed."""
+
+# --- a lie that works ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Break:
+    """What clients were told, and what follows from what they said."""
+
+    cast: SymbolicCast = field(repr=False)
+    clients: Clients = field(repr=False)
+    rows: NDArray[np.int64] = field(repr=False)
+    """A basis of what is known of honest vectors alone, a column for each."""
+    smallest: int
+    """Of how many honest users anything is known, at least."""
+
+    @property
+    def too_small(self) -> bool:
+        """Whether that is a vector, or a sum of fewer than agreed. Otherwise there is just one sum too many."""
+        return self.smallest < self.cast.case.fewest_honest
+
+    @property
+    def known(self) -> list[dict[int, int]]:
+        """The combinations of vectors that are known, as factors by user, the shortest first."""
+        found = []
+        for row in self.rows.tolist():
+            signed = (value - SMALL_PRIME if value > SMALL_PRIME // 2 else value for value in row)
+            found.append({u: value for u, value in zip(self.cast.case.honest, signed, strict=True) if value})
+        return sorted(found, key=len)
+
+    def __str__(self) -> str:
+        return f"{self.cast.case}: {self.told}, which gives {self.learnt}"
+
+    @property
+    def told(self) -> str:
+        """Who is told what: each set in which somebody is missing who was in the one before."""
+        alike: dict[str, list[int]] = {}
+        for client in self.clients:
+            before = ((1 << self.cast.case.users) - 1, *client.sets)
+            sets = zip(SETS, client.sets, before, strict=False)
+            parts = [f"{name} = {_names(members(users))}" for name, users, larger in sets if users != larger]
+            alike.setdefault(", ".join(parts) or "that all are there", []).append(client.place)
+        return "; ".join(f"{_names(places)} told {what}" for what, places in alike.items())
+
+    @property
+    def learnt(self) -> str:
+        """What is known: the shortest of it or, if it is all of the size agreed, all of it."""
+        shown = self.known[:1] if self.too_small else self.known
+        return " and ".join(_words(combination) for combination in shown)
+
+    def error(self, which: int = 0) -> float:
+        """Returns how far off the shortest of it, or another, is if it is recovered from real clients told the same."""
+        return self.cast.error(self.clients, self.known[which])
+
+
+def in_words(target: str) -> str:
+    """Returns what was attacked without the letters of the paper."""
+    for letters, said in WORDS:
+        target = re.sub(letters, said, target)
+    return target
+
+
+def _names(places: Iterable[int]) -> str:
+    return " ".join(f"p{place}" for place in places)
+
+
+def _words(combination: Mapping[int, int]) -> str:
+    if set(combination.values()) != {1}:
+        return " + ".join(f"{factor}·p{u}" for u, factor in combination.items())
+    return f"the {'vector' if len(combination) == 1 else 'sum'} of {_names(combination)}"
+
+
+# --- all lies ------------------------------------------------------------------------------------------------------
+
+
+class Search:
+    """Goes through the lies of a case, and counts what it has seen."""
+
+    def __init__(self, case: Case, stories: int | None = None) -> None:
+        """Takes a case and, if not everything is to be tried, how many different U2, and U3, may be told at most."""
+        self.case, self.cast, self._stories = case, SymbolicCast(case), stories
+        self._been: set[tuple[int, tuple[int, ...]]] = set()
+        self.lies = 0
+        """Lies that were told to the end."""
+        self.sums = 0
+        """Lies by which anything was learnt of vectors."""
+
+    def breaks(self) -> Iterator[Break]:
+        """Yields the lies that work."""
+        return self._told(0, self.cast.beginning(), symmetries(self.case))
+
+    def _told(self, step: int, clients: Clients, alike: Sequence[Renaming]) -> Iterator[Break]:
+        """Yields what works of all that clients can be told from here on."""
+        options = [self.cast.tellable(client, clients) for client in clients]
+        if step == len(SETS) - 1:
+            yield from self._apart(self._groups(options), {client.place: client for client in clients})
+            return
+        if self._known(step, options):
+            return
+        seen: set[tuple[Users, ...]] = set()
+        for chosen in together(options, self._stories):
+            sets = tuple(0 if client.silent else client.sets[-1] for client in chosen)
+            if sets not in seen:
+                renamed = [renaming.of(sets) for renaming in alike]
+                seen.update(renamed)
+                same = [renaming for renaming, result in zip(alike, renamed, strict=True) if result == sets]
+                yield from self._told(step + 1, chosen, same)
+
+    def _known(self, step: int, options: Sequence[list[Client]]) -> bool:
+        """Says whether we have been here: clients that go on have the same options, and the others gave nothing away.
+
+        Before it masks, a client gives away something only to users who collude.
+        """
+        here = tuple(0 if each[0].silent and not self.case.colluders else id(each) for each in options)
+        known = (step, here) in self._been
+        self._been.add((step, here))
+        return known
+
+    def _groups(self, options: Iterable[Sequence[Client]]) -> list[list[Client]]:
+        """Returns groups of clients that can be made to consent to the same, if any of them then gives shares."""
+        accepting: dict[bytes, dict[int, list[Client]]] = defaultdict(lambda: defaultdict(list))
+        for client in (each for accepted in options for each in accepted if not each.silent):
+            accepting[self.cast.statement(client)][client.place].append(client)
+        groups = []
+        for willing in accepting.values():
+            for places in (each for size in range(len(willing), 0, -1) for each in combinations(willing, size)):
+                for group in product(*(willing[place] for place in places)):
+                    after = [self.cast.tellable(client, group)[0] for client in group]
+                    if not all(client.silent for client in after):
+                        groups.append(after)
+        return groups
+
+    def _apart(self, groups: Sequence[list[Client]], clients: Mapping[int, Client]) -> Iterator[Break]:
+        """Yields what works of all choices of groups that have no member in common, and consent to different things."""
+        if not groups:  # with another group more would be known
+            yield from self._judged(tuple(clients.values()))
+        for number, group in enumerate(groups, start=1):
+            taken, signed = {client.place: client for client in group}, self.cast.statement(group[0])
+            rest = [
+                other
+                for other in groups[number:]
+                if self.cast.statement(other[0]) != signed and not any(client.place in taken for client in other)
+            ]
+            yield from self._apart(rest, {**clients, **taken})
+
+    def _judged(self, clients: Clients) -> Iterator[Break]:
+        self.lies += 1
+        rows = self.cast.learnt(clients)
+        smallest = smallest_support(rows)
+        if smallest is not None:
+            self.sums += 1
+            if len(rows) > 1 or smallest < self.case.fewest_honest:
+                yield Break(self.cast, clients, rows, smallest)
+
+
+def together(
+    options: Sequence[Sequence[Client]], stories: int | None, used: frozenset[Users] = frozenset()
+) -> Iterator[Clients]:
+    """Yields every choice of an option for each client, with no more different sets than there may be stories."""
+    if not options:
+        yield ()
+        return
+    for first in options[0]:
+        told = used if first.silent else used | {first.sets[-1]}
+        if stories is None or len(told) <= stories:
+            for others in together(options[1:], stories, told):
+                yield first, *others
+
+
+# --- the attack ----------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Tally:
+    """What was seen of some cases."""
+
+    settings: int = 0
+    """Policies, thresholds, and who colludes."""
+    cases: int = 0
+    """Those that differ in one round."""
+    lies: int = 0
+    sums: int = 0
+    breaks: list[Break] = field(default_factory=list)
+
+    def take(self, search: Search, settings: int = 1) -> None:
+        """Goes through the lies of a case that stands for some settings."""
+        self.breaks += search.breaks()
+        self.settings += settings
+        self.cases += 1
+        self.lies += search.lies
+        self.sums += search.sums
+
+    def findings(self, target: str) -> Iterator[Finding]:
+        """Yields how many lies gave away too small a sum, and how many one too many. All were tried: nothing varies."""
+        differ = "all the same in one round" if self.cases == 1 else f"of which {self.cases} differ in one round"
+        seen = counted(self.settings, "setting") + (f", {differ}" if self.cases < self.settings else "")
+        seen += f"; {counted(self.sums, 'lie gives', 'lies give')} the server a sum"
+        for small, measure in ((True, TOO_SMALL), (False, TOO_MANY)):
+            those = [each for each in self.breaks if each.too_small == small]
+            example = f"; for example {those[0]}" if those else ""
+            value = float(len(those))
+            where = in_words(f"{target}; {seen}{example}")
+            yield Finding(NAME, where, measure, value, value, value, self.lies, bool(those), bracket="", tried=TOLD)
+
+
+def first_break(name: str) -> tuple[Search, Break | None]:
+    """Returns the first lie that works on a variant, where it is expected, and the search that found it."""
+    with variant(name) as chosen:
+        search = Search(chosen.case)
+        works = (each for each in search.breaks() if each.smallest == 1 or not chosen.exposes)
+        return search, next(works, None)
+
+
+def control(name: str) -> Finding:
+    """Returns how far off the server is that tells real clients of a variant what works on symbols."""
+    search, found = first_break(name)
+    error = float("nan")
+    if found is not None:
+        with variant(name):
+            error = found.error()
+    target = in_words(f"{name}; {found or search.case}")
+    return Finding(NAME, target, RECOVERED, error, error, error, search.lies, error < CLOSE, bracket="", tried=TOLD)
+
+
+def targets(full: bool) -> dict[str, list[tuple[list[Case], int | None]]]:
+    """Returns what is searched: cases that are the same in one round, and how many stories there may be."""
+    found: dict[str, list[tuple[list[Case], int | None]]] = defaultdict(list)
+
+    def add(alike: Sequence[Case], stories: int | None = None) -> None:
+        case = alike[0]
+        asked = "everybody" if case.terms.policy.most(case.users) == case.users else "not everybody"
+        few = "" if stories is None else f", {stories} different U2, and U3, at most"
+        found[f"{case.setting}, {asked} may be asked{few}"].append((list(alike), stories))
+
+    for users, neighbours in WHOLE if full else WHOLE[:1]:
+        for alike in cases(users, neighbours).values():
+            add(alike)
+    if full:
+        for case in LONGER:
+            add([case], stories=2)
+    else:
+        for alike in cases(4, 2, [EVERYONE]).values():
+            add(alike)
+        for count in COLLUDING:
+            add([Case(5, tuple(range(count)))])
+    return found
+
+
+def run(full: bool, seed: int, progress: Progress) -> list[Finding]:
+    """Tells all lies to variants of `secagg` until one works, and then to `secagg` as it is."""
+    del seed  # nothing is drawn but circles, which are as good as any others
+    todo = targets(full)
+    steps, found = len(VARIANTS) + len(todo), []
+    for done, name in enumerate(VARIANTS):
+        progress(f"lying to clients without a precaution: {in_words(name)}", done / steps)
+        found.append(control(name))
+    for done, (target, groups) in enumerate(todo.items(), start=len(VARIANTS)):
+        progress(f"lying to clients as deployed: {in_words(target)}", done / steps)
+        tally = Tally()
+        for alike, stories in groups:
+            tally.take(Search(alike[0], stories), len(alike))
+        found += tally.findings(target)
+    progress(NAME, 1.0)
+    return found
+
+
+ATTACK = Attack(
+    name=NAME,
+    summary="a server tells a few clients of secagg all the lies there are, and proves what works on real keys",
+    paper=PAPERS["003"],
+    run=run,
+)

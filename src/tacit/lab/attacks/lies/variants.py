@@ -1,0 +1,120 @@
+"""Variants of `secagg` that lack a precaution, for `lies` to be tried on: what it does not find there it is blind to.
+
+While a variant is in force, functions of its client are replaced by ones that look away. It is for this process only,
+and everything is put back afterwards.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from tacit.core.messages import SIGNATURE_BYTES
+from tacit.core.suite import KeyPair, Secret, Vector
+from tacit.designs.circle import Circle
+from tacit.designs.participation import Sampled
+from tacit.lab.attacks.lies.cases import Case
+from tacit.protocols.secagg import user
+from tacit.protocols.secagg.messages import Consents
+from tacit.protocols.secagg.terms import Accord
+from tacit.protocols.shapes.star import StarState
+
+Sets = tuple[bytes, bytes, bytes]
+UNSIGNED = b""
+"""What is signed, or bound into keys, in the place of a set that nobody vouches for."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What is replaced, and where the smallest lie is that works then."""
+
+    replaced: tuple[tuple[Any, str, Callable[..., Any]], ...]
+    """Modules or classes, and what takes the place of which of their functions."""
+    case: Case
+    exposes: bool = True
+    """Whether a vector is exposed there. If not, a sum of too few users is known, or a second one."""
+
+
+@contextmanager
+def variant(name: str) -> Iterator[Variant]:
+    """Puts a variant in the place of `secagg` until the end of the block."""
+    chosen = VARIANTS[name]
+    kept = [(where, which, getattr(where, which)) for where, which, _ in chosen.replaced]
+    try:
+        for where, which, instead in chosen.replaced:
+            setattr(where, which, instead)
+        yield chosen
+    finally:
+        for where, which, function in kept:
+            setattr(where, which, function)
+
+
+def _unchecked(*_: Any) -> None:
+    """Checks nothing."""
+
+
+def _asked(accord: Accord, state: StarState, u: int, u2: frozenset[int]) -> None:
+    """Takes part with any U2, however small."""
+    del accord, state
+    if u not in u2:
+        raise user.broke_rules("it did not ask us")
+
+
+def _chosen(accord: Accord, circle: Circle, sets: Sets) -> None:
+    """Helps to unmask any U5, however small."""
+    del circle
+    _, u3, u5 = map(accord.terms.sets.users, sets)
+    if not u5.issubset(u3):
+        raise user.broke_rules("it chose users that it did not list before")
+
+
+def _masked(accord: Accord, u2: bytes, u: int, s: KeyPair, b: Secret, others: Mapping[int, bytes], y: Vector) -> None:
+    """Masks with the others, and leaves b_u away."""
+    del b
+    accord.suite.mask(y, *accord.pairwise(u2, u, s.secret, others))
+
+
+def _local_consents(accord: Accord, circle: Circle, sets: Sets, consents: Consents) -> None:
+    """Is content if `threshold` of those who hold our shares signed the same sets."""
+    signed = sorted(accord.terms.sets.users(consents.members))
+    if not set(signed).issubset(circle.holders(accord.link.place)) or len(signed) < accord.terms.threshold:
+        raise user.broke_rules("too few of those around us agree")
+    for place, v in enumerate(signed):
+        signature = consents.signatures[SIGNATURE_BYTES * place :][:SIGNATURE_BYTES]
+        accord.suite.verify(accord.link.parties[v], accord.consent(*sets), bytes(signature))
+
+
+_AGREE, _CONSENT = Accord.agree, Accord.consent
+
+
+def _agree(accord: Accord, label: str, u2: bytes, u: int, secret: Secret, v: int, public: bytes) -> Secret:
+    """Agrees on one key, whatever U2 is."""
+    del u2
+    return _AGREE(accord, label, UNSIGNED, u, secret, v, public)
+
+
+def _consent(accord: Accord, u2: bytes, u3: bytes, u5: bytes) -> bytes:
+    """Leaves U2 out of what is signed."""
+    del u2
+    return _CONSENT(accord, UNSIGNED, u3, u5)
+
+
+VARIANTS: dict[str, Variant] = {
+    "no b_u": Variant(((user, "mask", _masked),), Case(4)),
+    "no lower bound": Variant(((user, "check_asked", _asked), (user, "check_chosen", _chosen)), Case(4)),
+    "U3 signed by nobody": Variant(((user, "check_views", _unchecked),), Case(4, (), Sampled(2))),
+    "U2 signed by nobody": Variant(
+        ((Accord, "agree", _agree), (Accord, "consent", _consent), (user, "check_views", _unchecked)),
+        Case(4, (), Sampled(2), neighbours=2, threshold=2),
+    ),
+    "graph may fall apart": Variant(
+        ((user, "too_thin", lambda *_: False),), Case(4, (), Sampled(2), neighbours=2, threshold=2)
+    ),
+    "no consents": Variant(((user, "check_consents", _unchecked),), Case(5, threshold=3), exposes=False),
+    "consents are local": Variant(
+        ((user, "check_consents", _local_consents), (Accord, "needed", lambda accord, *_: accord.terms.threshold)),
+        Case(6, neighbours=4, threshold=3),
+        exposes=False,
+    ),
+}
+"""By what is missing."""

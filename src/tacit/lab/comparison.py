@@ -1,0 +1,182 @@
+"""Several protocols on one scenario: the same data, split, model and local work, and only the averaging differs."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, TypeAlias
+
+import msgspec
+
+from tacit.api.exposure import exposure
+from tacit.api.option_text import known, settings_from
+from tacit.auditing.questions import write_value
+from tacit.core.errors import ConfigError, LeakRefused, TacitError
+from tacit.core.values import spelled_out
+from tacit.learn.scenario import ALONE, TOGETHER, Data, Scenario, Split
+from tacit.learn.training.assemble import Metrics, Prepared, prepare
+from tacit.learn.training.cohort import Local
+from tacit.protocols import REGISTRY
+
+Progress: TypeAlias = Callable[[str, int], None]
+"""Told what is being done, and how many rounds of all protocols are over."""
+
+STANDARD = Scenario(
+    title="handwritten digits",
+    rounds=20,
+    data=Data(parties=9, split=Split(kind="dirichlet", alpha=0.3)),
+    local=Local(rate=0.5, batch=16),
+)
+"""What is compared if nothing else is asked for: about what `tacit demo` learns."""
+
+GRAPH = {"kind": "regular", "degree": 4}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "gossip": {"graph": GRAPH},
+    "admm": {"masked": True, "group_size": "all"},
+    "pushsum": {"masked": True},
+    "cesar": {"graph": GRAPH},
+}
+"""With which settings protocols are compared, unless the scenario has its own: such as the audit lets pass, and, where
+there are neighbours, some of all."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What came of a scenario with one protocol."""
+
+    name: str
+    options: dict[str, Any]
+    history: tuple[Metrics, ...] = ()
+    parties: int = 1
+    exposed: str = ""
+    """Who could learn whose model, by the audit."""
+    leaks: bool = False
+    server: bool = False
+    refused: str = ""
+    """Why it was not run, if it was not."""
+
+    @property
+    def label(self) -> str:
+        """The protocol with its options, in few letters."""
+        return label(self.name, self.options)
+
+    @property
+    def last(self) -> Metrics | None:
+        """What is known after the last round."""
+        return self.history[-1] if self.history else None
+
+    @property
+    def bytes_per_party(self) -> float:
+        """What a party sends in a round, the server's share included."""
+        return sum(each.bytes for each in self.history) / max(1, len(self.history)) / self.parties
+
+    def plain(self) -> dict[str, Any]:
+        """Returns it as plain data."""
+        return {
+            "protocol": self.name,
+            "options": self.options,
+            "bytes_per_party_per_round": round(self.bytes_per_party),
+            "exposed": self.exposed,
+            "refused": self.refused,
+            "history": self.history,
+        }
+
+
+def label(protocol: str, options: Mapping[str, Any]) -> str:
+    """Returns a protocol with its options, as `variant` reads it."""
+    return " ".join([protocol, *(f"{name}={_written(value)}" for name, value in options.items())])
+
+
+def _written(value: Any) -> str:
+    """Returns a setting in as few letters as JSON has for it; a word stands for itself."""
+    return write_value(value) if isinstance(value, str) else msgspec.json.encode(spelled_out(value)).decode()
+
+
+def variants(scenario: Scenario) -> list[dict[str, Any]]:
+    """Returns every protocol there is, as the audit lets it pass, and learning alone and all in one place."""
+    own = scenario.protocol
+    listed = [{"name": name, **SETTINGS.get(name, {})} for name in REGISTRY]
+    return [{"name": ALONE}, {"name": TOGETHER}, *(own if own["name"] == each["name"] else each for each in listed)]
+
+
+def variant(text: str) -> dict[str, Any]:
+    """Returns the protocol that somebody asked for, such as "cesar share=0.3", with values as JSON has them."""
+    name, *options = _words(text) or [""]
+    known("protocol", name, (*REGISTRY, ALONE, TOGETHER))
+    return {"name": name, **settings_from(options, "--protocol")}
+
+
+def _words(text: str) -> list[str]:
+    """Returns the words of a text. What is in quotes or brackets is one of them, with its quotes, which are JSON's."""
+    words, depth, quote, escaped = [""], 0, "", False
+    for letter in text:
+        if quote:
+            quote = quote if letter != quote or escaped else ""
+            escaped = letter == "\\" and not escaped
+        elif letter in "\"'":
+            quote = letter
+        else:
+            depth += (letter in "[{(") - (letter in ")}]")
+        if letter.isspace() and not quote and depth <= 0:
+            words.append("")
+        else:
+            words[-1] += letter
+    # Somebody may quote a setting whole, as in a shell.
+    return [word[1:-1] if len(word) > 1 and word[0] == word[-1] in "\"'" else word for word in words if word]
+
+
+def compare(
+    scenario: Scenario,
+    protocols: Sequence[dict[str, Any]] | None = None,
+    progress: Progress = lambda *_: None,
+) -> list[Compared]:
+    """Runs a scenario with each of several protocols, or with all of them. What the audit refuses is told as refused.
+
+    So is, of all of them, what cannot be had with the scenario, such as privacy per user where nobody averages.
+    `progress` is told of whatever is begun, and of every round that is over.
+    """
+    turns = count()
+
+    def run(protocol: dict[str, Any], asked: bool = True) -> Compared:
+        before = next(turns) * scenario.rounds
+        return _run(scenario, protocol, lambda doing, rounds: progress(doing, before + rounds), asked)
+
+    if protocols is not None:
+        return [run(protocol) for protocol in protocols]
+    every, own = variants(scenario), scenario.protocol["name"]
+    # Its own comes first: what is wrong with that is wrong with the scenario.
+    found = {own: run(scenario.protocol)}
+    for each in every:
+        if each["name"] != own:
+            found[each["name"]] = run(each, asked=False)
+    return [found[each["name"]] for each in every]
+
+
+def _run(scenario: Scenario, protocol: dict[str, Any], progress: Progress, asked: bool) -> Compared:
+    name, options = protocol["name"], {key: value for key, value in protocol.items() if key != "name"}
+    try:
+        found = prepare(msgspec.structs.replace(scenario, protocol=protocol))
+    except (LeakRefused, ConfigError) as refused:
+        leaks = isinstance(refused, LeakRefused)
+        if asked and not leaks:
+            raise
+        return Compared(name, options, refused=str(refused), leaks=leaks)
+    progress(f"{label(name, options)}: begins", 0)
+    history = []
+    try:
+        for metrics in found.rounds():
+            history.append(metrics)
+            progress(f"{name}, round {metrics.round} of {scenario.rounds}", metrics.round)
+    except TacitError as error:  # such as losses that are no numbers any more: of the others there is still to tell
+        return Compared(name, options, refused=f"in round {len(history) + 1}: {error}")
+    progress(f"{name}: asking who could learn whose model", scenario.rounds)
+    exposed, leaks = _exposed(found, name)
+    server = found.checked is not None and found.checked.protocol.server is not None
+    return Compared(name, options, tuple(history), len(found.parts), exposed, leaks, server)
+
+
+def _exposed(found: Prepared, name: str) -> tuple[str, bool]:
+    if found.checked is None:
+        return ("everybody, to whoever has the data", True) if name == TOGETHER else ("nobody", False)
+    audited = exposure(found.checked)
+    worst = audited.worst
+    return str(audited), worst is not None and bool(worst.exposed or worst.nearly)

@@ -1,0 +1,1 @@
+"""Tables and figures of paper 000, SecureD-FL (Jeon et al. 2020)."""

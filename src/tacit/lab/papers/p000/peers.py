@@ -1,0 +1,133 @@
+"""Peers that learn from the data of users, alone or together (paper 000, Section VI): what, how, and how well.
+
+As in the paper, each peer is given the same number of users, drawn at random, and learns from what is theirs; steps are
+of 32 samples at a rate of 0.001, and a round is one pass over a peer's samples.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.learn.data import datasets
+from tacit.learn.data.samples import Dataset, Indices
+from tacit.learn.scenario import ALONE, Data, Scenario, Split
+from tacit.learn.seeded import generator
+from tacit.learn.training.assemble import Prepared, prepare
+from tacit.learn.training.cohort import Local
+from tacit.learn.training.loop import Training
+
+CLIP = 8.0
+"""No entry of any of these models comes near it."""
+LOCAL_ONLY, FEDAVG = "Local-Only", "FedAvg"
+
+
+@dataclass(frozen=True)
+class Task:
+    """Something to learn, and as much of it as there is time for."""
+
+    data: str
+    model: Mapping[str, Any]
+    local: Local
+    samples: int | None
+    """To learn from, of all peers together; all of them if None."""
+    tested: int | None
+    rounds: int
+    apart: int = 1
+    """After every so many rounds models are tested that are not all the same: that is as many tests as peers."""
+    workers: int = 1
+
+    def gathered(self, peers: int, seed: int = 0) -> Dataset:
+        """Returns the data, owned by peers."""
+        rng = generator(seed, "samples")
+        return among(datasets.load(self.data).limited(self.samples, self.tested, rng), peers, seed)
+
+    def scenario(self, peers: int, protocol: Mapping[str, Any], seed: int = 0) -> Scenario:
+        """Returns what is run: one peer a party."""
+        return Scenario(
+            seed=seed,
+            rounds=self.rounds,
+            workers=self.workers,
+            data=Data(name=self.data, parties=peers, split=Split(kind="owner"), train=self.samples, test=self.tested),
+            model=dict(self.model),
+            local=self.local,
+            protocol=dict(protocol),
+        )
+
+
+def local_work(optimizer: Literal["rmsprop", "adam"]) -> Local:
+    """Returns a round of local work as the paper has it."""
+    return Local(optimizer=optimizer, rate=0.001, batch=32, epochs=1)
+
+
+def admm(rho: float | tuple[float, ...], iterations: int | None = None) -> dict[str, Any]:
+    """Returns SecureD-FL with a constant ρ and so many iterations, or with one ρ for each."""
+    options = {"rho": list(rho)} if isinstance(rho, tuple) else {"rho": rho, "iterations": iterations}
+    return {"name": "admm", "clip": CLIP, **options}
+
+
+def among(data: Dataset, peers: int, seed: int = 0) -> Dataset:
+    """Returns data that peers own, each that of as many users, but for one, drawn at random.
+
+    Where samples are nobody's, each is a user's of its own.
+    """
+    users = np.arange(len(data.y)) if data.owner is None else data.owner
+    names, whose = np.unique(users, return_inverse=True)
+    peer = np.empty(len(names), np.int64)
+    for place, part in enumerate(np.array_split(generator(seed, "users").permutation(len(names)), peers)):
+        peer[part] = place
+    owner: Indices = peer[whose]
+    return replace(data, owner=owner, owner_test=None, owners=())
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Test accuracy after some rounds, as the mean over all peers."""
+
+    rounds: tuple[int, ...]
+    accuracy: tuple[float, ...]
+    wrong: str = ""
+    """What went wrong on the way, if anything did."""
+
+    @property
+    def best(self) -> float:
+        """The best over training, in per cent."""
+        return 100 * max(self.accuracy)
+
+    @property
+    def last(self) -> float:
+        """That after the last round, in per cent."""
+        return 100 * self.accuracy[-1]
+
+    @property
+    def line(self) -> tuple[tuple[int, ...], list[float]]:
+        """What to draw, in per cent."""
+        return self.rounds, [100 * each for each in self.accuracy]
+
+
+def learnt(
+    task: Task, data: Dataset, peers: int, protocol: Mapping[str, Any], tell: Callable[[float], None], seed: int = 0
+) -> tuple[Curve, Prepared]:
+    """Runs a task among peers, and returns how accurate they became. Tells which part of the rounds is over."""
+    prepared = prepare(task.scenario(peers, protocol, seed), data=data)
+    every = task.apart if protocol["name"] == ALONE else 1
+    x, y = data.inputs(data.x_test), data.y_test
+    rounds, found, wrong = [], [], ""
+    for step in prepared.training.steps(task.rounds):
+        tell(step.number / task.rounds)
+        wrong = wrong or step.why or next(iter(prepared.training.excluded.values()), "")
+        if step.number % every == 0 or step.number == task.rounds:
+            rounds.append(step.number)
+            found.append(accuracy(prepared.training, x, y))
+    prepared.training.cohort.close()
+    return Curve(tuple(rounds), tuple(found), wrong), prepared
+
+
+def accuracy(training: Training, x: NDArray[Any], y: NDArray[Any]) -> float:
+    """Returns the mean accuracy over all peers. If their models are the same, one is tested."""
+    models = training.models
+    same = all(np.array_equal(models[0], each) for each in models[1:])
+    scores = training.cohort.evaluate([0], x, y) if same and len(models) > 1 else training.scores(x, y)
+    return float(np.mean([score.accuracy for score in scores]))

@@ -1,0 +1,1 @@
+"""Tables and figures of paper 001, PPSGD (Pan et al. 2021)."""

@@ -1,0 +1,103 @@
+"""The onlookers of paper 001, Section 4, tried several times each, and one that need not learn anything.
+
+The paper trains each of its onlookers once, as far as it says. How well one does depends on the runs that it happened
+to hear and on how its network began, so that we take several, each with runs of its own, and give their mean.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tacit.lab.attacks import eavesdropper_decoding, eavesdropper_learning
+from tacit.lab.attacks.attack_result import proportion
+from tacit.lab.attacks.eavesdropper_learning import Trial
+from tacit.lab.papers.reproduction import Progress
+from tacit.learn.seeded import generator
+
+AS_WELL = 0.02
+"""PPSGD that is told apart by no more than this less often than PSGD is told apart as well as PSGD."""
+DECODED = 0.01
+"""A local optimum that was decoded to this is the one of the baseline, and otherwise it is another."""
+HEARD = 5
+"""Rounds after which a decoder has y_i(0), too."""
+
+
+@dataclass(frozen=True)
+class Told:
+    """How well onlookers of one sort did."""
+
+    trial: Trial
+    rows: tuple[eavesdropper_learning.Row, ...]
+
+    @property
+    def accuracies(self) -> tuple[float, ...]:
+        """The share of test runs whose class each of them told."""
+        return tuple(row.accuracy for row in self.rows)
+
+    @property
+    def accuracy(self) -> float:
+        """Their mean."""
+        return float(np.mean(self.accuracies))
+
+    @property
+    def looked(self) -> str:
+        """How far it was looked at."""
+        if len(self.rows) == 1:
+            return f"{len(self.rows[0].labels):,} test runs"
+        low, high = min(self.accuracies), max(self.accuracies)
+        return f"{len(self.rows)} onlookers, {percent(low)} to {percent(high)}"
+
+    def as_well_as(self, other: "Told") -> bool:
+        """Says whether these do as well as others, or better."""
+        return self.accuracy >= other.accuracy - AS_WELL
+
+
+def percent(share: float) -> str:
+    """Returns a share as it is printed."""
+    return f"{100 * share:.1f} %"
+
+
+def told(trials: Sequence[Trial], repetitions: int, progress: Progress, begin: float, end: float) -> list[Told]:
+    """Trains and tests so many onlookers for each trial, and tells progress from `begin` to `end`."""
+    found = []
+    for done, trial in enumerate(trials):
+        progress(
+            f"{trial.target}, {trial.onlooker} onlooker ({trial.where})", begin + (end - begin) * done / len(trials)
+        )
+        found.append(Told(trial, tuple(eavesdropper_learning.attempt(trial, seed) for seed in range(repetitions))))
+    return found
+
+
+def decoded(trial: Trial, client: int, seed: int = 0) -> float:
+    """Returns in which share of test runs the class follows from what Section 3 decodes of the client that changes.
+
+    Of PSGD that takes three rounds, and of PPSGD five, in which y_i(0) is found, too. Nothing is learnt: all that this
+    onlooker knows beforehand is what the client's local optimum is in the baseline.
+    """
+    rng = generator(seed, "decoded", trial.target)
+    links = trial.links if trial.channels is None else [trial.links[place] for place in trial.channels]
+    right = tries = 0
+    for losses, label, count in trial.test_runs:
+        usual = np.linalg.solve(trial.test_runs[0][0].a[client], -trial.test_runs[0][0].b[client])
+        heard = trial.setting.hear(losses, trial.links, count, HEARD, rng)
+        heard = heard if trial.channels is None else heard[:, trial.channels]
+        eta = losses.step / np.arange(1, HEARD + 1)
+        for each in heard:
+            masses = np.zeros((HEARD, len(losses.b), len(losses.b), each.shape[1]))
+            for place, link in enumerate(links):
+                masses[:, *link] = each[place].T
+            with np.errstate(all="ignore"):  # clients whose links are not heard, and noise, divide by anything
+                if trial.setting.algorithm == "PSGD":
+                    found = eavesdropper_decoding.decode_psgd(masses, eta)[client]
+                else:
+                    found = eavesdropper_decoding.decode_private(eavesdropper_decoding.Ledger.of(masses, client), eta)
+            right += int(not np.all(np.abs(found - usual) < DECODED)) == label
+            tries += 1
+    return right / tries
+
+
+def interval(accuracy: float, runs: int) -> tuple[float, float]:
+    """Returns between what an accuracy may lie, by 95 %, that was found with so many test runs."""
+    found = proportion("onlooker", "", "", wins=round(accuracy * runs), tries=runs)
+    return found.low, found.high

@@ -1,0 +1,309 @@
+"""Paper 002, accuracy on CIFAR-10, i.i.d. and not: Random, Partition and Batches, and what the server learns.
+
+The paper trains a LeNet among N = 120 users, of whom K = 12 take part in a round; each is absent from a round with a
+probability of 0.1 to 0.5. Its figures (a) and (b), by rounds, have Batches about as good as Random, and Partition far
+behind, for in most of its rounds no group is there as a whole. Under Random the server learns everybody's model.
+
+We train by `secagg` itself with each policy, for N = 40 and K = 8 too. With fixed batches there are rounds without a
+sum, which is what differs between policies in the first place; so besides accuracy after equally many rounds there is
+that after equally many *summed* rounds, where only who is summed with whom can make a difference. T is what the audit
+says of the server, in as many rounds as the training took, with the same dropouts; and what the sums of the training
+itself were, by the paper's measure. From one seed to the next a policy gains or loses a point or two, so accuracy is
+compared seed by seed, and its mean over seeds is what counts.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean, stdev
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit import Fault, audit
+from tacit.core.suite import SERVER
+from tacit.designs.history import cardinality, multi_round_privacy
+from tacit.lab.papers.reproduction import Chart, Progress, Reproduction, Result, Row, Scale
+from tacit.learn.data import datasets
+from tacit.learn.data.samples import Dataset
+from tacit.learn.scenario import Data, Scenario, Split
+from tacit.learn.seeded import generator
+from tacit.learn.training.assemble import prepare
+from tacit.learn.training.cohort import Local
+
+CHANCES = (0.1, 0.2, 0.3, 0.4, 0.5)
+"""p_i, as many users with each."""
+CLOSE = 1.0
+"""Points that Batches may be off Random."""
+BEHIND = 3.0
+"""Points that Partition is behind Random, at least, to be called far behind."""
+TAIL = 10
+"""Rounds at the end of which every second is tested: from round to round accuracy goes up and down by a point."""
+SPLITS = {"i.i.d.": Split(kind="iid"), "not i.i.d.": Split(kind="dirichlet", alpha=0.5)}
+LOCAL = Local(rate=0.05, batch=32, steps=5)
+
+
+@dataclass(frozen=True)
+class Size:
+    """Users, and how long they learn."""
+
+    users: int
+    asked: int
+    batches: tuple[int, ...]
+    """T of Batches."""
+    summed: int
+    """Rounds with a sum after which training ends; under Partition it ends after that many rounds."""
+    samples: int | None = None
+    tested: int = 5000
+    data: str = "cifar10"
+    model: str = "lenet"
+    local: Local = LOCAL
+    seeds: int = 3
+
+    @property
+    def policies(self) -> dict[str, dict[str, Any]]:
+        """Everything that is compared, Random first."""
+        batches = {
+            f"Batches, T = {privacy}": {"kind": "batches", "per_round": self.asked, "privacy": privacy}
+            for privacy in self.batches
+        }
+        random = {"Random": {"kind": "random", "per_round": self.asked}}
+        return {**random, **batches, "Partition": {"kind": "partition", "per_round": self.asked}}
+
+
+SIZES: dict[Scale, tuple[Size, ...]] = {
+    "small": (Size(40, 8, (2, 4), summed=60), Size(120, 12, (6,), summed=60)),
+    "paper": (
+        Size(40, 8, (2, 4), summed=300, tested=10_000),
+        Size(120, 12, (2, 3, 4, 6), summed=300, tested=10_000),
+    ),
+}
+
+
+def absences(users: int, seed: int = 0) -> tuple[Fault, ...]:
+    """Returns with which chance each user is absent from a round: as many with each, in random order."""
+    order = generator(seed, "dropouts").permutation(users)
+    return tuple(
+        Fault(action="silence", party=f"p{user}", chance=CHANCES[place % len(CHANCES)], seed=seed)
+        for user, place in enumerate(order)
+    )
+
+
+@dataclass
+class Course:
+    """A training: who was summed in each round, and how accurate the model was after some of them."""
+
+    policy: str
+    sums: list[NDArray[np.bool_]] = field(default_factory=list)
+    """Of each round, who was in its sum."""
+    tests: dict[int, float] = field(default_factory=dict)
+    """Accuracy in per cent, by rounds."""
+
+    @property
+    def summed(self) -> NDArray[np.int64]:
+        """How many rounds had a sum, after each round, from 0 on."""
+        return np.concatenate([[0], np.cumsum([each.any() for each in self.sums])])
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds it took."""
+        return len(self.sums)
+
+    @property
+    def privacy(self) -> int:
+        """T of what was summed."""
+        return multi_round_privacy(np.array(self.sums))
+
+    @property
+    def end(self) -> float:
+        """The accuracy over the last summed rounds."""
+        return self._over([self.summed[number] for number in self.tests], int(self.summed[-1]))
+
+    def after(self, rounds: int) -> float:
+        """Returns the accuracy over the last rounds up to one, with a sum or without."""
+        return self._over(list(self.tests), rounds)
+
+    def _over(self, places: Sequence[int], last: int) -> float:
+        return fmean(
+            score for place, score in zip(places, self.tests.values(), strict=True) if last - TAIL < place <= last
+        )
+
+
+def trained(size: Size, name: str, split: Split, data: Dataset, tell: Callable[[float], None], seed: int = 0) -> Course:
+    """Trains with one policy until there are enough summed rounds; with Partition, for that many rounds."""
+    policy, enough = size.policies[name], size.summed
+    scenario = Scenario(
+        seed=seed,
+        rounds=enough if name == "Partition" else 100 * enough,
+        data=Data(name=size.data, parties=size.users, split=split, train=size.samples, test=size.tested),
+        model={"name": size.model},
+        local=size.local,
+        protocol={"name": "secagg", "participation": policy},
+        faults=absences(size.users, seed),
+    )
+    training, course = prepare(scenario, data=data).training, Course(name)
+    x, y = data.inputs(data.x_test), data.y_test
+    done = 0
+    for step in training.steps(scenario.rounds):
+        members = () if step.outcome is None else step.outcome.contributors
+        course.sums.append(np.isin(training.parties, members))
+        done += bool(members)
+        if step.number == enough or (members and (_due(done, enough) or _due(step.number, enough))):
+            course.tests[step.number] = 100 * float(training.scores(x, y)[0].accuracy or 0.0)
+        tell(max(done, step.number if name == "Partition" else 0) / enough)
+        if done == enough:
+            break
+    return course
+
+
+def _due(number: int, enough: int) -> bool:
+    """Says whether a model is tested after so many rounds: after every tenth, and at the end after every second."""
+    return number <= enough and (number % TAIL == 0 or (number > enough - TAIL and (enough - number) % 2 == 0))
+
+
+# --- rows ----------------------------------------------------------------------------------------------------------
+
+Runs = Sequence[Mapping[str, Course]]
+"""A training with each of the policies, seed by seed."""
+
+
+def rows_of(size: Size, split: str, runs: Runs) -> list[Row]:
+    """Returns how good policies are, against Random, in the mean over seeds."""
+    where = f"N = {size.users}, K = {size.asked}, {split}"
+    cut = f"mean over the last {TAIL} rounds; {size.local.steps} steps of {size.local.batch} samples a round"
+    random = fmean(courses["Random"].end for courses in runs)
+    rows = [Row(f"Random after {size.summed} summed rounds, {where}", "", f"{random:.2f} %", None, cut)]
+    for name in size.policies:
+        if name.startswith("Batches"):
+            ends = [courses[name].end for courses in runs]
+            rows.append(_close(f"{name}, less Random, after {size.summed} summed rounds, {where}", name, runs, ends))
+            if any(courses[name].rounds > size.summed for courses in runs):
+                ends = [courses[name].after(size.summed) for courses in runs]
+                rows.append(_close(f"{name}, less Random, after {size.summed} rounds, {where}", name, runs, ends))
+    ends = [courses["Partition"].after(size.summed) for courses in runs]
+    rows.append(
+        Row(
+            f"Partition, less Random, after {size.summed} rounds, {where}",
+            "far behind",
+            f"{fmean(ends) - random:+.2f} points ({fmean(ends):.2f} %)",
+            fmean(ends) - random <= -BEHIND,
+            f"at least {BEHIND:g} points; {_summed('Partition', runs)} rounds had a sum{_apart(ends, runs)}",
+        )
+    )
+    return rows
+
+
+def _close(what: str, name: str, runs: Runs, ends: Sequence[float]) -> Row:
+    """Returns how good Batches are, which is to be about as good as Random."""
+    less = fmean(ends) - fmean(courses["Random"].end for courses in runs)
+    return Row(
+        what,
+        "about as good",
+        f"{less:+.2f} points ({fmean(ends):.2f} %)",
+        abs(less) <= CLOSE,
+        f"within {CLOSE:g} point; {_summed(name, runs)} rounds had a sum, and of Random's "
+        f"{_summed('Random', runs)}{_apart(ends, runs)}",
+    )
+
+
+def _summed(name: str, runs: Runs) -> str:
+    """Returns how many rounds of all had a sum."""
+    return f"{sum(int(each[name].summed[-1]) for each in runs)} of {sum(each[name].rounds for each in runs)}"
+
+
+def _apart(ends: Sequence[float], runs: Runs) -> str:
+    """Returns by how much a policy is better than Random in each of the seeds, if there are several."""
+    less = [end - courses["Random"].end for end, courses in zip(ends, runs, strict=True)]
+    if len(less) == 1:
+        return ""
+    error = stdev(less) / len(less) ** 0.5
+    return f"; seed by seed {', '.join(f'{each:+.2f}' for each in less)}, standard error {error:.2f}"
+
+
+def privacy_rows(size: Size, courses: Mapping[str, Course], seed: int = 0) -> list[Row]:
+    """Returns T of each policy, by the audit and by what was summed."""
+    rows = []
+    for name, course in courses.items():
+        policy = size.policies[name]
+        promised = {"random": 1, "partition": size.asked}.get(policy["kind"], policy.get("privacy"))
+        report = audit(
+            "secagg",
+            parties=size.users,
+            coalition=[SERVER],
+            rounds=course.rounds,
+            faults=absences(size.users, seed),
+            participation=policy,
+        )
+        rows.append(
+            Row(
+                f"T of {name} against the server in {course.rounds} rounds, N = {size.users}, K = {size.asked}",
+                str(promised),
+                f"{report.smallest_group} by the audit, {course.privacy} in the training",
+                report.smallest_group == promised and course.privacy == promised,
+                f"{len(report.exposed)} of {size.users} models exposed if they stood still; "
+                f"{cardinality(np.array(course.sums)):.1f} users a round",
+            )
+        )
+    return rows
+
+
+def chart_of(size: Size, split: str, courses: Sequence[Course]) -> Chart:
+    """Returns one picture of the paper's figure, by summed rounds, of one seed."""
+    lines = {
+        course.policy: ([int(course.summed[number]) for number in course.tests], list(course.tests.values()))
+        for course in courses
+    }
+    title = f"Test accuracy, N = {size.users}, K = {size.asked}, {split}"
+    return Chart(title, "summed rounds", "accuracy in %", lines)
+
+
+def compared(
+    size: Size, split: Split, data: Dataset, tell: Callable[[str, float], None], seed: int = 0
+) -> dict[str, Course]:
+    """Trains with one policy after the other."""
+
+    def part(name: str, done: int) -> Callable[[float], None]:
+        return lambda of: tell(name, (done + of) / len(size.policies))
+
+    return {name: trained(size, name, split, data, part(name, done), seed) for done, name in enumerate(size.policies)}
+
+
+def seeded(tell: Callable[[str, float], None], seed: int, size: Size) -> Callable[[str, float], None]:
+    """Returns who tells of one seed as a part of all of them."""
+    return lambda name, part: tell(f"{name}, seed {seed}", (seed + part) / size.seeds)
+
+
+def run(scale: Scale, progress: Progress) -> Result:
+    """Trains network by network."""
+    todo = [(size, split) for size in SIZES[scale] for split in SPLITS]
+    rows, more, charts = [], [], []
+    for done, (size, split) in enumerate(todo):
+
+        def tell(name: str, part: float, done: int = done, size: Size = size, split: str = split) -> None:
+            progress(f"N = {size.users}, {split}, {name}", (done + part) / len(todo))
+
+        data = datasets.load(size.data).limited(size.samples, size.tested, generator(0, "samples"))
+        runs = [compared(size, SPLITS[split], data, seeded(tell, seed, size), seed) for seed in range(size.seeds)]
+        rows += rows_of(size, split, runs)
+        more += privacy_rows(size, runs[0]) if split == "i.i.d." else []
+        charts.append(chart_of(size, split, list(runs[0].values())))
+    progress("accuracy", 1.0)
+    return Result((*rows, *more), tuple(charts))
+
+
+REPRODUCTION = Reproduction(
+    name="002-accuracy",
+    title="Accuracy of Random, Partition and Batches, i.i.d. and not, and what the server learns",
+    run=run,
+    unstated=(
+        "figures are pictures without numbers; what is compared is what they show",
+        f"local work: {LOCAL.steps} steps of {LOCAL.batch} samples at a rate of {LOCAL.rate:g}; the paper says nothing",
+        "how data that are not i.i.d. are split: Dirichlet, α = 0.5",
+        "how many rounds: 60 summed ones, and 300 at paper scale; three seeds, and T and the pictures are of the first",
+        "who has which p_i: as many users with each, in random order, so that batches are mixed",
+        "LeNet: LeNet-5 with 62,006 parameters",
+        "N = 40 and K = 8 are those of its experiment on reconstruction, and K = 12 is not divided by T = 5",
+    ),
+    extras=("torch",),
+    data=("cifar10",),
+)

@@ -1,0 +1,155 @@
+"""Paper 002, "An Illustrative Experiment": a curious server estimates users' gradients from many rounds' sums.
+
+N = 40 users with non-i.i.d. MNIST, K = 8 asked a round, dropout probabilities of 0.1 to 0.5. The server solves for the
+gradients by least squares. The paper shows the reconstruction error ‖x_i − x̂_i‖² / ‖x_i‖² of every user: below 0.005
+for many users if those asked are drawn at random, above 0.25 for all users under Multi-RoundSecAgg with T = 2.
+
+The code is that of the attack `disaggregate`, whose docstring says what the slides leave open. We run both settings of
+the paper, and what its second figure depends on: that batches are summed whole, and that the two of a batch hold
+different data. The deployed protocol is attacked too, with 8 users.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.designs import Batches, Random
+from tacit.lab.attacks.disaggregation import CLOSE, IMAGES, PER_ROUND, RATE, ROUNDS, Setting, once, trained_by_all
+from tacit.lab.papers.reproduction import Chart, Progress, Reproduction, Result, Row, Scale
+from tacit.learn.data.datasets import Samples, load
+
+FAR = 0.25
+"""The paper's error above which all users are under T = 2."""
+RUNS: dict[Scale, int] = {"small": 3, "paper": 5}
+MANY = 0.5
+
+Errors: TypeAlias = NDArray[np.float64]
+
+
+def known(errors: Errors) -> tuple[str, bool]:
+    """Returns how many users' gradients are as good as known, and whether these are many."""
+    share = float(np.mean(errors < CLOSE))
+    return f"below {CLOSE:g} for {share:.0%} of users", share > MANY
+
+
+def far(errors: Errors) -> tuple[str, bool]:
+    """Returns the smallest error of a user, and whether all are as large as the paper says."""
+    smallest = float(errors.min())
+    return f"above {smallest:.2g} for all users", smallest > FAR
+
+
+@dataclass(frozen=True)
+class Case:
+    """One setting, with what the paper says of it."""
+
+    name: str
+    setting: Setting
+    claim: Callable[[Errors], tuple[str, bool]]
+    paper: str
+    why: str = ""
+
+
+EASY, HARD = f"below {CLOSE:g} for many users", f"above {FAR:g} for all users"
+WHOLE = Batches(PER_ROUND, 2)
+CASES = (
+    Case("Random selection", Setting("Random(8)", Random(PER_ROUND)), known, EASY),
+    Case("Multi-RoundSecAgg, T = 2", Setting("Batches(8, 2)", WHOLE), far, HARD),
+    Case(
+        "Random selection, models change ten times as fast",
+        Setting("Random(8)", Random(PER_ROUND), rate=10 * RATE),
+        known,
+        EASY,
+        "the paper does not say how fast they change; the faster, the less old sums say",
+    ),
+    Case(
+        "T = 2, one in ten leaves in mid-round, batches summed whole",
+        Setting("Batches(8, 2)", WHOLE, leaving=0.1),
+        far,
+        HARD,
+        "as deployed: what is left of a batch is left out",
+    ),
+    Case(
+        "T = 2, one in ten leaves in mid-round, the rest of a batch is summed",
+        Setting("Batches(8, 2) summed in part", Batches(PER_ROUND, 2, partial=True), leaving=0.1),
+        far,
+        HARD,
+        "the sum of a batch less that of its rest is the missing member",
+    ),
+    Case(
+        "T = 2, the two of a batch hold the same digits",
+        Setting("Batches(8, 2)", WHOLE, alike=True),
+        far,
+        HARD,
+        "T = 2 hides who of the two has what; half of their sum is close to both if they have the same",
+    ),
+    Case(
+        "Random selection, the deployed protocol among 8 users",
+        Setting("Random(4)", Random(4), deployed=True, users=8, rounds=40),
+        known,
+        EASY,
+    ),
+    Case(
+        "T = 2, the deployed protocol among 8 users",
+        Setting("Batches(4, 2)", Batches(4, 2), deployed=True, users=8, rounds=40),
+        far,
+        HARD,
+    ),
+)
+
+
+def row_of(case: Case, errors: Errors) -> Row:
+    """Returns what came of a setting, of all users and runs."""
+    ours, agrees = case.claim(errors)
+    return Row(f"reconstruction error, {case.name}", case.paper, ours, agrees, case.why)
+
+
+def chart_of(found: Sequence[Errors]) -> Chart:
+    """Returns the paper's two figures as one, users in the order of their errors; those of the first run."""
+    users = list(range(1, len(found[0]) + 1))
+    lines: dict[str, tuple[Sequence[float], Sequence[float]]] = {
+        case.name: (users, np.sort(errors).tolist()) for case, errors in zip(CASES[:2], found, strict=True)
+    }
+    for limit in (CLOSE, FAR):
+        lines[f"{limit:g}"] = ((1, len(found[0])), (limit, limit))
+    names = (f"{CLOSE:g}", f"{FAR:g}")
+    return Chart("Reconstruction error", "users, by their errors", "error", lines, logarithmic=True, dashed=names)
+
+
+def images(scale: Scale) -> Samples:
+    """Returns MNIST, or the digits that come along."""
+    if scale == "small":
+        return load("digits", share=1).flat()
+    every = load("mnist").flat()
+    return Samples(every.x[:IMAGES], every.y[:IMAGES])
+
+
+def run(scale: Scale, progress: Progress) -> Result:
+    """Attacks setting by setting."""
+    progress("training", 0.0)
+    data = images(scale)
+    model = trained_by_all(data)
+    rows, first = [], []
+    for done, case in enumerate(CASES):
+        progress(case.name, done / len(CASES))
+        each = [once(data, model, case.setting, 0, number) for number in range(RUNS[scale])]
+        rows.append(row_of(case, np.concatenate(each)))
+        first.append(each[0])
+    progress("reconstruction", 1.0)
+    return Result(tuple(rows), (chart_of(first[:2]),))
+
+
+REPRODUCTION = Reproduction(
+    name="002-reconstruction",
+    title="Gradients estimated from the sums of many rounds",
+    run=run,
+    unstated=(
+        f"how many rounds: {ROUNDS}",
+        "the model and how fast it moves: softmax, trained by everybody first, then by what is summed",
+        "who holds what: two digits a user, so that neighbours on the roster, who form a batch, hold different ones",
+        f"what MNIST is cut to: its first {IMAGES:,} images; at small scale the 1797 images of digits that come along",
+    ),
+    data=("mnist",),
+)

@@ -1,0 +1,1 @@
+"""Tables and figures of paper 003, DP-ERM under secure aggregation (Huang)."""

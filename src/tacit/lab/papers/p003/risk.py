@@ -1,0 +1,411 @@
+"""Empirical risk and what is lost of it (paper 003): the least risk there is, Theorem 4's bound, and Algorithm 1.
+
+What is learnt is L2-regularised logistic regression, odd digits against even ones, on the first 20 principal components
+of the images, each sample stretched to length 1. So no sample's gradient is longer than G = 1, nothing is ever clipped,
+and J_j is smooth with L = 1/4 + λ, whatever the samples are. Images are MNIST's where they are at hand, and otherwise
+the small ones that come along.
+
+Algorithm 1 is run by `prepare` from a scenario: noisy local steps with η_t = 2/(λ (t + γ)), and an average every K of
+them over E users, from which *everybody* goes on. That is what the proof has (Li et al. 2019), and lines 9 to 11 as
+printed do not: there only those who were summed take the average over, and all others keep what they have
+(`as_printed`). Averages are those of `fedavg`, which are `secagg`'s bit for bit and take a small part of the time; that
+nobody sees anything but sums, which ε is accounted for by, is `secagg`'s doing.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from statistics import fmean
+from typing import Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.core.errors import ConfigError
+from tacit.lab.papers.reproduction import Row, Scale
+from tacit.learn.data import datasets
+from tacit.learn.data.samples import Dataset, Indices
+from tacit.learn.scenario import Data, Privacy, Scenario, Split
+from tacit.learn.seeded import generator
+from tacit.learn.training.assemble import Prepared, prepare
+from tacit.learn.training.cohort import Local
+
+Floats: TypeAlias = NDArray[np.float64]
+Sigma: TypeAlias = Literal["calibrated", "paper"]
+
+FEATURES = 20
+ODD = (1, 3, 5, 7, 9)
+LIPSCHITZ = 1.0
+"""G. With samples of length 1 no gradient of their loss is longer."""
+CONVEXITY = 0.1
+"""λ."""
+SMOOTHNESS = 0.25 + CONVEXITY
+"""L. The second derivative of the logistic loss is 1/4 at most."""
+DELTA = 1e-5
+WHOLE = 2**31
+"""More samples than anybody has: every step is on all of them."""
+UNSTATED = (
+    "the paper has no experiments: what is tried is what its theorems say, on data and a model of our choice",
+    f"the loss: logistic, odd digits against even ones, on {FEATURES} principal components (which are taken to be "
+    f"public) with samples of length 1; MNIST if it is there, and the digits that come along if not",
+    f"G = {LIPSCHITZ:g}, which no sample's gradient exceeds; Theorem 4 wants it of J_j, λ N(θ) included: see the row",
+    f"λ = {CONVEXITY:g}, N(θ) = ‖θ‖²/2, L = 1/4 + λ, θ⁰ = 0, δ = {DELTA:g}; steps are on all samples of a user",
+    "neighbouring data: one sample of one user is replaced",
+    "averages by fedavg, which gives secagg's bit for bit in a small part of the time",
+)
+"""What all that is run here shares."""
+SIGMAS: dict[Sigma, str] = {"paper": "Theorem 1's σ", "calibrated": "calibrated σ"}
+SPLITS = {"i.i.d.": Split(kind="iid"), "shards": Split(kind="shards", per_party=2)}
+
+
+def components(samples: int | None, seed: int = 0) -> Dataset:
+    """Returns what is learnt from, so many samples of it: MNIST if it is there, and digits if not."""
+    try:
+        data = datasets.load("mnist", download=False)
+    except ConfigError:
+        data = datasets.load("digits")
+    data = data.limited(samples, None, generator(seed, "samples"))
+    x, x_test = (data.inputs(each).reshape(len(each), -1) for each in (data.x, data.x_test))
+    centre = x.mean(axis=0)
+    x -= centre
+    x_test -= centre
+    axes = np.linalg.eigh((x.T @ x).astype(np.float64))[1][:, : -FEATURES - 1 : -1]
+    made, tested = (each @ axes for each in (x, x_test))
+    for each in (made, tested):
+        each /= np.linalg.norm(each, axis=1, keepdims=True)
+    return Dataset(
+        f"{data.name}, {FEATURES} principal components",
+        made.astype(np.float32),
+        data.y,
+        tested.astype(np.float32),
+        data.y_test,
+        "features",
+        data.classes,
+    )
+
+
+# --- risk ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Risk:
+    """J of equation (1): the mean over users of the mean loss over their samples, and λ/2 ‖θ‖²."""
+
+    x: Floats
+    sign: Floats
+    """1 for odd digits and −1 for even ones."""
+    parts: tuple[Indices, ...]
+
+    @classmethod
+    def of(cls, data: Dataset, parts: list[Indices]) -> "Risk":
+        """Returns the risk of users who have these samples."""
+        return cls(data.x.astype(np.float64), np.where(np.isin(data.y, ODD), 1.0, -1.0), tuple(parts))
+
+    @property
+    def users(self) -> tuple["Risk", ...]:
+        """J_j of each user."""
+        return tuple(Risk(self.x, self.sign, (part,)) for part in self.parts)
+
+    @cached_property
+    def _samples(self) -> tuple[Floats, Floats]:
+        """y x of each sample, and how much it counts."""
+        held = np.concatenate(self.parts)
+        counts = [np.full(len(part), 1 / (len(self.parts) * len(part))) for part in self.parts]
+        return self.x[held] * self.sign[held, np.newaxis], np.concatenate(counts)
+
+    def at(self, theta: Floats) -> float:
+        """Returns J(θ)."""
+        signed, weights = self._samples
+        return float(weights @ np.logaddexp(0, -(signed @ theta)) + CONVEXITY / 2 * theta @ theta)
+
+    def slope(self, theta: Floats) -> Floats:
+        """Returns ∇J(θ)."""
+        signed, weights = self._samples
+        found: Floats = CONVEXITY * theta - (weights * _wrong(signed @ theta)) @ signed
+        return found
+
+    @cached_property
+    def best(self) -> Floats:
+        """θ*, by Newton's method."""
+        signed, weights = self._samples
+        theta = np.zeros(signed.shape[1])
+        for _ in range(50):
+            wrong = _wrong(signed @ theta)
+            bend = (signed.T * (weights * wrong * (1 - wrong))) @ signed + CONVEXITY * np.eye(len(theta))
+            step = np.linalg.solve(bend, self.slope(theta))
+            theta = theta - step
+            if np.linalg.norm(step) < 1e-12:
+                break
+        return theta
+
+    @property
+    def least(self) -> float:
+        """J*."""
+        return self.at(self.best)
+
+    def excess(self, theta: NDArray[np.floating]) -> float:
+        """Returns how much more than the least risk a model has."""
+        return self.at(np.asarray(theta, np.float64)) - self.least
+
+    @cached_property
+    def gap(self) -> float:
+        """Γ: how much less risk there would be if every user had a model of its own."""
+        return self.least - float(np.mean([user.least for user in self.users]))
+
+    def steepest(self, *thetas: NDArray[np.floating]) -> float:
+        """Returns the longest ∇J_j of any user at some models."""
+        return max(
+            float(np.linalg.norm(user.slope(np.asarray(theta, np.float64)))) for theta in thetas for user in self.users
+        )
+
+
+def _wrong(margins: Floats) -> Floats:
+    """Returns 1/(1 + e^margin), by way of tanh, which cannot overflow."""
+    found: Floats = 0.5 * (1 - np.tanh(0.5 * margins))
+    return found
+
+
+# --- theorems ------------------------------------------------------------------------------------------------------
+
+
+def delay(every: int, smoothness: float = SMOOTHNESS, convexity: float = CONVEXITY) -> float:
+    """Returns γ of Theorem 4."""
+    return max(8 * smoothness / convexity - 1, every)
+
+
+@dataclass(frozen=True)
+class Assumed:
+    """What Theorem 4 takes for granted, by the paper's letters."""
+
+    gap: float
+    """Γ."""
+    distance: float
+    """‖θ⁰ − θ*‖²."""
+    entries: int
+    """d."""
+    smoothness: float = SMOOTHNESS
+    """L."""
+    convexity: float = CONVEXITY
+    """λ."""
+    lipschitz: float = LIPSCHITZ
+    """G."""
+
+
+def theorem_4(given: Assumed, *, steps: int, every: int, users: int, summed: int, sigma: float) -> float:
+    """Returns Theorem 4's bound on the excess risk after T steps, with an average of E of m users every K.
+
+    The theorem has the σ² of Theorem 1 in it; here it is any.
+    """
+    smooth, convex, g = given.smoothness, given.convexity, given.lipschitz
+    b = 6 * smooth * given.gap + 8 * (every - 1) ** 2 * g**2 + given.entries * sigma**2
+    if summed < users:
+        b += (users - summed) / (users - 1) * 4 / summed * every**2 * g**2
+    gamma = delay(every, smooth, convex)
+    return 2 * smooth / (convex * (gamma + steps)) * (b / convex + 2 * smooth * given.distance)
+
+
+def exact_epsilon(rho: float, delta: float = DELTA) -> float:
+    """Returns the least ε of Gaussian noise that is ρ-zCDP in all, which is what can refute a claim.
+
+    It is Gaussian differential privacy with μ = √(2 ρ): δ = Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ) (Balle and Wang 2018).
+    """
+    from scipy.optimize import brentq
+    from scipy.stats import norm  # takes a second to import
+
+    mu = math.sqrt(2 * rho)
+
+    def missing(epsilon: float) -> float:
+        # e^ε Φ by logarithms, for e^ε alone may be too large a number.
+        more = math.exp(epsilon + norm.logcdf(-mu / 2 - epsilon / mu))
+        return float(norm.cdf(mu / 2 - epsilon / mu)) - more - delta
+
+    if rho <= 0 or missing(0.0) <= 0:
+        return 0.0
+    return float(brentq(missing, 0.0, rho + 2 * math.sqrt(rho * math.log(1 / delta)), xtol=1e-9))
+
+
+# --- Algorithm 1 ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much is run."""
+
+    samples: int | None
+    """Of all users together; all there are if None."""
+    steps: int
+    """T."""
+    seeds: int
+    users: int = 50
+    """m."""
+
+
+REPEATED = b"for everybody to repeat"
+"""What noise follows from here, where there is nobody to protect."""
+SIZES: dict[Scale, Size] = {"small": Size(12_000, 200, 2), "paper": Size(None, 500, 3)}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One run of Algorithm 1."""
+
+    epsilon: float | None
+    """What is claimed; None for no noise."""
+    sigma: Sigma = "calibrated"
+    users: int = 50
+    """m."""
+    steps: int = 300
+    """T."""
+    every: int = 1
+    """K."""
+    summed: int | None = None
+    """E; all users unless set."""
+    split: str = "i.i.d."
+    protocol: str = "fedavg"
+    seed: int = 0
+
+    def scenario(self) -> Scenario:
+        """Returns it as it is run. Only those who are asked have to work, and as many are asked as are summed."""
+        if self.steps % self.every:
+            raise ConfigError(f"{self.steps} steps do not end with an average after every {self.every}")
+        gamma = delay(self.every)
+        sampled = {} if self.summed in (None, self.users) else {"sampled": self.summed, "oversampled": self.summed}
+        rounds = self.steps // self.every
+        return Scenario(
+            seed=self.seed,
+            rounds=rounds,
+            evaluate=rounds,
+            data=Data(parties=self.users, split=SPLITS[self.split], test=None),
+            model={"name": "logistic", "l2": CONVEXITY, "positive": list(ODD), "bias": False},
+            local=Local(rate=2 / CONVEXITY, decay="inverse", delay=gamma, count="steps", batch=WHOLE, steps=self.every),
+            # A ring in which no noise is cut off or rounded away, for the paper has none.
+            protocol={"name": self.protocol, "bits": 64, "clip": 1024.0, **sampled},
+            privacy=None
+            if self.epsilon is None
+            else Privacy(
+                epsilon=self.epsilon,
+                delta=DELTA,
+                clip=LIPSCHITZ,
+                unit="sample",
+                sigma=self.sigma,
+                against="parties",  # of sums, which is all that a server sees under masks
+            ),
+        )
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What came of a run."""
+
+    setting: Setting
+    excess: float
+    """J(θ^T) − J*."""
+    bound: float
+    """Theorem 4's, with the σ that was used."""
+    nothing: float
+    """J(θ⁰) − J*: what is lost if nothing is learnt."""
+    sigma: float
+    spent: float
+    """The ε of whoever spent most, by the ledger."""
+    rho: float
+    """ρ of zero-concentrated privacy, of the same."""
+    accuracy: float
+    steepest: float
+    """The longest ∇J_j at the start and at the end, which Theorem 4 has below G."""
+    heard: float
+    """The excess of the last average, which is all that anybody has if not everybody goes on from it."""
+
+    @property
+    def exact(self) -> float:
+        """The ε that was spent without anything for safety: the least of that noise."""
+        return exact_epsilon(self.rho)
+
+    @property
+    def within(self) -> bool:
+        """Whether Theorem 4's bound holds."""
+        return self.excess <= self.bound
+
+    @property
+    def told(self) -> str:
+        """The bound, and whether it says anything."""
+        return f"at most {self.bound:.1e}" + ("" if self.bound < self.nothing else ", which says nothing")
+
+
+def ran(setting: Setting, data: Dataset) -> Ran:
+    """Runs Algorithm 1, everybody going on from each average."""
+    found = prepare(setting.scenario(), data=data, secret=REPEATED)
+    last = list(found.rounds())[-1]
+    theta = found.training.consensus()
+    return _judged(setting, found, theta, theta, last.accuracy or 0.0)
+
+
+def as_printed(setting: Setting, data: Dataset) -> Ran:
+    """Runs Algorithm 1 with lines 9 to 11 as printed: whoever was not summed goes on from what it has."""
+    found = prepare(setting.scenario(), data=data, secret=REPEATED)
+    cohort, users = found.training.cohort, range(setting.users)
+    rng, summed = generator(setting.seed, "summed"), np.arange(setting.users)
+    for number in range(1, found.scenario.rounds + 1):
+        cohort.work(users, number)
+        summed = rng.choice(setting.users, setting.summed or setting.users, replace=False)
+        cohort.matrix[summed] = cohort.matrix[summed].mean(axis=0, dtype=np.float64)
+    theta = cohort.matrix.mean(axis=0, dtype=np.float64)
+    x, y = data.inputs(data.x_test), data.y_test
+    score = cohort.model.evaluate(theta.astype(np.float32), x, y)
+    return _judged(setting, found, theta, cohort.matrix[summed[0]], score.accuracy or 0.0)
+
+
+def over(setting: Setting, data: Dataset, seeds: int, how: Callable[[Setting, Dataset], Ran] | None = None) -> Ran:
+    """Returns what comes of a run on average over splits, noise and who is summed; of ε and ∇J_j, the largest."""
+    runs = [(how or ran)(replace(setting, seed=seed), data) for seed in range(seeds)]
+    return replace(
+        runs[0],
+        excess=fmean(each.excess for each in runs),
+        bound=fmean(each.bound for each in runs),
+        nothing=fmean(each.nothing for each in runs),
+        accuracy=fmean(each.accuracy for each in runs),
+        heard=fmean(each.heard for each in runs),
+        spent=max(each.spent for each in runs),
+        rho=max(each.rho for each in runs),
+        steepest=max(each.steepest for each in runs),
+    )
+
+
+def _judged(
+    setting: Setting, found: Prepared, theta: NDArray[np.floating], heard: NDArray[np.floating], accuracy: float
+) -> Ran:
+    risk = Risk.of(found.data, found.parts)
+    start = np.zeros_like(risk.best)
+    sigma = found.training.cohort.local.noise
+    assumed = Assumed(risk.gap, float(risk.best @ risk.best), len(risk.best))
+    summed = setting.users if setting.summed is None else setting.summed
+    limit = theorem_4(
+        assumed, steps=setting.steps, every=setting.every, users=setting.users, summed=summed, sigma=sigma
+    )
+    ledger = found.ledger
+    rho = 0.0 if ledger is None else max(map(ledger.rho, ledger.parties), default=0.0)
+    spent = 0.0 if ledger is None else max(map(ledger.epsilon, ledger.parties), default=0.0)
+    return Ran(
+        setting,
+        risk.excess(theta),
+        limit,
+        risk.excess(start),
+        sigma,
+        spent,
+        rho,
+        accuracy,
+        risk.steepest(start, theta),
+        risk.excess(heard),
+    )
+
+
+def assumption_row(runs: Sequence[Ran]) -> Row:
+    """Returns whether J_j is G-Lipschitz as far as was looked."""
+    longest = max(each.steepest for each in runs)
+    return Row(
+        "longest ∇J_j of any user at the start and the end of any run",
+        f"at most G = {LIPSCHITZ:g}",
+        f"{longest:.2f}",
+        longest <= LIPSCHITZ,
+        "Theorem 4 assumes it; with the gradient of λ N(θ) it could be up to 2 G somewhere",
+    )

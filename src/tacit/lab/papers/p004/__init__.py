@@ -1,0 +1,1 @@
+"""Tables and figures of paper 004, CESAR (Biswas et al. 2024)."""

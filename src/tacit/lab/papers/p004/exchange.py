@@ -1,0 +1,113 @@
+"""What an exchange between neighbours costs (paper 004): bytes of the deployed protocols, and by the paper's own rule.
+
+The paper has each node send its selected indices, in Elias gamma code, to every node two hops away, and the indices
+that it masked along with each masked model. In ours, a node tells its neighbours, and each of them passes on to the
+others which of *their own* entries it selected too: δ sets and δ (δ − 1) overlaps a node, however many nodes two hops
+away there are. Seeds take the place of sets under random subsampling, and nothing goes along with masked models.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import networkx as nx
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit import aggregate
+from tacit.designs.graphs import adjacency, regular
+from tacit.learn.seeded import generator
+from tacit.protocols import find
+
+Sparsifier: TypeAlias = Literal["topk", "random"]
+
+MODEL = 89_834
+"""Parameters of the paper's CIFAR-10 model."""
+PER_EPOCH = 21
+"""Communication rounds an epoch, on CIFAR-10 (Table 1)."""
+ELEMENT = 4
+"""Bytes of an entry, in the paper's messages and in ours."""
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """What one round of a protocol took, in bytes that a node sends on average."""
+
+    nodes: int
+    degree: int
+    entries: int
+    second: float
+    """How many nodes are two hops away, on average over nodes: |View_2|."""
+    parameters: float
+    prestep: float
+    """All that is no parameter: selections, overlaps, releases, and what envelopes take."""
+
+    @property
+    def total(self) -> float:
+        """All bytes."""
+        return self.parameters + self.prestep
+
+    @property
+    def shared(self) -> float:
+        """Which part of its entries a node sends a neighbour."""
+        return self.parameters / (ELEMENT * self.degree * self.entries)
+
+
+def exchanged(
+    protocol: Literal["cesar", "gossip"],
+    nodes: int,
+    degree: int,
+    entries: int,
+    *,
+    share: float,
+    sparsifier: Sparsifier,
+    seed: int,
+) -> Exchange:
+    """Runs one round on a random regular graph and normal vectors, and returns what it took."""
+    graph = regular(nodes, degree, seed=seed)
+    rng = generator(seed, "exchange", nodes, degree)
+    vectors = [rng.standard_normal(entries, dtype=np.float32) for _ in range(nodes)]
+    # Whom a graph exposes to whom is another question; here bytes are counted.
+    outcome = aggregate(
+        vectors,
+        find(protocol),
+        seed=seed,
+        graph=graph,
+        share=share,
+        sparsifier=sparsifier,
+        bits=8 * ELEMENT,
+        allow_leaks=True,
+    )
+    spent = outcome.traffic.by_class()
+    parameters = spent["parameters"]
+    return Exchange(
+        nodes,
+        degree,
+        entries,
+        float(second_neighbours(_matrix(graph)[None])[0]),
+        parameters / nodes,
+        (sum(spent.values()) - parameters) / nodes,
+    )
+
+
+def _matrix(graph: nx.Graph) -> NDArray[np.bool_]:
+    return adjacency(graph).astype(np.bool_)
+
+
+def second_neighbours(graphs: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Returns |View_2| of each graph, on average over its nodes: who else is a neighbour of a neighbour."""
+    joined = graphs.astype(np.float32)
+    two = joined @ joined > 0
+    nodes = graphs.shape[1]
+    two[:, range(nodes), range(nodes)] = False
+    return np.asarray(two.sum(axis=(1, 2)) / nodes)
+
+
+def gamma_bytes(alpha: float, entries: int) -> float:
+    """Returns what a random set takes in Elias gamma code on average, if each entry is in it with probability α.
+
+    A gap g takes 2⌊log2 g⌋ + 1 bits, two for each power of two from 2 to g; and a gap is 2^k or more if 2^k − 1 entries
+    in a row are not selected.
+    """
+    longer = sum(math.pow(1 - alpha, 2**k - 1) for k in range(1, 40))
+    return entries * alpha * (1 + 2 * longer) / 8

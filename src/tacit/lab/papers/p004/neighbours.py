@@ -1,0 +1,250 @@
+"""Learning among neighbours who share some of their entries (paper 004): CESAR beside D-PSGD, on the same work.
+
+Both begin with the same model, split and batches, on the same random regular graph. CESAR selects α of the entries, so
+that about β are sent (Equation 1); what part it did send is measured, and D-PSGD then shares that part, as in the paper
+(Section 4.5). Of nodes that do not agree yet there are two ways to say how good they are: the mean over nodes of the
+accuracy of each one's model, and the accuracy of the mean of all models. Both are given, for on shards of labels the
+first hardly differs from that of nodes that learn alone.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import sqrt
+from statistics import fmean, stdev
+from typing import Literal, TypeAlias
+
+from tacit.lab.papers.p004.exchange import ELEMENT, gamma_bytes
+from tacit.lab.papers.reproduction import Progress
+from tacit.learn.data import datasets
+from tacit.learn.data.samples import Dataset
+from tacit.learn.models.model import Score
+from tacit.learn.scenario import ALONE, Data, Scenario, Split
+from tacit.learn.seeded import generator
+from tacit.learn.training.assemble import prepare
+from tacit.learn.training.cohort import Local
+from tacit.vectors.sparsify import alpha_for
+
+Sharing: TypeAlias = Literal["random", "topk", "topk of weights"]
+"""Random subsampling; TopK by change, the paper's own; and TopK by the magnitude of weights."""
+
+Divided: TypeAlias = Literal["iid", "shards", "owner"]
+
+OPTIONS: dict[Sharing, dict[str, str]] = {
+    "random": {"sparsifier": "random"},
+    "topk": {"sparsifier": "topk", "score": "change"},
+    "topk of weights": {"sparsifier": "topk", "score": "magnitude"},
+}
+CLOSE = 0.5
+"""Points of accuracy by which CESAR may differ from D-PSGD."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is learnt, by Table 1; but on ratings a whole epoch at a larger rate, where the paper takes one step."""
+
+    data: str
+    model: str
+    local: Local
+    per_epoch: int
+    """Rounds in which nodes go through their samples once, among 48."""
+
+
+CIFAR = Work("cifar10", "gn-lenet", Local(rate=0.01, batch=8, steps=6), per_epoch=21)
+MOVIELENS = Work("movielens", "factorization", Local(rate=0.2, batch=64, steps=22), per_epoch=22)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """On what CESAR and D-PSGD are compared."""
+
+    work: Work
+    split: Divided
+    sharing: Sharing
+    degree: int
+    beta: float
+
+    def __str__(self) -> str:
+        split = {"iid": "i.i.d.", "shards": "shards", "owner": "by user"}[self.split]
+        sharing = {"random": "random", "topk": "TopK", "topk of weights": "TopK of weights"}[self.sharing]
+        return f"{self.work.data} {split}, {sharing}, degree {self.degree}, β = {self.beta:.0%}"
+
+    @property
+    def alpha(self) -> float:
+        """Which part CESAR selects."""
+        return alpha_for(self.beta, self.degree)
+
+    def scenario(self, protocol: str, share: float, effort: "Effort", seed: int) -> Scenario:
+        """Returns what is to be learnt, by a protocol, or by everybody alone."""
+        averaging = {
+            "graph": {"kind": "regular", "degree": self.degree, "seed": seed},
+            "share": share,
+            # Whom a graph exposes to whom is another question; here it is learnt.
+            "allow_leaks": True,
+            **OPTIONS[self.sharing],
+        }
+        return Scenario(
+            seed=seed,
+            rounds=effort.rounds,
+            workers=effort.workers,
+            data=Data(name=self.work.data, parties=effort.nodes, split=Split(kind=self.split, per_party=2), test=None),
+            model={"name": self.work.model},
+            local=self.work.local,
+            protocol={"name": protocol, **(averaging if protocol != ALONE else {})},
+        )
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is spent on a comparison."""
+
+    nodes: int
+    rounds: int
+    seeds: int
+    each: int
+    """Samples that every node's model is tested on,"""
+    mean: int
+    """and the mean of all models:"""
+    last: int
+    """after each of so many last rounds, on other samples each time. Scores are over these: that of one round, and on
+    few samples, is mostly luck. The mean of all models is tested"""
+    looks: int = 4
+    """so many times before, too, for a line to draw."""
+    workers: int = 1
+
+    def look(self, number: int) -> slice | None:
+        """Returns the samples that the mean of all models is tested on after a round, if it is."""
+        before = self.rounds - self.last
+        tested = number > before or number % max(1, before // self.looks) == 0
+        return self._part(number, self.mean) if tested else None
+
+    def look_at_each(self, number: int) -> slice | None:
+        """Returns the same for every node's model."""
+        return self._part(number, self.each) if number > self.rounds - self.last else None
+
+    def _part(self, number: int, samples: int) -> slice:
+        part = max(number - (self.rounds - self.last) - 1, 0)
+        return slice(part * samples, (part + 1) * samples)
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """What came of one run. Scores are accuracies in per cent, or root mean squared errors."""
+
+    each: float
+    """The mean over nodes."""
+    mean: float
+    """Of the mean of all models."""
+    sent: dict[str, float]
+    """Bytes that a node sends in a round, by class."""
+    shared: float
+    """Which part of its entries a node sends a neighbour."""
+    line: tuple[tuple[float, float], ...]
+    """Scores of the mean of all models, by the number of rounds."""
+
+    @property
+    def bytes(self) -> float:
+        """All that a node sends in a round."""
+        return sum(self.sent.values())
+
+
+@lru_cache(maxsize=256)
+def learnt(setting: Setting, effort: Effort, protocol: str, share: float, seed: int) -> Learnt:
+    """Trains, and tests what came of it. Kept, for a table and a figure may ask for the same."""
+    tested = max(effort.each, effort.mean) * effort.last
+    data = _data(setting.work.data).limited(None, tested, generator(seed, "tested"))
+    training = prepare(setting.scenario(protocol, share, effort, seed), data).training
+    x, y = data.inputs(data.x_test), data.y_test
+    model, sent = training.cohort.model, Counter[str]()
+    line: list[tuple[float, float]] = []
+    nodes: list[float] = []
+    for step in training.steps(effort.rounds):
+        if step.outcome is None:
+            raise ValueError(f"round {step.number} of {setting} came to nothing: {step.why}")
+        sent.update(step.outcome.traffic.by_class())
+        if (part := effort.look(step.number)) is not None:
+            line.append((float(step.number), _score(model.evaluate(training.consensus(), x[part], y[part]))))
+        if (part := effort.look_at_each(step.number)) is not None:
+            nodes += map(_score, training.scores(x[part], y[part]))
+    training.cohort.close()
+    spent = {name: count / effort.nodes / effort.rounds for name, count in sent.items()}
+    shared = spent.get("parameters", 0.0) / (ELEMENT * setting.degree * model.parameters)
+    return Learnt(fmean(nodes), fmean(score for _, score in line[-effort.last :]), spent, shared, tuple(line))
+
+
+def learnt_alone(work: Work, split: Divided, effort: Effort) -> Learnt:
+    """Trains everybody alone, with the first seed: what of a score comes of no averaging."""
+    # Who is whose neighbour, and what they would share, makes no difference then.
+    return learnt(Setting(work, split, "random", 3, 0.3), effort, ALONE, 1.0, 0)
+
+
+@lru_cache(maxsize=1)
+def _data(name: str) -> Dataset:
+    return datasets.load(name)
+
+
+def _score(score: Score) -> float:
+    """Returns the accuracy in per cent, or the error."""
+    if score.accuracy is not None:
+        return 100 * score.accuracy
+    if score.rmse is None:
+        raise ValueError("a model that is neither right nor off")
+    return score.rmse
+
+
+@dataclass(frozen=True)
+class Compared:
+    """CESAR and D-PSGD on one setting, a run of each for every seed."""
+
+    setting: Setting
+    cesar: Sequence[Learnt]
+    gossip: Sequence[Learnt]
+
+    @property
+    def shared(self) -> float:
+        """What part of their entries nodes sent, with either."""
+        return fmean(run.shared for run in self.cesar)
+
+    @property
+    def over(self) -> float:
+        """How many times as many bytes CESAR took."""
+        return fmean(run.bytes for run in self.cesar) / fmean(run.bytes for run in self.gossip)
+
+    def gap(self, of: Literal["each", "mean"]) -> tuple[float, float]:
+        """Returns by how much CESAR's score is higher, over seeds, and the standard error of that."""
+        gaps = [getattr(ours, of) - getattr(theirs, of) for ours, theirs in zip(self.cesar, self.gossip, strict=True)]
+        return fmean(gaps), stdev(gaps) / sqrt(len(gaps)) if len(gaps) > 1 else float("nan")
+
+    def score(self, of: Literal["each", "mean"]) -> tuple[float, float]:
+        """Returns the scores of CESAR and of D-PSGD, over seeds."""
+        return fmean(getattr(run, of) for run in self.cesar), fmean(getattr(run, of) for run in self.gossip)
+
+
+def compared(setting: Setting, effort: Effort, progress: Progress, begun: float = 0.0, part: float = 1.0) -> Compared:
+    """Trains with CESAR, and then with D-PSGD at the share that CESAR came to.
+
+    That is a part of all that there is to do, of which some has been done.
+    """
+    runs: dict[str, list[Learnt]] = {"cesar": [], "gossip": []}
+    share = setting.alpha
+    for protocol, found in runs.items():
+        for seed in range(effort.seeds):
+            done = (len(runs["cesar"]) + len(runs["gossip"])) / (2 * effort.seeds)
+            progress(f"{setting}: {protocol}, seed {seed}", begun + part * done)
+            found.append(learnt(setting, effort, protocol, share, seed))
+        share = fmean(run.shared for run in found)
+    return Compared(setting, runs["cesar"], runs["gossip"])
+
+
+def by_rule(sharing: Sharing, degree: int, alpha: float, shared: float, second: float) -> float:
+    """Returns how many times as many bytes CESAR takes as D-PSGD, by the paper's own rule (Section 4.6.1).
+
+    Sets are in Elias gamma code. With TopK both send the set of entries along with each model, and CESAR the set that
+    it selected to every node two hops away before. With random subsampling D-PSGD sends a seed instead, and CESAR a
+    set along with each model, for no seed gives the overlap of several.
+    """
+    values, told = degree * ELEMENT * shared, degree * gamma_bytes(shared, 1)
+    if sharing == "random":
+        return (values + told) / values
+    return (values + told + second * gamma_bytes(alpha, 1)) / (values + told)

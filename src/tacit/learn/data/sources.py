@@ -1,0 +1,215 @@
+"""Files that data sets are read from: where they are looked for, how they are known to be the right ones.
+
+A file is looked for in the folder `$TACIT_DATA`, then in the cache, and then, if its publisher offers it, downloaded
+into the cache. Nothing is read before its SHA-256 is known to be right.
+"""
+
+import hashlib
+import http.client
+import os
+import shutil
+import tempfile
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+
+from tacit.core.errors import ConfigError
+from tacit.learn.data.samples import Array
+
+Progress: TypeAlias = Callable[[str, int, int], None]
+"""Told during a download: the name of the file, how many bytes are there, and how many there will be."""
+
+CHUNK = 1 << 18
+TIMEOUT = 30.0
+"""Seconds without a single byte after which a download is given up."""
+
+
+@dataclass(frozen=True)
+class File:
+    """One file, known by its SHA-256."""
+
+    name: str
+    sha256: str
+    size: int = 0
+    url: str = ""
+    """Where its publisher offers it; empty if nobody offers it as it is."""
+    also: tuple[str, ...] = ()
+    """SHA-256 of other files with the same content."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a data set is read from: all files of one of several bundles that hold the same."""
+
+    bundles: tuple[tuple[File, ...], ...]
+    how: str = ""
+    """Where the data come from, if no file can be downloaded."""
+
+
+def quietly(name: str, done: int, of: int) -> None:
+    """Tells nobody how far a download has got."""
+    del name, done, of
+
+
+@dataclass(frozen=True)
+class Finder:
+    """Finds files, and downloads them if it may."""
+
+    download: bool = True
+    progress: Progress = quietly
+
+    def __call__(self, source: Source) -> list[Path]:
+        """Returns where the files of a bundle are; raises ConfigError that says what to do if they are nowhere."""
+        for bundle in source.bundles:
+            paths = [located(file) for file in bundle]
+            there = [path for path in paths if path is not None]
+            if len(there) == len(bundle):
+                return [verified(path, file) for path, file in zip(there, bundle, strict=True)]
+        for bundle in source.bundles:
+            if self.download and all(file.url for file in bundle):
+                return [self._had(file) for file in bundle]
+        raise ConfigError(_missing(source))
+
+    def _had(self, file: File) -> Path:
+        path = located(file)
+        return downloaded(file, self.progress) if path is None else verified(path, file)
+
+
+def cache() -> Path:
+    """Returns the folder into which files are downloaded."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tacit"
+
+
+def located(file: File) -> Path | None:
+    """Returns where there is a file of that name, if anywhere."""
+    given = os.environ.get("TACIT_DATA")
+    places = [folder / file.name for folder in ([Path(given)] if given else []) + [cache()]]
+    return next((place for place in places if place.is_file()), None)
+
+
+def verified(path: Path, file: File) -> Path:
+    """Returns the path again if the right file is there; raises ConfigError if another one is."""
+    if (found := sha256(path)) not in (file.sha256, *file.also):
+        raise ConfigError(f"{path} has the SHA-256 {found}; put the file with {file.sha256} in its place")
+    return path
+
+
+def sha256(path: Path) -> str:
+    """Returns the SHA-256 of a file, which is read once in this process as long as it is not changed."""
+    stat = path.stat()
+    return _digest(str(path.resolve()), stat.st_mtime_ns, stat.st_size)
+
+
+@lru_cache(maxsize=64)
+def _digest(path: str, modified: int, size: int) -> str:
+    del modified, size
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def downloaded(file: File, progress: Progress = quietly) -> Path:
+    """Returns where a file is in the cache, now that it was downloaded; raises ConfigError if that does not work."""
+    folder = cache()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        # The name of a file is not there before all of it is, whatever happens on the way.
+        handle, part = tempfile.mkstemp(dir=folder, prefix=f".{file.name}.", suffix=".part")
+    except OSError as error:
+        raise ConfigError(f"{file.name} cannot be kept in {folder} ({_reason(error)}); {_elsewhere(file)}") from None
+    try:
+        with os.fdopen(handle, "wb") as kept:
+            found, length = _copied(file, kept.write, progress)
+        if length < file.size:
+            raise ConfigError(
+                f"the download of {file.name} from {file.url} ended after {length} of {file.size} bytes; "
+                f"try again, or {_elsewhere(file)}"
+            )
+        if length > file.size or found != file.sha256:
+            what = f"is longer than {file.size} bytes" if length > file.size else f"has the SHA-256 {found}"
+            raise ConfigError(f"what {file.url} sends {what}, so it is not the right file; {_elsewhere(file)}")
+        os.replace(part, folder / file.name)
+    except (OSError, http.client.HTTPException) as error:
+        if isinstance(error, urllib.error.HTTPError):
+            error.close()  # it is what was sent, too
+        raise ConfigError(
+            f"{file.name} is not here and cannot be downloaded from {file.url} ({_reason(error)}); {_elsewhere(file)}"
+        ) from None
+    finally:
+        with suppress(OSError):
+            os.unlink(part)
+    return folder / file.name
+
+
+def _copied(file: File, write: Callable[[bytes], int], progress: Progress) -> tuple[str, int]:
+    """Copies what a publisher sends, but no more than one byte too many; returns its SHA-256 and length."""
+    digest, length = hashlib.sha256(), 0
+    progress(file.name, 0, file.size)
+    # Whatever is sent, it is used only if it is the right file.
+    with urllib.request.urlopen(file.url, timeout=TIMEOUT) as sent, suppress(http.client.IncompleteRead):  # noqa: S310
+        while length <= file.size and (chunk := sent.read(min(CHUNK, file.size + 1 - length))):
+            write(chunk)
+            digest.update(chunk)
+            length += len(chunk)
+            progress(file.name, length, file.size)
+    return digest.hexdigest(), length
+
+
+def _reason(error: Exception) -> str:
+    told = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
+    return " ".join(f"{told}".split()) or type(error).__name__
+
+
+def _elsewhere(file: File) -> str:
+    """Says where to put a file by hand."""
+    return f"put the {file.name} with the SHA-256 {file.sha256} into {cache()}, or set TACIT_DATA to its folder"
+
+
+def _missing(source: Source) -> str:
+    """Says which files are not there, what they must be, and where to put them."""
+    bundles = [
+        " and ".join(f"{file.name} (SHA-256 {file.sha256})" for file in bundle)
+        + (f" from {' and '.join(file.url for file in bundle)}" if all(file.url for file in bundle) else "")
+        for bundle in source.bundles
+    ]
+    names = " or ".join(" and ".join(file.name for file in bundle) for bundle in source.bundles)
+    how = f"; {source.how}" if source.how else ""
+    return (
+        f"there is no {names}; put {', or '.join(bundles)}, into {cache()}, "
+        f"or set TACIT_DATA to the folder that holds it{how}"
+    )
+
+
+def mapped(path: Path, read: Callable[[Path], dict[str, Array]], names: Sequence[str]) -> list[Array]:
+    """Returns arrays that are read from a file, mapped into memory from a copy that was unpacked once into the cache.
+
+    Unpacking 184 MB of images takes seconds, and mapping them next to nothing, for the processes of a run together.
+    Without room for a copy they are unpacked each time.
+    """
+    folder = cache() / "unpacked" / sha256(path)[:16]
+    with suppress(OSError, ValueError, EOFError):
+        return _mapped(folder, names)
+    arrays = read(path)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        part = tempfile.mkdtemp(dir=folder.parent, suffix=".part")
+        try:
+            for name in names:
+                np.save(Path(part) / f"{name}.npy", arrays[name], allow_pickle=False)
+            shutil.rmtree(folder, ignore_errors=True)  # what could not be mapped
+            os.replace(part, folder)
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+        return _mapped(folder, names)
+    except (OSError, ValueError):
+        return [arrays[name] for name in names]
+
+
+def _mapped(folder: Path, names: Sequence[str]) -> list[Array]:
+    return [np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)) for name in names]

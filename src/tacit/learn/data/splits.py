@@ -1,0 +1,135 @@
+"""Who holds which samples. Every split gives each sample to at most one party, and each party at least one."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.core.average import counted
+from tacit.core.errors import ConfigError
+from tacit.learn.data.samples import Array, Indices
+
+__all__ = ["Indices", "by_owner", "checked", "dirichlet", "iid", "label_table", "shards"]
+
+
+def iid(count: int, parties: int, rng: np.random.Generator) -> list[Indices]:
+    """Returns the samples of each party: a random split into parts whose sizes differ by at most one."""
+    _check(count, parties)
+    return [np.sort(part) for part in np.array_split(rng.permutation(count), parties)]
+
+
+def shards(y: Array, parties: int, per_party: int, rng: np.random.Generator) -> list[Indices]:
+    """Returns the samples of each party: so many chunks of the samples in the order of their labels, drawn at random.
+
+    Chunks are equally large, but for one sample, and there are exactly as many as are given out. With two of them a
+    party has at most four labels as long as no chunk is larger than the rarest label (paper 004, 4.3).
+    """
+    _check_labels(y)
+    _check(len(y), parties)
+    if not 1 <= per_party <= len(y) // parties:
+        raise ConfigError(
+            f"{len(y)} samples give {parties} parties 1 to {len(y) // parties} chunks each, not {per_party}"
+        )
+    # Samples of a label come in random order, so that what a chunk has of it does not depend on how they were stored.
+    shuffled = rng.permutation(len(y))
+    chunks = np.array_split(shuffled[np.argsort(y[shuffled], kind="stable")], parties * per_party)
+    dealt = rng.permutation(len(chunks)).reshape(parties, per_party)
+    return [np.sort(np.concatenate([chunks[chunk] for chunk in own])) for own in dealt]
+
+
+def dirichlet(y: Array, parties: int, alpha: float, rng: np.random.Generator) -> list[Indices]:
+    """Returns the samples of each party, each label spread over the parties in Dirichlet(alpha) proportions.
+
+    A small alpha gives every party a few labels of its own, a large one the same mix to all. Every party gets at least
+    one sample: those that drew none are given one by the party that has most.
+    """
+    _check_labels(y)
+    _check(len(y), parties)
+    if not 1e-3 <= alpha <= 1e6:
+        raise ConfigError(f"alpha must lie between 0.001 (one party a label) and 1000000 (even), not {alpha}")
+    owner = np.empty(len(y), dtype=np.int64)
+    for label in np.unique(y):
+        samples = rng.permutation(np.flatnonzero(y == label))
+        shares = rng.dirichlet(np.full(parties, alpha))
+        cuts = np.rint(np.cumsum(shares)[:-1] * len(samples)).astype(np.int64)
+        for party, part in enumerate(np.split(samples, cuts)):
+            owner[part] = party
+    for poorest in np.flatnonzero(np.bincount(owner, minlength=parties) == 0):
+        richest = np.bincount(owner, minlength=parties).argmax()
+        owner[rng.choice(np.flatnonzero(owner == richest))] = poorest
+    return [np.flatnonzero(owner == party) for party in range(parties)]
+
+
+def by_owner(owner: Array | None, parties: int, rng: np.random.Generator) -> list[Indices]:
+    """Returns the samples of each party: those of one owner or, if there are more owners than parties, of several.
+
+    With as many parties as owners the first party is the first owner, and so on. Otherwise owners are given out one by
+    one, the one with most samples first, each to the party that has fewest samples so far; chance decides only between
+    owners, and parties, with equally many.
+    """
+    if owner is None:
+        raise ConfigError("nobody owns the samples of this set; split it as iid, shards or dirichlet")
+    _check(len(owner), parties)
+    names, whose, counts = np.unique(owner, return_inverse=True, return_counts=True)
+    if parties > len(names):
+        raise ConfigError(
+            f"{len(names)} owners cannot be {parties} parties; take at most {len(names)}, or split the set as iid, "
+            "shards or dirichlet"
+        )
+    if parties == len(names):
+        return [np.flatnonzero(whose == place) for place in range(parties)]
+    order = rng.permutation(len(names))
+    order = order[np.argsort(-counts[order], kind="stable")]
+    held, party = np.zeros(parties, np.int64), np.empty(len(names), np.int64)
+    for place in order:
+        party[place] = held.argmin()
+        held[party[place]] += counts[place]
+    # Which party comes first would otherwise follow from who owns most.
+    numbers = rng.permutation(parties)
+    return [np.flatnonzero(numbers[party][whose] == number) for number in range(parties)]
+
+
+def checked(parts: Sequence[Array], count: int) -> list[Indices]:
+    """Returns a split that was made elsewhere, sorted; raises ConfigError if it is none of so many samples."""
+    made = [np.sort(np.asarray(part, np.int64).ravel()) for part in parts]
+    problems = [
+        f"party {party} has no samples; give it some, or take fewer parties"
+        for party, part in enumerate(made)
+        if not len(part)
+    ]
+    problems += [
+        f"party {party} has sample {part[0] if part[0] < 0 else part[-1]}, but they are numbered 0 to {count - 1}"
+        for party, part in enumerate(made)
+        if len(part) and not 0 <= part[0] <= part[-1] < count
+    ]
+    everything = np.sort(np.concatenate(made)) if made else np.empty(0, np.int64)
+    if twice := everything[1:][everything[1:] == everything[:-1]].tolist():
+        problems.append(f"sample {twice[0]} is given out twice; each sample can be at one party only")
+    if not made:
+        problems.append("a split needs at least 1 party")
+    if problems:
+        raise ConfigError(problems)
+    return made
+
+
+def label_table(y: Array, parts: Sequence[Indices], classes: int) -> NDArray[np.int64]:
+    """Returns how often each label occurs at each party, a row a party; a single column of sizes if y is a number."""
+    if not classes:
+        return np.array([[len(part)] for part in parts], np.int64)
+    return np.array([np.bincount(y[part].ravel(), minlength=classes) for part in parts], np.int64)
+
+
+def _check(count: int, parties: int) -> None:
+    if not count:
+        raise ConfigError("there are no samples to split")
+    if not 1 <= parties <= count:
+        raise ConfigError(
+            f"{counted(count, 'sample')} can be split among 1 to {counted(count, 'party', 'parties')}, not {parties:,}"
+            + "; take fewer parties, or more samples" * (parties > count)
+        )
+
+
+def _check_labels(y: Array) -> None:
+    if y.ndim != 1 or not np.issubdtype(y.dtype, np.integer):
+        what = "a label at every place" if y.ndim != 1 else "numbers in place of labels"
+        raise ConfigError(f"these samples have {what}, so they cannot be split by label; split them as iid or by owner")

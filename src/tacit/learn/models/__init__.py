@@ -1,0 +1,1 @@
+"""Models: named ones, PyTorch modules, and the networks of the papers."""

@@ -1,0 +1,104 @@
+"""Matrix factorization for many parties at once: what a user thinks of an item, from a few numbers of each."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.learn.models.fused import Fused, Step, flat, shortened, squared
+from tacit.learn.models.model import Array, Floats, laid_out
+
+
+class Factorization(Fused):
+    """Matrix factorization: the rating of an item by a user is the product of their factors, and the loss (z − y)².
+
+    What paper 004 states is 206,680 parameters for 610 users and 9724 items of MovieLens: 20 for each. That is 20
+    factors without biases, our choice, or 19 and a bias each (`factors=19, biases=True`). It starts from factors whose
+    products lie around the middle of the scale, `centre`, with a standard deviation of 0.1 on each factor: without
+    biases, factors around zero have next to no slope to go along.
+
+    Only the factors that a batch names are read and written, so a step takes no longer if there are more users.
+    """
+
+    classes = 0
+
+    def __init__(self, users: int, items: int, factors: int = 20, biases: bool = False, centre: float = 2.75) -> None:
+        self.name, self.users, self.items, self.factors, self.centre = "factorization", users, items, factors, centre
+        shapes: dict[str, tuple[int, ...]] = {"users": (users, factors), "items": (items, factors)}
+        if biases:
+            shapes |= {"user_bias": (users,), "item_bias": (items,)}
+        self.biases, self.layout = biases, laid_out(shapes)
+
+    def initial(self, rng: np.random.Generator) -> Floats:
+        """Returns the vector that everybody starts from."""
+        count = (self.users + self.items) * self.factors
+        vector = np.zeros(self.parameters, np.float32)
+        vector[:count] = rng.normal(np.sqrt(max(self.centre, 0) / self.factors), 0.1, count)
+        return vector
+
+    def gradients(
+        self, matrix: Array, x: Array, y: Array, weights: Array, out: Array, clip: float | None = None
+    ) -> Array:
+        """Writes the gradient of each party's loss into a row of `out`, and returns the losses."""
+        losses, places, values = self._backward(matrix, x, y, weights, clip)
+        out[...] = 0
+        np.add.at(flat(out), places, values)
+        return losses
+
+    def descend(self, matrix: Array, x: Array, y: Array, weights: Array, step: Step) -> Array:
+        """Takes one step of plain descent in place, and returns the losses before it."""
+        losses, places, values = self._backward(matrix, x, y, weights, step.clip)
+        if step.keep != 1:
+            matrix *= step.keep
+        values *= -step.rate
+        np.add.at(flat(matrix), places, values)
+        return losses
+
+    def outputs(self, matrix: Array, x: Array) -> Array:
+        """Returns what models say of the same samples."""
+        return self._predicted(matrix, np.broadcast_to(x, (len(matrix), *x.shape)))[0]
+
+    def losses(self, outputs: Array, y: Array) -> Array:
+        """Returns the loss of each sample, given what a model said of it."""
+        found: Array = np.square(outputs - y)
+        return found
+
+    def _predicted(self, matrix: Array, x: Array) -> tuple[Array, Array, Array, NDArray[np.int64]]:
+        """Returns ratings, the factors that they are products of, and the places of these in the flat matrix."""
+        rows = np.arange(len(matrix))[:, np.newaxis, np.newaxis] * matrix.shape[1]
+        # An item's factors come behind those of all users.
+        starts = rows + (x + np.array([0, self.users])) * self.factors
+        places = starts[..., np.newaxis] + np.arange(self.factors)
+        numbers = matrix.reshape(-1)
+        u, v = numbers[places[:, :, 0]], numbers[places[:, :, 1]]
+        z = np.einsum("pbk,pbk->pb", u, v)
+        if self.biases:
+            z += numbers[self._bias_places(rows, x)].sum(axis=-1)
+        return z, u, v, places
+
+    def _bias_places(self, rows: NDArray[np.int64], x: Array) -> NDArray[np.int64]:
+        found: NDArray[np.int64] = rows + (self.users + self.items) * self.factors + x + np.array([0, self.users])
+        return found
+
+    def _backward(
+        self, matrix: Array, x: Array, y: Array, weights: Array, clip: float | None
+    ) -> tuple[Array, NDArray[np.int64], Array]:
+        """Returns the losses, and the gradient as values and their places in the flat matrix. Places may repeat."""
+        z, u, v, places = self._predicted(matrix, x)
+        z -= y
+        losses = np.einsum("pb,pb,pb->p", z, z, weights)
+        slope = 2 * z
+        factors = weights * slope
+        if clip is not None:
+            lengths = np.square(slope) * (squared(u, 2) + squared(v, 2) + 2 * self.biases)
+            factors *= shortened(lengths, clip)
+        values = np.stack([v, u], axis=2)  # a user's factors move along the item's, and the other way round
+        values *= factors[..., np.newaxis, np.newaxis]
+        if not self.biases:
+            return losses, places.reshape(-1), values.reshape(-1)
+        rows = np.arange(len(matrix))[:, np.newaxis, np.newaxis] * matrix.shape[1]
+        more = self._bias_places(rows, x)
+        pairs = np.broadcast_to(factors[..., np.newaxis], more.shape)
+        return (
+            losses,
+            np.concatenate([places.reshape(-1), more.reshape(-1)]),
+            np.concatenate([values.reshape(-1), pairs.reshape(-1)]),
+        )

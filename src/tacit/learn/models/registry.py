@@ -1,0 +1,163 @@
+"""The models there are, by name, and your own: `build("softmax", data)`, `build(MyModule(), data)`.
+
+| name | what | of |
+| --- | --- | --- |
+| softmax, mlp | regression over classes; the same with hidden layers (128 units unless set) | anything but text |
+| linear | linear regression, (z − y)² | numbers |
+| logistic | L2-regularised logistic regression, two classes (paper 003) | labels |
+| factorization | matrix factorization, 20 factors (paper 004) | ratings |
+| femnist-cnn, gru, resnet-18 | paper 000's | images, text, images |
+| lenet | paper 002's | images |
+| gn-lenet, celeba-cnn | paper 004's, of 89,834 and 30,242 parameters | images |
+
+Those of the first four lines are NumPy (`fused.py`), the rest is PyTorch (`networks.py`), and so is your own.
+"""
+
+from collections.abc import Callable, Sequence
+from difflib import get_close_matches
+from functools import partial
+from inspect import signature
+from typing import Any
+
+import numpy as np
+
+from tacit.core.errors import ConfigError
+from tacit.learn.data.samples import Dataset
+from tacit.learn.models.factorization import Factorization
+from tacit.learn.models.fused import Dense, Fused
+from tacit.learn.models.model import Model, Score
+from tacit.learn.models.paper_networks import NETWORKS
+from tacit.learn.models.torch_module import Module
+
+__all__ = ["MODELS", "Fused", "Model", "Module", "Score", "build"]
+
+
+def softmax(data: Dataset) -> Model:
+    """Returns softmax regression."""
+    return Dense("softmax", (_features(data, "softmax"), _classes(data, "softmax")), "softmax")
+
+
+def mlp(data: Dataset, *, hidden: Sequence[int] = (128,)) -> Model:
+    """Returns a perceptron with hidden layers of so many units."""
+    if not hidden or min(hidden) < 1:
+        raise ConfigError(f"an mlp has at least one hidden layer of at least one unit, not {list(hidden)}; use [128]")
+    return Dense("mlp", (_features(data, "mlp"), *hidden, _classes(data, "mlp")), "softmax")
+
+
+def linear(data: Dataset, *, bias: bool = True) -> Model:
+    """Returns linear regression."""
+    if data.classes:
+        raise ConfigError(f"linear predicts numbers, and {data.name} has {data.classes} labels; use softmax")
+    return Dense("linear", (_features(data, "linear"), 1), "squares", bias=bias)
+
+
+def logistic(data: Dataset, *, l2: float = 1e-3, positive: Sequence[int] = (), bias: bool = True) -> Model:
+    """Returns logistic regression with λ/2 ‖θ‖² in the loss, biases included, so that it is λ-strongly convex.
+
+    Labels in `positive` are told from all others; of two classes, 1 from 0 unless set.
+    """
+    classes, problems = _classes(data, "logistic"), []
+    if not positive and classes != 2:
+        problems.append(
+            f"logistic tells two classes apart, and {data.name} has {classes}; use softmax, or set positive"
+        )
+    if positive and not set(positive) < set(range(classes)):
+        problems.append(f"positive must be some of the labels 0 to {classes - 1} but not all, not {list(positive)}")
+    if not (np.isfinite(l2) and l2 >= 0):
+        problems.append(f"l2={l2} must be at least 0, such as 0.001")
+    if problems:
+        raise ConfigError(problems)
+    features = _features(data, "logistic")
+    return Dense("logistic", (features, 1), "logistic", bias=bias, l2=l2, positive=tuple(positive) or (1,))
+
+
+def factorization(
+    data: Dataset,
+    *,
+    factors: int = 20,
+    biases: bool = False,
+    users: int | None = None,
+    items: int | None = None,
+    centre: float | None = None,
+) -> Model:
+    """Returns matrix factorization; users, items and the middle of the scale are those of the data unless set."""
+    if data.kind != "ratings":
+        raise ConfigError(f"factorization learns ratings, and {data.name} has {data.kind}; use movielens, or softmax")
+    seen = np.concatenate([data.x, data.x_test]).max(axis=0) + 1
+    middle = (float(data.y.min()) + float(data.y.max())) / 2 if centre is None else centre
+    problems = [
+        f"{what}={given} must be at least {most}, as many as {data.name} names"
+        for what, given, most in zip(("users", "items"), (users, items), seen, strict=True)
+        if given is not None and given < most
+    ]
+    if factors < 1:
+        problems.append(f"factors={factors} must be at least 1, such as 20")
+    if problems:
+        raise ConfigError(problems)
+    return Factorization(users or int(seen[0]), items or int(seen[1]), factors, biases, middle)
+
+
+def _network(network: Callable[..., Any], name: str, data: Dataset, **options: Any) -> Model:
+    return Module(partial(network, data, **options), data.classes, name=name)
+
+
+FUSED: dict[str, Callable[..., Model]] = {
+    "softmax": softmax,
+    "mlp": mlp,
+    "linear": linear,
+    "logistic": logistic,
+    "factorization": factorization,
+}
+
+MODELS: dict[str, Callable[..., Any]] = {**FUSED, **NETWORKS}
+"""What makes each model, given the data and its options."""
+
+
+def build(source: Any, data: Dataset, **options: Any) -> Model:
+    """Returns a model for data: one of `MODELS` by its name, or a PyTorch module of your own, or what makes one.
+
+    Options are those of what `MODELS` has under the name; of a module, `loss` and `name` (see `Module`). Raises
+    ConfigError if there is no such model or option, or if it does not fit the data.
+    """
+    if not isinstance(source, str):
+        if not callable(source):
+            what = f"not of type {type(source).__name__}"
+            raise ConfigError(f"a model is a name, a PyTorch module, or a function that makes one, {what}")
+        model = Module(source, data.classes, **_known(options, ("loss", "name"), "a module of your own"))
+        if problems := model.unfit(data):
+            raise ConfigError(problems)
+        return model
+    if source not in MODELS:
+        near = get_close_matches(source, MODELS, n=1)
+        more = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(MODELS)}"
+        raise ConfigError(f"there is no model {source!r}; {more}")
+    make = MODELS[source]
+    _known(options, tuple(signature(make).parameters)[1:], source)
+    try:
+        if source in FUSED:
+            return make(data, **options)  # type: ignore[no-any-return]
+        return _network(make, source, data, **options)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{source} cannot be made with {options}: {error}") from None
+
+
+def _known(options: dict[str, Any], known: tuple[str, ...], name: str) -> dict[str, Any]:
+    wrong = [option for option in options if option not in known]
+    if wrong:
+        there = f"there are {', '.join(known)}" if known else "it has none"
+        raise ConfigError([f"{name} has no option {option!r}; {there}" for option in wrong])
+    return options
+
+
+def _features(data: Dataset, name: str) -> int:
+    """Returns how many numbers a sample is."""
+    if data.kind not in ("images", "features"):
+        better = "gru" if data.kind == "text" else "factorization"
+        raise ConfigError(f"{name} learns from numbers, and {data.name} has {data.kind}; use {better}")
+    return int(np.prod(data.x.shape[1:]))
+
+
+def _classes(data: Dataset, name: str) -> int:
+    if not data.classes:
+        raise ConfigError(f"{name} tells classes apart, and {data.name} has none; use linear")
+    return data.classes

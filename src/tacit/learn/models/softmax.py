@@ -1,0 +1,71 @@
+"""A model that learns in seconds: softmax regression in plain NumPy, in double precision and one party at a time.
+
+The demo and the attacks on sums use it, to the last bit. `learn/models/fused.py` has the one for whole cohorts.
+"""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.core.errors import ConfigError
+
+Model: TypeAlias = dict[str, NDArray[np.float64]]
+"""Arrays by their names."""
+
+
+@dataclass(frozen=True)
+class Softmax:
+    """Softmax regression. Models go in and come out as dicts of arrays, and none is kept or changed in place."""
+
+    classes: int
+    features: int
+
+    def initial(self) -> Model:
+        """Returns the model that all parties start from. It is convex, so zeros are as good a start as any."""
+        return {"weights": np.zeros((self.features, self.classes)), "bias": np.zeros(self.classes)}
+
+    def loss_and_gradient(self, model: Model, x: NDArray[np.float64], y: NDArray[np.int64]) -> tuple[float, Model]:
+        """Returns the mean cross-entropy over the samples, and its gradient."""
+        scores = x @ model["weights"] + model["bias"]
+        # Without its largest score a row cannot overflow, and its probabilities stay the same.
+        scores -= scores.max(axis=1, keepdims=True)
+        probabilities = np.exp(scores)
+        sums = probabilities.sum(axis=1, keepdims=True)
+        rows = np.arange(len(y))
+        loss = float(np.mean(np.log(sums[:, 0]) - scores[rows, y]))
+        slope = probabilities / sums
+        slope[rows, y] -= 1
+        slope /= len(y)
+        return loss, {"weights": x.T @ slope, "bias": slope.sum(axis=0)}
+
+    def accuracy(self, model: Model, x: NDArray[np.float64], y: NDArray[np.int64]) -> float:
+        """Returns the share of samples that the model labels correctly."""
+        return float(np.mean((x @ model["weights"] + model["bias"]).argmax(axis=1) == y))
+
+    def train_locally(
+        self,
+        model: Model,
+        x: NDArray[np.float64],
+        y: NDArray[np.int64],
+        *,
+        epochs: int,
+        rate: float,
+        batch: int,
+        rng: np.random.Generator,
+    ) -> Model:
+        """Returns the model after stochastic gradient descent on one party's samples, shuffled anew in every epoch."""
+        if epochs < 1 or batch < 1 or not 0 < rate < float("inf"):
+            raise ConfigError(
+                f"epochs and batch must be at least 1 and rate positive, not {epochs=}, {batch=} and {rate=}"
+            )
+        trained = {name: values.copy() for name, values in model.items()}
+        for _ in range(epochs):
+            order = rng.permutation(len(y))
+            for start in range(0, len(order), batch):
+                chosen = order[start : start + batch]
+                _, gradient = self.loss_and_gradient(trained, x[chosen], y[chosen])
+                for name, values in trained.items():
+                    values -= rate * gradient[name]
+        return trained

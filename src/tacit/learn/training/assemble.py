@@ -1,0 +1,313 @@
+"""A scenario with everything that it takes: data, models and parties are made, and the settings are audited."""
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.api.federation import Checked, heaviest
+from tacit.auditing.scope import dropouts
+from tacit.core.entropy import SeededEntropy, SystemEntropy
+from tacit.core.errors import BudgetSpent, ConfigError, JournalError
+from tacit.core.protocol import Terms
+from tacit.core.suite import Party
+from tacit.learn.data import datasets, splits
+from tacit.learn.data.datasets import Dataset
+from tacit.learn.data.sources import Progress as Downloading
+from tacit.learn.data.sources import quietly
+from tacit.learn.models import registry
+from tacit.learn.scenario import ALONE, TOGETHER, Data, Privacy, Scenario
+from tacit.learn.seeded import generator
+from tacit.learn.training.cohort import Cohort
+from tacit.learn.training.dp_plan import Noised, noised
+from tacit.learn.training.loop import Step, Training, weighed
+from tacit.privacy import Ledger
+from tacit.protocols import find
+from tacit.runtime.shards.sharded_simulation import Spread
+from tacit.runtime.simulator import Simulation
+from tacit.vectors.fixedpoint import FixedPoint
+
+SECRET_BYTES = 32
+MANY = 200
+"""Parties from which on it pays to spread rounds over processes: messages have to be passed between them."""
+ROOM = 4.0
+"""Where a clip is chosen from the first round, it is this many times the largest entry, up to the next power of two."""
+GROWTH, FINE = 64.0, 0.02
+"""Models grow, and changes do not: where models are brought, it is up to so many times the largest entry, as long as
+rounding adds no more than this part of what a round changes."""
+COARSE = 0.5
+"""A ring in which rounding adds more than this part of what a round changes is refused."""
+
+
+class Metrics(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known after a round. Of models without a server, scores are the mean over parties."""
+
+    round: int
+    loss: float | None = None
+    """The mean over local steps of the round, and over those who worked."""
+    accuracy: float | None = None
+    rmse: float | None = None
+    test_loss: float | None = None
+    consensus: float | None = None
+    """The accuracy, or the rmse, of the mean of all models, where there is no server."""
+    contributors: int = 0
+    bytes: int = 0
+    """Sent by all parties in this round,"""
+    classes: dict[str, int] = {}
+    """and of what class they are."""
+    averaged: tuple[Party, ...] = ()
+    """Who contributed."""
+    seconds: float = 0.0
+    """Since the run, or what was resumed of it, began."""
+    epsilon: float | None = None
+    """The most that anybody has spent so far."""
+    left_out: dict[Party, str] = {}
+    notes: tuple[str, ...] = ()
+
+
+@dataclass
+class Prepared:
+    """A scenario with everything that it takes made, and nothing learnt yet."""
+
+    scenario: Scenario
+    data: Dataset
+    parts: list[splits.Indices]
+    training: Training
+    checked: Checked | None
+    notes: tuple[str, ...]
+    ledger: Ledger | None = None
+    """What was spent of everybody's privacy, if any of it is protected."""
+    stopped: str = ""
+    """Why there are no more rounds, if there are fewer than asked for."""
+
+    @property
+    def labels(self) -> NDArray[np.int64] | None:
+        """How many samples of which label each party has, if they have labels."""
+        labelled = self.data.classes and self.data.y.ndim == 1
+        return splits.label_table(self.data.y, self.parts, self.data.classes) if labelled else None
+
+    def rounds(self, clock: Callable[[], float] = perf_counter) -> Iterator[Metrics]:
+        """Yields what is known after each round that is left."""
+        began, scenario = clock(), self.scenario
+        x, y = self.data.inputs(self.data.x_test), self.data.y_test
+        for step in self._steps():
+            tested = len(y) and (step.number % scenario.evaluate == 0 or step.number == scenario.rounds)
+            yield msgspec.structs.replace(
+                self._metrics(step), **(self._scores(x, y) if tested else {}), seconds=round(clock() - began, 3)
+            )
+
+    def _steps(self) -> Iterator[Step]:
+        try:
+            yield from self.training.steps(self.scenario.rounds)
+        except BudgetSpent as spent:
+            self.stopped = str(spent)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Ends processes that rounds were spread over, if there are any."""
+        if self.training.simulation is not None:
+            self.training.simulation.close()
+
+    def _metrics(self, step: Step) -> Metrics:
+        outcome, training = step.outcome, self.training
+        losses = [loss for loss in training.losses.values() if np.isfinite(loss)]
+        left_out = {} if outcome is None else {party: str(reason) for party, reason in outcome.missing.items()}
+        return Metrics(
+            round=step.number,
+            loss=float(np.mean(losses)) if losses else None,
+            contributors=0 if outcome is None else len(outcome.contributors),
+            bytes=0 if outcome is None else outcome.traffic.total,
+            classes={} if outcome is None else outcome.traffic.by_class(),
+            averaged=() if outcome is None else outcome.contributors,
+            epsilon=max(map(self.ledger.epsilon, self.ledger.parties), default=0.0) if self.ledger else None,
+            left_out={**left_out, **training.excluded},
+            notes=(step.why,) if outcome is None else outcome.warnings,
+        )
+
+    def _scores(self, x: NDArray[Any], y: NDArray[Any]) -> dict[str, float | None]:
+        scores = self.training.scores(x, y)
+        found: dict[str, float | None] = {
+            "accuracy": _mean([score.accuracy for score in scores]),
+            "rmse": _mean([score.rmse for score in scores]),
+            "test_loss": _mean([score.loss for score in scores]),
+        }
+        if len(scores) > 1:
+            together = self.training.cohort.model.evaluate(self.training.consensus(), x, y)
+            found["consensus"] = together.rmse if together.accuracy is None else together.accuracy
+        return found
+
+
+def prepare(
+    scenario: Scenario,
+    data: Dataset | None = None,
+    model: Any = None,
+    ledger: str | Path | None = None,
+    downloading: Downloading = quietly,
+    secret: bytes = b"",
+    address: str | None = None,
+) -> Prepared:
+    """Makes all that a scenario takes, and audits its settings; raises ConfigError with what cannot be.
+
+    `data` and `model`, such as a module of PyTorch, may be given in place of those that the scenario names. A ledger is
+    kept in that file, or not at all beyond the run. Noise that protects somebody follows from a secret besides the
+    scenario, which everybody may know: the one given, for a run that is to be repeated, or one that nobody has. With
+    several workers parties are spread over processes, or over actors of the Ray cluster at an address.
+    """
+    if scenario.privacy is not None and not secret:
+        secret = SystemEntropy().bytes(SECRET_BYTES)
+    loaded = data or found_data(scenario.data, scenario.seed, downloading)
+    name = scenario.protocol["name"]
+    parts = [np.arange(len(loaded.y))] if name == TOGETHER else split_up(loaded, scenario)
+    parties = tuple(f"p{place}" for place in range(len(parts)))
+    named = dict(scenario.model)
+    built = registry.build(named.pop("name") if model is None else model, loaded, **named)
+    options = {key: value for key, value in scenario.protocol.items() if key != "name"}
+    private = None
+    if scenario.privacy is not None:
+        sizes = [len(part) for part in parts]
+        private = noised(scenario, scenario.privacy, options, parties, built.parameters, sizes)
+    local = scenario.local if private is None else private.local
+    noise_seed = int.from_bytes(SeededEntropy("noise", scenario.seed, secret).bytes(16)) if secret else None
+    cohort = Cohort(built, loaded, parts, local, scenario.seed, scenario.workers, noise_seed=noise_seed)
+    cohort.start()
+    training, checked = Training(cohort, parties), None
+    notes: list[str] = []
+    if name not in (ALONE, TOGETHER):
+        weights = weighed(parts, parties) if scenario.weights == "samples" else {}
+        bound = options if private is None else dict(private.options)
+        checked, notes = _checked(scenario, bound, cohort, parties, weights)
+        agreed = checked.protocol, checked.terms, built.parameters, _seed(scenario, secret), checked.faults
+        if address is None and (scenario.workers == 1 or len(parties) < MANY):
+            simulation = Simulation.on(*agreed, twin=True)
+        else:
+            simulation = Spread.on(*agreed, workers=scenario.workers, address=address, twin=True)
+        training = Training(cohort, parties, simulation, weights)
+    found = Prepared(scenario, loaded, parts, training, checked, (*(checked.notes if checked else ()), *notes))
+    if private is not None and scenario.privacy is not None:
+        _protect(found, scenario.privacy, private, ledger, secret)
+    return found
+
+
+def _protect(found: Prepared, privacy: Privacy, private: Noised, path: str | Path | None, secret: bytes) -> None:
+    """Has rounds paid for before they begin, and the noise of a trusted server added."""
+    scenario, training = found.scenario, found.training
+    # What was paid for is had again for nothing, and so only with the same data and the same noise.
+    noise = hashlib.sha256(secret).hexdigest()
+    run = f"scenario {scenario.digest[:16]}, data {found.data.fingerprint[:16]}, noise {noise[:32]}"
+    ledger = Ledger(run, delta=privacy.delta, budget=privacy.budget, accountant=privacy.accountant, path=path)
+    if ledger.lost:
+        raise JournalError(f"{path} is gone, and rounds were paid for; put it back, or begin a new run elsewhere")
+    terms = None if found.checked is None else found.checked.terms
+    entries = training.cohort.model.parameters
+    spent = private.event(terms, entries) if terms is not None else private.spent
+    if spent is None:
+        raise ConfigError("privacy per user is about what is averaged; give a protocol that averages")
+    training.begin = lambda number, parties: ledger.spend(parties, spent, round=number)
+    if private.central:
+        rng = partial(generator, _seed(scenario, secret), "central noise")
+        training.noise = lambda number, count: rng(number).normal(0.0, private.central / count, entries)
+    found.ledger, found.notes = ledger, (*found.notes, *private.notes)
+
+
+def _seed(scenario: Scenario, secret: bytes) -> int:
+    """Returns the seed of a run's keys, which are no other run's: it follows from all that decides the run."""
+    return int.from_bytes(SeededEntropy("run", scenario.digest, *([secret] if secret else [])).bytes(16))
+
+
+def found_data(wanted: Data, seed: int, downloading: Downloading = quietly, only: Party | None = None) -> Dataset:
+    """Returns the samples that a scenario names; with `only`, of what lies in a folder that party's alone."""
+    if wanted.folder is not None:
+        found = datasets.of_folder(wanted.place, only, **wanted.options)
+    else:
+        options = {"by": "writer"} if wanted.name == "mnist" and wanted.split.kind == "owner" else {}
+        found = datasets.load(wanted.name, progress=downloading, **{**options, **wanted.options})
+    return found.limited(wanted.train, wanted.test, generator(seed, "samples"))
+
+
+def split_up(data: Dataset, scenario: Scenario) -> list[splits.Indices]:
+    """Returns who has which samples."""
+    wanted, rng = scenario.data, generator(scenario.seed, "split")
+    split, parties = wanted.split, wanted.parties
+    if split.kind == "owner":
+        if data.owner is None:
+            raise ConfigError(f'{data.name} does not say whose its samples are; use split = "iid", or another')
+        return splits.by_owner(data.owner, parties, rng)
+    if split.kind == "iid":
+        return splits.iid(len(data.y), parties, rng)
+    if data.y.ndim != 1 or not data.classes:
+        raise ConfigError(f'{data.name} has no labels to split by; use split = "iid" or "owner"')
+    if split.kind == "shards":
+        return splits.shards(data.y, parties, split.per_party, rng)
+    return splits.dirichlet(data.y, parties, split.alpha, rng)
+
+
+# --- the ring ------------------------------------------------------------------------------------------------------
+
+
+def _checked(
+    scenario: Scenario,
+    options: dict[str, Any],
+    cohort: Cohort,
+    parties: tuple[Party, ...],
+    weights: Mapping[Party, float],
+) -> tuple[Checked, list[str]]:
+    """Returns settings that were audited, with a ring that fits, and what was chosen for it."""
+    if weights:
+        options.setdefault("weighted", True)
+        options.setdefault("max_weight", heaviest(weights))
+    name = scenario.protocol["name"]
+    faults = (*scenario.faults, *dropouts(find(name), scenario.dropout, scenario.seed))
+    if options.get("bits") != 16 or "clip" in options:
+        return Checked.of(name, parties, faults, scenario.adversary, options), []
+    first = Checked.of(name, parties, faults, scenario.adversary, options)
+    models = first.protocol.server is None
+    largest, changed = _probed(cohort, models)
+    clip = float(2.0 ** np.ceil(np.log2(max(ROOM * largest, 1e-9))))
+    unit = _rounding(first.terms) / first.terms.settings.clip
+    while models and 2 * clip <= GROWTH * largest and unit * 2 * clip <= FINE * changed:
+        clip *= 2
+    checked = Checked.of(name, parties, faults, scenario.adversary, {**options, "clip": clip})
+    off = _rounding(checked.terms)
+    if off > COARSE * changed:
+        raise ConfigError(
+            f"16 bits are too few for {len(parties)} parties here: averages would be off by {off:.1g}, and a round "
+            f"changes them by about {changed:.1g}; use bits=32"
+        )
+    return checked, [
+        f"clip={clip:g} was chosen from what parties brought at first, and rounding adds {off / changed:.1%} of what a "
+        f"round changes; between machines, agree on a clip beforehand"
+    ]
+
+
+def _rounding(terms: Terms) -> float:
+    """Returns the standard deviation of what rounding to 16 bits adds to an entry of an average."""
+    step = FixedPoint(16, terms.span, terms.summands, 1).resolution
+    # Parts of vectors are rounded one by one, and nothing divides their sum; or whole ones, and their sum is divided.
+    return float(step * np.sqrt((1 / terms.part - 1 if terms.part < 1 else 1 / len(terms.parties)) / 6))
+
+
+def _probed(cohort: Cohort, models: bool) -> tuple[float, float]:
+    """Returns the largest entry that parties would bring to the first round, and by how much that changes an entry.
+
+    Where models are brought, everybody's own changes; and otherwise the one that all go on from, by the mean of all.
+    """
+    start, everybody = cohort.matrix[0].copy(), list(range(len(cohort.matrix)))
+    cohort.work(everybody, 1)
+    largest = float(np.abs(cohort.matrix if models else cohort.matrix - start).max())
+    changes = cohort.matrix - start if models else cohort.matrix.mean(axis=0) - start
+    changed = float(np.sqrt(np.mean(np.square(changes))))
+    cohort.start()
+    return largest, changed
+
+
+def _mean(values: list[float | None]) -> float | None:
+    numbers = [value for value in values if value is not None]
+    return float(np.mean(numbers)) if numbers else None

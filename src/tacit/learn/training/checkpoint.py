@@ -1,0 +1,104 @@
+"""What a run needs to go on after a crash, as if there had been none: written after each round, whole or not at all."""
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.core.errors import ConfigError
+from tacit.core.suite import Party
+from tacit.learn.training.loop import Training
+from tacit.runtime.atomic_files import replace_file
+
+VERSION = 3
+"""Changes with the meaning of the fields, and with whatever makes a run another one than it was before."""
+
+
+class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A run after some rounds. Batches and noise follow from the seed and the number of the round alone."""
+
+    version: int = VERSION
+    digest: str
+    """Of the scenario, and of the data."""
+    round: int
+    models: bytes
+    shape: tuple[int, int]
+    states: dict[Party, bytes]
+    """What each party of the protocol keeps."""
+    excluded: dict[Party, str]
+    ledger: bytes = b""
+    """What was spent of everybody's privacy. The ledger has a file of its own, which may not know of less."""
+
+    @classmethod
+    def of(cls, training: Training, digest: str, ledger: bytes = b"") -> "Checkpoint":
+        """Returns what there is now."""
+        states: dict[Party, bytes] = {}
+        if training.simulation is not None:
+            protocol, number = training.simulation.agreement.protocol, training.simulation.number
+            states = {
+                party: protocol.encode_state(state, (party, number))
+                for party, state in training.simulation.states.items()
+            }
+        models = np.ascontiguousarray(training.models)
+        return cls(
+            digest=digest,
+            round=training.number,
+            models=models.tobytes(),
+            shape=(models.shape[0], models.shape[1]),
+            states=states,
+            excluded=training.excluded,
+            ledger=ledger,
+        )
+
+    def restore(self, training: Training) -> None:
+        """Puts a run that has only just begun where this one was."""
+        models: NDArray[Any] = np.frombuffer(self.models, np.float32).reshape(self.shape)
+        if models.shape != training.models.shape:
+            raise ConfigError(
+                f"the checkpoint has models of shape {models.shape}, not {training.models.shape}; begin anew"
+            )
+        if training.shared is None:
+            training.cohort.matrix[...] = models
+        else:
+            training.shared[...] = models[0]
+        training.number, training.excluded = self.round, dict(self.excluded)
+        if training.simulation is not None:
+            protocol = training.simulation.agreement.protocol
+            # Every round that was begun has a number, those that failed too, so rounds and numbers go together.
+            states = {party: protocol.decode_state(data, (party, self.round)) for party, data in self.states.items()}
+            training.simulation.go_on(self.round, states)
+
+    def write(self, path: Path) -> None:
+        """Writes it in place of the one before, so that one of the two is there whatever happens."""
+        data = msgspec.msgpack.encode(self)
+        replace_file(path, hashlib.sha256(data).digest() + data)
+
+    @classmethod
+    def read(cls, path: Path, digest: str) -> "Checkpoint":
+        """Returns the checkpoint of a scenario; raises ConfigError if there is none, or one of another."""
+        if not path.is_file():
+            raise ConfigError(f"there is no {path} to go on from; run it without --resume")
+        stored = path.read_bytes()
+        if hashlib.sha256(stored[32:]).digest() != stored[:32]:
+            raise ConfigError(f"{path} was changed or cut short; begin anew in another folder")
+        try:
+            version = msgspec.msgpack.decode(stored[32:], type=_Version).version
+            if version != VERSION:
+                raise ConfigError(
+                    f"{path} is of version {version}, not {VERSION}; go on with the release that wrote it"
+                )
+            found = msgspec.msgpack.decode(stored[32:], type=cls)
+        except msgspec.DecodeError as error:
+            raise ConfigError(f"{path} is no checkpoint: {error}; begin anew in another folder") from None
+        if found.digest != digest:
+            raise ConfigError(
+                f"{path} is of another scenario, or of other data; begin anew in another folder, or go on with that one"
+            )
+        return found
+
+
+class _Version(msgspec.Struct):
+    version: int

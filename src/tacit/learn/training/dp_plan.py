@@ -1,0 +1,208 @@
+"""What the privacy that a scenario asks for takes: which noise, by whom, and what a round then spends."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from tacit.core.errors import ConfigError
+from tacit.core.protocol import FARTHEST, Terms
+from tacit.core.suite import Party
+from tacit.learn.scenario import Privacy, Scenario
+from tacit.learn.training.local_work import Local
+from tacit.privacy import (
+    Shared,
+    Spent,
+    central_sigma,
+    counted_on,
+    distributed_sigma,
+    of_sample,
+    of_user,
+    paper_sigma,
+    shared_noise,
+    user_sigma,
+)
+from tacit.protocols import find
+from tacit.protocols.secagg.terms import SecAggTerms
+from tacit.protocols.shapes.star import StarTerms
+from tacit.runtime.agreement import terms_for
+from tacit.vectors.fixedpoint import FixedPoint
+
+FINER = 1.01
+"""By how much noise is raised, if need be, until a ring's rounding is paid for too."""
+UNSEEN = 1e-3
+"""Rounding by no more than this part of the noise's standard deviation does not undo it."""
+
+
+@dataclass(frozen=True)
+class Noised:
+    """Settings and local work with noise in them."""
+
+    options: Mapping[str, Any]
+    local: Local
+    honest: int
+    """Whose noise is counted on."""
+    central: float = 0.0
+    """σ of what a trusted server adds to each sum."""
+    spent: Spent | None = None
+    """What a round takes, if that does not depend on the ring."""
+    notes: tuple[str, ...] = ()
+
+    def event(self, terms: Terms, entries: int) -> Spent:
+        """Returns what a round on these terms takes of the privacy of whoever is in it."""
+        return self.spent or shared_noise(terms, entries, honest=self.honest).event()
+
+
+def noised(
+    scenario: Scenario,
+    privacy: Privacy,
+    options: Mapping[str, Any],
+    parties: Sequence[Party],
+    entries: int,
+    sizes: Sequence[int],
+) -> Noised:
+    """Returns what it takes; raises ConfigError with what cannot be."""
+    if scenario.weights == "samples":
+        raise ConfigError('weights are not protected by noise; use weights = "equal" where there is [privacy]')
+    if options.get("norm") not in (None, privacy.clip):
+        raise ConfigError(f"norm={options['norm']:g} is not the clip = {privacy.clip:g} of [privacy]; leave it out")
+    if privacy.unit == "sample" and options.get("bits") == 16 and "clip" not in options:
+        raise ConfigError(
+            "with 16 bits the clip would be chosen from what parties bring, which noise does not hide; set clip in "
+            "[protocol], or use 32 bits"
+        )
+    name = scenario.protocol["name"]
+    averaged = find(name) if name not in ("local", "centralized") else None
+    terms = None if averaged is None else terms_for(averaged, parties, {**options, "allow_leaks": True})
+    summed = terms.policy.smallest(terms.policy.most(len(parties))) if isinstance(terms, StarTerms) else 1
+    # With one step a round, what is averaged are gradients, and the noise of all honest users counts. With more, each
+    # user takes steps from where its own noise has led it, so that only its own counts.
+    noisy = msgspec.structs.replace(scenario.local, noise=1.0)
+    everybody = 1
+    if privacy.unit == "user" or max(map(noisy.steps_of, sizes)) == 1:
+        everybody, options = _counted(privacy, options, terms, summed)
+    if privacy.unit == "sample":
+        return _per_sample(scenario, privacy, options, everybody, summed, sizes)
+    if terms is None:
+        raise ConfigError("privacy per user is about what is averaged; give a protocol that averages")
+    if privacy.noise == "central":
+        return _central(scenario, privacy, options, terms)
+    honest = everybody if privacy.noise == "distributed" else 1
+    bound = {"norm": privacy.clip, "clip": privacy.clip, **options}
+    sigma = distributed_sigma(
+        privacy.epsilon,
+        privacy.delta,
+        parties=honest,
+        norm=privacy.clip,
+        rounds=scenario.rounds,
+        entries=entries,
+        bits=int(bound.get("bits", 32)),
+        clip=float(bound["clip"]),
+        accountant=privacy.accountant,
+    )
+    while True:
+        bound["noise"] = sigma
+        shared = shared_noise(terms_for(find(name), parties, {**bound, "allow_leaks": True}), entries, honest=honest)
+        if shared.epsilon(privacy.delta, scenario.rounds, privacy.accountant) <= privacy.epsilon:
+            return Noised(bound, scenario.local, honest, notes=(_told(sigma, shared, summed),))
+        sigma *= FINER
+
+
+def _counted(
+    privacy: Privacy, options: Mapping[str, Any], terms: Terms | None, summed: int
+) -> tuple[int, Mapping[str, Any]]:
+    """Returns whose noise is in every sum and not known to others, and options by which no smaller sum is made.
+
+    Where a policy itself says how many are summed, whoever drops out takes no noise away: there is another, or no sum.
+    """
+    # Without masks the server sees vectors one by one, and without a server neighbours may.
+    alone = privacy.against == "everybody" and not isinstance(terms, SecAggTerms)
+    if not isinstance(terms, StarTerms) or alone or summed < 2:
+        return 1, options
+    # Every party hears the sum, and can take its own noise off.
+    colluders = max(privacy.colluders, 1)
+    firm = terms.policy.smallest(2) == summed
+    honest = counted_on(summed, 0.0 if firm else privacy.dropouts, colluders)
+    if honest == 1 or firm or privacy.noise != "distributed":
+        return honest, options
+    if terms.settings.threshold is None:
+        return honest, {**options, "threshold": honest + colluders}
+    if terms.smallest <= colluders:
+        raise ConfigError(
+            f"threshold={terms.settings.threshold} lets {colluders} colluders be all there are in a sum; use "
+            f"threshold={honest + colluders}"
+        )
+    return min(honest, terms.smallest - colluders), options
+
+
+def _told(sigma: float, shared: Shared, summed: int) -> str:
+    return (
+        f"every party adds noise of σ = {sigma:.3g} to each entry, and that of {shared.honest} of {summed} who are "
+        f"summed is counted on"
+    )
+
+
+def _central(scenario: Scenario, privacy: Privacy, options: Mapping[str, Any], terms: Terms) -> Noised:
+    """Returns what it takes if the server is trusted to add the noise."""
+    if not isinstance(terms, StarTerms):
+        raise ConfigError(f'{scenario.protocol["name"]} has no server to add noise; use noise = "local"')
+    far = of_user(privacy.clip)
+    sigma = central_sigma(
+        privacy.epsilon, privacy.delta, sensitivity=far, rounds=scenario.rounds, accountant=privacy.accountant
+    )
+    told = f"the server, which is trusted to, adds noise of σ = {sigma:.3g} to each entry of a sum"
+    bound = {"norm": privacy.clip, "clip": privacy.clip, **options}
+    return Noised(bound, scenario.local, 1, sigma, Spent.of(sigma / far), (told,))
+
+
+def _per_sample(
+    scenario: Scenario, privacy: Privacy, options: Mapping[str, Any], everybody: int, summed: int, sizes: Sequence[int]
+) -> Noised:
+    """Returns what it takes to hide one sample, by noise on gradients (paper 003, Algorithm 1)."""
+    local = msgspec.structs.replace(scenario.local, clip=privacy.clip, noise=1.0)
+    often = max(_often(local, size) for size in sizes)
+    batch = min(min(local.batch, size) for size in sizes)
+    given: partial[dict[str, Any]] = partial(
+        dict, samples=batch, rounds=scenario.rounds * often, lipschitz=privacy.clip
+    )
+
+    def sigma_of(honest: int) -> float:
+        if privacy.sigma == "paper":
+            return paper_sigma(privacy.epsilon, privacy.delta, **given(users=len(sizes)))
+        more = given(honest=honest, accountant=privacy.accountant)
+        return user_sigma(privacy.epsilon, privacy.delta, **more)
+
+    honest = 1 if privacy.noise == "local" else everybody
+    if honest > 1 and not _adds_up(scenario, sigma_of(honest), options, len(sizes)):
+        honest = 1
+    sigma = sigma_of(honest)
+    told = f"every user adds noise of σ = {sigma:.3g} to its gradients, and that of {honest} of {summed} is counted on"
+    spent = Spent.of(sigma * math.sqrt(honest) / of_sample(batch, privacy.clip), often)
+    work = msgspec.structs.replace(local, noise=sigma)
+    return Noised(options, work, honest, spent=spent, notes=(told,))
+
+
+def _adds_up(scenario: Scenario, sigma: float, options: Mapping[str, Any], parties: int) -> bool:
+    """Says whether the noise of several users is still there in their sum.
+
+    It is drawn before a step is taken, cut off and rounded. A rule that goes by the size of gradients, a cut-off, and
+    rounding that is not fine against the noise each make of it something else than a sum.
+    """
+    local, settings = scenario.local, {"bits": 32, "clip": 32.0, **options}
+    ring = FixedPoint(int(settings["bits"]), float(settings["clip"]), parties, 1)
+    rates = [local.rate_at(1), local.rate_at(scenario.rounds, (local.steps or 1) - 1)]
+    reach = max(rates) * (local.weight_decay + 1) * (FARTHEST * sigma + float(local.clip or 0.0) + 1)
+    return (
+        local.optimizer == "sgd"
+        and int(settings["bits"]) >= 32
+        and reach <= float(settings["clip"])
+        and ring.resolution <= UNSEEN * min(rates) * sigma
+    )
+
+
+def _often(local: Local, samples: int) -> int:
+    """Returns in how many batches of a round one sample is at most: once each time that all are gone through."""
+    return -(-local.steps_of(samples) // local.batches_of(samples))

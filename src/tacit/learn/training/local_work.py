@@ -1,0 +1,145 @@
+"""What a party does by itself in a round: how many steps, how large, on which samples, with how much noise."""
+
+from dataclasses import dataclass
+from math import isfinite, sqrt
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.core.config_file import Section
+from tacit.learn.seeded import generator
+
+Integers = NDArray[np.int64]
+
+
+class Local(Section, frozen=True, kw_only=True):
+    """Local work: stochastic gradient descent, or a rule that goes by the size of past gradients.
+
+    A step is θ ← θ − η (g + z + weight decay · θ), where g is the mean gradient over a batch, each sample's shortened
+    to `clip` if that is set, and z is Gaussian noise (paper 003, Algorithm 1, line 4). Whatever a rule remembers, such
+    as momentum, is forgotten at the end of a round: the model it belongs to is averaged away.
+    """
+
+    rate: float = 0.1
+    """η."""
+    batch: int = 32
+    """Samples in a step; a party that has fewer takes all it has."""
+    epochs: int | None = None
+    """Times that a party goes through all its samples in a round; 1, unless `steps` is set."""
+    steps: int | None = None
+    """Steps in a round, instead of epochs. Samples are shuffled anew whenever all were used, and in every round."""
+    optimizer: Literal["sgd", "rmsprop", "adam"] = "sgd"
+    """The rule. RMSProp forgets with 0.99, Adam with 0.9 and 0.999, as PyTorch does unless told otherwise."""
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    decay: Literal["none", "inverse", "root"] = "none"
+    """How η falls with t: not at all, as η/(t + delay) or as η/√(t + delay)."""
+    delay: float = 0.0
+    """γ of paper 003's η_t = 2/(λ (t + γ))."""
+    count: Literal["rounds", "steps"] = "rounds"
+    """What t counts, from 1: rounds or, if each round has as many `steps`, all steps so far."""
+    clip: float | None = None
+    """G: the longest that the gradient of a single sample may be."""
+    noise: float = 0.0
+    """σ: the standard deviation of the noise on every entry of every gradient. With noise all batches are as large, for
+    one sample of a small batch would show more than the noise is for: what is left of an epoch is left out."""
+
+    def problems(self) -> list[str]:
+        """Returns everything that is wrong with it, each with what would work."""
+        wrong = [
+            f"{name}={value} must be {wanted}"
+            for name, value, wanted, fine in (
+                ("rate", self.rate, "above 0, such as 0.1", self.rate > 0),
+                ("batch", self.batch, "at least 1, such as 32", self.batch >= 1),
+                ("epochs", self.epochs, "at least 1", self.epochs is None or self.epochs >= 1),
+                ("steps", self.steps, "at least 1", self.steps is None or self.steps >= 1),
+                ("momentum", self.momentum, "at least 0 and below 1, such as 0.9", 0 <= self.momentum < 1),
+                ("weight_decay", self.weight_decay, "at least 0", self.weight_decay >= 0),
+                ("delay", self.delay, "at least 0", self.delay >= 0),
+                ("clip", self.clip, "above 0, such as 1.0", self.clip is None or self.clip > 0),
+                ("noise", self.noise, "at least 0", self.noise >= 0),
+            )
+            if not fine or (isinstance(value, float) and not isfinite(value))
+        ]
+        if self.epochs is not None and self.steps is not None:
+            wrong.append(f"epochs={self.epochs} and steps={self.steps} exclude each other; give one of the two")
+        if self.momentum and self.optimizer != "sgd":
+            wrong.append(f'momentum={self.momentum} is for optimizer="sgd"; leave it out with "{self.optimizer}"')
+        if self.count == "steps" and self.steps is None:
+            wrong.append('count="steps" needs a number of steps in a round; set steps, or use count="rounds"')
+        return wrong
+
+    def steps_of(self, samples: int) -> int:
+        """Returns how many steps a round has for a party with so many samples."""
+        if self.steps is not None:
+            return self.steps
+        return (self.epochs or 1) * self.batches_of(samples)
+
+    def batches_of(self, samples: int) -> int:
+        """Returns how many batches it takes to go through so many samples once."""
+        batch = min(self.batch, samples)
+        return samples // batch if self.noise else -(-samples // batch)
+
+    def rate_at(self, round_: int, step: int = 0) -> float:
+        """Returns η in a round, counted from 1, and a step of it, counted from 0."""
+        if self.decay == "none":
+            return self.rate
+        t = round_ if self.count == "rounds" else (round_ - 1) * (self.steps or 1) + step + 1
+        return self.rate / (t + self.delay if self.decay == "inverse" else sqrt(t + self.delay))
+
+    @property
+    def plain(self) -> bool:
+        """Whether a step subtracts a multiple of the gradient and nothing else is to be known."""
+        return self.optimizer == "sgd" and not self.momentum and not self.noise
+
+
+@dataclass(frozen=True)
+class Batches:
+    """The batches of a party in a round: pieces of a long row of its samples."""
+
+    order: Integers
+    starts: Integers
+    sizes: Integers
+
+    @classmethod
+    def of(cls, local: Local, samples: int, rng: np.random.Generator, least: int = 1) -> "Batches":
+        """Draws the batches. The last of an epoch may be smaller; if below `least`, it joins the one before.
+
+        With noise there is no smaller one.
+        """
+        batch = min(local.batch, samples)
+        sizes = [batch] * (samples // batch) + [samples % batch] * (samples % batch > 0)
+        if local.noise:
+            del sizes[local.batches_of(samples) :]
+        elif len(sizes) > 1 and sizes[-1] < least:
+            sizes[-2:] = [sum(sizes[-2:])]
+        epochs = local.epochs or 1 if local.steps is None else -(-local.steps // len(sizes))
+        order = np.concatenate([rng.permutation(samples)[: sum(sizes)] for _ in range(epochs)])
+        all_sizes = np.array(sizes * epochs, np.int64)
+        starts = np.cumsum(all_sizes) - all_sizes
+        return cls(order, starts[: local.steps], all_sizes[: local.steps])
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def batch(self, step: int) -> Integers:
+        """Returns the samples of one step."""
+        start = self.starts[step]
+        return self.order[start : start + self.sizes[step]]
+
+    def grid(self, width: int) -> Integers:
+        """Returns the samples of all steps, (steps × width). Where a batch is smaller its last one is repeated."""
+        places = np.minimum(np.arange(width), self.sizes[:, np.newaxis] - 1) + self.starts[:, np.newaxis]
+        found: Integers = self.order[places]
+        return found
+
+
+def drawn(local: Local, samples: int, seed: int, party: int, round_: int, least: int = 1) -> Batches:
+    """Returns the batches of a party in a round, which follow from these numbers and nothing else."""
+    return Batches.of(local, samples, generator(seed, "batches", party, round_), least)
+
+
+def noise(seed: int, party: int, round_: int) -> np.random.Generator:
+    """Returns what the noise of a party in a round is drawn from."""
+    return generator(seed, "noise", party, round_)

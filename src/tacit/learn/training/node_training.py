@@ -1,0 +1,398 @@
+"""One party's side of a scenario, on its own machine and with its own samples: what `tacit node` does.
+
+Parties bring their models, so that whoever missed some rounds has the model of the others once it hears an average.
+Where what a user brings is shortened to a norm, they bring how far they have come from the model that all share, as in
+`learn.training.loop`: there an average that was missed is gone, and that is said.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.api.join import Peer, join
+from tacit.core.entropy import SystemEntropy
+from tacit.core.errors import (
+    BudgetSpent,
+    ConfigError,
+    Drop,
+    JournalError,
+    NotEnough,
+    PeerFault,
+    TacitError,
+    TransportError,
+)
+from tacit.core.suite import Party
+from tacit.core.values import spelled_out
+from tacit.learn.data.datasets import Dataset
+from tacit.learn.data.sources import Progress as Downloading
+from tacit.learn.data.sources import quietly
+from tacit.learn.data.splits import Indices
+from tacit.learn.models import registry
+from tacit.learn.scenario import Scenario
+from tacit.learn.training.assemble import Metrics, found_data, split_up
+from tacit.learn.training.cohort import Cohort
+from tacit.learn.training.dp_plan import Noised, noised
+from tacit.learn.training.train import CHECKPOINT, LEDGER, METRICS, MODEL, SCENARIO, Run, Told
+from tacit.net.membership.identity import file_stem
+from tacit.net.membership.roster import RosterFile
+from tacit.net.store.log import private as private_file
+from tacit.net.store.log import replace_private
+from tacit.privacy import Ledger, Spent
+from tacit.runtime.outcome import Outcome
+
+OURS = {SCENARIO, METRICS, CHECKPOINT, MODEL, LEDGER, f"{LEDGER}.lock"}
+"""What is in the folder of a party that learns."""
+
+
+class Kept(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where a party is: its model, and the round whose average is in it."""
+
+    digest: str
+    """Of the scenario."""
+    session: str
+    """In which rounds are numbered, by the nonce of the roster."""
+    round: int
+    model: bytes
+    ledger: bytes = b""
+    """What was spent by then of the privacy of whoever kept it. The ledger has a file, which may not know of less."""
+
+
+@dataclass
+class Learner:
+    """A party that learns with others."""
+
+    scenario: Scenario
+    peer: Peer
+    cohort: Cohort
+    data: Dataset
+    place: Path
+    session: str
+    weight: float = 1.0
+    changes: bool = False
+    """Whether it brings how far it has come from the model that all share, and not the model itself."""
+    ledger: Ledger | None = None
+    spent: Spent | None = None
+    number: int = 0
+    """The round whose average is in the model."""
+    stopped: str = ""
+    """Why there are no more rounds, if there are fewer than asked for."""
+
+    @property
+    def model(self) -> NDArray[np.float32]:
+        """The model that it goes on from."""
+        row: NDArray[np.float32] = self.cohort.matrix[0]
+        return row
+
+    def rounds(self) -> Iterator[Metrics]:
+        """Yields what is known after each round that is left, once it can be gone on from."""
+        began = perf_counter()
+        x, y = self.data.inputs(self.data.x_test), self.data.y_test
+        self._caught_up()
+        while self.peer.rounds < self.scenario.rounds or self.peer.resuming:
+            try:
+                metrics = self._round()
+            except BudgetSpent as spent:
+                self.stopped = str(spent)
+                return
+            self._keep()
+            if metrics.round % self.scenario.evaluate == 0 or metrics.round >= self.scenario.rounds:
+                score = self.cohort.model.evaluate(self.model, x, y) if len(y) else None
+                if score is not None:
+                    metrics = msgspec.structs.replace(
+                        metrics, accuracy=score.accuracy, rmse=score.rmse, test_loss=score.loss
+                    )
+            yield msgspec.structs.replace(metrics, seconds=round(perf_counter() - began, 3))
+
+    def _caught_up(self) -> None:
+        """Takes in the average of a round that was over before anything could be done with it."""
+        last = self.peer.last
+        if last is not None and last.average is not None and last.round > self.number and not self.peer.resuming:
+            self._take(np.asarray(last.average), last.round)
+            self._keep()
+
+    def _round(self) -> Metrics:
+        """Works, averages and goes on from what came of it; of a round that was cut off, only the rest."""
+        before, loss, peer = self.model.copy(), None, self.peer
+        number = peer.rounds + (not peer.resuming)
+        if not peer.resuming:
+            if self.ledger is not None and self.spent is not None:
+                # Not by the round's number: in a new session they may begin anew, and each is paid for all the same.
+                self.ledger.spend(peer.name, self.spent)
+            loss = float(self.cohort.work([0], number)[0])
+            if not np.isfinite(loss):
+                raise ConfigError(f"the loss is no longer a number in round {number}; use a smaller rate")
+        brought = self.model - before if self.changes else self.model
+        try:
+            outcome = peer.average(brought, self.weight)
+        except TacitError as error:
+            if peer.rounds < number:
+                raise  # nothing was begun
+            return self._failed(before, loss, error)
+        if self.changes:
+            self.model[:] = before
+        self._take(np.asarray(outcome.average[peer.name]), peer.rounds)
+        return self._metrics(loss, outcome)
+
+    def _take(self, average: NDArray[Any], number: int) -> None:
+        if self.changes and number != self.number + 1:
+            raise JournalError(
+                f"{self.peer.name} did not hear the average of round {number - 1}, so that its model is no longer that "
+                f"of the others; copy the {CHECKPOINT} of a party that did to {self.place}, and start again"
+            )
+        np.add(self.model if self.changes else 0, average, out=self.model, casting="same_kind")
+        self.number = number
+
+    def _failed(self, before: NDArray[np.float32], loss: float | None, error: TacitError) -> Metrics:
+        """Returns what there is to say of a round without an average: our own work is all that there is."""
+        if self.changes:
+            self.model[:] = before
+            # If the server itself gave up there is no average, which nobody can have missed; those before it still are.
+            none = isinstance(error, NotEnough) or (isinstance(error, PeerFault) and error.reason is Drop.ABORTED)
+            if none and self.number == self.peer.rounds - 1:
+                self.number = self.peer.rounds
+        return Metrics(round=self.peer.rounds, loss=loss, epsilon=self._epsilon(), notes=(str(error),))
+
+    def _metrics(self, loss: float | None, outcome: Outcome) -> Metrics:
+        return Metrics(
+            round=self.number,
+            loss=loss,
+            contributors=len(outcome.contributors),
+            bytes=outcome.traffic.total,
+            classes=outcome.traffic.by_class(),
+            averaged=outcome.contributors,
+            epsilon=self._epsilon(),
+            left_out={party: str(reason) for party, reason in outcome.dropped.items()},
+            notes=outcome.warnings[len(self.peer.notes) :],
+        )
+
+    def _epsilon(self) -> float | None:
+        return None if self.ledger is None else self.ledger.epsilon(self.peer.name)
+
+    # --- what outlives it ------------------------------------------------------------------------------------------
+
+    def _keep(self) -> None:
+        kept = Kept(
+            digest=self.scenario.digest,
+            session=self.session,
+            round=self.number,
+            model=self.model.tobytes(),
+            ledger=b"" if self.ledger is None else self.ledger.encode(),
+        )
+        replace_private(self.place / CHECKPOINT, msgspec.msgpack.encode(kept))
+
+    def go_on(self) -> None:
+        """Goes on from what was kept, if anything was; raises JournalError if the ledger has forgotten rounds of it."""
+        kept = self._kept()
+        if self.ledger is not None:
+            self._check_paid(self.ledger, kept)
+        if kept is not None:
+            self.model[:] = np.frombuffer(kept.model, np.float32)
+            # In another session all go on from the model that they had.
+            self.number = kept.round if kept.session == self.session else self.peer.rounds
+
+    def _kept(self) -> Kept | None:
+        path = self.place / CHECKPOINT
+        if not path.exists():
+            return None
+        try:
+            kept = msgspec.msgpack.decode(path.read_bytes(), type=Kept)
+        except (msgspec.DecodeError, OSError) as error:
+            raise JournalError(f"{path} cannot be read ({error}); move it away to begin with a new model") from None
+        if kept.digest != self.scenario.digest or len(kept.model) != self.model.nbytes:
+            raise ConfigError(f"{path} is of another scenario; give another folder, or go on with that one")
+        return kept
+
+    def _check_paid(self, ledger: Ledger, kept: Kept | None) -> None:
+        """Raises JournalError if the ledger lacks what was paid, by whatever else there is of those rounds."""
+        me = self.peer.name
+        if kept is not None and kept.ledger:
+            ledger.covers(kept.ledger, [me])  # it may have been taken over from another party, who spent its own
+        if ledger.rounds(me):
+            return
+        paid = {
+            f"{LEDGER}.lock": ledger.lost,
+            CHECKPOINT: kept is not None and not kept.ledger,  # of a release that kept nothing of it
+            METRICS: _tells_of_payments(self.place / METRICS),
+            "the journal of this session": self.peer.resuming or self.peer.last is not None,
+        }
+        if witness := next((what for what, says in paid.items() if says), ""):
+            raise JournalError(
+                f"{self.place / LEDGER} has nothing that {me} spent, and {witness} says that rounds were paid for: put "
+                f"it back, for a budget that is forgotten would be spent again; or begin a new run in another folder"
+            )
+
+
+def take_part(
+    scenario: Scenario,
+    federation: str | Path,
+    me: Party,
+    *,
+    identity: str | Path | None = None,
+    folder: str | Path | None = None,
+    metrics: str | None = None,
+    data: Dataset | None = None,
+    model: Any = None,
+    progress: Told | None = None,
+    downloading: Downloading = quietly,
+) -> Run:
+    """Learns with the others of a federation, as one of them, and returns what came of it.
+
+    Samples are those in `data.folder` of the scenario, or this party's part of a set that everybody has. What comes of
+    it is written to the folder, NAME.run beside the roster unless told otherwise. A party that was killed goes on when
+    it is started again. Raises ConfigError with what does not fit between scenario and federation.
+    """
+    path = Path(federation)
+    roster = RosterFile.load(path)
+    place = path.with_name(f"{file_stem(me)}.run") if folder is None else Path(folder)
+    if me not in roster.names:
+        raise ConfigError(f"{me} is no party of {roster.federation}, which has {', '.join(roster.names)}")
+    if problems := _differences(scenario, roster):
+        raise ConfigError(problems)
+    loaded = data or found_data(scenario.data, scenario.seed, downloading, me)
+    part = _own_part(loaded, scenario, roster, me)
+    named = dict(scenario.model)
+    built = registry.build(named.pop("name") if model is None else model, loaded, **named)
+    private = _private(scenario, roster, built.parameters, len(part))
+    cohort = Cohort(
+        built,
+        loaded,
+        [part],
+        scenario.local if private is None else private.local,
+        scenario.seed,
+        # It is drawn anew in each life: what was sent is on disk, and nothing else needs the noise again.
+        noise_seed=None if private is None else int.from_bytes(SystemEntropy().bytes(16)),
+        first=roster.names.index(me),
+    )
+    cohort.start()
+    _make(place)
+    ledger, spent = _ledger(scenario, roster, private, built.parameters, place / LEDGER)
+    with join(path, me, identity=identity, metrics=metrics) as peer:
+        weight = float(len(part)) if scenario.weights == "samples" else 1.0
+        changes = roster.settings.get("norm") is not None and roster.entry.server is not None
+        learner = Learner(scenario, peer, cohort, loaded, place, roster.nonce, weight, changes, ledger, spent)
+        learner.go_on()
+        history = _learnt(learner, progress)
+        if not history and not learner.stopped and learner.number < scenario.rounds:
+            raise TransportError(
+                f"the others are at round {peer.rounds} of {scenario.rounds}, and {me} heard no average; ask them, and "
+                "begin a new session (tacit roster renew)"
+            )
+        notes = (*peer.notes, *(private.notes if private else ()), *([learner.stopped] if learner.stopped else []))
+        run = Run(scenario, history, place, learner.model, built, (len(part),), None, notes)
+        os.close(private_file(place / f"{MODEL}.new"))  # written there first, with the rights of what is there
+        run.write_model()
+    return run
+
+
+def _make(place: Path) -> None:
+    """Makes a folder that nobody else can look into: models that were not averaged are nobody else's.
+
+    One that was there before is made so too, unless it has other things in it, which others may need.
+    """
+    try:
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if {path.name.removesuffix(".new") for path in place.iterdir()} <= OURS:
+            place.chmod(0o700)
+    except OSError as error:
+        raise ConfigError(f"{place} cannot be made, for us alone: {error.strerror}; give another folder") from None
+
+
+def _tells_of_payments(metrics: Path) -> bool:
+    """Says whether there are metrics of a round that took something."""
+    for line in metrics.read_bytes().splitlines() if metrics.exists() else ():
+        with suppress(msgspec.DecodeError):  # the last may be cut short
+            if msgspec.json.decode(line, type=Metrics).epsilon:
+                return True
+    return False
+
+
+def _learnt(learner: Learner, progress: Told | None) -> list[Metrics]:
+    """Returns what is known after each round, which is written down as soon as it is."""
+    history: list[Metrics] = []
+    replace_private(learner.place / SCENARIO, learner.scenario.encoded())
+    with open(private_file(learner.place / METRICS), "ab") as file:
+        for metrics in learner.rounds():
+            history.append(metrics)
+            file.write(msgspec.json.encode(metrics) + b"\n")
+            file.flush()
+            if progress is not None:
+                progress(metrics)
+    return history
+
+
+def _differences(scenario: Scenario, roster: RosterFile) -> list[str]:
+    """Returns what a scenario has that is not so in the federation, or cannot be between machines."""
+    name, agreed = scenario.protocol["name"], {"name": roster.protocol, **roster.settings}
+    wrong = []
+    if name != roster.protocol:
+        wrong.append(f'the federation averages by {roster.protocol}; write protocol = "{roster.protocol}"')
+    wrong += [
+        f"{option}={value!r} is {agreed.get(option, 'not set')!r} in the federation; leave it out of the scenario"
+        for option, value in scenario.protocol.items()
+        if option != "name" and spelled_out(value) != spelled_out(agreed.get(option))
+    ]
+    wrong += [
+        f"{option} in the roster is for models that are brought as they are; a scenario averages all floats of its own"
+        for option in ("include", "exclude")
+        if option in roster.settings
+    ]
+    if scenario.faults or scenario.dropout:
+        wrong.append("faults and dropout are for simulations; leave them out, between machines they come by themselves")
+    if scenario.workers > 1:
+        wrong.append("workers are for simulations of many parties; leave them out")
+    if scenario.data.folder is None and scenario.data.parties != len(roster.names):
+        wrong.append(f"data.parties={scenario.data.parties} must be the {len(roster.names)} of the federation")
+    if scenario.privacy is not None and scenario.privacy.noise == "central":
+        wrong.append('between machines the server adds no noise; use noise = "distributed" or "local"')
+    return wrong
+
+
+def _own_part(data: Dataset, scenario: Scenario, roster: RosterFile, me: Party) -> Indices:
+    """Returns which samples are ours: all in a folder, or our part of a set that everybody has."""
+    if scenario.data.folder is not None:
+        return np.arange(len(data.y))
+    return split_up(data, scenario)[roster.names.index(me)]
+
+
+def _private(scenario: Scenario, roster: RosterFile, entries: int, samples: int) -> Noised | None:
+    """Returns what the privacy of the scenario takes, once the federation has agreed on it."""
+    privacy = scenario.privacy
+    if privacy is None:
+        return None
+    # Others have as many samples as they have: nobody counts on their noise per sample.
+    if privacy.unit == "sample" and privacy.noise != "local":
+        raise ConfigError('privacy.unit="sample" between machines takes noise = "local": sizes of others are not known')
+    found = noised(scenario, privacy, roster.settings, roster.names, entries, [samples] * len(roster.names))
+    missing = {
+        option: value
+        for option, value in found.options.items()
+        if spelled_out(value) != spelled_out(roster.settings.get(option))
+    }
+    if missing:
+        lines = ", ".join(f"{option} = {value!r}" for option, value in missing.items())
+        raise ConfigError(f"this privacy takes {lines} under [settings] of the roster, then: tacit roster renew")
+    return found
+
+
+def _ledger(
+    scenario: Scenario, roster: RosterFile, private: Noised | None, entries: int, path: Path
+) -> tuple[Ledger | None, Spent | None]:
+    if private is None or scenario.privacy is None:
+        return None, None
+    privacy = scenario.privacy
+    ledger = Ledger(
+        f"{roster.federation} {scenario.digest}",
+        delta=privacy.delta,
+        budget=privacy.budget,
+        accountant=privacy.accountant,
+        path=path,
+    )
+    return ledger, private.event(roster.terms, entries)

@@ -1,0 +1,58 @@
+"""How gradients become steps, for many parties at once; the same rules as PyTorch's, with its defaults."""
+
+import numpy as np
+
+from tacit.learn.models.model import Array
+from tacit.learn.training.local_work import Local
+
+FORGET, FORGET_SQUARES, FORGET_RMS, TINY = 0.9, 0.999, 0.99, 1e-8
+"""β₁ and β₂ of Adam, α of RMSProp, and the ε of both."""
+
+
+class Descent:
+    """Takes steps in place. Made anew for each round, it remembers nothing longer than that."""
+
+    def __init__(self, local: Local, matrix: Array) -> None:
+        self.local = local
+        self.taken = 0
+        self._first = np.zeros_like(matrix) if local.momentum or local.optimizer == "adam" else None
+        self._second = np.zeros_like(matrix) if local.optimizer != "sgd" else None
+
+    def step(self, matrix: Array, gradients: Array, rate: float) -> None:
+        """Moves the first rows of the matrix, as many as there are gradients; these are overwritten."""
+        count, local = len(gradients), self.local
+        self.taken += 1
+        if local.weight_decay:
+            gradients += local.weight_decay * matrix[:count]
+        if self._second is None:
+            self._momentum(matrix[:count], gradients, rate)
+        elif local.optimizer == "rmsprop":
+            squares = self._second[:count]
+            squares *= FORGET_RMS
+            squares += (1 - FORGET_RMS) * np.square(gradients)
+            gradients /= np.sqrt(squares) + TINY
+            matrix[:count] -= rate * gradients
+        else:
+            self._adam(matrix[:count], gradients, rate)
+
+    def _momentum(self, matrix: Array, gradients: Array, rate: float) -> None:
+        moved = gradients
+        if self._first is not None:
+            moved = self._first[: len(gradients)]
+            moved *= self.local.momentum
+            moved += gradients
+        matrix -= rate * moved
+
+    def _adam(self, matrix: Array, gradients: Array, rate: float) -> None:
+        if self._first is None or self._second is None:
+            raise AssertionError("Adam has both")
+        means, squares = self._first[: len(gradients)], self._second[: len(gradients)]
+        means *= FORGET
+        means += (1 - FORGET) * gradients
+        squares *= FORGET_SQUARES
+        squares += (1 - FORGET_SQUARES) * np.square(gradients)
+        # Both begin at zero, and are small at first only because of that.
+        roots = np.sqrt(squares)
+        roots *= 1 / np.sqrt(1 - FORGET_SQUARES**self.taken)
+        roots += TINY
+        matrix -= rate / (1 - FORGET**self.taken) * (means / roots)
