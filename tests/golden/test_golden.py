@@ -1,0 +1,372 @@
+"""Golden files of earlier releases: what they wrote is read to the same content, or refused in a line with a cure.
+
+Nothing in the golden folders is refused at present: every file of 0.2.0 is read. If a release changes a format on
+purpose, the test of that file becomes one that expects the refusal, and says what to do.
+"""
+
+import hashlib
+import json
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from unittest.mock import patch
+
+import msgspec
+import numpy as np
+import pytest
+from golden_rounds import ENTRIES, FEDERATION, Desk, digest_of, fields_of, plain, play, seed_of, update_of
+
+from tacit.app.ui.folders import whole
+from tacit.core import detached
+from tacit.core.errors import TacitError
+from tacit.core.messages import Abort, Codec, Greeting
+from tacit.core.values import spelled_out
+from tacit.designs.graphs import graph_from
+from tacit.designs.participation import participation_from
+from tacit.integrations.flower.party import Participant
+from tacit.learn.scenario import Scenario
+from tacit.learn.training.assemble import Metrics
+from tacit.learn.training.node_training import Kept
+from tacit.learn.training.train import CHECKPOINT, LEDGER, METRICS, MODEL, SCENARIO, train
+from tacit.net.membership.identity import Card, Credentials
+from tacit.net.membership.rendezvous import Hello
+from tacit.net.membership.roster import RosterFile
+from tacit.net.observability.status import Status
+from tacit.net.store.index import peek
+from tacit.net.store.round_store import Store
+from tacit.net.transport.framing import opened
+from tacit.privacy import Ledger
+from tacit.protocols import REGISTRY
+from tacit.protocols.pushsum import StartKind
+from tacit.runtime.journal import Journal
+from tacit.runtime.participant import RealSeat
+from tacit.runtime.simulator import Simulation
+
+GOLDEN = Path(__file__).parent / "0.2.0"
+PROTOCOLS = ("fedavg", "secagg", "gossip", "admm", "pushsum", "cesar")
+STORES = {"secagg": detached.LONG, "pushsum": 8}
+"""Protocols with specimens of stores, and from how many bytes on a vector was written to a file of its own."""
+
+
+def told(name):
+    return json.loads((GOLDEN / name).read_bytes())
+
+
+@pytest.fixture
+def copied(tmp_path):
+    """Returns a function that copies a golden file or folder to where it may be written to."""
+
+    def copy(name):
+        to = tmp_path / Path(name).name
+        if (GOLDEN / name).is_dir():
+            return shutil.copytree(GOLDEN / name, to)
+        shutil.copyfile(GOLDEN / name, to)
+        to.chmod(0o600)
+        return to
+
+    return copy
+
+
+@pytest.fixture
+def credentials(copied):
+    folder = copied("identities")
+    for path in folder.glob("*.identity"):
+        path.chmod(0o600)  # which no version control keeps
+    return {path.stem: Credentials.load(path) for path in folder.glob("*.identity")}
+
+
+def agreement_of(protocol):
+    return RosterFile.load(GOLDEN / protocol / "federation.toml").agreement(ENTRIES)
+
+
+# --- membership ----------------------------------------------------------------------------------------------------
+
+
+def test_cards_are_those_of_their_identities(credentials):
+    assert len(credentials) == 7
+    for name, mine in credentials.items():
+        card = Card.load(GOLDEN / "identities" / f"{name}.card")
+        assert card == mine.card(card.address), "as it would be signed now"
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_roster_gives_the_same_session(protocol):
+    agreement, then = agreement_of(protocol), told(f"{protocol}/rounds.json")
+    assert agreement.described == then["described"]
+    assert plain(agreement.session) == then["session"]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_roster_is_written_as_it_was(protocol, tmp_path):
+    path = GOLDEN / protocol / "federation.toml"
+    RosterFile.load(path).save(tmp_path / "again.toml")
+    uncommented = [
+        [line for line in file.read_text().splitlines() if not line.startswith("#")]
+        for file in (path, tmp_path / "again.toml")
+    ]
+    assert uncommented[0] == uncommented[1]
+
+
+# --- messages, states, journals ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_every_message_is_read_and_written_as_it_was(protocol):
+    agreement, then = agreement_of(protocol), told(f"{protocol}/rounds.json")["messages"]
+    codec = Codec(agreement.protocol.messages, len(agreement.parties), ENTRIES + 1)
+    assert set(then) == set(codec.kinds) - {"Abort"}
+    for kind, golden in then.items():
+        data = bytes.fromhex(golden["data"])
+        message = codec.decode(kind, data)
+        assert fields_of(message) == golden["fields"]
+        assert b"".join(codec.encode(message)) == data
+
+
+def test_control_messages_are_read_and_written_as_they_were():
+    then = {name: (bytes.fromhex(each["data"]), each["fields"]) for name, each in told("control.json").items()}
+    codec = Codec((), 2, ENTRIES)
+    data, fields = then.pop("Abort")
+    assert codec.decode("Abort", data) == Abort(**fields)
+    assert b"".join(codec.encode(Abort(**fields))) == data
+    data, fields = then.pop("Greeting")
+    greeting = codec.read(data)
+    assert isinstance(greeting, Greeting)
+    assert plain(msgspec.to_builtins(greeting, builtin_types=(bytes,))) == {"type": "Greeting", **fields}
+    assert msgspec.msgpack.encode(greeting) == data
+    data, fields = then.pop("Envelope")
+    envelope = codec.read(data)
+    assert plain([list(msgspec.structs.astuple(envelope.address)), bytes(envelope.sealed)]) == fields
+    assert codec.enveloped(envelope.address, bytes(envelope.sealed)) == data
+    data, fields = then.pop("Hello")
+    hello = msgspec.msgpack.decode(data, type=Hello)
+    assert fields_of(hello) == fields
+    assert msgspec.msgpack.encode(hello) == data
+    data, fields = then.pop("Head")
+    head, rest = opened(memoryview(data))
+    assert fields_of(head) == fields
+    assert rest == b"bytes"
+    assert not then
+
+
+def test_a_greeting_is_still_signed_for_and_says_what_differs(credentials):
+    greeting = Codec((), 2, ENTRIES).read(bytes.fromhex(told("control.json")["Greeting"]["data"]))
+    agreement = agreement_of("secagg")
+    suite = RealSeat(agreement, credentials["p1"].identity).suite(1, seed_of("p1", 1))
+    assert agreement.difference(suite, greeting) is None
+    difference = agreement_of("fedavg").difference(suite, greeting)
+    assert all(word in difference for word in ("protocol", "secagg", "fedavg", "p0"))
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_the_same_rounds_send_the_same_bytes(protocol, credentials):
+    agreement, then = agreement_of(protocol), told(f"{protocol}/rounds.json")
+    desks = {name: Desk.of(agreement, credentials[name].identity) for name in agreement.everyone}
+    sent = [post.data for number in (1, 2) for post in play(desks, number)]
+    assert digest_of(sent) == then["said"]
+    assert desks["p1"].seat.round.ending.average.tolist() == then["average"]
+    for name, golden in then["states"].items():
+        assert plain(agreement.protocol.encode_state(desks[name].seat.state, (name, 2))) == golden["data"]
+    for name, golden in then["journals"].items():
+        assert plain(desks[name].journal.encode()) == golden["journal"]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_states_are_read(protocol):
+    for name, golden in told(f"{protocol}/rounds.json")["states"].items():
+        state = REGISTRY[protocol].decode_state(bytes.fromhex(golden["data"]), (name, 2))
+        assert fields_of(state) == golden["fields"]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_journals_are_read_and_resumed(protocol, credentials):
+    agreement = agreement_of(protocol)
+    for name, golden in told(f"{protocol}/rounds.json")["journals"].items():
+        journal = Journal.decode(bytes.fromhex(golden["journal"]), bytes.fromhex(golden["tip"]))
+        assert len(journal.read()) == len(golden["records"])
+        state = agreement.protocol.decode_state(bytes.fromhex(golden["before"]), (name, 1))
+        seat = RealSeat(agreement, credentials[name].identity, number=2, state=state, unfinished=True)
+        said = seat.resume(journal, update_of(name, 2))
+        assert digest_of(post.data for post in said) == golden["said"]
+        assert seat.round.over
+
+
+# --- settings ------------------------------------------------------------------------------------------------------
+
+
+def test_every_kind_of_a_setting_is_read_and_spelled_as_it_was():
+    then = told("settings.json")
+    readers = {
+        "participation": participation_from,
+        "graph": graph_from,
+        "y0": lambda given: msgspec.convert(given, StartKind),
+    }
+    assert set(then) == set(readers)
+    for name, golden in then.items():
+        assert [spelled_out(readers[name](each)) for each in golden] == golden
+
+
+def test_a_seed_gives_the_same_session_whatever_goes_wrong():
+    parties = [f"p{place}" for place in range(4)]
+    for golden in told("seeded.json").values():
+        simulation = Simulation.of("fedavg", parties, ENTRIES, seed=1, faults=golden["faults"])
+        outcome = simulation.average({party: update_of(party, 1) for party in parties})
+        assert plain(simulation.agreement.session) == golden["session"]
+        assert list(outcome.contributors) == golden["contributors"]
+
+
+# --- folders -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("protocol", STORES)
+def test_a_store_after_a_round_is_read(protocol, copied):
+    folder, agreement = copied(f"{protocol}/store-finished"), agreement_of(protocol)
+    golden = told(f"{protocol}/stores.json")["finished"]
+    glance = peek(folder)
+    assert (glance.party, glance.federation, glance.number, glance.under_way) == ("p1", FEDERATION, 1, False)
+    with closing(Store(folder, "p1", FEDERATION)) as store:
+        found = store.load(agreement.session)
+        assert store.first_seen(agreement.session, "p2", b"another") == b"p" * 16
+    ending = found.ending
+    assert (found.number, found.journal) == (1, None)
+    assert ending.average.tolist() == golden["average"]
+    assert [list(ending.contributors), dict(ending.dropped)] == [golden["contributors"], golden["dropped"]]
+    assert [dict(ending.sent), dict(ending.received)] == [golden["sent"], golden["received"]]
+    assert [phase.kind for phase in ending.phases] == golden["phases"]
+    state = found.state_of(agreement.protocol)
+    assert plain(agreement.protocol.encode_state(state, ("p1", 1))) == golden["state"]
+
+
+@pytest.mark.parametrize("protocol", STORES)
+def test_a_store_in_the_middle_of_a_round_goes_on_to_the_same_average(protocol, copied, credentials):
+    folder, agreement = copied(f"{protocol}/store-under-way"), agreement_of(protocol)
+    golden = told(f"{protocol}/stores.json")["under_way"]
+    with patch.object(detached, "LONG", STORES[protocol]):
+        desk = Desk.of(agreement, credentials["p1"].identity, folder)
+        with closing(desk.store):
+            assert desk.seat.unfinished
+            assert desk.seat.number == golden["number"]
+            assert len(desk.journal.records) == golden["records"]
+            assert plain(desk.journal.tip) == golden["tip"]
+            said = desk.seat.resume(desk.journal, desk.store.load(agreement.session).update)
+            for data in golden["delivered_later"]:
+                said += desk.deliver(bytes.fromhex(data))
+            desk.finish()
+            assert digest_of(post.data for post in said) == golden["said"]
+            assert desk.store.load(agreement.session).ending.average.tolist() == golden["average"]
+
+
+def test_a_node_on_flower_goes_on_from_its_mark_and_its_shelf(copied, credentials):
+    golden, folder = told("flower/shelf.json"), copied("flower")
+    roster = RosterFile.load(GOLDEN / "secagg" / "federation.toml")
+    party = Participant(roster, credentials["p1"], folder)
+    assert plain(party.incarnation) == golden["company"]["p1"]
+    assert party.rounds == 1
+    shelf = {name: bytes.fromhex(data) for name, data in golden["shelf"].items()}
+    said = party.go_on(shelf, 1, [bytes.fromhex(data) for data in golden["mail"]])
+    assert [[mail.to, plain(mail.data)] for mail in said.mail] == golden["said"]
+
+
+def test_a_ledger_is_read_to_what_was_spent_and_goes_on(copied):
+    path = copied("ledger") / "ledger.json"
+    ledger = Ledger("golden run", budget=8.0, delta=1e-5, path=path)
+    for party, golden in told("ledger/spent.json").items():
+        assert ledger.rho(party) == golden["rho"]
+        assert ledger.epsilon(party) == pytest.approx(golden["epsilon"])
+        rounds = {str(number): msgspec.structs.asdict(event) for number, event in ledger.rounds(party).items()}
+        assert rounds == golden["rounds"]
+    assert ledger.encode() == path.read_bytes(), "as it would be written now"
+    ledger.spend("p1", ledger.rounds("p1")[7], round=8)
+    assert not ledger.lost
+
+
+def test_a_run_that_was_cut_off_goes_on_to_the_same_model(copied):
+    folder, finished = copied("run/cut-off"), GOLDEN / "run" / "finished"
+    run = train(Scenario.load(folder / SCENARIO), folder=folder, resume=True)
+    then = [msgspec.json.decode(line, type=Metrics) for line in (finished / METRICS).read_bytes().splitlines()]
+    assert run.history[:-1] == then[:-1]
+    for name in ("round", "contributors", "bytes", "classes", "epsilon", "notes"):
+        assert getattr(run.history[-1], name) == getattr(then[-1], name)
+    header = 8 + int.from_bytes((folder / MODEL).read_bytes()[:8], "little")
+    model, expected = ((each / MODEL).read_bytes() for each in (folder, finished))
+    assert model[:header] == expected[:header]
+    # Sums of floats differ a little from machine to machine.
+    weights = [np.frombuffer(each[header:], np.float32) for each in (model, expected)]
+    np.testing.assert_allclose(*weights, rtol=1e-4, atol=1e-4)
+    assert (folder / LEDGER).read_bytes() == (finished / LEDGER).read_bytes()
+
+
+def test_a_run_that_is_over_is_read_and_has_nothing_left_to_do(copied):
+    folder = copied("run/finished")
+    before = {name: (folder / name).read_bytes() for name in (CHECKPOINT, LEDGER, MODEL)}
+    run = train(Scenario.load(folder / SCENARIO), folder=folder, resume=True)
+    assert len(run.history) == run.scenario.rounds == 3
+    assert {name: (folder / name).read_bytes() for name in before} == before
+
+
+def test_the_audit_of_an_earlier_run_is_shown(copied):
+    folder = copied("run/finished")
+    for name in ("run/finished/audit.json", "run/exposed-audit.json"):
+        shutil.copyfile(GOLDEN / name, folder / "audit.json")
+        shown = whole("finished", folder)
+        assert shown["state"] == "finished"
+        assert shown["says"] == told(name)["says"]
+
+
+def test_what_a_node_keeps_of_its_training_is_read():
+    data = (GOLDEN / "node" / "checkpoint").read_bytes()
+    kept = msgspec.msgpack.decode(data, type=Kept)
+    assert (kept.digest, kept.session, kept.round, kept.ledger) == ("d" * 64, "ab" * 16, 4, b"{}")
+    assert np.frombuffer(kept.model, np.float32).tolist() == [0, 1, 2]
+    assert msgspec.msgpack.encode(kept) == data
+
+
+def test_the_status_of_a_node_is_read():
+    data = (GOLDEN / "node" / "status.json").read_bytes()
+    status = msgspec.json.decode(data, type=Status)
+    assert (status.party, status.round, status.waits_for) == ("p0", 4, "MaskedInput")
+    assert msgspec.json.encode(status) == data
+
+
+# --- versions that cannot be read ----------------------------------------------------------------------------------
+
+
+def _older_journal(_):
+    golden = told("secagg/rounds.json")["journals"]["p1"]
+    version, records = msgspec.msgpack.decode(bytes.fromhex(golden["journal"]))
+    Journal.decode(msgspec.msgpack.encode((version - 1, records)), bytes.fromhex(golden["tip"]))
+
+
+def _older_state(_):
+    name, version, *rest = msgspec.msgpack.decode(bytes.fromhex(told("secagg/rounds.json")["states"]["p1"]["data"]))
+    REGISTRY["secagg"].decode_state(msgspec.msgpack.encode((name, version - 1, *rest)), ("p1", 2))
+
+
+def _older_store(copied):
+    folder = copied("secagg/store-finished")
+    with closing(sqlite3.connect(folder / "book.db")) as book:
+        book.execute("PRAGMA user_version = 2")
+    Store(folder, "p1", FEDERATION)
+
+
+def _older_checkpoint(copied):
+    folder = copied("run/cut-off")
+    fields = msgspec.msgpack.decode((folder / CHECKPOINT).read_bytes()[32:])
+    data = msgspec.msgpack.encode(fields | {"version": fields["version"] - 1})
+    (folder / CHECKPOINT).write_bytes(hashlib.sha256(data).digest() + data)
+    train(Scenario.load(folder / SCENARIO), folder=folder, resume=True)
+
+
+def _older_ledger(copied):
+    path = copied("ledger") / "ledger.json"
+    path.write_bytes(msgspec.json.encode(msgspec.json.decode(path.read_bytes()) | {"version": 0}))
+    Ledger("golden run", path=path)
+
+
+@pytest.mark.parametrize("older", [_older_journal, _older_state, _older_store, _older_checkpoint, _older_ledger])
+def test_what_is_of_a_version_that_is_not_read_is_refused_in_one_line_that_says_what_to_do(older, copied):
+    with pytest.raises(
+        TacitError, match=r"version \d+, not .*; .*(release that wrote it|release of it|roster renew)"
+    ) as caught:
+        older(copied)
+    assert "\n" not in str(caught.value)
