@@ -126,7 +126,7 @@ class Storyteller:
             for u, (users, message) in told.items():
                 if names[u] in came:
                     sets = clients[u].sets if users is None else (*clients[u].sets, users)
-                    now = clients[u]._replace(sets=sets, told=(*clients[u].told, (type(message).__name__, b"")))
+                    now = clients[u]._replace(sets=sets, told=(*clients[u].told, (message.kind(), b"")))
                     clients[u] = _after(now, came[names[u]])
         self.shares += [each.said[UNMASKED].message for each in clients.values() if len(each.said) > UNMASKED]
         raise TransportError("the server has what it wanted, or will not get it")  # nobody need wait for a sum
@@ -142,7 +142,7 @@ class Storyteller:
 
 
 def _after(client: Client, message: Any) -> Client:
-    envelope = Envelope(Address(bytes(32), 1, 0, type(message).__name__, "", SERVER), b"")
+    envelope = Envelope(Address(bytes(32), 1, 0, message.kind(), "", SERVER), b"")
     return client._replace(said=(*client.said, Answer(envelope, message)))
 
 

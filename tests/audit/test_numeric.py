@@ -49,7 +49,7 @@ def directed(chance, n, heard):
 
 def mishaps(chance, protocol, n, rounds, most=2):
     """Returns a few random faults."""
-    kinds = [kind.__name__ for kind in find(protocol).messages]
+    kinds = [kind.kind() for kind in find(protocol).messages]
     found = []
     for _ in range(chance.integers(most + 1)):
         party, kind = f"p{chance.integers(n)}", str(chance.choice(kinds))

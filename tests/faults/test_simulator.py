@@ -327,7 +327,7 @@ def test_a_delay_shorter_than_a_phase_is_harmless(protocol):
 
 @with_server
 def test_a_delay_longer_than_a_phase_is_a_loss(protocol):
-    vector = next(kind.__name__ for kind in REGISTRY[protocol].messages if kind.parameters and not kind.from_server)
+    vector = next(kind.kind() for kind in REGISTRY[protocol].messages if kind.parameters and not kind.from_server)
     outcome, _, _ = played(protocol, [Fault(action="delay", party="p1", message=vector)])
     assert outcome.contributors == ("p0", "p2", "p3", "p4")
 

@@ -133,7 +133,7 @@ def honest(title):
         {party: each.effects for party, each in federation.last.rounds.items()},
         out.contributors,
         out.average["p0"],
-        frozenset(kind.__name__ for kind in federation.agreement.protocol.messages if kind.parameters),
+        frozenset(kind.kind() for kind in federation.agreement.protocol.messages if kind.parameters),
     )
 
 
@@ -182,7 +182,7 @@ def check(play, ring_mean):
         for party, average in out.average.items():
             np.testing.assert_array_equal(average, expected, err_msg=f"{party}, {federation.faults}")
             assert simulation.endings[party].contributors == out.contributors
-        carrying = {kind.__name__ for kind in federation.agreement.protocol.messages if kind.parameters}
+        carrying = {kind.kind() for kind in federation.agreement.protocol.messages if kind.parameters}
         arrived = {
             passed.envelope.address.sender
             for passed in simulation.transcript
@@ -417,7 +417,7 @@ def plans(draw):
             action=st.sampled_from(TO_MESSAGES),
             party=somebody,
             to=st.none() | somebody,
-            message=st.sampled_from([None, *(kind.__name__ for kind in REGISTRY[protocol].messages)]),
+            message=st.sampled_from([None, *(kind.kind() for kind in REGISTRY[protocol].messages)]),
             seconds=st.floats(0, 3 * PHASE),
         ),
         st.builds(Fault, action=st.just("crash"), party=somebody, step=st.integers(0, 40)),

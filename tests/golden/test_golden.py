@@ -15,12 +15,12 @@ from unittest.mock import patch
 import msgspec
 import numpy as np
 import pytest
-from golden_rounds import ENTRIES, FEDERATION, Desk, digest_of, fields_of, plain, play, seed_of, update_of
+from golden_rounds import ENTRIES, FEDERATION, Desk, digest_of, fields_of, plain, play, update_of
 
 from tacit.app.ui.folders import whole
 from tacit.core import detached
 from tacit.core.errors import TacitError
-from tacit.core.messages import Abort, Codec, Greeting
+from tacit.core.messages import Abort, Address, Codec, Greeting
 from tacit.core.values import spelled_out
 from tacit.designs.graphs import graph_from
 from tacit.designs.participation import participation_from
@@ -149,12 +149,14 @@ def test_control_messages_are_read_and_written_as_they_were():
     assert not then
 
 
-def test_a_greeting_is_still_signed_for_and_says_what_differs(credentials):
-    greeting = Codec((), 2, ENTRIES).read(bytes.fromhex(told("control.json")["Greeting"]["data"]))
-    agreement = agreement_of("secagg")
-    suite = RealSeat(agreement, credentials["p1"].identity).suite(1, seed_of("p1", 1))
-    assert agreement.difference(suite, greeting) is None
-    difference = agreement_of("fedavg").difference(suite, greeting)
+def test_a_greeting_is_signed_as_it_was_and_says_what_differs(credentials):
+    data = bytes.fromhex(told("control.json")["Greeting"]["data"])
+    greeting, agreement = Codec((), 2, ENTRIES).read(data), agreement_of("secagg")
+    sender, receiver = (RealSeat(agreement, credentials[name].identity).suite(1, bytes(32)) for name in ("p0", "p1"))
+    heard = Address(greeting.session, greeting.round, 0, "MaskedInput", "p1", "p0")
+    assert msgspec.msgpack.encode(agreement.greeting(sender, 1, heard)) == data
+    assert agreement.difference(receiver, greeting) is None
+    difference = agreement_of("fedavg").difference(receiver, greeting)
     assert all(word in difference for word in ("protocol", "secagg", "fedavg", "p0"))
 
 

@@ -144,8 +144,8 @@ class Writer:
         for post in sent:
             found.setdefault(post.kind, b"".join(post._payload))
         codec = desks["p0"].seat.codec
-        found |= {type(each).__name__: b"".join(codec.encode(each)) for each in UNSENT.get(protocol, ())}
-        if set(found) != {each.__name__ for each in kind.messages}:
+        found |= {each.kind(): b"".join(codec.encode(each)) for each in UNSENT.get(protocol, ())}
+        if set(found) != {each.kind() for each in kind.messages}:
             raise SystemExit(f"{protocol}: no example of every message")
         journals = {}
         for name in ("p1", SERVER) if SERVER in desks else ("p1",):

@@ -73,7 +73,7 @@ def test_every_protocol_has_a_page_that_names_its_messages_and_its_own_options()
         assert page.exists(), f"{protocol.name} has no page; docs/adding-a-protocol.md says what belongs on it"
         text = page.read_text(encoding="utf-8")
         options = set(protocol.settings.__struct_fields__) - set(Settings.__struct_fields__)
-        for name in (*(kind.__name__ for kind in protocol.messages), *sorted(options)):
+        for name in (*(kind.kind() for kind in protocol.messages), *sorted(options)):
             assert f"`{name}`" in text, f"{protocol.name}.md does not mention {name}"
 
 

@@ -106,7 +106,7 @@ def test_the_server_of_secagg_sees_no_vector_without_masks_and_the_sum_with_nois
     outcome = running.average(zeros())
     ring = outcome.transcript.ring()
     seen = {
-        message.__class__.__name__: ring.floats(ring.unpack(message.vector))[:D]
+        message.kind(): ring.floats(ring.unpack(message.vector))[:D]
         for _, message in outcome.transcript.opened(SERVER)
         if hasattr(message, "vector")
     }

@@ -96,7 +96,7 @@ def test_sizes_are_split_by_class():
 
 def test_messages_come_back_as_they_were(codec):
     for message in (PARCEL, Small(), Abort("not-enough")):
-        back = codec.decode(type(message).__name__, written(codec, message))
+        back = codec.decode(message.kind(), written(codec, message))
         assert type(back) is type(message)
         assert back == message
 

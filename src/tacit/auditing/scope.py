@@ -216,7 +216,7 @@ def dropouts(protocol: Protocol, chance: float, seed: int = 0) -> tuple[Fault, .
         return ()
     if protocol.choice is None:
         return (Fault(action="silence", chance=chance, seed=seed),)
-    return (Fault(action="drop", message=protocol.choice.delivery.__name__, chance=chance, seed=seed),)
+    return (Fault(action="drop", message=protocol.choice.delivery.kind(), chance=chance, seed=seed),)
 
 
 def is_count(value: Any) -> bool:

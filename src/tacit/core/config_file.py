@@ -89,12 +89,12 @@ class Source:
         return f"{self.name}, line {line}: " if line else f"{self.name}: "
 
 
-def _read(kind: type[S], given: Any, place: Place, problems: list[Problem]) -> S | None:
+def _read(section: type[S], given: Any, place: Place, problems: list[Problem]) -> S | None:
     if not isinstance(given, Mapping):
-        what = _dotted(place) or f"a {kind.__name__.lower()}"
-        problems.append((place, f"{what} must be a table{'' if kind.secret else f', not {_shown(given)}'}"))
+        what = _dotted(place) or f"a {section.__name__.lower()}"
+        problems.append((place, f"{what} must be a table{'' if section.secret else f', not {_shown(given)}'}"))
         return None
-    fields = {field.name: field for field in msgspec.structs.fields(kind)}
+    fields = {field.name: field for field in msgspec.structs.fields(section)}
     read: dict[str, Any] = {}
     for name, value in given.items():
         here = (*place, str(name))
@@ -103,20 +103,20 @@ def _read(kind: type[S], given: Any, place: Place, problems: list[Problem]) -> S
             more = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(fields)}"
             problems.append((here, f"there is no {_dotted(here)}; {more}"))
             continue
-        if name in kind.readers:
-            value = kind.readers[name](value)
+        if name in section.readers:
+            value = section.readers[name](value)
         wanted = fields[name].type
         try:
             found = _field(wanted, value, here, problems)
         except msgspec.ValidationError as error:
-            shown = "" if kind.secret else f" = {_shown(value)}"
+            shown = "" if section.secret else f" = {_shown(value)}"
             problems.append((here, f"{_dotted(here)}{shown}: {unfit(error)}"))
             continue
         if found is not _UNREAD:
             read[name] = found
     needed = [name for name, field in fields.items() if field.required]
     problems += [(place, f"{_dotted((*place, name))} is missing") for name in needed if name not in given]
-    return None if any(name not in read for name in needed) else kind(**read)
+    return None if any(name not in read for name in needed) else section(**read)
 
 
 _UNREAD = object()

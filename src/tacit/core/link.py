@@ -48,6 +48,11 @@ class Wait:
     senders: tuple[Party, ...]
     step: int
     patience: int  # phases; a driver says how long a phase is
+    names: tuple[str, ...] = field(init=False, repr=False)
+    """The names of the kinds, as addresses have them."""
+
+    def __post_init__(self) -> None:
+        self.names = tuple([kind.kind() for kind in self.kinds])
 
     def __await__(self) -> Generator["Wait", Arrived, Arrived]:
         return (yield self)
@@ -109,7 +114,7 @@ class Link:
         """Returns the message, or one of kind `instead`; raises PeerFault if none comes within `patience` phases."""
         arrived = await Wait((kind, *instead), (sender,), step, patience)
         if sender not in arrived.messages:
-            detail = arrived.why.get(sender, f"no {kind.__name__} from it")
+            detail = arrived.why.get(sender, f"no {kind.kind()} from it")
             raise PeerFault(sender, arrived.missing[sender], detail)
         return arrived.messages[sender]
 
@@ -131,7 +136,7 @@ class Link:
             self.dropped.setdefault(peer, reason)  # what it did first is why it is missing now
         need = len(senders) if at_least is None else at_least
         if len(arrived.messages) < need:
-            raise NotEnough(kind.__name__, len(arrived.messages), need, arrived.missing, arrived.why, self.cure)
+            raise NotEnough(kind.kind(), len(arrived.messages), need, arrived.missing, arrived.why, self.cure)
         return {party: cast(M, arrived.messages[party]) for party in senders if party in arrived.messages}
 
     def exclude(self, peer: Party, reason: Drop) -> None:

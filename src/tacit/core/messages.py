@@ -1,6 +1,6 @@
 """Messages, and the envelopes they travel in.
 
-A message is a frozen msgspec struct, tagged with its name, that refuses unknown fields. An envelope addresses it. The
+A message is a frozen msgspec struct, tagged with its kind, that refuses unknown fields. An envelope addresses it. The
 address (session, round, step, kind, sender, receiver) is authenticated with the sealed message, and names at most one
 message: a second one with the same address is a replay and is thrown away.
 
@@ -10,11 +10,12 @@ and means nothing in any other.
 """
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Annotated, Any, ClassVar, TypeAlias
 
 import msgspec
 
-from tacit.core.errors import WireError
+from tacit.core.errors import ConfigError, WireError
 from tacit.core.suite import Buffer, Party, Secret, Suite
 
 SESSION_BYTES = 32
@@ -29,6 +30,8 @@ LONG = 2**16
 """Bytes from which on a vector in a message is not copied."""
 MAX_NAME = 64
 """Longest name of a party, in bytes."""
+GREETING = "Greeting"
+"""Kind of a greeting, in its tag and its address."""
 MAX_GREETING = 2**20
 """Longest greeting, in bytes."""
 
@@ -52,7 +55,17 @@ class Message(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True)
     def __repr__(self) -> str:
         # Fields may be shares of secrets or somebody's vector, so only their sizes are shown.
         sizes = (f"{name}: {_length(getattr(self, name))}" for name in self.__struct_fields__)
-        return f"{type(self).__name__}({', '.join(sizes)})"
+        return f"{self.kind()}({', '.join(sizes)})"
+
+    @classmethod
+    @cache
+    def kind(cls) -> str:
+        """Returns the name of this kind of message, as addresses, faults and errors have it.
+
+        It is the tag that the class was declared with, which stays when the class is renamed. A class that was declared
+        without one goes by its own name.
+        """
+        return str(cls.__struct_config__.tag)
 
     @classmethod
     def limit(cls, parties: int, entries: int) -> int:
@@ -60,7 +73,7 @@ class Message(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True)
         return 1024 + cls.per_party * parties + cls.per_entry * entries
 
 
-class Abort(Message, frozen=True):
+class Abort(Message, frozen=True, tag="Abort"):
     """The sender gave up. Carries only the stable code of the error, never its text."""
 
     code: str
@@ -84,7 +97,7 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
     sealed: Buffer
 
 
-class Greeting(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
+class Greeting(msgspec.Struct, frozen=True, tag=GREETING, forbid_unknown_fields=True):
     """What its sender holds to be agreed, for all to read, and signed."""
 
     address: Address
@@ -127,9 +140,12 @@ class Codec:
 
     def __init__(self, kinds: tuple[type[Message], ...], parties: int, entries: int) -> None:
         everything: tuple[type[Message], ...] = (*kinds, Abort)
-        self.kinds = {kind.__name__: kind for kind in everything}
-        self._decoders = {kind.__name__: msgspec.msgpack.Decoder(kind) for kind in everything}
-        self._limits = {kind.__name__: kind.limit(parties, entries) for kind in everything}
+        self.kinds = {kind.kind(): kind for kind in everything}
+        if len(self.kinds) < len(everything):
+            names = ", ".join(kind.kind() for kind in everything)
+            raise ConfigError(f"each message of a protocol needs a kind of its own, not {names}; give each its own tag")
+        self._decoders = {kind.kind(): msgspec.msgpack.Decoder(kind) for kind in everything}
+        self._limits = {kind.kind(): kind.limit(parties, entries) for kind in everything}
         self._last: tuple[Message | None, tuple[Buffer, ...]] = None, ()
         self.longest = max(self._limits.values()) + 1024 + 2 * MAX_NAME
         """Bytes of the longest envelope."""

@@ -85,7 +85,7 @@ class Participation(
         return chosen if self.allows(chosen) else []
 
 
-class Everyone(Participation, frozen=True):
+class Everyone(Participation, frozen=True, tag="everyone"):
     """Asks all who are present and sums all who delivered."""
 
     def problems(self, users: int) -> list[str]:
@@ -98,7 +98,7 @@ class Everyone(Participation, frozen=True):
         return self._if_allowed(sorted(set(present)))
 
 
-class Sampled(Participation, frozen=True):
+class Sampled(Participation, frozen=True, tag="sampled"):
     """Asks `of` users at random and sums exactly `exactly` of those that delivered (E₀ and E of paper 003)."""
 
     exactly: int
@@ -142,7 +142,7 @@ class Sampled(Participation, frozen=True):
         return super().allows(chosen) and len(chosen) == self.exactly
 
 
-class Random(Participation, frozen=True):
+class Random(Participation, frozen=True, tag="random"):
     """Asks K users at random and sums those that delivered. The baseline that leaks: after about N rounds T is 1."""
 
     per_round: int
@@ -305,7 +305,7 @@ class _Whole(Participation, frozen=True):
         return k, t, n
 
 
-class Batches(_Whole, frozen=True):
+class Batches(_Whole, frozen=True, tag="batches"):
     """Asks K/T batches of T users, the rarest first: members of a batch can never be told apart, in any round."""
 
     per_round: int
@@ -323,7 +323,7 @@ class Batches(_Whole, frozen=True):
         return self.per_round, self.privacy, self.users
 
 
-class Partition(_Whole, frozen=True):
+class Partition(_Whole, frozen=True, tag="partition"):
     """Asks one of N/K fixed groups of K users: the most private, and seldom available. Batches with T = K."""
 
     per_round: int
@@ -354,7 +354,7 @@ def participation_from(value: Participation | str | Mapping[str, Any]) -> Partic
 
 def _unfit(given: Any, error: msgspec.ValidationError) -> str:
     """Returns what is wrong with a policy as it was written, and how one is written."""
-    kinds = {kind.__name__.lower(): kind for kind in get_args(Policy)}
+    kinds = {kind.__struct_config__.tag: kind for kind in get_args(Policy)}
     named = given.get("kind") if isinstance(given, Mapping) else None
     known = isinstance(named, str) and named in kinds
     kind = named if known else "batches"

@@ -196,7 +196,7 @@ class Node:
         meeting, now = self._meeting, self._now()
         round_ = self._round if self._round is not None and self._round.wait is not None else None
         pending = frozenset[Party]() if round_ is None else round_.inbox.pending
-        kinds = () if round_ is None or round_.wait is None else round_.wait.kinds
+        kinds = () if round_ is None or round_.wait is None else round_.wait.names
         peers = [
             Standing.of(peer, meeting, self.courier.lines[peer], now, self._alarm.since, peer in pending)
             for peer in self.peers
@@ -208,7 +208,7 @@ class Node:
             self.rounds,
             meeting.ready,
             not self.resuming,
-            " or ".join(kind.__name__ for kind in kinds),
+            " or ".join(kinds),
             peers,
             "" if wrong is None else str(wrong),
             None if self.last is None else Ended.of(self.last),

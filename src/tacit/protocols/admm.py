@@ -56,7 +56,7 @@ SLACK = 17 / 16
 """Room in the ring for what z was rounded by, of which λ collects some."""
 
 
-class GroupPart(Message, frozen=True):
+class GroupPart(Message, frozen=True, tag="GroupPart"):
     """y_k of one iteration, masked or not."""
 
     vector: memoryview
@@ -64,7 +64,7 @@ class GroupPart(Message, frozen=True):
     parameters: ClassVar[tuple[str, ...]] = ("vector",)
 
 
-class GroupSum(Message, frozen=True):
+class GroupSum(Message, frozen=True, tag="GroupSum"):
     """z_g, the part of one group in the consensus variable."""
 
     vector: memoryview

@@ -29,17 +29,17 @@ from tacit.protocols.shapes import star
 from tacit.protocols.shapes.star import PATIENCE, StarSettings, StarState, StarTerms, Sum
 
 
-class Here(Message, frozen=True):
+class Here(Message, frozen=True, tag="Here"):
     """The client is there."""
 
 
-class Asked(Message, frozen=True):
+class Asked(Message, frozen=True, tag="Asked"):
     """The client is asked for its vector."""
 
     from_server: ClassVar[bool] = True
 
 
-class Plain(Message, frozen=True):
+class Plain(Message, frozen=True, tag="Plain"):
     """A client's encoded vector, for all to see who can open the envelope: the server."""
 
     vector: memoryview

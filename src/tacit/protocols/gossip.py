@@ -39,7 +39,7 @@ from tacit.protocols.shapes.neighbourhood import (
 )
 
 
-class SharedEntries(Message, frozen=True):
+class SharedEntries(Message, frozen=True, tag="SharedEntries"):
     """The entries of a model that a node shares, and which ones they are (a seed, a set, or nothing for all)."""
 
     selection: bytes

@@ -54,7 +54,7 @@ FARTHEST = 9.0
 """Standard deviations that a normal sample of 53 bits can be away from its mean at most."""
 
 
-class Mass(Message, frozen=True):
+class Mass(Message, frozen=True, tag="Mass"):
     """All of x and y that was ever pushed over a link, masked or not."""
 
     vector: memoryview

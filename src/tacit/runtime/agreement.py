@@ -17,7 +17,7 @@ import msgspec
 
 from tacit.core.errors import ConfigError, LeakRefused
 from tacit.core.link import framed
-from tacit.core.messages import MAX_GREETING, MAX_MESSAGE, MAX_NAME, SESSION_BYTES, Address, Codec, Greeting
+from tacit.core.messages import GREETING, MAX_GREETING, MAX_MESSAGE, MAX_NAME, SESSION_BYTES, Address, Codec, Greeting
 from tacit.core.protocol import Protocol, Settings, Terms, Unset
 from tacit.core.suite import ONLOOKER, SERVER, Parties, Party, Suite
 from tacit.core.values import spelled_out, typed, unfit
@@ -132,7 +132,7 @@ class Agreement:
 
     def greeting(self, suite: Suite, number: int, heard: Address) -> Greeting:
         """Returns what tells whoever was heard, in a round of ours, on what it disagrees with us."""
-        address = Address(self.session, number, 0, Greeting.__name__, suite.me, heard.sender)
+        address = Address(self.session, number, 0, GREETING, suite.me, heard.sender)
         greeting = Greeting(address, heard.session, heard.round, self._told, b"")
         return msgspec.structs.replace(greeting, signature=suite.sign(_statement(greeting)))
 

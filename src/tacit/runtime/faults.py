@@ -95,6 +95,18 @@ def arrivals(faults: Sequence[Fault]) -> list[tuple[float, float | None]]:
     return copies
 
 
+def faults_text(faults: Sequence[Fault]) -> str:
+    """Returns the text that stands for faults wherever something follows from a seed and from them.
+
+    Other text would be other sessions: it is spelled as in release 0.2, whatever the class is called.
+    """
+    each = [
+        f"Fault({', '.join(f'{name}={getattr(fault, name)!r}' for name in fault.__struct_fields__)})"
+        for fault in faults
+    ]
+    return f"({', '.join(each)}{',' * (len(each) == 1)})"
+
+
 def flipped(data: bytes, position: float) -> bytes:
     """Returns bytes with one of them changed: 0 is the first, 1 the last."""
     place = min(int(position * len(data)), len(data) - 1)
@@ -112,7 +124,7 @@ def faults_from(given: Any, protocol: Protocol, parties: Sequence[Party]) -> tup
 
     They are of rounds of a protocol between some parties, and the server where there is one.
     """
-    everyone, kinds = protocol.everyone(tuple(parties)), [kind.__name__ for kind in protocol.messages]
+    everyone, kinds = protocol.everyone(tuple(parties)), [kind.kind() for kind in protocol.messages]
     if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
         one = f", such as [{given!r}]" if isinstance(given, Fault | Mapping) else f", not {given!r}"
         return (), [f"faults must be a list of faults{one}"]

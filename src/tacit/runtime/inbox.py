@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from tacit.core.errors import Drop, PeerFault, WireError
 from tacit.core.link import Arrived, Link, Wait
-from tacit.core.messages import MAX_GREETING, Abort, Address, Codec, Envelope, Greeting, Message
+from tacit.core.messages import GREETING, MAX_GREETING, Abort, Address, Codec, Envelope, Greeting, Message
 from tacit.core.protocol import Terms
 from tacit.core.suite import SERVER, Buffer, Party, Suite
 
@@ -231,7 +231,7 @@ class Inbox:
         except PeerFault:
             return Mail(sender, discarded=Discard.NOT_AUTHENTIC)
         if difference is not None and self._early is not None and greeting.round != self._link.round:
-            self._early.keep(Place(sender, type(greeting).__name__, 0), data, MAX_GREETING)
+            self._early.keep(Place(sender, GREETING, 0), data, MAX_GREETING)
             return Mail(sender, discarded=Discard.EARLY)
         self._greeters.add(sender)
         if difference is None:
@@ -281,8 +281,8 @@ class Inbox:
         return Arrived(messages, missing, {party: self.why[party] for party in missing if party in self.why})
 
     def _place(self, wait: Wait, sender: Party) -> Place | None:
-        for kind in wait.kinds:
-            place = Place(sender, kind.__name__, wait.step)
+        for name in wait.names:
+            place = Place(sender, name, wait.step)
             if place in self._unread:
                 return place
         return None

@@ -29,7 +29,7 @@ VERSION = 5
 CURE = "restore the journal, or begin a new session"
 
 
-class Beginning(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
+class Beginning(msgspec.Struct, frozen=True, tag="Beginning", forbid_unknown_fields=True):
     """What a round was begun with. Of the update, which may be large, there is only a fingerprint here."""
 
     session: bytes

@@ -30,7 +30,7 @@ def rehearsed(simulation: Simulation, rounds: int) -> Iterator[Rehearsed]:
     choice, terms, parties = agreement.protocol.choice, agreement.terms, agreement.parties
     if choice is None:
         raise ConfigError(f"rounds of {agreement.protocol.name} cannot be rehearsed, only run")
-    kinds = {choice.here.__name__, choice.delivery.__name__}
+    kinds = {choice.here.kind(), choice.delivery.kind()}
     for fault in simulation.faults:
         simple = fault.action == "silence" or (fault.action == "drop" and fault.message in kinds)
         if not simple or fault.number is not None or fault.to not in (None, SERVER):
@@ -55,7 +55,7 @@ def _sending(
     faults: Sequence[Fault], number: int, kind: type[Message], parties: Parties, places: Sequence[int]
 ) -> list[int]:
     """Returns those of some places whose message to the server gets through."""
-    name = kind.__name__
+    name = kind.kind()
     silent = [fault for fault in faults if fault.action == "silence"]
     drops = [fault for fault in faults if fault.action == "drop" and fault.message in (None, name)]
     if not silent and not drops:

@@ -297,13 +297,12 @@ class Round:
 
     def _collect(self, wait: Wait, at: float) -> object:
         arrived = self.inbox.collect(wait)
-        kinds = " or ".join(kind.__name__ for kind in wait.kinds)
-        self._phases.append(Phase(kinds, len(wait.senders), arrived.missing, at - self._since))
+        self._phases.append(Phase(" or ".join(wait.names), len(wait.senders), arrived.missing, at - self._since))
         return arrived
 
     def _post(self, to: Party, message: Message, step: int, effect: int) -> Post:
         link = self.link
-        address = Address(link.session, link.round, step, type(message).__name__, link.me, to)
+        address = Address(link.session, link.round, step, message.kind(), link.me, to)
         post = Post(self.suite, self._codec, address, message, effect)
         self._count(self._sent, post.sizes)
         return post

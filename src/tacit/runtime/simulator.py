@@ -22,7 +22,7 @@ from tacit.core.suite import Party, Update
 from tacit.crypto.keys import Identity, Roster
 from tacit.protocols import find
 from tacit.runtime.agreement import Agreement, agree, terms_for
-from tacit.runtime.faults import Fault, faults_from
+from tacit.runtime.faults import Fault, faults_from, faults_text
 from tacit.runtime.journal import fingerprint
 from tacit.runtime.outcome import Outcome, merged
 from tacit.runtime.participant import RealSeat, Seat
@@ -57,7 +57,7 @@ class Simulation:
         self.last: Played | None = None
         """The last round as it was played, to look into after an abort."""
         self._seed, self._record, self._twin = seed, record, twin
-        self._story = repr(self.faults).encode()
+        self._story = faults_text(self.faults).encode()
         """What stands for all that a run with a seed depends on besides its agreement, round after round."""
 
     @classmethod

@@ -72,7 +72,7 @@ class Smallest:
         choice = self._scope.protocol.choice
         faults = [Fault(action="silence", party=party) for party in absent]
         if choice is not None:
-            faults += [Fault(action="drop", message=choice.delivery.__name__, party=party) for party in late]
+            faults += [Fault(action="drop", message=choice.delivery.kind(), party=party) for party in late]
         return tuple(faults)
 
     def knowledge(self, coalition: Sequence[Party], others: int = 1) -> Knowledge | None:

@@ -276,7 +276,7 @@ def listen(training: Listened, *, sealed: bool) -> Tapped:
     """Returns what an onlooker hears on links that are sealed as ours are, or open as those of the paper."""
     agreement = training.agreement
     place = {party: i for i, party in enumerate(agreement.everyone)}
-    carrying = {kind.__name__ for kind in agreement.protocol.messages if kind.parameters}
+    carrying = {kind.kind() for kind in agreement.protocol.messages if kind.parameters}
     # Behind the entries come a weight and a zero, or a mass.
     length = agreement.entries + (2 if agreement.protocol.server else 1)
     elements = np.zeros((len(training.transcripts), len(place), len(place), length), np.uint64)

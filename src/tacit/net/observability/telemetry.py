@@ -166,7 +166,7 @@ class Telemetry:
         if round_.over:
             self._ended(ending)
         elif self._spans is not None and round_.wait is not None:
-            self._spans.wait(" or ".join(kind.__name__ for kind in round_.wait.kinds))
+            self._spans.wait(" or ".join(round_.wait.names))
 
     def _began(self, round_: Round, ending: Ending, resumed: bool) -> None:
         number = ending.round

@@ -10,7 +10,7 @@ import sqlite3
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import msgspec
 
@@ -34,9 +34,14 @@ _TABLES = (
 class Page(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Something that is written whole or not at all. There is one of each kind."""
 
+    row: ClassVar[str]
+    """Name of its row in the database, and part of its digest. It stays when the class is renamed."""
+
 
 class Owner(Page, frozen=True):
     """Whose folder it is."""
+
+    row: ClassVar[str] = "Owner"
 
     party: Party
     federation: str
@@ -52,12 +57,16 @@ class Owner(Page, frozen=True):
 class Seen(Page, frozen=True):
     """The peers that were seen, of whom each has a row."""
 
+    row: ClassVar[str] = "Seen"
+
     tip: bytes = b""
     """A digest of the last row and of all before it."""
 
 
 class Standing(Page, frozen=True):
     """The round that was begun last."""
+
+    row: ClassVar[str] = "Standing"
 
     number: int = 0
     session: bytes = b""
@@ -83,6 +92,8 @@ class Standing(Page, frozen=True):
 class Held(Page, frozen=True):
     """The state that was saved last."""
 
+    row: ClassVar[str] = "Held"
+
     data: bytes = b""
     """The state, if it is short. If not, the records have it while the round is under way, and then a file."""
     file: Sum = Sum()
@@ -105,6 +116,8 @@ class Past(TacitError):
 
 class Told(Page, frozen=True):
     """How the last round ended, but for the entries of the average."""
+
+    row: ClassVar[str] = "Told"
 
     party: Party
     round: int
@@ -213,7 +226,7 @@ class Book:
 
     def read(self, kind: type[P]) -> P:
         """Returns a page; raises JournalError if it is not there as it was written."""
-        name = kind.__name__
+        name = kind.row
         row = self._db.execute("SELECT page, digest FROM pages WHERE name = ?", (name,)).fetchone()
         if row is None or not isinstance(row[0], bytes) or _digest(name, row[0]) != row[1]:
             raise damaged(self._folder, f"page {name} was changed")
@@ -257,7 +270,7 @@ class Book:
 
 
 def _written(page: Page) -> tuple[str, tuple[object, ...]]:
-    name, data = type(page).__name__, msgspec.msgpack.encode(page)
+    name, data = page.row, msgspec.msgpack.encode(page)
     return "INSERT OR REPLACE INTO pages VALUES (?, ?, ?)", (name, data, _digest(name, data))
 
 

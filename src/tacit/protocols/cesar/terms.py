@@ -16,7 +16,7 @@ ATTEMPTS = 3
 MASK = "tacit/cesar/v1/mask"
 
 
-class Selection(Message, frozen=True):
+class Selection(Message, frozen=True, tag="Selection"):
     """I_i: the seed it is drawn from, or the set, or nothing for all."""
 
     indices: bytes
@@ -24,7 +24,7 @@ class Selection(Message, frozen=True):
     metadata: ClassVar[tuple[str, ...]] = ("indices",)
 
 
-class Turn(Message, frozen=True):
+class Turn(Message, frozen=True, tag="Turn"):
     """From receiver k: those who take part, each with what it shares; or that all is there, to be released."""
 
     selections: dict[int, bytes]
@@ -38,7 +38,7 @@ class Turn(Message, frozen=True):
         return super().limit(parties, entries) + parties * (entries // 4)
 
 
-class Masked(Message, frozen=True):
+class Masked(Message, frozen=True, tag="Masked"):
     """w_{k←i}, useless without every other model of its set and every release."""
 
     vector: memoryview
@@ -46,7 +46,7 @@ class Masked(Message, frozen=True):
     parameters: ClassVar[tuple[str, ...]] = ("vector",)
 
 
-class Release(Message, frozen=True):
+class Release(Message, frozen=True, tag="Release"):
     """The seed of the sender's self mask, for one attempt only."""
 
     seed: Annotated[bytes, msgspec.Meta(min_length=32, max_length=32)]

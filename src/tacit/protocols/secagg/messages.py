@@ -18,7 +18,7 @@ TagBytes = Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
 SignedKeys = tuple[Key, Key, SignatureBytes]
 
 
-class AdvertiseKeys(Message, frozen=True):
+class AdvertiseKeys(Message, frozen=True, tag="AdvertiseKeys"):
     """c_u^PK to seal shares, s_u^PK to agree on masks, what u was told last, and its signature over all of it."""
 
     c: Key
@@ -27,7 +27,7 @@ class AdvertiseKeys(Message, frozen=True):
     signature: SignatureBytes
 
 
-class KeyList(Message, frozen=True):
+class KeyList(Message, frozen=True, tag="KeyList"):
     """U2, and the keys of this user's neighbours in it (everyone's, in a complete graph)."""
 
     members: bytes
@@ -36,7 +36,7 @@ class KeyList(Message, frozen=True):
     per_party: ClassVar[int] = 160
 
 
-class LastSum(Message, frozen=True):
+class LastSum(Message, frozen=True, tag="LastSum"):
     """The last sum once more, and who has heard it, if they are too few to go on: there is none in this round."""
 
     members: bytes
@@ -48,7 +48,7 @@ class LastSum(Message, frozen=True):
     parameters: ClassVar[tuple[str, ...]] = ("vector",)
 
 
-class ShareKeys(Message, frozen=True):
+class ShareKeys(Message, frozen=True, tag="ShareKeys"):
     """e_{u,v} for each neighbour v, and the commitment to b_u."""
 
     sealed: dict[int, SealedPair]
@@ -56,7 +56,7 @@ class ShareKeys(Message, frozen=True):
     per_party: ClassVar[int] = 120
 
 
-class SealedShares(Message, frozen=True):
+class SealedShares(Message, frozen=True, tag="SealedShares"):
     """U3, and e_{v,u} from each neighbour v in it."""
 
     members: bytes
@@ -65,7 +65,7 @@ class SealedShares(Message, frozen=True):
     per_party: ClassVar[int] = 120
 
 
-class MaskedInput(Message, frozen=True):
+class MaskedInput(Message, frozen=True, tag="MaskedInput"):
     """y_u, useless without b_u and the keys of those who drop out; and u's word to each neighbour for which U3."""
 
     views: dict[int, TagBytes]
@@ -75,7 +75,7 @@ class MaskedInput(Message, frozen=True):
     parameters: ClassVar[tuple[str, ...]] = ("vector",)
 
 
-class Chosen(Message, frozen=True):
+class Chosen(Message, frozen=True, tag="Chosen"):
     """U5, and the word of each neighbour in it for which U3 it masked.
 
     There is no way to ask for shares but this: it settles for each user which of its two shares is given.
@@ -87,13 +87,13 @@ class Chosen(Message, frozen=True):
     per_party: ClassVar[int] = 32
 
 
-class Consent(Message, frozen=True):
+class Consent(Message, frozen=True, tag="Consent"):
     """A user's signature over U2, U3 and U5."""
 
     signature: SignatureBytes
 
 
-class Consents(Message, frozen=True):
+class Consents(Message, frozen=True, tag="Consents"):
     """As many of U6 as every user wants to see, and their signatures one after the other, in the roster's order."""
 
     members: bytes
@@ -102,7 +102,7 @@ class Consents(Message, frozen=True):
     per_party: ClassVar[int] = 80
 
 
-class Unmask(Message, frozen=True):
+class Unmask(Message, frozen=True, tag="Unmask"):
     """Shares of b_v for v ∈ U5, and of s_v^SK for v ∈ U3 without U5."""
 
     seeds: dict[int, ShareBytes]

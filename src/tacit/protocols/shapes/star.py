@@ -31,7 +31,7 @@ PATIENCE = 8
 """Phases a client waits for the server: a whole round and some, for a client may be left out early on."""
 
 
-class Sum(Message, frozen=True):
+class Sum(Message, frozen=True, tag="Sum"):
     """The server's result: whose vectors are in it, and their sum with the sum of weights behind it."""
 
     members: bytes

@@ -133,7 +133,7 @@ class Cast(ABC):
     def tell(self, client: Client, users: Users | None, message: Message) -> Client | None:
         """Returns where a client stands after a message about some users; None if it refuses it."""
         sets = client.sets if users is None else (*client.sets, users)
-        told = (*client.told, (type(message).__name__, b"".join(self._codec.encode(message))))
+        told = (*client.told, (message.kind(), b"".join(self._codec.encode(message))))
         return self._heard(client._replace(sets=sets), told)
 
     def _heard(self, client: Client, told: Told) -> Client | None:
