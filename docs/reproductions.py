@@ -30,9 +30,9 @@ HEAD = """\
 # Tables and figures of the papers, run again
 
 Written by `python docs/reproductions.py` from runs of `tacit reproduce NAME`. "Agrees" compares the paper's figure with
-ours by a rule that is in the code of each reproduction (`src/tacit/lab/papers`); where it says no, the reason is beside it.
-Minutes are CPU minutes of one core. Small scale has fewer parties, rounds or samples than the paper, as each says; what
-a paper does not state is listed with what was done here instead.
+ours by a rule that is in the code of each reproduction (`src/tacit/lab/papers`); where it says no, the reason is beside
+it. Minutes are CPU minutes of one core. Small scale has fewer parties, rounds or samples than the paper, as each says;
+what a paper does not state is listed with what was done here instead.
 """
 LOOKED = 0.1
 """The part of the time for a run after which it is asked whether that will do."""

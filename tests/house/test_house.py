@@ -323,7 +323,7 @@ KEEPS: list[tuple[Rule, str, str]] = [
     (
         import_order,
         "auditing/engine/views.py",
-        "from tacit.runtime.round import Round\nfrom tacit.learn.models.registry import Softmax",
+        "from tacit.runtime.round import Round\nfrom tacit.privacy.ledger import Ledger",
     ),
     (import_order, "app/cli/main.py", "from tacit import __version__\nfrom tacit.runtime.round import Round"),
     (import_order, "crypto/suite.py", "from tacit.crypto import masks\nfrom tacit.core.link import framed"),
