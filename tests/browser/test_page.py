@@ -156,7 +156,7 @@ def test_there_may_be_no_runs_yet(visit, tmp_path):
     with page_of(tmp_path) as address:
         seen = visit(address)
         seen.page.get_by_role("heading", name="No runs yet").wait_for()
-        assert seen.page.get_by_text("tacit run scenario.toml").is_visible()
+        assert seen.page.get_by_text("tacit train scenario.toml").is_visible()
         seen.page.get_by_role("link", name="Start one here").click()
         seen.page.get_by_role("heading", name="New run").wait_for()
         seen.close()

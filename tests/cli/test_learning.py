@@ -1,4 +1,4 @@
-"""`tacit run`, `tacit compare` and `tacit reproduce`, as people use them."""
+"""`tacit train`, `tacit compare` and `tacit reproduce`, as people use them."""
 
 import json
 import re
@@ -63,7 +63,7 @@ class Links(HTMLParser):
 
 @pytest.mark.parametrize("protocol", ["secagg", "gossip", "local"])
 def test_a_run_leaves_a_folder_with_a_page_that_needs_nothing_else(tacit, protocol):
-    done = tacit("run", written(SCENARIO.format(protocol=protocol)), "--folder", "out")
+    done = tacit("train", written(SCENARIO.format(protocol=protocol)), "--folder", "out")
     assert done.exit_code == 0, done.output
     assert "test score" in done.output
     names = {path.name for path in Path("out").iterdir()}
@@ -79,26 +79,33 @@ def test_a_run_leaves_a_folder_with_a_page_that_needs_nothing_else(tacit, protoc
 
 def test_a_run_as_json_and_again(tacit):
     scenario = written(SCENARIO.format(protocol="secagg"))
-    first = tacit("run", scenario, "--folder", "out", "--json")
+    first = tacit("train", scenario, "--folder", "out", "--json")
     assert [each["round"] for each in json.loads(first.stdout)["history"]] == [1, 2, 3]
-    again = tacit("run", scenario, "--folder", "out")
+    again = tacit("train", scenario, "--folder", "out")
     assert again.exit_code == 2
     assert "has a run already" in again.output
-    resumed = tacit("run", scenario, "--folder", "out", "--resume", "--json")
+    resumed = tacit("train", scenario, "--folder", "out", "--resume", "--json")
     assert json.loads(resumed.output)["history"] == json.loads(first.stdout)["history"]
+
+
+def test_the_former_name_of_train_still_works_with_a_note_on_stderr(tacit):
+    done = tacit("run", written(SCENARIO.format(protocol="secagg")), "--folder", "out", "--json")
+    assert len(json.loads(done.stdout)["history"]) == 3
+    assert "note: tacit run is now called tacit train" in done.stderr
+    assert " run " not in tacit("--help").stdout
 
 
 def test_a_run_that_goes_on_is_found_and_nothing_begins_anew_without_a_word(tacit):
     scenario = written(SCENARIO.format(protocol="secagg"))
-    none = tacit("run", scenario, "--resume")
+    none = tacit("train", scenario, "--resume")
     assert none.exit_code == 2
     assert "there is no run of this scenario in the folder runs to go on with; give the folder" in none.output
     assert not Path("runs").exists()
-    assert tacit("run", scenario, "--folder", "runs/mine").exit_code == 0
-    assert tacit("run", written(SCENARIO.format(protocol="fedavg"), "other.toml")).exit_code == 0
-    resumed = tacit("run", scenario, "--resume", "--json")
+    assert tacit("train", scenario, "--folder", "runs/mine").exit_code == 0
+    assert tacit("train", written(SCENARIO.format(protocol="fedavg"), "other.toml")).exit_code == 0
+    resumed = tacit("train", scenario, "--resume", "--json")
     assert json.loads(resumed.stdout)["folder"] == "runs/mine"
-    again = tacit("run", scenario, "--folder", "runs/mine")
+    again = tacit("train", scenario, "--folder", "runs/mine")
     assert "--resume" in again.output
 
 
@@ -124,7 +131,7 @@ def of_four_clinics():
 
 def test_samples_of_own_stay_where_they_are_and_go_by_their_name(tacit):
     of_four_clinics()
-    done = tacit("run", written(OWN))
+    done = tacit("train", written(OWN))
     assert done.exit_code == 0, done.output
     assert "four clinics, by 4 parties with 16 samples each" in done.stdout
     (folder,) = Path("runs").iterdir()
@@ -138,12 +145,12 @@ def test_samples_of_own_stay_where_they_are_and_go_by_their_name(tacit):
     assert "<!-- 4 parties learn four clinics by each protocol -->" in Path("all.svg").read_text(encoding="utf-8")
     one = train(Scenario.load("scenario.toml"), folder="out")
     assert one.labels.tolist() == [[16, 0, 0, 0], [0, 16, 0, 0], [0, 0, 16, 0], [0, 0, 0, 16]]
-    mixed = tacit("run", written(OWN.replace("parties", 'split = "iid"\nparties'), "mixed.toml"), "--folder", "mixed")
+    mixed = tacit("train", written(OWN.replace("parties", 'split = "iid"\nparties'), "mixed.toml"), "--folder", "mixed")
     assert mixed.exit_code == 0, "who wants it mixed may have it"
     assert train(Scenario.load("mixed.toml")).labels.min() > 0
 
 
-@pytest.mark.parametrize("command", [("run",), ("compare", "--protocol", "fedavg")])
+@pytest.mark.parametrize("command", [("train",), ("compare", "--protocol", "fedavg")])
 def test_a_folder_of_samples_lies_beside_the_scenario(tacit, command, monkeypatch, tmp_path):
     of_four_clinics()
     path = Path(written(OWN)).resolve()
@@ -179,7 +186,7 @@ def audit_of(folder):
 
 def test_a_run_is_audited_with_its_rounds_and_dropouts(tacit):
     scenario = "rounds = 40\ndropout = 0.05\n[data]\nparties = 9\n[local]\nrate = 0.5\n"
-    assert tacit("run", written(scenario), "--folder", "out").exit_code == 0
+    assert tacit("train", written(scenario), "--folder", "out").exit_code == 0
     found = audit_of("out")
     assert {report["rounds"] for report in found["reports"]} == {40}
     assert {report["dropout"] for report in found["reports"]} == {0.05}
@@ -197,7 +204,7 @@ def test_a_run_is_audited_with_its_rounds_and_dropouts(tacit):
 
 
 def test_faults_of_a_scenario_are_part_of_its_audit(tacit):
-    assert tacit("run", written(LONG.replace("40000", "3")), "--folder", "out").exit_code == 0
+    assert tacit("train", written(LONG.replace("40000", "3")), "--folder", "out").exit_code == 0
     page = Path("out/report.html").read_text(encoding="utf-8")
     assert "The scenario has a fault" in page
     assert not re.search("nobody drops out", page, re.IGNORECASE)
@@ -206,7 +213,7 @@ def test_faults_of_a_scenario_are_part_of_its_audit(tacit):
 def test_rounds_that_are_too_many_to_look_at_are_not_spoken_of(tacit, monkeypatch):
     monkeypatch.setattr("tacit.learn.training.run_audit.MOST_WORK", 100)
     scenario = SCENARIO.format(protocol="pushsum").replace('"pushsum"', '{ name = "pushsum", masked = true }')
-    assert tacit("run", written(scenario.replace("rounds = 3", "rounds = 9")), "--folder", "out").exit_code == 0
+    assert tacit("train", written(scenario.replace("rounds = 3", "rounds = 9")), "--folder", "out").exit_code == 0
     found = audit_of("out")
     assert found["part"] == "the first 8 of 9 rounds"
     assert found["verdict"].startswith("In the first 8 of 9 rounds, and the rest was not looked at: ")
@@ -235,13 +242,13 @@ def test_rounds_are_plain_lines_where_there_is_no_terminal(tacit, monkeypatch):
     for name in ("SHORT", "OFTEN"):
         monkeypatch.setattr(progress, name, 0.0)
     scenario = written(LONG.replace("40000", "3"))
-    done = tacit("run", scenario, "--folder", "out")
+    done = tacit("train", scenario, "--folder", "out")
     assert done.exit_code == 0, done.output
     first, second, third = [line for line in done.stderr.splitlines() if "%  round" in line and ": " not in line]
     assert re.fullmatch(r" 33%  round 1 of 3, [\d.]+%, [\d.]+ kB a party", first)
     assert second.endswith("a party, 3 of 4 averaged, without p2")
     assert third.startswith("100%  round 3 of 3")
-    as_json = tacit("run", scenario, "--folder", "other", "--json")
+    as_json = tacit("train", scenario, "--folder", "other", "--json")
     assert "round 3 of 3" in as_json.stderr
     assert json.loads(as_json.stdout)
 
@@ -273,7 +280,7 @@ def heeded():
 def test_ctrl_c_leaves_a_run_that_goes_on_as_it_says(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     scenario = written(LONG)
-    command = [sys.executable, "-m", "tacit", "run", scenario, "--folder", "out"]
+    command = [sys.executable, "-m", "tacit", "train", scenario, "--folder", "out"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)  # noqa: S603
     stop_after(process, 3)
     out, err = process.communicate(timeout=120)
@@ -281,7 +288,7 @@ def test_ctrl_c_leaves_a_run_that_goes_on_as_it_says(tmp_path, monkeypatch):
     assert out == ""
     last = err.splitlines()[-1]
     assert "Traceback" not in err
-    assert last == f"stopped: what is over is kept; to go on, run: tacit run {scenario} --folder out --resume"
+    assert last == f"stopped: what is over is kept; to go on, run: tacit train {scenario} --folder out --resume"
     kept = measured("out")
     assert 3 <= len(kept) < 40_000
     # The rest would take long, so that a round or two more will do to see that it goes on from there.
@@ -296,7 +303,7 @@ def test_ctrl_c_leaves_a_run_that_goes_on_as_it_says(tmp_path, monkeypatch):
 
 
 def test_what_is_wrong_with_a_scenario_is_a_line_each(tacit):
-    done = tacit("run", written("round = 3\n[data]\npartis = 4\n"))
+    done = tacit("train", written("round = 3\n[data]\npartis = 4\n"))
     assert done.exit_code == 2
     assert done.output.count("\n") == 2
     assert "line 1" in done.output
@@ -304,7 +311,7 @@ def test_what_is_wrong_with_a_scenario_is_a_line_each(tacit):
 
 
 def test_what_leaks_is_refused_by_name(tacit):
-    done = tacit("run", written(SCENARIO.format(protocol="pushsum")))
+    done = tacit("train", written(SCENARIO.format(protocol="pushsum")))
     assert done.exit_code == 1
     assert "error[leak]" in done.output
 
@@ -431,7 +438,7 @@ def test_a_protocol_that_comes_to_nothing_leaves_the_others_their_rows(tacit):
 )
 def test_what_shows_only_when_it_is_run_is_told_with_its_line_too(tacit, change, line, said):
     text = '[data]\nparties = 4\n[model]\nname = "softmax"\n[protocol]\nname = "secagg"\n'
-    done = tacit("run", written(text.replace(*change)))
+    done = tacit("train", written(text.replace(*change)))
     assert done.exit_code == 2
     assert f", line {line}: " in done.output
     assert said in done.output
@@ -441,7 +448,7 @@ def test_what_shows_only_when_it_is_run_is_told_with_its_line_too(tacit, change,
 def test_who_was_missing_is_told_round_by_round(tacit, protocol):
     text = f'rounds = 2\nprotocol = "{protocol}"\n[data]\nparties = 4\ntrain = 100\n'
     silent = '[[faults]]\naction = "silence"\nparty = "p3"\nround = 2\n'
-    done = tacit("run", written(text + silent), "--json")
+    done = tacit("train", written(text + silent), "--json")
     assert done.exit_code == 0, done.output
     first, second = json.loads(done.stdout)["history"]
     assert (first["left_out"], first["contributors"]) == ({}, 4)
@@ -453,7 +460,7 @@ def test_without_samples_to_be_tested_on_a_run_has_no_scores(tacit):
     for place in range(3):
         np.savez(Path("mine") / f"p{place}.npz", x=np.eye(4) + place, y=np.arange(4) % 2)
     done = tacit(
-        "run", written('rounds = 1\n[data]\nparties = 3\nfolder = "mine"\noptions = { share = 1.0 }\n'), "--json"
+        "train", written('rounds = 1\n[data]\nparties = 3\nfolder = "mine"\noptions = { share = 1.0 }\n'), "--json"
     )
     assert done.exit_code == 0, done.output
     (only,) = json.loads(done.stdout)["history"]

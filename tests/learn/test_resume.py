@@ -31,7 +31,14 @@ SCENARIOS = {
 
 
 def started(scenario, folder):
-    command = [str(Path(sys.executable).with_name("tacit")), "run", str(scenario), "--folder", str(folder), "--resume"]
+    command = [
+        str(Path(sys.executable).with_name("tacit")),
+        "train",
+        str(scenario),
+        "--folder",
+        str(folder),
+        "--resume",
+    ]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)  # noqa: S603
 
 

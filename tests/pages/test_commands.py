@@ -47,7 +47,7 @@ INSTEAD: dict[str, tuple[str | None, str]] = {
     "tacit plan 12 --coalition-size 2 --rounds 50": ("tacit plan 4 --coalition-size 2 --rounds 2", LONG),
     "tacit plan 10 --coalition-size 2 --rounds 20 --dropout 0.05": ("tacit plan 4 --rounds 2 --dropout 0.05", LONG),
     "tacit plan 3 --rounds 100 --entries 1000000": ("tacit plan 3 --rounds 2 --entries 1000000", LONG),
-    "tacit run scenario.toml --folder runs/first": ("tacit run quick.toml --folder runs/first", LONG),
+    "tacit train scenario.toml --folder runs/first": ("tacit train quick.toml --folder runs/first", LONG),
     "tacit compare --picture compare.png": ("tacit compare --rounds 1 --protocol secagg --picture compare.png", LONG),
     "tacit compare scenario.toml --protocol fedavg --protocol 'cesar share=0.3'": (
         "tacit compare quick.toml --rounds 1 --protocol fedavg --protocol 'cesar share=0.3'",

@@ -18,7 +18,7 @@ SCENARIO = {"rounds": 3, "title": "first", "protocol": "secagg", "data": {"parti
 
 
 def run_in(place, name, rounds=3, over=True, **scenario):
-    """Writes a run as `tacit run` leaves it."""
+    """Writes a run as `tacit train` leaves it."""
     folder = place / name
     folder.mkdir(parents=True)
     (folder / "scenario.json").write_bytes(Scenario.of({**SCENARIO, **scenario}).encoded())

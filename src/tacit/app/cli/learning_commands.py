@@ -1,4 +1,4 @@
-"""The commands that learn: `tacit run`, `tacit node`, `tacit compare`, `tacit reproduce`."""
+"""The commands that learn: `tacit train`, `tacit node`, `tacit compare`, `tacit reproduce`."""
 
 import shlex
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ from tacit.lab import comparison, papers
 from tacit.lab.papers.reproduction import Scale
 from tacit.learn.scenario import Scenario, located
 from tacit.learn.training.assemble import Metrics
-from tacit.learn.training.train import train
+from tacit.learn.training.train import train as train_scenario
 
 PANEL = "Learn together"
 app, machines = typer.Typer(), typer.Typer()
@@ -55,10 +55,10 @@ Folder = Annotated[str | None, Choice(help="Where to write; a new folder in runs
 
 
 @app.command(
-    epilog=examples("tacit run scenario.toml --folder runs/first", "tacit run scenario.toml --resume"),
+    epilog=examples("tacit train scenario.toml --folder runs/first", "tacit train scenario.toml --resume"),
     rich_help_panel=PANEL,
 )
-def run(
+def train(
     scenario: Annotated[str, typer.Argument(help="A scenario, in TOML or JSON.")],
     folder: Folder = None,
     resume: Annotated[
@@ -77,12 +77,13 @@ def run(
     """Learn together as a scenario says, and write accuracy, bytes, privacy spent and the audit to a folder."""
     del debug
     wanted = Scenario.load(scenario)
-    again = [f"tacit run {shlex.quote(scenario)}", *([f"--folder {shlex.quote(folder)}"] if folder else []), "--resume"]
+    target = [f"--folder {shlex.quote(folder)}"] if folder else []
+    again = [f"tacit train {shlex.quote(scenario)}", *target, "--resume"]
     with going_on_by(" ".join(again)), following(counted=True) as told:
         told("starting", 0, wanted.rounds)
         shown = _following(told, wanted.rounds, wanted.data.parties)
         try:
-            done = train(wanted, folder=folder, resume=resume, address=address, **shown)
+            done = train_scenario(wanted, folder=folder, resume=resume, address=address, **shown)
         except ConfigError as error:
             raise located(error, scenario) from None
         if done.folder is not None:

@@ -27,6 +27,8 @@ from tacit.protocols import REGISTRY
 DONE, FAILED, BAD_INPUT, STOPPED = 0, 1, 2, 130
 SERVING = ("ui", "serve")
 """Commands that go on until they are stopped, and have nothing to begin anew."""
+RENAMED = {"run": "train"}
+"""Former names of commands, which still work in this release but are not listed."""
 STANDARD = demonstration.DemoSettings()
 
 
@@ -60,7 +62,16 @@ class Commands(TyperGroup):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Returns the command that was asked for; click suggests one if there is none, and Typer would do so again."""
+        """Returns the requested command, also by its former name.
+
+        Click suggests a name if there is no such command, and Typer would suggest it a second time.
+        """
+        if args and (name := RENAMED.get(args[0])) is not None:
+            click.echo(
+                f"note: tacit {args[0]} is now called tacit {name}; the old name goes away in the next release",
+                err=True,
+            )
+            args = [name, *args[1:]]
         return click.Group.resolve_command(self, ctx, args)
 
 

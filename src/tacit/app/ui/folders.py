@@ -21,7 +21,7 @@ from tacit.protocols import REGISTRY, find
 from tacit.runtime.agreement import terms_for
 
 RUNS = "runs"
-"""Where `tacit run` writes, in the folder that it is called in."""
+"""Where `tacit train` writes, in the folder that it is called in."""
 FRESH = 10.0
 """Seconds after which a party that writes nothing is not running,"""
 QUIET = 60.0
@@ -263,7 +263,7 @@ def _checked(text: str) -> Scenario:
     scenario = Scenario.parse(text, "scenario.toml")
     name, source = scenario.protocol["name"], Source.parse(text, "scenario.toml")
     if scenario.data.parties > MOST_PARTIES:
-        many = f"data.parties={scenario.data.parties} is more than the page takes ({MOST_PARTIES}); use tacit run"
+        many = f"data.parties={scenario.data.parties} is more than the page takes ({MOST_PARTIES}); use tacit train"
         raise source.error([(("data", "parties"), many)])
     try:
         folder_name(scenario)

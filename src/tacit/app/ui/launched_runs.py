@@ -1,4 +1,4 @@
-"""Scenarios that were started from the page: each is a `tacit run` of its own, with its folder and its log."""
+"""Scenarios that were started from the page: each is a `tacit train` of its own, with its folder and its log."""
 
 import asyncio
 import os
@@ -16,7 +16,7 @@ from tacit.core.errors import ConfigError
 from tacit.learn.scenario import Scenario
 from tacit.learn.training.train import folder_name
 
-PROGRAM = (*PYTHON, "-c", "from tacit.app.cli.main import main; main()", "run")
+PROGRAM = (*PYTHON, "-c", "from tacit.app.cli.main import main; main()", "train")
 LOG = "run.log"
 LAST_LINES, LOG_BYTES = 5, 10_000
 """Of the log of a run that failed, which are shown."""

@@ -71,7 +71,7 @@ function empty() {
     h("h2", {}, "No runs yet"),
     h("p", {}, "A run learns a model together, and writes how well it went, what it cost and what it gave away."),
     h("p", {}, h("a", { class: "button main", href: "/start" }, "Start one here"), " or in a terminal:"),
-    command("tacit run scenario.toml"),
+    command("tacit train scenario.toml"),
     h("p", {}, "Nothing has to be learnt to see ", h("a", { href: EXAMPLE }, "what one of nine peers can work out about two others"), "."));
 }
 
