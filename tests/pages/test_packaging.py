@@ -127,7 +127,9 @@ def test_what_is_always_installed_is_imported() -> None:
 def test_one_release_is_said_everywhere() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert citation["version"] == tacit.__version__
-    assert f"\n## {tacit.__version__}\n" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert f"\n## [{tacit.__version__}] - {citation['date-released']}\n" in (ROOT / "CHANGELOG.md").read_text(
+        encoding="utf-8"
+    )
     for page in ("README.md", "docs/papers.md"):
         cited = re.search(r"@software\{tacit,.*?\n\}", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
         assert cited
