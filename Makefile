@@ -7,7 +7,7 @@ PIP    := $(BIN)/pip install --quiet --no-compile --disable-pip-version-check --
 # … and then once, also where the environment says not to: tests start hundreds of processes.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test setup slow lint types format bench chromium docs clean
+.PHONY: demo test check setup slow lint types format bench chromium docs clean
 
 demo: $(VENV)/.demo            ## run the main job on embedded data
 	$(BIN)/tacit demo
@@ -15,6 +15,8 @@ demo: $(VENV)/.demo            ## run the main job on embedded data
 # One worker more than there are cores, for some tests wait for a network or a browser; each with one thread.
 test: $(VENV)/.setup chromium  ## run every test that is not marked slow
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n $$($(BIN)/python -c "import os; print(os.cpu_count() + 1)") -m "not slow"
+
+check: lint test                ## run what continuous integration runs; one of the tests checks types
 
 slow: $(VENV)/.setup           ## run the long checks
 	$(BIN)/pytest -m slow
