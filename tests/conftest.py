@@ -1,13 +1,13 @@
 """What tests of whole rounds share: vectors to bring, the average to expect, and a way to bend what a party sends."""
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
+from support.bent_roles import rewrite_messages
 from tacit.core.errors import TacitError
-from tacit.core.link import Send
 from tacit.core.suite import SERVER, Update
 from tacit.protocols import REGISTRY
 from tacit.runtime.simulator import Simulation
@@ -67,22 +67,9 @@ def _bent(protocol, party, change):
     honest = protocol.server if party == SERVER else protocol.party
 
     def role(link, *rest):
-        return rewritten(honest(link, *rest), lambda message, to: change(message, to, link, rest[-2]))
+        return rewrite_messages(honest(link, *rest), lambda message, to: change(message, to, link, rest[-2]))
 
     return role
-
-
-def rewritten(run, change):
-    """Drives a coroutine, with every message that it sends changed."""
-    answer = None
-    while True:
-        try:
-            effect = run.send(answer)
-        except StopIteration as stop:
-            return stop.value
-        if isinstance(effect, Send):
-            effect = replace(effect, message=change(effect.message, effect.to))
-        answer = yield effect
 
 
 PROTECTED = {"admm": {"masked": True, "group_size": None}, "pushsum": {"masked": True}}

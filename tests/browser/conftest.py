@@ -5,7 +5,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from visits import Visit
+
+from support.page_visits import Visit
 
 CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
 ARGUMENTS = (

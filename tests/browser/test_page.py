@@ -8,9 +8,10 @@ from threading import Thread
 
 import msgspec
 import pytest
-from visits import page_of
 
 import tacit
+from support.page_visits import page_of
+from support.paths import ROOT
 from tacit.learn.training.assemble import Metrics
 from tacit.net.observability.status import Ended, Standing, Status, show
 
@@ -212,7 +213,7 @@ def test_one_of_nine_peers_exposes_two_others_in_admm(visit, address):
 
 
 def claims_page():
-    return (Path(__file__).parents[2] / "docs" / "claims.md").read_text(encoding="utf-8")
+    return (ROOT / "docs" / "claims.md").read_text(encoding="utf-8")
 
 
 def test_dropouts_expose_a_user_of_secure_aggregation(visit, address, shot):

@@ -10,11 +10,12 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).parents[2] / "src" / "tacit"
+from support.paths import ROOT
+
+SOURCE = ROOT / "src" / "tacit"
 
 # Packages by level. A package imports only itself and packages of the levels before its own.
 TRUSTED_BASE = (
@@ -356,7 +357,7 @@ def test_a_rule_leaves_the_rest_alone(rule: Rule, path: str, text: str) -> None:
 
 def test_every_test_that_the_docs_name_is_there() -> None:
     """A page that says "covered" names what tries it."""
-    root = Path(__file__).parents[2]
+    root = ROOT
 
     def found(pattern: str, files: str) -> set[str]:
         return {name for path in root.glob(files) for name in re.findall(pattern, path.read_text(encoding="utf-8"))}

@@ -6,19 +6,19 @@ import subprocess
 import sys
 import typing
 from itertools import pairwise
-from pathlib import Path
 
 import msgspec
 import pytest
 
 import tacit
+from support.paths import TESTS
 from tacit.api.audit import BESIDE
 from tacit.api.audit_options import AuditOptions
 from tacit.api.options import RunOptions
 from tacit.core.protocol import Settings
 from tacit.protocols import REGISTRY, options
 
-CHECKED = Path(__file__).parents[1] / "typing"
+CHECKED = TESTS / "typing"
 OPTIONS = {
     "fedavg": options.FedAvgOptions,
     "secagg": options.SecAggOptions,

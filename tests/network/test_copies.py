@@ -10,9 +10,9 @@ from weakref import ref
 
 import numpy as np
 import pytest
-from federations import SOON, Made, averaged
 
 import tacit
+from support.federations import SOON, Made, averaged
 from tacit.core.detached import parted, rejoined
 from tacit.core.messages import LONG
 from tacit.core.suite import Update

@@ -9,19 +9,18 @@ import json
 import shutil
 from importlib import import_module
 from itertools import islice
-from pathlib import Path
 
 import numpy as np
 import pytest
-from federations import Made
 
+from support.federations import Made
+from support.paths import ROOT
 from tacit.auditing.engine.linear import Echelon
 from tacit.auditing.scope import Scope
 from tacit.net.transport.courier import Courier
 from tacit.net.transport.framing import Passed
 from tacit.net.transport.peer_link import FIRST, LONGEST, Peer, Tls
 
-ROOT = Path(__file__).parents[2]
 NEVER = ("wrong", "hung", "mass", "lost", "changed", "twice", "exposed", "strayed")
 SHORT = {
     "secagg": {"parties": 4, "options": {"threshold": 3, "clip": 4.0}, "rounds": 10},

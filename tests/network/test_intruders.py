@@ -2,18 +2,17 @@
 
 import asyncio
 from importlib import import_module
-from pathlib import Path
 from types import SimpleNamespace
 
 import msgspec
 import pytest
 
+from support.paths import ROOT
 from tacit.core.suite import SERVER
 from tacit.net.membership.hello import signed
 from tacit.net.membership.rendezvous import Hello, Meeting
 from tacit.net.membership.roster import Deadlines
 
-ROOT = Path(__file__).parents[2]
 ENTRIES = 40
 LONG = 60
 """Seconds after which something that should have ended has not."""

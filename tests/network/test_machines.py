@@ -7,19 +7,17 @@ import shutil
 import subprocess
 import sys
 from contextlib import contextmanager
-from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
-from federations import Made, free_ports, written
 
+from support.federations import Made, free_ports, written
+from support.paths import SUPPORT
+from support.replay_cases import CASES
 from tacit.core.suite import SERVER
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "replay"))
-from settings_to_cut import CASES
-
-SAID = Path(__file__).with_name("said.py")
+SAID = SUPPORT / "recorded_party_process.py"
 ENTRIES, ROUNDS = 5, 2
 IP = shutil.which("ip")
 

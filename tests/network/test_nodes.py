@@ -2,14 +2,13 @@
 
 import asyncio
 import resource
-import sys
-from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
-from federations import HASTY, Made, averaged, far_apart, free_ports
 
+from support.federations import HASTY, Made, averaged, far_apart, free_ports
+from support.replay_cases import CASES
 from tacit.core.errors import ConfigError, JournalError, PeerFault, TransportError
 from tacit.core.suite import SERVER, Update
 from tacit.net.membership.replay_guard import STAMP_BYTES
@@ -17,9 +16,6 @@ from tacit.net.membership.roster import Deadlines
 from tacit.net.transport import connection_limits
 from tacit.net.transport.courier import CALLS
 from tacit.net.transport.peer_link import Line
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "replay"))
-from settings_to_cut import CASES
 
 HASTY_TO_BEGIN = Deadlines(phase=20.0, start=1.5, connect=1.0)
 

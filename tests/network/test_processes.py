@@ -8,12 +8,13 @@ import time
 from pathlib import Path
 
 import pytest
-from federations import Made, written
 
+from support.federations import Made, written
+from support.paths import SUPPORT
 from tacit.core.suite import SERVER
 from tacit.net.membership.roster import Deadlines
 
-PARTY = Path(__file__).with_name("party.py")
+PARTY = SUPPORT / "party_process.py"
 TACIT = Path(sys.executable).with_name("tacit")
 QUICK = Deadlines(phase=3.0, start=4.0, connect=2.0)
 

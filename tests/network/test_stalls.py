@@ -2,14 +2,13 @@
 
 import math
 from importlib import import_module
-from pathlib import Path
 
 import pytest
 
+from support.paths import ROOT
 from tacit.auditing.scope import Scope
 from tacit.net.membership.roster import Deadlines
 
-ROOT = Path(__file__).parents[2]
 NAMES = tuple(f"p{place}" for place in range(6))
 OPTIONS = {
     "pushsum": {"masked": True, "graph": "exponential", "clip": 64.0},

@@ -11,9 +11,9 @@ from functools import cache
 
 import numpy as np
 import pytest
-from settings_to_cut import CASES, ROUNDS
 
 import tacit
+from support.replay_cases import CASES, ROUNDS
 from tacit.core.errors import TacitError
 from tacit.core.suite import SERVER
 from tacit.crypto.sealing import Sealing

@@ -6,9 +6,8 @@ from fractions import Fraction
 import msgspec
 import numpy as np
 import pytest
-from settings_to_cut import CASES
-from test_wrong_ways import journals, seat_and_journal
 
+from support.replay_cases import CASES, journals, seat_and_journal
 from tacit.auditing.symbolic.forms import unknowns
 from tacit.core.errors import JournalError
 from tacit.core.suite import Update

@@ -9,8 +9,8 @@ from collections import defaultdict
 import numpy as np
 import pytest
 from msgspec.structs import replace
-from settings_to_cut import CASES
 
+from support.replay_cases import CASES, journals, seat_and_journal
 from tacit.core.errors import ConfigError, JournalError
 from tacit.core.suite import Update
 from tacit.runtime.faults import Fault
@@ -19,16 +19,6 @@ from tacit.runtime.round import Begun, Post
 from tacit.runtime.simulated_round import Played
 
 DISTURBED = ("secagg", "pushsum-masked", "cesar-random", "admm-all-to-all", "gossip-topk", "fedavg")
-
-
-def journals(case, faults=()):
-    """Returns, for each party, its seat and the journal of its second round, with what it was begun with."""
-    watching = [Fault(action="restart", party=party, step=10_000) for party in case.simulation().agreement.everyone]
-    simulation = case.simulation(faults=[*watching, *faults])
-    for number in (1, 2):
-        simulation.average(case.updates(number))
-    kept = {party: Journal.decode(each.encode(), each.tip) for party, each in simulation.last._journals.items()}
-    return simulation, kept
 
 
 def careless(seat, records, begun, events):
@@ -143,12 +133,6 @@ def test_each_wrong_way_would_be_found_out(wrong, titles):
 
 
 # --- what a seat refuses -------------------------------------------------------------------------------------------
-
-
-def seat_and_journal(title="cesar-random", party="p1"):
-    case = CASES[title]
-    simulation, kept = journals(case)
-    return simulation.seats[party].rebuilt(), kept[party], case.updates(2)[party]
 
 
 def test_a_seat_resumes_what_it_wrote_down():

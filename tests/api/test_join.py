@@ -1,0 +1,161 @@
+"""`tacit.join`: what a training loop sees of a federation between machines."""
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+import numpy as np
+import pytest
+
+import tacit
+from support.federations import SOON, Made, written
+from tacit.core.errors import ConfigError, LeakRefused, TransportError
+from tacit.core.suite import SERVER
+
+
+@pytest.fixture
+def serving(tmp_path):
+    """Gives a federation of three with its server running, and the path of its roster."""
+    made = Made.of(tmp_path, "secagg", ["a", "b", "c"], SOON)
+    path = written(made)
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+
+    def run(work):
+        return asyncio.run_coroutine_threadsafe(work, loop).result(60)
+
+    async def started():
+        node = made.node(SERVER)
+        await node.start()
+        return node, asyncio.create_task(node.serve(lambda _: None))
+
+    async def ended():
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
+        await node.close()
+
+    node, serving = run(started())
+    try:
+        yield path
+    finally:
+        run(ended())
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+def together(peers, work):
+    """Returns what each does at the same time."""
+    with ThreadPoolExecutor(len(peers)) as pool:
+        return list(pool.map(work, peers))
+
+
+def joined(path, names="abc"):
+    return together(names, lambda name: tacit.join(path, me=name))
+
+
+def test_three_parties_average_arrays_dicts_and_modules(serving):
+    torch = pytest.importorskip("torch")
+    peers = joined(serving)
+    try:
+        found = together(range(3), lambda i: peers[i].average(np.full((2, 3), float(i), np.float32)))
+        for peer, outcome in zip(peers, found, strict=True):
+            assert outcome.average[peer.name].dtype == np.float32
+            assert np.allclose(outcome.average[peer.name], 1.0, atol=1e-6)
+            assert outcome.contributors == ("a", "b", "c")
+            assert outcome.traffic.of(peer.name) > 0
+        assert [peer.rounds for peer in peers] == [1, 1, 1]
+        assert np.allclose(peers[0].last.average, 1.0, atol=1e-6)
+        with pytest.raises(ConfigError, match="compared with the models of the rounds before"):
+            peers[0].average({"w": np.ones((2, 3), np.float32)})
+    finally:
+        together(peers, lambda peer: peer.leave())
+    del torch
+
+
+def test_a_module_is_changed_in_place_and_a_party_that_left_joins_again(serving):
+    torch = pytest.importorskip("torch")
+    for number in (1, 2):
+        peers = joined(serving)
+        modules = [torch.nn.Linear(3, 2) for _ in peers]
+        with torch.no_grad():
+            means = [sum(each) / 3 for each in zip(*(module.parameters() for module in modules), strict=True)]
+        together(range(3), lambda i, peers=peers, modules=modules: peers[i].average(modules[i], weight=1.0))
+        for module in modules:
+            for tensor, mean in zip(module.parameters(), means, strict=True):
+                assert torch.allclose(tensor, mean, atol=1e-6)
+        assert [peer.rounds for peer in peers] == [number] * 3, "rounds go on where they were"
+        together(peers, lambda peer: peer.leave())
+
+
+def test_counters_and_what_the_roster_excludes_stay_local(tmp_path):
+    torch = pytest.importorskip("torch")
+    path = written(Made.of(tmp_path, "gossip", ["a", "b", "c"], SOON, exclude=["2.*"]))
+    modules = [
+        torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2), torch.nn.Linear(2, classes))
+        for classes in (2, 4, 5)
+    ]
+    for place, module in enumerate(modules):
+        module[1].num_batches_tracked.fill_(1000 + place)
+    heads = [module[2].weight.detach().clone() for module in modules]
+    with torch.no_grad():
+        mean = sum(module[0].weight for module in modules) / 3
+    peers = joined(path)
+    try:
+        found = together(range(3), lambda i: peers[i].average(modules[i]))
+    finally:
+        together(peers, lambda peer: peer.leave())
+    assert all(outcome.clipped == {} for outcome in found)
+    for place, module in enumerate(modules):
+        assert torch.allclose(module[0].weight, mean, atol=1e-6)
+        assert module[1].num_batches_tracked == 1000 + place
+        assert torch.equal(module[2].weight, heads[place])
+
+
+def test_an_event_loop_is_not_blocked(serving):
+    peers = joined(serving)
+
+    async def run():
+        return await asyncio.gather(*(peer.average_async(np.full(2, float(i))) for i, peer in enumerate(peers)))
+
+    try:
+        for peer, outcome in zip(peers, asyncio.run(run()), strict=True):
+            assert np.allclose(outcome.average[peer.name], 1.0, atol=1e-6)
+    finally:
+        together(peers, lambda peer: peer.leave())
+
+
+def test_after_it_has_left_a_peer_says_so(serving):
+    with tacit.join(serving, me="a") as peer:
+        assert [each.party for each in peer.status().peers] == [SERVER]
+    with pytest.raises(TransportError, match="has left; join again"):
+        peer.average(np.ones(2))
+    peer.leave()
+
+
+def test_bad_weights_and_models_are_refused_before_anything_is_sent(serving):
+    with tacit.join(serving, me="a") as peer:
+        for model, weight in ((np.array([np.nan]), 1.0), (np.ones(2), 2.0), (np.ones(2), -1.0), (["x"], 1.0)):
+            with pytest.raises(ConfigError):
+                peer.average(model, weight)
+        assert peer.rounds == 0
+
+
+def test_what_does_not_fit_is_one_line(tmp_path):
+    made = Made.of(tmp_path, "secagg", ["a", "b", "c"])
+    path = written(made)
+    with pytest.raises(ConfigError, match="d is not on the roster of try; there is a, b, c, server"):
+        tacit.join(path, me="d")
+    with pytest.raises(ConfigError, match=r"tacit serve"):
+        tacit.join(path, me=SERVER)
+    with pytest.raises(ConfigError, match="this is the identity of b, not of a"):
+        tacit.join(path, me="a", identity=tmp_path / "b.identity")
+    (tmp_path / "a.identity").chmod(0o644)
+    with pytest.raises(ConfigError, match="chmod 600"):
+        tacit.join(path, me="a")
+    leaky = msgspec.structs.replace(made.roster, settings={"threshold": 2})
+    leaky.save(path)
+    with pytest.raises(LeakRefused):
+        tacit.join(path, me="b")

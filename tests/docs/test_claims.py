@@ -1,0 +1,40 @@
+"""The pages of claims and attacks say what was found."""
+
+import json
+import subprocess
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+
+import pytest
+
+from support.paths import ROOT
+from tacit.lab.attacks.registry import ATTACKS
+
+
+@pytest.mark.slow
+def test_the_page_of_claims_is_up_to_date():
+    check = subprocess.run([sys.executable, ROOT / "docs" / "claims.py", "--check"], check=False)  # noqa: S603
+    assert check.returncode == 0, "run python docs/claims.py"
+
+
+@pytest.mark.parametrize("audits", ["pushsum", "cesar"])
+def test_what_is_quickly_computed_is_on_the_page_of_claims(audits):
+    spec = spec_from_file_location("claims", ROOT / "docs" / "claims.py")
+    claims = sys.modules["claims"] = module_from_spec(spec)
+    spec.loader.exec_module(claims)
+    page = (ROOT / "docs" / "claims.md").read_text(encoding="utf-8")
+    for finding in getattr(claims, audits)():
+        assert f"| {' | '.join(finding)} |" in page, "run python docs/claims.py"
+
+
+def test_the_page_of_attacks_is_that_of_the_findings_kept():
+    check = subprocess.run([sys.executable, ROOT / "docs" / "attacks.py", "--check"], check=False)  # noqa: S603
+    assert check.returncode == 0, "run python docs/attacks.py"
+
+
+def test_every_attack_is_on_the_page_with_a_target_that_breaks_and_one_that_does_not():
+    kept = json.loads((ROOT / "docs" / "attacks.json").read_text(encoding="utf-8"))
+    assert list(kept) == list(ATTACKS)
+    for name, findings in kept.items():
+        assert {finding["broken"] for finding in findings} == {True, False}, name
+        assert all(finding["low"] <= finding["value"] <= finding["high"] for finding in findings), name
