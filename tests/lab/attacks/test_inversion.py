@@ -173,12 +173,12 @@ def test_a_target_counts_what_was_found():
 def test_without_torch_it_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(MissingExtra, match=r"tacit\[torch\]"):
-        inversion.ATTACK.run(False, 0, inversion.quietly)
+        inversion.ATTACK.run(False, 0, inversion.ignore_progress)
 
 
 @pytest.mark.slow
 def test_the_quick_run_ends_as_expected():
-    findings = inversion.ATTACK.run(False, 0, inversion.quietly)
+    findings = inversion.ATTACK.run(False, 0, inversion.ignore_progress)
     controls = [finding for finding in findings if finding.target.startswith("fedavg")]
     assert findings[: len(controls)] == controls
     assert all(finding.value == 1.0 for finding in controls)

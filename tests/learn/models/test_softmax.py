@@ -19,7 +19,7 @@ def test_digits_are_what_they_say():
     assert (y.shape, y.dtype) == ((1797,), np.int64)
     assert np.bincount(y).tolist() == [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]
     assert np.array_equal(x * 16, np.rint(x * 16))
-    assert len(files("tacit.learn").joinpath("digits.npz").read_bytes()) < 80_000
+    assert len(files("tacit.learn.data").joinpath("digits.npz").read_bytes()) < 80_000
 
 
 def test_the_gradient_agrees_with_finite_differences():
