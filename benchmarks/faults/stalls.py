@@ -51,7 +51,11 @@ class Needs(NamedTuple):
         others = [each for each in terms.parties if each != party]
         if isinstance(terms, StarTerms):
             # Who does not advertise its keys is waited for in that step, and in no other.
-            return cls((), others, terms.least) if party == SERVER else cls((SERVER,), others, terms.least - 1)
+            return (
+                cls((), others, terms.fewest_present)
+                if party == SERVER
+                else cls((SERVER,), others, terms.fewest_present - 1)
+            )
         if isinstance(terms, AdmmTerms):
             return cls(others, phases=0)  # nothing is begun without somebody
         if isinstance(terms, CesarTerms):

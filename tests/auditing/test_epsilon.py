@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import tacit
 from tacit.app.cli.main import app
-from tacit.auditing.report import LEFT_ALIKE, Auditor
+from tacit.auditing.report import Auditor
 from tacit.auditing.scope import Scope
 from tacit.core.suite import Parties
 from tacit.designs.graphs import column_stochastic, metropolis_weight
@@ -49,7 +49,7 @@ def worth(protocol, parties, honest, rounds=1, sensitivity=None, **options):
 @pytest.mark.parametrize("rounds", [1, 2])
 def test_what_counts_is_the_noise_of_those_behind_whatever_is_seen(protocol, coalition, options, honest, rounds):
     report = tacit.audit(protocol, parties=7, coalition=coalition, rounds=rounds, **NOISED, **options)
-    company = honest if rounds == 1 or REGISTRY[protocol] in LEFT_ALIKE else 1
+    company = honest if rounds == 1 or REGISTRY[protocol].common_result else 1
     assert report.epsilon == pytest.approx(worth(protocol, 7, company, rounds, **options))
     assert (report.company, report.delta) == (company, 1e-5)
     assert any("one party's noise" in note for note in report.notes) == (company < honest)

@@ -372,7 +372,7 @@ def test_noise_for_sums_is_asked_for_by_one_bound_and_numbers_that_can_be():
 
 def test_what_settings_promise_is_what_their_noise_is_worth():
     terms = terms_of(9, noise=0.1, norm=1.0)
-    assert terms.smallest == 7
+    assert terms.smallest_sum == 7
     assert shared_noise(terms, 100).honest == 7
     assert shared_noise(terms, 100, colluders=3).honest == 4
     assert shared_noise(terms, 100, honest=2).honest == 2

@@ -22,7 +22,6 @@ from tacit.core.protocol import FARTHEST, UNPROTECTED, Protocol, Settings, Terms
 from tacit.core.suite import Party, Update
 from tacit.core.values import typed
 from tacit.protocols import find
-from tacit.protocols.shapes.star import StarTerms
 from tacit.runtime.agreement import Agreement, terms_for
 from tacit.runtime.faults import Fault, faults_from
 from tacit.runtime.outcome import Outcome, clipping
@@ -145,8 +144,7 @@ class Checked:
         noise = settings.noise
         if not noise:
             return []
-        summed = terms.smallest if isinstance(terms, StarTerms) else 1
-        margin = FARTHEST * noise / math.sqrt(summed) + agreement.ring().resolution
+        margin = FARTHEST * noise / math.sqrt(terms.smallest_sum) + agreement.ring().resolution
         return [
             f"{each}, and with noise={noise:g} an average may be {margin:.3g} beyond, which it cannot hold; bring it "
             f"as wider floats, or leave it local with exclude="

@@ -158,11 +158,13 @@ def refusal(report: Report, settings: Settings, missing: Sequence[Party] = ()) -
         return "of two parties an average shows each the other's vector; add a party, or pass allow_leaks=True"
     victims = [*report.exposed, *report.nearly]
     whose = f"the vector of {victims[0]}" + (f" and {len(victims) - 1} more" if len(victims) > 1 else "")
-    cure = "masked=True" if getattr(settings, "masked", None) is False else "other settings (see tacit plan)"
+    remedy = settings.remedy(dropouts=bool(missing))
+    cure = "other settings (see tacit plan)"
+    if remedy is not None:
+        cure = f"a larger {remedy.option}" if remedy.value is None else f"{remedy.option}={remedy.value!r}"
     when = ""
     if missing:
         when = f" if {missing[0]} " + (f"and {len(missing) - 1} more drop out" if len(missing) > 1 else "drops out")
-        cure = next((f"a larger {name}" for name in ("threshold", "masking") if hasattr(settings, name)), cure)
     return (
         f"{report.protocol} would show {' and '.join(report.coalition)} {whose}{when}, as the report says; use {cure}, "
         f"or pass allow_leaks=True to go on knowingly"

@@ -25,10 +25,6 @@ from tacit.core.errors import ConfigError, NotLinear
 from tacit.core.suite import ONLOOKER, Party
 from tacit.privacy.distributed_noise import shared_noise
 from tacit.protocols import SHIPPED
-from tacit.protocols.admm import ADMM
-from tacit.protocols.cesar.terms import CesarTerms
-from tacit.protocols.fedavg import FEDAVG
-from tacit.protocols.secagg import SECAGG
 
 EXACT_ROUNDS = 16
 """Rounds up to which every one is run; of more, only the sums are looked at, if that is all a round shows."""
@@ -36,10 +32,6 @@ HEARD_ROUNDS = 2
 """Rounds of as many more that an onlooker is shown, who hears more than sums."""
 MOST_GUARDED = 500
 """Messages, shares and masks of a round of a shipped protocol up to which it is guarded."""
-LEFT_ALIKE = (FEDAVG, SECAGG, ADMM)
-"""Protocols that leave everybody with the same numbers, and nobody with anything else. What is brought to a round then
-has the noise of those before only as it was seen. Elsewhere that is also in what others heard and in what they keep,
-and whoever compares rounds can take some of it off again; what nobody can take off is a party's own."""
 PROVED = 1e-3
 """How far a recipe may be off when it is replayed, for the entries that are replayed are up to 1."""
 
@@ -264,15 +256,22 @@ class Auditor:
             sums = self.run.contributors if self.rehearsed is None else [each.summed for each in self.rehearsed.sets]
             group = min([group, *(honest for each in sums if (honest := len(set(each) - set(coalition))))])
         if at_worst or terms.selective:
+            fewest = terms.fewest_contributors(coalition) if self.scope.protocol in SHIPPED else None
             unknown = 1 if terms.selective else group
-            group = min(group, terms.fewest(coalition) if isinstance(terms, CesarTerms) else unknown)
+            group = min(group, unknown if fewest is None else fewest)
         return group
 
     def _passed_on(self, coalition: tuple[Party, ...]) -> bool:
-        """Says whether there are rounds to which others bring what a coalition saw nothing of in those before."""
+        """Says whether there are rounds to which others bring what a coalition saw nothing of in those before.
+
+        Where all end a round with the same average and nothing else, what they send next has the noise of earlier
+        rounds only as it was seen. Elsewhere that noise is also in what others received and keep, and whoever compares
+        rounds can take some of it off again; nobody can take off a party's own.
+        """
         scope = self.scope
+        common = scope.protocol.common_result and scope.protocol in SHIPPED
         outside = scope.links is not None and set(coalition) == {ONLOOKER}  # it may have missed any sum
-        return scope.rounds > 1 and (outside or scope.protocol not in LEFT_ALIKE)
+        return scope.rounds > 1 and (outside or not common)
 
     def _epsilon(self, company: int | None) -> float | None:
         """Returns the ε of all rounds, by the noise of so many; None if there is nothing to say it by."""

@@ -19,7 +19,6 @@ from tacit.core.messages import Envelope
 from tacit.core.protocol import Protocol, Role, Terms
 from tacit.core.suite import ONLOOKER, SERVER, Party
 from tacit.protocols import find
-from tacit.protocols.shapes.star import StarTerms
 from tacit.runtime.agreement import terms_for
 from tacit.runtime.faults import Fault, faults_from
 from tacit.runtime.simulator import Simulation
@@ -170,7 +169,8 @@ class Scope:
     @property
     def drawn(self) -> bool:
         """Whether chance decides who takes part: whom the server asks, who shares masks with whom, or who drops out."""
-        everybody = self.terms.everybody if isinstance(self.terms, StarTerms) else self.protocol.choice is None
+        policy = self.terms.participation
+        everybody = self.protocol.choice is None if policy is None else policy.sums_everybody(len(self.parties))
         return not (everybody and self.terms.rounds_alike) or any(0 < fault.chance < 1 for fault in self.faults)
 
     def redrawn(self, number: int) -> "Scope":

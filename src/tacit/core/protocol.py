@@ -4,8 +4,8 @@ Settings are what somebody wrote: plain, typed, the same in Python, TOML and JSO
 a given roster. They are computed once, leave nothing open, and are what coroutines are given.
 """
 
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, ClassVar, Literal, TypeAlias
 
@@ -18,6 +18,16 @@ from tacit.core.entropy import Entropy
 from tacit.core.errors import ConfigError, JournalError
 from tacit.core.link import Effect, Link
 from tacit.core.messages import Message
+from tacit.core.protocol_facts import (
+    Argument,
+    Claim,
+    CoalitionQuery,
+    Exchange,
+    ParticipationPolicy,
+    ProposedSettings,
+    Remedy,
+    SecureSum,
+)
 from tacit.core.suite import SERVER, Buffer, Parties, Party, Ring, Suite, Update
 from tacit.core.values import spelled_out, typed, unfit
 
@@ -87,10 +97,22 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             problems.append(f"weighted=True does not go with noise={self.noise:g}: {UNPROTECTED}")
         return problems
 
+    def remedy(self, *, dropouts: bool) -> Remedy | None:
+        """Returns which option to change if somebody is exposed, either always or only after `dropouts`.
+
+        None by default: no single option is known to help.
+        """
+        del dropouts
+        return None
+
 
 @dataclass(frozen=True)
 class Terms:
-    """What settings mean for some parties. Shared by all of them where one process plays several."""
+    """What settings mean for some parties. Shared by all of them where one process plays several.
+
+    Properties and methods below are hooks: drivers, audits, plans and pictures ask them instead of asking which
+    protocol they have. Their defaults are safe: a protocol that says nothing is audited with more caution, not less.
+    """
 
     settings: Settings
     parties: Parties
@@ -136,9 +158,25 @@ class Terms:
         return True
 
     @property
-    def whole(self) -> bool:
-        """Whether a round needs everybody, so that none is worth beginning as long as somebody is missing."""
-        return False
+    def participation(self) -> ParticipationPolicy | None:
+        """The policy by which a server chooses who takes part; None if the protocol has none."""
+        return None
+
+    @property
+    def fewest_present(self) -> int:
+        """The fewest parties with which a round can end with an average, as far as the settings say."""
+        return 1
+
+    @property
+    def smallest_sum(self) -> int:
+        """The fewest contributors to an average."""
+        return 1
+
+    @property
+    def secure_sum(self) -> SecureSum | None:
+        """What even a malicious server cannot get past; None (the default) if some party or server may see single
+        vectors, or is trusted to follow the protocol."""
+        return None
 
     @property
     def amplifies(self) -> float:
@@ -162,6 +200,25 @@ class Terms:
         """Returns with whom a party exchanges messages. It may itself be listed."""
         del me
         return self.parties
+
+    def fewest_contributors(self, coalition: Collection[Party]) -> int | None:
+        """Returns the fewest others in whatever a coalition may see, whoever drops out; None if that is not known."""
+        del coalition
+        return None
+
+    def arguments(self, query: CoalitionQuery) -> Iterable[Argument]:
+        """Returns what is proved about every coalition of a size, for any number of parties; nothing by default.
+
+        Audits use arguments of shipped protocols only, whose tests try them on every small case.
+        """
+        del query
+        return ()
+
+    def exchange(self) -> Exchange:
+        """Returns who exchanges messages with whom, to be drawn: by default, every party with its peers."""
+        places = {party: place for place, party in enumerate(self.parties)}
+        pairs = ((places[a], places.get(b, -1)) for a in self.parties for b in self.peers(a))
+        return Exchange("graph", (tuple((a, b) for a, b in pairs if a < b),))
 
     def thinnest(self, coalition: Collection[Party], others: int) -> tuple[Collection[Party], Collection[Party]] | None:
         """Returns who stays away, and who drops out in mid-round, to leave a coalition with the fewest to see through.
@@ -198,30 +255,6 @@ class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return []
 
 
-PAPERS = {
-    "000": "Jeon et al. 2020",
-    "001": "Pan et al. 2021",
-    "002": "Ali et al. 2021",
-    "003": "Huang",
-    "004": "Biswas et al. 2024",
-}
-"""What people call the papers that go by numbers here. Huang's has no date."""
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A guarantee as a paper states it, for the audit to confirm or refute."""
-
-    paper: str
-    section: str
-    statement: str
-
-    @property
-    def where(self) -> str:
-        """Where it is stated, as people cite it."""
-        return f"{PAPERS.get(self.paper, self.paper)}, {self.section}"
-
-
 @dataclass(frozen=True)
 class Choice:
     """How a server chooses, round by round: for the server, and for audits of more rounds than can be run one by one.
@@ -239,6 +272,12 @@ class Choice:
     """Given terms, link, who was asked, who delivered, and entropy: whose vectors to sum, nobody's if too few did."""
 
 
+def propose_defaults(parties: int, colluding: int) -> Iterable[ProposedSettings]:
+    """Returns the default settings, whatever is asked for."""
+    del parties, colluding
+    return (ProposedSettings({}, "default settings"),)
+
+
 @dataclass(frozen=True)
 class Protocol:
     """A registry entry: all that drivers, audits, tests and the command line need to know of a protocol."""
@@ -253,10 +292,26 @@ class Protocol:
     """The coroutine of the server, if there is one."""
     state: type[State] = State
     claims: tuple[Claim, ...] = ()
+    """The guarantees that its paper states."""
     choice: Choice | None = None
+    """How its server chooses whose vectors to sum, if a round shows that sum and nothing else."""
     leaks_by_design: bool = False
+    """Whether it is a baseline that claims no protection."""
     weighted: bool = True
     """Whether parties may have different weights."""
+    needs_everybody: bool = False
+    """Whether a round needs every party, so that none is worth starting while one is offline."""
+    common_result: bool = False
+    """Whether every party ends a round with the same average and keeps nothing else of it. Only then does noise that
+    a coalition saw stay in all that others send later, and count for more than one party's in several rounds."""
+    propose: Callable[[int, int], Iterable[ProposedSettings]] = propose_defaults
+    """Given how many parties there are, and how many of them collude: settings for a planner to audit."""
+    example_options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """Options for comparisons and benchmarks, where nobody gave any. The audit must let them pass."""
+    alternative: str = ""
+    """For a baseline: the name of a protocol for the same parties that protects vectors."""
+    attacks: tuple[str, ...] = ()
+    """Names of attacks of `tacit attack` that try what its audit assumes."""
 
     def everyone(self, parties: tuple[Party, ...]) -> tuple[Party, ...]:
         """Returns the parties and, if there is one, the server."""

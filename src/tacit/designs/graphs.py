@@ -266,6 +266,11 @@ def adjacency(graph: nx.Graph) -> NDArray[np.int64]:
 
 
 @lru_cache(maxsize=1024)
+def edges(graph: nx.Graph) -> tuple[tuple[int, int], ...]:
+    """Returns the edges as pairs of places, without loops."""
+    return tuple((int(a), int(b)) for a, b in graph.edges if a != b)
+
+
 def metropolis_weight(degree: int, other: int) -> Fraction:
     """Returns the Metropolis-Hastings weight of neighbours by their degrees; 1/(δ + 1) if both are δ."""
     return Fraction(1, 1 + max(degree, other))

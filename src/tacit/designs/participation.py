@@ -53,6 +53,10 @@ class Participation(
         """The multi-round privacy T that it promises, whatever drops out; 1 promises nothing."""
         return 1
 
+    def sums_everybody(self, users: int) -> bool:
+        """Returns whether all users are summed in every round in which nobody is missing."""
+        return self.most(users) == users
+
     def smallest(self, threshold: int) -> int:
         """Returns how many users a sum must have: of few, colluding members could learn the rest."""
         return max(self.least, threshold)
@@ -121,6 +125,10 @@ class Sampled(Participation, frozen=True, tag="sampled"):
     def least(self) -> int:
         """E: a round with fewer ends without a sum."""
         return self.exactly
+
+    def sums_everybody(self, users: int) -> bool:
+        """Returns whether E is the number of all users."""
+        return self.most(users) == users <= self.exactly
 
     def smallest(self, threshold: int) -> int:
         """Returns E, which is agreed beforehand."""

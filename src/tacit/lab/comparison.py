@@ -28,16 +28,6 @@ STANDARD = Scenario(
 )
 """What is compared if nothing else is asked for: about what `tacit demo` learns."""
 
-GRAPH = {"kind": "regular", "degree": 4}
-SETTINGS: dict[str, dict[str, Any]] = {
-    "gossip": {"graph": GRAPH},
-    "admm": {"masked": True, "group_size": "all"},
-    "pushsum": {"masked": True},
-    "cesar": {"graph": GRAPH},
-}
-"""With which settings protocols are compared, unless the scenario has its own: such as the audit lets pass, and, where
-there are neighbours, some of all."""
-
 
 @dataclass(frozen=True)
 class Compared:
@@ -94,7 +84,7 @@ def _written(value: Any) -> str:
 def variants(scenario: Scenario) -> list[dict[str, Any]]:
     """Returns every protocol there is, as the audit lets it pass, and learning alone and all in one place."""
     own = scenario.protocol
-    listed = [{"name": name, **SETTINGS.get(name, {})} for name in REGISTRY]
+    listed = [{"name": name, **each.example_options} for name, each in REGISTRY.items()]
     return [{"name": ALONE}, {"name": TOGETHER}, *(own if own["name"] == each["name"] else each for each in listed)]
 
 

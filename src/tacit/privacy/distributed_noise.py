@@ -29,7 +29,6 @@ from tacit.core.errors import ConfigError
 from tacit.core.protocol import FARTHEST, Terms
 from tacit.privacy.ledger import Spent
 from tacit.privacy.noise import Accountant, checked, epsilon_of, local_sigma, of_user
-from tacit.protocols.secagg.terms import SecAggTerms
 from tacit.vectors.fixedpoint import FixedPoint, longest
 
 DOUBLINGS = 60
@@ -128,7 +127,7 @@ def shared_noise(
     if wrong:
         raise ConfigError(wrong)
     if honest is None:
-        honest = terms.smallest - colluders if isinstance(terms, SecAggTerms) else 1
+        honest = 1 if terms.secure_sum is None else terms.secure_sum.smallest - colluders
         if honest < 1:
             raise ConfigError(f"{colluders} colluders may be all there are in a sum; set a larger threshold")
     ring = FixedPoint(

@@ -23,7 +23,7 @@ iterations are not enough. λ is kept as it is, and not as λ/ρ, so the updates
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -37,9 +37,20 @@ from tacit.core.average import Average, counted
 from tacit.core.errors import ConfigError, Drop, PeerFault, WireError
 from tacit.core.link import Link
 from tacit.core.messages import Message
-from tacit.core.protocol import Claim, Protocol, Settings, State, Terms
+from tacit.core.protocol import Protocol, Settings, State, Terms
+from tacit.core.protocol_facts import (
+    MOST_PHASES,
+    Argument,
+    Claim,
+    CoalitionQuery,
+    Exchange,
+    Promise,
+    ProposedSettings,
+    Remedy,
+)
 from tacit.core.suite import Parties, Party, Ring, Suite, Update, Vector
 from tacit.designs.groups import Groups, groups
+from tacit.protocols.shapes.arguments import LEFT, one_sum
 from tacit.protocols.shapes.pairs import mask_among
 from tacit.vectors.fixedpoint import FixedPoint
 
@@ -138,6 +149,11 @@ class AdmmSettings(Settings, frozen=True, kw_only=True):
         iterations = self.iterations or int(max(2, min(enough, unharmed, MOST_ITERATIONS)))
         return AdmmTerms(self, parties, pattern, iterations)
 
+    def remedy(self, *, dropouts: bool) -> Remedy | None:
+        """Returns masks, where there are none."""
+        del dropouts
+        return None if self.masked else Remedy("masked", True)
+
     @property
     def asked(self) -> int | None:
         """How many iterations were asked for, by their number or by a ρ for each; None for the default."""
@@ -199,11 +215,6 @@ class AdmmTerms(Terms):
         return notes
 
     @property
-    def whole(self) -> bool:
-        """True: every y is in every z, and under masks one that is missing leaves nothing that can be read."""
-        return True
-
-    @property
     def rounded(self) -> float:
         """By how much the average is off at most because each of the n parts of z is rounded, in each iteration."""
         step = FixedPoint(self.settings.bits, self.span, self.summands, 1).resolution
@@ -227,6 +238,18 @@ class AdmmTerms(Terms):
         first, *later = self.rhos
         rest = math.prod(rho / (rho + 2) for rho in later)
         return 2 * max(map(abs, self.settings.lambda0)) / (first * (first + 2)) * rest, first / (first + 2) * rest
+
+    def arguments(self, query: CoalitionQuery) -> Iterator[Argument]:
+        """Yields that the sum of everybody is all there is to see, if all mask with all."""
+        left = len(self.parties) - query.size
+        if self.settings.masked and len(self.pattern.partitions[0]) == 1 and left >= LEFT:
+            yield one_sum(left)
+
+    def exchange(self) -> Exchange:
+        """Returns the groups of each iteration."""
+        partitions = self.pattern.partitions
+        phases = (partitions[i % len(partitions)] for i in range(min(self.iterations, MOST_PHASES)))
+        return Exchange("groups", tuple(tuple(tuple(map(int, g)) for g in each) for each in phases), "iteration")
 
     def ties(self) -> tuple[NDArray[Any], ...]:
         """Returns in which iteration peers are in one group. None are twice within the pattern."""
@@ -340,6 +363,35 @@ def vectors(ring: Ring, received: Mapping[Party, GroupPart | GroupSum], length: 
             raise PeerFault(party, Drop.MALFORMED, str(error)) from None
 
 
+# --- what admm says about itself -----------------------------------------------------------------------------------
+
+SMALL = 16
+"""ADMM sends most of all, and is proposed to no more peers than these."""
+
+
+def propose(parties: int, colluding: int) -> Iterator[ProposedSettings]:
+    """Yields masks among all, and in groups, for few peers."""
+    size = colluding + 2
+    if parties <= SMALL:
+        yield ProposedSettings({"masked": True, "group_size": None}, "all to all, masked")
+    if 2 * size <= parties <= SMALL:
+        yield ProposedSettings({"masked": True, "group_size": size}, f"masked groups of {size}")
+
+
+def _lemma_iii_1(terms: AdmmTerms, coalition: Collection[Party], rounds: int) -> Promise | None:
+    del rounds
+    if len(terms.pattern.partitions[0]) > 1 or terms.settings.masked or terms.iterations < 2 or not coalition:
+        return None
+    return Promise(True, f"all to all, {terms.iterations} iterations")
+
+
+def _theorem_iii_2(terms: AdmmTerms, coalition: Collection[Party], rounds: int) -> Promise | None:
+    most = 2 * terms.pattern.gap - 1
+    if len(terms.pattern.partitions[0]) == 1 or len(coalition) != 1 or terms.iterations > most or rounds > 1:
+        return None
+    return Promise(False, f"one curious peer, t_g = {terms.pattern.gap}, {terms.iterations} of {most} iterations")
+
+
 ADMM = Protocol(
     name="admm",
     summary="averaging by ADMM in groups that never meet twice within a gap",
@@ -347,7 +399,21 @@ ADMM = Protocol(
     messages=(GroupPart, GroupSum),
     party=peer,
     claims=(
-        Claim("000", "Lemma III.1", "all-to-all communication shows everybody's vector after two iterations"),
-        Claim("000", "Theorem III.2", "with gap t_g, 2·t_g − 1 iterations show a curious peer nobody's vector"),
+        Claim(
+            "000",
+            "Lemma III.1",
+            "all-to-all communication shows everybody's vector after two iterations",
+            _lemma_iii_1,
+        ),
+        Claim(
+            "000",
+            "Theorem III.2",
+            "with gap t_g, 2·t_g − 1 iterations show a curious peer nobody's vector",
+            _theorem_iii_2,
+        ),
     ),
+    needs_everybody=True,
+    common_result=True,
+    propose=propose,
+    example_options={"masked": True, "group_size": "all"},
 )

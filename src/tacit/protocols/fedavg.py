@@ -16,6 +16,7 @@ onlookers learn who took part, when, and how much was sent.
 ring is that of `secagg`, so that both give the same average bit for bit.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -24,8 +25,10 @@ from tacit.core.errors import ConfigError
 from tacit.core.link import Link
 from tacit.core.messages import Message
 from tacit.core.protocol import Choice, Protocol
+from tacit.core.protocol_facts import Argument, CoalitionQuery, ProposedSettings
 from tacit.core.suite import SERVER, Parties, Suite, Update
 from tacit.protocols.shapes import star
+from tacit.protocols.shapes.arguments import plain
 from tacit.protocols.shapes.star import PATIENCE, StarSettings, StarState, StarTerms, Sum
 
 
@@ -65,6 +68,11 @@ class FedAvgSettings(StarSettings, frozen=True, kw_only=True):
 class FedAvgTerms(StarTerms):
     """Terms of `fedavg`."""
 
+    def arguments(self, query: CoalitionQuery) -> Iterator[Argument]:
+        """Yields that the server sees all."""
+        del query
+        yield plain("the server is sent every vector that it sums")
+
 
 async def client(link: Link, update: Update, terms: FedAvgTerms, suite: Suite, state: StarState) -> Average:
     """A party that brings a vector."""
@@ -80,22 +88,28 @@ async def client(link: Link, update: Update, terms: FedAvgTerms, suite: Suite, s
 async def server(link: Link, terms: FedAvgTerms, suite: Suite, state: StarState) -> Average:
     """The server, which sees everything."""
     link.cure, ring = terms.cure, suite.ring
-    present = link.parties.places(await link.gather(Here, link.parties, terms.least))
+    present = link.parties.places(await link.gather(Here, link.parties, terms.fewest_present))
     asked, state = star.asked(terms, state, present, suite.entropy)
-    link.require("clients to ask", asked, terms.least)
+    link.require("clients to ask", asked, terms.fewest_present)
     await link.save(state)
     for place in asked:
         await link.send(link.parties[place], Asked())
 
-    plain = star.by_place(link, await link.gather(Plain, link.parties.named(asked), terms.least))
+    plain = star.by_place(link, await link.gather(Plain, link.parties.named(asked), terms.fewest_present))
     delivered = star.unpacked(link, ring, {place: message.vector for place, message in plain.items()})
     chosen = star.summed(terms, link, asked, delivered, suite.entropy)
-    link.require("vectors to sum", chosen, terms.smallest)
+    link.require("vectors to sum", chosen, terms.smallest_sum)
     del plain
     total = star.total([delivered.pop(place) for place in chosen])
     result = Sum(terms.sets.bitmap(chosen), memoryview(ring.pack(total)))
     await star.announce(link, result)
     return star.averaged(terms, ring, result)
+
+
+def propose(parties: int, colluding: int) -> Iterator[ProposedSettings]:
+    """Yields the baseline, to compare others with."""
+    del parties, colluding
+    yield ProposedSettings({}, "the baseline with a server")
 
 
 FEDAVG = Protocol(
@@ -108,4 +122,7 @@ FEDAVG = Protocol(
     state=StarState,
     choice=Choice(Here, Plain, star.asked, star.summed),
     leaks_by_design=True,
+    common_result=True,
+    propose=propose,
+    alternative="secagg",
 )

@@ -15,6 +15,8 @@ largest, or changed most. Onlookers of the sealed links learn who talks to whom,
 those of Metropolis and Hastings; in a regular graph of degree δ they are the 1/(δ + 1) of paper 004.
 """
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import ClassVar
 
 from tacit.core.average import Average
@@ -22,7 +24,9 @@ from tacit.core.errors import Drop, WireError
 from tacit.core.link import Link
 from tacit.core.messages import Message
 from tacit.core.protocol import Protocol
-from tacit.core.suite import Suite, Update, Vector
+from tacit.core.protocol_facts import Argument, CoalitionQuery, ProposedSettings
+from tacit.core.suite import Parties, Suite, Update, Vector
+from tacit.protocols.shapes.arguments import plain
 from tacit.protocols.shapes.neighbourhood import (
     GraphSettings,
     GraphState,
@@ -47,6 +51,30 @@ class SharedEntries(Message, frozen=True, tag="SharedEntries"):
     per_entry: ClassVar[int] = 10
     parameters: ClassVar[tuple[str, ...]] = ("vector",)
     metadata: ClassVar[tuple[str, ...]] = ("selection",)
+
+
+class GossipSettings(GraphSettings, frozen=True, kw_only=True):
+    """Settings of `gossip`."""
+
+    def bind(self, parties: Parties) -> "GossipTerms":
+        """Returns what the settings mean for these parties; raises ConfigError with every reason why they cannot."""
+        return GossipTerms(self, parties, self.drawn(parties))
+
+
+@dataclass(frozen=True)
+class GossipTerms(GraphTerms):
+    """What the settings of `gossip` mean for some parties."""
+
+    def arguments(self, query: CoalitionQuery) -> Iterator[Argument]:
+        """Yields that neighbours see what is shared."""
+        del query
+        yield plain("{who} learn what their neighbours share")
+
+
+def propose(parties: int, colluding: int) -> Iterator[ProposedSettings]:
+    """Yields the baseline, to compare others with."""
+    del parties, colluding
+    yield ProposedSettings({"graph": "ring"}, "the baseline without")
 
 
 async def node(link: Link, update: Update, terms: GraphTerms, suite: Suite, state: GraphState) -> Average:
@@ -84,10 +112,13 @@ async def share(
 GOSSIP = Protocol(
     name="gossip",
     summary="plain averaging with neighbours, who see the model",
-    settings=GraphSettings,
+    settings=GossipSettings,
     messages=(SharedEntries,),
     party=node,
     state=GraphState,
     leaks_by_design=True,
     weighted=False,
+    propose=propose,
+    example_options={"graph": {"kind": "regular", "degree": 4}},
+    alternative="cesar",
 )

@@ -25,7 +25,7 @@ vectors that they started from.
 """
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar, TypeAlias
@@ -40,10 +40,20 @@ from tacit.core.entropy import Entropy
 from tacit.core.errors import ConfigError, Drop, WireError
 from tacit.core.link import Link
 from tacit.core.messages import Message
-from tacit.core.protocol import Claim, Protocol, Settings, State, Terms
-from tacit.core.suite import Parties, Party, Ring, Suite, Update, Vector
+from tacit.core.protocol import Protocol, Settings, State, Terms
+from tacit.core.protocol_facts import (
+    Argument,
+    Claim,
+    CoalitionQuery,
+    Exchange,
+    Promise,
+    ProposedSettings,
+    Remedy,
+)
+from tacit.core.suite import ONLOOKER, Parties, Party, Ring, Suite, Update, Vector
 from tacit.designs import graphs
 from tacit.designs.graphs import CompleteGraph, Graph, graph_from
+from tacit.protocols.shapes.arguments import LEFT, few_neighbours, is_complete, one_sum, plain, private_neighbours
 from tacit.protocols.shapes.pairs import mask_among
 from tacit.vectors.ring_limits import LARGEST, SMALLEST
 
@@ -217,6 +227,11 @@ class PushSumSettings(Settings, frozen=True, kw_only=True):
             problems.append(f"self_weight={self.self_weight} must be β, α with 0 < β < α < 1/2")
         return [*problems, *self.y0.problems()]
 
+    def remedy(self, *, dropouts: bool) -> Remedy | None:
+        """Returns masks, where there are none."""
+        del dropouts
+        return None if self.masked else Remedy("masked", True)
+
     def bind(self, parties: Parties) -> "PushSumTerms":
         """Returns what the settings mean for these parties; raises ConfigError with every reason why they cannot."""
         problems = self.problems(parties)
@@ -264,6 +279,33 @@ class PushSumTerms(Terms):
     def ties(self) -> tuple[NDArray[Any], ...] | None:
         """Returns who sends to whom in each graph, unless everybody draws parts of its own."""
         return None if self.settings.private else tuple(map(graphs.adjacency, self.graphs))
+
+    def exchange(self) -> Exchange:
+        """Returns the graph of each round."""
+        return Exchange("graph", tuple(map(graphs.edges, self.graphs)), directed=True)
+
+    def arguments(self, query: CoalitionQuery) -> Iterator[Argument]:
+        """Yields what is proved of masked sums of in-neighbours, and of plain masses."""
+        settings, left = self.settings, len(self.parties) - query.size
+        if settings.private or settings.weighted:
+            return
+        if not settings.masked:
+            if len(self.graphs) == 1:
+                yield plain("{who} learn, in the first round, the vectors of those they hear")
+            return
+        sends = graphs.adjacency(self.graphs[0])
+        if is_complete(sends) and left >= LEFT:
+            yield one_sum(left)
+        # With other degrees models are not what was pushed last, and a second round shows sums from further away.
+        regular = len({*sends.sum(axis=0).tolist(), *sends.sum(axis=1).tolist()}) == 1
+        if not regular and query.rounds > 1:
+            return
+        weights = 1 + sends.sum(axis=1)
+        ratio = float(weights.max() / weights.min())
+        if (found := private_neighbours(self, query, sends.T, ratio)) is not None:
+            yield found
+        if (found := few_neighbours(self, query, sends.T)) is not None:
+            yield found
 
 
 # --- client i ------------------------------------------------------------------------------------------------------
@@ -414,6 +456,28 @@ def take(
     return x, after, (link.me, *(heard if masked else taken))
 
 
+# --- what pushsum says about itself --------------------------------------------------------------------------------
+
+LARGE = 64
+"""All-to-all masks are proposed to no more clients than these."""
+
+
+def propose(parties: int, colluding: int) -> Iterator[ProposedSettings]:
+    """Yields masks, in a sparse graph if nobody colludes."""
+    if colluding == 1 and parties >= 5:
+        options = {"masked": True, "graph": "exponential"}
+        yield ProposedSettings(options, "masked, everybody hears about log n others")
+    elif parties <= LARGE:
+        yield ProposedSettings({"masked": True, "graph": "complete"}, "masked, everybody hears everybody")
+
+
+def _section_3_3(terms: PushSumTerms, coalition: Collection[Party], rounds: int) -> Promise | None:
+    del rounds
+    if not terms.settings.private or set(coalition) != {ONLOOKER}:
+        return None
+    return Promise(False, "private=true, and an onlooker")
+
+
 PUSHSUM = Protocol(
     name="pushsum",
     summary="push-sum on directed graphs, where no mass is ever lost",
@@ -421,5 +485,14 @@ PUSHSUM = Protocol(
     messages=(Mass,),
     party=client,
     state=MassState,
-    claims=(Claim("001", "Section 3.3", "random y_i(0) and p_ii keep an onlooker from decoding the local models"),),
+    claims=(
+        Claim(
+            "001",
+            "Section 3.3",
+            "random y_i(0) and p_ii keep an onlooker from decoding the local models",
+            _section_3_3,
+        ),
+    ),
+    propose=propose,
+    example_options={"masked": True},
 )

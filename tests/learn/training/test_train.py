@@ -219,7 +219,7 @@ class TestPrivacy:
         privacy = {"epsilon": 2.0, "clip": 1.0, "unit": unit, "dropouts": 0.25}
         found, history = ran(**self.base, faults=drops, privacy=privacy)
         assert [each.contributors for each in history] == [8, 0, 8]
-        assert found.checked.terms.smallest == 6
+        assert found.checked.terms.smallest_sum == 6
 
     def test_a_lower_threshold_means_that_less_noise_is_counted_on(self):
         privacy = {"epsilon": 2.0, "clip": 1.0, "unit": "sample", "colluders": 1}

@@ -177,8 +177,10 @@ def test_as_many_sums_as_there_are_disjoint_sets_that_may_be_asked_and_no_smalle
     """Where a policy asks some of all, the server may ask others too. Nobody is in two sums then, or in a small one."""
     case, size = Case(40, (), policy), policy.most(40)
     groups = [range(start, start + size) for start in range(0, 40, size)]
-    chosen = [list(group[: case.terms.smallest]) if isinstance(policy, Sampled) else list(group) for group in groups]
+    chosen = [
+        list(group[: case.terms.smallest_sum]) if isinstance(policy, Sampled) else list(group) for group in groups
+    ]
     story = {u: (group, group, some) for group, some in zip(groups, chosen, strict=True) for u in group}
     number, smallest = learnt(case, story, monkeypatch)
     assert number == sums == 40 // size
-    assert smallest >= case.terms.smallest
+    assert smallest >= case.terms.smallest_sum

@@ -18,7 +18,7 @@ from tacit.app.terminal.narrow_table import listed_table
 from tacit.app.terminal.progress import following
 from tacit.core.average import counted
 from tacit.core.suite import Update
-from tacit.lab.comparison import SETTINGS, label, variant
+from tacit.lab.comparison import label, variant
 from tacit.protocols import REGISTRY
 from tacit.runtime.simulator import Simulation
 
@@ -100,7 +100,7 @@ def bench(
         asked = [variant(each) for each in protocol]
         known("protocol", next((each["name"] for each in asked if each["name"] not in REGISTRY), BASELINE), REGISTRY)
     else:
-        asked = [{"name": name, **SETTINGS.get(name, {})} for name in REGISTRY]
+        asked = [{"name": name, **each.example_options} for name, each in REGISTRY.items()]
     others = [each for each in asked if each != {"name": BASELINE}]
     with following(counted=True) as told:
         found = measured([{"name": BASELINE}, *others], parties, entries, repeat, told)

@@ -25,7 +25,7 @@ from tacit.learn.data.datasets import Samples, load
 from tacit.learn.data.splits import dirichlet
 from tacit.learn.models.softmax import Model, Softmax
 from tacit.learn.training.loop import Step, trained
-from tacit.protocols.secagg.terms import SecAggSettings
+from tacit.protocols import find
 from tacit.runtime.faults import Fault
 from tacit.runtime.outcome import Outcome
 from tacit.runtime.simulator import Simulation
@@ -96,7 +96,7 @@ class DemoSettings:
             problems.append(f"there must be at least 1 round, not {self.rounds}; use --rounds 20")
         if problems:
             raise ConfigError(problems)
-        needed = SecAggSettings().bind(Parties(self.names)).threshold
+        needed = find(BLIND).settings().bind(Parties(self.names)).fewest_present
         spare = self.parties - needed
         if not self.crash:
             return self.names[self.parties // 3 :][: min(1, spare)]

@@ -10,7 +10,6 @@ from starlette.datastructures import QueryParams
 from tacit.api.option_text import drift_from, settings_from
 from tacit.auditing.questions import Question
 from tacit.auditing.scope import Scope
-from tacit.auditing.search.planner import candidates
 from tacit.core.errors import ConfigError
 from tacit.core.suite import Party
 from tacit.protocols import find
@@ -94,13 +93,15 @@ def hardened(protocol: str, own: Mapping[str, Any], parties: int, colluders: int
     """
     entry = find(protocol)
     if entry.leaks_by_design:
-        raise ConfigError(f"{protocol} shows vectors by design and has no hardened mode; compare it with secagg")
-    proposed = [options for name, options, _ in candidates(parties, colluders) if name == protocol]
+        other = f"; compare it with {entry.alternative}" if entry.alternative else ""
+        raise ConfigError(f"{protocol} shows vectors by design and has no hardened mode{other}")
+    proposed = [each.options for each in entry.propose(parties, colluders)]
     if proposed:
         # Of several that are as like, the last one: it is the one that holds over more rounds.
         return max(reversed(proposed), key=lambda each: sum(own.get(name) == value for name, value in each.items()))
-    if "masked" in entry.settings.__struct_fields__:
-        return {**own, "masked": True}
+    remedy = entry.settings_from(own).remedy(dropouts=False)
+    if remedy is not None and remedy.value is not None:
+        return {**own, remedy.option: remedy.value}
     raise ConfigError(f"no settings of {protocol} are proposed for {parties} parties of whom {colluders} collude")
 
 

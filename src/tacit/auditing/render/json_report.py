@@ -33,7 +33,9 @@ def about(protocol: Protocol, terms: Terms) -> dict[str, Any]:
         "parties": tuple(terms.parties),
         "settings": settings_of(terms),
         "trusted": trusted(protocol, terms),
-        "claims": [asdict(claim) for claim in protocol.claims],
+        "claims": [
+            {"paper": claim.paper, "section": claim.section, "statement": claim.statement} for claim in protocol.claims
+        ],
     }
 
 

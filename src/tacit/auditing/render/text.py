@@ -19,7 +19,6 @@ SOME = 0.1
 """The chance of dropping out to ask about, of somebody who asked about a day on which nobody does."""
 MOST_NAMED = 6
 """Parties up to which each is named in a sentence."""
-WHOLE = ("admm",)
 """Protocols that end without an average if anybody is missing, so that nobody can drop out of what they show."""
 
 TERMS = {
@@ -253,7 +252,8 @@ def _uncovered(reports: Sequence[Report], asked: Question) -> Iterator[str]:
         yield "The average itself: whoever gets it can infer from it what it tells of the data. Only noise hides that."
     else:
         yield f"More than ε = {epsilon:.3g} of what the average itself tells of the data; the noise hides the rest."
-    lies = "; tacit attack lies tries those of a server" if asked.protocol == "secagg" else ""
+    entry = REGISTRY.get(asked.protocol)
+    lies = "; tacit attack lies tries those of a server" if entry is not None and "lies" in entry.attacks else ""
     yield f"Lies: parties, or a server, that do not do what the protocol says{lies}."
     yield "What is known beforehand, such as last round's model, or which entries go together."
     yield "Who takes part, when, and how much is sent."
@@ -276,10 +276,11 @@ def _cures(asked: Question) -> Iterator[Next]:
     if entry is None:
         return
     options = dict(asked.options)
-    if "masked" in entry.settings.__struct_fields__ and not options.get("masked"):
-        yield Next("the same under masks", replace(asked, options={**options, "masked": True}).command)
-    if entry.leaks_by_design:
-        other = "cesar" if entry.server is None else "secagg"
+    remedy = entry.settings_from(options).remedy(dropouts=False)
+    if remedy is not None and remedy.value is not None:
+        what = "under masks" if remedy.option == "masked" else f"with {remedy.option}"
+        yield Next(f"the same {what}", replace(asked, options={**options, remedy.option: remedy.value}).command)
+    if other := entry.alternative:
         yield Next(
             f"the same with {other}, which is made to hide vectors", replace(asked, protocol=other, options={}).command
         )
@@ -295,7 +296,8 @@ def _cures(asked: Question) -> Iterator[Next]:
 
 def _harder(reports: Sequence[Report], asked: Question) -> Iterator[Next]:
     rounds = max(asked.rounds, MANY)
-    if not asked.dropout and asked.protocol not in WHOLE:
+    entry = REGISTRY.get(asked.protocol)
+    if not asked.dropout and not (entry is not None and entry.needs_everybody):
         yield Next("if parties drop out", replace(asked, dropout=SOME, rounds=rounds).command)
     elif asked.rounds == 1:
         yield Next("over several rounds", replace(asked, rounds=rounds).command)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from tacit.core.protocol import Protocol, Terms
-from tacit.protocols.secagg.terms import SecAggTerms
+from tacit.core.protocol_facts import SecureSum
 
 EVERYWHERE = (
     "Everybody trusts the roster: whoever can put keys on it can be as many parties as they like.",
@@ -23,10 +23,11 @@ def _by(protocol: Protocol, terms: Terms) -> Iterator[str]:
     if protocol.leaks_by_design:
         who = "The server is" if protocol.server else "Neighbours are"
         yield f"{who} trusted with everything: {protocol.name} is a baseline, and hides nothing."
-    elif isinstance(terms, SecAggTerms):
+    elif (secure := terms.secure_sum) is not None:
         yield (
-            f"The server may lie about anything but the sum that it announces, together with {_friends(terms)}, and in "
-            f"a round still learns only sums of at least {terms.smallest}. It can leave parties out, and stop rounds."
+            f"The server may lie about anything but the sum that it announces, together with {_friends(secure)}, and "
+            f"in a round still learns only sums of at least {secure.smallest}. It can leave parties out, "
+            f"and stop rounds."
         )
         yield "Parties may pool what they know: all but one in a sum always learn that one's vector."
     else:
@@ -36,8 +37,7 @@ def _by(protocol: Protocol, terms: Terms) -> Iterator[str]:
         )
 
 
-def _friends(terms: SecAggTerms) -> str:
-    if terms.sparse:
+def _friends(secure: SecureSum) -> str:
+    if secure.colluders is None:
         return "as many of the parties as the number of neighbours was chosen for, but for a small chance"
-    friends = 2 * terms.threshold - terms.policy.most(len(terms.parties)) - 1
-    return f"up to {friends} of the parties" if friends > 0 else "none of the parties"
+    return f"up to {secure.colluders} of the parties" if secure.colluders else "none of the parties"

@@ -23,13 +23,11 @@ from tacit.core.average import counted
 from tacit.core.errors import ConfigError, LeakRefused, NotLinear
 from tacit.core.progress import Progress, ignore_progress
 from tacit.core.protocol import Protocol, Terms
+from tacit.core.protocol_facts import ProposedSettings
 from tacit.core.suite import Party, Update
-from tacit.designs import graphs
-from tacit.designs.circle import secure_degree
 from tacit.privacy.distributed_noise import counted_on
 from tacit.privacy.noise import local_sigma
-from tacit.protocols import find
-from tacit.protocols.shapes.star import StarTerms
+from tacit.protocols import REGISTRY, SHIPPED
 from tacit.runtime.agreement import terms_for
 from tacit.runtime.faults import Fault
 from tacit.runtime.simulator import Simulation
@@ -39,10 +37,6 @@ MOST_COALITIONS, MOST_WORK = 4000, 400_000
 kinds, some are drawn at random."""
 MOST_RUN = 3
 """Rounds that are audited where every one has to be run."""
-LARGE, SMALL = 64, 16
-"""With more parties secure aggregation takes a sparse graph; ADMM, which sends most, is proposed to fewer only."""
-DROPOUTS = 0.1
-"""The part of the parties that may drop out of a sparse graph."""
 MEASURED = (64, 576)
 """Lengths of the vectors on which costs are measured. Bytes grow in proportion, so two of them say it all."""
 
@@ -209,12 +203,13 @@ def plan(
     alone = local_sigma(epsilon, delta, sensitivity=1.0, rounds=rounds)
     sigma = alone / math.sqrt(counted_on(parties, colluders=coalition_size))
     names, asked = tuple(f"p{i}" for i in range(parties)), Asked(coalition_size, rounds, float(dropout))
-    wanted = [(each, _allowed(each[0], each[1], names)) for each in candidates(parties, coalition_size)]
+    wanted = list(candidates(parties, coalition_size))
     found = []
-    for done, ((protocol, options, why), terms) in enumerate(wanted):
-        progress(f"{protocol}: {why}", done / len(wanted))
+    for done, (protocol, proposed) in enumerate(wanted):
+        progress(f"{protocol.name}: {proposed.why}", done / len(wanted))
+        terms = _allowed(protocol, proposed.options, names)
         if terms is not None:
-            proposal = _proposal(find(protocol), terms, options, why, asked, entries)
+            proposal = _proposal(protocol, terms, proposed.options, proposed.why, asked, entries)
             needed = alone * math.sqrt(terms.releases / proposal.company)
             found.append(replace(proposal, sigma=needed))
     progress("plan", 1.0)
@@ -222,62 +217,22 @@ def plan(
     return Plan(parties, coalition_size, rounds, asked.dropout, entries, tuple(found), epsilon, delta, sigma)
 
 
-def candidates(n: int, c: int) -> Iterator[tuple[str, dict[str, Any], str]]:
-    """Yields what may do for n parties of which c collude: a protocol, its options, and what they are chosen for."""
-    yield "fedavg", {}, "the baseline with a server"
-    yield "gossip", {"graph": "ring"}, "the baseline without"
-    if n <= LARGE:
-        yield "secagg", {"threshold": _threshold(n, c)}, "everybody in every round"
-    else:
-        degree, threshold = secure_degree(n, c / n, DROPOUTS)
-        yield (
-            "secagg",
-            {"neighbours": degree, "threshold": threshold},
-            "everybody in every round, masks in a sparse graph",
-        )
-    # Colluding members of a batch can take themselves off its sum, and two others must be left.
-    batch = next((size for size in range(c + 2, n // 2 + 1) if n % size == 0), None)
-    if batch is not None:
-        asked = batch * max(1, n // batch // 2)
-        options = {"participation": {"kind": "batches", "per_round": asked, "privacy": batch}}
-        yield "secagg", {**options, "threshold": _threshold(asked, c)}, f"{asked} a round, in whole batches of {batch}"
-    if n <= SMALL:
-        yield "admm", {"masked": True, "group_size": None}, "all to all, masked"
-    if 2 * (c + 2) <= n <= SMALL:
-        yield "admm", {"masked": True, "group_size": c + 2}, f"masked groups of {c + 2}"
-    for girth in range(3 if c == 1 else 5 if c == 2 else 7, 2, -1):
-        graph = _regular(n, max(c + 1, 3), girth)
-        if graph is not None:
-            yield "cesar", {"graph": graph, "masking": c}, f"among neighbours, at least {c + 1} in a sum"
-            break
-    if c == 1 and n >= 5:
-        yield "pushsum", {"masked": True, "graph": "exponential"}, "masked, everybody hears about log n others"
-    elif n <= LARGE:
-        yield "pushsum", {"masked": True, "graph": "complete"}, "masked, everybody hears everybody"
+def candidates(n: int, c: int) -> Iterator[tuple[Protocol, ProposedSettings]]:
+    """Yields the settings that each protocol proposes for n parties of which c collude, baselines first."""
+    for protocol in sorted(REGISTRY.values(), key=lambda each: not each.leaks_by_design):
+        yield from ((protocol, proposed) for proposed in protocol.propose(n, c))
 
 
-def _allowed(protocol: str, options: Mapping[str, Any], names: Sequence[Party]) -> Terms | None:
+def _allowed(protocol: Protocol, options: Mapping[str, Any], names: Sequence[Party]) -> Terms | None:
     """Returns the terms, unless the settings themselves refuse so many parties."""
     try:
-        return terms_for(find(protocol), names, options)
+        return terms_for(protocol, names, options)
     except LeakRefused:
         return None
-
-
-def _threshold(holders: int, c: int) -> int:
-    """Returns a threshold with which c colluding holders cannot help a server to two different sets."""
-    # Of a sum that they are in, two others must be left.
-    return min(holders, max(2 * holders // 3 + 1, (holders + c) // 2 + 1, c + 2))
-
-
-def _regular(n: int, degree: int, girth: int) -> dict[str, Any] | None:
-    for each in (degree, degree + 1):
-        try:
-            graphs.regular(n, each, girth)
-        except ConfigError:
-            continue
-        return {"kind": "regular", "degree": each, "girth": girth}
-    return None
+    except ConfigError:
+        if protocol in SHIPPED:
+            raise
+        return None
 
 
 class Asked(NamedTuple):
@@ -372,8 +327,8 @@ def _ending(auditor: Auditor, dropout: float) -> float:
     """
     scope, rehearsed = auditor.scope, auditor.rehearsed
     if dropout and not scope.dropout:
-        terms = scope.terms
-        asked = terms.policy.most(len(terms.parties)) if isinstance(terms, StarTerms) else len(terms.parties)
+        parties, policy = len(scope.parties), scope.terms.participation
+        asked = parties if policy is None else policy.most(parties)
         return (1 - dropout) ** asked
     return 1.0 if rehearsed is None else float(np.mean([bool(each.summed) for each in rehearsed.sets]))
 

@@ -12,7 +12,6 @@ from tacit.auditing.progress import tell
 from tacit.auditing.scope import Scope
 from tacit.core.suite import SERVER, Party
 from tacit.protocols import SHIPPED
-from tacit.protocols.shapes.star import StarTerms
 from tacit.runtime.faults import Fault
 
 MOST_RUNS = 32
@@ -28,9 +27,9 @@ class Smallest:
         self._last: tuple[SymbolicRun, tuple[Party, ...], Knowledge] | None = None
         # Where no place matters, or only by chance, any coalition is as good as that of the first ones, and one round
         # serves them all.
-        terms = scope.terms
-        apart = not isinstance(terms, StarTerms) or terms.policy.batch(0) != (0,)
-        self._alike = scope.protocol in SHIPPED and not scope.stand_ins and (terms.ties() == () or not apart)
+        policy = scope.terms.participation
+        no_batches = policy is not None and policy.batch(0) == (0,)
+        self._alike = scope.protocol in SHIPPED and not scope.stand_ins and (no_batches or scope.terms.ties() == ())
 
     def in_time(self, coalition: Sequence[Party]) -> bool:
         """Says whether there is time to look at the smallest round of this coalition, after those that were."""

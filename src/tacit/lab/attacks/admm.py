@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from tacit.auditing.engine.recipes import brought
 from tacit.core.progress import Progress
-from tacit.core.protocol import PAPERS
+from tacit.core.protocol_facts import PAPERS
 from tacit.core.suite import Update
 from tacit.lab.attacks.attack_result import Attack, Finding, average, proportion
 from tacit.protocols.admm import AdmmTerms, GroupPart, GroupSum

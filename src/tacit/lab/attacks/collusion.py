@@ -29,7 +29,7 @@ from tacit.auditing.engine.linear import SMALL_PRIME
 from tacit.core.average import counted
 from tacit.core.errors import ConfigError
 from tacit.core.progress import Progress, ignore_progress
-from tacit.core.protocol import PAPERS
+from tacit.core.protocol_facts import PAPERS
 from tacit.lab.attacks.attack_result import Attack, Finding, proportion
 
 Graphs: TypeAlias = NDArray[np.bool_]

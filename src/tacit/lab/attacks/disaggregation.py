@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 from tacit.core.entropy import SeededEntropy
 from tacit.core.errors import ConfigError, NotEnough
 from tacit.core.progress import Progress
-from tacit.core.protocol import PAPERS
+from tacit.core.protocol_facts import PAPERS
 from tacit.core.suite import Party, Update
 from tacit.designs import Batches, Participation, Partition, Random
 from tacit.lab.attacks.attack_result import Attack, Finding, average, proportion

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from tacit.core.messages import Address
 from tacit.core.progress import Progress
-from tacit.core.protocol import PAPERS
+from tacit.core.protocol_facts import PAPERS
 from tacit.core.suite import Party, Ring, Update
 from tacit.crypto.sealing import NONCE_BYTES, TAG_BYTES
 from tacit.designs import graphs

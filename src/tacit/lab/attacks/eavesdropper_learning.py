@@ -26,7 +26,7 @@ import numpy as np
 
 from tacit.core.average import counted
 from tacit.core.progress import Progress, ignore_progress
-from tacit.core.protocol import PAPERS
+from tacit.core.protocol_facts import PAPERS
 from tacit.lab.attacks.attack_result import Attack, Finding, proportion
 from tacit.lab.attacks.inception import Classifier, Labels, Training, principal_plane
 from tacit.lab.attacks.traffic_series import CASES, CHANGING, LINKS, Algorithm, Array, Links, Losses

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from tacit.core.average import counted
 from tacit.core.entropy import SeededEntropy
 from tacit.core.progress import Progress
-from tacit.core.protocol import PAPERS
+from tacit.core.protocol_facts import PAPERS
 from tacit.core.suite import Update
 from tacit.lab.attacks.attack_result import Attack, Finding, proportion
 from tacit.privacy.distributed_noise import Shared, counted_on, distributed_sigma

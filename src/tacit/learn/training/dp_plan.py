@@ -26,8 +26,6 @@ from tacit.privacy import (
     user_sigma,
 )
 from tacit.protocols import find
-from tacit.protocols.secagg.terms import SecAggTerms
-from tacit.protocols.shapes.star import StarTerms
 from tacit.runtime.agreement import terms_for
 from tacit.vectors.fixedpoint import FixedPoint
 
@@ -77,7 +75,8 @@ def noised(
     name = scenario.protocol["name"]
     averaged = find(name) if name not in ("local", "centralized") else None
     terms = None if averaged is None else terms_for(averaged, parties, {**options, "allow_leaks": True})
-    summed = terms.policy.smallest(terms.policy.most(len(parties))) if isinstance(terms, StarTerms) else 1
+    policy = None if terms is None else terms.participation
+    summed = 1 if policy is None else policy.smallest(policy.most(len(parties)))
     # With one step a round, what is averaged are gradients, and the noise of all honest users counts. With more, each
     # user takes steps from where its own noise has led it, so that only its own counts.
     noisy = msgspec.structs.replace(scenario.local, noise=1.0)
@@ -89,7 +88,9 @@ def noised(
     if terms is None:
         raise ConfigError("privacy per user is about what is averaged; give a protocol that averages")
     if privacy.noise == "central":
-        return _central(scenario, privacy, options, terms)
+        if find(name).server is None:
+            raise ConfigError(f'{name} has no server to add noise; use noise = "local"')
+        return _central(scenario, privacy, options)
     honest = everybody if privacy.noise == "distributed" else 1
     bound = {"norm": privacy.clip, "clip": privacy.clip, **options}
     sigma = distributed_sigma(
@@ -119,23 +120,24 @@ def _counted(
     Where a policy itself says how many are summed, whoever drops out takes no noise away: there is another, or no sum.
     """
     # Without masks the server sees vectors one by one, and without a server neighbours may.
-    alone = privacy.against == "everybody" and not isinstance(terms, SecAggTerms)
-    if not isinstance(terms, StarTerms) or alone or summed < 2:
+    alone = privacy.against == "everybody" and (terms is None or terms.secure_sum is None)
+    if terms is None or terms.participation is None or alone or summed < 2:
         return 1, options
     # Every party hears the sum, and can take its own noise off.
     colluders = max(privacy.colluders, 1)
-    firm = terms.policy.smallest(2) == summed
+    firm = terms.participation.smallest(2) == summed
     honest = counted_on(summed, 0.0 if firm else privacy.dropouts, colluders)
     if honest == 1 or firm or privacy.noise != "distributed":
         return honest, options
-    if terms.settings.threshold is None:
+    threshold = options.get("threshold")
+    if threshold is None and "threshold" in terms.settings.__struct_fields__:
         return honest, {**options, "threshold": honest + colluders}
-    if terms.smallest <= colluders:
+    if terms.smallest_sum <= colluders:
         raise ConfigError(
-            f"threshold={terms.settings.threshold} lets {colluders} colluders be all there are in a sum; use "
+            f"threshold={threshold} lets {colluders} colluders be all there are in a sum; use "
             f"threshold={honest + colluders}"
         )
-    return min(honest, terms.smallest - colluders), options
+    return min(honest, terms.smallest_sum - colluders), options
 
 
 def _told(sigma: float, shared: Shared, summed: int) -> str:
@@ -145,10 +147,8 @@ def _told(sigma: float, shared: Shared, summed: int) -> str:
     )
 
 
-def _central(scenario: Scenario, privacy: Privacy, options: Mapping[str, Any], terms: Terms) -> Noised:
+def _central(scenario: Scenario, privacy: Privacy, options: Mapping[str, Any]) -> Noised:
     """Returns what it takes if the server is trusted to add the noise."""
-    if not isinstance(terms, StarTerms):
-        raise ConfigError(f'{scenario.protocol["name"]} has no server to add noise; use noise = "local"')
     far = of_user(privacy.clip)
     sigma = central_sigma(
         privacy.epsilon, privacy.delta, sensitivity=far, rounds=scenario.rounds, accountant=privacy.accountant

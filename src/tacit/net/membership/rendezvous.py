@@ -237,7 +237,7 @@ class Meeting:
 
     @property
     def _whole(self) -> bool:
-        return self._agreement is not None and self._agreement.terms.whole
+        return self._agreement is not None and self._agreement.protocol.needs_everybody
 
 
 def _differing(agreement: Agreement, sender: Party, hello: Hello) -> TacitError | None:

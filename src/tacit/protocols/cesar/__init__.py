@@ -37,8 +37,9 @@ it.
 
 from tacit.core.average import Average
 from tacit.core.link import Link
-from tacit.core.protocol import Claim, Protocol
+from tacit.core.protocol import Protocol
 from tacit.core.suite import Suite, Update
+from tacit.protocols.cesar.facts import CLAIMS, propose
 from tacit.protocols.cesar.receiving import Receiving
 from tacit.protocols.cesar.sending import Sending
 from tacit.protocols.cesar.terms import ATTEMPTS, CesarSettings, CesarTerms, Masked, Release, Selection, Turn
@@ -77,9 +78,8 @@ CESAR = Protocol(
     messages=(Selection, Turn, Masked, Release),
     party=node,
     state=GraphState,
-    claims=(
-        Claim("004", "Theorem 1", "no honest-but-curious node learns a single entry of a neighbour's model"),
-        Claim("004", "Theorem 5", "with masking requirement k, nor do k colluding nodes"),
-    ),
+    claims=CLAIMS,
     weighted=False,
+    propose=propose,
+    example_options={"graph": {"kind": "regular", "degree": 4}},
 )

@@ -1,6 +1,6 @@
 """The settings and messages of `cesar`, and what senders and receivers compute alike."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
@@ -8,7 +8,9 @@ import msgspec
 
 from tacit.core.errors import ConfigError
 from tacit.core.messages import Message
+from tacit.core.protocol_facts import Argument, CoalitionQuery, Remedy
 from tacit.core.suite import ONLOOKER, Parties, Party
+from tacit.protocols.cesar.facts import arguments_of
 from tacit.protocols.shapes.neighbourhood import GraphSettings, GraphTerms
 
 ATTEMPTS = 3
@@ -63,6 +65,10 @@ class CesarSettings(GraphSettings, frozen=True, kw_only=True):
         unmasked = [f"masking={self.masking} would send entries unmasked; use 1 or more"] * (self.masking < 1)
         return super().problems(parties) + unmasked
 
+    def remedy(self, *, dropouts: bool) -> Remedy | None:
+        """Returns the masking requirement, if sums are too small after dropouts."""
+        return Remedy("masking") if dropouts else None
+
     def bind(self, parties: Parties) -> "CesarTerms":
         """Returns what the settings mean for these parties; raises ConfigError with every reason why they cannot."""
         graph = self.drawn(parties)
@@ -105,8 +111,12 @@ class CesarTerms(GraphTerms):
         away = set(range(len(self.parties))) - {k, *heard} - members
         return (self.parties.named(sorted(away)), ()) if away else None
 
-    def fewest(self, coalition: Collection[Party]) -> int:
-        """Returns of how many others the noise is, at least, in whatever a coalition may hear, whoever is missing.
+    def arguments(self, query: CoalitionQuery) -> Iterator[Argument]:
+        """Yields what is proved of the sums of neighbours."""
+        return arguments_of(self, query)
+
+    def fewest_contributors(self, coalition: Collection[Party]) -> int:
+        """Returns how many others' noise is, at least, in whatever a coalition may see, whoever drops out.
 
         Two receivers that miss different ones can compare their sums, which have the same noise, and so can whoever
         hears links. In one sum, those who weigh differently do not hide each other.

@@ -49,7 +49,7 @@ said again, which is nobody's average in it.
 - The paper hides names behind pseudonyms so that the server must sample at random. It could still grind; use a policy.
 """
 
-from tacit.core.protocol import Choice, Claim, Protocol
+from tacit.core.protocol import Choice, Protocol
 from tacit.protocols.secagg.aggregator import server, summed
 from tacit.protocols.secagg.messages import (
     AdvertiseKeys,
@@ -63,6 +63,7 @@ from tacit.protocols.secagg.messages import (
     ShareKeys,
     Unmask,
 )
+from tacit.protocols.secagg.proposals import CLAIMS, propose
 from tacit.protocols.secagg.terms import SecAggSettings
 from tacit.protocols.secagg.user import client
 from tacit.protocols.shapes import star
@@ -89,10 +90,8 @@ SECAGG = Protocol(
     server=server,
     state=StarState,
     choice=Choice(AdvertiseKeys, MaskedInput, star.asked, summed),
-    claims=(
-        Claim("003", "Section 3", "the server learns the sum over the chosen users and nothing else"),
-        Claim(
-            "002", "Theorem (guarantees)", "over any number of rounds no sum of fewer than T users can be singled out"
-        ),
-    ),
+    claims=CLAIMS,
+    common_result=True,
+    propose=propose,
+    attacks=("lies",),
 )

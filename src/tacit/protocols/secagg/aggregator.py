@@ -36,7 +36,7 @@ RESAMPLES = 20
 
 async def server(link: Link, terms: SecAggTerms, suite: Suite, state: StarState) -> Average:
     """The server."""
-    accord, least, parties, bitmap = Accord(link, suite, terms), terms.least, link.parties, terms.sets.bitmap
+    accord, least, parties, bitmap = Accord(link, suite, terms), terms.fewest_present, link.parties, terms.sets.bitmap
     link.cure, state = terms.cure, accord.remembered(state)
 
     # AdvertiseKeys
@@ -75,7 +75,7 @@ async def server(link: Link, terms: SecAggTerms, suite: Suite, state: StarState)
     y = star.unpacked(link, suite.ring, {u: message.vector for u, message in masked.items()})
     u4 = list(y)
     u5 = summed(terms, link, u2, u4, suite.entropy)
-    link.require("masked vectors to sum", u5, terms.smallest)
+    link.require("masked vectors to sum", u5, terms.smallest_sum)
     chosen, members5 = set(u5), bitmap(u5)
     for u in u4:
         views = {v: masked[v].views[u] for v in circle.neighbours(u) if v in chosen}
@@ -136,7 +136,7 @@ def usable(accord: Accord, advertised: Mapping[int, AdvertiseKeys], before: byte
         del sound[u]
     told = Counter(keys.last for keys in sound.values())
     last = max(told, key=lambda each: told[each], default=b"")
-    if before is not None and (told[before] >= accord.terms.least or told[last] < accord.terms.least):
+    if before is not None and (told[before] >= accord.terms.fewest_present or told[last] < accord.terms.fewest_present):
         last = before
     behind = [u for u, keys in sound.items() if keys.last != last]
     for u in behind:

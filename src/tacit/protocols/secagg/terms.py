@@ -1,7 +1,7 @@
 """The settings of `secagg`, what they mean for some parties, and what users and server compute alike."""
 
 import hashlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Any, ClassVar, Literal
@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 from tacit.core.average import counted
 from tacit.core.errors import ConfigError
 from tacit.core.link import Link, framed
+from tacit.core.protocol_facts import Argument, CoalitionQuery, SecureSum
 from tacit.core.suite import Parties, Secret, Suite
 from tacit.designs.circle import Circle, two_thirds
+from tacit.protocols.secagg.arguments import arguments_of
 from tacit.protocols.shapes import star
 from tacit.protocols.shapes.star import StarSettings, StarState, StarTerms, Sum
 
@@ -123,14 +125,14 @@ class SecAggTerms(StarTerms):
         return None if self.sparse else super().ties()
 
     @property
-    def least(self) -> int:
+    def fewest_present(self) -> int:
         """How many must be there at every step."""
         return max(self.policy.least, self.threshold, self.fewest)
 
     @property
     def cure(self) -> str:
         """What to do where too many dropped out, and what it costs."""
-        most, least = self.policy.most(len(self.parties)), self.least
+        most, least = self.policy.most(len(self.parties)), self.fewest_present
         again = "everybody" if least == most else f"{least} or more"
         choices = [f"run the round again with {again}"]
         lower = most // 2 + 1
@@ -153,9 +155,19 @@ class SecAggTerms(StarTerms):
         return f"{told}: {', or '.join(choices)}"
 
     @property
-    def smallest(self) -> int:
+    def smallest_sum(self) -> int:
         """How many a sum must have."""
         return self.policy.smallest(max(self.threshold, self.fewest))
+
+    @property
+    def secure_sum(self) -> SecureSum:
+        """Sums of no fewer than `smallest_sum`, though the server collude with as many as the threshold allows for."""
+        colluders = max(0, 2 * self.threshold - self.policy.most(len(self.parties)) - 1)
+        return SecureSum(self.smallest_sum, None if self.sparse else colluders)
+
+    def arguments(self, query: CoalitionQuery) -> Iterator[Argument]:
+        """Yields what is proved of the server and its users."""
+        return arguments_of(self, query)
 
 
 class Alike:

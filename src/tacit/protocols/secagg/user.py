@@ -67,7 +67,7 @@ async def client(link: Link, update: Update, terms: SecAggTerms, suite: Suite, s
     others = u3.intersection(circle.neighbours(u))
     if u not in u3 or not terms.sets.within(inbox.members, listed.members) or inbox.sealed.keys() != others:
         raise broke_rules("the shares it passed on are not those of the users it lists")
-    if len(u3) < terms.least or len(others) + 1 < terms.threshold:
+    if len(u3) < terms.fewest_present or len(others) + 1 < terms.threshold:
         raise broke_rules(
             f"it goes on with {counted(len(u3), 'user')}, {len(others) + 1} of them to hold our shares: too few"
         )
@@ -121,13 +121,13 @@ async def caught_up(accord: Accord, state: StarState, last: LastSum) -> NotEnoug
     await told(accord, state, Sum(last.members, last.vector))
     behind = dict.fromkeys(parties.named(sorted(set(range(len(parties))) - heard)), Drop.BEHIND)
     cure = "the last sum was said again, so that the next round finds all together"
-    return NotEnough("users who had heard the last sum", len(heard), terms.least, behind, cure=cure)
+    return NotEnough("users who had heard the last sum", len(heard), terms.fewest_present, behind, cure=cure)
 
 
 def check_asked(accord: Accord, state: StarState, u: int, u2: frozenset[int]) -> None:
     """Raises PeerFault unless we may take part in a round with U2: before anything of ours leaves, not after."""
     terms = accord.terms
-    if u not in u2 or len(u2) < terms.least or not terms.alike.may_ask(u2):
+    if u not in u2 or len(u2) < terms.fewest_present or not terms.alike.may_ask(u2):
         raise broke_rules(f"it sampled {counted(len(u2), 'user')}, which the settings do not allow")
     if terms.policy.promise > 1 and state.batch not in ((), batch_of(accord, u)):
         before, now = (", ".join(batch) for batch in (state.batch, batch_of(accord, u)))
@@ -202,7 +202,7 @@ def check_chosen(accord: Accord, circle: Circle, sets: tuple[bytes, bytes, bytes
     u5 = terms.sets.users(sets[2])
     if not terms.sets.within(sets[2], sets[1]):
         raise broke_rules("it chose users that it did not list before")
-    if not terms.alike.allows(u5) or len(u5) < terms.smallest:
+    if not terms.alike.allows(u5) or len(u5) < terms.smallest_sum:
         raise broke_rules(f"our policy does not allow a sum over {counted(len(u5), 'user')} as it was chosen")
     if too_thin(terms, circle, u5):
         raise broke_rules("the users it chose are too thinly spread to hide each other")

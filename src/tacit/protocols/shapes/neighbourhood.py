@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from tacit.core.errors import ConfigError, WireError
 from tacit.core.link import Link
 from tacit.core.protocol import Settings, State, Terms
+from tacit.core.protocol_facts import Exchange
 from tacit.core.suite import Parties, Party, Ring, Suite, Vector
 from tacit.designs import graphs
 from tacit.designs.graphs import CompleteGraph, Graph, graph_from
@@ -120,6 +121,10 @@ class GraphTerms(Terms):
     def ties(self) -> tuple[NDArray[Any], ...] | None:
         """Returns who is whose neighbour, unless every node selects entries of its own."""
         return None if self.selective else (graphs.adjacency(self.graph),)
+
+    def exchange(self) -> Exchange:
+        """Returns the graph."""
+        return Exchange("graph", (graphs.edges(self.graph),))
 
     def view(self, i: int) -> list[int]:
         """Returns View(i), the neighbours of a node, ascending."""

@@ -15,6 +15,7 @@ from tacit.core.errors import ConfigError, Drop, WireError
 from tacit.core.link import Link
 from tacit.core.messages import Message
 from tacit.core.protocol import Settings, State, Terms
+from tacit.core.protocol_facts import Exchange, Remedy
 from tacit.core.suite import SERVER, Parties, Party, Ring, Vector
 from tacit.designs.participation import (
     Batches,
@@ -70,6 +71,10 @@ class StarSettings(Settings, frozen=True, kw_only=True):
             problems.append("sampled= and participation= both say who takes part; set one of them")
         return problems + self.policy.problems(len(parties))
 
+    def remedy(self, *, dropouts: bool) -> Remedy | None:
+        """Returns the threshold, if sums are too small after dropouts."""
+        return Remedy("threshold") if dropouts else None
+
 
 class Sets:
     """Sets of users, as they are sent and as they are read. Everybody in a round reads the same ones, so they are kept.
@@ -120,28 +125,36 @@ class StarTerms(Terms):
         object.__setattr__(self, "sets", Sets(self.parties))
 
     @property
-    def least(self) -> int:
+    def participation(self) -> Participation:
+        """The policy."""
+        return self.policy
+
+    @property
+    def fewest_present(self) -> int:
         """How many must be there at every step."""
         return max(self.policy.least, self.threshold)
 
     @property
     def cure(self) -> str:
         """What to do where too many dropped out, and what it costs."""
-        again = f"run the round again with {self.least} or more"
+        again = f"run the round again with {self.fewest_present} or more"
         if self.policy.least < self.threshold > 2:
             return f"{again}, or set a threshold below {self.threshold}, with which averages are of fewer"
         return again
 
     @property
-    def smallest(self) -> int:
+    def smallest_sum(self) -> int:
         """How many a sum must have."""
-        return self.least
+        return self.fewest_present
 
     @property
-    def everybody(self) -> bool:
+    def sums_everybody(self) -> bool:
         """Whether all are summed in every round in which nobody is missing."""
-        policy, n = self.policy, len(self.parties)
-        return policy.most(n) == n and not (isinstance(policy, Sampled) and policy.exactly < n)
+        return self.policy.sums_everybody(len(self.parties))
+
+    def exchange(self) -> Exchange:
+        """Returns a star: everybody talks to the server alone."""
+        return Exchange("star", ((),))
 
     def ties(self) -> tuple[NDArray[Any], ...] | None:
         """Returns who is in one batch, and in which if chance decides which batches are asked.
@@ -151,9 +164,9 @@ class StarTerms(Terms):
         policy, n = self.policy, len(self.parties)
         size = policy.privacy if isinstance(policy, Batches) else policy.most(n) if isinstance(policy, Partition) else 1
         if size == 1:
-            return () if self.everybody else None
+            return () if self.sums_everybody else None
         batch = np.arange(n) // size
-        return (batch[:, None] == batch,) if self.everybody else (np.diag(batch),)
+        return (batch[:, None] == batch,) if self.sums_everybody else (np.diag(batch),)
 
     def thinnest(self, coalition: Collection[Party], others: int) -> tuple[Collection[Party], Collection[Party]] | None:
         """Returns who must be absent, and who late, so that the smallest sum is of the coalition and few others."""
@@ -162,7 +175,7 @@ class StarTerms(Terms):
         # Whoever is never summed without others comes with them.
         order = list(dict.fromkeys(place for first in (*members, *range(n)) for place in self.policy.batch(first)))
         asked = order[: self.policy.most(n)]
-        summed = asked[: max(self.smallest, len(members) + others)]
+        summed = asked[: max(self.smallest_sum, len(members) + others)]
         if len(summed) == n:
             return None
         # A batch with a member missing is left out of the sum, but the others of it still count as there.
@@ -197,7 +210,7 @@ def asked(
     terms: StarTerms, state: StarState, present: Collection[int], entropy: Entropy
 ) -> tuple[list[int], StarState]:
     """Returns whom to ask, nobody if too few are there, and the state in which that is noted."""
-    if len(present) < terms.least:
+    if len(present) < terms.fewest_present:
         return [], state
     counts = np.array([state.counts.get(party, 0) for party in terms.parties])
     places = terms.policy.ask(sorted(present), counts, entropy)
@@ -211,10 +224,10 @@ def summed(
 ) -> list[int]:
     """Returns whose vectors to sum of those who delivered; nobody's if they are too few, or the policy allows none."""
     del link
-    if min(len(asked), len(delivered)) < terms.least:
+    if min(len(asked), len(delivered)) < terms.fewest_present:
         return []
     chosen = terms.policy.choose(sorted(delivered), entropy)
-    return chosen if len(chosen) >= terms.smallest else []
+    return chosen if len(chosen) >= terms.smallest_sum else []
 
 
 # --- vectors in, sum out -------------------------------------------------------------------------------------------

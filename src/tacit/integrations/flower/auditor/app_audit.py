@@ -26,7 +26,6 @@ from tacit.integrations.flower.auditor.app_facts import FEDERATION, WAYS, App, F
 from tacit.integrations.flower.auditor.modules import NOT_GIVEN, Found, is_number, unread
 from tacit.integrations.flower.auditor.round_starts import MODS, OUR_MODS, PLAIN, TACIT, Start
 from tacit.net.membership.roster import RosterFile
-from tacit.protocols.shapes.star import StarTerms
 
 WIDEST = 8.0
 """The clip of SecAgg+ unless set,"""
@@ -197,10 +196,10 @@ def _by_tacit(app: App, facts: Facts, start: Start, rounds: int, dropout: float)
     # To the protocol, whoever the strategy does not ask is lost to the round, and under secagg sits out the next one.
     lost = 1 - (1 - dropout) * sampled / nodes
     scope = Scope.of(protocol, names, settings, rounds=rounds, dropout=lost)
-    if isinstance(scope.terms, StarTerms) and sampled < scope.terms.least:
+    if sampled < scope.terms.fewest_present:
         raise ConfigError(
             f"no round can end: the strategy asks {sampled} of {nodes} nodes, and {protocol} needs "
-            f"{scope.terms.least}; have it ask all, and set participation on the roster"
+            f"{scope.terms.fewest_present}; have it ask all, and set participation on the roster"
         )
     reports = _of_each(scope)
     if scope.protocol.server is not None:

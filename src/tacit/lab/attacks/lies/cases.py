@@ -75,7 +75,7 @@ class Case:
     @property
     def fewest_honest(self) -> int:
         """How many honest users a sum has at least."""
-        return self.terms.smallest - len(self.colluders)
+        return self.terms.smallest_sum - len(self.colluders)
 
     @cached_property
     def simulation(self) -> Simulation:
@@ -116,8 +116,8 @@ def allowed(case: Case) -> tuple[tuple[bool, bool], ...]:
     """Returns, for each set of users, whether clients let it be asked, and whether they let it be summed."""
     terms, rules = case.terms, []
     for users in map(members, range(1 << case.users)):
-        asked = len(users) >= terms.least and terms.policy.may_ask(users, case.users)
-        rules.append((asked, len(users) >= terms.smallest and terms.policy.allows(users)))
+        asked = len(users) >= terms.fewest_present and terms.policy.may_ask(users, case.users)
+        rules.append((asked, len(users) >= terms.smallest_sum and terms.policy.allows(users)))
     return tuple(rules)
 
 
@@ -168,7 +168,7 @@ def cases(
                 for colluders in _placed(users, count, renamings):
                     each = replace(case, colluders=colluders)
                     if each.tolerated:
-                        alike[rules, threshold, case.terms.least, colluders].append(each)
+                        alike[rules, threshold, case.terms.fewest_present, colluders].append(each)
     return alike
 
 

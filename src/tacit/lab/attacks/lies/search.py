@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 from tacit.auditing.engine.linear import SMALL_PRIME, smallest_support
 from tacit.core.average import counted
 from tacit.core.progress import Progress
-from tacit.core.protocol import PAPERS
+from tacit.core.protocol_facts import PAPERS
 from tacit.lab.attacks.attack_result import Attack, Finding
 from tacit.lab.attacks.lies.cases import (
     COLLUDING,

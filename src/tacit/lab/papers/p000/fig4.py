@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import exp, log, nan
 from statistics import fmean
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -143,9 +143,7 @@ def errors(rho: float | tuple[float, float], bits: int, brought: Sequence[Models
 
 def steps_of(simulation: Simulation) -> list[float]:
     """Returns to which steps y is rounded in each iteration: those of the ring, less what y is stretched by."""
-    terms = simulation.agreement.terms
-    if not isinstance(terms, AdmmTerms):
-        raise TypeError("only admm rounds y")
+    terms = cast(AdmmTerms, simulation.agreement.terms)
     return [simulation.agreement.ring().resolution / stretch for stretch in terms.stretches]
 
 

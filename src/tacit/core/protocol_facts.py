@@ -1,0 +1,154 @@
+"""Typed answers that a protocol gives about itself to audits, plans, pictures and reports.
+
+Everything here is data. A protocol returns it from its hooks (`Terms`, `Settings`, `Protocol` in `core.protocol`), so
+that no other module has to know which protocol it has at hand.
+"""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, TypeAlias
+
+from tacit.core.suite import Party
+
+PAPERS = {
+    "000": "Jeon et al. 2020",
+    "001": "Pan et al. 2021",
+    "002": "Ali et al. 2021",
+    "003": "Huang",
+    "004": "Biswas et al. 2024",
+}
+"""What people call the papers that go by numbers here. Huang's has no date."""
+
+
+# --- claims of a paper ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Promise:
+    """What a claim says of one setting and coalition."""
+
+    exposed: bool
+    """Whether the paper says that everybody is exposed. Otherwise it says that nobody is."""
+    because: str
+    """The conditions of the claim, as they are met here."""
+
+
+PromiseRule: TypeAlias = Callable[[Any, Collection[Party], int], Promise | None]
+"""Given terms, coalition and number of rounds: what a claim says of them; None if it says nothing."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A guarantee as a paper states it, for the audit to confirm or refute."""
+
+    paper: str
+    section: str
+    statement: str
+    promise: PromiseRule | None = field(default=None, compare=False)
+    """Decides whether the claim applies. Without it, reports quote the statement and compare nothing."""
+
+    @property
+    def where(self) -> str:
+        """Where it is stated, as people cite it."""
+        return f"{PAPERS.get(self.paper, self.paper)}, {self.section}"
+
+
+# --- arguments for any number of parties ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class CoalitionQuery:
+    """The coalitions that an argument is about, and for how long."""
+
+    size: int
+    """How many parties collude; with a server, also the server with one party fewer."""
+    fresh: bool
+    """Whether each vector is sent only once: in a single round, or if models are new in each."""
+    rounds: int = 1
+
+
+@dataclass(frozen=True)
+class Argument:
+    """A proved statement about every coalition of a size: none learns a vector or, if it `exposes`, one does."""
+
+    name: str
+    """The heading under which `docs/arguments.md` states and proves it."""
+    statement: str
+    """What the coalition learns. `{who}` and `{when}` stand for the coalition and for the rounds and dropouts."""
+    bits: float = 0.0
+    """The most bits of an entry that a coalition learns, as `engine.precision` counts them. One bit halves the
+    spread."""
+    dropouts: bool = False
+    """Whether it holds whoever drops out, and whenever."""
+    exposes: bool = False
+    """Whether it shows that a coalition does recover a vector."""
+
+
+# --- who takes part, and what a sum hides --------------------------------------------------------------------------
+
+
+class ParticipationPolicy(Protocol):
+    """The part of a participation policy that audits and plans ask for (see `designs.participation`)."""
+
+    def most(self, users: int) -> int:
+        """Returns the largest number of users asked in a round."""
+
+    def smallest(self, threshold: int) -> int:
+        """Returns how many users a sum must have."""
+
+    def batch(self, user: int) -> tuple[int, ...]:
+        """Returns those without whom a user is never summed."""
+
+    def sums_everybody(self, users: int) -> bool:
+        """Returns whether all are summed in every round in which nobody is missing."""
+
+
+@dataclass(frozen=True)
+class SecureSum:
+    """What a server learns at most if it is malicious: sums."""
+
+    smallest: int
+    """The fewest contributors to any sum."""
+    colluders: int | None
+    """With how many parties the server may collude; None if that holds with high probability, by the number of
+    neighbours that the settings give each party."""
+
+
+# --- settings ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ProposedSettings:
+    """Options that a protocol proposes to a planner, which audits them before it shows them to anybody."""
+
+    options: dict[str, Any]
+    why: str
+    """What they are chosen for, in a few words."""
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """An option that may help where somebody is exposed."""
+
+    option: str
+    value: Any = None
+    """The value to set; None for a larger one than now."""
+
+
+# --- pictures ------------------------------------------------------------------------------------------------------
+
+
+MOST_PHASES = 64
+"""Phases that are worth drawing. After so many, a reader has seen the pattern."""
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """Who exchanges messages with whom, phase by phase, for drawings. Parties are places on the roster."""
+
+    kind: Literal["star", "graph", "groups"]
+    phases: tuple[tuple[tuple[int, ...], ...], ...]
+    """The edges or groups of each phase. After the last phase the first follows again."""
+    each: Literal["round", "iteration"] = "round"
+    """What a phase is: a round, or an iteration within every round."""
+    directed: bool = False

@@ -1,0 +1,67 @@
+"""The arguments for `secagg` (see `docs/arguments.md`): what a server and its users learn, for any number of users."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tacit.core.protocol_facts import Argument, CoalitionQuery
+from tacit.designs.participation import Batches, Partition, Sampled
+from tacit.protocols.shapes.arguments import LEFT, count_bits, one_sum
+
+if TYPE_CHECKING:
+    from tacit.protocols.secagg.terms import SecAggTerms
+
+
+def arguments_of(terms: "SecAggTerms", query: CoalitionQuery) -> Iterator[Argument]:
+    """Yields the arguments whose conditions are met."""
+    n, c = len(terms.parties), query.size
+    if not masks_hold(terms, c - 1):
+        return
+    if terms.sums_everybody and n - c >= LEFT:
+        yield _circle(terms, n - c) if terms.sparse else one_sum(n - c)
+    dropouts = masks_hold(terms, c - 1, dropouts=True)
+    if isinstance(terms.policy, Batches | Partition) and (left := terms.policy.promise - c) >= LEFT:
+        # Members of a batch are in every sum together or not at all.
+        yield Argument(
+            "whole batches",
+            f"of each batch of {terms.policy.promise} at least {left} are left that nobody can tell apart, {{when}}",
+            count_bits(left),
+            dropouts,
+        )
+    if query.fresh and (left := terms.smallest_sum - c) >= LEFT:
+        # What is sent only once is in one sum only.
+        yield Argument(
+            "fresh sums",
+            f"a vector is in one sum, with at least {left - 1} of others than the {c} that collude, {{when}}",
+            count_bits(left),
+            dropouts,
+        )
+
+
+def _circle(terms: "SecAggTerms", left: int) -> Argument:
+    """Returns the argument "circle": in a sparse graph, honest users stay connected as long as few collude."""
+    return Argument(
+        "circle",
+        f"{{who}} learn the sum of the others and no more, {{when}}: they are too few to cut a circle in two on which "
+        f"everybody is joined to {_even_degree(terms)} others",
+        count_bits(left),
+    )
+
+
+def masks_hold(terms: "SecAggTerms", colluders: int, dropouts: bool = False) -> bool:
+    """Returns whether the server, with so many users, learns no more from a round than its sum."""
+    if colluders >= terms.threshold:
+        return False
+    if not terms.sparse:
+        return True
+    # A circle falls apart at two runs of half the degree without anybody honest, and not at one. Users see to it that
+    # each run has more chosen ones in it than t − degree/2 − 1; where all are chosen, it has half the degree.
+    degree = _even_degree(terms)
+    if colluders < 2 * terms.threshold - degree:
+        return True
+    thinned = isinstance(terms.policy, Sampled) and terms.policy.exactly < terms.policy.most(len(terms.parties))
+    return not dropouts and not thinned and colluders < degree
+
+
+def _even_degree(terms: "SecAggTerms") -> int:
+    degree = terms.settings.degree or 0
+    return degree + degree % 2

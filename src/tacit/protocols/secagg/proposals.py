@@ -1,0 +1,65 @@
+"""The settings that `secagg` proposes to a planner, and what its papers claim for given ones."""
+
+from collections.abc import Collection, Iterator
+
+from tacit.core.average import counted
+from tacit.core.protocol_facts import Claim, Promise, ProposedSettings
+from tacit.core.suite import SERVER, Party
+from tacit.designs.circle import secure_degree
+from tacit.designs.participation import Batches
+from tacit.protocols.secagg.terms import SecAggTerms
+
+LARGE = 64
+"""With more users, masks are shared in a sparse graph."""
+DROPOUTS = 0.1
+"""The part of the users that may drop out of a sparse graph."""
+
+
+def propose(parties: int, colluding: int) -> Iterator[ProposedSettings]:
+    """Yields settings for all users in every round, and for whole batches of them."""
+    n, c = parties, colluding
+    if n <= LARGE:
+        yield ProposedSettings({"threshold": _threshold(n, c)}, "everybody in every round")
+    else:
+        degree, threshold = secure_degree(n, c / n, DROPOUTS)
+        yield ProposedSettings(
+            {"neighbours": degree, "threshold": threshold}, "everybody in every round, masks in a sparse graph"
+        )
+    # Colluding members of a batch can take themselves off its sum, and two others must be left.
+    batch = next((size for size in range(c + 2, n // 2 + 1) if n % size == 0), None)
+    if batch is not None:
+        asked = batch * max(1, n // batch // 2)
+        policy = {"kind": "batches", "per_round": asked, "privacy": batch}
+        yield ProposedSettings(
+            {"participation": policy, "threshold": _threshold(asked, c)},
+            f"{asked} a round, in whole batches of {batch}",
+        )
+
+
+def _threshold(holders: int, c: int) -> int:
+    """Returns a threshold with which c colluding holders cannot help a server to two different sets."""
+    # Of a sum that they are in, two others must be left.
+    return min(holders, max(2 * holders // 3 + 1, (holders + c) // 2 + 1, c + 2))
+
+
+def _one_round(terms: SecAggTerms, coalition: Collection[Party], rounds: int) -> Promise | None:
+    del terms
+    return Promise(False, "the server alone, in one round") if set(coalition) == {SERVER} and rounds == 1 else None
+
+
+def _batches(terms: SecAggTerms, coalition: Collection[Party], rounds: int) -> Promise | None:
+    policy = terms.policy
+    if not isinstance(policy, Batches) or set(coalition) != {SERVER} or policy.privacy < 2:
+        return None
+    return Promise(False, f"batches of T = {policy.privacy}, {counted(rounds, 'round')}")
+
+
+CLAIMS = (
+    Claim("003", "Section 3", "the server learns the sum over the chosen users and nothing else", _one_round),
+    Claim(
+        "002",
+        "Theorem (guarantees)",
+        "over any number of rounds no sum of fewer than T users can be singled out",
+        _batches,
+    ),
+)
