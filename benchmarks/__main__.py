@@ -32,6 +32,7 @@ from benchmarks import (
     secagg,
     shamir,
     simulation,
+    startup,
     wire,
 )
 from benchmarks.faults import run as faults
@@ -57,6 +58,7 @@ SUITES: dict[str, Callable[..., Iterable[Row]]] = {
     "flower": flower.rows,
     "wire": wire.rows,
     "page": page.rows,
+    "startup": startup.rows,
 }
 ASKED_FOR = ("faults", "flower", "wire", "page")
 """Suites that are run only if they are named: they take long, and the first of them measures nothing."""

@@ -1,33 +1,41 @@
-"""Tacit: average models with people you don't fully trust, and know exactly what still leaks."""
+"""Tacit: average models with people you don't fully trust, and know exactly what still leaks.
 
+Names are loaded when they are first used, so that `import tacit` stays cheap and extras (gRPC, Flower) stay optional.
+"""
+
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from tacit.api.aggregate import aggregate
-from tacit.api.audit import audit
-from tacit.api.federation import ClippedWarning, Federation, VanishedWarning
-from tacit.auditing.report import Report
-from tacit.auditing.search.planner import Plan, plan
-from tacit.core.errors import (
-    BudgetSpent,
-    ConfigError,
-    JournalError,
-    LeakRefused,
-    NotAuditable,
-    NotEnough,
-    NotLinear,
-    PeerFault,
-    TacitError,
-    TransportError,
-    WireError,
-)
 from tacit.core.version import RELEASE
-from tacit.learn.scenario import Scenario
-from tacit.learn.training.train import Run, train
-from tacit.runtime.faults import Fault
-from tacit.runtime.outcome import Outcome
 
 if TYPE_CHECKING:
+    from tacit import designs as designs
+    from tacit import learn as learn
+    from tacit import privacy as privacy
+    from tacit import protocols as protocols
+    from tacit.api.aggregate import aggregate
+    from tacit.api.audit import audit
+    from tacit.api.federation import ClippedWarning, Federation, VanishedWarning
     from tacit.api.join import Peer, join, log_lines
+    from tacit.auditing.report import Report
+    from tacit.auditing.search.planner import Plan, plan
+    from tacit.core.errors import (
+        BudgetSpent,
+        ConfigError,
+        JournalError,
+        LeakRefused,
+        NotAuditable,
+        NotEnough,
+        NotLinear,
+        PeerFault,
+        TacitError,
+        TransportError,
+        WireError,
+    )
+    from tacit.learn.scenario import Scenario
+    from tacit.learn.training.train import Run, train
+    from tacit.runtime.faults import Fault
+    from tacit.runtime.outcome import Outcome
 
 __all__ = [
     "BudgetSpent",
@@ -60,15 +68,46 @@ __all__ = [
 ]
 __version__ = RELEASE
 
+_HOMES = {
+    "tacit.api.aggregate": ("aggregate",),
+    "tacit.api.audit": ("audit",),
+    "tacit.api.federation": ("ClippedWarning", "Federation", "VanishedWarning"),
+    "tacit.api.join": ("Peer", "join", "log_lines"),
+    "tacit.auditing.report": ("Report",),
+    "tacit.auditing.search.planner": ("Plan", "plan"),
+    "tacit.core.errors": (
+        "BudgetSpent",
+        "ConfigError",
+        "JournalError",
+        "LeakRefused",
+        "NotAuditable",
+        "NotEnough",
+        "NotLinear",
+        "PeerFault",
+        "TacitError",
+        "TransportError",
+        "WireError",
+    ),
+    "tacit.learn.scenario": ("Scenario",),
+    "tacit.learn.training.train": ("Run", "train"),
+    "tacit.runtime.faults": ("Fault",),
+    "tacit.runtime.outcome": ("Outcome",),
+}
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
+_PACKAGES = ("api", "auditing", "core", "crypto", "designs", "learn", "privacy", "protocols", "runtime", "vectors")
+_SUBMODULES = {name: f"tacit.{name}" for name in _PACKAGES} | {"flower": "tacit.integrations.flower.api"}
+
 
 def __getattr__(name: str) -> Any:
-    # Between machines takes an extra, which those who stay on one need not have installed.
-    if name in ("Peer", "join", "log_lines"):
-        from tacit.api import join
+    if name in _HOME:
+        value = getattr(import_module(_HOME[name]), name)
+    elif name in _SUBMODULES:
+        value = import_module(_SUBMODULES[name])
+    else:
+        raise AttributeError(f"module 'tacit' has no attribute {name!r}")
+    globals()[name] = value  # found without this function from now on
+    return value
 
-        return getattr(join, name)
-    if name == "flower":  # which takes another one
-        from tacit.integrations.flower import api
 
-        return api
-    raise AttributeError(f"module 'tacit' has no attribute {name!r}")
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_SUBMODULES})

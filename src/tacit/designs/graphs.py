@@ -7,10 +7,9 @@ from which everybody draws the same graph for the same roster.
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
-import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,22 +18,31 @@ from tacit.core.errors import ConfigError
 from tacit.core.suite import Parties
 from tacit.core.values import unfit
 
+if TYPE_CHECKING:
+    import networkx as nx  # slow to import, so functions that need it do
+
 TRIES = 6
 """How often a random graph is drawn anew before giving up."""
 
 
-def complete(n: int) -> nx.Graph:
+def complete(n: int) -> "nx.Graph":
     """Returns the graph in which everybody is everybody's neighbour."""
+    import networkx as nx
+
     return nx.complete_graph(n)
 
 
-def ring(n: int) -> nx.Graph:
+def ring(n: int) -> "nx.Graph":
     """Returns the cycle."""
+    import networkx as nx
+
     return nx.cycle_graph(n)
 
 
-def exponential(n: int) -> nx.DiGraph:
+def exponential(n: int) -> "nx.DiGraph":
     """Returns the directed graph in which i sends to i + 1, i + 2, i + 4, …: log n neighbours, fast mixing."""
+    import networkx as nx
+
     graph = nx.DiGraph()
     graph.add_nodes_from(range(n))
     hops = [2**power for power in range((n - 1).bit_length())]
@@ -42,8 +50,10 @@ def exponential(n: int) -> nx.DiGraph:
     return graph
 
 
-def directed(n: int, degree: int, seed: int = 0) -> nx.DiGraph:
+def directed(n: int, degree: int, seed: int = 0) -> "nx.DiGraph":
     """Returns a random strongly connected directed graph in which everybody sends to `degree` others."""
+    import networkx as nx
+
     if not 1 <= degree < n:
         raise ConfigError(f"everybody can send to 1 to {n - 1} others, not {degree}")
     entropy = SeededEntropy(seed, "directed graph")
@@ -57,11 +67,13 @@ def directed(n: int, degree: int, seed: int = 0) -> nx.DiGraph:
     return graph
 
 
-def regular(n: int, degree: int, girth: int = 3, seed: int = 0) -> nx.Graph:
+def regular(n: int, degree: int, girth: int = 3, seed: int = 0) -> "nx.Graph":
     """Returns a random connected graph of that degree without cycles shorter than `girth`.
 
     With girth 5 or more, two nodes share at most one neighbour, so two colluding receivers cannot compare sums.
     """
+    import networkx as nx
+
     least = _moore_bound(degree, girth)
     if not 2 <= degree < n or n * degree % 2 or n < least:
         even = " and an even number" if degree % 2 else ""
@@ -86,8 +98,10 @@ def _moore_bound(degree: int, girth: int) -> int:
     return 1 + degree * branches if girth % 2 else 2 * branches
 
 
-def _grown(n: int, degree: int, girth: int, entropy: Entropy) -> nx.Graph | None:
+def _grown(n: int, degree: int, girth: int, entropy: Entropy) -> "nx.Graph | None":
     """Adds edges between nodes that are far apart; where none fits, takes one out again. None if that leads nowhere."""
+    import networkx as nx
+
     graph = nx.empty_graph(n)
     for _ in range(20 * n * degree):
         open_nodes = [i for i in range(n) if graph.degree(i) < degree]
@@ -120,7 +134,7 @@ def _shuffled(items: Iterable[int], entropy: Entropy) -> list[int]:
 class GraphFamily(msgspec.Struct, frozen=True, tag_field="kind", forbid_unknown_fields=True, omit_defaults=True):
     """A graph as it is written down."""
 
-    def draw(self, parties: Parties) -> nx.Graph:
+    def draw(self, parties: Parties) -> "nx.Graph":
         """Returns the graph over the places of a roster; raises ConfigError with what would work."""
         raise NotImplementedError
 
@@ -128,7 +142,7 @@ class GraphFamily(msgspec.Struct, frozen=True, tag_field="kind", forbid_unknown_
 class CompleteGraph(GraphFamily, frozen=True, tag="complete"):
     """Everybody is everybody's neighbour."""
 
-    def draw(self, parties: Parties) -> nx.Graph:
+    def draw(self, parties: Parties) -> "nx.Graph":
         """Returns the complete graph."""
         return complete(len(parties))
 
@@ -136,7 +150,7 @@ class CompleteGraph(GraphFamily, frozen=True, tag="complete"):
 class RingGraph(GraphFamily, frozen=True, tag="ring"):
     """A cycle in the order of the roster."""
 
-    def draw(self, parties: Parties) -> nx.Graph:
+    def draw(self, parties: Parties) -> "nx.Graph":
         """Returns the cycle."""
         return ring(len(parties))
 
@@ -144,7 +158,7 @@ class RingGraph(GraphFamily, frozen=True, tag="ring"):
 class ExponentialGraph(GraphFamily, frozen=True, tag="exponential"):
     """Directed: everybody sends to those 1, 2, 4, … places further."""
 
-    def draw(self, parties: Parties) -> nx.DiGraph:
+    def draw(self, parties: Parties) -> "nx.DiGraph":
         """Returns the exponential graph."""
         return exponential(len(parties))
 
@@ -155,7 +169,7 @@ class DirectedGraph(GraphFamily, frozen=True, tag="directed"):
     degree: int
     seed: int = 0
 
-    def draw(self, parties: Parties) -> nx.DiGraph:
+    def draw(self, parties: Parties) -> "nx.DiGraph":
         """Returns the random directed graph."""
         return directed(len(parties), self.degree, self.seed)
 
@@ -167,7 +181,7 @@ class RegularGraph(GraphFamily, frozen=True, tag="regular"):
     girth: int = 3
     seed: int = 0
 
-    def draw(self, parties: Parties) -> nx.Graph:
+    def draw(self, parties: Parties) -> "nx.Graph":
         """Returns the random regular graph."""
         return regular(len(parties), self.degree, self.girth, self.seed)
 
@@ -187,8 +201,10 @@ class EdgeList(GraphFamily, frozen=True, tag="edges"):
         ordered = {(a, b) if directed or _rank(a) < _rank(b) else (b, a) for a, b in plain if a != b}
         return cls(tuple(sorted(ordered, key=lambda edge: (_rank(edge[0]), _rank(edge[1])))), directed)
 
-    def draw(self, parties: Parties) -> nx.Graph:
+    def draw(self, parties: Parties) -> "nx.Graph":
         """Returns the graph; parties that no edge names are alone in it."""
+        import networkx as nx
+
         places = {party: place for place, party in enumerate(parties)}
         ends = {end: places.get(str(end)) if isinstance(end, str) else end for edge in self.edges for end in edge}
         strangers = sorted(str(end) for end, place in ends.items() if place not in range(len(parties)))
@@ -212,8 +228,6 @@ def graph_from(value: Any) -> Graph:
     if isinstance(value, GraphFamily):
         described: Any = value
         return described  # type: ignore[no-any-return]
-    if isinstance(value, nx.Graph):
-        return EdgeList.of(value.edges, value.is_directed())
     table = {"kind": value} if isinstance(value, str) else value
     if isinstance(table, Mapping):
         try:
@@ -223,6 +237,10 @@ def graph_from(value: Any) -> Graph:
                 f"no such graph: {dict(table)} ({unfit(error)}); kinds are {', '.join(FAMILIES)}"
             ) from None
         return EdgeList.of(found.edges, found.directed) if isinstance(found, EdgeList) else found
+    import networkx as nx
+
+    if isinstance(value, nx.Graph):
+        return EdgeList.of(value.edges, value.is_directed())
     try:
         edges = [tuple(edge) for edge in value]
     except TypeError:
@@ -244,8 +262,10 @@ def _rank(end: int | str) -> tuple[bool, int, str]:
 # --- what graphs are good for --------------------------------------------------------------------------------------
 
 
-def connection_problems(graph: nx.Graph) -> list[str]:
+def connection_problems(graph: "nx.Graph") -> list[str]:
     """Returns why not everybody can reach everybody."""
+    import networkx as nx
+
     if graph.is_directed():
         what, components = "strongly connected", nx.strongly_connected_components(graph)
     else:
@@ -259,8 +279,10 @@ def connection_problems(graph: nx.Graph) -> list[str]:
     ]
 
 
-def adjacency(graph: nx.Graph) -> NDArray[np.int64]:
+def adjacency(graph: "nx.Graph") -> NDArray[np.int64]:
     """Returns a table that has a 1 where there is an edge, a row and a column for each node."""
+    import networkx as nx
+
     table: NDArray[np.int64] = nx.to_numpy_array(graph, nodelist=range(len(graph)), dtype=np.int64, weight=None)
     return table
 
@@ -276,13 +298,13 @@ def metropolis_weight(degree: int, other: int) -> Fraction:
     return Fraction(1, 1 + max(degree, other))
 
 
-def metropolis(graph: nx.Graph) -> dict[tuple[int, int], float]:
+def metropolis(graph: "nx.Graph") -> dict[tuple[int, int], float]:
     """Returns all Metropolis-Hastings weights: symmetric, and with each node's rest on itself doubly stochastic."""
     weights = {(i, j): metropolis_weight(len(graph[i]), len(graph[j])) for i, j in graph.edges}
     return {edge: float(weight) for (i, j), weight in weights.items() for edge in ((i, j), (j, i))}
 
 
-def column_stochastic(graph: nx.DiGraph, self_weights: Sequence[float] | None = None) -> dict[tuple[int, int], float]:
+def column_stochastic(graph: "nx.DiGraph", self_weights: Sequence[float] | None = None) -> dict[tuple[int, int], float]:
     """Returns p[j, i], the part of its mass that i sends to j; each node's parts and its own add up to 1.
 
     Without `self_weights` a node keeps as much as it sends to each; with them, what it does not keep is split evenly.

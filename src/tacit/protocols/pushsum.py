@@ -28,10 +28,9 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import msgspec
-import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
@@ -56,6 +55,9 @@ from tacit.designs.graphs import CompleteGraph, Graph, graph_from
 from tacit.protocols.shapes.arguments import LEFT, few_neighbours, is_complete, one_sum, plain, private_neighbours
 from tacit.protocols.shapes.pairs import mask_among
 from tacit.vectors.ring_limits import LARGEST, SMALLEST
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 MASK = "tacit/pushsum/v1/mask"
 ALL = "*"
@@ -234,6 +236,8 @@ class PushSumSettings(Settings, frozen=True, kw_only=True):
 
     def bind(self, parties: Parties) -> "PushSumTerms":
         """Returns what the settings mean for these parties; raises ConfigError with every reason why they cannot."""
+        import networkx as nx
+
         problems = self.problems(parties)
         several = self.graph if isinstance(self.graph, tuple) else (self.graph,)
         try:
@@ -258,11 +262,13 @@ class PushSumTerms(Terms):
     """What the settings of `pushsum` mean for some parties."""
 
     settings: PushSumSettings
-    graphs: tuple[nx.DiGraph, ...]
+    graphs: "tuple[nx.DiGraph, ...]"
     """Those that rounds take in turn."""
 
     def peers(self, me: Party) -> Collection[Party]:
         """Returns those that a client sends to or hears, in any round."""
+        import networkx as nx
+
         i = self.parties.place(me)
         return self.parties.named(sorted({j for graph in self.graphs for j in nx.all_neighbors(graph, i)}))
 
@@ -406,7 +412,7 @@ def pushed(ring: Ring, state: MassState, out: Collection[Party], part: Vector) -
     return msgspec.structs.replace(state, sent=sent, alike=alike)
 
 
-def covered(link: Link, suite: Suite, graph: nx.DiGraph, party: Party, mass: Vector) -> Vector:
+def covered(link: Link, suite: Suite, graph: "nx.DiGraph", party: Party, mass: Vector) -> Vector:
     """Returns what we push to a party, masked pairwise with the others that push to it."""
     pushing = link.parties.named(sorted(graph.predecessors(link.parties.place(party))))
     masked, others = mass.copy(), [other for other in pushing if other != link.me]

@@ -30,6 +30,7 @@ with warnings.catch_warnings():
     from typer.testing import CliRunner
 
     from tacit.app.cli import main
+    from tacit.app.cli.command_table import COMMANDS
 
 SMALL = ("--rounds", "4", "--parties", "5")
 
@@ -242,6 +243,19 @@ def commands() -> dict[str, click.Command]:
         inner = command.commands if isinstance(command, click.Group) else {}
         found |= {f"{name} {each}": inner[each] for each in inner} or {name: command}
     return found
+
+
+def test_the_table_says_of_commands_what_they_say_themselves() -> None:
+    group = get_command(main.app)
+    assert isinstance(group, click.Group)
+    assert list(group.commands) == list(COMMANDS)
+    for name, entry in COMMANDS.items():
+        command = group.commands[name]
+        first, _, _ = (command.help or "").partition("\n\n")
+        assert " ".join(first.split()) == entry.summary
+        panel = getattr(command, "rich_help_panel", None)
+        assert (panel if isinstance(panel, str) else None) == entry.panel
+        assert isinstance(command, click.Group) == entry.group
 
 
 def page(name: str) -> str:

@@ -10,6 +10,7 @@ import typer
 from click.core import ParameterSource
 
 from tacit.api.option_text import drift_from, known, settings_from
+from tacit.app.cli.command_table import LEAKS
 from tacit.app.cli.options import (
     AsJson,
     Choice,
@@ -37,7 +38,6 @@ from tacit.integrations.flower.auditor.app_audit import audit_app
 from tacit.lab.attacks.registry import ATTACKS
 from tacit.protocols import REGISTRY
 
-PANEL = "What leaks"
 PARTIES = 9
 """Parties of an audit that is not told how many there are."""
 FEWEST = 3
@@ -52,7 +52,7 @@ app = typer.Typer()
         "tacit audit admm --coalition p0 --set group_size=3 --set iterations=5",
         "tacit audit secagg --coalition server,p0 --fail-if-exposed",
     ),
-    rich_help_panel=PANEL,
+    rich_help_panel=LEAKS,
 )
 def audit(
     protocol: Annotated[
@@ -218,7 +218,7 @@ def _refuse(said: Words, wanted: bool) -> None:
 
 @app.command(
     epilog=examples("tacit plan 12", "tacit plan 12 --coalition-size 2 --rounds 50 --entries 1000000"),
-    rich_help_panel=PANEL,
+    rich_help_panel=LEAKS,
 )
 def plan(
     parties: Annotated[int, typer.Argument(help="How many want to average.")],
@@ -261,7 +261,7 @@ def plan(
 
 @app.command(
     epilog=examples("tacit attack", "tacit attack admm", "tacit attack inversion --picture digits.png"),
-    rich_help_panel=PANEL,
+    rich_help_panel=LEAKS,
 )
 def attack(
     name: Annotated[

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from tacit import __version__
 from tacit.api.option_text import known
+from tacit.app.cli.command_table import OVERVIEW
 from tacit.app.cli.options import AsJson, Choice, Debug, as_text, at_least, examples, protocol_names
 from tacit.app.terminal import tables
 from tacit.app.terminal.narrow_table import listed_table
@@ -22,7 +23,6 @@ from tacit.lab.comparison import label, variant
 from tacit.protocols import REGISTRY
 from tacit.runtime.simulator import Simulation
 
-PANEL = "Look around"
 BASELINE = "fedavg"
 """What the others are measured against: a server that sees everything, and masks nothing."""
 SEED = 0
@@ -76,7 +76,7 @@ def measured(
 
 @app.command(
     epilog=examples("tacit bench", "tacit bench --parties 20 --entries 1000000 --protocol 'secagg neighbours=10'"),
-    rich_help_panel=PANEL,
+    rich_help_panel=OVERVIEW,
 )
 def bench(
     parties: Annotated[int, Choice(help="How many average; 8 unless set.")] = 8,

@@ -9,7 +9,7 @@ import msgspec
 import typer
 
 from tacit.api.option_text import known
-from tacit.app.cli import roster_commands
+from tacit.app.cli.command_table import LEARNING, MACHINES
 from tacit.app.cli.node_commands import LogJson, MetricsAt, open_many
 from tacit.app.cli.options import (
     AsJson,
@@ -32,7 +32,6 @@ from tacit.learn.scenario import Scenario, located
 from tacit.learn.training.assemble import Metrics
 from tacit.learn.training.train import train as train_scenario
 
-PANEL = "Learn together"
 app, machines = typer.Typer(), typer.Typer()
 
 
@@ -56,7 +55,7 @@ Folder = Annotated[str | None, Choice(help="Where to write; a new folder in runs
 
 @app.command(
     epilog=examples("tacit train scenario.toml --folder runs/first", "tacit train scenario.toml --resume"),
-    rich_help_panel=PANEL,
+    rich_help_panel=LEARNING,
 )
 def train(
     scenario: Annotated[str, typer.Argument(help="A scenario, in TOML or JSON.")],
@@ -108,7 +107,7 @@ def _following(told: Following, rounds: int, parties: int) -> dict[str, Any]:
 
 @machines.command(
     epilog=examples("tacit node scenario.toml --me hospital-a"),
-    rich_help_panel=roster_commands.PANEL,
+    rich_help_panel=MACHINES,
 )
 def node(
     scenario: Annotated[str, typer.Argument(help="What all learn, in TOML or JSON.")],
@@ -158,7 +157,7 @@ def node(
         "tacit compare --rounds 5 --picture compare.png",
         "tacit compare scenario.toml --protocol fedavg --protocol 'cesar share=0.3'",
     ),
-    rich_help_panel=PANEL,
+    rich_help_panel=LEARNING,
 )
 def compare(
     scenario: Annotated[
@@ -199,7 +198,7 @@ def compare(
 
 @app.command(
     epilog=examples("tacit reproduce", "tacit reproduce 000-fig4 --scale small --picture fig4.png"),
-    rich_help_panel=PANEL,
+    rich_help_panel=LEARNING,
 )
 def reproduce(
     name: Annotated[

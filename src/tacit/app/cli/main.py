@@ -7,29 +7,25 @@ Ctrl-C.
 
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, MutableMapping, Sequence
+from importlib import import_module
 from typing import Annotated, Any
 
 import click
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_group
 
 from tacit import __version__
-from tacit.app.cli import audit_commands, bench, learning_commands, node_commands, roster_commands
-from tacit.app.cli import demo as demonstration
-from tacit.app.cli.options import AsJson, Choice, Debug, as_text, examples
-from tacit.app.terminal import tables
-from tacit.app.terminal.progress import following
-from tacit.app.ui import command as ui
+from tacit.app.cli.command_table import COMMANDS, CommandEntry
+from tacit.app.cli.options import Debug, examples
 from tacit.core.errors import ConfigError, TacitError
-from tacit.protocols import REGISTRY
 
 DONE, FAILED, BAD_INPUT, STOPPED = 0, 1, 2, 130
 SERVING = ("ui", "serve")
 """Commands that go on until they are stopped, and have nothing to begin anew."""
 RENAMED = {"run": "train"}
 """Former names of commands, which still work in this release but are not listed."""
-STANDARD = demonstration.DemoSettings()
 
 
 class Commands(TyperGroup):
@@ -75,11 +71,74 @@ class Commands(TyperGroup):
         return click.Group.resolve_command(self, ctx, args)
 
 
+class CommandLoader(MutableMapping[str, click.Command]):
+    """The commands of the table by name, each imported when it is looked up."""
+
+    def __init__(self) -> None:
+        self._loaded: dict[str, click.Command] = {}
+        self._names = dict.fromkeys(COMMANDS)
+
+    def __getitem__(self, name: str) -> click.Command:
+        if name not in self._loaded:
+            self._loaded[name] = load_command(name, COMMANDS[name])
+        return self._loaded[name]
+
+    def __setitem__(self, name: str, command: click.Command) -> None:
+        self._names[name] = None
+        self._loaded[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        del self._names[name]
+        self._loaded.pop(name, None)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+def load_command(name: str, entry: CommandEntry) -> click.Command:
+    """Imports the module of a command and returns the command."""
+    parent, defined = typer.Typer(rich_markup_mode="rich"), getattr(import_module(entry.module), entry.attribute)
+    if entry.group:
+        parent.add_typer(defined, name=name, cls=Commands, rich_help_panel=entry.panel)
+    else:
+        parent.add_typer(defined)
+    return get_group(parent).commands[name]
+
+
+class LazyCommands(Commands):
+    """The commands of the table. Listing them, as --help and completion do, imports none of their modules."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self.commands = CommandLoader()
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Returns the names in the order of the table; Typer would look every command up."""
+        del ctx
+        return list(self.commands)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Returns an outline of a command, with its summary and without its options; `commands` has the whole."""
+        del ctx
+        entry = COMMANDS.get(cmd_name)
+        return entry and TyperCommand(cmd_name, help=entry.summary, rich_help_panel=entry.panel)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Returns the whole command that was asked for."""
+        name, outline, rest = super().resolve_command(ctx, args)
+        return name, self.commands[name] if name and outline else None, rest
+
+
 def verdict(error: BaseException, given: Sequence[str] = ()) -> tuple[int, list[str]]:
     """Returns the exit code for an error, and the lines that tell of it, to whoever gave these arguments."""
     if isinstance(error, ConfigError):
         return BAD_INPUT, [f"error[{error.code}]: {problem}" for problem in error.problems]
-    if isinstance(error, learning_commands.Stopped):
+    if isinstance(error, TacitError) and error.code == "stopped":  # of learning_commands, which need not be loaded
         return STOPPED, [f"stopped: {error}"]
     if isinstance(error, KeyboardInterrupt | click.Abort):
         serving = next((each for each in given if not each.startswith("-")), "") in SERVING
@@ -95,9 +154,8 @@ def verdict(error: BaseException, given: Sequence[str] = ()) -> tuple[int, list[
     return FAILED, [f"error[internal]: {type(error).__name__}: {text}; run it again with --debug to see where"]
 
 
-around = typer.Typer()
 app = typer.Typer(
-    cls=Commands,
+    cls=LazyCommands,
     name="tacit",
     help="Average models with people you don't fully trust, and know exactly what still leaks.",
     epilog=examples("tacit demo", "tacit audit secagg --rounds 10", "tacit plan 12"),
@@ -121,57 +179,6 @@ def tacit(
     else:
         return
     raise typer.Exit(DONE)
-
-
-@app.command(
-    epilog=examples("tacit demo", "tacit demo --parties 12 --crash p3 --crash p7"),
-    rich_help_panel=learning_commands.PANEL,
-)
-def demo(
-    parties: Annotated[int, Choice(help=f"How many learn together; {STANDARD.parties} unless set.")] = STANDARD.parties,
-    rounds: Annotated[int, Choice(help=f"How often they average; {STANDARD.rounds} unless set.")] = STANDARD.rounds,
-    seed: Annotated[int, Choice(help=f"Same seed, same run; {STANDARD.seed} unless set.")] = STANDARD.seed,
-    crash: Annotated[
-        list[str] | None,
-        Choice(help="Who crashes in the middle; may be given several times. One party unless set."),
-    ] = None,
-    as_json: AsJson = False,
-    debug: Debug = False,
-) -> None:
-    """Learn to read digits together, and see what a server, and three protocols, give away."""
-    del debug
-    settings = demonstration.DemoSettings(parties, rounds, seed, tuple(crash or ()))
-    settings.crashing()  # complains before a progress bar is drawn
-    with following(counted=True) as told:
-        steps = iter(range(settings.steps))
-        report = demonstration.run(settings, lambda doing: told(doing, next(steps), settings.steps))
-    if as_json:
-        typer.echo(as_text(report))
-    else:
-        tables.show(tables.demo(report))
-
-
-@around.command(epilog=examples("tacit protocols", "tacit protocols --json"), rich_help_panel=bench.PANEL)
-def protocols(as_json: AsJson = False, debug: Debug = False) -> None:
-    """List the protocols, what each of them gives away, and their settings."""
-    del debug
-    descriptions = [tables.described(protocol) for protocol in REGISTRY.values()]
-    if as_json:
-        typer.echo(as_text(descriptions))
-    else:
-        tables.show(tables.protocols(descriptions))
-
-
-# In the order in which --help lists them.
-app.add_typer(learning_commands.app)
-app.add_typer(audit_commands.app)
-app.add_typer(roster_commands.app)
-app.add_typer(roster_commands.roster, name="roster", cls=Commands, rich_help_panel=roster_commands.PANEL)
-app.add_typer(learning_commands.machines)
-app.add_typer(node_commands.app)
-app.add_typer(ui.app)
-app.add_typer(around)
-app.add_typer(bench.app)
 
 
 def main() -> None:

@@ -17,8 +17,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from tacit.app.cli.command_table import MACHINES
 from tacit.app.cli.options import AsJson, Choice, Debug, as_text, examples
-from tacit.app.cli.roster_commands import PANEL
 from tacit.app.terminal import tables
 from tacit.app.terminal.narrow_table import Listed
 from tacit.core.average import Ending
@@ -55,7 +55,7 @@ MetricsAt = Annotated[
 ]
 
 
-@app.command(epilog=examples("tacit serve federation.toml --metrics localhost:9464"), rich_help_panel=PANEL)
+@app.command(epilog=examples("tacit serve federation.toml --metrics localhost:9464"), rich_help_panel=MACHINES)
 def serve(
     federation: File,
     identity: Identity = None,
@@ -113,7 +113,7 @@ def _as_json(ending: Ending) -> None:
 # --- how it stands -------------------------------------------------------------------------------------------------
 
 
-@app.command(epilog=examples("tacit status hospital-a.rounds"), rich_help_panel=PANEL)
+@app.command(epilog=examples("tacit status hospital-a.rounds"), rich_help_panel=MACHINES)
 def status(
     folder: Annotated[str, typer.Argument(help="The folder in which a party keeps its rounds.")],
     watch: Annotated[bool, typer.Option("--watch", help="Show it again every second, until Ctrl-C.")] = False,

@@ -1,18 +1,14 @@
 """What commands have in common: options, names to complete, checks, and results as text."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Annotated, Any
 
-import msgspec
 import typer
 import typer.main
 from typer.core import TyperArgument
 
 from tacit.core.errors import ConfigError
-from tacit.lab import papers
-from tacit.lab.attacks.registry import ATTACKS
-from tacit.protocols import REGISTRY
 
 
 class Argument(TyperArgument):
@@ -58,13 +54,39 @@ def completing(names: Callable[[], Iterable[tuple[str, str]]]) -> Callable[[str]
     return begun
 
 
-protocol_names = completing(lambda: ((each.name, each.summary) for each in REGISTRY.values()))
-attack_names = completing(lambda: ((each.name, each.summary) for each in ATTACKS.values()))
-reproduction_names = completing(lambda: ((name, papers.find(name).title) for name in papers.names()))
+# Imports are within the functions: most commands, and --help, complete nothing.
+
+
+@completing
+def protocol_names() -> Iterator[tuple[str, str]]:
+    """Yields the protocols."""
+    from tacit.protocols import REGISTRY
+
+    yield from ((each.name, each.summary) for each in REGISTRY.values())
+
+
+@completing
+def attack_names() -> Iterator[tuple[str, str]]:
+    """Yields the attacks."""
+    from tacit.lab.attacks.registry import ATTACKS
+
+    yield from ((each.name, each.summary) for each in ATTACKS.values())
+
+
+@completing
+def reproduction_names() -> Iterator[tuple[str, str]]:
+    """Yields the tables and figures of the papers."""
+    from tacit.lab import papers
+
+    yield from ((name, papers.find(name).title) for name in papers.names())
 
 
 def setting_names(context: typer.Context, incomplete: str) -> list[str]:
     """Returns the settings of the protocol that a command line names, as far as one has begun to type them."""
+    import msgspec
+
+    from tacit.protocols import REGISTRY
+
     # Before an option that has no value yet, what was typed is still in a heap.
     named = (REGISTRY[each] for each in (context.params.get("protocol"), *context.args) if each in REGISTRY)
     fields = [field.name for entry in list(named)[:1] for field in msgspec.structs.fields(entry.settings)]
@@ -98,4 +120,6 @@ def at_least(least: int, **counts: int | None) -> None:
 
 def as_text(result: Any) -> str:
     """Returns a result as JSON that is also fit to be read."""
+    import msgspec
+
     return msgspec.json.format(msgspec.json.encode(result), indent=2).decode()

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from tacit.api.option_text import settings_from
+from tacit.app.cli.command_table import MACHINES
 from tacit.app.cli.options import AsJson, Choice, Debug, Settings, as_text, examples, protocol_names
 from tacit.app.terminal import tables
 from tacit.app.terminal.progress import following
@@ -22,7 +23,6 @@ from tacit.protocols import REGISTRY
 PORT = 7400
 """Where a party listens unless told otherwise."""
 ROSTER = "federation.toml"
-PANEL = "Between machines"
 
 app = typer.Typer()
 roster = typer.Typer(
@@ -42,7 +42,9 @@ File = Annotated[str, typer.Argument(help=f"The roster, such as {ROSTER}.")]
 CardFile = Annotated[str, typer.Argument(help="A card, as tacit keygen makes them.")]
 
 
-@app.command(epilog=examples("tacit keygen hospital-a --address tacit.hospital-a.example:7400"), rich_help_panel=PANEL)
+@app.command(
+    epilog=examples("tacit keygen hospital-a --address tacit.hospital-a.example:7400"), rich_help_panel=MACHINES
+)
 def keygen(
     name: Annotated[str | None, typer.Argument(help=f'The party; "{SERVER}" is the server.')] = None,
     address: Address = None,
@@ -134,7 +136,7 @@ def _all(
     )
 
 
-@app.command(epilog=examples("tacit card hospital-a.identity --address 192.0.2.7:7400"), rich_help_panel=PANEL)
+@app.command(epilog=examples("tacit card hospital-a.identity --address 192.0.2.7:7400"), rich_help_panel=MACHINES)
 def card(
     identity: Annotated[str, typer.Argument(help="The identity to make a card of.")],
     address: Address = None,

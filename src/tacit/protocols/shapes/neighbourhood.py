@@ -4,9 +4,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,6 +18,9 @@ from tacit.designs import graphs
 from tacit.designs.graphs import CompleteGraph, Graph, graph_from
 from tacit.vectors import index_sets, sparsify
 from tacit.vectors.index_sets import Mask
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 SEED_BYTES = 32
 Bits: TypeAlias = NDArray[np.uint8]
@@ -49,7 +51,7 @@ class GraphSettings(Settings, frozen=True, kw_only=True):
             )
         return problems
 
-    def drawn(self, parties: Parties) -> nx.Graph:
+    def drawn(self, parties: Parties) -> "nx.Graph":
         """Returns the graph; raises ConfigError with every reason why the settings cannot work."""
         problems, graph = self.problems(parties), None
         try:
@@ -73,7 +75,7 @@ class GraphTerms(Terms):
     """What the settings of an exchange between neighbours mean for some parties."""
 
     settings: GraphSettings
-    graph: nx.Graph
+    graph: "nx.Graph"
     degrees: tuple[int, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:

@@ -1,0 +1,128 @@
+"""Table of the commands: where each one is defined, and its line in `tacit --help`.
+
+A command's module is imported when the command is called, so that `tacit --help` and completion load none of them.
+"""
+
+from typing import NamedTuple
+
+LEARNING, LEAKS, MACHINES, OVERVIEW = "Learn together", "What leaks", "Between machines", "Look around"
+"""Headings of the panels that `tacit --help` sorts commands into."""
+
+
+class CommandEntry(NamedTuple):
+    """One command of the table."""
+
+    module: str
+    """The module that defines it."""
+    attribute: str
+    """The Typer object that holds it there; for a group, the one that is it."""
+    panel: str | None
+    """The heading that `tacit --help` lists it below."""
+    summary: str
+    """The first paragraph of its own help text."""
+    group: bool = False
+    """Whether it has commands of its own."""
+
+
+_CLI = "tacit.app.cli."
+
+# In the order in which --help lists them.
+COMMANDS = {
+    "demo": CommandEntry(
+        _CLI + "demo_command",
+        "app",
+        LEARNING,
+        "Learn to read digits together, and see what a server, and three protocols, give away.",
+    ),
+    "train": CommandEntry(
+        _CLI + "learning_commands",
+        "app",
+        LEARNING,
+        "Learn together as a scenario says, and write accuracy, bytes, privacy spent and the audit to a folder.",
+    ),
+    "compare": CommandEntry(
+        _CLI + "learning_commands",
+        "app",
+        LEARNING,
+        "Learn the same with several protocols: how well, at what cost, and who could learn whose model.",
+    ),
+    "reproduce": CommandEntry(
+        _CLI + "learning_commands",
+        "app",
+        LEARNING,
+        "Run a table or figure of a paper again, with the paper's figures beside ours.",
+    ),
+    "audit": CommandEntry(
+        _CLI + "audit_commands",
+        "app",
+        LEAKS,
+        "Compute whose vectors a coalition can learn, from the code that runs, and prove it on a real transcript.",
+    ),
+    "plan": CommandEntry(
+        _CLI + "audit_commands",
+        "app",
+        LEAKS,
+        "Propose protocols and settings, with what they cost and what the audit says of each.",
+    ),
+    "attack": CommandEntry(
+        _CLI + "audit_commands",
+        "app",
+        LEAKS,
+        "Attack protocols, beside targets on which the attack must win, and ones on which it must not.",
+    ),
+    "keygen": CommandEntry(
+        _CLI + "roster_commands",
+        "app",
+        MACHINES,
+        "Make the keys of a party, which stay with it, and the card of them that others are given.",
+    ),
+    "card": CommandEntry(
+        _CLI + "roster_commands",
+        "app",
+        MACHINES,
+        "Make the card of an identity again, such as with a new address. The keys stay the same.",
+    ),
+    "roster": CommandEntry(
+        _CLI + "roster_commands",
+        "roster",
+        MACHINES,
+        "Make and change a roster: who is in a federation, and on what terms.",
+        group=True,
+    ),
+    "node": CommandEntry(
+        _CLI + "learning_commands",
+        "machines",
+        MACHINES,
+        "Learn with the others of a federation, as one of them, from samples that stay here. Start it again to go on.",
+    ),
+    "serve": CommandEntry(
+        _CLI + "node_commands",
+        "app",
+        MACHINES,
+        "Run the server of a federation: it sums what parties send, and sees nobody's model where they are masked.",
+    ),
+    "status": CommandEntry(
+        _CLI + "node_commands",
+        "app",
+        MACHINES,
+        "Show how far a party is, who is missing and for how long, and how its last round ended.",
+    ),
+    "ui": CommandEntry(
+        "tacit.app.ui.command",
+        "app",
+        None,
+        "Show runs, what coalitions would learn, and plans on a local page, until Ctrl-C.",
+    ),
+    "protocols": CommandEntry(
+        _CLI + "protocols_command",
+        "app",
+        OVERVIEW,
+        "List the protocols, what each of them gives away, and their settings.",
+    ),
+    "bench": CommandEntry(
+        _CLI + "bench",
+        "app",
+        OVERVIEW,
+        "Measure how long a round takes on this machine, by every protocol, beside plain averaging.",
+    ),
+}
