@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from golden_rounds import ENTRIES, FEDERATION, Desk, digest_of, fields_of, plain, play, update_of
 
-from tacit.app.ui.folders import whole
+from tacit.app.ui.run_folders import describe_run
 from tacit.core import detached
 from tacit.core.errors import TacitError
 from tacit.core.messages import Abort, Address, Codec, Greeting
@@ -310,7 +310,7 @@ def test_the_audit_of_an_earlier_run_is_shown(copied):
     folder = copied("run/finished")
     for name in ("run/finished/audit.json", "run/exposed-audit.json"):
         shutil.copyfile(GOLDEN / name, folder / "audit.json")
-        shown = whole("finished", folder)
+        shown = describe_run("finished", folder)
         assert shown["state"] == "finished"
         assert shown["says"] == told(name)["says"]
 

@@ -84,7 +84,7 @@ RESTRICTED: dict[str, tuple[str, ...]] = {
         "app/terminal/progress.py",
     ),
     # When a party was last heard of, or a run last wrote anything, for people.
-    "time.time": ("net/node.py", "app/cli/node_commands.py", "app/ui/folders.py"),
+    "time.time": ("net/node.py", "app/cli/node_commands.py", "app/ui/run_folders.py"),
     "time.gmtime": ("net/observability/telemetry.py", "app/reports/pages.py"),  # how a log, and a page, says when
     "datetime": ("crypto/certificates.py",),  # a certificate has two dates, which are always the same,
     **dict.fromkeys(("datetime.datetime.now", "datetime.datetime.today", "datetime.date.today"), ()),  # and no clock

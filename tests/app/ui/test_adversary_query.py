@@ -8,10 +8,10 @@ from typer.testing import CliRunner
 
 import tacit
 from tacit.app.cli.main import app
-from tacit.app.ui.adversary_query import Asked
+from tacit.app.ui.adversary_query import AdversaryQuery
 from tacit.app.ui.claims import claims
-from tacit.app.ui.controls import described
 from tacit.app.ui.graph_view import drawn
+from tacit.app.ui.setting_controls import describe_controls
 from tacit.core.errors import ConfigError
 from tacit.protocols import REGISTRY
 
@@ -21,7 +21,7 @@ ADMM = "protocol=admm&parties=9&set=group_size=3&set=iterations=5&coalition=p0"
 
 
 def asked(address):
-    return Asked.of(QueryParams(address))
+    return AdversaryQuery.of(QueryParams(address))
 
 
 def test_the_command_asks_the_same():
@@ -86,7 +86,7 @@ def test_claims_are_those_for_the_very_setting():
 
 @pytest.mark.parametrize("name", REGISTRY)
 def test_every_protocol_has_controls_and_can_be_drawn(name):
-    told = described(REGISTRY[name])
+    told = describe_controls(REGISTRY[name])
     assert all(each["kind"] in ("switch", "number", "choice", "graph", "text") for each in told["settings"])
     scope = asked(f"protocol={name}&parties=8").scope()
     picture = drawn(scope.protocol, scope.terms)

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from starlette.responses import PlainTextResponse
 
-from tacit.app.ui.auth import Door
+from tacit.app.ui.auth import AccessControl
 
 TOKEN = "0123456789abcdef"  # noqa: S105
 HOST = {"host": "127.0.0.1:8642"}
@@ -31,7 +31,7 @@ def ask(headers, query="", method="GET", path=ASKED):
     async def send(message):
         said.append(message)
 
-    asyncio.run(Door(PlainTextResponse("inside"), TOKEN, 8642, ("/", "/run"))(scope, receive, send))
+    asyncio.run(AccessControl(PlainTextResponse("inside"), TOKEN, 8642, ("/", "/run"))(scope, receive, send))
     found = {name.decode(): value.decode() for name, value in said[0]["headers"]}
     return said[0]["status"], found, said[1]["body"].decode()
 

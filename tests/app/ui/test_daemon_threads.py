@@ -7,15 +7,15 @@ import threading
 
 import pytest
 
-from tacit.app.ui.daemon_threads import Aside
+from tacit.app.ui.daemon_threads import DaemonThreads
 
 
 def test_what_work_returns_and_raises_comes_back():
     async def work():
-        aside = Aside(1)
+        threads = DaemonThreads(1)
         with pytest.raises(ZeroDivisionError):
-            await aside.do(lambda: 1 // 0)
-        return await aside.do(int, "12", base=3)
+            await threads.run(lambda: 1 // 0)
+        return await threads.run(int, "12", base=3)
 
     assert asyncio.run(work()) == 5
 
@@ -28,8 +28,8 @@ def test_only_so_much_is_done_at_a_time_also_if_nobody_waits_for_it_any_more():
         go.wait()
 
     async def work():
-        aside = Aside(2)
-        asked = [asyncio.create_task(aside.do(stuck, name)) for name in "abc"]
+        threads = DaemonThreads(2)
+        asked = [asyncio.create_task(threads.run(stuck, name)) for name in "abc"]
         await asyncio.sleep(0.1)
         assert sorted(begun) == ["a", "b"]
         asked[0].cancel()
@@ -45,10 +45,10 @@ def test_only_so_much_is_done_at_a_time_also_if_nobody_waits_for_it_any_more():
 def test_what_is_stuck_is_not_waited_for_at_the_end():
     program = """
 import asyncio, threading
-from tacit.app.ui.daemon_threads import Aside
+from tacit.app.ui.daemon_threads import DaemonThreads
 
 async def work():
-    stuck = asyncio.create_task(Aside(1).do(threading.Event().wait))
+    stuck = asyncio.create_task(DaemonThreads(1).run(threading.Event().wait))
     await asyncio.sleep(0.1)
     stuck.cancel()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tacit.app.ui import files, folders
+from tacit.app.ui import regular_files, run_folders
 from tacit.core.errors import ConfigError
 from tacit.learn.scenario import Scenario
 from tacit.learn.training.assemble import Metrics
@@ -39,7 +39,7 @@ def aged(folder, seconds):
 
 
 def states(place):
-    return {run["id"]: run["state"] for run in folders.runs(place)}
+    return {run["id"]: run["state"] for run in run_folders.list_runs(place)}
 
 
 def test_runs_are_found_here_and_where_tacit_run_puts_them(tmp_path):
@@ -53,13 +53,13 @@ def test_a_run_is_running_as_long_as_it_writes_and_cut_off_when_it_stops(tmp_pat
     folder = run_in(tmp_path, "one", rounds=2, over=False)
     assert states(tmp_path) == {"one": "running"}
     aged(folder, 3600)
-    assert states(tmp_path) == {"one": "cut off"}
+    assert states(tmp_path) == {"one": "interrupted"}
 
 
 def test_all_there_is_to_show_of_a_run(tmp_path):
     folder = run_in(tmp_path, "one", protocol={"name": "admm", "masked": True, "group_size": 2, "iterations": 2})
     (folder / "audit.json").write_text(json.dumps({"says": "nobody", "reports": []}))
-    told = folders.whole("one", folder)
+    told = run_folders.describe_run("one", folder)
     assert told["says"] == "nobody"
     assert [at.round for at in told["history"]] == [1, 2, 3]
     assert told["picture"]["kind"] == "groups"
@@ -75,8 +75,8 @@ def test_what_cannot_be_read_is_said_to_be_and_stops_nothing(tmp_path):
         file.write(b'{"round": 4, "accu')
     (run_in(tmp_path, "odd") / "audit.json").write_text("[1]")
     assert states(tmp_path) == {"fine": "finished", "broken": "unreadable", "cut": "running", "odd": "finished"}
-    assert len(folders.whole("cut", cut)["history"]) == 3
-    assert "cannot be read" in folders.whole("odd", tmp_path / "odd")["says"]
+    assert len(run_folders.describe_run("cut", cut)["history"]) == 3
+    assert "cannot be read" in run_folders.describe_run("odd", tmp_path / "odd")["says"]
 
 
 DEEP = "[" * 200_000 + "]" * 200_000
@@ -113,7 +113,7 @@ ODD = {
         "nested too deep",
     ),
     "a scenario without an end": (
-        lambda run: (run / "scenario.json").write_text(" " * (files.MOST_BYTES + 1)),
+        lambda run: (run / "scenario.json").write_text(" " * (regular_files.MOST_BYTES + 1)),
         "longer than",
     ),
 }
@@ -124,11 +124,11 @@ def test_one_odd_folder_is_told_as_such_and_stops_nothing(tmp_path, what):
     make, why = ODD[what]
     run_in(tmp_path, "fine")
     make(run_in(tmp_path, "odd"))
-    told = {run["id"]: run for run in folders.runs(tmp_path)}
+    told = {run["id"]: run for run in run_folders.list_runs(tmp_path)}
     assert told["fine"]["state"] == "finished"
-    assert folders.whole("fine", tmp_path / "fine")["state"] == "finished"
-    assert folders.parties(tmp_path) == []
-    odd = folders.whole("odd", tmp_path / "odd")
+    assert run_folders.describe_run("fine", tmp_path / "fine")["state"] == "finished"
+    assert run_folders.list_parties(tmp_path) == []
+    odd = run_folders.describe_run("odd", tmp_path / "odd")
     assert odd["state"] == "unreadable"
     assert told["odd"]["state"] == "unreadable"
     assert why in told["odd"]["why"]
@@ -139,7 +139,7 @@ def test_odd_audits_and_odd_states_of_parties_are_told_as_such(tmp_path):
     for number, text in enumerate((b'{"says":"\xff\xfe"}', DEEP.encode(), b'{"says":3}')):
         run = run_in(tmp_path, str(number))
         (run / "audit.json").write_bytes(text)
-        assert "cannot be read" in folders.whole(str(number), run)["says"]
+        assert "cannot be read" in run_folders.describe_run(str(number), run)["says"]
         assert states(tmp_path)[str(number)] == "finished"
     for name, make in {
         "pipe.rounds": os.mkfifo,
@@ -148,7 +148,7 @@ def test_odd_audits_and_odd_states_of_parties_are_told_as_such(tmp_path):
     }.items():
         (tmp_path / name).mkdir()
         make(tmp_path / name / "status.json")
-    told = folders.parties(tmp_path)
+    told = run_folders.list_parties(tmp_path)
     assert [each["id"] for each in told] == ["deep.rounds", "folder.rounds", "pipe.rounds"]
     assert all("cannot be read: " in each["trouble"] for each in told)
 
@@ -156,53 +156,53 @@ def test_odd_audits_and_odd_states_of_parties_are_told_as_such(tmp_path):
 def test_names_that_are_not_letters_are_told_and_opened(tmp_path):
     run = run_in(tmp_path, "odd", title="")
     os.rename(run, os.fsencode(tmp_path) + b"/o\xffdd")
-    (told,) = folders.runs(tmp_path)
+    (told,) = run_folders.list_runs(tmp_path)
     assert (told["id"], told["title"], told["state"]) == ("o\\xffdd", "o\\xffdd", "finished")
     assert msgspec.json.encode(told)
-    assert folders.whole("o\\xffdd", folders.folders(tmp_path)["o\\xffdd"])["state"] == "finished"
+    assert run_folders.describe_run("o\\xffdd", run_folders.list_folders(tmp_path)["o\\xffdd"])["state"] == "finished"
 
 
 def test_of_more_rounds_than_anybody_looks_at_the_first_are_read_and_that_is_said(tmp_path, monkeypatch):
     run = run_in(tmp_path, "long", over=False)
     (run / "metrics.jsonl").write_bytes(b'{"round":1,"accuracy":0.5}\n' * 600_000)
-    told = folders.whole("long", run)
-    assert len(told["history"]) == folders.MOST_ROUNDS
-    assert told["cut"] == f"only the first {folders.MOST_ROUNDS} rounds are read"
-    assert len(told["curve"]) <= folders.MOST_POINTS + 1
-    monkeypatch.setattr(folders, "MOST_BYTES", 1000)
-    assert len(folders.whole("long", run)["history"]) == 1000 // len(b'{"round":1,"accuracy":0.5}\n')
-    assert folders.runs(tmp_path)[0]["cut"]
-    short = folders.whole("short", run_in(tmp_path, "short"))
-    assert (short["cut"], short["curve"]) == ("", [(1, 0.1), (2, 0.2), (3, 0.3)])
+    told = run_folders.describe_run("long", run)
+    assert len(told["history"]) == run_folders.MOST_ROUNDS
+    assert told["truncated"] == f"only the first {run_folders.MOST_ROUNDS} rounds are read"
+    assert len(told["curve"]) <= run_folders.MOST_POINTS + 1
+    monkeypatch.setattr(run_folders, "MOST_BYTES", 1000)
+    assert len(run_folders.describe_run("long", run)["history"]) == 1000 // len(b'{"round":1,"accuracy":0.5}\n')
+    assert run_folders.list_runs(tmp_path)[0]["truncated"]
+    short = run_folders.describe_run("short", run_in(tmp_path, "short"))
+    assert (short["truncated"], short["curve"]) == ("", [(1, 0.1), (2, 0.2), (3, 0.3)])
 
 
 def test_of_more_folders_than_anybody_looks_at_some_are_left_out_and_that_is_said(tmp_path, monkeypatch):
     for name in "abc":
         run_in(tmp_path, name)
-    assert folders.crowded(tmp_path) == ""
-    monkeypatch.setattr(folders, "MOST_FOLDERS", 2)
+    assert run_folders.describe_unlisted(tmp_path) == ""
+    monkeypatch.setattr(run_folders, "MOST_FOLDERS", 2)
     assert set(states(tmp_path)) == {"a", "b"}
-    assert folders.crowded(tmp_path).startswith("1 more folders are here")
+    assert run_folders.describe_unlisted(tmp_path).startswith("1 more folders are here")
 
 
 def test_parties_are_not_named_before_they_are_counted(tmp_path):
     run = run_in(tmp_path, "crowd", data={"parties": 10**15})
-    told = folders.whole("crowd", run)
+    told = run_folders.describe_run("crowd", run)
     assert (told["parties"], told["names"], told["picture"]) == (10**15, [], None)
 
 
 def test_what_did_not_change_is_not_read_again_and_what_is_gone_is_forgotten(tmp_path):
     run, known = run_in(tmp_path, "one"), {}
-    (before,) = folders.runs(tmp_path, known)
-    assert folders.runs(tmp_path, known)[0] is before
+    (before,) = run_folders.list_runs(tmp_path, known)
+    assert run_folders.list_runs(tmp_path, known)[0] is before
     with (run / "metrics.jsonl").open("ab") as file:
         file.write(b'{"round":4}\n')
-    assert folders.runs(tmp_path, known)[0]["done"] == 4
+    assert run_folders.list_runs(tmp_path, known)[0]["done"] == 4
     shutil.rmtree(run)
-    assert folders.runs(tmp_path, known) == []
+    assert run_folders.list_runs(tmp_path, known) == []
     assert known == {}
-    assert folders.summary("one", run) is None
-    assert folders.whole("one", run) is None
+    assert run_folders.summarize_run("one", run) is None
+    assert run_folders.describe_run("one", run) is None
 
 
 def test_links_that_lead_elsewhere_are_not_followed(tmp_path):
@@ -214,16 +214,16 @@ def test_links_that_lead_elsewhere_are_not_followed(tmp_path):
     (own / "metrics.jsonl").unlink()
     (own / "metrics.jsonl").symlink_to(secret / "metrics.jsonl")
     (place / "runs").symlink_to(outside, target_is_directory=True)
-    assert set(folders.folders(place)) == {"own"}
+    assert set(run_folders.list_folders(place)) == {"own"}
     assert states(place) == {"own": "unreadable"}
-    assert folders.runs(place)[0]["why"] == "metrics.jsonl is no plain file"
+    assert run_folders.list_runs(place)[0]["why"] == "metrics.jsonl is no plain file"
 
 
 @pytest.mark.parametrize("name", ["../outside", "/etc", "..", ".", "runs/../../outside", "one/../one", "one\0"])
 def test_no_name_leads_out_of_the_folder(tmp_path, name):
     run_in(tmp_path / "place", "one")
     run_in(tmp_path, "outside")
-    assert name not in folders.folders(tmp_path / "place")
+    assert name not in run_folders.list_folders(tmp_path / "place")
 
 
 def test_a_party_tells_how_it_stands(tmp_path):
@@ -232,51 +232,51 @@ def test_a_party_tells_how_it_stands(tmp_path):
     peers = [Standing("b", 1, 0.5, 0, None, ""), Standing("c", 0, None, 2, 12.0, "refused")]
     last = Ended(1, ("a", "b"), {"c": "silent"}, None, {}, {}, 1.0)
     show(folder, Status("a", 0.0, 2, 0, False, "GroupPart", peers, "", last))
-    (told,) = folders.parties(tmp_path)
+    (told,) = run_folders.list_parties(tmp_path)
     assert told["running"]
     assert [peer["party"] for peer in told["peers"] if peer["missing"] is not None] == ["c"]
     aged(folder, 60)
-    assert not folders.parties(tmp_path)[0]["running"]
+    assert not run_folders.list_parties(tmp_path)[0]["running"]
     (folder / "status.json").write_text("{")
-    assert "cannot be read" in folders.parties(tmp_path)[0]["trouble"]
+    assert "cannot be read" in run_folders.list_parties(tmp_path)[0]["trouble"]
 
 
 def test_a_scenario_is_checked_with_the_line_of_each_problem():
     good = 'rounds = 3\n[data]\nparties = 4\n[protocol]\nname = "secagg"\n'
-    assert folders.checked(good).rounds == 3
+    assert run_folders.checked(good).rounds == 3
     with pytest.raises(ConfigError) as caught:
-        folders.checked(good.replace("rounds", "round").replace("parties = 4", 'parties = "many"'))
+        run_folders.checked(good.replace("rounds", "round").replace("parties = 4", 'parties = "many"'))
     assert [problem.split(":")[0] for problem in caught.value.problems] == [
         "scenario.toml, line 1",
         "scenario.toml, line 3",
     ]
     with pytest.raises(ConfigError, match=r"line 6: .*treshold"):
-        folders.checked(good + "treshold = 3\n")
+        run_folders.checked(good + "treshold = 3\n")
 
 
 @pytest.mark.parametrize("name", ["../../out", "/srv/out", ".out", "", "a\\u0000b", "a/b", "a\\\\b", "a b", "x\\n"])
 def test_names_that_could_lead_out_of_a_folder_are_problems(name):
     with pytest.raises(ConfigError, match=r"line 3: data\.name=.* cannot be part of a folder's name"):
-        folders.checked(f'rounds = 3\n[data]\nname = "{name}"\nparties = 4\n')
+        run_folders.checked(f'rounds = 3\n[data]\nname = "{name}"\nparties = 4\n')
 
 
 def test_more_parties_than_a_page_takes_are_a_problem_before_anything_is_made_for_them():
     with pytest.raises(ConfigError, match=r"line 3: data\.parties=10{15} is more than the page takes"):
-        folders.checked(f'rounds = 3\n[data]\nparties = {10**15}\n[protocol]\nname = "secagg"\n')
+        run_folders.checked(f'rounds = 3\n[data]\nparties = {10**15}\n[protocol]\nname = "secagg"\n')
 
 
 def test_a_scenario_that_is_nested_deep_is_a_problem():
     with pytest.raises(ConfigError, match=r"nested too deep|depth|recursion"):
-        folders.checked("model = {name = 'softmax', a = " + "[" * 950 + "]" * 950 + "}\n")
+        run_folders.checked("model = {name = 'softmax', a = " + "[" * 950 + "]" * 950 + "}\n")
 
 
 def test_stamps_change_with_what_is_shown(tmp_path, monkeypatch):
     folder = run_in(tmp_path, "one", over=False)
-    before = folders.stamps(tmp_path)
+    before = run_folders.read_stamps(tmp_path)
     with (Path(folder) / "metrics.jsonl").open("ab") as file:
         file.write(msgspec.json.encode(Metrics(round=4)) + b"\n")
-    assert (now := folders.stamps(tmp_path)) != before
-    assert folders.stamps(tmp_path) == now
+    assert (now := run_folders.read_stamps(tmp_path)) != before
+    assert run_folders.read_stamps(tmp_path) == now
     # What was written long ago is shown as something else, without a change of any file.
-    monkeypatch.setattr(folders, "QUIET", 0.0)
-    assert folders.stamps(tmp_path) != now
+    monkeypatch.setattr(run_folders, "QUIET", 0.0)
+    assert run_folders.read_stamps(tmp_path) != now

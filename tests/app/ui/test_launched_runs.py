@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from tacit.app.ui import launched_runs
-from tacit.app.ui.daemon_threads import Aside
-from tacit.app.ui.launched_runs import MOST_RUNNING, Started
+from tacit.app.ui.daemon_threads import DaemonThreads
+from tacit.app.ui.launched_runs import MOST_RUNNING, LaunchedRuns
 from tacit.core.errors import ConfigError
 
 SCENARIO = 'rounds = 1\nprotocol = "fedavg"\n[data]\nparties = 3\n'
@@ -22,7 +22,7 @@ def using(place, work):
     """Returns what comes of some work with runs of a place, which are ended after it."""
 
     async def whole():
-        runs = Started(place, Aside(4))
+        runs = LaunchedRuns(place, DaemonThreads(4))
         try:
             return await work(runs)
         finally:
@@ -32,7 +32,7 @@ def using(place, work):
 
 
 async def ended(runs):
-    while runs.running():
+    while runs.list_running():
         await asyncio.sleep(0.05)
 
 
@@ -46,7 +46,7 @@ def test_a_folder_is_data_also_to_the_runs_that_are_started_in_it(tmp_path, monk
     async def work(runs):
         name = await runs.start(SCENARIO)
         await ended(runs)
-        return name, runs.failed()
+        return name, runs.list_failures()
 
     name, failed = using(tmp_path, work)
     assert failed == {}
@@ -109,7 +109,7 @@ def test_of_many_that_are_started_at_once_only_so_many_are(tmp_path, monkeypatch
 
     async def work(runs):
         told = await asyncio.gather(*(runs.start(SCENARIO) for _ in range(12)), return_exceptions=True)
-        return told, runs.running()
+        return told, runs.list_running()
 
     told, running = using(tmp_path, work)
     assert len(running) == sum(isinstance(each, str) for each in told) == MOST_RUNNING
@@ -125,12 +125,12 @@ def test_why_a_run_failed_is_told_until_its_folder_is_gone(tmp_path, monkeypatch
     async def work(runs):
         name = await runs.start(SCENARIO)
         await ended(runs)
-        told = [runs.failed()]
+        told = [runs.list_failures()]
         (tmp_path / name / "run.log").unlink()
         os.mkfifo(tmp_path / name / "run.log")
-        told.append(runs.failed())
+        told.append(runs.list_failures())
         shutil.rmtree(tmp_path / "runs")
-        return name, [*told, runs.failed()]
+        return name, [*told, runs.list_failures()]
 
     name, told = using(tmp_path, work)
     assert told == [{name: "it cannot be"}, {name: "run.log is no plain file"}, {}]
@@ -145,4 +145,4 @@ def test_a_run_that_does_not_end_by_itself_is_ended(tmp_path, monkeypatch):
         await asyncio.sleep(0.5)
         return runs
 
-    assert using(tmp_path, work).running() == []
+    assert using(tmp_path, work).list_running() == []

@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 
 import tacit
-from tacit.app.ui.adversary_query import Asked
-from tacit.app.ui.workers import MOST_ANSWERED, Workers
+from tacit.app.ui.adversary_query import AdversaryQuery
+from tacit.app.ui.worker_pool import MOST_ANSWERED, WorkerPool
 
-ADMM = Asked(protocol="admm", parties=9, settings=("group_size=3", "iterations=5"), coalition=("p0",))
-SECAGG = Asked(parties=6, rounds=3, dropout=0.2, coalition=("server",))
+ADMM = AdversaryQuery(protocol="admm", parties=9, settings=("group_size=3", "iterations=5"), coalition=("p0",))
+SECAGG = AdversaryQuery(parties=6, rounds=3, dropout=0.2, coalition=("server",))
 
 
 @pytest.fixture(scope="module")
 def done():
     """Returns what runs some work with workers, which are the same for all tests: to start them takes longest."""
     with asyncio.Runner() as runner:
-        workers = Workers()
+        workers = WorkerPool()
         yield lambda work: runner.run(work(workers))
         runner.run(workers.close())
 
@@ -46,7 +46,7 @@ def test_a_verdict_then_recipes_then_their_proof(done):
 
 def test_victims_are_told_with_the_round_from_which_they_are_exposed(done):
     async def work(workers):
-        few, many = await told(workers, SECAGG), await told(workers, Asked(**{**fields(SECAGG), "rounds": 12}))
+        few, many = await told(workers, SECAGG), await told(workers, AdversaryQuery(**{**fields(SECAGG), "rounds": 12}))
         return [next(each for each in said if each["event"] == "verdict")["victims"] for said in (few, many)]
 
     few, many = done(work)
@@ -70,7 +70,7 @@ def test_the_same_question_is_answered_from_memory_and_another_coalition_by_the_
     async def work(workers):
         first = await told(workers, ADMM)
         again = await told(workers, ADMM)
-        other = await told(workers, Asked(**{**fields(ADMM), "coalition": ("p4",)}))
+        other = await told(workers, AdversaryQuery(**{**fields(ADMM), "coalition": ("p4",)}))
         return first, again, other
 
     first, again, other = done(work)
@@ -81,12 +81,12 @@ def test_the_same_question_is_answered_from_memory_and_another_coalition_by_the_
 
 def test_problems_are_told_and_the_page_goes_on(done):
     async def work(workers):
-        wrong = await told(workers, Asked(protocol="cesar", parties=5, settings=("maskin=2",)))
-        nobody = await told(workers, Asked(parties=4, coalition=("p9",)))
+        wrong = await told(workers, AdversaryQuery(protocol="cesar", parties=5, settings=("maskin=2",)))
+        nobody = await told(workers, AdversaryQuery(parties=4, coalition=("p9",)))
         unsure = await told(
-            workers, Asked(protocol="pushsum", parties=5, settings=("private=true",), coalition=("p0",))
+            workers, AdversaryQuery(protocol="pushsum", parties=5, settings=("private=true",), coalition=("p0",))
         )
-        return wrong, nobody, unsure, await told(workers, Asked(parties=4, coalition=("p1",)))
+        return wrong, nobody, unsure, await told(workers, AdversaryQuery(parties=4, coalition=("p1",)))
 
     wrong, nobody, unsure, fine = done(work)
     assert "did you mean 'masking'" in wrong[-1]["problems"][0]
@@ -104,7 +104,7 @@ def alive(process):
 
 
 def test_a_run_that_nobody_waits_for_any_more_is_ended(done):
-    long = Asked(protocol="admm", parties=60, settings=("group_size=3", "iterations=6"), coalition=("p0",))
+    long = AdversaryQuery(protocol="admm", parties=60, settings=("group_size=3", "iterations=6"), coalition=("p0",))
 
     async def work(workers):
         await told(workers, long, until="drawing")
@@ -114,12 +114,12 @@ def test_a_run_that_nobody_waits_for_any_more_is_ended(done):
 
 
 def test_a_newer_question_cuts_the_proof_of_the_older_short(done):
-    slow = Asked(parties=40, rounds=40, dropout=0.1, coalition=("server",))  # its replay takes many seconds
+    slow = AdversaryQuery(parties=40, rounds=40, dropout=0.1, coalition=("server",))  # its replay takes many seconds
 
     async def work(workers):
         await told(workers, slow, until="verdict")
         worker = workers._kept[slow.key]
-        newer = await told(workers, Asked(**{**fields(slow), "coalition": ("server", "p1")}), until="verdict")
+        newer = await told(workers, AdversaryQuery(**{**fields(slow), "coalition": ("server", "p1")}), until="verdict")
         return newer, alive(worker._process)
 
     newer, kept = done(work)
@@ -128,10 +128,10 @@ def test_a_newer_question_cuts_the_proof_of_the_older_short(done):
 
 
 def test_who_leaves_late_does_not_cut_the_answer_to_a_newer_question_short(done):
-    newer = Asked(**{**fields(ADMM), "coalition": ("p0", "p4")})
+    newer = AdversaryQuery(**{**fields(ADMM), "coalition": ("p0", "p4")})
 
     async def work(workers):
-        older = workers.audit(Asked(**{**fields(ADMM), "coalition": ("p7",)}))
+        older = workers.audit(AdversaryQuery(**{**fields(ADMM), "coalition": ("p7",)}))
         async with aclosing(older):
             async for event in older:
                 if event["event"] == "verdict":
@@ -142,7 +142,7 @@ def test_who_leaves_late_does_not_cut_the_answer_to_a_newer_question_short(done)
 
     said = done(work)
     assert [each["event"] for each in said] == ["drawing", "rounds", "verdict", "recipes", "proof", "done"]
-    assert "cut" not in said[-1]
+    assert "interrupted" not in said[-1]
 
 
 def test_a_plan_tells_how_far_it_is(done):
@@ -173,8 +173,8 @@ def test_a_folder_is_data_also_to_processes_that_are_started_in_it(tmp_path, mon
     hostile(tmp_path)
     monkeypatch.chdir(tmp_path)
     with asyncio.Runner() as runner:
-        workers = Workers()
-        said = runner.run(told(workers, Asked(parties=4, coalition=("p1",))))
+        workers = WorkerPool()
+        said = runner.run(told(workers, AdversaryQuery(parties=4, coalition=("p1",))))
         runner.run(workers.close())
     assert said[-1] == {"event": "done"}
     assert not (tmp_path / "RAN").exists()
@@ -188,14 +188,16 @@ def hostile(folder):
 
 def test_more_questions_at_once_than_are_worked_on_wait_for_their_turn():
     questions = [
-        Asked(protocol="admm", parties=12, settings=("group_size=3", f"iterations={4 + n % 3}"), coalition=(f"p{n}",))
+        AdversaryQuery(
+            protocol="admm", parties=12, settings=("group_size=3", f"iterations={4 + n % 3}"), coalition=(f"p{n}",)
+        )
         for n in range(9)
     ]
     most = 0
 
     async def work():
         nonlocal most
-        workers = Workers()
+        workers = WorkerPool()
         asking = [asyncio.create_task(told(workers, each)) for each in questions]
         while not all(each.done() for each in asking):
             most = max(most, len(children()))
@@ -217,10 +219,10 @@ def children():
 
 
 def test_two_who_ask_for_the_same_setting_at_once_share_a_process():
-    first, other = (Asked(**{**fields(ADMM), "coalition": (each,)}) for each in ("p0", "p4"))
+    first, other = (AdversaryQuery(**{**fields(ADMM), "coalition": (each,)}) for each in ("p0", "p4"))
 
     async def work():
-        workers = Workers()
+        workers = WorkerPool()
         await asyncio.gather(told(workers, first, "drawing"), told(workers, other, "verdict"))
         kept = len(workers._kept)
         await workers.close()
@@ -233,25 +235,25 @@ def test_two_who_ask_for_the_same_setting_at_once_share_a_process():
 
 def test_who_waits_too_long_for_a_turn_is_told_the_command(monkeypatch):
     async def work():
-        workers = Workers()
+        workers = WorkerPool()
         async with aclosing(workers.audit(ADMM)) as older:
             await anext(older)
-            monkeypatch.setattr("tacit.app.ui.workers.DEADLINE", 0.05)
-            said = await told(workers, Asked(parties=5, coalition=("p1",)))
+            monkeypatch.setattr("tacit.app.ui.worker_pool.DEADLINE", 0.05)
+            said = await told(workers, AdversaryQuery(parties=5, coalition=("p1",)))
         await workers.close()
         return said
 
-    monkeypatch.setattr("tacit.app.ui.workers.MOST_ANSWERED", 1)
+    monkeypatch.setattr("tacit.app.ui.worker_pool.MOST_ANSWERED", 1)
     queued, late = asyncio.run(work())
     assert queued == {"event": "queued"}
     assert "tacit audit secagg --parties 5" in late["problems"][0]
 
 
 def test_a_worker_is_ended_with_the_fork_that_proves_for_it():
-    slow = Asked(parties=40, rounds=40, dropout=0.1, coalition=("server",))  # its replay takes many seconds
+    slow = AdversaryQuery(parties=40, rounds=40, dropout=0.1, coalition=("server",))  # its replay takes many seconds
 
     async def work():
-        workers = Workers()
+        workers = WorkerPool()
         async with aclosing(workers.audit(slow)) as events:
             async for event in events:
                 if event["event"] == "verdict":
@@ -263,6 +265,6 @@ def test_a_worker_is_ended_with_the_fork_that_proves_for_it():
 
 
 def test_what_takes_too_long_is_left_to_the_command_line(done, monkeypatch):
-    monkeypatch.setattr("tacit.app.ui.workers.DEADLINE", 0.001)
-    said = done(lambda workers: told(workers, Asked(parties=5, coalition=("p1",))))
+    monkeypatch.setattr("tacit.app.ui.worker_pool.DEADLINE", 0.001)
+    said = done(lambda workers: told(workers, AdversaryQuery(parties=5, coalition=("p1",))))
     assert "tacit audit secagg --parties 5" in said[-1]["problems"][0]

@@ -1,4 +1,4 @@
-"""What the adversary view asks: settings, a coalition, and the command line that asks the same."""
+"""Queries of the adversary view: settings, a coalition, and the equivalent command line."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -15,11 +15,11 @@ from tacit.core.suite import Party
 from tacit.protocols import find
 
 MOST_PARTIES, MOST_ROUNDS = 200, 500
-"""Beyond these an answer takes longer than anybody looks at a page; the command line has no such limit."""
+"""Limits of the page, beyond which an answer takes too long; the command line has none."""
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """What a coalition would learn under some settings, as the address of the page says it."""
+class AdversaryQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Query of what a coalition would learn under some settings, as in the address of the page."""
 
     protocol: str = "secagg"
     parties: int = 9
@@ -28,43 +28,43 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     dropout: float = 0.0
     open_links: bool = False
     settings: tuple[str, ...] = ()
-    """Each as NAME=VALUE, like those of the command line."""
+    """Settings as NAME=VALUE, like those of the command line."""
     hardened: bool = False
-    """Whether settings are asked about that a plan proposes, instead of these."""
+    """Whether to audit the settings that a plan proposes instead of these."""
     coalition: tuple[Party, ...] = ()
 
     @classmethod
-    def of(cls, query: QueryParams) -> "Asked":
-        """Returns the question of an address; raises ConfigError with all that cannot be asked."""
+    def of(cls, params: QueryParams) -> "AdversaryQuery":
+        """Returns the query of an address; raises ConfigError with all problems at once."""
         problems: list[str] = []
-        asked = cls(
-            protocol=query.get("protocol") or "secagg",
-            parties=int(number(query, "parties", 9, 2, MOST_PARTIES, problems)),
-            rounds=int(number(query, "rounds", 1, 1, MOST_ROUNDS, problems)),
-            drift=query.get("drift") or "static",
-            dropout=number(query, "dropout", 0, 0, 0.95, problems),
-            open_links=query.get("links") == "open",
-            settings=tuple(each.strip() for each in query.getlist("set") if each.strip()),
-            hardened=query.get("hardened") == "yes",
-            coalition=tuple(each for each in query.get("coalition", "").split(",") if each),
+        query = cls(
+            protocol=params.get("protocol") or "secagg",
+            parties=int(parse_number(params, "parties", 9, 2, MOST_PARTIES, problems)),
+            rounds=int(parse_number(params, "rounds", 1, 1, MOST_ROUNDS, problems)),
+            drift=params.get("drift") or "static",
+            dropout=parse_number(params, "dropout", 0, 0, 0.95, problems),
+            open_links=params.get("links") == "open",
+            settings=tuple(each.strip() for each in params.getlist("set") if each.strip()),
+            hardened=params.get("hardened") == "yes",
+            coalition=tuple(each for each in params.get("coalition", "").split(",") if each),
         )
         if problems:
             raise ConfigError(problems)
-        return asked
+        return query
 
     @property
     def key(self) -> bytes:
-        """What stands for all of it but who asks: one symbolic run serves every coalition."""
+        """Cache key of everything but the coalition: one symbolic run serves every coalition."""
         colluders = max(1, len(self.coalition)) if self.hardened else 0
         return msgspec.json.encode((msgspec.structs.replace(self, coalition=()), colluders))
 
     def options(self) -> dict[str, Any]:
         """Returns the settings that are audited."""
         own = settings_from(self.settings)
-        return hardened(self.protocol, own, self.parties, max(1, len(self.coalition))) if self.hardened else own
+        return propose_hardened(self.protocol, own, self.parties, max(1, len(self.coalition))) if self.hardened else own
 
     def question(self, coalition_size: int | None = None) -> Question:
-        """Returns the question of an audit, or the same of every coalition of a size."""
+        """Returns the audit of the coalition, or of every coalition of a size."""
         return Question(
             self.protocol,
             self.parties,
@@ -78,18 +78,18 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def scope(self) -> Scope:
-        """Returns what is to be audited, whoever asks; raises ConfigError with every problem."""
+        """Returns the scope of the audit, without a coalition; raises ConfigError with all problems."""
         return replace(self.question(), coalition=None).scope()
 
     def command(self, coalition_size: int | None = None) -> str:
-        """Returns the command that asks the same, ready to be pasted."""
+        """Returns the equivalent command line, ready to be pasted."""
         return self.question(coalition_size).command
 
 
-def hardened(protocol: str, own: Mapping[str, Any], parties: int, colluders: int) -> dict[str, Any]:
-    """Returns the settings that a plan proposes for so many colluders, the ones most like those at hand.
+def propose_hardened(protocol: str, own: Mapping[str, Any], parties: int, colluders: int) -> dict[str, Any]:
+    """Returns the settings closest to `own` that a plan proposes against this number of colluders.
 
-    Where a plan has none, masks are switched on if there are any; raises ConfigError if there are not.
+    If a plan proposes none, masks are switched on; raises ConfigError if the protocol has none.
     """
     entry = find(protocol)
     if entry.leaks_by_design:
@@ -97,7 +97,7 @@ def hardened(protocol: str, own: Mapping[str, Any], parties: int, colluders: int
         raise ConfigError(f"{protocol} shows vectors by design and has no hardened mode{other}")
     proposed = [each.options for each in entry.propose(parties, colluders)]
     if proposed:
-        # Of several that are as like, the last one: it is the one that holds over more rounds.
+        # Of several that are equally close, the last one holds over more rounds.
         return max(reversed(proposed), key=lambda each: sum(own.get(name) == value for name, value in each.items()))
     remedy = entry.settings_from(own).remedy(dropouts=False)
     if remedy is not None and remedy.value is not None:
@@ -105,19 +105,21 @@ def hardened(protocol: str, own: Mapping[str, Any], parties: int, colluders: int
     raise ConfigError(f"no settings of {protocol} are proposed for {parties} parties of whom {colluders} collude")
 
 
-def number(query: QueryParams, name: str, standard: float, least: float, most: float, problems: list[str]) -> float:
-    """Returns a number of an address, or notes what is wrong with it."""
-    text = query.get(name) or str(standard)
+def parse_number(
+    params: QueryParams, name: str, default: float, least: float, most: float, problems: list[str]
+) -> float:
+    """Returns a number of an address; adds a problem and returns the default if it is not valid."""
+    text = params.get(name) or str(default)
     try:
         found = float(text)
     except ValueError:
         problems.append(f"{name} must be a number, not {text!r}")
-        return standard
-    whole = isinstance(standard, int) and isinstance(least, int) and isinstance(most, int)
+        return default
+    whole = isinstance(default, int) and isinstance(least, int) and isinstance(most, int)
     if not least <= found <= most or (whole and found != int(found)):
         kind = "a whole number" if whole else "a number"
         problems.append(
             f"{name} must be {kind} from {least:g} to {most:g} here, not {text}; ask for more by tacit audit"
         )
-        return standard
+        return default
     return found

@@ -1,4 +1,4 @@
-"""Work that may take long, done beside the loop that serves the page."""
+"""Bounded set of daemon threads for blocking work beside the event loop of the page."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,33 +10,34 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Aside:
-    """So many threads at a time, none of which is waited for when the page is stopped.
+class DaemonThreads:
+    """At most `limit` threads at a time, none of which is waited for when the page is stopped.
 
-    Those of `asyncio.to_thread` are: one that is stuck in a folder that does not answer would hold up Ctrl-C for good.
+    `asyncio.to_thread` waits for its threads at exit: one that is stuck in a folder that does not answer would block
+    Ctrl-C for good.
     """
 
-    def __init__(self, most: int) -> None:
-        self._turns = asyncio.Semaphore(most)
+    def __init__(self, limit: int) -> None:
+        self._slots = asyncio.Semaphore(limit)
 
-    async def do(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Returns what some work returns, and raises what it raises. It goes on to its end if nobody waits any more."""
-        await self._turns.acquire()
+    async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Returns what `work` returns, or raises what it raises. Cancelling the caller does not stop the thread."""
+        await self._slots.acquire()
         loop = asyncio.get_running_loop()
-        done: asyncio.Future[T] = loop.create_future()
+        result: asyncio.Future[T] = loop.create_future()
 
-        def over(tell: Callable[[Any], None], told: Any) -> None:
-            self._turns.release()
-            if not done.done():
-                tell(told)
+        def finish(settle: Callable[[Any], None], value: Any) -> None:
+            self._slots.release()
+            if not result.done():
+                settle(value)
 
-        def working() -> None:
+        def run_work() -> None:
             try:
-                outcome: tuple[Callable[[Any], None], Any] = done.set_result, work(*args, **kwargs)
+                outcome: tuple[Callable[[Any], None], Any] = result.set_result, work(*args, **kwargs)
             except Exception as error:
-                outcome = done.set_exception, error
-            with suppress(RuntimeError):  # the page was stopped, and there is no loop any more
-                loop.call_soon_threadsafe(over, *outcome)
+                outcome = result.set_exception, error
+            with suppress(RuntimeError):  # the page was stopped and its loop is closed
+                loop.call_soon_threadsafe(finish, *outcome)
 
-        Thread(target=working, daemon=True).start()
-        return await done
+        Thread(target=run_work, daemon=True).start()
+        return await result

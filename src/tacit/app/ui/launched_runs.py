@@ -1,4 +1,4 @@
-"""Scenarios that were started from the page: each is a `tacit train` of its own, with its folder and its log."""
+"""Runs that the page started: each is a `tacit train` process with a folder and a log of its own."""
 
 import asyncio
 import os
@@ -8,10 +8,10 @@ from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
-from tacit.app.ui import files
-from tacit.app.ui.daemon_threads import Aside
-from tacit.app.ui.folders import RUNS, checked
-from tacit.app.ui.workers import PYTHON
+from tacit.app.ui.daemon_threads import DaemonThreads
+from tacit.app.ui.regular_files import read_file
+from tacit.app.ui.run_folders import RUNS, checked
+from tacit.app.ui.worker_pool import PYTHON
 from tacit.core.errors import ConfigError
 from tacit.learn.scenario import Scenario
 from tacit.learn.training.train import folder_name
@@ -19,33 +19,33 @@ from tacit.learn.training.train import folder_name
 PROGRAM = (*PYTHON, "-c", "from tacit.app.cli.main import main; main()", "train")
 LOG = "run.log"
 LAST_LINES, LOG_BYTES = 5, 10_000
-"""Of the log of a run that failed, which are shown."""
+"""Lines shown of the log of a failed run, and bytes read for them."""
 MOST_RUNNING = 4
-"""Runs at once, beyond which a machine only gets slower."""
+"""Runs at a time: more would only slow each other down."""
 MOST_FOLDERS = 1000
-"""Runs of one scenario."""
+"""Folders for runs of one scenario."""
 PATIENCE = 5.0
-"""Seconds that runs have to end by themselves when the page is stopped."""
+"""Seconds that runs have to end by themselves after Ctrl-C on the page."""
 
 
-class Started:
-    """Runs that this page has started."""
+class LaunchedRuns:
+    """Processes of the runs that this page started, by the name of their folder."""
 
-    def __init__(self, place: Path, aside: Aside) -> None:
-        self._place, self._aside = place, aside
+    def __init__(self, root: Path, threads: DaemonThreads) -> None:
+        self._root, self._threads = root, threads
         self._processes: dict[str, asyncio.subprocess.Process] = {}
-        self._begun = 0
-        """How many are about to be processes."""
+        self._starting = 0
+        """Runs that count towards the limit but have no process yet."""
 
     async def start(self, text: str) -> str:
         """Starts a scenario and returns the name of its folder; raises ConfigError with what is wrong with it."""
-        scenario = await self._aside.do(checked, text)
-        # From here to where it counts nobody else has a turn, so that no two take the last place.
-        if len(self.running()) + self._begun >= MOST_RUNNING:
+        scenario = await self._threads.run(checked, text)
+        # There is no await between this check and the count, so two requests cannot take the last slot.
+        if len(self.list_running()) + self._starting >= MOST_RUNNING:
             raise ConfigError(f"{MOST_RUNNING} runs are under way already; wait for one of them")
-        self._begun += 1
+        self._starting += 1
         try:
-            folder = await self._aside.do(made, self._place, scenario, text)
+            folder = await self._threads.run(create_run_folder, self._root, scenario, text)
             with (folder / LOG).open("wb") as log:
                 process = await asyncio.create_subprocess_exec(
                     *PROGRAM,
@@ -55,34 +55,34 @@ class Started:
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
-                    start_new_session=True,  # Ctrl-C in a terminal is for the page, which tells each run once
+                    start_new_session=True,  # Ctrl-C in a terminal reaches the page, which then signals each run once
                 )
         finally:
-            self._begun -= 1
+            self._starting -= 1
         name = f"{RUNS}/{folder.name}"
         self._processes[name] = process
         return name
 
-    def failed(self) -> dict[str, str]:
-        """Returns why runs that were started here ended with an error, by name. One without a folder is forgotten."""
-        told = {}
+    def list_failures(self) -> dict[str, str]:
+        """Returns the last lines of the log of every failed run, by name; runs whose folder is gone are left out."""
+        failures = {}
         for name, process in list(self._processes.items()):
             if process.returncode:
                 try:
-                    log = files.read(self._place / name / LOG, LOG_BYTES, last=True)
+                    log = read_file(self._root / name / LOG, LOG_BYTES, tail=True)
                 except ConfigError as error:
-                    told[name] = str(error)
+                    failures[name] = str(error)
                     continue
                 if log is not None:
-                    told[name] = "\n".join(log.data.decode(errors="replace").splitlines()[-LAST_LINES:])
-        return told
+                    failures[name] = "\n".join(log.data.decode(errors="replace").splitlines()[-LAST_LINES:])
+        return failures
 
-    def running(self) -> list[str]:
-        """Returns which of them are under way."""
+    def list_running(self) -> list[str]:
+        """Returns the names of the runs that are in progress."""
         return [name for name, process in self._processes.items() if process.returncode is None]
 
     async def close(self) -> None:
-        """Ends those that are under way as Ctrl-C would, so that they can be resumed; or at once, if they do not."""
+        """Interrupts the runs in progress, so that they can be resumed; kills those that do not end in time."""
         left = [process for process in self._processes.values() if process.returncode is None]
         for sent in (signal.SIGINT, signal.SIGKILL):
             for process in left:
@@ -95,9 +95,9 @@ class Started:
                     return
 
 
-def made(place: Path, scenario: Scenario, text: str) -> Path:
-    """Makes a new folder for a run, with its scenario, and returns it; raises ConfigError if it would be elsewhere."""
-    runs, name = place / RUNS, folder_name(scenario)
+def create_run_folder(root: Path, scenario: Scenario, text: str) -> Path:
+    """Creates a new folder with the scenario in it and returns its path; raises ConfigError if that fails."""
+    runs, name = root / RUNS, folder_name(scenario)
     try:
         with suppress(FileExistsError):
             runs.mkdir()
@@ -116,4 +116,4 @@ def made(place: Path, scenario: Scenario, text: str) -> Path:
             return folder
     except OSError as error:
         raise ConfigError(f"{RUNS}/{name} cannot be made: {error.strerror}") from None
-    raise AssertionError  # there are always more numbers
+    raise AssertionError  # count() does not end

@@ -1,4 +1,4 @@
-"""The server of the page: what it serves to whom, and what it asks of the rest."""
+"""HTTP server of the page: its routes, and the answers to them."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -14,42 +14,43 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
-from tacit.app.ui import files, folders
-from tacit.app.ui.adversary_query import Asked, number
-from tacit.app.ui.auth import Door
-from tacit.app.ui.controls import described
-from tacit.app.ui.daemon_threads import Aside
-from tacit.app.ui.launched_runs import Started
-from tacit.app.ui.worker import Event
-from tacit.app.ui.workers import Workers
+from tacit.app.ui import run_folders
+from tacit.app.ui.adversary_query import AdversaryQuery, parse_number
+from tacit.app.ui.auth import AccessControl
+from tacit.app.ui.daemon_threads import DaemonThreads
+from tacit.app.ui.launched_runs import LaunchedRuns
+from tacit.app.ui.regular_files import decode_name
+from tacit.app.ui.setting_controls import describe_controls
+from tacit.app.ui.worker_pool import WorkerPool
+from tacit.app.ui.worker_process import Event
 from tacit.core.errors import ConfigError
 from tacit.protocols import REGISTRY
 
 STATIC = Path(__file__).with_name("static")
 VIEWS = ("/", "/run", "/compare", "/adversary", "/plan", "/start")
-"""Addresses of the page, all of which are one file: what it shows follows from the address."""
-EVERY = 0.5
-"""Seconds between two looks at the folder."""
-MOST_ASIDE = 4
-"""Threads that do the same kind of work at a time."""
+"""Paths of the page, all of which serve one file: its script shows the view of the path."""
+POLL_SECONDS = 0.5
+"""Seconds between two scans of the folder."""
+MOST_THREADS = 4
+"""Threads for the same kind of work."""
 MOST_TEXT = 100_000
-"""Bytes of a scenario that is written in the page."""
+"""Size limit of a scenario that the page sends, in bytes."""
 
 
-class Page:
-    """What the page is about: a folder, processes that work for it, and runs that it started."""
+class PageServer:
+    """Serves the page of one folder, with its worker processes and the runs that it started."""
 
-    def __init__(self, place: Path) -> None:
-        self.place, self.workers = place, Workers()
-        # Each has threads of its own, so that a run that takes long to open does not hold up the list, nor the form.
-        self.looking, self.opening, self.checking = Aside(MOST_ASIDE), Aside(MOST_ASIDE), Aside(MOST_ASIDE)
-        self.started = Started(place, self.checking)
-        self.over: Callable[[], bool] = lambda: False
-        """Says whether the page is being stopped."""
-        self._known: folders.Known = {}
+    def __init__(self, root: Path) -> None:
+        self.root, self.workers = root, WorkerPool()
+        # Each kind of work has its own threads, so that a run that is slow to open delays neither list nor form.
+        self._scans, self._reads, self._checks = (DaemonThreads(MOST_THREADS) for _ in range(3))
+        self.launched = LaunchedRuns(root, self._checks)
+        self.is_stopping: Callable[[], bool] = lambda: False
+        """Returns whether the server is being stopped."""
+        self._cache: run_folders.RunCache = {}
 
     def app(self, token: str, port: int) -> ASGIApp:
-        """Returns what a server serves to those who have the token."""
+        """Returns the ASGI application, which needs the token."""
         routes = [
             *(Route(view, self.index) for view in VIEWS),
             Route("/api/protocols", self.protocols),
@@ -61,17 +62,17 @@ class Page:
             Route("/api/start", self.start, methods=["POST"]),
             Mount("/static", StaticFiles(directory=STATIC)),
         ]
-        return Door(Starlette(routes=routes, lifespan=self._life), token, port, VIEWS)
+        return AccessControl(Starlette(routes=routes, lifespan=self._run_workers), token, port, VIEWS)
 
     @asynccontextmanager
-    async def _life(self, app: Starlette) -> AsyncIterator[None]:
+    async def _run_workers(self, app: Starlette) -> AsyncIterator[None]:
         del app
-        self.workers.begin()
+        self.workers.start_spare()
         yield
         await self.workers.close()
-        await self.started.close()
+        await self.launched.close()
 
-    # --- what is there ---------------------------------------------------------------------------------------------
+    # --- runs and parties ------------------------------------------------------------------------------------------
 
     async def index(self, request: Request) -> Response:
         """Serves the page itself."""
@@ -79,89 +80,89 @@ class Page:
         return FileResponse(STATIC / "index.html")
 
     async def protocols(self, request: Request) -> Response:
-        """Tells which protocols there are, with their settings."""
+        """Serves the list of protocols with their settings."""
         del request
-        return _json({"protocols": [described(each) for each in REGISTRY.values()]})
+        return _respond({"protocols": [describe_controls(each) for each in REGISTRY.values()]})
 
     async def run(self, request: Request) -> Response:
-        """Tells all of one run."""
+        """Serves the whole of one run."""
         name = request.query_params.get("id", "")
-        told = await self.opening.do(self._run, name)
-        return _json({"problems": [f"there is no run {name!r} here"]}, 404) if told is None else _json(told)
+        found = await self._reads.run(self._describe_run, name)
+        return _respond({"problems": [f"there is no run {name!r} here"]}, 404) if found is None else _respond(found)
 
-    def _run(self, name: str) -> folders.Told | None:
-        path = folders.folders(self.place).get(name)
-        return None if path is None else folders.whole(name, path)
+    def _describe_run(self, name: str) -> run_folders.Description | None:
+        path = run_folders.list_folders(self.root).get(name)
+        return None if path is None else run_folders.describe_run(name, path)
 
     async def watch(self, request: Request) -> Response:
-        """Tells of all runs and parties, and again whenever one of them changes."""
+        """Streams the lists of runs and parties, again whenever one of them changes."""
         del request
-        return _events(self._watched())
+        return _stream(self._watch_folder())
 
-    async def _watched(self) -> AsyncGenerator[Event]:
+    async def _watch_folder(self) -> AsyncGenerator[Event]:
         before: Any = None
-        while not self.over():
-            now = await self.looking.do(lambda: (folders.stamps(self.place), self.started.failed()))
-            failed, running = now[1], self.started.running()
+        while not self.is_stopping():
+            now = await self._scans.run(lambda: (run_folders.read_stamps(self.root), self.launched.list_failures()))
+            failed, running = now[1], self.launched.list_running()
             if (*now, running) != before:
                 before = (*now, running)
-                yield {"event": "runs", **await self.looking.do(self._told), "failed": failed, "starting": running}
-            await asyncio.sleep(EVERY)
+                yield {"event": "runs", **await self._scans.run(self._list_all), "failed": failed, "starting": running}
+            await asyncio.sleep(POLL_SECONDS)
 
-    def _told(self) -> dict[str, Any]:
+    def _list_all(self) -> dict[str, Any]:
         return {
-            "runs": folders.runs(self.place, self._known),
-            "parties": folders.parties(self.place),
-            "place": files.shown(str(self.place)),
-            "crowded": folders.crowded(self.place),
+            "runs": run_folders.list_runs(self.root, self._cache),
+            "parties": run_folders.list_parties(self.root),
+            "folder": decode_name(str(self.root)),
+            "unlisted": run_folders.describe_unlisted(self.root),
         }
 
-    # --- what is asked ---------------------------------------------------------------------------------------------
+    # --- queries ---------------------------------------------------------------------------------------------------
 
     async def ask(self, request: Request) -> Response:
-        """Answers what a coalition would learn, as it becomes known."""
+        """Streams what a coalition would learn, as it becomes known."""
         try:
-            question = Asked.of(request.query_params)
-            command = await self.checking.do(question.command)
+            query = AdversaryQuery.of(request.query_params)
+            command = await self._checks.run(query.command)
         except ConfigError as error:
-            return _events(_problem(error))
-        return _events(self._asked(question, command))
+            return _stream(_report_problems(error))
+        return _stream(self._answer(query, command))
 
-    async def _asked(self, question: Asked, command: str) -> AsyncGenerator[Event]:
+    async def _answer(self, query: AdversaryQuery, command: str) -> AsyncGenerator[Event]:
         yield {"event": "command", "command": command}
-        async with aclosing(self.workers.audit(question)) as events:
+        async with aclosing(self.workers.audit(query)) as events:
             async for event in events:
                 yield event
 
     async def plan(self, request: Request) -> Response:
-        """Answers what to run, telling how far it is."""
+        """Streams the progress of a plan, and then the plan."""
         query, problems = request.query_params, list[str]()
-        asked = {
-            "parties": int(number(query, "parties", 9, 3, 500, problems)),
-            "coalition_size": int(number(query, "colluders", 1, 1, 100, problems)),
-            "rounds": int(number(query, "rounds", 10, 1, 10_000, problems)),
-            "dropout": number(query, "dropout", 0.05, 0, 1, problems),
-            "entries": int(number(query, "entries", 100_000, 1, 10**9, problems)),
+        wanted = {
+            "parties": int(parse_number(query, "parties", 9, 3, 500, problems)),
+            "coalition_size": int(parse_number(query, "colluders", 1, 1, 100, problems)),
+            "rounds": int(parse_number(query, "rounds", 10, 1, 10_000, problems)),
+            "dropout": parse_number(query, "dropout", 0.05, 0, 1, problems),
+            "entries": int(parse_number(query, "entries", 100_000, 1, 10**9, problems)),
         }
-        return _events(_problem(ConfigError(problems)) if problems else self.workers.plan(asked))
+        return _stream(_report_problems(ConfigError(problems)) if problems else self.workers.plan(wanted))
 
     async def check(self, request: Request) -> Response:
-        """Says what is wrong with a scenario."""
+        """Serves the problems of a scenario."""
         try:
-            scenario = await self.checking.do(folders.checked, await _text(request))
+            scenario = await self._checks.run(run_folders.checked, await _read_text(request))
         except ConfigError as error:
-            return _json({"problems": error.problems})
-        return _json({"problems": [], "scenario": msgspec.to_builtins(scenario)})
+            return _respond({"problems": error.problems})
+        return _respond({"problems": [], "scenario": msgspec.to_builtins(scenario)})
 
     async def start(self, request: Request) -> Response:
         """Starts a scenario."""
         try:
-            return _json({"problems": [], "id": await self.started.start(await _text(request))})
+            return _respond({"problems": [], "id": await self.launched.start(await _read_text(request))})
         except ConfigError as error:
-            return _json({"problems": error.problems})
+            return _respond({"problems": error.problems})
 
 
-async def _text(request: Request) -> str:
+async def _read_text(request: Request) -> str:
     data = b""
     async for part in request.stream():
         data += part
@@ -170,20 +171,20 @@ async def _text(request: Request) -> str:
     return data.decode(errors="replace")
 
 
-async def _problem(error: ConfigError) -> AsyncGenerator[Event]:
+async def _report_problems(error: ConfigError) -> AsyncGenerator[Event]:
     yield {"event": "problem", "problems": error.problems}
 
 
-def _json(told: Any, status: int = 200) -> Response:
-    return Response(msgspec.json.encode(told), status, media_type="application/json")
+def _respond(result: Any, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(result), status, media_type="application/json")
 
 
-def _events(source: AsyncGenerator[Event]) -> Response:
-    """Returns a stream of server-sent events, one of JSON for each."""
+def _stream(source: AsyncGenerator[Event]) -> Response:
+    """Returns a stream of server-sent events, each with one JSON object."""
 
-    async def lines() -> AsyncGenerator[bytes]:
+    async def encode() -> AsyncGenerator[bytes]:
         async with aclosing(source) as events:
             async for event in events:
                 yield b"data: " + msgspec.json.encode(event) + b"\n\n"
 
-    return StreamingResponse(lines(), media_type="text/event-stream")
+    return StreamingResponse(encode(), media_type="text/event-stream")

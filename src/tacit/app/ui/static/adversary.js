@@ -79,7 +79,7 @@ export function adversary(place, query) {
       unproved: ({ why }) => answer.note(why),
       unsure: ({ why }) => { clearTimeout(busy); answer.unsure(why); },
       problem: (event) => { clearTimeout(busy); answer.problem(event.problems); },
-      done: ({ cut }) => { clearTimeout(busy); answer.done(cut); },
+      done: ({ interrupted }) => { clearTimeout(busy); answer.done(interrupted); },
     }, ["done", "unsure", "problem"]);
   }
 
@@ -182,9 +182,9 @@ function panel(place) {
     note: (text) => said.append(h("p", { class: "note" }, text)),
     unsure: (why) => { say("fair", "The audit cannot tell."); clear(); replace(list, h("p", {}, why)); },
     problem: (list_) => { say("fair", "This cannot be asked."); clear(); replace(list, problems(list_)); },
-    done: (cut) => {
+    done: (interrupted) => {
       for (const where of place.querySelectorAll(".recipe.pending")) replace(where, h("p", { class: "muted" }, "How was not worked out; the command says it."));
-      if (cut) replace(foot, h("p", { class: "muted" }, "Somebody asked something else before recipes were found."));
+      if (interrupted) replace(foot, h("p", { class: "muted" }, "Somebody asked something else before recipes were found."));
     },
   };
 }

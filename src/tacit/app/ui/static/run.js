@@ -57,7 +57,7 @@ function page(place) {
     document.title = `${run.title} · Tacit`;
     replace(title, h("div", { class: "head" }, h("h1", {}, run.title), badge(run.state)));
     facts.className = "muted";
-    replace(facts, `${run.protocol} · ${counted(run.parties, "party", "parties")} · ${run.data} · ${run.done} of ${counted(run.rounds, "round")}${run.cut ? ` · ${run.cut}` : ""}`);
+    replace(facts, `${run.protocol} · ${counted(run.parties, "party", "parties")} · ${run.data} · ${run.done} of ${counted(run.rounds, "round")}${run.truncated ? ` · ${run.truncated}` : ""}`);
     if (fresh) stage(run);
     slider.max = Math.max(1, run.history.length);
     slider.disabled = run.history.length < 2;

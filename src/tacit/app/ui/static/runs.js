@@ -21,7 +21,7 @@ export function runs(place) {
   }
   return listen("/api/watch", {
     runs: (told) => {
-      replace(where, told.place, told.crowded ? h("span", {}, h("br"), `${told.crowded}.`) : null);
+      replace(where, told.folder, told.unlisted ? h("span", {}, h("br"), `${told.unlisted}.`) : null);
       list.removeAttribute("aria-busy");
       const waiting = told.starting.filter((id) => !told.runs.some((run) => run.id === id));
       const failed = Object.entries(told.failed);
@@ -49,7 +49,7 @@ function row(run, ticked, choose) {
   const box = h("input", { type: "checkbox", id: `pick-${run.id}`, checked: ticked, "aria-label": `Compare ${run.title}`,
     onchange: (event) => choose(run.id, event.target.checked) });
   return h("article", { class: "row" }, box,
-    h("div", { class: "what" }, link, h("small", {}, `${run.protocol} · ${counted(run.parties, "party", "parties")} · ${run.data}${run.cut ? ` · ${run.cut}` : ""}`)),
+    h("div", { class: "what" }, link, h("small", {}, `${run.protocol} · ${counted(run.parties, "party", "parties")} · ${run.data}${run.truncated ? ` · ${run.truncated}` : ""}`)),
     badge(run.state, run.state === "finished" ? "finished" : `${run.state}, ${run.done} of ${run.rounds}`),
     spark(run.curve),
     h("div", { class: "number" }, score(run), h("small", {}, run.rmse != null && run.accuracy == null ? "rmse" : "accuracy")),
@@ -57,13 +57,13 @@ function row(run, ticked, choose) {
 }
 
 export const badge = (state, text = state) =>
-  h("span", { class: `badge ${state.replace(" ", "-")}` }, h("i", { "aria-hidden": "true" }), text);
+  h("span", { class: `badge ${state}` }, h("i", { "aria-hidden": "true" }), text);
 
 const starting = (id) => h("article", { class: "row" }, h("span"), h("div", { class: "what" }, id), badge("running", "starting"));
 
 function failure([id, why]) {
   return h("article", { class: "row failed", role: "alert" }, h("span"),
-    h("div", { class: "what" }, id, h("pre", {}, why)), badge("cut off", "failed"));
+    h("div", { class: "what" }, id, h("pre", {}, why)), badge("interrupted", "failed"));
 }
 
 function empty() {
@@ -83,7 +83,7 @@ function party(each) {
     : `round ${each.round} is under way${each.waits_for ? `, waits for ${each.waits_for}` : ""}`;
   const healthy = each.running && !each.trouble && !missing.length && !troubled.length;
   return h("article", { class: "card" },
-    h("h3", {}, each.party), badge(healthy ? "finished" : each.running ? "running" : "cut off", healthy ? "healthy" : each.running ? "waiting" : "not running"),
+    h("h3", {}, each.party), badge(healthy ? "finished" : each.running ? "running" : "interrupted", healthy ? "healthy" : each.running ? "waiting" : "not running"),
     h("p", {}, said),
     each.trouble ? h("p", { class: "danger" }, each.trouble) : null,
     missing.length ? h("p", {}, `Missing: ${listed(missing.map((peer) => `${peer.party} for ${ago(peer.missing)}`))}`) : null,

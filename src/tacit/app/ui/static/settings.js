@@ -80,15 +80,15 @@ function setting(each, state, change, anew) {
   const id = `set-${each.name}`;
   const [label, value] = [each.name.replaceAll("_", " "), state.set[each.name] ?? ""];
   if (each.kind === "switch") {
-    const on = value === "" ? Boolean(each.standard) : value === "true";
+    const on = value === "" ? Boolean(each.default) : value === "true";
     return onOff(id, label, "", on, put, state.hardened);
   }
   if (each.kind === "graph") return graph(each, id, label, value, state, put, anew);
   if (each.kind === "choice")
     return field(label, h("select", { id, disabled: state.hardened, onchange: (event) => put(event.target.value) },
-      each.choices.map((name) => h("option", { value: name, selected: String(name) === (value || String(each.standard)) }, name))));
+      each.choices.map((name) => h("option", { value: name, selected: String(name) === (value || String(each.default)) }, name))));
   const number = each.kind === "number";
-  const given = number && each.empty !== null ? each.empty || "default" : String(each.standard ?? "");
+  const given = number && each.empty !== null ? each.empty || "default" : String(each.default ?? "");
   const control = h("input", { type: number && /^[\d.]*$/.test(value) ? "number" : "text", id, value: value || (each.empty === null ? given : ""),
     placeholder: number ? given : "default", step: each.whole ? 1 : "any", disabled: state.hardened });
   later(control, () => put(control.value));

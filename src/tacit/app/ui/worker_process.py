@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from tacit.app.ui.adversary_query import Asked
+from tacit.app.ui.adversary_query import AdversaryQuery
 from tacit.app.ui.claims import claims
 from tacit.app.ui.graph_view import drawn
 from tacit.auditing.engine.multi_round import Together
@@ -47,9 +47,9 @@ def main() -> None:
         told = Told(job["of"])
         with told.failures():
             if job["job"] == "plan":
-                planned(job["asked"], told)
+                planned(job["query"], told)
             else:
-                audit = Audit(msgspec.convert(job["asked"], Asked), told)
+                audit = Audit(msgspec.convert(job["query"], AdversaryQuery), told)
                 told({"event": "done"})
                 audit.serve(lines)
 
@@ -110,7 +110,7 @@ def planned(asked: dict[str, Any], told: Tell) -> None:
     found = plan(**asked, progress=lambda doing, done: told({"event": "progress", "doing": doing, "done": done}))
     proposals = []
     for each in found.proposals:
-        question = Asked(
+        question = AdversaryQuery(
             protocol=each.protocol,
             parties=found.parties,
             rounds=max(1, each.looked.rounds),
@@ -133,7 +133,7 @@ def _as_set(value: Any) -> str:
 class Audit:
     """One symbolic run, and what coalitions learn from it."""
 
-    def __init__(self, question: Asked, told: Tell) -> None:
+    def __init__(self, question: AdversaryQuery, told: Tell) -> None:
         """Begins with a question, all but whose coalition is kept; raises ConfigError if it cannot be asked."""
         self.question, self.scope = question, question.scope()
         told({"event": "drawing", **self.setting()})
@@ -165,7 +165,7 @@ class Audit:
             told = Told(asked["of"])
             with told.failures():
                 whole = not asked["coalition"] or self.answer(tuple(asked["coalition"]), lines, told)
-                told({"event": "done"} if whole else {"event": "done", "cut": True})
+                told({"event": "done"} if whole else {"event": "done", "interrupted": True})
 
     def _prepare(self, lines: Lines) -> None:
         """Works out what each party sees by itself, as long as nobody asks: any coalition is put together from that."""

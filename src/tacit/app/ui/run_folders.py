@@ -1,0 +1,286 @@
+"""Runs and parties of a federation, read from a folder that is not trusted: no name or link in it leads out of it."""
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from time import time
+from typing import Any, TypeAlias
+
+import msgspec
+
+from tacit.app.ui.graph_view import drawn
+from tacit.app.ui.regular_files import decode_name, read_file, read_stamp, read_whole_file
+from tacit.core.config_file import Source
+from tacit.core.errors import ConfigError, TacitError
+from tacit.learn.scenario import ALONE, TOGETHER, Scenario
+from tacit.learn.training.assemble import Metrics
+from tacit.learn.training.train import AUDIT, METRICS, MODEL, SCENARIO, folder_name
+from tacit.net.observability.status import STATUS, Status
+from tacit.protocols import REGISTRY, find
+from tacit.runtime.agreement import terms_for
+
+RUNS = "runs"
+"""Folder below the working directory that `tacit train` writes to."""
+FRESH = 10.0
+"""Seconds without a write after which a party counts as not running."""
+QUIET = 60.0
+"""Seconds without a write after which an unfinished run counts as interrupted."""
+MOST_BYTES, MOST_ROUNDS = 16 * 2**20, 10_000
+"""Limits on what is read of a run's metrics; the page says when a run has more."""
+MOST_FOLDERS = 1000
+"""Folders that are listed, the first by name."""
+MOST_DRAWN = 400
+"""Parties up to which the graph of a run is drawn."""
+MOST_NAMED = 2000
+"""Parties up to which the page gets their names."""
+MOST_PARTIES = 1000
+"""Parties up to which the page checks and starts a scenario."""
+MOST_LETTERS = 200
+"""Characters of a title, or of an error, in the list."""
+MOST_POINTS = 200
+"""Points of the small curve in the list."""
+
+Stamp: TypeAlias = tuple[tuple[int, int, bool], ...]
+"""Modification time, size and freshness of the files of a folder that are shown."""
+Description: TypeAlias = dict[str, Any]
+RunCache: TypeAlias = dict[str, tuple[Stamp, Description | None]]
+"""Summaries of runs by name, each with the stamp it was read at: an unchanged run is not read again."""
+
+
+def list_folders(root: Path) -> dict[str, Path]:
+    """Returns the folders that may be runs or parties, by name: those in `root`, and in `runs` below it.
+
+    Only listed folders are ever opened, so no requested name leads anywhere else.
+    """
+    return {name: path for name, path in _scan_folders(root) if path is not None}
+
+
+def describe_unlisted(root: Path) -> str:
+    """Returns a note on folders beyond the limit, or nothing if all are listed."""
+    more = sum(path is None for _, path in _scan_folders(root))
+    return f"{more} more folders are here; only the first {MOST_FOLDERS} by name are listed" if more else ""
+
+
+def _scan_folders(root: Path) -> Iterator[tuple[str, Path | None]]:
+    for prefix, above in (("", root), (f"{RUNS}/", root / RUNS)):
+        if prefix and above.is_symlink():
+            continue
+        try:
+            with os.scandir(above) as entries:
+                names = sorted(each.name for each in entries if each.is_dir(follow_symlinks=False))
+        except OSError:
+            continue
+        for number, name in enumerate(names):
+            yield prefix + decode_name(name), above / name if number < MOST_FOLDERS else None
+
+
+def read_scenario(path: Path) -> Scenario | None:
+    """Returns the scenario of a run's folder; None if there is none. Raises ConfigError if it cannot be read."""
+    data = read_whole_file(path / SCENARIO)
+    return None if data is None else Scenario.parse(data.decode(errors="replace"), SCENARIO)
+
+
+def read_history(path: Path) -> tuple[list[Metrics], bool]:
+    """Returns the metrics of a run's rounds, up to the first incomplete line, and whether the file has more.
+
+    Raises ConfigError if the file cannot be read.
+    """
+    rounds: list[Metrics] = []
+    data, truncated = read_file(path / METRICS, MOST_BYTES) or (b"", False)
+    lines = data.split(b"\n", MOST_ROUNDS)
+    for line in lines[:MOST_ROUNDS]:
+        try:
+            rounds.append(msgspec.json.decode(line, type=Metrics))
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            break
+    return rounds, truncated or bool(lines[MOST_ROUNDS:] and lines[MOST_ROUNDS])
+
+
+def list_runs(root: Path, cache: RunCache | None = None) -> list[Description]:
+    """Returns a summary of every run below `root`, the latest changed first."""
+    cache = {} if cache is None else cache
+    found, present = [], list_folders(root)
+    for name, path in present.items():
+        stamp = read_folder_stamp(path)
+        (begun, *_), *_ = stamp
+        if begun:
+            if cache.get(name, (None, None))[0] != stamp:
+                cache[name] = stamp, summarize_run(name, path)
+            found.append((max(when for when, *_ in stamp), name))
+    for name in cache.keys() - present.keys():
+        cache.pop(name, None)
+    summaries = (cache.get(name, (None, None))[1] for _, name in sorted(found, reverse=True))
+    return [summary for summary in summaries if summary is not None]
+
+
+def summarize_run(name: str, path: Path) -> Description | None:
+    """Returns the entry of a run in the list, or the reason why it cannot be read; None if it is gone."""
+    return _describe_safely(name, lambda: _summarize(name, path))
+
+
+def _describe_safely(name: str, describe: Callable[[], Description | None]) -> Description | None:
+    """Returns the description of a run, or one with the error: a broken run must not break the list."""
+    try:
+        description = describe()
+        msgspec.json.encode(description)  # fails here, and not when all runs are encoded together
+    except Exception as error:
+        return {"id": name, "title": name, "state": "unreadable", "why": explain_error(error)}
+    return description
+
+
+def explain_error(error: Exception) -> str:
+    """Returns one short line that says why a file or folder cannot be read."""
+    if isinstance(error, TacitError):
+        return str(error)[:MOST_LETTERS]
+    if isinstance(error, RecursionError):
+        return "what is in it is nested too deep"
+    if isinstance(error, OSError):
+        return error.strerror or type(error).__name__
+    return f"{type(error).__name__}: {error}"[:MOST_LETTERS]
+
+
+def _summarize(name: str, path: Path) -> Description | None:
+    scenario = read_scenario(path)
+    if scenario is None:
+        return None
+    history, truncated = read_history(path)
+    last = history[-1] if history else None
+    curve = [(each.round, each.accuracy) for each in history if each.accuracy is not None]
+    return {
+        "id": name,
+        "title": scenario.title[:MOST_LETTERS] or name,
+        "data": (scenario.data.folder or scenario.data.name)[:MOST_LETTERS],
+        "protocol": scenario.protocol["name"][:MOST_LETTERS],
+        "parties": scenario.data.parties,
+        "rounds": scenario.rounds,
+        "done": last.round if last else 0,
+        "state": find_state(path, scenario, history),
+        "accuracy": next((each.accuracy for each in reversed(history) if each.accuracy is not None), None),
+        "rmse": next((each.rmse for each in reversed(history) if each.rmse is not None), None),
+        "bytes": sum(each.bytes for each in history),
+        "epsilon": last.epsilon if last else None,
+        "curve": [*curve[: -1 : len(curve) // MOST_POINTS + 1], *curve[-1:]],
+        "truncated": f"only the first {len(history)} rounds are read" if truncated else "",
+    }
+
+
+def find_state(path: Path, scenario: Scenario, history: list[Metrics]) -> str:
+    """Returns the state of a run: "finished", "running" or "interrupted"."""
+    if read_stamp(path / MODEL)[1] and (not history or history[-1].round >= scenario.rounds or _ended_early(path)):
+        return "finished"
+    newest = max(read_stamp(path / each)[0] for each in (SCENARIO, METRICS))
+    return "running" if time() - newest / 1e9 < QUIET else "interrupted"
+
+
+def _ended_early(path: Path) -> bool:
+    """Returns whether the model was written after the last round, as in a run that ended early."""
+    return read_stamp(path / METRICS)[0] <= read_stamp(path / MODEL)[0]
+
+
+class _Audit(msgspec.Struct):
+    """Part of `audit.json` that the page shows."""
+
+    says: str = ""
+
+
+def describe_run(name: str, path: Path) -> Description | None:
+    """Returns everything the page shows of a run, or the reason why it cannot be read; None if it is gone."""
+    return _describe_safely(name, lambda: _describe(name, path))
+
+
+def _describe(name: str, path: Path) -> Description | None:
+    scenario, summary = read_scenario(path), _summarize(name, path)
+    if scenario is None or summary is None:
+        return None
+    parties = scenario.data.parties
+    names = [f"p{place}" for place in range(parties)] if parties <= MOST_NAMED else []
+    found = {**summary, "history": read_history(path)[0], "picture": None, "names": names, "says": ""}
+    found |= {"scenario": scenario.encoded().decode(), **_describe_graph(scenario, names)}
+    try:
+        found["says"] = msgspec.json.decode(read_whole_file(path / AUDIT) or b"{}", type=_Audit).says
+    except Exception as error:
+        found["says"] = f"cannot be read ({explain_error(error)})"
+    return found
+
+
+def _describe_graph(scenario: Scenario, names: list[str]) -> Description:
+    """Returns the graph of a scenario for the page; nothing if its settings cannot be bound here."""
+    options = {key: value for key, value in scenario.protocol.items() if key != "name"}
+    name = scenario.protocol["name"]
+    if name in (ALONE, TOGETHER) or name not in REGISTRY or not 0 < len(names) <= MOST_DRAWN:
+        return {}
+    try:
+        protocol = find(name)
+        terms = terms_for(protocol, names, {**options, "allow_leaks": True})
+    except TacitError:
+        return {}
+    return {"picture": drawn(protocol, terms), "server": protocol.server is not None, "options": options}
+
+
+# --- parties -------------------------------------------------------------------------------------------------------
+
+
+def list_parties(root: Path) -> list[Description]:
+    """Returns the last status of every party that keeps its rounds below `root`."""
+    found = (_describe_party(name, path) for name, path in list_folders(root).items())
+    return [party for party in found if party is not None]
+
+
+def _describe_party(name: str, path: Path) -> Description | None:
+    try:
+        data = read_whole_file(path / STATUS)
+        if data is None:
+            return None
+        status = msgspec.json.decode(data, type=Status)
+    except Exception as error:
+        trouble = f"its status cannot be read: {explain_error(error)}"
+        return {"id": name, "party": name, "running": False, "trouble": trouble, "peers": []}
+    # Both times are by this machine's clock, whatever time the party takes it to be.
+    ago = max(time() - read_stamp(path / STATUS)[0] / 1e9, 0.0)
+    return {"id": name, **asdict(status), "ago": round(ago), "running": ago < FRESH}
+
+
+def read_folder_stamp(path: Path) -> Stamp:
+    """Returns a value that changes whenever a shown file does, or becomes so old that its state changes."""
+    return tuple(
+        (when, size, time() - when / 1e9 < limit)
+        for file, limit in ((SCENARIO, QUIET), (METRICS, QUIET), (MODEL, QUIET), (STATUS, FRESH))
+        for when, size in (read_stamp(path / file),)
+    )
+
+
+def read_stamps(root: Path) -> list[tuple[str, Stamp]]:
+    """Returns the stamps of all folders below `root`."""
+    return [(name, read_folder_stamp(path)) for name, path in list_folders(root).items()]
+
+
+def checked(text: str) -> Scenario:
+    """Returns the scenario of a text in TOML; raises ConfigError with every problem, each with its line."""
+    try:
+        scenario = _checked(text)
+        msgspec.json.encode(scenario)
+    except (RecursionError, ValueError) as error:  # of which are folders with a name that no file can have
+        raise ConfigError(f"scenario.toml: {explain_error(error)}") from None
+    return scenario
+
+
+def _checked(text: str) -> Scenario:
+    scenario = Scenario.parse(text, "scenario.toml")
+    name, source = scenario.protocol["name"], Source.parse(text, "scenario.toml")
+    if scenario.data.parties > MOST_PARTIES:
+        many = f"data.parties={scenario.data.parties} is more than the page takes ({MOST_PARTIES}); use tacit train"
+        raise source.error([(("data", "parties"), many)])
+    try:
+        folder_name(scenario)
+    except ConfigError as error:
+        raise source.error([(tuple(each.split("=")[0].split(".")), each) for each in error.problems]) from None
+    if name in (ALONE, TOGETHER):
+        return scenario
+    options = {key: value for key, value in scenario.protocol.items() if key != "name"}
+    try:
+        terms_for(find(name), [f"p{place}" for place in range(scenario.data.parties)], options)
+    except ConfigError as error:
+        places = [("protocol", *(option for option in options if option in each)) for each in error.problems]
+        raise source.error([(place[:2], each) for place, each in zip(places, error.problems, strict=True)]) from None
+    return scenario
