@@ -288,7 +288,7 @@ def adjacency(graph: "nx.Graph") -> NDArray[np.int64]:
 
 
 @lru_cache(maxsize=1024)
-def edges(graph: nx.Graph) -> tuple[tuple[int, int], ...]:
+def edges(graph: "nx.Graph") -> tuple[tuple[int, int], ...]:
     """Returns the edges as pairs of places, without loops."""
     return tuple((int(a), int(b)) for a, b in graph.edges if a != b)
 
