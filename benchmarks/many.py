@@ -18,7 +18,7 @@ from statistics import median
 from benchmarks.measure import Row, alone, compared
 from benchmarks.secagg import Case, Say, _check, _updates, simulated
 from tacit.runtime.shards.pool import Forked
-from tacit.runtime.shards.sharded_simulation import Spread
+from tacit.runtime.shards.sharded_simulation import ShardedSimulation
 from tacit.runtime.simulator import Simulation
 
 ENTRIES, DEGREE = 100_000, 32
@@ -53,7 +53,7 @@ def measured(users: int, entries: int, degree: int, workers: int) -> None:
         pids = []
         if workers > 1:
             agreed = one.agreement
-            spread = Spread.on(agreed.protocol, agreed.terms, entries, 0, one.faults, workers=workers)
+            spread = ShardedSimulation.on(agreed.protocol, agreed.terms, entries, 0, one.faults, workers=workers)
             simulation = stack.enter_context(spread)
             assert isinstance(spread.pool, Forked)
             pids = spread.pool.pids

@@ -29,8 +29,8 @@ from tacit.designs import secure_degree
 from tacit.runtime import simulator
 from tacit.runtime.faults import dropouts
 from tacit.runtime.outcome import Outcome
-from tacit.runtime.participant import RealSeat
-from tacit.runtime.simulated_round import Arrival, Played
+from tacit.runtime.participant import KeyedParticipant
+from tacit.runtime.simulated_round import Arrival, SimulatedRound
 from tacit.runtime.simulator import Simulation
 from tacit.vectors.fixedpoint import FixedPoint
 
@@ -75,12 +75,12 @@ class Cost:
     threshold: int
 
 
-class Metered(Played):
+class Metered(SimulatedRound):
     """Charges CPU time to the party whose mail is opened or whose coroutine runs, and sealing to the sender."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.spent = dict.fromkeys(self.seats, 0.0)
+        self.spent = dict.fromkeys(self.participants, 0.0)
         self._turn: tuple[Party, float] = SERVER, time.process_time()
 
     def run(self, updates: Any) -> None:
@@ -169,10 +169,10 @@ def run(case: Case, apart: bool = False) -> tuple[Cost, Outcome]:
         for party in (*alone_, SERVER):
             # What a pickled agreement comes back as has terms and a roster of its own.
             own = pickle.loads(pickle.dumps(simulation.agreement))  # noqa: S301 (our own bytes)
-            seat = simulation.seats[party]
-            assert isinstance(seat, RealSeat)
-            simulation.seats[party] = RealSeat(own, seat.identity)
-    with patch.object(simulator, "Played", Metered):
+            seat = simulation.participants[party]
+            assert isinstance(seat, KeyedParticipant)
+            simulation.participants[party] = KeyedParticipant(own, seat.identity)
+    with patch.object(simulator, "SimulatedRound", Metered):
         start = time.process_time()
         outcome = simulation.average(updates)
         whole = time.process_time() - start

@@ -34,7 +34,7 @@ from tacit.net.transport import courier
 from tacit.protocols import REGISTRY
 from tacit.runtime.agreement import VERSION, Agreement, _statement
 from tacit.runtime.inbox import Early, Inbox
-from tacit.runtime.participant import RealSeat
+from tacit.runtime.participant import KeyedParticipant
 from tacit.runtime.round import Heard, Post
 
 ENTRIES = 5
@@ -105,17 +105,17 @@ class Federation:
         """What was agreed."""
         raise AssertionError  # it is there once a round was played
 
-    def seat(self, party: Party) -> RealSeat:
+    def seat(self, party: Party) -> KeyedParticipant:
         """Returns the seat of a party before its first round."""
-        return RealSeat(self.agreement, self.credentials[party].identity)
+        return KeyedParticipant(self.agreement, self.credentials[party].identity)
 
-    def begun(self, seat: RealSeat, party: Party) -> list[Post]:
+    def begun(self, seat: KeyedParticipant, party: Party) -> list[Post]:
         """Begins the round with what the party always brings."""
         place = len(party) and sum(party.encode())
         update = None if party == SERVER else Update(np.cos(np.arange(self.agreement.entries) + place))
         return [each for each in seat.begin(update, party.encode().ljust(32)) if isinstance(each, Post)]
 
-    def seated(self, party: Party, after: int = 0) -> RealSeat:
+    def seated(self, party: Party, after: int = 0) -> KeyedParticipant:
         """Returns the seat of a party in the middle of the round, when it had heard so much."""
         seat = self.seat(party)
         self.begun(seat, party)
@@ -158,7 +158,7 @@ class Seats:
 
     def __init__(self, made: Federation) -> None:
         self._made, self.outcomes = made, Counter[str]()
-        self._seats: dict[Party, RealSeat] = {}
+        self._seats: dict[Party, KeyedParticipant] = {}
 
     def take(self, draw: Draws) -> bytes:
         """Hands one frame over, and returns it."""
@@ -264,10 +264,10 @@ class Hellos:
         node = chosen(draw, list(self._nodes.values()))
         sender = chosen(draw, [party for party in self._made.credentials if party != node.me])
         if not draw.below(20):  # as after a restart, so that not all is settled
-            node._seat = None
+            node._participant = None
             meeting = Meeting(node.me, node.peers, node.store.first_seen, node.store.incarnation)
             node._meeting = meeting
-        if node._seat is None and node.me != SERVER and draw.below(2):
+        if node._participant is None and node.me != SERVER and draw.below(2):
             node._settle(ENTRIES)
         said = pack(self._made.hello(sender))
         if draw.below(3):

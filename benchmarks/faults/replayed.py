@@ -65,7 +65,7 @@ class Replayed(SymbolicRun):
 
     def _play(self, number: int, lived: Lived) -> None:
         mail: dict[tuple[Party, Place], bytes] = {}
-        seats, due = self.simulation.seats, {party: deque(told) for party, told in lived.items()}
+        seats, due = self.simulation.participants, {party: deque(told) for party, told in lived.items()}
         for party in due:
             seat = seats[party]
             seat.number = number - 1

@@ -44,7 +44,7 @@ from tacit.protocols.secagg.messages import (
     Unmask,
 )
 from tacit.protocols.shapes.star import Sum
-from tacit.runtime.participant import RealSeat
+from tacit.runtime.participant import KeyedParticipant
 from tacit.vectors.index_sets import to_bitmap
 
 ENTRIES = 3
@@ -76,7 +76,7 @@ async def nodes(made: Federation, role: Callable[[Node], Role] | None) -> AsyncI
 
         def seated(agreement: Any) -> None:
             sit(agreement)
-            server._seat.role = role(server)
+            server._participant.role = role(server)
 
         server._sit = seated
     try:
@@ -172,9 +172,9 @@ def story(name: str, folder: Path) -> Story:
     plain = {key: msgspec.to_builtins(value, enc_hook=vars) for key, value in settings.items() if value is not None}
     made = _federation(folder, chosen.users, **plain)
     agreement = made.roster.agreement(ENTRIES)
-    seats = {party: RealSeat(agreement, made.credentials[party].identity) for party in agreement.everyone}
+    participants = {party: KeyedParticipant(agreement, made.credentials[party].identity) for party in agreement.everyone}
     case = replace(chosen)
-    case.__dict__["simulation"] = SimpleNamespace(agreement=agreement, seats=seats)
+    case.__dict__["simulation"] = SimpleNamespace(agreement=agreement, participants=participants)
     case.__dict__["terms"] = agreement.terms
     with variant(name) as bent:
         works = (each for each in Search(case).breaks() if each.smallest == 1 or not bent.exposes)

@@ -9,7 +9,7 @@ from tacit.auditing import preflight
 from tacit.designs import Random, graphs
 from tacit.protocols import find
 from tacit.runtime.agreement import terms_for
-from tacit.runtime.simulated_round import Played
+from tacit.runtime.simulated_round import SimulatedRound
 
 
 def vectors(count):
@@ -19,13 +19,13 @@ def vectors(count):
 @pytest.fixture
 def silence(monkeypatch):
     """Makes sure that no real message is sent: rounds on numbers fail at once."""
-    honest = Played._send
+    honest = SimulatedRound._send
 
     def send(self, party, post):
         assert self.transcript is not None, "sent before it was refused"
         honest(self, party, post)
 
-    monkeypatch.setattr(Played, "_send", send)
+    monkeypatch.setattr(SimulatedRound, "_send", send)
 
 
 @pytest.mark.usefixtures("silence")

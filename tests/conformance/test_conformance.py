@@ -292,7 +292,7 @@ def test_no_envelope_of_one_round_counts_in_another(protocol, updates_for):
     out = federation.average(updates_for(federation.parties, 4))
 
     def inbox(party, number):
-        seat, agreement = federation.seats[party], federation.agreement
+        seat, agreement = federation.participants[party], federation.agreement
         link = Link(party, agreement.parties, agreement.session, number)
         return Inbox(link, seat.suite(number, bytes(32)), seat.codec, agreement.terms)
 
@@ -423,12 +423,12 @@ def everything(federation, messages, outcome=None, error=None):
     """Returns all that anybody might print or log after a round, as text."""
     played = federation.last
     objects = [federation, federation.agreement, played, played.transcript, outcome]
-    objects += [*messages, *federation.states.values(), *federation.seats.values(), *played.endings.values()]
+    objects += [*messages, *federation.states.values(), *federation.participants.values(), *played.endings.values()]
     objects += [*played.transcript.holdings.values(), played.transcript.passed, *played._journals.values()]
     for journal in played._journals.values():
         objects += journal.read()
     errors = [error]
-    for seat in federation.seats.values():
+    for seat in federation.participants.values():
         objects += [seat.identity, seat.keys, seat.early]
     for each in played.rounds.values():
         objects += [each, each.begun, each.link, each.inbox, each.wait, each.inbox.gone, each.inbox.discarded]

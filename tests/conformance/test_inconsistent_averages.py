@@ -114,11 +114,11 @@ def test_a_sum_that_is_said_again_is_nobodys_average():
         simulation.average(updates)
     said = {each.envelope.address.kind for each in simulation.last.transcript if each.envelope.address.round == 2}
     assert said >= {"LastSum"}
-    endings = {party: simulation.seats[party].round.ending for party in PARTIES[:3]}
+    endings = {party: simulation.participants[party].round.ending for party in PARTIES[:3]}
     assert all(ending.average is None for ending in endings.values())
     assert "users who had heard the last sum: 2 of at least 3; missing: p1 (behind)" in str(endings["p0"].error)
-    told = {simulation.seats[party].state.last for party in PARTIES[:3]}
-    assert told == {simulation.seats["server"].state.last}
+    told = {simulation.participants[party].state.last for party in PARTIES[:3]}
+    assert told == {simulation.participants["server"].state.last}
 
 
 def test_a_server_that_crashed_before_anybody_heard_it_is_heard_in_the_next_round():
@@ -163,5 +163,5 @@ def test_with_others_or_another_model_nobody_was_told_anything_yet(parties, entr
     names = tuple(f"p{place}" for place in range(parties))
     second = Simulation.of("secagg", names, entries)
     for party, state in first.states.items():
-        second.seats[party].give_up(state)
+        second.participants[party].give_up(state)
     assert second.average({party: Update(np.ones(entries)) for party in names}).contributors == names

@@ -229,7 +229,7 @@ def test_whoever_is_absent_need_not_bring_anything(case):
     again = away.average(updates(models(seed=1)))
     assert set(again.contributors) == set(PARTIES)
     assert again.average.keys() == set(PARTIES)
-    assert {seat.number for seat in away.seats.values()} == {2}
+    assert {seat.number for seat in away.participants.values()} == {2}
 
 
 def test_too_many_who_are_absent_are_told_as_ever():

@@ -14,7 +14,7 @@ from tacit.core.suite import Update
 from tacit.designs import Batches, Partition, Random
 from tacit.protocols import REGISTRY
 from tacit.runtime.faults import Fault
-from tacit.runtime.simulated_round import Played
+from tacit.runtime.simulated_round import SimulatedRound
 from tacit.runtime.simulator import Simulation
 
 NAN, INF = float("nan"), float("inf")
@@ -34,7 +34,7 @@ def refused(monkeypatch):
     def never(*_):
         pytest.fail("something was sent")
 
-    monkeypatch.setattr(Played, "run", never)
+    monkeypatch.setattr(SimulatedRound, "run", never)
 
     def problems(*args, call=tacit.aggregate, **options):
         with pytest.raises(ConfigError) as caught:

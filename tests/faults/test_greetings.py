@@ -16,7 +16,7 @@ from tacit.crypto.keys import Identity, Member, Roster
 from tacit.protocols import REGISTRY
 from tacit.runtime.agreement import SHOWN, _statement, agree, name_problems, terms_for
 from tacit.runtime.inbox import TOLD, Discard
-from tacit.runtime.participant import RealSeat
+from tacit.runtime.participant import KeyedParticipant
 from tacit.runtime.round import Greet, Kept, Post
 
 NAMES = ("a", "b", "c", "d", "e")
@@ -35,7 +35,7 @@ def agreement(protocol="gossip", names=NAMES, entries=3, nonce=b"n" * 16, **opti
 
 def seats_of(ours, theirs, who):
     """Returns everybody's seat, one of them in another session."""
-    return {name: RealSeat(theirs if name == who else ours, person(name)) for name in ours.everyone}
+    return {name: KeyedParticipant(theirs if name == who else ours, person(name)) for name in ours.everyone}
 
 
 def begun(seat):
@@ -58,7 +58,7 @@ def exchanged(seats, sent):
 
 def greeting(theirs, sender, heard, agreed=None, number=1):
     """Returns a greeting as its sender signs it, whatever it says."""
-    suite = RealSeat(theirs, person(sender)).suite(1, bytes(32))
+    suite = KeyedParticipant(theirs, person(sender)).suite(1, bytes(32))
     said = theirs.greeting(suite, number, heard)
     said = change(said, agreed=said.agreed if agreed is None else agreed)
     return pack(change(said, signature=suite.sign(_statement(said))))
@@ -73,7 +73,7 @@ def to(party, sent):
 
 def test_greetings_padded_with_blanks_are_refused_and_leave_nothing_behind():
     ours = agreement()
-    seat = RealSeat(ours, person("a"))
+    seat = KeyedParticipant(ours, person("a"))
     heard = to("b", begun(seat)).address
     agreed = msgspec.json.encode(ours.described)
     for blanks in range(2**19, 2**19 + 8):
@@ -85,7 +85,7 @@ def test_greetings_padded_with_blanks_are_refused_and_leave_nothing_behind():
 
 def test_a_sender_is_heard_once_in_a_round_even_if_it_agrees():
     ours = agreement()
-    seat = RealSeat(ours, person("a"))
+    seat = KeyedParticipant(ours, person("a"))
     heard = to("b", begun(seat)).address
     for number in range(5):
         assert seat.deliver(greeting(ours, "b", heard, number=number)) == []
@@ -95,7 +95,7 @@ def test_a_sender_is_heard_once_in_a_round_even_if_it_agrees():
 
 def test_forged_greetings_do_not_take_the_place_of_the_real_one():
     ours, theirs = agreement(), agreement(clip=1.0)
-    seat = RealSeat(ours, person("a"))
+    seat = KeyedParticipant(ours, person("a"))
     real = greeting(theirs, "b", to("b", begun(seat)).address)
     forged = pack(change(msgspec.msgpack.decode(real, type=Greeting), signature=bytes(64)))
     assert seat.deliver(forged) == []
@@ -108,7 +108,7 @@ def test_forged_greetings_do_not_take_the_place_of_the_real_one():
 
 def test_a_greeting_of_an_old_session_excludes_nobody_in_a_new_one():
     old, mistaken, new = agreement(nonce=b"1" * 16), agreement(nonce=b"1" * 16, clip=1.0), agreement(nonce=b"2" * 16)
-    recorded = greeting(mistaken, "b", to("b", begun(RealSeat(old, person("a")))).address)
+    recorded = greeting(mistaken, "b", to("b", begun(KeyedParticipant(old, person("a")))).address)
     seats = seats_of(new, new, "")
     sent = [post for seat in seats.values() for post in begun(seat)]
     assert seats["a"].deliver(recorded) == []
@@ -133,7 +133,7 @@ def test_a_greeting_of_an_old_round_excludes_nobody_in_a_new_one():
 @pytest.mark.parametrize("other", [{"session": bytes(32)}, {"round": 7}], ids=str)
 def test_what_a_greeting_answers_is_signed(other):
     ours, theirs = agreement(), agreement(clip=1.0)
-    seat = RealSeat(ours, person("a"))
+    seat = KeyedParticipant(ours, person("a"))
     heard = to("b", begun(seat)).address
     moved = msgspec.msgpack.decode(greeting(theirs, "b", change(heard, **other)), type=Greeting)
     assert seat.deliver(pack(change(moved, session=heard.session, round=heard.round))) == []
@@ -142,7 +142,7 @@ def test_what_a_greeting_answers_is_signed(other):
 
 def test_mail_that_anybody_may_have_written_draws_a_few_greetings_and_no_more():
     ours, theirs = agreement(), agreement(clip=1.0)
-    seat = RealSeat(ours, person("a"))
+    seat = KeyedParticipant(ours, person("a"))
     heard = to("b", begun(seat)).address
     forged = [Address(bytes([i]) * 32, 1, 0, "Entries", "b", "a") for i in range(9)]
     answers = [post for address in forged for post in posts(seat.deliver(pack(Envelope(address, b""))))]
@@ -151,7 +151,7 @@ def test_mail_that_anybody_may_have_written_draws_a_few_greetings_and_no_more():
     answer = to("b", seat.deliver(greeting(theirs, "b", heard)))
     said = msgspec.msgpack.decode(answer.data, type=Greeting)
     assert (said.session, said.round) == (theirs.session, 1)
-    stranger = RealSeat(theirs, person("b"))
+    stranger = KeyedParticipant(theirs, person("b"))
     begun(stranger)
     stranger.deliver(answer.data)
     assert stranger.round.inbox.why == {"a": "clip is 32.0 at a and 1.0 here"}
@@ -159,7 +159,7 @@ def test_mail_that_anybody_may_have_written_draws_a_few_greetings_and_no_more():
 
 @pytest.mark.parametrize("session", [b"", bytes(31), bytes(33), bytes(2**19)], ids=len)
 def test_nobody_is_made_to_sign_for_what_is_no_session(session):
-    seat = RealSeat(agreement(), person("a"))
+    seat = KeyedParticipant(agreement(), person("a"))
     begun(seat)
     assert seat.deliver(pack(Envelope(Address(session, 1, 0, "Entries", "b", "a"), b""))) == []
     assert seat.round.inbox.discarded == {Discard.NOT_AN_ENVELOPE: 1}
@@ -181,7 +181,7 @@ def test_parties_that_are_neighbours_in_one_graph_only_are_told():
 
 @pytest.mark.parametrize("party", ["mallory", SERVER, "a"])
 def test_strangers_are_not_answered(party):
-    seat = RealSeat(agreement(), person("a"))
+    seat = KeyedParticipant(agreement(), person("a"))
     begun(seat)
     assert seat.deliver(pack(Envelope(Address(bytes(32), 1, 0, "Entries", party, "a"), b""))) == []
     assert seat.round.inbox.discarded == {Discard.MISDIRECTED: 1}
@@ -207,7 +207,7 @@ def test_who_speaks_between_rounds_is_told_and_the_next_round_knows():
     seats = seats_of(ours, ours, "")
     exchanged(seats, [post for seat in seats.values() for post in begun(seat)])
     assert seats["a"].round.over
-    stranger = RealSeat(theirs, person("b"))
+    stranger = KeyedParticipant(theirs, person("b"))
     (greets,) = seats["a"].deliver(to("a", begun(stranger)).data)
     assert seats["a"].deliver(to("a", stranger.deliver(greets.data)).data) == [Kept()]
     begun(seats["a"])
@@ -221,7 +221,7 @@ def test_mail_of_a_round_to_be_resumed_is_kept_for_it():
     seats = seats_of(ours, ours, "")
     mail = {name: to("a", begun(seats[name])).data for name in "bcde"}
     begun(seats["a"])
-    again = seats["a"].rebuilt()
+    again = seats["a"].rebuild()
     assert [again.deliver(data) for data in mail.values()] == [[Kept()]] * 4
     assert again.early.take() == list(mail.values())
 
@@ -237,7 +237,7 @@ def test_mail_that_is_too_long_here_is_answered_if_it_is_from_another_session():
 
 
 def test_mail_that_is_too_long_is_no_envelope_in_its_own_session():
-    seat = RealSeat(agreement(), person("a"))
+    seat = KeyedParticipant(agreement(), person("a"))
     address = to("b", begun(seat)).address
     own = Address(address.session, 1, 0, "Entries", "b", "a")
     assert seat.deliver(pack(Envelope(own, bytes(10_000)))) == []
@@ -252,7 +252,7 @@ def test_an_agreement_that_is_too_long_for_a_greeting_is_compared_by_digests(oth
     ours = agreement(names=many, graph=edges)
     theirs = agreement(names=many, **{"graph": edges, **other})
     assert len(msgspec.json.encode(ours.described)) > MAX_GREETING
-    a, b = RealSeat(ours, person(many[0])), RealSeat(theirs, person(many[1]))
+    a, b = KeyedParticipant(ours, person(many[0])), KeyedParticipant(theirs, person(many[1]))
     begun(a)
     (greets,) = a.deliver(to(many[0], begun(b)).data)
     assert len(greets.data) <= MAX_GREETING
@@ -316,7 +316,7 @@ SAID = {
 @pytest.mark.parametrize("what", SAID)
 def test_whatever_a_greeting_says_is_told_in_one_line_that_prints(what):
     ours = agreement()
-    seat = RealSeat(ours, person("a"))
+    seat = KeyedParticipant(ours, person("a"))
     heard = to("b", begun(seat)).address
     seat.deliver(greeting(ours, "b", heard, SAID[what](msgspec.json.encode(ours.described))))
     assert seat.round.inbox.gone == {"b": Drop.DISAGREES}

@@ -368,7 +368,7 @@ def test_an_aborted_round_leaves_no_keys_in_memory(play):
     parties = tuple(f"p{place}" for place in range(5))
     federation = Simulation.of("secagg", parties, 3, faults=[Fault(action="drop", message="Unmask")], seed=0)
     assert play(federation, updates(len(parties))).error is not None
-    for seat in federation.seats.values():
+    for seat in federation.participants.values():
         assert seat.round.suite._loaded == {}
         assert seat.round.suite.made == []
         assert seat.round.suite._secrets._seed == b""

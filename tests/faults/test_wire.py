@@ -46,11 +46,11 @@ class Mailroom:
     @property
     def codec(self):
         return (
-            self.simulation.seats["p0"].codec if "p0" in self.simulation.seats else self.simulation.seats[SERVER].codec
+            self.simulation.participants["p0"].codec if "p0" in self.simulation.participants else self.simulation.participants[SERVER].codec
         )
 
     def suite(self, me):
-        return self.simulation.seats[me].suite(1, bytes(32))
+        return self.simulation.participants[me].suite(1, bytes(32))
 
     def inbox(self, me, number=1, early=None):
         agreement = self.simulation.agreement

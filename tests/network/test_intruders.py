@@ -129,7 +129,7 @@ def test_a_server_does_not_sit_down_for_vectors_that_one_party_speaks_of(intrude
                 for _ in range(2):  # the answer to the first says what the second has to repeat
                     liar._hellos.listen(SERVER, server.greet("p3", liar._hellos.signed(hello, SERVER)))
                 assert server._meeting.others["p3"][0].entries == entries
-                seen.append((server._seat, server.most("p3")))
+                seen.append((server._participant, server.most("p3")))
             ended, _ = await asyncio.gather(company.average(1), company.witnesses["p3"].average(1))
             return seen, ended
 

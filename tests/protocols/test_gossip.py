@@ -107,7 +107,7 @@ def test_a_node_keeps_no_model_unless_it_ranks_changes():
 def test_a_state_of_another_length_is_refused():
     options = {"share": 0.5, "sparsifier": "topk", "score": "change"}
     federation = Simulation.of("gossip", PARTIES, D, seed=0, **options)
-    federation.seats["p1"]._state = GraphState(memoryview(bytes(4 * D + 4)))
+    federation.participants["p1"]._state = GraphState(memoryview(bytes(4 * D + 4)))
     with pytest.raises(tacit.JournalError, match=f"a model takes {4 * D} bytes, not {4 * D + 4}"):
         federation.average({party: Update(vector) for party, vector in VECTORS.items()})
 

@@ -20,7 +20,7 @@ from tacit.crypto.sealing import Sealing
 from tacit.protocols import REGISTRY
 from tacit.runtime.faults import PHASE, Fault
 from tacit.runtime.round import Saved
-from tacit.runtime.simulated_round import Played
+from tacit.runtime.simulated_round import SimulatedRound
 
 LONGER = {
     *("secagg-neighbours", "secagg-noise", "secagg-sampled", "secagg-batches"),
@@ -155,13 +155,13 @@ def test_after_a_crash_for_good_the_next_round_begins_from_what_was_saved_last(t
     case = CASES[title]
     *_, effects = honest(title)
     saves = defaultdict(list)
-    perform = Played._perform
+    perform = SimulatedRound._perform
 
     def watched(self, party, actions, before):
         saves[party] += [(each.effect, each.state) for each in actions if isinstance(each, Saved)]
         perform(self, party, actions, before)
 
-    monkeypatch.setattr(Played, "_perform", watched)
+    monkeypatch.setattr(SimulatedRound, "_perform", watched)
     case.simulation().average(case.updates(1))
     monkeypatch.undo()
     fresh = REGISTRY[case.protocol].state()

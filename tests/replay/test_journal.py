@@ -118,7 +118,7 @@ def test_a_journal_copied_in_mid_round_is_refused_after_it():
     """In `cesar`, whoever comes late has another place in a party's masks the second time."""
     simulation = CASES["cesar"].simulation()
     update, agreement = CASES["cesar"].updates(1), simulation.agreement
-    seats, journal = simulation.seats, Journal()
+    seats, journal = simulation.participants, Journal()
 
     def posts(party, actions):
         if party == "p1":
@@ -131,8 +131,8 @@ def test_a_journal_copied_in_mid_round_is_refused_after_it():
     masked = [more for post in turns if post.to == "p1" for more in posts("p1", seats["p1"].deliver(post.data))]
     assert {post.kind for post in masked} == {"Masked"}
     with pytest.raises(JournalError, match="ends before what was last written"):
-        seats["p1"].rebuilt().resume(Journal.decode(older, journal.tip), update["p1"])
-    again = seats["p1"].rebuilt()
+        seats["p1"].rebuild().resume(Journal.decode(older, journal.tip), update["p1"])
+    again = seats["p1"].rebuild()
     said = again.resume(Journal.decode(journal.encode(), journal.tip), update["p1"])
     assert [post.data for post in said][-len(masked) :] == [post.data for post in masked]
 
@@ -162,7 +162,7 @@ def test_a_journal_of_another_round_party_or_session():
     seat, journal, update = seat_and_journal("secagg")
     others = {
         "is of p1, not of p2": seat_and_journal("secagg", "p2")[0],
-        "is of round 2, but p1 has begun 0": CASES["secagg"].simulation().seats["p1"],
+        "is of round 2, but p1 has begun 0": CASES["secagg"].simulation().participants["p1"],
         "another session": seat_and_journal("secagg-sampled")[0],
     }
     for complaint, other in others.items():
@@ -253,7 +253,7 @@ NONSENSE = {
 @pytest.mark.parametrize("what", NONSENSE)
 def test_a_round_is_not_begun_from_masses_that_cannot_be(what):
     state, complaint = NONSENSE[what]
-    seat = CASES["pushsum"].simulation().seats["p0"].rebuilt()
+    seat = CASES["pushsum"].simulation().participants["p0"].rebuild()
     seat.give_up(REGISTRY["pushsum"].decode_state(REGISTRY["pushsum"].encode_state(state)))
     with pytest.raises(JournalError, match=f"cannot be gone on from: .*{complaint}"):
         seat.begin(CASES["pushsum"].updates(1)["p0"], bytes(32))

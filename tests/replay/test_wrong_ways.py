@@ -16,7 +16,7 @@ from tacit.core.suite import Update
 from tacit.runtime.faults import Fault
 from tacit.runtime.journal import Beginning, Journal
 from tacit.runtime.round import Begun, Post
-from tacit.runtime.simulated_round import Played
+from tacit.runtime.simulated_round import SimulatedRound
 
 DISTURBED = ("secagg", "pushsum-masked", "cesar-random", "admm-all-to-all", "gossip-topk", "fedavg")
 
@@ -48,7 +48,7 @@ def two_things(simulation, said):
     )
 
 
-def rebuilt(title, wrong, faults=()):
+def rebuild(title, wrong, faults=()):
     """Rebuilds every party's second round in a wrong way; returns how many addresses get a second content."""
     case = CASES[title]
     simulation, kept = journals(case, faults)
@@ -57,7 +57,7 @@ def rebuilt(title, wrong, faults=()):
         records = journal.read()
         beginning = records[0].event
         assert isinstance(beginning, Beginning)
-        seat = simulation.seats[party].rebuilt()
+        seat = simulation.participants[party].rebuild()
         state = simulation.agreement.protocol.decode_state(beginning.state)
         begun = Begun(2, beginning.seed, state, case.updates(2).get(party))
         events = [record.event for record in records[1:]]
@@ -172,7 +172,7 @@ def test_a_round_is_begun_once():
     case = CASES["secagg"]
     simulation = case.simulation()
     simulation.average(case.updates(1))
-    seat = simulation.seats["p1"]
+    seat = simulation.participants["p1"]
     assert seat.number == 1
     seat.begin(case.updates(2)["p1"], bytes(32))
     assert seat.number == 2
@@ -189,22 +189,22 @@ def test_a_round_is_begun_once():
 def in_mid_round(title="admm-all-to-all"):
     """Returns a seat in its first round, the journal of it, and the update that it was begun with."""
     case = CASES[title]
-    seat, update, journal = case.simulation().seats["p1"], case.updates(1)["p1"], Journal()
+    seat, update, journal = case.simulation().participants["p1"], case.updates(1)["p1"], Journal()
     agreement = seat.agreement
     journal.record(agreement.protocol, agreement.session, "p1", seat.begin(update, bytes(32)))
     return seat, journal, update
 
 
 def restarted(seat, *_):
-    return seat.rebuilt()
+    return seat.rebuild()
 
 
 def restarted_twice(seat, *_):
-    return seat.rebuilt().rebuilt()
+    return seat.rebuild().rebuild()
 
 
 def refused(seat, journal, update):
-    again = seat.rebuilt()
+    again = seat.rebuild()
     with pytest.raises(JournalError, match="ends before"):
         again.resume(Journal(journal.records, bytes(32)), update)
     return again
@@ -212,11 +212,11 @@ def refused(seat, journal, update):
 
 def given_up_first(seat, *_):
     seat.give_up()
-    return seat.rebuilt()
+    return seat.rebuild()
 
 
 def given_up_after(seat, *_):
-    again = seat.rebuilt()
+    again = seat.rebuild()
     again.give_up()
     return again
 
@@ -224,7 +224,7 @@ def given_up_after(seat, *_):
 def given_up_when_refused(seat, journal, update):
     again = refused(seat, journal, update)
     again.give_up()
-    return again.rebuilt()
+    return again.rebuild()
 
 
 @pytest.mark.parametrize("way", [restarted, restarted_twice, refused])
@@ -256,7 +256,7 @@ def test_a_round_that_is_over_may_be_said_again_or_followed_by_the_next():
         seat.begin(update, bytes(32))
         assert seat.number == 3
         with pytest.raises(JournalError, match="is of round 2, but p1 has begun 3"):
-            seat.rebuilt().resume(journal, update)
+            seat.rebuild().resume(journal, update)
 
 
 def test_what_was_saved_before_a_cut_is_there_after_it_was_given_up():
@@ -264,7 +264,7 @@ def test_what_was_saved_before_a_cut_is_there_after_it_was_given_up():
     seat, _, _ = in_mid_round("pushsum")
     saved = seat.state
     assert saved.sent
-    again = seat.rebuilt()
+    again = seat.rebuild()
     again.give_up()
     assert again.state == saved
 
@@ -281,12 +281,12 @@ def test_a_party_that_was_cut_off_before_anything_was_written_may_begin(title):
     for number in (1, 2):
         expected, found = (each.average(case.updates(number)) for each in (honest, disturbed))
         np.testing.assert_array_equal(found.average["p1"], expected.average["p1"])
-    assert disturbed.seats["p1"].number == 2
+    assert disturbed.participants["p1"].number == 2
 
 
 def test_played_rounds_are_journalled_only_where_somebody_is_to_come_back():
     case = CASES["secagg"]
     simulation = case.simulation()
     simulation.average(case.updates(1))
-    assert isinstance(simulation.last, Played)
+    assert isinstance(simulation.last, SimulatedRound)
     assert simulation.last._journals == {}

@@ -17,7 +17,7 @@ from tacit.protocols import REGISTRY
 from tacit.runtime.agreement import VERSION, Agreement, agree, first_difference, terms_for
 from tacit.runtime.faults import Fault
 from tacit.runtime.inbox import Discard
-from tacit.runtime.participant import RealSeat
+from tacit.runtime.participant import KeyedParticipant
 from tacit.runtime.round import Greet, Post
 from tacit.runtime.simulator import Simulation
 
@@ -79,7 +79,7 @@ def mixed(protocol, ours, theirs, who="p1", faults=()):
     """Runs a round in which one party holds something else to be agreed; returns it as it was played."""
     people = identities()
     seats = {
-        name: RealSeat(theirs if name == who else ours, people[name]) for name in REGISTRY[protocol].everyone(NAMES)
+        name: KeyedParticipant(theirs if name == who else ours, people[name]) for name in REGISTRY[protocol].everyone(NAMES)
     }
     # A run of its own would give all of them one session, and nothing to disagree on.
     simulation = Simulation(ours, seats, 0, faults, record=True, twin=True)
@@ -190,7 +190,7 @@ def test_a_key_that_two_rosters_list_differently_is_named():
 def test_greetings_are_signed_and_for_one_receiver():
     ours, theirs = agreement("gossip", {}), agreement("gossip", {"clip": 1.0})
     people = identities()
-    honest, stranger = RealSeat(ours, people["p0"]), RealSeat(theirs, people["p1"])
+    honest, stranger = KeyedParticipant(ours, people["p0"]), KeyedParticipant(theirs, people["p1"])
     heard = next(post for post in honest.begin(Update(np.ones(3)), bytes(32)) if isinstance(post, Post)).address
     said = theirs.greeting(stranger.suite(1, bytes(32)), 1, heard)
     greeting, change = msgspec.msgpack.encode(said), msgspec.structs.replace
@@ -210,7 +210,7 @@ def test_greetings_are_signed_and_for_one_receiver():
     assert answer.to == "p1"
     assert answer.size == len(answer.data)
     assert honest.deliver(greeting) == [], "it was told, and tells once"
-    agreeing = ours.greeting(RealSeat(ours, people["p2"]).suite(1, bytes(32)), 1, answer.address)
+    agreeing = ours.greeting(KeyedParticipant(ours, people["p2"]).suite(1, bytes(32)), 1, answer.address)
     assert honest.deliver(msgspec.msgpack.encode(agreeing)) == []
     assert honest.round.inbox.discarded[Discard.AGREES] == 1
     assert heard.data == greeting

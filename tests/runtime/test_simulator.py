@@ -481,7 +481,7 @@ def test_an_interrupt_while_a_round_is_begun_leaves_nobody_behind(protocol):
     simulation = Simulation.of(protocol, PARTIES, 3, seed=0)
     updates = {party: Update(np.full(3, float(place))) for place, party in enumerate(PARTIES)}
     simulation.average(updates)
-    seat = simulation.seats["p1"]
+    seat = simulation.participants["p1"]
 
     def interrupted(*_):
         raise KeyboardInterrupt
@@ -490,7 +490,7 @@ def test_an_interrupt_while_a_round_is_begun_leaves_nobody_behind(protocol):
     with pytest.raises(KeyboardInterrupt):
         simulation.average(updates)
     del seat.begin
-    assert {seat.number for seat in simulation.seats.values()} == {2}
+    assert {seat.number for seat in simulation.participants.values()} == {2}
     outcome = simulation.average(updates)
     assert outcome.dropped == {}
     assert all(len(ending.contributors) == len(PARTIES) for ending in outcome.endings.values())

@@ -18,8 +18,8 @@ from tacit.net.membership.roster import Deadlines, RosterFile
 from tacit.net.node import Node
 from tacit.net.store.round_store import Store
 from tacit.protocols import find
-from tacit.runtime.participant import RealSeat
-from tacit.runtime.simulated_round import Played
+from tacit.runtime.participant import KeyedParticipant
+from tacit.runtime.simulated_round import SimulatedRound
 
 SOON = Deadlines(phase=20.0, start=20.0, connect=5.0)
 """Long enough for a machine that is busy. Whoever waits for a deadline sets a shorter one."""
@@ -101,11 +101,11 @@ class Made:
         """Yields the rounds as the simulator plays them, with the same keys, session and seeds."""
         agreement = self.roster.agreement(entries)
         seats = {
-            name: RealSeat(agreement, self.credentials[name].identity)
+            name: KeyedParticipant(agreement, self.credentials[name].identity)
             for name in self.roster.entry.everyone(self.roster.names)
         }
         for number in range(1, rounds + 1):
-            played = Played(agreement, seats, self.seed, number, (), record=True)
+            played = SimulatedRound(agreement, seats, self.seed, number, (), record=True)
             played.run(self.updates(entries, number))
             yield played
 

@@ -14,12 +14,12 @@ from flwr.supercore.task_identity import TaskIdentity
 from tacit.core.entropy import SeededEntropy
 from tacit.core.suite import SERVER, Update
 from tacit.integrations.flower.driver import RECORD, Courier, mod_of
-from tacit.integrations.flower.party import Participant
+from tacit.integrations.flower.party import FlowerParty
 from tacit.net.membership.identity import Credentials
 from tacit.net.membership.roster import RosterFile
 from tacit.protocols import find
-from tacit.runtime.participant import RealSeat
-from tacit.runtime.simulated_round import Played
+from tacit.runtime.participant import KeyedParticipant
+from tacit.runtime.simulated_round import SimulatedRound
 
 NODES = 1000
 """What the first node is called."""
@@ -114,7 +114,7 @@ class Trial:
 
     def participant(self, party):
         mine, folder = self.credentials[party], self.folder / f"{party}.flower"
-        return Participant(self.roster, mine, folder, lambda number: self.seed(party, number))
+        return FlowerParty(self.roster, mine, folder, lambda number: self.seed(party, number))
 
     def fleet(self, entries, weights=None):
         """Returns nodes that bring the vectors of `brought`, one for each party."""
@@ -152,9 +152,9 @@ class Trial:
     def played(self, entries, rounds, faults=()):
         """Yields the rounds as the simulator plays them, with the same keys and seeds."""
         agreement = self.roster.agreement(entries)
-        seats = {name: RealSeat(agreement, self.credentials[name].identity) for name in self.credentials}
+        seats = {name: KeyedParticipant(agreement, self.credentials[name].identity) for name in self.credentials}
         for number in range(1, rounds + 1):
-            played = Played(
+            played = SimulatedRound(
                 agreement,
                 seats,
                 self.seed,

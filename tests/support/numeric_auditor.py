@@ -28,7 +28,7 @@ from tacit.protocols import find
 from tacit.protocols.shapes.star import StarState
 from tacit.runtime.agreement import agree, terms_for
 from tacit.runtime.faults import faults_from
-from tacit.runtime.participant import RealSeat
+from tacit.runtime.participant import KeyedParticipant
 from tacit.runtime.simulator import NONCE_BYTES, Simulation, entropy_for
 
 PRIME = 2**31 - 1
@@ -293,7 +293,7 @@ class WrittenSuite(RealSuite):
         return entries_of(expanded(key, length, self.ring.width))
 
 
-class WrittenSeat(RealSeat):
+class WrittenParticipant(KeyedParticipant):
     """A party that writes everything down."""
 
     def __init__(self, agreement, identity, ring, ledger, **where):
@@ -307,9 +307,9 @@ class WrittenSeat(RealSeat):
         )
         return WrittenSuite(self.keys, entropy, self._ring, self._ledger, number)
 
-    def rebuilt(self):
+    def rebuild(self):
         where = {"number": self.number, "state": self.state, "unfinished": self.unfinished}
-        return WrittenSeat(self.agreement, self.identity, self._ring, self._ledger, **where)
+        return WrittenParticipant(self.agreement, self.identity, self._ring, self._ledger, **where)
 
 
 # --- the auditor ---------------------------------------------------------------------------------------------------
@@ -386,7 +386,7 @@ class Numbers:
             self.ledger.held[identity.name].add(identity.channel.reveal())
             self.ledger.private[roster[identity.name].channel_key] = identity.channel.reveal()
             ring = PrimeRing(self.entries, width, self._vectors.get(identity.name))
-            seats[identity.name] = WrittenSeat(agreement, identity, ring, self.ledger)
+            seats[identity.name] = WrittenParticipant(agreement, identity, ring, self.ledger)
         return Simulation(agreement, seats, self.seed, self._faults, record=True, twin=True)
 
     def _grouped(self):

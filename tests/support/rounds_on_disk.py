@@ -23,7 +23,7 @@ from tacit.net.store.index import Book
 from tacit.net.store.log import Records
 from tacit.net.store.round_store import Store
 from tacit.runtime.journal import Journal
-from tacit.runtime.participant import RealSeat
+from tacit.runtime.participant import KeyedParticipant
 from tacit.runtime.round import Post
 from tacit.runtime.simulator import Simulation
 
@@ -132,7 +132,7 @@ class Desk:
         self.stores.append(self.store)
         self.junk = Junk(getattr(place, "junk", ""), self.store)
         self.found = found = self.store.load(self.session)
-        self.seat = RealSeat(
+        self.seat = KeyedParticipant(
             agreement,
             place.identity,
             number=found.number,
@@ -381,14 +381,14 @@ def same(found, expected):
 def alone(case):
     """Returns what happens without a disk."""
     simulation = case.simulation()
-    return played(case, {party: Here(seat) for party, seat in simulation.seats.items()}, simulation)
+    return played(case, {party: Here(seat) for party, seat in simulation.participants.items()}, simulation)
 
 
 def killed(case, victim, folder, cuts=(), power=False):
     """Returns what happens with one party on disk, in lives that end at those steps, and that party."""
     simulation = case.simulation()
-    remote = Remote(folder, simulation.seats[victim].rebuilt(), case, cuts, power)
-    desks = {party: remote if party == victim else Here(seat) for party, seat in simulation.seats.items()}
+    remote = Remote(folder, simulation.participants[victim].rebuild(), case, cuts, power)
+    desks = {party: remote if party == victim else Here(seat) for party, seat in simulation.participants.items()}
     try:
         return played(case, desks, simulation), remote
     finally:

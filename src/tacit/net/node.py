@@ -1,6 +1,6 @@
-"""A party of a federation on a network: its seat, what it keeps on disk, and what it says to whom.
+"""A party of a federation on a network: its participant, what it keeps on disk, and what it says to whom.
 
-A node does what the contract of `runtime.round` asks: every call of its seat is on disk before what came of it leaves,
+A node does what the contract of `runtime.round` asks: every call of its participant is on disk before what came of it leaves,
 and whatever came in is acknowledged once it is. So it can be killed at any moment, and goes on from its folder.
 """
 
@@ -29,7 +29,7 @@ from tacit.net.transport.peer_link import Peer, Tls
 from tacit.net.wait_timer import Alarm
 from tacit.runtime.agreement import Agreement
 from tacit.runtime.journal import Journal, Record
-from tacit.runtime.participant import RealSeat
+from tacit.runtime.participant import KeyedParticipant
 from tacit.runtime.round import Action, Begun, Kept, Post, Round
 from tacit.vectors.buffers import Rooms
 
@@ -54,12 +54,12 @@ class Node:
         self._deadlines = roster.deadlines
         self._seed = seed or (lambda _: SystemEntropy().bytes(SEED_BYTES))
         self._meeting = Meeting(self.me, self.peers, store.first_seen, store.incarnation)
-        self._seat: RealSeat | None = None
+        self._participant: KeyedParticipant | None = None
         self.last: Ending | None = None
         """How the last round ended that is over."""
         self._journal = Journal(kept=False)
         self._undone: tuple[list[Action], Record | None, tuple[Update | None, bool]] | None = None
-        """What a call of the seat returned that is not on disk yet, and so not done."""
+        """What a call of the participant returned that is not on disk yet, and so not done."""
         self._failed: TacitError | None = None
         """What the disk failed with, as long as it does;"""
         self._untaken: TacitError | None = None
@@ -93,19 +93,19 @@ class Node:
     @property
     def rounds(self) -> int:
         """The number of the last round that was begun."""
-        return 0 if self._seat is None else self._seat.number
+        return 0 if self._participant is None else self._participant.number
 
     @property
     def agreement(self) -> Agreement:
         """What was agreed; there is nothing yet before it is known how long vectors are."""
-        if self._seat is None:
+        if self._participant is None:
             raise ConfigError("nothing was averaged yet")
-        return self._seat.agreement
+        return self._participant.agreement
 
     @property
     def resuming(self) -> bool:
         """Whether a round that was cut off is being finished."""
-        return self._seat is not None and (self._seat.unfinished or self._owed)
+        return self._participant is not None and (self._participant.unfinished or self._owed)
 
     async def start(self, address: str | None = None, metrics: str | None = None) -> None:
         """Listens where the roster has it, or elsewhere, and goes on with a round that was cut off.
@@ -141,7 +141,7 @@ class Node:
                 raise
 
     async def _averaged(self, update: Update | None) -> Ending:
-        if self._seat is None and update is not None:
+        if self._participant is None and update is not None:
             self._settle(len(update.vector))  # which may find that a round was begun
         if self.resuming:
             self._go_on()
@@ -230,18 +230,18 @@ class Node:
         if update is not None:
             self._settle(len(update.vector))
         number = await self._due()
-        seat = self._seat
-        if seat is None:
+        participant = self._participant
+        if participant is None:
             raise AssertionError  # nobody is ready before it knows what is averaged
         # All of the last round is on disk until this one has begun, and nothing of it is written once more.
         self._go_on()
-        over, self._journal, seat.number = bool(self._journal.tip), Journal(kept=False), number - 1
+        over, self._journal, participant.number = bool(self._journal.tip), Journal(kept=False), number - 1
         self._meeting.ready = 0
         if self.last is not None:
             # Where the next round has begun it is no longer on disk either.
             self.last = replace(self.last, average=None)
-        self._do(seat.begin(update, self._seed(number), self._now()), (update, over))
-        for data in seat.early.take():
+        self._do(participant.begin(update, self._seed(number), self._now()), (update, over))
+        for data in participant.early.take():
             self._deliver(data)
 
     async def _due(self) -> int:
@@ -254,7 +254,7 @@ class Node:
             meeting = self._meeting
             if (wrong := self._failed or meeting.wrong) is not None:
                 raise wrong
-            number = 0 if self._seat is None else meeting.next(self._seat.number + 1)
+            number = 0 if self._participant is None else meeting.next(self._participant.number + 1)
             if number:
                 self._declare(number)
                 if self.me == SERVER and not any(meeting.is_ready(peer, number) for peer in self.peers):
@@ -281,7 +281,7 @@ class Node:
 
     def _hello(self, to: Party) -> Hello:
         """Returns how far we are."""
-        over = self._seat is None or not self._seat.unfinished
+        over = self._participant is None or not self._participant.unfinished
         return self._meeting.hello(to, self.rounds, over, self._left)
 
     def greet(self, sender: Party, hello: bytes) -> bytes:
@@ -306,7 +306,7 @@ class Node:
             self._failed, new = error, True
         if new:
             self._stirred.set()
-        if self._seat is None and self.me == SERVER and self._meeting.entries:
+        if self._participant is None and self.me == SERVER and self._meeting.entries:
             with suppress(ConfigError):  # whoever brings vectors that fit no message was told so at home
                 self._settle(self._meeting.entries)
 
@@ -323,11 +323,11 @@ class Node:
     def most(self, sender: Party) -> int:
         """Returns how long a parcel may be: as long as any message of the protocol, or as a greeting."""
         del sender
-        return max(MAX_GREETING, self._seat.codec.longest if self._seat is not None else 0)
+        return max(MAX_GREETING, self._participant.codec.longest if self._participant is not None else 0)
 
     async def take(self, sender: Party, data: Buffer) -> bool:
         """Takes in what came; says whether it is on disk, or does not count."""
-        if self._seat is None:
+        if self._participant is None:
             return False
         if sender in self._meeting.lost:
             return True
@@ -348,14 +348,14 @@ class Node:
     def _deliver(self, data: Buffer) -> list[Action]:
         """Delivers what came, and does what that asks for."""
         self._go_on()
-        seat, view = self._seat, memoryview(data)
-        if seat is None:
+        participant, view = self._participant, memoryview(data)
+        if participant is None:
             return []
-        if not view.readonly and seat.round is not None and seat.unfinished:
+        if not view.readonly and participant.round is not None and participant.unfinished:
             self._stage(view)  # before it is opened, which may be where it lies
         else:
             view = view.toreadonly()
-        actions = seat.deliver(view, self._now())
+        actions = participant.deliver(view, self._now())
         self._do(actions)
         return actions
 
@@ -372,23 +372,23 @@ class Node:
 
     @property
     def _round(self) -> Round | None:
-        return None if self._seat is None else self._seat.round
+        return None if self._participant is None else self._participant.round
 
     def _settle(self, entries: int) -> None:
         """Sits down for vectors of a length, if we have not."""
-        if self._seat is None:
+        if self._participant is None:
             self._sit(self.roster.agreement(entries))
-        elif self._seat.agreement.entries != entries:
+        elif self._participant.agreement.entries != entries:
             raise ConfigError(
                 f"this model has {entries} numbers, and the federation averages ones of "
-                f"{self._seat.agreement.entries}; bring the same model as before, or begin anew, all of you with empty "
+                f"{self._participant.agreement.entries}; bring the same model as before, or begin anew, all of you with empty "
                 f"folders: tacit roster renew"
             )
 
     def _sit(self, agreement: Agreement) -> None:
         """Goes on from what is on disk: after the last round, or in the middle of it."""
         found, protocol = self.store.load(agreement.session), agreement.protocol
-        self._seat = seat = RealSeat(
+        self._participant = participant = KeyedParticipant(
             agreement,
             self._mine.identity,
             number=found.number,
@@ -403,19 +403,19 @@ class Node:
         self._meeting.sit(agreement, 0 if self.store.has_begun(agreement.session) else needed)
         if found.journal is not None:
             self._journal.tip = found.journal.tip
-            for post in seat.resume(found.journal, found.update, self._now()):
+            for post in participant.resume(found.journal, found.update, self._now()):
                 self._send(post)
             self._moved(resumed=True)
 
     def _do(self, actions: list[Action], begun: tuple[Update | None, bool] = (None, False)) -> None:
-        """Does what a call of the seat returned, in the order of the contract.
+        """Does what a call of the participant returned, in the order of the contract.
 
         A round is `begun` with an update, and while the one before it, though over, may not have been finished.
         """
-        seat, first = self._seat, actions[0] if actions else None
-        if seat is None or first is None or isinstance(first, Kept):
+        participant, first = self._participant, actions[0] if actions else None
+        if participant is None or first is None or isinstance(first, Kept):
             return
-        agreement = seat.agreement
+        agreement = participant.agreement
         record = self._journal.record(agreement.protocol, agreement.session, self.me, actions)
         self._undone = actions, record, begun
         self._go_on()
@@ -465,17 +465,17 @@ class Node:
     def _expired(self) -> None:
         with suppress(TacitError):  # of the disk, which whoever averages is told
             self._go_on()
-            if self._seat is not None:
-                self._do(self._seat.expire(self._now()))
+            if self._participant is not None:
+                self._do(self._participant.expire(self._now()))
 
     def _finish(self) -> None:
         """Forgets what the last round took, once it is over: its ending and the state are kept."""
-        seat, round_ = self._seat, self._round
+        participant, round_ = self._participant, self._round
         done = self._undone is None and round_ is not None and round_.over
-        if seat is not None and round_ is not None and done and self._journal.tip:
+        if participant is not None and round_ is not None and done and self._journal.tip:
             apart: dict[bytes, memoryview] = {}
-            state = seat.agreement.protocol.encode_state(seat.state, (self.me, seat.number), apart)
-            self.store.finish(seat.number, state, round_.ending, time(), apart)
+            state = participant.agreement.protocol.encode_state(participant.state, (self.me, participant.number), apart)
+            self.store.finish(participant.number, state, round_.ending, time(), apart)
             self._journal = Journal(kept=False)
 
     async def _until(self, true: Callable[[], bool]) -> None:

@@ -19,11 +19,11 @@ from tacit.runtime.round import Action, Begun, Greet, Heard, Kept, Post, Round, 
 from tacit.vectors.buffers import Rooms
 
 
-class Seat(ABC):
+class Participant(ABC):
     """A party of an agreement.
 
     What it needs to go on after a restart is its number, its state and, until a round is over, the journal with its
-    tip. A number is begun once: a seat that is rebuilt in mid-round has begun it already.
+    tip. A number is begun once: a participant that is rebuilt in mid-round has begun it already.
     """
 
     def __init__(
@@ -55,8 +55,8 @@ class Seat(ABC):
         """Returns our hands in a round."""
 
     @abstractmethod
-    def rebuilt(self) -> "Seat":
-        """Returns the seat as it is after a restart: only what the contract has on disk is left."""
+    def rebuild(self) -> "Participant":
+        """Returns the participant as it is after a restart: only what the contract has on disk is left."""
 
     @property
     def state(self) -> State:
@@ -173,7 +173,7 @@ class Seat(ABC):
         return Round(self.agreement, suite, self.codec, begun, self.role, self.early)
 
 
-class RealSeat(Seat):
+class KeyedParticipant(Participant):
     """A party with real keys."""
 
     def __init__(
@@ -198,9 +198,9 @@ class RealSeat(Seat):
         self.identity, self.keys = identity, Keys(identity, agreement.roster)
         self.bits, self._record, self._rooms, self._singles = bits, record, rooms, False
 
-    def rebuilt(self) -> "RealSeat":
-        """Returns the seat as it is after a restart."""
-        return RealSeat(
+    def rebuild(self) -> "KeyedParticipant":
+        """Returns the participant as it is after a restart."""
+        return KeyedParticipant(
             self.agreement,
             self.identity,
             number=self.number,

@@ -23,7 +23,7 @@ the same again, byte for byte, if its driver keeps to this:
    away. A round that is over goes on acknowledging.
 5. A round number is begun once, and is used up when its first record is on disk; before that nothing of it was said.
    Afterwards it can be resumed from its journal, with what it was begun with, or given up; it is never begun again with
-   other inputs, for its pairwise masks would then cover two vectors. So a seat is rebuilt with all the numbers that
+   other inputs, for its pairwise masks would then cover two vectors. So a participant is rebuilt with all the numbers that
    are used up, and is told whether the last is `unfinished`. A round that is given up leaves the last saved state
    behind, not the one before it.
 6. When a round is over and everything acknowledged, its ending and state are kept, the state with its party and number

@@ -23,7 +23,7 @@ from tacit.runtime.agreement import Agreement
 from tacit.runtime.faults import PHASE, TO_MESSAGES, Fault, arrivals, flipped
 from tacit.runtime.journal import Journal
 from tacit.runtime.outcome import Outcome
-from tacit.runtime.participant import RealSeat, Seat
+from tacit.runtime.participant import KeyedParticipant, Participant
 from tacit.runtime.round import Action, Post, Round, Saved
 from tacit.runtime.transcript import Holdings, Passed, Transcript
 
@@ -67,13 +67,13 @@ class Before:
     event: Event | None = None
 
 
-class Played:
+class SimulatedRound:
     """One round, played to its end."""
 
     def __init__(
         self,
         agreement: Agreement,
-        seats: dict[Party, Seat],
+        participants: dict[Party, Participant],
         seed_of: Callable[[Party, int], bytes],
         number: int,
         faults: Sequence[Fault],
@@ -83,37 +83,37 @@ class Played:
         away: Collection[Party] = (),
         rows: Mapping[Party, Row] | None = None,
     ) -> None:
-        """Takes all seats, in which a restart puts a rebuilt one, and what gives the seed of a party's round.
+        """Takes all participants, in which a restart puts a rebuilt one, and what gives the seed of a party's round.
 
         Who is `silent` listens and never answers; who is `away` does neither. Averages are written into the rows. What
-        goes wrong with those who have no seat here is left out: they are played elsewhere.
+        goes wrong with those who have no participant here is left out: they are played elsewhere.
         """
-        self.number, self.clock, self.seats = number, 0.0, seats
+        self.number, self.clock, self.participants = number, 0.0, participants
         self.away = frozenset(away)
         """Those who do not begin."""
-        self.waiting = set(self.seats) - self.away
+        self.waiting = set(self.participants) - self.away
         """Those who have neither finished nor given up nor crashed."""
         self.crashed: set[Party] = set()
         self.ended: list[Party] = []
         """Those who have finished or given up, in that order."""
         self.rounds: dict[Party, Round] = {}
         self.endings: dict[Party, Ending] = {}
-        bits = next((seat.bits for seat in self.seats.values() if isinstance(seat, RealSeat)), None)
+        bits = next((participant.bits for participant in self.participants.values() if isinstance(participant, KeyedParticipant)), None)
         self.transcript = Transcript(agreement, bits) if record else None
         self._seed_of = seed_of
         self._updates: Mapping[Party, Update] = {}
         self._on_messages = [fault for fault in faults if fault.action in TO_MESSAGES]
-        self._on: dict[Party, list[Fault]] = {party: [] for party in self.seats}
+        self._on: dict[Party, list[Fault]] = {party: [] for party in self.participants}
         for fault in faults:
             if fault.action not in TO_MESSAGES:
-                for party in self.seats if fault.party is None else self.seats.keys() & {fault.party}:
+                for party in self.participants if fault.party is None else self.participants.keys() & {fault.party}:
                     self._on[party].append(fault)
         self._mute = {party for party, on in self._on.items() if any(fault.mutes(number, party) for fault in on)}
         self._mute |= set(silent)
         restarting = [party for party, on in self._on.items() if any(fault.action == "restart" for fault in on)]
         self._journals = {party: Journal() for party in restarting}
-        self._unbegun = {party: self.seats[party].rebuilt() for party in restarting}
-        """Their seats before the round, none of which is begun itself."""
+        self._unbegun = {party: self.participants[party].rebuild() for party in restarting}
+        """Their participants before the round, none of which is begun itself."""
         self._down: dict[Party, list[Arrival]] = {}
         """Those who were cut off and will be back, and what came for them, which nobody acknowledged."""
         self._average: Any = None
@@ -126,9 +126,9 @@ class Played:
         self._updates = updates
         # One average for all is written once it is certain that the round has not failed; others as soon as they are
         # there, unless somebody else might still have to read what lies in their place.
-        self._at_once = self._rows is not None and SERVER not in self.seats and _in_place(updates, self._rows)
+        self._at_once = self._rows is not None and SERVER not in self.participants and _in_place(updates, self._rows)
         try:
-            for party in self.seats:
+            for party in self.participants:
                 if party not in self.away:
                     self._begin(party)
             while self._events and self.waiting:
@@ -142,24 +142,24 @@ class Played:
         self._events.clear()  # what is still under way would be held for as long as this round is looked into
         for round_ in self.rounds.values():
             round_.close()
-        for seat in self.seats.values():
-            if seat.round is None or not seat.round.over:
-                seat.give_up()  # it crashed, or somebody's programming error or an interrupt ended the simulation
-            seat.number = self.number  # also of those who had not begun, or they would be behind for good
+        for participant in self.participants.values():
+            if participant.round is None or not participant.round.over:
+                participant.give_up()  # it crashed, or somebody's programming error or an interrupt ended the simulation
+            participant.number = self.number  # also of those who had not begun, or they would be behind for good
         # In the order of the roster, whoever ended first.
         self.endings = {party: self.endings.get(party) or each.ending for party, each in self.rounds.items()}
         if self.transcript is not None:
             self.transcript.holdings = {
-                party: _holdings(seat, self.rounds[party])
-                for party, seat in self.seats.items()
-                if isinstance(seat, RealSeat) and party in self.rounds
+                party: _holdings(participant, self.rounds[party])
+                for party, participant in self.participants.items()
+                if isinstance(participant, KeyedParticipant) and party in self.rounds
             }
 
     def _begin(self, party: Party) -> None:
-        seat = self.seats[party]
-        before = Before(seat.state, 0, 0)
-        actions = seat.begin(self._updates.get(party), self._seed_of(party, self.number), self.clock)
-        self.rounds[party] = _present(seat)
+        participant = self.participants[party]
+        before = Before(participant.state, 0, 0)
+        actions = participant.begin(self._updates.get(party), self._seed_of(party, self.number), self.clock)
+        self.rounds[party] = _present(participant)
         self._perform(party, actions, before)
 
     def _happen(self, party: Party, event: Event) -> None:
@@ -171,12 +171,12 @@ class Played:
             return
         if party in self.crashed or party in self.away:
             return
-        seat, round_ = self.seats[party], self.rounds[party]
-        before = Before(seat.state, round_.effects, round_.waits, event)
+        participant, round_ = self.participants[party], self.rounds[party]
+        before = Before(participant.state, round_.effects, round_.waits, event)
         if isinstance(event, Arrival):
-            self._perform(party, seat.deliver(self._carried(event), self.clock), before)
+            self._perform(party, participant.deliver(self._carried(event), self.clock), before)
         elif isinstance(event, Deadline) and event.wait == round_.waits:
-            self._perform(party, seat.expire(self.clock), before)
+            self._perform(party, participant.expire(self.clock), before)
 
     @staticmethod
     def _carried(arrival: Arrival) -> bytes:
@@ -239,22 +239,22 @@ class Played:
         self.crashed.add(party)
         self.waiting.discard(party)
         self.endings[party] = replace(self.rounds[party].ending, average=None, contributors=(), error=None)
-        self.seats[party].give_up(state)
+        self.participants[party].give_up(state)
 
     def _resume(self, party: Party) -> None:
         """Rebuilds a party from what the contract says is on disk, and nothing else."""
         written, waiting = self._journals[party], self._down.pop(party)
         journal = Journal.decode(written.encode(), written.tip)
         self.rounds[party].close()
-        # Without a record nothing of the round was ever said, and the disk has the seat as it was before it.
-        self.seats[party] = seat = (self.seats if journal.records else self._unbegun)[party].rebuilt()
+        # Without a record nothing of the round was ever said, and the disk has the participant as it was before it.
+        self.participants[party] = participant = (self.participants if journal.records else self._unbegun)[party].rebuild()
         if not journal.records:
             self._begin(party)
         else:
-            posts = seat.resume(journal, self._updates.get(party), self.clock)
-            self.rounds[party] = _present(seat)
+            posts = participant.resume(journal, self._updates.get(party), self.clock)
+            self.rounds[party] = _present(participant)
             # What it had saved is on its disk, also if it is cut off again while it says all that once more.
-            self._perform(party, posts, Before(seat.state, 0, 0))
+            self._perform(party, posts, Before(participant.state, 0, 0))
         for arrival in waiting:
             self._happen(party, arrival)
 
@@ -329,14 +329,14 @@ def _in_place(updates: Mapping[Party, Update], rows: Mapping[Party, Row]) -> boo
     return True
 
 
-def _present(seat: Seat) -> Round:
-    if seat.round is None:
-        raise ConfigError(f"{seat.me} is in no round")
-    return seat.round
+def _present(participant: Participant) -> Round:
+    if participant.round is None:
+        raise ConfigError(f"{participant.me} is in no round")
+    return participant.round
 
 
-def _holdings(seat: RealSeat, round_: Round) -> Holdings:
+def _holdings(participant: KeyedParticipant, round_: Round) -> Holdings:
     suite = round_.suite
     made = tuple(secret.reveal() for secret in suite.made) if isinstance(suite, RealSuite) else ()
-    identity = seat.identity.signing.reveal(), seat.identity.channel.reveal()
+    identity = participant.identity.signing.reveal(), participant.identity.channel.reveal()
     return Holdings(round_.begun.update, identity, made, tuple(getattr(suite.entropy, "drawn", ())))

@@ -25,8 +25,8 @@ from tacit.runtime.agreement import Agreement, agree, terms_for
 from tacit.runtime.faults import Fault, faults_from, faults_text
 from tacit.runtime.journal import fingerprint
 from tacit.runtime.outcome import Outcome, merged
-from tacit.runtime.participant import RealSeat, Seat
-from tacit.runtime.simulated_round import Played, Row
+from tacit.runtime.participant import KeyedParticipant, Participant
+from tacit.runtime.simulated_round import SimulatedRound, Row
 
 NONCE_BYTES = 16
 Rows: TypeAlias = dict[Party, Row]
@@ -39,22 +39,22 @@ class Simulation:
     def __init__(
         self,
         agreement: Agreement,
-        seats: Mapping[Party, Seat],
+        participants: Mapping[Party, Participant],
         seed: int | None = None,
         faults: Sequence[Fault] = (),
         *,
         record: bool = False,
         twin: bool = False,
     ) -> None:
-        """Takes everybody's seat. Without a seed, the seeds of rounds are those of the operating system.
+        """Takes everybody's participant. Without a seed, the seeds of rounds are those of the operating system.
 
         `twin` lets rounds follow from the seed alone, whatever is brought to them. It is for audits, whose run on
         symbols and whose run on numbers must choose alike, and for nobody whose vectors matter.
         """
-        self.agreement, self.seats, self.faults = agreement, dict(seats), tuple(faults)
+        self.agreement, self.participants, self.faults = agreement, dict(participants), tuple(faults)
         self.number = 0
         """How many rounds were begun."""
-        self.last: Played | None = None
+        self.last: SimulatedRound | None = None
         """The last round as it was played, to look into after an abort."""
         self._seed, self._record, self._twin = seed, record, twin
         self._story = faults_text(self.faults).encode()
@@ -104,11 +104,11 @@ class Simulation:
         nonce = entropy_for(seed, "session").bytes(NONCE_BYTES)
         agreement = agree(protocol, terms, Roster(identity.member() for identity in identities), entries, nonce)
         roles = stand_ins or {}
-        seats = {
-            each.name: RealSeat(agreement, each, role=roles.get(each.name), bits=bits_played, record=record)
+        participants = {
+            each.name: KeyedParticipant(agreement, each, role=roles.get(each.name), bits=bits_played, record=record)
             for each in identities
         }
-        return cls(agreement, seats, seed, faults, record=record, twin=twin)
+        return cls(agreement, participants, seed, faults, record=record, twin=twin)
 
     @property
     def parties(self) -> tuple[Party, ...]:
@@ -118,19 +118,19 @@ class Simulation:
     @property
     def states(self) -> dict[Party, State]:
         """What each party has saved."""
-        return {party: seat.state for party, seat in self.seats.items()}
+        return {party: participant.state for party, participant in self.participants.items()}
 
     def go_on(self, number: int, states: Mapping[Party, State]) -> None:
         """Goes on after so many rounds, with what parties had saved by then.
 
         Only a `twin` can: elsewhere what is drawn depends on all that was brought before.
         """
-        if not self._twin or states.keys() != self.seats.keys():
+        if not self._twin or states.keys() != self.participants.keys():
             raise ConfigError("only a run that follows from its seed alone can be gone on with, by all of its parties")
         self.number = number
-        for party, seat in self.seats.items():
-            seat.number = number
-            seat.give_up(states[party])
+        for party, participant in self.participants.items():
+            participant.number = number
+            participant.give_up(states[party])
 
     def close(self) -> None:
         """Ends what plays parties elsewhere, of which there is nothing here."""
@@ -152,17 +152,17 @@ class Simulation:
 
     def _encoded_states(self) -> Iterable[bytes]:
         """Returns what everybody has saved, in the roster's order."""
-        return (self.agreement.protocol.encode_state(seat.state) for seat in self.seats.values())
+        return (self.agreement.protocol.encode_state(participant.state) for participant in self.participants.values())
 
     def _by_whom(self) -> Iterable[bytes]:
-        """Returns what tells apart seats that play one party otherwise: by another coroutine, or in a finer ring."""
-        return (by_whom(seat.role, getattr(seat, "bits", None)) for seat in self.seats.values())
+        """Returns what tells apart participants that play one party otherwise: by another coroutine, or in a finer ring."""
+        return (by_whom(participant.role, getattr(participant, "bits", None)) for participant in self.participants.values())
 
     def join(self, agreement: Agreement) -> None:
         """Has everybody go on in a session."""
         self.agreement = agreement
-        for seat in self.seats.values():
-            seat.agreement = agreement
+        for participant in self.participants.values():
+            participant.agreement = agreement
 
     def average(
         self,
@@ -206,11 +206,11 @@ class Simulation:
 
     def _played(
         self, faults: Sequence[Fault], silent: Collection[Party], away: Collection[Party], rows: Rows | None
-    ) -> Played:
+    ) -> SimulatedRound:
         """Returns the round that comes next, to be run."""
-        return Played(
+        return SimulatedRound(
             self.agreement,
-            self.seats,
+            self.participants,
             self.seed_of,
             self.number,
             faults,

@@ -17,7 +17,7 @@ from tacit.core.suite import SERVER
 from tacit.integrations.flower import api
 from tacit.integrations.flower.driver import LEEWAY, RECORD
 from tacit.integrations.flower.party import BROUGHT, JOURNAL
-from tacit.runtime.participant import RealSeat
+from tacit.runtime.participant import KeyedParticipant
 from tacit.runtime.round_numbers import AHEAD
 
 ENTRIES = 6
@@ -209,7 +209,7 @@ def test_a_process_that_ends_before_the_first_mark_is_written_leaves_nothing_los
 def opened(trial, party, said, company):
     """Returns the masked vector that a curious neighbour finds in what p0 said to it; None if it cannot read it."""
     agreement = trial.participant(party)._agreed(ENTRIES, company)
-    seat = RealSeat(agreement, trial.credentials[party].identity)
+    seat = KeyedParticipant(agreement, trial.credentials[party].identity)
     suite, codec = seat.suite(1, bytes(32)), seat.codec
     (mail,) = [each for each in said.mail if each.to == party]
     envelope = codec.read(mail.data)

@@ -26,7 +26,7 @@ from tacit.net.store import round_store as stores
 from tacit.net.store.index import BOOK, VERSION, Book, peek
 from tacit.net.store.round_store import FILES, Store
 from tacit.runtime.journal import Journal
-from tacit.runtime.participant import RealSeat
+from tacit.runtime.participant import KeyedParticipant
 
 SECAGG = CASES["secagg"]
 
@@ -42,7 +42,7 @@ def _closed():
 
 
 def sat(folder, case=SECAGG, me="p1"):
-    return Desk(folder, case.simulation().seats[me].rebuilt())
+    return Desk(folder, case.simulation().participants[me].rebuild())
 
 
 def begun(folder, case=SECAGG, me="p1", number=1):
@@ -158,13 +158,13 @@ def test_nothing_is_written_that_does_not_follow(tmp_path):
 
 def elsewhere(place):
     """Returns the seat of a party in another session."""
-    return RealSeat(replace(place.agreement, nonce=bytes(16)), place.identity)
+    return KeyedParticipant(replace(place.agreement, nonce=bytes(16)), place.identity)
 
 
 @pytest.mark.parametrize("title", ["secagg", "pushsum"])
 def test_a_round_of_another_session_is_left_until_the_next_is_begun(title, tmp_path, monkeypatch):
     monkeypatch.setattr(stores, "SHORT", CASES[title].short)
-    case, place = CASES[title], CASES[title].simulation().seats["p1"]
+    case, place = CASES[title], CASES[title].simulation().participants["p1"]
     desk = begun(tmp_path / "p1", case)
     desk.store.close()
     for _ in range(2):
@@ -185,7 +185,7 @@ def test_a_round_of_another_session_is_left_until_the_next_is_begun(title, tmp_p
 
 
 def test_a_new_session_goes_on_where_records_are_damaged(tmp_path):
-    place, desk = SECAGG.simulation().seats["p1"], begun(tmp_path / "p1")
+    place, desk = SECAGG.simulation().participants["p1"], begun(tmp_path / "p1")
     desk.store.close()
     path = tmp_path / "p1" / "records"
     path.write_bytes(path.read_bytes()[:-1] + b"?")

@@ -101,7 +101,7 @@ def test_killed_lives_are_counted():
     """What the tests above rely on."""
     with tempfile.TemporaryDirectory() as folder:
         remote = Remote(
-            Path(folder) / "p1", CASES["secagg"].simulation().seats["p1"].rebuilt(), CASES["secagg"], (3, 5)
+            Path(folder) / "p1", CASES["secagg"].simulation().participants["p1"].rebuild(), CASES["secagg"], (3, 5)
         )
         remote.stop()
     assert remote.deaths == 2
@@ -166,11 +166,11 @@ def test_what_others_send_is_never_taken_for_a_record(title, victim, junk, quick
     monkeypatch.setattr(stores, "SHORT", case.short)
     monkeypatch.setattr(detached, "LONG", case.long)
     simulation = case.simulation()
-    seat, session = simulation.seats[victim].rebuilt(), simulation.agreement.session
+    seat, session = simulation.participants[victim].rebuild(), simulation.agreement.session
     place = SimpleNamespace(me=victim, agreement=seat.agreement, identity=seat.identity, junk=junk)
     with monkeypatch.context() as watched:
         watching = Watching(quick / "real", place, quick, watched)
-        desks = {party: watching if party == victim else Here(seat) for party, seat in simulation.seats.items()}
+        desks = {party: watching if party == victim else Here(seat) for party, seat in simulation.participants.items()}
         played(case, desks, simulation)
         watching.desk.store.close()
     assert len(watching.copies) > 80
@@ -228,8 +228,8 @@ def copies(title, victim, folder):
     """Returns the folder of a party after every call, by the names of its files, and where it then stood."""
     case = CASES[title]
     simulation = case.simulation()
-    watched = Watched(folder, simulation.seats[victim].rebuilt())
-    desks = {party: watched if party == victim else Here(seat) for party, seat in simulation.seats.items()}
+    watched = Watched(folder, simulation.participants[victim].rebuild())
+    desks = {party: watched if party == victim else Here(seat) for party, seat in simulation.participants.items()}
     played(case, desks, simulation)
     watched.desk.store.close()
     return watched.copies, simulation.agreement

@@ -278,7 +278,7 @@ def regrouped(**states):
     """Runs a round of p0 and p2 as a batch, where p0 remembers what it took part in before."""
     second = Simulation.of("secagg", ("p0", "p2"), 3, participation=Batches(2, 2), record=True)
     for party, state in states.items():
-        second.seats[party].give_up(state)
+        second.participants[party].give_up(state)
     with contextlib.suppress(tacit.TacitError):
         second.average({party: VECTORS[party] for party in second.parties})
     return second.last
@@ -322,7 +322,7 @@ def test_another_t_is_another_batch():
     first.average(VECTORS)
     second = Simulation.of("secagg", PARTIES, 3, participation=Batches(6, 3))
     for party, state in first.states.items():
-        second.seats[party].give_up(state)
+        second.participants[party].give_up(state)
     with pytest.raises(tacit.NotEnough):
         second.average(VECTORS)
     assert "we were summed with p0, p1 before" in str(second.last.endings["p0"].error)

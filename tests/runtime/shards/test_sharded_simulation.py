@@ -28,8 +28,8 @@ from tacit.runtime.round import Post
 from tacit.runtime.shards import shared_memory
 from tacit.runtime.shards.pool import Forked, Pool, answered
 from tacit.runtime.shards.shard import Parcel, Shard
-from tacit.runtime.shards.sharded_simulation import Spread
-from tacit.runtime.simulated_round import Played
+from tacit.runtime.shards.sharded_simulation import ShardedSimulation
+from tacit.runtime.simulated_round import SimulatedRound
 from tacit.runtime.simulator import Simulation
 
 ROUNDS = 2
@@ -59,14 +59,14 @@ Sent = list[tuple[Address, bytes]]
 def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
     """Gives all that was sent, in order, wherever its sender is played."""
     found: Sent = []
-    honest = Played._send
+    honest = SimulatedRound._send
 
-    def send(self: Played, party: str, post: Post) -> None:
+    def send(self: SimulatedRound, party: str, post: Post) -> None:
         if party not in self._mute:
             found.append((post.address, post.data))
         honest(self, party, post)
 
-    monkeypatch.setattr(Played, "_send", send)
+    monkeypatch.setattr(SimulatedRound, "_send", send)
     return found
 
 
@@ -109,7 +109,7 @@ def compared(case: Case, faults: Sequence[Fault], sent: Sent, **how: Any) -> Non
     alone = Simulation.of(case.protocol, case.names, ENTRIES, **given)
     expected, mail = list(rounds(alone, case)), list(sent)
     sent.clear()
-    with Spread.of(case.protocol, case.names, ENTRIES, **how, **given) as spread:
+    with ShardedSimulation.of(case.protocol, case.names, ENTRIES, **how, **given) as spread:
         for one, other in zip(expected, rounds(spread, case), strict=True):
             assert_same(one, other)
         assert spread.states == alone.states
@@ -150,7 +150,7 @@ def test_what_is_brought_piece_by_piece_is_the_same(monkeypatch: pytest.MonkeyPa
 def test_actors_of_ray_say_what_one_process_says(sent: Sent) -> None:
     pytest.importorskip("ray")
     # The first one starts a cluster, which the others use, and stops it at the end.
-    with Spread.of(NEIGHBOURS.protocol, NEIGHBOURS.names, ENTRIES, address="local", **NEIGHBOURS.options) as first:
+    with ShardedSimulation.of(NEIGHBOURS.protocol, NEIGHBOURS.names, ENTRIES, address="local", **NEIGHBOURS.options) as first:
         for title, plan in (("secagg-neighbours", "restart"), ("secagg", "messages"), ("cesar", "crash")):
             sent.clear()
             compared(CASES[title], PLANS[plan], sent, address="local")
@@ -185,7 +185,7 @@ def test_vectors_may_be_rows_of_a_file_or_made_when_they_are_needed(tmp_path: Pa
         alone = Simulation.of(case.protocol, case.names, ENTRIES, seed=0, **case.options).average(updates)
         mail = list(sent)
         sent.clear()
-        with Spread.of(case.protocol, case.names, ENTRIES, seed=0, **case.options) as spread:
+        with ShardedSimulation.of(case.protocol, case.names, ENTRIES, seed=0, **case.options) as spread:
             assert_same(alone, spread.average(updates))
         assert sent == mail
         found.append(mail)
@@ -196,7 +196,7 @@ def test_vectors_may_be_rows_of_a_file_or_made_when_they_are_needed(tmp_path: Pa
 def test_averages_are_written_into_rows_and_the_absent_are_left_out(title: str) -> None:
     case = CASES[title]
     written = []
-    for make in (Simulation.of, Spread.of):
+    for make in (Simulation.of, ShardedSimulation.of):
         matrix = np.array([update.vector for update in case.updates(1).values()])
         simulation = make(case.protocol, case.names, ENTRIES, seed=0, **case.options)
         brought = {name: Update(row) for name, row in zip(case.names, matrix, strict=True) if name != "p1"}
@@ -208,7 +208,7 @@ def test_averages_are_written_into_rows_and_the_absent_are_left_out(title: str) 
             if ending.average is not None and party != SERVER
         )
         written.append(matrix)
-        if isinstance(simulation, Spread):
+        if isinstance(simulation, ShardedSimulation):
             simulation.close()
     assert np.array_equal(*written)
     assert not np.array_equal(written[0], np.array([update.vector for update in case.updates(1).values()]))
@@ -216,7 +216,7 @@ def test_averages_are_written_into_rows_and_the_absent_are_left_out(title: str) 
 
 def test_parties_with_one_average_share_it() -> None:
     case = NEIGHBOURS
-    with Spread.of(case.protocol, case.names, ENTRIES, **case.options) as spread:
+    with ShardedSimulation.of(case.protocol, case.names, ENTRIES, **case.options) as spread:
         outcome = spread.average(case.updates(1))
     assert len({id(average) for average in outcome.average.values()}) == 1
 
@@ -224,10 +224,10 @@ def test_parties_with_one_average_share_it() -> None:
 def test_a_twin_goes_on_where_another_was(sent: Sent) -> None:
     case = CASES["pushsum"]
     given: dict[str, Any] = {"seed": 0, "twin": True, **case.options}
-    with Spread.of(case.protocol, case.names, ENTRIES, **given) as first:
+    with ShardedSimulation.of(case.protocol, case.names, ENTRIES, **given) as first:
         first.average(case.updates(1))
         states = first.states
-        with Spread.of(case.protocol, case.names, ENTRIES, **given) as second:
+        with ShardedSimulation.of(case.protocol, case.names, ENTRIES, **given) as second:
             second.go_on(1, states)
             sent.clear()
             assert_same(first.average(case.updates(2)), second.average(case.updates(2)))
@@ -290,7 +290,7 @@ def test_no_key_leaves_its_shard(title: str, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(Shard, "begin", begin)
     case = CASES[title]
     faults = [Fault(action="restart", party="p1", step=2, seconds=2.0)]
-    spread = Spread.of(case.protocol, case.names, ENTRIES, faults=faults, **case.options)
+    spread = ShardedSimulation.of(case.protocol, case.names, ENTRIES, faults=faults, **case.options)
     assert isinstance(spread.pool, Here)
     outcome = spread.average(case.updates(1))
     assert outcome.average.keys() == set(case.names)
@@ -305,7 +305,7 @@ def test_no_key_leaves_its_shard(title: str, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_shard_that_is_gone_is_told_in_one_line() -> None:
     case = NEIGHBOURS
-    with Spread.of(case.protocol, case.names, ENTRIES, **case.options) as spread:
+    with ShardedSimulation.of(case.protocol, case.names, ENTRIES, **case.options) as spread:
         assert isinstance(spread.pool, Forked)
         pids = spread.pool.pids
         assert len(pids) == 2
@@ -326,7 +326,7 @@ def test_whatever_goes_wrong_in_a_shard_is_raised_here(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(Shard, "play", broken)
     case = NEIGHBOURS
-    with Spread.of(case.protocol, case.names, ENTRIES, **case.options) as spread:
+    with ShardedSimulation.of(case.protocol, case.names, ENTRIES, **case.options) as spread:
         with pytest.raises(ZeroDivisionError, match="somebody's mistake"):
             spread.average(case.updates(1))
         assert isinstance(spread.pool, Forked)
@@ -350,23 +350,23 @@ def test_an_error_that_cannot_be_sent_is_told_all_the_same() -> None:
 def test_what_cannot_be_is_said_beforehand(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     case = NEIGHBOURS
     with pytest.raises(ConfigError, match="workers=0 must be at least 1"):
-        Spread.of(case.protocol, case.names, ENTRIES, workers=0, **case.options)
+        ShardedSimulation.of(case.protocol, case.names, ENTRIES, workers=0, **case.options)
     with pytest.raises(ConfigError, match="has no option 'record'"):
-        Spread.of(case.protocol, case.names, ENTRIES, record=True, **case.options)
+        ShardedSimulation.of(case.protocol, case.names, ENTRIES, record=True, **case.options)
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingExtra, match=r"tacit\[ray\]"):
-        Spread.of(case.protocol, case.names, ENTRIES, address="local", **case.options)
+        ShardedSimulation.of(case.protocol, case.names, ENTRIES, address="local", **case.options)
     with pytest.raises(MissingExtra, match=r"tacit\[ray\]"):
         tacit.train(tacit.Scenario.of({"data": {"parties": 4}}), folder=tmp_path, address="local")
     monkeypatch.setattr(forked_workers, "get_all_start_methods", lambda: ["spawn"])
     with pytest.raises(ConfigError, match="cannot fork"):
-        Spread.of(case.protocol, case.names, ENTRIES, **case.options)
+        ShardedSimulation.of(case.protocol, case.names, ENTRIES, **case.options)
 
 
 def test_shards_stay_with_what_was_agreed() -> None:
     case = NEIGHBOURS
     other = Simulation.of(case.protocol, case.names, ENTRIES + 1, **case.options)
-    with Spread.of(case.protocol, case.names, ENTRIES, **case.options) as spread:
+    with ShardedSimulation.of(case.protocol, case.names, ENTRIES, **case.options) as spread:
         with pytest.raises(ConfigError, match="but for the nonce"):
             spread.join(other.agreement)
         with pytest.raises(ConfigError, match="no round was begun"):
@@ -380,14 +380,14 @@ def test_shards_stay_with_what_was_agreed() -> None:
 def test_who_plays_the_parties_changes_nothing_that_is_learnt(
     protocol: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made_here: list[Spread] = []
-    honest = Spread.on
+    made_here: list[ShardedSimulation] = []
+    honest = ShardedSimulation.on
 
-    def on(*given: Any, **more: Any) -> Spread:
+    def on(*given: Any, **more: Any) -> ShardedSimulation:
         made_here.append(honest(*given, **more))
         return made_here[-1]
 
-    monkeypatch.setattr(Spread, "on", on)
+    monkeypatch.setattr(ShardedSimulation, "on", on)
     monkeypatch.setattr(assemble, "MANY", 1)
     given = {"rounds": 3, "data": {"parties": 4}, "protocol": protocol, "dropout": 0.1}
     runs = [
@@ -438,7 +438,7 @@ def test_vectors_do_not_go_through_pipes(monkeypatch: pytest.MonkeyPatch) -> Non
     honest = shared_memory.Area.put
     monkeypatch.setattr(shared_memory.Area, "put", lambda self, thing: passed.append(honest(self, thing)) or passed[-1])
     vectors = {name: np.full(5000, float(place)) for place, name in enumerate(case.names)}
-    with Spread.of(case.protocol, case.names, 5000, seed=0, **case.options) as spread:
+    with ShardedSimulation.of(case.protocol, case.names, 5000, seed=0, **case.options) as spread:
         passed.clear()
         spread.average({name: Update(vector) for name, vector in vectors.items()})
     assert sum(map(len, passed)) < vectors[case.names[0]].nbytes

@@ -22,8 +22,8 @@ from tacit.core.suite import Buffer, Party, Ring, Secret, Update
 from tacit.crypto.keys import Identity, Keys, Roster
 from tacit.crypto.suite import RealSuite
 from tacit.runtime.agreement import Agreement
-from tacit.runtime.participant import RealSeat
-from tacit.runtime.simulated_round import Played
+from tacit.runtime.participant import KeyedParticipant
+from tacit.runtime.simulated_round import SimulatedRound
 from tacit.runtime.simulator import Simulation, entropy_for
 from tacit.vectors.fixedpoint import FixedPoint
 
@@ -132,7 +132,7 @@ class WritingSuite(RealSuite):
         return secret
 
 
-class WritingSeat(RealSeat):
+class WritingParticipant(KeyedParticipant):
     """A party whose suites write down what they give."""
 
     def __init__(
@@ -151,10 +151,10 @@ class WritingSeat(RealSeat):
         )
         self._book, self._named = book, named
 
-    def rebuilt(self) -> "WritingSeat":
-        """Returns the seat as it is after a restart."""
+    def rebuild(self) -> "WritingParticipant":
+        """Returns the participant as it is after a restart."""
         more = {"number": self.number, "state": self.state, "unfinished": self.unfinished}
-        return WritingSeat(self.agreement, self.identity, self._book, self._named, **more)  # type: ignore[arg-type]
+        return WritingParticipant(self.agreement, self.identity, self._book, self._named, **more)  # type: ignore[arg-type]
 
     def suite(self, number: int, seed: bytes) -> WritingSuite:
         """Returns our hands in a round."""
@@ -233,7 +233,7 @@ class Twin:
 
     updates: Sequence[Brought]
     """What was brought, round by round."""
-    rounds: list[Played]
+    rounds: list[SimulatedRound]
     book: Book
 
 
@@ -246,8 +246,8 @@ def twin(scope: Scope, agreement: Agreement, updates: Sequence[Brought], keys: s
     roster = Roster(identity.member() for identity in identities)
     same = in_session(replace(agreement, roster=roster), agreement.session)
     book = Book()
-    seats = {each.name: WritingSeat(same, each, book, keys) for each in identities}
-    simulation = Simulation(same, seats, scope.seed, scope.faults, record=True, twin=True)
+    participants = {each.name: WritingParticipant(same, each, book, keys) for each in identities}
+    simulation = Simulation(same, participants, scope.seed, scope.faults, record=True, twin=True)
     rounds = []
     for brought in updates:
         with suppress(TacitError):

@@ -24,7 +24,7 @@ from tacit.core.messages import Address
 from tacit.core.suite import Party, Vector
 from tacit.crypto.masks import stream
 from tacit.protocols import SHIPPED
-from tacit.runtime.simulated_round import Played
+from tacit.runtime.simulated_round import SimulatedRound
 
 TOLERANCE, UNITS = 1e-12, 16
 """How far a number may be from what its form says: by that part of all that is added up in it, and of 1, and by so many
@@ -66,7 +66,7 @@ class Comparison:
     """The rounds of a scope on symbols, and on numbers: some, others, and the first again with other keys."""
 
     def __init__(
-        self, scope: Scope, simulation: SymbolicSimulation, symbols: Sequence[Played], real: tuple[Twin, Twin, Twin]
+        self, scope: Scope, simulation: SymbolicSimulation, symbols: Sequence[SimulatedRound], real: tuple[Twin, Twin, Twin]
     ) -> None:
         self.name, self.world, self.table = scope.protocol.name, simulation.world, simulation.table
         self.here, self.elsewhere, self.rekeyed = real

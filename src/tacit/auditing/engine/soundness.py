@@ -32,7 +32,7 @@ from tacit.auditing.symbolic.simulation import SymbolicSimulation
 from tacit.auditing.symbolic.suite import Sealed
 from tacit.core.errors import NotAuditable, NotLinear, TacitError
 from tacit.core.suite import Party
-from tacit.runtime.simulated_round import Played
+from tacit.runtime.simulated_round import SimulatedRound
 
 ENTRIES, SELECTED = 3, 8
 """Length of the vectors that are brought; of those of which some entries are selected."""
@@ -83,7 +83,7 @@ class Guard:
         )
         self.ring = self.agreement.ring(PROOF_BITS)
         self.first, self.others = self._brought([])
-        self.symbols: list[Played] = []
+        self.symbols: list[SimulatedRound] = []
 
     # --- what is brought ------------------------------------------------------------------------------------------
 

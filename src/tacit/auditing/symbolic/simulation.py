@@ -16,7 +16,7 @@ from tacit.protocols import find
 from tacit.runtime.agreement import Agreement, agree, terms_for
 from tacit.runtime.faults import Fault, faults_from
 from tacit.runtime.outcome import Outcome
-from tacit.runtime.participant import Seat
+from tacit.runtime.participant import Participant
 from tacit.runtime.simulator import NONCE_BYTES, Simulation, entropy_for
 
 Drift: TypeAlias = Literal["static", "free"]
@@ -24,7 +24,7 @@ Drift: TypeAlias = Literal["static", "free"]
 Value: TypeAlias = Callable[[Unknown], float]
 
 
-class SymbolicSeat(Seat):
+class SymbolicParticipant(Participant):
     """A party whose keys are tokens."""
 
     def __init__(
@@ -48,13 +48,13 @@ class SymbolicSeat(Seat):
         ring = SymbolicRing(self.agreement.entries, self._table, (self.me, number), self._value)
         return SymbolicSuite(self.me, number, self._world, entropy, ring)
 
-    def rebuilt(self) -> "SymbolicSeat":
-        """Returns the seat as it is after a restart."""
-        seat = SymbolicSeat(
+    def rebuild(self) -> "SymbolicParticipant":
+        """Returns the participant as it is after a restart."""
+        participant = SymbolicParticipant(
             self.agreement, self.me, self._world, self._table, self._value, self.role, number=self.number
         )
-        seat._state, seat._unfinished = self.state, self.unfinished
-        return seat
+        participant._state, participant._unfinished = self.state, self.unfinished
+        return participant
 
 
 class SymbolicSimulation(Simulation):
@@ -79,10 +79,10 @@ class SymbolicSimulation(Simulation):
         table = FormTable()
         self.table, self.world = table, World(table.shown, table.weights)
         roles = stand_ins or {}
-        seats = {
-            party: SymbolicSeat(agreement, party, self.world, table, value, roles.get(party)) for party in everyone
+        participants = {
+            party: SymbolicParticipant(agreement, party, self.world, table, value, roles.get(party)) for party in everyone
         }
-        super().__init__(agreement, seats, seed, faults, record=True, twin=True)
+        super().__init__(agreement, participants, seed, faults, record=True, twin=True)
 
     @classmethod
     def of(  # type: ignore[override]  # symbols have no bits, and are always recorded

@@ -22,7 +22,7 @@ from tacit.core.entropy import SystemEntropy
 from tacit.core.errors import ConfigError
 from tacit.core.suite import SERVER, Party
 from tacit.integrations.flower.driver import Courier, mod_of
-from tacit.integrations.flower.party import Participant
+from tacit.integrations.flower.party import FlowerParty
 from tacit.net.membership.identity import Credentials, file_stem
 from tacit.net.membership.roster import RosterFile
 from tacit.protocols import find
@@ -31,7 +31,7 @@ FEDERATION, ME, PARTITION = "tacit-federation", "tacit-me", "partition-id"
 """What configurations have: the path of the roster, the name of the node's party, and, in simulation, its place."""
 
 _rosters: dict[tuple[Path, int], RosterFile] = {}
-_parties: dict[tuple[Path, int, Party], Participant] = {}
+_parties: dict[tuple[Path, int, Party], FlowerParty] = {}
 
 
 def _roster(path: Path) -> tuple[tuple[Path, int], RosterFile]:
@@ -42,7 +42,7 @@ def _roster(path: Path) -> tuple[tuple[Path, int], RosterFile]:
     return version, _rosters[version]
 
 
-def party(path: str | Path, me: Party) -> Participant:
+def party(path: str | Path, me: Party) -> FlowerParty:
     """Returns the party of a roster whose identity lies beside it, once the audit has nothing against it.
 
     Raises ConfigError with everything that does not fit, and LeakRefused with the report of the audit.
@@ -52,11 +52,11 @@ def party(path: str | Path, me: Party) -> Participant:
         seated = Seated.of(version[0], me)
         Checked.of(roster.protocol, roster.names, (), roster.adversary, roster.settings)
         folder = version[0].with_name(f"{file_stem(me)}.flower")
-        _parties[*version, me] = Participant(seated.roster, seated.mine, folder)
+        _parties[*version, me] = FlowerParty(seated.roster, seated.mine, folder)
     return _parties[*version, me]
 
 
-def _node(context: Context) -> Participant:
+def _node(context: Context) -> FlowerParty:
     """Returns the party that a node is."""
     path = _path({**context.run_config, **context.node_config}, f"flower-supernode --node-config '{FEDERATION}=\"…\"'")
     if me := context.node_config.get(ME):

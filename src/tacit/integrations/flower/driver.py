@@ -20,7 +20,7 @@ from tacit.core.average import Ending
 from tacit.core.errors import ConfigError, TacitError
 from tacit.core.suite import SERVER, Party, Update
 from tacit.integrations.flower.node_state import INCARNATION_BYTES, RENEW
-from tacit.integrations.flower.party import Mail, Participant, Said
+from tacit.integrations.flower.party import Mail, FlowerParty, Said
 from tacit.integrations.flower.router import Errand, Router
 from tacit.runtime.round_numbers import MOST, reached
 from tacit.vectors.layout import FLOATS, Layout, Selection
@@ -39,7 +39,7 @@ NO_ROSTER = "the protocol of this federation has a server; give its roster: taci
 LOG = logging.getLogger("tacit.flower")
 
 T = TypeVar("T")
-Find: TypeAlias = Callable[[Context], Participant]
+Find: TypeAlias = Callable[[Context], FlowerParty]
 Tell: TypeAlias = Callable[[Ending], None]
 
 
@@ -97,7 +97,7 @@ def _trains(message: Message) -> bool:
     return message.metadata.message_type.partition(".")[0] == MessageType.TRAIN
 
 
-def _introduced(party: Participant) -> ConfigRecord:
+def _introduced(party: FlowerParty) -> ConfigRecord:
     """Returns what whoever carries mail has to know of a node."""
     roster = party.roster
     place, has_server = roster.names.index(party.name), roster.entry.server is not None
@@ -112,7 +112,7 @@ def _introduced(party: Participant) -> ConfigRecord:
     )
 
 
-def _company(party: Participant, asked: ConfigRecord) -> dict[Party, bytes]:
+def _company(party: FlowerParty, asked: ConfigRecord) -> dict[Party, bytes]:
     """Returns who was asked for a round, with the incarnation of each."""
     names, incarnations = asked.get("parties"), asked.get("incarnations")
     known = {*party.roster.names, SERVER}
@@ -127,7 +127,7 @@ def _is_incarnation(said: Any) -> TypeGuard[bytes]:
     return isinstance(said, bytes) and len(said) <= INCARNATION_BYTES
 
 
-def _own(party: Participant, shelf: ConfigRecord, message: Message) -> Message:
+def _own(party: FlowerParty, shelf: ConfigRecord, message: Message) -> Message:
     """Returns a message with the node's own model in it, where there is no server that has the same for all."""
     vector = party.average(shelf)
     if vector is not None:
@@ -138,7 +138,7 @@ def _own(party: Participant, shelf: ConfigRecord, message: Message) -> Message:
     return message
 
 
-def _brought(party: Participant, content: RecordDict) -> Update:
+def _brought(party: FlowerParty, content: RecordDict) -> Update:
     """Returns what an app has trained, and its weight."""
     if len(content.array_records) != 1:
         raise ConfigError(f"an answer to train must have one ArrayRecord, not {len(content.array_records)}")
@@ -235,7 +235,7 @@ def _one(record: ConfigRecord, name: str) -> int:
 class Courier(Grid):
     """Flower's grid, but that what nodes train is averaged on the way to the strategy."""
 
-    def __init__(self, grid: Grid, server: Participant | None = None) -> None:
+    def __init__(self, grid: Grid, server: FlowerParty | None = None) -> None:
         """Carries mail over a grid. Where the protocol has a server, `server` is its part."""
         self._grid, self._server = grid, server
         self._nodes: dict[int, Party] = {}

@@ -32,7 +32,7 @@ from tacit.net.membership.identity import Credentials
 from tacit.net.membership.roster import NONCE_BYTES, RosterFile
 from tacit.runtime.agreement import Agreement
 from tacit.runtime.journal import Journal
-from tacit.runtime.participant import RealSeat
+from tacit.runtime.participant import KeyedParticipant
 from tacit.runtime.round import Action, Post, Round
 from tacit.runtime.round_numbers import in_reach
 
@@ -73,10 +73,10 @@ class _Live:
     """A round as this process left it, for calls that come to the same process."""
 
     tip: bytes
-    seat: RealSeat
+    participant: KeyedParticipant
 
 
-class Participant:
+class FlowerParty:
     """A party, or the server, by its roster and identity."""
 
     def __init__(
@@ -145,13 +145,13 @@ class Participant:
             mark.standing = before = msgspec.structs.replace(before, company=known)
             agreement = self._agreed(entries, known)
             self._live = None
-            seat = RealSeat(agreement, self._mine.identity, number=number - 1, state=self._state(agreement, before))
-            actions = seat.begin(update, self._seed(number))
+            participant = KeyedParticipant(agreement, self._mine.identity, number=number - 1, state=self._state(agreement, before))
+            actions = participant.begin(update, self._seed(number))
             journal = Journal()
             if shelf is not None and update is not None:
                 shelf[BROUGHT] = self._seal(BROUGHT, agreement, number, _written(update))
-            posts = self._recorded(shelf, journal, seat, actions)
-            return self._left(mark, shelf, journal, seat, posts)
+            posts = self._recorded(shelf, journal, participant, actions)
+            return self._left(mark, shelf, journal, participant, posts)
 
     def go_on(self, shelf: Shelf | None, number: int, mail: Iterable[Buffer], expired: int = 0) -> Said:
         """Goes on with what came; `expired` is the number of the wait that has taken too long, which comes first.
@@ -165,13 +165,13 @@ class Participant:
             if not standing.under_way:
                 return Said([], over=True)
             live, self._live = self._live, None  # what goes wrong from here on leaves nothing half done
-            journal, seat = self._resumed(shelf, mark, live)
+            journal, participant = self._resumed(shelf, mark, live)
             posts: list[Post] = []
-            if seat.round is not None and seat.round.waits == expired:
-                posts += self._recorded(shelf, journal, seat, seat.expire())
+            if participant.round is not None and participant.round.waits == expired:
+                posts += self._recorded(shelf, journal, participant, participant.expire())
             for data in mail:
-                posts += self._recorded(shelf, journal, seat, seat.deliver(data))
-            return self._left(mark, shelf, journal, seat, posts)
+                posts += self._recorded(shelf, journal, participant, participant.deliver(data))
+            return self._left(mark, shelf, journal, participant, posts)
 
     def average(self, shelf: Shelf) -> NDArray[np.float64] | None:
         """Returns what the last round that was finished left this party with, if nobody else has it."""
@@ -187,14 +187,14 @@ class Participant:
 
     # --- what a call does ------------------------------------------------------------------------------------------
 
-    def _resumed(self, shelf: Shelf | None, mark: Mark, live: _Live | None) -> tuple[Journal, RealSeat]:
+    def _resumed(self, shelf: Shelf | None, mark: Mark, live: _Live | None) -> tuple[Journal, KeyedParticipant]:
         """Returns the round as it was left: that of this process if it was the last to be called, or said again."""
         standing = mark.standing
-        here = live is not None and (live.seat.number, live.tip) == (standing.number, mark.tip)
+        here = live is not None and (live.participant.number, live.tip) == (standing.number, mark.tip)
         if shelf is None:
             if live is None or not here:
                 raise JournalError(f"round {standing.number} was cut off; {GONE}")
-            return Journal(), live.seat
+            return Journal(), live.participant
         if JOURNAL not in shelf or BROUGHT not in shelf:
             raise JournalError(
                 f"what {self.name} had written down of round {standing.number} is gone, and it must not begin it "
@@ -204,32 +204,32 @@ class Participant:
         journal = Journal.decode(bytes(self._open(JOURNAL, agreement, standing.number, shelf[JOURNAL])), mark.tip)
         if live is not None and here:
             journal.read()  # which raises what is wrong with it, whatever is in memory
-            return journal, live.seat
+            return journal, live.participant
         update = _read(self._open(BROUGHT, agreement, standing.number, shelf[BROUGHT]))
         state = self._state(agreement, standing)
-        seat = RealSeat(agreement, self._mine.identity, number=standing.number, state=state, unfinished=True)
-        seat.resume(journal, update)
-        return journal, seat
+        participant = KeyedParticipant(agreement, self._mine.identity, number=standing.number, state=state, unfinished=True)
+        participant.resume(journal, update)
+        return journal, participant
 
-    def _recorded(self, shelf: Shelf | None, journal: Journal, seat: RealSeat, actions: list[Action]) -> list[Post]:
+    def _recorded(self, shelf: Shelf | None, journal: Journal, participant: KeyedParticipant, actions: list[Action]) -> list[Post]:
         """Writes a call down, where there is a shelf to keep it on, and returns the messages that came of it."""
         if shelf is not None:
-            agreement = seat.agreement
+            agreement = participant.agreement
             journal.record(agreement.protocol, agreement.session, self.name, actions)
         return [action for action in actions if isinstance(action, Post)]
 
-    def _left(self, mark: Mark, shelf: Shelf | None, journal: Journal, seat: RealSeat, posts: list[Post]) -> Said:
+    def _left(self, mark: Mark, shelf: Shelf | None, journal: Journal, participant: KeyedParticipant, posts: list[Post]) -> Said:
         """Puts everything where it is found again, and returns what is to be sent."""
-        agreement, round_ = seat.agreement, seat.round
+        agreement, round_ = participant.agreement, participant.round
         if round_ is None:
-            raise AssertionError  # a seat that was begun or resumed is in a round
-        state = agreement.protocol.encode_state(seat.state, (self.name, seat.number))
+            raise AssertionError  # a participant that was begun or resumed is in a round
+        state = agreement.protocol.encode_state(participant.state, (self.name, participant.number))
         # Of a server's average the next message has a copy anyway.
         kept = None if agreement.protocol.server is not None else round_.average
-        averaged = mark.standing.averaged if kept is None else seat.number
+        averaged = mark.standing.averaged if kept is None else participant.number
         standing = msgspec.structs.replace(
             mark.standing,
-            number=seat.number,
+            number=participant.number,
             under_way=not round_.over,
             entries=agreement.entries,
             averaged=averaged,
@@ -244,15 +244,15 @@ class Participant:
                 shelf.pop(BROUGHT, None)
                 if kept is not None:
                     vector = np.ascontiguousarray(kept.vector, np.float64).data.cast("B")
-                    shelf[AVERAGE] = self._sealing.seal(vector, framed(AVERAGE.encode(), seat.number.to_bytes(SIZE)))
+                    shelf[AVERAGE] = self._sealing.seal(vector, framed(AVERAGE.encode(), participant.number.to_bytes(SIZE)))
             else:
-                shelf[JOURNAL] = self._seal(JOURNAL, agreement, seat.number, journal.encode())
+                shelf[JOURNAL] = self._seal(JOURNAL, agreement, participant.number, journal.encode())
         # Nothing is said before this is on disk. If the shelf is then lost on its way, the tip tells.
         mark.write(standing, b"" if round_.over else journal.tip)
         if round_.over:
             self.last = round_.ending
             return Said(mail, over=True, error="" if round_.error is None else round_.error.code)
-        self._live = _Live(mark.tip, seat)
+        self._live = _Live(mark.tip, participant)
         return Said(mail, round_.waits, 0.0 if round_.wait is None else round_.wait.patience)
 
     def _seen(self, standing: Standing) -> Mapping[Party, bytes]:

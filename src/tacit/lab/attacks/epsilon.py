@@ -248,7 +248,7 @@ def _brought(game: Game, trials: int, seed: int) -> tuple[list[Vector], list[flo
 def _told(simulation: Simulation, party: str, update: Update) -> Vector:
     """Returns what a user who colludes tells of its round: the numbers that it encoded, noise and all."""
     seed = simulation.seed_of(party, simulation.number)
-    ring = simulation.seats[party].suite(simulation.number, seed).ring
+    ring = simulation.participants[party].suite(simulation.number, seed).ring
     numbers: Vector = ring.floats(ring.encode(update))[: len(update.vector)]
     return numbers
 

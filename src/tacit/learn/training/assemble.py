@@ -30,7 +30,7 @@ from tacit.learn.training.dp_plan import Noised, noised
 from tacit.learn.training.loop import Step, Training, weighed
 from tacit.privacy import Ledger
 from tacit.protocols import find
-from tacit.runtime.shards.sharded_simulation import Spread
+from tacit.runtime.shards.sharded_simulation import ShardedSimulation
 from tacit.runtime.simulator import Simulation
 from tacit.vectors.fixedpoint import FixedPoint
 
@@ -188,7 +188,7 @@ def prepare(
         if address is None and (scenario.workers == 1 or len(parties) < MANY):
             simulation = Simulation.on(*agreed, twin=True)
         else:
-            simulation = Spread.on(*agreed, workers=scenario.workers, address=address, twin=True)
+            simulation = ShardedSimulation.on(*agreed, workers=scenario.workers, address=address, twin=True)
         training = Training(cohort, parties, simulation, weights)
     found = Prepared(scenario, loaded, parts, training, checked, (*(checked.notes if checked else ()), *notes))
     if private is not None and scenario.privacy is not None:

@@ -3,7 +3,7 @@
     store = Store(folder, "north", "clinics")
     found = store.load(agreement.session)
     state = found.state_of(protocol)
-    seat = RealSeat(agreement, identity, number=found.number, state=state, unfinished=found.journal is not None)
+    participant = KeyedParticipant(agreement, identity, number=found.number, state=state, unfinished=found.journal is not None)
 
 A folder has a *book*, a database of short pages: the number of the last round, its session, the tip of its journal, the
 state, how it ended. Beside it, each in a file of its own, are the *records* of the round that is under way, with what
@@ -12,7 +12,7 @@ was brought to it in front, the *average* that the last round ended with, a *sta
 so that a round can begin while all of the one before, which is over, is still there: its average then never takes a
 file of its own.
 
-**What a call takes, and what a cut leaves.** A call of a seat is on disk with two fsyncs, however long its message: the
+**What a call takes, and what a cut leaves.** A call of a participant is on disk with two fsyncs, however long its message: the
 record is written behind those before it, and then, in one commit, its tip in the place of the one before. A long
 message takes a third, for it is written before it is opened, in the memory that it lies in (`stage`). The contract
 of `runtime.round` has the tip apart from the records, and it is. It also has the new tip written beside the one before,

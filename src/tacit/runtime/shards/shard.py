@@ -13,9 +13,9 @@ from tacit.core.suite import Buffer, Party, Update
 from tacit.crypto.keys import Identity, Member
 from tacit.runtime.agreement import Agreement
 from tacit.runtime.faults import Fault
-from tacit.runtime.participant import RealSeat, Seat
+from tacit.runtime.participant import KeyedParticipant, Participant
 from tacit.runtime.round import Post
-from tacit.runtime.simulated_round import Event, Played
+from tacit.runtime.simulated_round import Event, SimulatedRound
 from tacit.runtime.simulator import identity_of, seed_of
 
 
@@ -61,7 +61,7 @@ class Came(NamedTuple):
     crashed: bool
 
 
-class Part(Played):
+class Part(SimulatedRound):
     """The side of some parties of one round. The clock, the mail and its faults are somebody else's."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -99,13 +99,13 @@ class Part(Played):
 
 
 class Shard:
-    """The seats of some parties. It is told what to do by requests, each of which it answers."""
+    """The participants of some parties. It is told what to do by requests, each of which it answers."""
 
     def __init__(self) -> None:
         self._seed: int | None = None
         self._twin = False
         self._identities: list[Identity] = []
-        self._seats: dict[Party, Seat] = {}
+        self._participants: dict[Party, Participant] = {}
         self._part: Part | None = None
 
     def answer(self, name: str, *given: Any) -> Any:
@@ -119,30 +119,30 @@ class Shard:
         return [identity.member() for identity in self._identities]
 
     def sit(self, agreement: Agreement) -> None:
-        """Has everybody take a seat."""
-        self._seats = {identity.name: RealSeat(agreement, identity) for identity in self._identities}
+        """Has everybody take a participant."""
+        self._participants = {identity.name: KeyedParticipant(agreement, identity) for identity in self._identities}
 
     def join(self, nonce: bytes) -> None:
         """Has everybody go on in the session of a nonce."""
-        agreement = replace(next(iter(self._seats.values())).agreement, nonce=nonce)
-        for seat in self._seats.values():
-            seat.agreement = agreement
+        agreement = replace(next(iter(self._participants.values())).agreement, nonce=nonce)
+        for participant in self._participants.values():
+            participant.agreement = agreement
 
     def states(self) -> list[bytes]:
         """Returns what each has saved."""
-        return [seat.agreement.protocol.encode_state(seat.state) for seat in self._seats.values()]
+        return [participant.agreement.protocol.encode_state(participant.state) for participant in self._participants.values()]
 
     def go_on(self, number: int, states: Mapping[Party, bytes]) -> None:
         """Has everybody go on after so many rounds, with what they had saved by then."""
-        for party, seat in self._seats.items():
-            seat.number = number
-            seat.give_up(seat.agreement.protocol.decode_state(states[party]))
+        for party, participant in self._participants.items():
+            participant.number = number
+            participant.give_up(participant.agreement.protocol.decode_state(states[party]))
 
     def begin(self, number: int, faults: Sequence[Fault], silent: Collection[Party], away: Collection[Party]) -> None:
         """Makes ready for a round."""
-        agreement = next(iter(self._seats.values())).agreement
+        agreement = next(iter(self._participants.values())).agreement
         seeds = partial(seed_of, seed=self._seed, session=None if self._twin else agreement.session)
-        self._part = Part(agreement, self._seats, seeds, number, faults, silent=silent, away=away)
+        self._part = Part(agreement, self._participants, seeds, number, faults, silent=silent, away=away)
 
     def play(self, clock: float, given: Sequence[Given]) -> list[Came]:
         """Lets things happen, one after the other, and returns what came of each."""

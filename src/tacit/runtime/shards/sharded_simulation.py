@@ -14,10 +14,10 @@ from tacit.crypto.keys import Roster
 from tacit.protocols import find
 from tacit.runtime.agreement import Agreement, agree, terms_for
 from tacit.runtime.faults import Fault, faults_from
-from tacit.runtime.participant import RealSeat
+from tacit.runtime.participant import KeyedParticipant
 from tacit.runtime.shards.pool import Actors, Forked, Pool
 from tacit.runtime.shards.shard import Came, Given, Parcel, Start
-from tacit.runtime.simulated_round import Arrival, Played
+from tacit.runtime.simulated_round import Arrival, SimulatedRound
 from tacit.runtime.simulator import NONCE_BYTES, Rows, Simulation, by_whom, entropy_for, identity_of
 
 AT_ONCE = 32
@@ -26,13 +26,13 @@ MOST_BYTES = 1 << 23
 """and about how many bytes: what is brought, and what comes of it, is held twice on the way."""
 
 
-class Spread(Simulation):
+class ShardedSimulation(Simulation):
     """The parties of an agreement, round after round, in shards."""
 
     def __init__(
         self,
         agreement: Agreement,
-        server: Mapping[Party, RealSeat],
+        server: Mapping[Party, KeyedParticipant],
         pool: Pool,
         home: Mapping[Party, int],
         seed: int | None = None,
@@ -40,7 +40,7 @@ class Spread(Simulation):
         *,
         twin: bool = False,
     ) -> None:
-        """Takes the server's seat, if there is one, and the shards with everybody else's."""
+        """Takes the server's participant, if there is one, and the shards with everybody else's."""
         super().__init__(agreement, server, seed, faults, twin=twin)
         self.pool, self.home = pool, dict(home)
         """The shards, and which of them has whom."""
@@ -58,7 +58,7 @@ class Spread(Simulation):
         faults: Sequence[Fault | Mapping[str, Any]] = (),
         twin: bool = False,
         **options: Any,
-    ) -> "Spread":
+    ) -> "ShardedSimulation":
         """Returns a simulation for some options; raises ConfigError with every problem, or LeakRefused.
 
         Its parties are played by so many processes, or actors of the Ray cluster at an address.
@@ -80,7 +80,7 @@ class Spread(Simulation):
         workers: int = 2,
         address: str | None = None,
         twin: bool = False,
-    ) -> "Spread":
+    ) -> "ShardedSimulation":
         """Returns a simulation on terms, with identities and a session of its own."""
         if workers < 1:
             raise ConfigError(f"workers={workers} must be at least 1")
@@ -98,7 +98,7 @@ class Spread(Simulation):
         except BaseException:
             pool.close()
             raise
-        here = {identity.name: RealSeat(agreement, identity) for identity in servers}
+        here = {identity.name: KeyedParticipant(agreement, identity) for identity in servers}
         home = {party: place for place, part in enumerate(parts) for party in part}
         return cls(agreement, here, pool, home, seed, faults, twin=twin)
 
@@ -122,7 +122,7 @@ class Spread(Simulation):
         """Goes on after so many rounds, with what parties had saved by then. Only a `twin` can."""
         if states.keys() != set(self.agreement.everyone):
             raise ConfigError("a run is gone on with by all of its parties")
-        super().go_on(number, {party: states[party] for party in self.seats})
+        super().go_on(number, {party: states[party] for party in self.participants})
         encode = self.agreement.protocol.encode_state
         self.pool.all(("go_on", number, {party: encode(states[party]) for party in self.parties}))
 
@@ -142,17 +142,17 @@ class Spread(Simulation):
 
     def _played(
         self, faults: Sequence[Fault], silent: Collection[Party], away: Collection[Party], rows: Rows | None
-    ) -> Played:
+    ) -> SimulatedRound:
         self.pool.all(("begin", self.number, faults, tuple(silent), tuple(away)))
         return Joint(self, faults, silent, away, rows)
 
 
-class Joint(Played):
+class Joint(SimulatedRound):
     """One round, of which shards play the sides of their parties."""
 
     def __init__(
         self,
-        simulation: Spread,
+        simulation: ShardedSimulation,
         faults: Sequence[Fault],
         silent: Collection[Party],
         away: Collection[Party],
@@ -160,7 +160,7 @@ class Joint(Played):
     ) -> None:
         one = simulation
         super().__init__(
-            one.agreement, one.seats, one.seed_of, one.number, faults, record=False, silent=silent, away=away, rows=rows
+            one.agreement, one.participants, one.seed_of, one.number, faults, record=False, silent=silent, away=away, rows=rows
         )
         self._pool, self._home, self._everyone = one.pool, one.home, one.agreement.everyone
         self.waiting |= self._home.keys() - self.away

@@ -36,7 +36,7 @@ from tacit.lab.attacks.lies.cases import Case, Users, members, subsets
 from tacit.protocols.secagg.messages import PAIR, Chosen, Consents, KeyList, SealedShares, SharePair, SignedKeys
 from tacit.protocols.secagg.terms import NOTHING, SEAL, Accord
 from tacit.protocols.shapes.star import StarState
-from tacit.runtime.participant import RealSeat
+from tacit.runtime.participant import KeyedParticipant
 from tacit.runtime.round import Begun, Post, Round
 from tacit.runtime.transcript import Holdings, Passed, Transcript
 
@@ -347,14 +347,14 @@ class RealCast(Cast):
     def __init__(self, case: Case) -> None:
         self.vectors = proof_vectors(case.terms.parties, 1, PROOF_ENTRIES)
         """What parties bring."""
-        seats = case.simulation.seats
-        self._seats = {party: seat for party, seat in seats.items() if isinstance(seat, RealSeat)}
+        participants = case.simulation.participants
+        self._participants = {party: participant for party, participant in participants.items() if isinstance(participant, KeyedParticipant)}
         super().__init__(case, case.simulation.agreement.ring(PROOF_BITS).length)
 
     def suite(self, party: Party, told: Told) -> RealSuite:
         """Returns the hands of a party."""
         del told
-        return self._seats[party].suite(1, _seed(party))
+        return self._participants[party].suite(1, _seed(party))
 
     def update(self, party: Party) -> Update:
         """Returns random numbers."""
@@ -366,7 +366,7 @@ class RealCast(Cast):
         return Transcript(self.agreement, PROOF_BITS, passed, {party: self._holdings(party) for party in self.suites})
 
     def _holdings(self, party: Party) -> Holdings:
-        identity, suite = self._seats[party].identity, self.suites[party]
+        identity, suite = self._participants[party].identity, self.suites[party]
         made = tuple(secret.reveal() for secret in suite.made) if isinstance(suite, RealSuite) else ()
         return Holdings(None, (identity.signing.reveal(), identity.channel.reveal()), made, ())
 
