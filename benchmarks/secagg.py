@@ -1,4 +1,4 @@
-"""A whole round of secure aggregation with dropouts: what it costs each side, on the wire and in memory.
+"""A whole round of secure aggregation with sample_dropouts: what it costs each side, on the wire and in memory.
 
 The server's last step is also measured against Flower's; the client's masking is compared in masks.py and the secret
 sharing in shamir.py. What one client and the server take is measured apart from whole rounds, with nothing shared
@@ -27,7 +27,7 @@ from tacit.core.suite import SERVER, Party, Update
 from tacit.crypto.masks import add_masks
 from tacit.designs import secure_degree
 from tacit.runtime import simulator
-from tacit.runtime.faults import dropouts
+from tacit.runtime.faults import sample_dropouts
 from tacit.runtime.outcome import Outcome
 from tacit.runtime.participant import KeyedParticipant
 from tacit.runtime.simulated_round import Arrival, SimulatedRound
@@ -152,7 +152,7 @@ def _cases(small: int, large: int, entries: int, degree: int) -> list[Case]:
 
 def simulated(case: Case) -> Simulation:
     """Returns the users and the server, before their first round."""
-    faults = dropouts(_parties(case.users), DROPOUTS, STEPS, SeededEntropy(FAULT_SEED, "dropouts"))
+    faults = sample_dropouts(_parties(case.users), DROPOUTS, STEPS, SeededEntropy(FAULT_SEED, "dropouts"))
     chosen = {"neighbours": case.neighbours, "threshold": case.threshold, "bits": BITS, "clip": CLIP}
     chosen = {name: value for name, value in chosen.items() if value is not None}
     return Simulation.of("secagg", _parties(case.users), case.entries, seed=0, faults=faults, **chosen)

@@ -33,9 +33,9 @@ from tacit.net.store.round_store import Store
 from tacit.net.transport import courier
 from tacit.protocols import REGISTRY
 from tacit.runtime.agreement import VERSION, Agreement, _statement
-from tacit.runtime.inbox import Early, Inbox
+from tacit.runtime.inbox import EarlyMessages, Inbox
 from tacit.runtime.participant import KeyedParticipant
-from tacit.runtime.round import Heard, Post
+from tacit.runtime.round import InputTaken, Post
 
 ENTRIES = 5
 PARTIES = ("p0", "p1", "p2", "p3")
@@ -177,7 +177,7 @@ class Seats:
         before = inbox.discarded.copy()
         actions = self._seats[to].deliver(data)
         self.outcomes.update([*map(str, inbox.discarded - before)] or ["counted"])
-        if any(isinstance(action, Heard) for action in actions):
+        if any(isinstance(action, InputTaken) for action in actions):
             del self._seats[to]  # it was the real frame after all, and moved on
 
 
@@ -193,7 +193,7 @@ class Inboxes:
         made, agreement = self._made, self._made.agreement
         link = Link(me, agreement.parties, agreement.session, 1)
         told = agreement.difference, agreement.roster
-        return Inbox(link, made.suites[me], self._codec, agreement.terms, Early(self._codec.room), *told)
+        return Inbox(link, made.suites[me], self._codec, agreement.terms, EarlyMessages(self._codec.room), *told)
 
     def take(self, draw: Draws) -> bytes:
         """Hands one frame over, and returns it."""

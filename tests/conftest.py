@@ -47,7 +47,9 @@ def _updates_for(parties, entries, weights=None, seed=0):
 def _ring_mean(simulation, updates, contributors):
     # Noise and rounding follow from the seed that a party began its round with.
     begun = {party: simulation.last.rounds[party].begun for party in contributors}
-    hands = {party: simulation.participants[party].suite(begun[party].number, begun[party].seed) for party in contributors}
+    hands = {
+        party: simulation.participants[party].suite(begun[party].number, begun[party].seed) for party in contributors
+    }
     encoded = np.array([hands[party].ring.encode(updates[party]) for party in contributors])
     ring = simulation.agreement.ring()
     return ring.mean(encoded.sum(axis=0, dtype=ring.dtype))

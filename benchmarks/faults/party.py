@@ -27,7 +27,7 @@ from tacit.core.suite import SERVER, Update
 from tacit.net.node import Node
 from tacit.net.transport.peer_link import Line
 from tacit.runtime.journal import Record
-from tacit.runtime.round import Greet, Post, Round
+from tacit.runtime.round import GreetingPost, Post, Round
 
 ENTRIES = 6
 """Of a vector: short, for it is not the size that is tried here."""
@@ -126,7 +126,7 @@ def _noted(line: Line, log: Log) -> Callable[..., None]:
 
     def noted(post: Post, number: int, arrived: Callable[[], None]) -> None:
         address = post.address
-        if not isinstance(post, Greet):
+        if not isinstance(post, GreetingPost):
             said = hashlib.sha256(post.data).hexdigest()
             log.note("says", round=address.round, to=address.to, kind=address.kind, step=address.step, hash=said)
         send(post, number, arrived)

@@ -172,7 +172,9 @@ def story(name: str, folder: Path) -> Story:
     plain = {key: msgspec.to_builtins(value, enc_hook=vars) for key, value in settings.items() if value is not None}
     made = _federation(folder, chosen.users, **plain)
     agreement = made.roster.agreement(ENTRIES)
-    participants = {party: KeyedParticipant(agreement, made.credentials[party].identity) for party in agreement.everyone}
+    participants = {
+        party: KeyedParticipant(agreement, made.credentials[party].identity) for party in agreement.everyone
+    }
     case = replace(chosen)
     case.__dict__["simulation"] = SimpleNamespace(agreement=agreement, participants=participants)
     case.__dict__["terms"] = agreement.terms

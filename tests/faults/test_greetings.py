@@ -15,9 +15,9 @@ from tacit.core.suite import SERVER, Update
 from tacit.crypto.keys import Identity, Member, Roster
 from tacit.protocols import REGISTRY
 from tacit.runtime.agreement import SHOWN, _statement, agree, name_problems, terms_for
-from tacit.runtime.inbox import TOLD, Discard
+from tacit.runtime.inbox import MAX_GREETINGS, Discard
 from tacit.runtime.participant import KeyedParticipant
-from tacit.runtime.round import Greet, Kept, Post
+from tacit.runtime.round import GreetingPost, MessageDeferred, Post
 
 NAMES = ("a", "b", "c", "d", "e")
 change, pack = msgspec.structs.replace, msgspec.msgpack.encode
@@ -78,7 +78,7 @@ def test_greetings_padded_with_blanks_are_refused_and_leave_nothing_behind():
     agreed = msgspec.json.encode(ours.described)
     for blanks in range(2**19, 2**19 + 8):
         seat.deliver(greeting(ours, "b", heard, agreed + b" " * blanks))
-    assert seat.round.inbox.why == {"b": "what it holds to be agreed cannot be read"}
+    assert seat.round.inbox.why == {"b": "its agreement cannot be read"}
     assert seat.round.inbox.discarded == {Discard.EXCLUDED: 7}
     assert sum(map(len, ours.roster._verified)) < 100, "a roster remembers that it was signed, and not what"
 
@@ -146,7 +146,7 @@ def test_mail_that_anybody_may_have_written_draws_a_few_greetings_and_no_more():
     heard = to("b", begun(seat)).address
     forged = [Address(bytes([i]) * 32, 1, 0, "Entries", "b", "a") for i in range(9)]
     answers = [post for address in forged for post in posts(seat.deliver(pack(Envelope(address, b""))))]
-    assert len(answers) == TOLD
+    assert len(answers) == MAX_GREETINGS
     # Who is really in another session is answered all the same.
     answer = to("b", seat.deliver(greeting(theirs, "b", heard)))
     said = msgspec.msgpack.decode(answer.data, type=Greeting)
@@ -191,10 +191,10 @@ def test_who_speaks_before_a_round_is_told_and_the_round_knows():
     ours, theirs = agreement("fedavg"), agreement("fedavg", clip=1.0)
     seats = seats_of(ours, theirs, "b")
     (greets,) = seats[SERVER].deliver(begun(seats["b"])[0].data)
-    assert isinstance(greets, Greet)
+    assert isinstance(greets, GreetingPost)
     answer = to(SERVER, seats["b"].deliver(greets.data))
     assert seats["b"].round.inbox.why == {SERVER: "clip is 32.0 at server and 1.0 here"}
-    assert seats[SERVER].deliver(answer.data) == [Kept()]
+    assert seats[SERVER].deliver(answer.data) == [MessageDeferred()]
     begun(seats[SERVER])
     for early in seats[SERVER].early.take():
         seats[SERVER].deliver(early)
@@ -209,7 +209,7 @@ def test_who_speaks_between_rounds_is_told_and_the_next_round_knows():
     assert seats["a"].round.over
     stranger = KeyedParticipant(theirs, person("b"))
     (greets,) = seats["a"].deliver(to("a", begun(stranger)).data)
-    assert seats["a"].deliver(to("a", stranger.deliver(greets.data)).data) == [Kept()]
+    assert seats["a"].deliver(to("a", stranger.deliver(greets.data)).data) == [MessageDeferred()]
     begun(seats["a"])
     for early in seats["a"].early.take():
         seats["a"].deliver(early)
@@ -222,7 +222,7 @@ def test_mail_of_a_round_to_be_resumed_is_kept_for_it():
     mail = {name: to("a", begun(seats[name])).data for name in "bcde"}
     begun(seats["a"])
     again = seats["a"].rebuild()
-    assert [again.deliver(data) for data in mail.values()] == [[Kept()]] * 4
+    assert [again.deliver(data) for data in mail.values()] == [[MessageDeferred()]] * 4
     assert again.early.take() == list(mail.values())
 
 

@@ -24,7 +24,7 @@ from tacit.designs import Everyone
 from tacit.protocols import REGISTRY, admm, fedavg, secagg
 from tacit.protocols.secagg.messages import PAIR, KeyList, LastSum
 from tacit.protocols.shapes.star import Sum
-from tacit.runtime.inbox import SLIPS, Early, Inbox
+from tacit.runtime.inbox import SPARE_ENVELOPES, EarlyMessages, Inbox
 from tacit.runtime.simulator import Simulation
 
 PARTIES = ("p0", "p1", "p2", "p3", "p4")
@@ -46,7 +46,9 @@ class Mailroom:
     @property
     def codec(self):
         return (
-            self.simulation.participants["p0"].codec if "p0" in self.simulation.participants else self.simulation.participants[SERVER].codec
+            self.simulation.participants["p0"].codec
+            if "p0" in self.simulation.participants
+            else self.simulation.participants[SERVER].codec
         )
 
     def suite(self, me):
@@ -400,7 +402,7 @@ def test_no_sender_can_leave_more_unread_than_one_message_of_each_kind(protocol)
 
 
 def test_mail_of_the_next_round_is_kept_once_authenticated_and_in_bounds(post):
-    early = Early(300)
+    early = EarlyMessages(300)
     inbox = post.inbox(SERVER, early=early)
     ahead = post.letter("p0", SERVER, fedavg.Here(), number=2)
     assert inbox.deliver(ahead).discarded == "kept for the next round"
@@ -409,11 +411,11 @@ def test_mail_of_the_next_round_is_kept_once_authenticated_and_in_bounds(post):
     forged = pack(replace(forged, address=replace(forged.address, round=2)))
     assert inbox.deliver(forged).discarded == "not authentic"
     assert inbox.deliver(post.letter("p0", SERVER, fedavg.Here(), number=3)).discarded == "from another round"
-    for step in range(3 * SLIPS):
+    for step in range(3 * SPARE_ENVELOPES):
         inbox.deliver(post.sealed("p1", SERVER, "Plain", bytes(40), step=step, number=2))
     assert inbox.gone == {}, "this round has nothing against them"
     kept = [place for place in early.kept if place.sender == "p1"]
-    assert len(kept) == SLIPS, "short ones count for what they take in memory"
+    assert len(kept) == SPARE_ENVELOPES, "short ones count for what they take in memory"
     assert early.take()[0] == ahead
     assert early.take() == []
 

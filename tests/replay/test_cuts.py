@@ -19,7 +19,7 @@ from tacit.core.suite import SERVER
 from tacit.crypto.sealing import Sealing
 from tacit.protocols import REGISTRY
 from tacit.runtime.faults import PHASE, Fault
-from tacit.runtime.round import Saved
+from tacit.runtime.round import StateSaved
 from tacit.runtime.simulated_round import SimulatedRound
 
 LONGER = {
@@ -158,7 +158,7 @@ def test_after_a_crash_for_good_the_next_round_begins_from_what_was_saved_last(t
     perform = SimulatedRound._perform
 
     def watched(self, party, actions, before):
-        saves[party] += [(each.effect, each.state) for each in actions if isinstance(each, Saved)]
+        saves[party] += [(each.effect, each.state) for each in actions if isinstance(each, StateSaved)]
         perform(self, party, actions, before)
 
     monkeypatch.setattr(SimulatedRound, "_perform", watched)

@@ -18,7 +18,7 @@ from tacit.runtime.agreement import VERSION, Agreement, agree, first_difference,
 from tacit.runtime.faults import Fault
 from tacit.runtime.inbox import Discard
 from tacit.runtime.participant import KeyedParticipant
-from tacit.runtime.round import Greet, Post
+from tacit.runtime.round import GreetingPost, Post
 from tacit.runtime.simulator import Simulation
 
 NAMES = tuple(f"p{i}" for i in range(6))
@@ -79,7 +79,8 @@ def mixed(protocol, ours, theirs, who="p1", faults=()):
     """Runs a round in which one party holds something else to be agreed; returns it as it was played."""
     people = identities()
     seats = {
-        name: KeyedParticipant(theirs if name == who else ours, people[name]) for name in REGISTRY[protocol].everyone(NAMES)
+        name: KeyedParticipant(theirs if name == who else ours, people[name])
+        for name in REGISTRY[protocol].everyone(NAMES)
     }
     # A run of its own would give all of them one session, and nothing to disagree on.
     simulation = Simulation(ours, seats, 0, faults, record=True, twin=True)
@@ -206,7 +207,7 @@ def test_greetings_are_signed_and_for_one_receiver():
     assert honest.deliver(msgspec.msgpack.encode(change(said, address=change(said.address, to="p2")))) == []
     assert honest.round.inbox.discarded == {Discard.NOT_AUTHENTIC: 4, Discard.MISDIRECTED: 1}
     heard, answer = honest.deliver(greeting)
-    assert isinstance(answer, Greet)
+    assert isinstance(answer, GreetingPost)
     assert answer.to == "p1"
     assert answer.size == len(answer.data)
     assert honest.deliver(greeting) == [], "it was told, and tells once"

@@ -19,7 +19,7 @@ from tacit.core.suite import SERVER, Parties, Update
 from tacit.protocols import REGISTRY
 from tacit.protocols.fedavg import Asked, Here
 from tacit.protocols.shapes.star import PATIENCE
-from tacit.runtime.faults import LATENCY, PHASE, Fault, arrivals, dropouts, flipped
+from tacit.runtime.faults import LATENCY, PHASE, Fault, flip_byte, plan_copies, sample_dropouts
 from tacit.runtime.simulator import Simulation
 
 PARTIES = ("p0", "p1", "p2", "p3", "p4")
@@ -357,20 +357,20 @@ def test_reordering_is_harmless(protocol):
 
 
 def test_what_becomes_of_a_message():
-    assert arrivals([]) == [(LATENCY, None)]
-    assert arrivals([Fault(action="drop")]) == []
-    assert arrivals([Fault(action="delay", seconds=4)]) == [(5, None)]
-    assert arrivals([Fault(action="duplicate")]) == [(1, None), (1.5, None)]
-    assert arrivals([Fault(action="reorder")]) == [(1.5, None)]
-    assert arrivals([Fault(action="duplicate"), Fault(action="delay", seconds=2)]) == [(3, None), (3.5, None)]
-    assert arrivals([Fault(action="duplicate"), Fault(action="drop")]) == []
-    assert arrivals([Fault(action="corrupt", position=0.25)]) == [(LATENCY, 0.25)]
+    assert plan_copies([]) == [(LATENCY, None)]
+    assert plan_copies([Fault(action="drop")]) == []
+    assert plan_copies([Fault(action="delay", seconds=4)]) == [(5, None)]
+    assert plan_copies([Fault(action="duplicate")]) == [(1, None), (1.5, None)]
+    assert plan_copies([Fault(action="reorder")]) == [(1.5, None)]
+    assert plan_copies([Fault(action="duplicate"), Fault(action="delay", seconds=2)]) == [(3, None), (3.5, None)]
+    assert plan_copies([Fault(action="duplicate"), Fault(action="drop")]) == []
+    assert plan_copies([Fault(action="corrupt", position=0.25)]) == [(LATENCY, 0.25)]
 
 
 def test_a_corruption_changes_the_byte_that_it_names():
     data = bytes(range(100))
     for position, place in ((0.0, 0), (0.5, 50), (0.999, 99), (1.0, 99)):
-        corrupted = flipped(data, position)
+        corrupted = flip_byte(data, position)
         assert [i for i in range(100) if corrupted[i] != data[i]] == [place]
 
 
@@ -463,13 +463,13 @@ def test_chance_decides_anew_each_time_but_the_same_in_every_run():
 
 
 def test_dropouts_are_as_many_as_asked_and_the_same_every_time():
-    one, two = (dropouts(PARTIES, 0.4, 6, SeededEntropy("dropouts")) for _ in range(2))
+    one, two = (sample_dropouts(PARTIES, 0.4, 6, SeededEntropy("dropouts")) for _ in range(2))
     assert one == two
     assert len({fault.party for fault in one}) == len(one) == 2
     assert all(fault.action == "crash" and 0 <= fault.step < 6 for fault in one)
-    assert dropouts(PARTIES, 0.0, 6, SeededEntropy("dropouts")) == []
-    assert len(dropouts(PARTIES, 1.0, 6, SeededEntropy("dropouts"))) == 5
-    plans = {tuple(dropouts(PARTIES, 0.4, 6, SeededEntropy(seed))) for seed in range(20)}
+    assert sample_dropouts(PARTIES, 0.0, 6, SeededEntropy("dropouts")) == []
+    assert len(sample_dropouts(PARTIES, 1.0, 6, SeededEntropy("dropouts"))) == 5
+    plans = {tuple(sample_dropouts(PARTIES, 0.4, 6, SeededEntropy(seed))) for seed in range(20)}
     assert len(plans) > 10
 
 

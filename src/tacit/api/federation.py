@@ -24,7 +24,7 @@ from tacit.core.values import typed
 from tacit.protocols import find
 from tacit.runtime.agreement import Agreement, terms_for
 from tacit.runtime.faults import Fault, faults_from
-from tacit.runtime.outcome import Outcome, clipping
+from tacit.runtime.outcome import Outcome, describe_clipping
 from tacit.runtime.simulator import Simulation, absent_problems
 from tacit.vectors.layout import ALL, FLOATS, Layout, Selection, examined
 from tacit.vectors.ring_limits import BITS, LARGEST, ring_problems
@@ -172,7 +172,7 @@ def warn_of_clipping(
     told = []
     for party in outcome.clipped:
         where = layout.beyond(updates[party].vector, agreement.settings.clip)
-        told.append(clipping(agreement, outcome.endings[party], where))
+        told.append(describe_clipping(agreement, outcome.endings[party], where))
         warnings.warn(told[-1], ClippedWarning, stacklevel=up + 1)
     outcome.warnings = (*told, *outcome.warnings[len(told) :])
 

@@ -21,7 +21,7 @@ from tacit.net.node import Node
 from tacit.net.observability.status import Status
 from tacit.net.observability.telemetry import log_lines
 from tacit.net.store.round_store import Store
-from tacit.runtime.outcome import Outcome, merged
+from tacit.runtime.outcome import Outcome, merge_endings
 from tacit.vectors.layout import Layout, Selection
 
 __all__ = ["Peer", "join", "log_lines"]
@@ -141,7 +141,7 @@ class Peer:
         return layout, Update(layout.flatten(model, narrow=True), float(weight))
 
     def _outcome(self, ending: Ending, layout: Layout, model: Any, update: Update) -> Outcome:
-        outcome = merged(self._node.agreement, {self.name: ending}, ended=[self.name])
+        outcome = merge_endings(self._node.agreement, {self.name: ending}, ended=[self.name])
         warn_of_clipping(self._node.agreement, outcome, layout, {self.name: update}, 3)
         outcome.warnings = (*self.notes, *outcome.warnings)
         vector: NDArray[np.float64] = outcome.average[self.name]

@@ -205,7 +205,7 @@ class Scope:
             self.faults,
             record=True,
             stand_ins=self.stand_ins,
-            bits_played=PROOF_BITS,
+            ring_bits=PROOF_BITS,
             twin=True,
         )
 

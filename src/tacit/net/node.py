@@ -1,7 +1,7 @@
-"""A party of a federation on a network: its participant, what it keeps on disk, and what it says to whom.
+"""Node of a federation: one party, or the server, on a network, with its participant, its store and its courier.
 
-A node does what the contract of `runtime.round` asks: every call of its participant is on disk before what came of it leaves,
-and whatever came in is acknowledged once it is. So it can be killed at any moment, and goes on from its folder.
+A node keeps the contract of `runtime.round`: every call of its participant is on disk before its messages leave, and an
+envelope is acknowledged once it is on disk. So a node can be killed at any moment, and resumes from its folder.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from tacit.net.wait_timer import Alarm
 from tacit.runtime.agreement import Agreement
 from tacit.runtime.journal import Journal, Record
 from tacit.runtime.participant import KeyedParticipant
-from tacit.runtime.round import Action, Begun, Kept, Post, Round
+from tacit.runtime.round import Action, MessageDeferred, Post, Round, RoundBegun
 from tacit.vectors.buffers import Rooms
 
 SEED_BYTES = 32
@@ -340,7 +340,7 @@ class Node:
             actions = self._deliver(data)
         except TacitError:
             return False  # it is not on disk, and comes again
-        early = any(isinstance(action, Kept) for action in actions)
+        early = any(isinstance(action, MessageDeferred) for action in actions)
         if early:
             self._stirred.set()
         return not early
@@ -381,8 +381,8 @@ class Node:
         elif self._participant.agreement.entries != entries:
             raise ConfigError(
                 f"this model has {entries} numbers, and the federation averages ones of "
-                f"{self._participant.agreement.entries}; bring the same model as before, or begin anew, all of you with empty "
-                f"folders: tacit roster renew"
+                f"{self._participant.agreement.entries}; bring the same model as before, or begin anew, all of you "
+                f"with empty folders: tacit roster renew"
             )
 
     def _sit(self, agreement: Agreement) -> None:
@@ -413,7 +413,7 @@ class Node:
         A round is `begun` with an update, and while the one before it, though over, may not have been finished.
         """
         participant, first = self._participant, actions[0] if actions else None
-        if participant is None or first is None or isinstance(first, Kept):
+        if participant is None or first is None or isinstance(first, MessageDeferred):
             return
         agreement = participant.agreement
         record = self._journal.record(agreement.protocol, agreement.session, self.me, actions)
@@ -425,7 +425,7 @@ class Node:
         if self._undone is None:
             return
         actions, record, (update, over) = self._undone
-        begun = isinstance(actions[0], Begun)
+        begun = isinstance(actions[0], RoundBegun)
         try:
             if record is not None and begun:
                 self.store.begin(record, update, self.agreement.entries, time(), over=over)

@@ -32,7 +32,7 @@ import msgspec
 from tacit.core.errors import BudgetSpent, ConfigError, JournalError
 from tacit.core.suite import Party
 from tacit.privacy.noise import Accountant, checked, epsilon_of
-from tacit.runtime.atomic_files import replace_file, settle
+from tacit.runtime.atomic_files import replace_file, sync_folder
 
 VERSION = 1
 """Of what is written down."""
@@ -278,7 +278,7 @@ class Ledger:
                     )
                 replace_file(self._path, msgspec.json.encode(page))
                 self._page = page
-                settle(self._path.parent)
+                sync_folder(self._path.parent)
                 _mark(lock)
         except OSError as error:
             raise JournalError(

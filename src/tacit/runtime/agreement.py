@@ -1,9 +1,9 @@
-"""What the parties of a federation have agreed on, and how two that have not find out on what.
+"""Agreement of a federation's parties, and greetings by which two parties find out on what they disagree.
 
-The session is a hash of all of it. Channel keys are derived from the session, so parties that disagree on anything
-cannot read a word of each other's. A party that hears from a peer of another session answers with a signed greeting,
-which says what it holds to be agreed, and each of the two can then name the first thing that differs. A greeting
-answers one session and round of its receiver's, so that an old one says nothing in a new session.
+The session is a hash of the whole agreement. Channel keys are derived from the session, so parties that disagree on
+anything cannot read each other's messages. A party that receives a message of another session answers with a signed
+greeting, which contains its own agreement, and each of the two can then name the first difference. A greeting answers
+one session and round of its receiver, so an old one has no effect in a new session.
 """
 
 import hashlib
@@ -27,13 +27,13 @@ from tacit.vectors.fixedpoint import FixedPoint
 from tacit.vectors.ring_limits import ring_problems
 
 VERSION = 4
-"""Of everything that is sent. Releases that do not understand each other have different ones."""
+"""Version of everything that is sent. Incompatible releases have different ones."""
 RING = ("bits", "clip", "max_weight", "noise", "norm")
-"""Settings of the ring, which says itself what is wrong with them."""
+"""Settings of the ring, which validates them itself."""
 SELECTED = ("include", "exclude")
-"""Settings that say what is averaged of a model."""
+"""Settings that select the arrays of a model to average."""
 SHOWN = 60
-"""Letters of a value that are shown where two differ."""
+"""Characters of a value that a difference shows."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Agreement:
 
     @property
     def parties(self) -> Parties:
-        """Those who bring vectors."""
+        """Parties that contribute vectors."""
         return self.terms.parties
 
     @property
@@ -59,10 +59,10 @@ class Agreement:
 
     @cached_property
     def described(self) -> dict[str, Any]:
-        """All that was agreed, in plain words, in the order in which differences are named."""
+        """The whole agreement as plain data, in the order in which differences are named."""
         settings = spelled_out(self.settings)
         for name in SELECTED:
-            # Where nothing is selected, sessions are those of releases that could not select.
+            # Without a selection, sessions equal those of releases that had no such settings.
             if settings[name] == spelled_out(getattr(Settings(), name)):
                 del settings[name]
         return {
@@ -77,16 +77,16 @@ class Agreement:
 
     @cached_property
     def session(self) -> bytes:
-        """The hash of all that was agreed."""
+        """The hash of the whole agreement."""
         keys = [part for member in self.roster.values() for part in (member.verify_key, member.channel_key)]
-        text = _written(self.described)
+        text = _encode_json(self.described)
         return hashlib.sha256(framed(b"tacit/v3/session", text, *keys)).digest()[:SESSION_BYTES]
 
     def ring(self, bits: int | None = None) -> FixedPoint:
         """Returns the ring for the vectors.
 
-        For those who look for more than was agreed on it has so many bits, and nothing is done to vectors in it: there
-        is no noise, they may be of any length, and are rounded to the nearest step.
+        With `bits`, which audits pass, it has that many bits and does not change vectors: there is no noise and no
+        bound on their norm, and they are rounded to the nearest step.
         """
         settings, terms = self.settings, self.terms
         if bits not in self._rings:
@@ -113,7 +113,7 @@ class Agreement:
         return {}
 
     def codec(self, length: int) -> Codec:
-        """Returns what reads and writes messages, for encoded vectors of that length."""
+        """Returns the codec of messages with encoded vectors of that length."""
         if length not in self._codecs:
             self._codecs[length] = Codec(self.protocol.messages, len(self.parties), length)
         return self._codecs[length]
@@ -121,90 +121,97 @@ class Agreement:
     # --- greetings -------------------------------------------------------------------------------------------------
 
     @cached_property
-    def _told(self) -> bytes:
-        """What greetings say: all that was agreed, with digests of what is longest in it if there is too much."""
-        told = dict(self.described)
-        for name in sorted(told, key=lambda name: len(_written(told[name])), reverse=True):
-            if len(_written(told)) <= MAX_GREETING - 1024:  # which leaves room for two addresses and a signature
+    def _greeting_text(self) -> bytes:
+        """Text of greetings: the whole agreement, in which digests replace the longest values if it is too long."""
+        text = dict(self.described)
+        for name in sorted(text, key=lambda name: len(_encode_json(text[name])), reverse=True):
+            if len(_encode_json(text)) <= MAX_GREETING - 1024:  # the rest is for two addresses and a signature
                 break
-            told[name] = _digest(told[name])
-        return _written(told)
+            text[name] = _digest(text[name])
+        return _encode_json(text)
 
     def greeting(self, suite: Suite, number: int, heard: Address) -> Greeting:
-        """Returns what tells whoever was heard, in a round of ours, on what it disagrees with us."""
+        """Returns a greeting, in one of our rounds, to the sender of a message of another session."""
         address = Address(self.session, number, 0, GREETING, suite.me, heard.sender)
-        greeting = Greeting(address, heard.session, heard.round, self._told, b"")
+        greeting = Greeting(address, heard.session, heard.round, self._greeting_text, b"")
         return msgspec.structs.replace(greeting, signature=suite.sign(_statement(greeting)))
 
     def difference(self, suite: Suite, greeting: Greeting) -> str | None:
-        """Returns, in words, the first thing on which the sender of a greeting disagrees; None if there is none.
+        """Returns a description of the first difference from the sender of a greeting; None if there is none.
 
-        Raises PeerFault if it is not the sender's.
+        Raises PeerFault if the signature is not the sender's.
         """
         sender = greeting.address.sender
         suite.verify(sender, _statement(greeting), greeting.signature)
         try:
             theirs = msgspec.json.decode(greeting.agreed, type=dict[str, Any])
-            if _written(theirs) == greeting.agreed:
+            if _encode_json(theirs) == greeting.agreed:
                 return first_difference(self.described, theirs, sender)
         except (msgspec.DecodeError, ValueError, RecursionError):
             pass
-        return "what it holds to be agreed cannot be read"
+        return "its agreement cannot be read"
 
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
-        # Terms are bound anew: they hold what cannot be pickled, and follow from the rest.
-        return _agreed, (self.protocol.name, self.settings, tuple(self.parties), self.roster, self.entries, self.nonce)
+        # Terms are bound again: they cannot be pickled, and follow from the rest.
+        return _rebuild_agreement, (
+            self.protocol.name,
+            self.settings,
+            tuple(self.parties),
+            self.roster,
+            self.entries,
+            self.nonce,
+        )
 
 
 def _statement(greeting: Greeting) -> bytes:
-    """Returns what a greeting is signed for: everything else that it says."""
+    """Returns the signed statement of a greeting: all its other fields."""
     return framed(b"tacit/v3/greeting", msgspec.msgpack.encode(msgspec.structs.replace(greeting, signature=b"")))
 
 
-def _written(value: Any) -> bytes:
+def _encode_json(value: Any) -> bytes:
     return msgspec.json.encode(value)
 
 
 def _digest(value: Any) -> str:
-    return f"sha256 {hashlib.sha256(_written(value)).hexdigest()}"
+    return f"sha256 {hashlib.sha256(_encode_json(value)).hexdigest()}"
 
 
-def _agreed(
+def _rebuild_agreement(
     protocol: str, settings: Settings, parties: Sequence[Party], roster: Roster, entries: int, nonce: bytes
 ) -> Agreement:
     return Agreement(find(protocol), settings, settings.bind(Parties(parties)), roster, entries, nonce)
 
 
 def first_difference(ours: Mapping[str, Any], theirs: Mapping[str, Any], who: Party) -> str | None:
-    """Returns the first of our entries that is another with somebody else, or is written otherwise, in words."""
+    """Returns a description of the first of our entries that differs from another party's; None if none does."""
     nothing = "nothing"
     for name in (*ours, *(name for name in theirs if name not in ours)):
         here, there = ours.get(name, nothing), theirs.get(name, nothing)
-        if _written(here) == _written(there) or there == _digest(here):
+        if _encode_json(here) == _encode_json(there) or there == _digest(here):
             continue
         if name == "nonce":
             return f"{who} is in another session of the same federation; join the same one"
-        what = _short(name)
+        what = _shorten(name)
         if isinstance(here, list) and isinstance(there, list):
             pairs = enumerate(zip(here, there, strict=False))
-            place = next((i for i, (a, b) in pairs if _written(a) != _written(b)), None)
+            place = next((i for i, (a, b) in pairs if _encode_json(a) != _encode_json(b)), None)
             if place is None:
                 what, here, there = f"the number of {what}", len(here), len(there)
             else:
                 what = f"the key of {ours['parties'][place]}" if name == "keys" else f"{what}[{place}]"
                 here, there = here[place], there[place]
-        return f"{what} is {_short(there)} at {who} and {_short(here)} here"
+        return f"{what} is {_shorten(there)} at {who} and {_shorten(here)} here"
     return None
 
 
-def _short(value: Any) -> str:
-    """Returns a value as a few letters that print on one line, whoever wrote it."""
-    text = value if isinstance(value, str) else _written(value).decode()
+def _shorten(value: Any) -> str:
+    """Returns a value as a short printable line, whoever wrote it."""
+    text = value if isinstance(value, str) else _encode_json(value).decode()
     shown = "".join([each if each.isprintable() else ascii(each)[1:-1] for each in text[: SHOWN + 1]])
     return shown if len(shown) <= SHOWN else f"{shown[: SHOWN - 1]}…"
 
 
-# --- how to agree --------------------------------------------------------------------------------------------------
+# --- making an agreement -------------------------------------------------------------------------------------------
 
 
 def terms_for(
@@ -214,13 +221,13 @@ def terms_for(
     problems: Sequence[str] = (),
     beside: Collection[str] = (),
 ) -> Terms:
-    """Returns the settings that some options stand for, bound to some parties.
+    """Returns the settings of some options, bound to some parties.
 
-    Raises ConfigError with every problem, those found before included, and LeakRefused. What else the caller takes
-    `beside` options is suggested in the place of those that there are not.
+    Raises ConfigError with every problem, including the `problems` given, and LeakRefused. For an unknown option the
+    error suggests one of the protocol's, or one of the caller's own, which are in `beside`.
     """
     found = [*problems, *name_problems(parties)]
-    # The ring's own settings are looked at as given, so that they are reported beside the protocol's problems.
+    # The ring's settings are validated as given, so that they are reported together with the protocol's problems.
     ring = {name: options.get(name, getattr(Settings(), name)) for name in RING}
     wrong = ring_problems(ring["bits"], ring["clip"], 1, ring["max_weight"], noise=ring["noise"], norm=ring["norm"])
     sound = {name: value for name, value in options.items() if name not in RING} if wrong else options
@@ -249,7 +256,7 @@ def terms_for(
 def agree(protocol: Protocol, terms: Terms, roster: Roster, entries: int, nonce: bytes) -> Agreement:
     """Returns an agreement on terms.
 
-    Raises ConfigError for another roster, for keys that nobody can use, and for vectors that do not fit a message.
+    Raises ConfigError for another roster, for unusable keys, and for vectors that do not fit a message.
     """
     everyone, bits = protocol.everyone(terms.parties), terms.settings.bits
     if entries * bits // 8 > MAX_MESSAGE:
@@ -266,7 +273,7 @@ def agree(protocol: Protocol, terms: Terms, roster: Roster, entries: int, nonce:
 
 
 def name_problems(parties: Sequence[Party]) -> list[str]:
-    """Returns what is wrong with the names of parties."""
+    """Returns the problems of party names."""
     problems = []
     times = Counter(parties)
     for party in times:

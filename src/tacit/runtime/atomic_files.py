@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, whatever happens while they are written."""
+"""Atomic file writes: a file exists whole or not at all, whatever interrupts the write."""
 
 import os
 import tempfile
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Writes a file in place of the one before, whole or not at all."""
+    """Replaces a file, whole or not at all."""
     fresh = path.with_name(path.name + ".new")
     with fresh.open("wb") as file:
         file.write(data)
@@ -16,8 +16,8 @@ def replace_file(path: Path, data: bytes) -> None:
 
 
 def create_private(path: Path, data: bytes) -> None:
-    """Writes a file that only its owner can read, whole or not at all; raises FileExistsError if there is one."""
-    # The file gets its name once it is whole. A link, unlike a renaming, never takes the name from another file.
+    """Creates a file that only its owner can read, whole or not at all; raises FileExistsError if there is one."""
+    # The file gets its name once it is whole. A link, unlike a rename, never replaces another file.
     number, fresh = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with open(number, "wb") as file:
@@ -28,11 +28,11 @@ def create_private(path: Path, data: bytes) -> None:
         os.link(fresh, path)
     finally:
         os.unlink(fresh)
-    settle(path.parent)
+    sync_folder(path.parent)
 
 
-def settle(folder: Path) -> None:
-    """Waits until the names of a folder's files are on disk."""
+def sync_folder(folder: Path) -> None:
+    """Waits until the directory entries of a folder are on disk."""
     file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(file)

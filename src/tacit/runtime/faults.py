@@ -1,4 +1,4 @@
-"""A plan of what goes wrong in a simulated run: message by message, and party by party."""
+"""Planned faults of a simulated run, by message and by party."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal
@@ -12,19 +12,20 @@ from tacit.core.protocol import Protocol
 from tacit.core.suite import SERVER, Party
 
 PHASE = 10.0
-"""Virtual seconds a phase lasts; a message takes one."""
+"""Virtual seconds of a phase."""
 LATENCY = 1.0
+"""Virtual seconds that a message takes."""
 
 Mishap = Literal["drop", "delay", "duplicate", "reorder", "corrupt", "crash", "restart", "silence"]
 TO_MESSAGES: tuple[Mishap, ...] = ("drop", "delay", "duplicate", "reorder", "corrupt")
 
 
 class Fault(Section, frozen=True, kw_only=True):
-    """One thing that goes wrong. What is None matches everything, but for who crashes or restarts, which is said.
+    """One planned fault. A field that is None matches everything; a crash or restart must name its party.
 
-    The first five actions befall messages. "crash" ends a party before its `step`-th effect (a send, a save or a wait,
-    counted from 0) or, with `message`, before it sends one of that kind; "restart" does the same, and has it go on from
-    its journal after `seconds`; "silence" lets it listen but never answer.
+    The first five actions affect messages. "crash" ends a party before its `step`-th effect (a send, a save or a wait,
+    counted from 0) or, with `message`, before it sends one of that kind. "restart" does the same, and the party
+    continues from its journal after `seconds`. "silence" lets a party listen but never send.
     """
 
     action: Mishap
@@ -38,18 +39,18 @@ class Fault(Section, frozen=True, kw_only=True):
     round: int | None = None
     step: Annotated[int, msgspec.Meta(ge=0)] = 0
     seconds: Annotated[float, msgspec.Meta(ge=0)] = 1.5 * PHASE
-    """How long a delay or a restart takes. The default is longer than most waits."""
+    """Seconds that a delay or a restart takes. The default is longer than most waits."""
     unwritten: bool = False
-    """Whether what the party was just told is lost with a restart, before it was written down or acted on."""
+    """Whether a restart loses the input of the present call, before it was recorded or acted on."""
     position: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.5
     """Where a corruption hits: 0 is the first byte, 1 the last."""
     chance: Annotated[float, msgspec.Meta(ge=0, le=1)] = 1.0
-    """How likely it is that a message is hit, or that a party falls silent in a round. Crashes are certain."""
+    """Probability that a message is affected, or that a party is silent in a round. Crashes are certain."""
     seed: int = 0
-    """Another seed, other luck."""
+    """Seed of the sampling by `chance`."""
 
     def hits(self, round_: int, number: int, sender: Party, to: Party, kind: str) -> bool:
-        """Says whether a message is befallen."""
+        """Says whether the fault affects a message."""
         return (
             self.round in (None, round_)
             and self.number in (None, number)
@@ -60,11 +61,11 @@ class Fault(Section, frozen=True, kw_only=True):
         )
 
     def _strikes(self, *what: int | Party) -> bool:
-        """Says whether chance has it that this happens: each time anew, but the same in every run."""
+        """Samples whether the fault occurs: independently each time, and reproducibly."""
         return self.chance == 1.0 or SeededEntropy("fault", self.seed, *what).unit() < self.chance
 
     def cuts(self, round_: int, effect: int, to: Party | None = None, kind: str | None = None) -> bool:
-        """Says whether its party is cut off before an effect, of which a message has a receiver and a kind."""
+        """Says whether its party crashes before an effect; a message also has a receiver and a kind."""
         if self.action not in ("crash", "restart") or self.round not in (None, round_):
             return False
         if self.message is None:
@@ -77,19 +78,23 @@ class Fault(Section, frozen=True, kw_only=True):
         return named and self.round in (None, round_) and self._strikes(round_, party)
 
 
-def arrivals(faults: Sequence[Fault]) -> list[tuple[float, float | None]]:
-    """Returns what becomes of a message that faults hit: how late each copy comes, and where it is bent."""
+def plan_copies(faults: Sequence[Fault]) -> list[tuple[float, float | None]]:
+    """Returns the copies of a message after its faults: the delay of each, and the position of a corrupted byte."""
     copies: list[tuple[float, float | None]] = [(LATENCY, None)]
     for fault in faults:
         if fault.action == "drop":
             copies = []
         elif fault.action == "delay":
-            copies = [(late + fault.seconds, bent) for late, bent in copies]
+            copies = [(late + fault.seconds, corrupted_at) for late, corrupted_at in copies]
         elif fault.action == "duplicate":
-            copies = [copy for late, bent in copies for copy in ((late, bent), (late + LATENCY / 2, bent))]
+            copies = [
+                copy
+                for late, corrupted_at in copies
+                for copy in ((late, corrupted_at), (late + LATENCY / 2, corrupted_at))
+            ]
         elif fault.action == "reorder":
             # Half a latency later is after everything that was sent in the same moment.
-            copies = [(late + LATENCY / 2, bent) for late, bent in copies]
+            copies = [(late + LATENCY / 2, corrupted_at) for late, corrupted_at in copies]
         elif fault.action == "corrupt":
             copies = [(late, fault.position) for late, _ in copies]
     return copies
@@ -107,22 +112,22 @@ def faults_text(faults: Sequence[Fault]) -> str:
     return f"({', '.join(each)}{',' * (len(each) == 1)})"
 
 
-def flipped(data: bytes, position: float) -> bytes:
-    """Returns bytes with one of them changed: 0 is the first, 1 the last."""
+def flip_byte(data: bytes, position: float) -> bytes:
+    """Returns bytes with one byte changed: position 0 is the first, 1 the last."""
     place = min(int(position * len(data)), len(data) - 1)
     return data[:place] + bytes([data[place] ^ 0x55]) + data[place + 1 :]
 
 
-def dropouts(parties: Sequence[Party], fraction: float, steps: int, entropy: Entropy) -> list[Fault]:
-    """Returns crashes of that fraction of the parties, each before one of its first `steps` effects, at random."""
+def sample_dropouts(parties: Sequence[Party], fraction: float, steps: int, entropy: Entropy) -> list[Fault]:
+    """Samples crashes of a fraction of the parties, each before one of its first `steps` effects."""
     crashing = entropy.sample(parties, int(fraction * len(parties)))
     return [Fault(action="crash", party=party, step=entropy.below(steps)) for party in crashing]
 
 
 def faults_from(given: Any, protocol: Protocol, parties: Sequence[Party]) -> tuple[tuple[Fault, ...], list[str]]:
-    """Returns the faults in a list of faults or plain dictionaries, and everything that is wrong with the list.
+    """Returns the faults in a list of faults or plain dictionaries, and the problems of the list.
 
-    They are of rounds of a protocol between some parties, and the server where there is one.
+    The faults refer to rounds of a protocol between some parties, and the server if there is one.
     """
     everyone, kinds = protocol.everyone(tuple(parties)), [kind.kind() for kind in protocol.messages]
     if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
@@ -130,7 +135,7 @@ def faults_from(given: Any, protocol: Protocol, parties: Sequence[Party]) -> tup
         return (), [f"faults must be a list of faults{one}"]
     faults, wrong = [], []
     for number, each in enumerate(given):
-        # A fault made in Python has not been checked yet, so it goes the same way as one from a file.
+        # A fault made in Python has not been validated yet, so it is read like one from a file.
         fault, problems = Source(msgspec.structs.asdict(each) if isinstance(each, Fault) else each).read(Fault)
         wrong += [f"faults[{number}]: {problem}" for _, problem in problems]
         if fault is None or problems:

@@ -1,7 +1,7 @@
-"""One party's incoming mail: which bytes count, what they say, and when a wait is over.
+"""Inbox of one party in one round: authenticates envelopes, excludes faulty senders, and ends waits.
 
-A `Round` hands raw bytes to its `Inbox`. What cannot be authenticated is thrown away, for anybody may have written it.
-What is authentic but wrong excludes its sender, for nobody else can have.
+A `Round` hands raw bytes to its `Inbox`. Bytes that cannot be authenticated are discarded, because anybody may have
+written them. Bytes that are authentic but invalid exclude their sender, because nobody else can have written them.
 """
 
 from collections import Counter, defaultdict
@@ -16,14 +16,14 @@ from tacit.core.messages import GREETING, MAX_GREETING, Abort, Address, Codec, E
 from tacit.core.protocol import Terms
 from tacit.core.suite import SERVER, Buffer, Party, Suite
 
-SLIP, SLIPS = 1 << 10, 64
-"""Bytes that an envelope takes in memory, however short it is, and how many short ones there is always room for."""
-TOLD = 4
-"""Greetings that mail which anybody may have written can draw to one party in a round."""
+MIN_ENVELOPE_BYTES, SPARE_ENVELOPES = 1 << 10, 64
+"""Bytes charged for an envelope, however short it is, and the short envelopes that always fit."""
+MAX_GREETINGS = 4
+"""Greetings sent to one party in a round in answer to bytes that anybody may have written."""
 
 
 class Discard(StrEnum):
-    """Why bytes do not count."""
+    """Reasons for which bytes are discarded."""
 
     NOT_AN_ENVELOPE = "not an envelope"
     MISDIRECTED = "misdirected"
@@ -36,21 +36,21 @@ class Discard(StrEnum):
     AGREES = "agrees"
 
 
-class Mail(NamedTuple):
-    """What became of some bytes."""
+class Delivery(NamedTuple):
+    """Result of taking in one envelope."""
 
     sender: Party
-    """Who says to have sent them; nobody if that cannot be read."""
+    """The claimed sender; empty if it cannot be read."""
     message: Message | None = None
-    """What they say, if they count and are what they claim to be."""
+    """The message, if the envelope is authentic and valid."""
     discarded: Discard | None = None
-    """Why they do not count. None if they do: because of the message, or because they exclude their sender."""
-    apart: Address | None = None
-    """Where the sender is, if that is another session and it is to be told what we hold to be agreed."""
+    """The reason for which it was discarded. None for a message, and for bytes that exclude their sender."""
+    answer_to: Address | None = None
+    """The sender's address in another session, if a greeting is to be sent there."""
 
 
-class Place(NamedTuple):
-    """What tells messages of one round to one receiver apart."""
+class MessageKey(NamedTuple):
+    """Key of a message among those of one round to one receiver."""
 
     sender: Party
     kind: str
@@ -58,22 +58,25 @@ class Place(NamedTuple):
 
 
 @dataclass
-class Early:
-    """Mail of the round after this one, from those who are ahead. Each may leave so much and no more."""
+class EarlyMessages:
+    """Envelopes of the next round, from senders that are ahead. Each sender has a byte limit."""
 
     room: int
-    kept: dict[Place, Buffer] = field(default_factory=dict)
+    kept: dict[MessageKey, Buffer] = field(default_factory=dict)
     _bytes: Counter[Party] = field(default_factory=Counter)
 
-    def keep(self, place: Place, data: Buffer, more: int = 0) -> None:
-        """Keeps an envelope, once. What there is no room for, or so much more, is lost, as on a bad link."""
-        size = max(len(data), SLIP)
-        if place not in self.kept and self._bytes[place.sender] + size <= self.room + more + SLIP * SLIPS:
+    def keep(self, place: MessageKey, data: Buffer, more: int = 0) -> None:
+        """Keeps an envelope, once. One beyond the sender's limit plus `more` is lost, as on a bad link."""
+        size = max(len(data), MIN_ENVELOPE_BYTES)
+        if (
+            place not in self.kept
+            and self._bytes[place.sender] + size <= self.room + more + MIN_ENVELOPE_BYTES * SPARE_ENVELOPES
+        ):
             self.kept[place] = data
             self._bytes[place.sender] += size
 
     def take(self) -> list[Buffer]:
-        """Returns what was kept, in the order it came, and keeps it no longer."""
+        """Returns the envelopes in the order of arrival, and clears them."""
         kept = list(self.kept.values())
         self.kept.clear()
         self._bytes.clear()
@@ -81,7 +84,7 @@ class Early:
 
 
 class Inbox:
-    """The mail of one party in one round."""
+    """The incoming messages of one party in one round."""
 
     def __init__(
         self,
@@ -89,54 +92,63 @@ class Inbox:
         suite: Suite,
         codec: Codec,
         terms: Terms,
-        early: Early | None = None,
+        early: EarlyMessages | None = None,
         differs: Callable[[Suite, Greeting], str | None] = lambda *_: None,
         roster: Collection[Party] = (),
     ) -> None:
-        """Takes mail for a link. `differs` says in words on what the sender of a greeting disagrees.
+        """Receives for a link. `differs` describes on what the sender of a greeting disagrees.
 
-        Anybody on the roster may greet: who exchanges messages with whom is among what may differ.
+        Anybody on the roster may greet, because the pairs that exchange messages may themselves differ.
+
+        Args:
+            link: The party, its peers, the session and the round.
+            suite: Keys to open envelopes and verify greetings with.
+            codec: Reads and decodes envelopes.
+            terms: The protocol's terms: its peers, steps and message kinds.
+            early: Store for envelopes of the next round; without one they are discarded.
+            differs: Returns the first difference in a greeting, or None.
+            roster: Parties that may greet although they are no peers.
         """
         self._link, self._suite, self._codec, self._terms = link, suite, codec, terms
         self._peers: Collection[Party] = terms.peers(link.me)
         self._roster = roster
         self._wait: Wait | None = None
         self._pending: set[Party] = set()
-        self._unread: dict[Place, tuple[Message, int]] = {}
-        self._seen: set[Place] = set()
+        self._unread: dict[MessageKey, tuple[Message, int]] = {}
+        self._seen: set[MessageKey] = set()
         self._bytes: Counter[Party] = Counter()
         self._early, self._differs = early, differs
         self._greeters: set[Party] = set()
-        self._told: dict[Party, set[tuple[bytes, int]]] = defaultdict(set)
+        self._answered: dict[Party, set[tuple[bytes, int]]] = defaultdict(set)
         self.gone: dict[Party, Drop] = {}
-        """Senders from whom nothing more is expected, and why."""
+        """Senders from whom nothing more is expected, with the reason."""
         self.why: dict[Party, str] = {}
-        """The same in words, where there is more to say."""
+        """Details of a reason in `gone`, where there are any."""
         self.discarded: Counter[Discard] = Counter()
-        """Envelopes thrown away unread, by reason."""
+        """Counts of discarded envelopes, by reason."""
 
-    def deliver(self, data: Buffer) -> Mail:
-        """Takes in the bytes of one envelope, and says what became of them."""
-        mail = self._taken(data)
+    def deliver(self, data: Buffer) -> Delivery:
+        """Takes in the bytes of one envelope, and returns the result."""
+        mail = self._classify(data)
         if mail.discarded is not None:
             self.discarded[mail.discarded] += 1
         return mail
 
-    def _taken(self, data: Buffer) -> Mail:
+    def _classify(self, data: Buffer) -> Delivery:
         try:
             read = self._codec.read(data)
         except WireError:
-            # Where its sender is, messages may be longer.
+            # In the sender's session messages may be longer.
             stray = self._codec.address(data)
             if stray is None or stray.session == self._link.session:
-                return Mail("", discarded=Discard.NOT_AN_ENVELOPE)
-            return self._elsewhere(stray)
+                return Delivery("", discarded=Discard.NOT_AN_ENVELOPE)
+            return self._discard_foreign(stray)
         if isinstance(read, Greeting):
-            return self._greeted(read, data)
+            return self._check_greeting(read, data)
         address, link = read.address, self._link
         if address.session != link.session:
-            return self._elsewhere(address)
-        place = Place(address.sender, address.kind, address.step)
+            return self._discard_foreign(address)
+        place = MessageKey(address.sender, address.kind, address.step)
         reason = None
         if address.to != link.me or address.sender == link.me or address.sender not in self._peers:
             reason = Discard.MISDIRECTED
@@ -146,29 +158,29 @@ class Inbox:
             reason = Discard.REPLAYED
         elif address.round == link.round and address.sender in self.gone:
             reason = Discard.EXCLUDED
-        return self._opened(read, place, data) if reason is None else Mail(place.sender, discarded=reason)
+        return self._open_envelope(read, place, data) if reason is None else Delivery(place.sender, discarded=reason)
 
     def _timely(self, number: int) -> bool:
-        """Says whether a round is the present one, or the next, if its mail is kept."""
+        """Says whether a round is the present one, or the next one if its messages are kept."""
         return number == self._link.round or (self._early is not None and number == self._link.round + 1)
 
-    def _opened(self, envelope: Envelope, place: Place, data: Buffer) -> Mail:
+    def _open_envelope(self, envelope: Envelope, place: MessageKey, data: Buffer) -> Delivery:
         try:
             key = self._suite.channel(place.sender, self._link.session)
             early = envelope.address.round != self._link.round
             payload = self._codec.open(self._suite, key, envelope, keep=early)
         except WireError:
-            return Mail(place.sender, discarded=Discard.NOT_AUTHENTIC)
+            return Delivery(place.sender, discarded=Discard.NOT_AUTHENTIC)
         if early:
             if self._early is not None:
                 self._early.keep(place, data)
-            return Mail(place.sender, discarded=Discard.EARLY)
+            return Delivery(place.sender, discarded=Discard.EARLY)
         self._seen.add(place)
-        mail = Mail(place.sender, self._accept(place, payload))
-        self._noticed(place.sender)
+        mail = Delivery(place.sender, self._accept(place, payload))
+        self._update_pending(place.sender)
         return mail
 
-    def _accept(self, place: Place, payload: Buffer) -> Message | None:
+    def _accept(self, place: MessageKey, payload: Buffer) -> Message | None:
         sender, kind, step = place
         try:
             message = self._codec.decode(kind, payload)
@@ -185,89 +197,91 @@ class Inbox:
         return message
 
     def _due(self, message: Message, sender: Party, step: int) -> bool:
-        """Says whether the protocol has anybody await such a message, from such a sender, at such a step."""
+        """Says whether the protocol awaits such a message, from such a sender, at such a step."""
         return message.from_server == (sender == SERVER) and step in self._terms.steps(type(message))
 
-    # --- those of another session ----------------------------------------------------------------------------------
+    # --- other sessions --------------------------------------------------------------------------------------------
 
-    def _elsewhere(self, address: Address) -> Mail:
-        """Throws mail of another session away."""
+    def _discard_foreign(self, address: Address) -> Delivery:
+        """Discards an envelope of another session, and has its sender greeted."""
         if address.to != self._link.me or not self._knows(address.sender):
-            return Mail(address.sender, discarded=Discard.MISDIRECTED)
-        again = len(self._told[address.sender]) >= TOLD
-        return Mail(address.sender, discarded=Discard.OTHER_SESSION, apart=None if again else self._untold(address))
+            return Delivery(address.sender, discarded=Discard.MISDIRECTED)
+        again = len(self._answered[address.sender]) >= MAX_GREETINGS
+        return Delivery(
+            address.sender, discarded=Discard.OTHER_SESSION, answer_to=None if again else self._answer_once(address)
+        )
 
     def _knows(self, party: Party) -> bool:
-        """Says whether somebody else is one of us."""
+        """Says whether a party is a peer or on the roster."""
         return party != self._link.me and (party in self._peers or party in self._roster)
 
-    def _untold(self, address: Address) -> Address | None:
-        """Returns where a sender is unless it was told there already, and takes it as told."""
-        told, place = self._told[address.sender], (address.session, address.round)
-        if place in told:
+    def _answer_once(self, address: Address) -> Address | None:
+        """Returns the address to greet, or None if it was greeted already; marks it as greeted."""
+        answered, place = self._answered[address.sender], (address.session, address.round)
+        if place in answered:
             return None
-        told.add(place)
+        answered.add(place)
         return address
 
-    def _greeted(self, greeting: Greeting, data: Buffer) -> Mail:
+    def _check_greeting(self, greeting: Greeting, data: Buffer) -> Delivery:
         address, link = greeting.address, self._link
         sender, reason = address.sender, None
         if address.to != link.me or not self._knows(sender):
             reason = Discard.MISDIRECTED
         elif greeting.session != link.session:
-            reason = Discard.OTHER_SESSION  # it answers what somebody else said, or we in another life
+            reason = Discard.OTHER_SESSION  # it answers another party, or an earlier session of ours
         elif not self._timely(greeting.round):
             reason = Discard.OTHER_ROUND
         elif greeting.round == link.round and sender in self.gone:
             reason = Discard.EXCLUDED
         elif greeting.round == link.round and sender in self._greeters:
             reason = Discard.REPLAYED
-        return self._answered(greeting, data) if reason is None else Mail(sender, discarded=reason)
+        return self._compare_greeting(greeting, data) if reason is None else Delivery(sender, discarded=reason)
 
-    def _answered(self, greeting: Greeting, data: Buffer) -> Mail:
+    def _compare_greeting(self, greeting: Greeting, data: Buffer) -> Delivery:
         sender = greeting.address.sender
         try:
             difference = self._differs(self._suite, greeting)
         except PeerFault:
-            return Mail(sender, discarded=Discard.NOT_AUTHENTIC)
+            return Delivery(sender, discarded=Discard.NOT_AUTHENTIC)
         if difference is not None and self._early is not None and greeting.round != self._link.round:
-            self._early.keep(Place(sender, GREETING, 0), data, MAX_GREETING)
-            return Mail(sender, discarded=Discard.EARLY)
+            self._early.keep(MessageKey(sender, GREETING, 0), data, MAX_GREETING)
+            return Delivery(sender, discarded=Discard.EARLY)
         self._greeters.add(sender)
         if difference is None:
-            return Mail(sender, discarded=Discard.AGREES)
+            return Delivery(sender, discarded=Discard.AGREES)
         self.gone[sender], self.why[sender] = Drop.DISAGREES, difference
-        self._noticed(sender)
-        return Mail(sender, apart=self._untold(greeting.address))
+        self._update_pending(sender)
+        return Delivery(sender, answer_to=self._answer_once(greeting.address))
 
     # --- waits -----------------------------------------------------------------------------------------------------
 
     def expect(self, wait: Wait) -> bool:
-        """Begins a wait; says whether it is over already."""
+        """Begins a wait; returns whether it is over already."""
         self._wait = wait
-        self._pending = {sender for sender in wait.senders if not self._settled(wait, sender)}
+        self._pending = {sender for sender in wait.senders if not self._has_answered(wait, sender)}
         return self.ready
 
     @property
     def ready(self) -> bool:
-        """Whether everyone that is waited for has answered or is gone."""
+        """Whether every awaited sender has answered or is gone."""
         return not self._pending
 
     @property
     def pending(self) -> frozenset[Party]:
-        """Who is waited for."""
+        """The awaited senders that have not answered."""
         return frozenset(self._pending)
 
-    def _noticed(self, sender: Party) -> None:
-        # Only the sender of what just came can have changed, so that a server need not look at everybody each time.
-        if self._wait is not None and sender in self._pending and self._settled(self._wait, sender):
+    def _update_pending(self, sender: Party) -> None:
+        # Only this sender can have changed, so a server need not check everybody each time.
+        if self._wait is not None and sender in self._pending and self._has_answered(self._wait, sender):
             self._pending.discard(sender)
 
-    def _settled(self, wait: Wait, sender: Party) -> bool:
+    def _has_answered(self, wait: Wait, sender: Party) -> bool:
         return sender in self.gone or self._place(wait, sender) is not None
 
     def collect(self, wait: Wait) -> Arrived:
-        """Returns what came for a wait that is over, by readiness or by deadline."""
+        """Returns the messages for a wait that has completed or timed out."""
         self._wait, self._pending = None, set()
         messages: dict[Party, Message] = {}
         missing: dict[Party, Drop] = {}
@@ -280,9 +294,9 @@ class Inbox:
                 missing[sender] = self.gone.get(sender, Drop.SILENT)
         return Arrived(messages, missing, {party: self.why[party] for party in missing if party in self.why})
 
-    def _place(self, wait: Wait, sender: Party) -> Place | None:
+    def _place(self, wait: Wait, sender: Party) -> MessageKey | None:
         for name in wait.names:
-            place = Place(sender, name, wait.step)
+            place = MessageKey(sender, name, wait.step)
             if place in self._unread:
                 return place
         return None

@@ -1,8 +1,8 @@
-"""What a party writes down of a round, so that it can be cut off anywhere and go on (see `round`, the contract).
+"""Journal of one party's round, from which the round is resumed after a crash (see the contract in `round`).
 
-A journal is a list of records, one for each call of `start`, `deliver` or `expire` that counts: what the call was
-given, the state if it was saved, and a digest of every message that came out. In a state, digests stand for what is
-long. Each record carries a digest of all before it, and the newest digest, the `tip`, is kept apart from the records:
+A journal is a list of records, one for each call of `start`, `deliver` or `expire` that has an effect: the input of
+the call, the state if it was saved, and a digest of every message that it sent. In a state, digests stand for what is
+long. Each record carries a digest of all before it, and the newest digest, the `tip`, is stored separately:
 by whoever drives the round, next to its number and state, and never in one file or backup with the records. So a
 journal that is cut short, reordered, changed, or restored from an older copy is refused. Envelopes need not be hashed
 for that: whatever was changed in one no longer opens.
@@ -23,14 +23,14 @@ from tacit.core.messages import binary
 from tacit.core.protocol import Protocol
 from tacit.core.suite import Buffer, Party, Update
 from tacit.crypto.sealing import gmac
-from tacit.runtime.round import Action, Begun, Greet, Heard, Post, Saved
+from tacit.runtime.round import Action, GreetingPost, InputTaken, Post, RoundBegun, StateSaved
 
 VERSION = 5
 CURE = "restore the journal, or begin a new session"
 
 
 class Beginning(msgspec.Struct, frozen=True, tag="Beginning", forbid_unknown_fields=True):
-    """What a round was begun with. Of the update, which may be large, there is only a fingerprint here."""
+    """The inputs of a round. The update, which may be large, is represented by its fingerprint."""
 
     session: bytes
     party: Party
@@ -44,44 +44,44 @@ class Beginning(msgspec.Struct, frozen=True, tag="Beginning", forbid_unknown_fie
 
 
 class Record(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """One call, and what came of it."""
+    """One call of a round, and its result."""
 
     state: bytes | None
-    """The last state that was saved in it."""
-    said: bytes
-    """A digest of the messages to be sent."""
+    """The last state that the call saved."""
+    outbox: bytes
+    """Digest of the messages to send."""
     before: bytes
-    """A digest of all records before this one."""
-    apart: dict[bytes, memoryview]
-    """What is long in the states, by the digests that stand for it there, unless it lies elsewhere."""
+    """Digest of all records before this one."""
+    detached: dict[bytes, memoryview]
+    """Long vectors of the states, by the digests that stand for them there, unless they are stored elsewhere."""
     event: Beginning | memoryview | None
-    """The beginning, bytes that came in, or None if time was up. Bytes may be many, and are not copied."""
+    """The inputs of the round, the bytes of an envelope, or None for a timeout. The bytes are not copied."""
 
     def digest(self) -> bytes:
-        """Returns what stands for this record and all before it."""
+        """Returns the digest of this record and all before it."""
         event = self.event
         if isinstance(event, Beginning):
             stands = b"begun" + msgspec.msgpack.encode(event)
         else:
             # The end of an envelope is its tag, which nothing else in it can change without.
             stands = b"deadline" if event is None else b"bytes" + len(event).to_bytes(8) + event[-64:]
-        return _hashed(self.before, stands, self.state or b"", self.said)
+        return _hash_parts(self.before, stands, self.state or b"", self.outbox)
 
     def parts(self) -> tuple[Buffer, ...]:
-        """Returns its bytes, in parts: what is long is not copied."""
-        return *self.head(), *_packed(self.event)
+        """Returns the encoded record in parts, without copying long ones."""
+        return *self.head(), *_pack_field(self.event)
 
     def head(self) -> tuple[Buffer, ...]:
-        """Returns them but for the event, which is the last."""
-        fields = (self.state, self.said, self.before, self.apart)
-        return b"\x95", *(part for field in fields for part in _packed(field))  # msgpack's list of five
+        """Returns the parts before the event, which is the last field."""
+        fields = (self.state, self.outbox, self.before, self.detached)
+        return b"\x95", *(part for field in fields for part in _pack_field(field))  # msgpack's list of five
 
     def __repr__(self) -> str:
         return f"Record({self.event if isinstance(self.event, Beginning) else '…'})"
 
 
-def fingerprint(update: Update | None, key: bytes = b"") -> bytes:
-    """Returns what tells updates apart; under a secret key, which saves time, for those alone who have it."""
+def fingerprint_update(update: Update | None, key: bytes = b"") -> bytes:
+    """Returns a digest of an update; with a secret key a faster keyed one, which only its owner can compare."""
     if update is None:
         return b""
     vector = np.asarray(update.vector)
@@ -90,12 +90,12 @@ def fingerprint(update: Update | None, key: bytes = b"") -> bytes:
     else:
         numbers = np.ascontiguousarray(vector).reshape(-1).view(np.uint8).data
     if key:
-        numbers = gmac(_hashed(b"tacit/v1/fingerprint", key), (numbers,))
-    return _hashed(vector.dtype.str.encode(), _number(update.weight), numbers)
+        numbers = gmac(_hash_parts(b"tacit/v1/fingerprint", key), (numbers,))
+    return _hash_parts(vector.dtype.str.encode(), _encode_weight(update.weight), numbers)
 
 
-def _hashed(*parts: Buffer) -> bytes:
-    """Returns the hash of parts, framed, without a copy of what is long."""
+def _hash_parts(*parts: Buffer) -> bytes:
+    """Returns the hash of framed parts, without copying them."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update(len(part).to_bytes(8))
@@ -103,31 +103,31 @@ def _hashed(*parts: Buffer) -> bytes:
     return digest.digest()
 
 
-def _packed(field: Beginning | Buffer | dict[bytes, memoryview] | None) -> tuple[Buffer, ...]:
+def _pack_field(field: Beginning | Buffer | dict[bytes, memoryview] | None) -> tuple[Buffer, ...]:
     if isinstance(field, bytes | memoryview):
         return binary(len(field)), field
     if isinstance(field, dict):  # msgpack's map, of fewer than 2¹⁶
         pairs = (each for pair in field.items() for each in pair)
-        return b"\xde" + len(field).to_bytes(2), *(part for each in pairs for part in _packed(each))
+        return b"\xde" + len(field).to_bytes(2), *(part for each in pairs for part in _pack_field(each))
     return (msgspec.msgpack.encode(field),)
 
 
-def _number(weight: object) -> bytes:
-    """Returns what is the same for the same weight, of whatever type; symbols, and what no float holds, are spelled."""
+def _encode_weight(weight: object) -> bytes:
+    """Returns bytes that are equal for equal weights of any type; a weight that no float can hold is spelled out."""
     try:
         return struct.pack(">d", weight)
     except (struct.error, TypeError, OverflowError):
         return repr(weight).encode()
 
 
-def said(posts: Iterable[Post]) -> bytes:
-    """Returns the digest of some messages: their addresses, and the stamps that content cannot change without.
+def digest_posts(posts: Iterable[Post]) -> bytes:
+    """Returns the digest of messages: their addresses, and stamps that change with the content.
 
-    Greetings are left out: they answer mail that does not count, and is not written down.
+    Greetings are left out: they answer envelopes that are discarded, and are not in the journal.
     """
     digest = hashlib.sha256()
     for post in posts:
-        if isinstance(post, Greet):
+        if isinstance(post, GreetingPost):
             continue
         digest.update(framed(msgspec.msgpack.encode(post.address), post.stamp))
     return digest.digest()
@@ -135,28 +135,30 @@ def said(posts: Iterable[Post]) -> bytes:
 
 @dataclass
 class Journal:
-    """The records of one round of one party, as bytes, and the digest that is kept apart from them."""
+    """The records of one party's round, as bytes, and the digest of the newest, which is stored separately."""
 
     records: list[bytes] = field(default_factory=list)
     tip: bytes = b""
     kept: bool = True
-    """Whether records are kept here. Whoever keeps them elsewhere needs the tip alone."""
-    apart: Mapping[bytes, Buffer] = field(default_factory=dict)
-    """What is long in states and not in the records, by the digests that stand for it."""
+    """Whether records are kept here. A driver that keeps them elsewhere needs the tip alone."""
+    detached: Mapping[bytes, Buffer] = field(default_factory=dict)
+    """Long vectors of states that are not in the records, by the digests that stand for them."""
 
     def record(self, protocol: Protocol, session: bytes, party: Party, actions: Sequence[Action]) -> Record | None:
-        """Writes down a call by what it returned; returns the record, None if nothing has to be."""
+        """Records a call by the actions it returned; returns the record, or None if there is nothing to record."""
         first = actions[0] if actions else None
-        if not isinstance(first, Begun | Heard):
+        if not isinstance(first, RoundBegun | InputTaken):
             return None
-        saved = [action.state for action in actions if isinstance(action, Saved)]
-        apart: dict[bytes, memoryview] = {}
+        saved = [action.state for action in actions if isinstance(action, StateSaved)]
+        detached: dict[bytes, memoryview] = {}
         written = Record(
-            protocol.encode_state(saved[-1], apart=apart) if saved else None,
-            said(action for action in actions if isinstance(action, Post)),
+            protocol.encode_state(saved[-1], apart=detached) if saved else None,
+            digest_posts(action for action in actions if isinstance(action, Post)),
             self.tip,
-            apart,
-            _beginning(protocol, session, party, first, apart) if isinstance(first, Begun) else _octets(first.data),
+            detached,
+            _make_beginning(protocol, session, party, first, detached)
+            if isinstance(first, RoundBegun)
+            else _view_bytes(first.data),
         )
         if self.kept:
             self.records.append(b"".join(written.parts()))
@@ -164,7 +166,7 @@ class Journal:
         return written
 
     def read(self) -> list[Record]:
-        """Returns the records; raises JournalError unless they are all there and as they were written."""
+        """Returns the records; raises JournalError unless they are complete and unchanged."""
         try:
             records = [msgspec.msgpack.decode(data, type=Record) for data in self.records]
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -173,7 +175,7 @@ class Journal:
             raise JournalError(f"the journal does not say how the round was begun; {CURE}")
         tip = b""
         for number, record in enumerate(records):
-            if any(part_digest(part) != digest for digest, part in record.apart.items()):
+            if any(part_digest(part) != digest for digest, part in record.detached.items()):
                 raise JournalError(f"what is long in record {number} of the journal was changed; {CURE}")
             if record.before != tip or (number and isinstance(record.event, Beginning)):
                 raise JournalError(f"record {number} of the journal does not follow the one before it; {CURE}")
@@ -183,12 +185,12 @@ class Journal:
         return records
 
     def encode(self) -> bytes:
-        """Returns the records as bytes. The tip is not among them, or an older copy of both could not be told."""
+        """Returns the records as bytes. The tip is left out, so that an older copy can be detected by it."""
         return msgspec.msgpack.encode((VERSION, self.records))
 
     @classmethod
     def decode(cls, data: bytes, tip: bytes) -> "Journal":
-        """Returns a journal from bytes and its tip; raises JournalError if they are none, or of another version."""
+        """Returns the journal of bytes and a tip; raises JournalError if they are invalid or of another version."""
         try:
             version, *rest = msgspec.msgpack.decode(data, type=list[msgspec.Raw])
             if (number := msgspec.msgpack.decode(version, type=int)) != VERSION:
@@ -202,12 +204,12 @@ class Journal:
         return f"Journal({len(self.records)} records)"
 
 
-def _beginning(
-    protocol: Protocol, session: bytes, party: Party, begun: Begun, apart: dict[bytes, memoryview]
+def _make_beginning(
+    protocol: Protocol, session: bytes, party: Party, begun: RoundBegun, detached: dict[bytes, memoryview]
 ) -> Beginning:
-    state = protocol.encode_state(begun.state, apart=apart)
-    return Beginning(session, party, begun.number, begun.seed, state, fingerprint(begun.update, begun.seed))
+    state = protocol.encode_state(begun.state, apart=detached)
+    return Beginning(session, party, begun.number, begun.seed, state, fingerprint_update(begun.update, begun.seed))
 
 
-def _octets(data: Buffer | None) -> memoryview | None:
+def _view_bytes(data: Buffer | None) -> memoryview | None:
     return None if data is None else memoryview(data)

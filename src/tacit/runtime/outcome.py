@@ -1,4 +1,4 @@
-"""What a round ended with, for all its parties: the endings of each, put together."""
+"""Outcome of a round for all its parties, merged from the ending of each."""
 
 import math
 from collections import Counter
@@ -16,11 +16,11 @@ from tacit.vectors.layout import ALL, Beyond
 from tacit.vectors.ring_limits import LARGEST
 
 SHOWN = 3
-"""Arrays that are named, of those with entries that were cut off."""
+"""Arrays with clipped entries that a warning names."""
 COARSER = 8.0
-"""How many times coarser a ring may become for a larger clip before one with more bits is advised."""
+"""Factor by which a larger clip may coarsen the ring before a warning advises more bits."""
 COARSE = 0.01
-"""A weight that was rounded by more than this part of itself is warned about."""
+"""Relative rounding error of a weight above which there is a warning."""
 
 
 @dataclass
@@ -52,24 +52,23 @@ class Outcome:
     contributors: tuple[Party, ...]
     traffic: Traffic
     clipped: dict[Party, int]
-    """Entries that were cut off at the clip, for each party with any."""
+    """Number of clipped entries, for each party with any."""
     dropped: dict[Party, Drop]
-    """Parties that did not get through the round, or were left out of it, and why."""
+    """Parties that did not finish the round, or were excluded from it, with the reason."""
     warnings: tuple[str, ...] = ()
     seconds: float = 0.0
-    """How long the round took on the driver's clock (a virtual one in simulation)."""
+    """Duration of the round on the driver's clock (a virtual one in simulation)."""
     endings: dict[Party, Ending] = field(default_factory=dict, repr=False)
-    """How it ended for each."""
+    """The ending of each party."""
     transcript: Transcript | None = None
     local: tuple[str, ...] = ()
-    """The arrays of models that were not averaged: by default those that are not of floats."""
+    """Names of the arrays that were not averaged: by default those that are not floats."""
     seed: int | None = None
-    """What everybody's keys followed from, if a seed was asked for: whoever knows it knows everything. None if they
-    came from the operating system."""
+    """The seed of all keys, if one was given; it reveals everything. None if keys came from the operating system."""
 
     @property
     def missing(self) -> dict[Party, Drop]:
-        """Who was waited for and is not in the average, those who heard it all the same included, and why."""
+        """Awaited parties that are not in the average, with the reason, including those that received it."""
         lost = {peer: why for ending in self.endings.values() for peer, why in ending.dropped.items()}
         there = {SERVER, *self.contributors}
         return {peer: why for peer, why in {**lost, **self.dropped}.items() if peer not in there}
@@ -81,12 +80,12 @@ class Outcome:
         return f"<Outcome: {who}{lost}; {self.traffic.total:,} bytes{more}>"
 
 
-def merged(
+def merge_endings(
     agreement: Agreement, endings: Mapping[Party, Ending], crashed: Collection[Party] = (), ended: Sequence[Party] = ()
 ) -> Outcome:
-    """Returns the outcome of a round from the endings of its parties; raises what was first to go wrong if it failed.
+    """Returns the outcome of a round from the endings of its parties; raises the first error if it failed.
 
-    It has failed if the server gave up, or if nobody finished. `ended` has the parties in the order in which they did.
+    A round failed if the server gave up, or if nobody finished. `ended` has the parties in the order in which they did.
     """
     finished = {party: ending for party, ending in endings.items() if party != SERVER and ending.average is not None}
     errors = ((party, endings[party].error) for party in dict.fromkeys((*ended, *endings)))
@@ -95,7 +94,7 @@ def merged(
     for ending in endings.values():
         dropped |= {peer: reason for peer, reason in ending.dropped.items() if peer not in finished}
     dropped |= dict.fromkeys(failed, Drop.ABORTED)
-    # A party that was told apart for its settings gives up in the end, but that is not why.
+    # A party with other settings gives up in the end, but the settings are the reason.
     dropped |= {
         peer: reason
         for ending in endings.values()
@@ -103,18 +102,18 @@ def merged(
         if reason is Drop.DISAGREES and peer not in finished
     }
     dropped |= dict.fromkeys(crashed, Drop.CRASHED)
-    # Whoever had not heard the last average was left out, although it heard this one in the end.
+    # A party without the last average was excluded, although it received this one in the end.
     dropped |= {
         peer: reason for ending in endings.values() for peer, reason in ending.dropped.items() if reason is Drop.BEHIND
     }
     if SERVER in failed or not finished:
-        raise first_cause(failed, dropped)
-    # A server that crashed while it announced the sum has nothing to say; those who heard it have.
+        raise find_first_cause(failed, dropped)
+    # If the server crashed while it announced the sum, the parties that received the sum know the contributors.
     leading = endings.get(SERVER)
-    telling = [leading] if leading is not None and leading.average is not None else list(finished.values())
-    contributors = {party for ending in telling for party in ending.contributors}
+    sources = [leading] if leading is not None and leading.average is not None else list(finished.values())
+    contributors = {party for ending in sources for party in ending.contributors}
     if leading is None:
-        contributors -= _unheard(finished)
+        contributors -= _find_unheard(finished)
     clipped = {party: ending for party, ending in endings.items() if ending.clipped and party != SERVER}
     return Outcome(
         average={party: ending.average for party, ending in finished.items()},
@@ -126,24 +125,24 @@ def merged(
         clipped={party: ending.clipped for party, ending in clipped.items()},
         dropped=dropped,
         warnings=(
-            *(clipping(agreement, ending) for ending in clipped.values()),
-            *(_rounding(agreement, ending) for ending in endings.values() if ending.rounded > COARSE),
+            *(describe_clipping(agreement, ending) for ending in clipped.values()),
+            *(_describe_rounding(agreement, ending) for ending in endings.values() if ending.rounded > COARSE),
             *agreement.terms.notes(),
         ),
         endings=dict(endings),
     )
 
 
-def _unheard(finished: Mapping[Party, Ending]) -> set[Party]:
-    """Returns who, without a server, was waited for in vain: it has a part in its own average, and in no other."""
+def _find_unheard(finished: Mapping[Party, Ending]) -> set[Party]:
+    """Returns the parties that, without a server, timed out: each contributes to its own average only."""
     heard = {peer for party, ending in finished.items() for peer in ending.contributors if peer != party}
     lost = {peer for ending in finished.values() for peer in ending.dropped}
-    # Where nobody heard anybody there is no other average than everybody's own.
+    # If nobody received anything, each party has only its own average.
     return lost - heard if heard else set()
 
 
-def first_cause(failed: Mapping[Party, TacitError], dropped: Mapping[Party, Drop]) -> TacitError:
-    """Returns the error to raise for a round that failed: what is wrong with somebody's input, before what follows."""
+def find_first_cause(failed: Mapping[Party, TacitError], dropped: Mapping[Party, Drop]) -> TacitError:
+    """Returns the error to raise for a round that failed: a party's invalid input, before its consequences."""
     for party, error in failed.items():
         if isinstance(error, ConfigError):
             return ConfigError([f"{party}: {problem}" for problem in error.problems])
@@ -156,19 +155,19 @@ def first_cause(failed: Mapping[Party, TacitError], dropped: Mapping[Party, Drop
     return next(iter(failed.values()), NotEnough("parties that finished", 0, 1, dropped, cure="run the round again"))
 
 
-def clipping(agreement: Agreement, ending: Ending, where: Sequence[Beyond] = ()) -> str:
-    """Returns a warning about entries that were cut off and, if it is known in which arrays, how to spare the rest."""
+def describe_clipping(agreement: Agreement, ending: Ending, where: Sequence[Beyond] = ()) -> str:
+    """Returns a warning about clipped entries with a remedy and, if known, the arrays that have them."""
     settings, names = agreement.settings, [each.name for each in where[:SHOWN]]
     more = f" and {len(where) - SHOWN} more" if len(where) > SHOWN else ""
     found = f" in {', '.join(names)}{more}" if names and names != [ALL] else ""
     leave = f"; or leave {'it' if len(where) == 1 else 'them'} local: exclude={names!r}" if found else ""
     return (
         f"{ending.party}: {ending.clipped} of {agreement.entries} entries were cut off at ±{settings.clip:g}{found}; "
-        f"the largest is {ending.largest:.4g}, {_cure(settings, ending.largest)}{leave}"
+        f"the largest is {ending.largest:.4g}, {_suggest_clip(settings, ending.largest)}{leave}"
     )
 
 
-def _rounding(agreement: Agreement, ending: Ending) -> str:
+def _describe_rounding(agreement: Agreement, ending: Ending) -> str:
     bits = agreement.settings.bits
     return (
         f"{ending.party}: its weight was rounded by {ending.rounded:.0%}, for {bits} bits tell few weights apart; "
@@ -176,8 +175,8 @@ def _rounding(agreement: Agreement, ending: Ending) -> str:
     )
 
 
-def _cure(settings: Settings, largest: float) -> str:
-    """Returns what to do about values that large: a clip of the next power of two, and digits enough for the others."""
+def _suggest_clip(settings: Settings, largest: float) -> str:
+    """Returns a remedy for values that large: a clip of the next power of two, and enough bits for the others."""
     if largest > LARGEST:
         return "so look for what went wrong: no model has such values"
     power = 2.0 ** math.ceil(math.log2(largest))
@@ -185,6 +184,6 @@ def _cure(settings: Settings, largest: float) -> str:
     coarser = power / settings.clip
     if settings.bits == 64 or coarser <= COARSER:
         return clip
-    # A ring has so many steps from -clip to clip. With a larger clip they are larger, for every entry.
+    # The number of steps from -clip to clip is fixed. With a larger clip each step is larger, for every entry.
     bits = 2 * settings.bits
     return f"{clip}, bits={bits} (twice the bytes; without, every entry is rounded {coarser:,.0f} times as coarsely)"

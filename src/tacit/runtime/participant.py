@@ -1,4 +1,4 @@
-"""One party's place in a federation, over all rounds: its keys, its state, and the round that it is in."""
+"""A party of a federation over all rounds: its keys, its state, and its present round."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -13,17 +13,17 @@ from tacit.core.suite import SERVER, Buffer, Party, Suite, Update
 from tacit.crypto.keys import Identity, Keys
 from tacit.crypto.suite import RealSuite
 from tacit.runtime.agreement import Agreement
-from tacit.runtime.inbox import Discard, Early, Inbox
-from tacit.runtime.journal import CURE, Beginning, Journal, Record, fingerprint, said
-from tacit.runtime.round import Action, Begun, Greet, Heard, Kept, Post, Round, Saved
+from tacit.runtime.inbox import Discard, EarlyMessages, Inbox
+from tacit.runtime.journal import CURE, Beginning, Journal, Record, digest_posts, fingerprint_update
+from tacit.runtime.round import Action, GreetingPost, InputTaken, MessageDeferred, Post, Round, RoundBegun, StateSaved
 from tacit.vectors.buffers import Rooms
 
 
 class Participant(ABC):
     """A party of an agreement.
 
-    What it needs to go on after a restart is its number, its state and, until a round is over, the journal with its
-    tip. A number is begun once: a participant that is rebuilt in mid-round has begun it already.
+    To continue after a restart it needs its number, its state and, until a round is over, the journal with its tip. A
+    number is begun once: a participant that is rebuilt in mid-round has begun it already.
     """
 
     def __init__(
@@ -37,26 +37,32 @@ class Participant(ABC):
         unfinished: bool = False,
         role: Role | None = None,
     ) -> None:
-        """Sits down after so many rounds were begun, with the state that was saved last.
+        """Continues after some rounds, with the state that was saved last.
 
-        `unfinished` says that the last of them was cut off: it has to be resumed, or given up, before the next.
-        `length` is that of an encoded vector; `role` puts another coroutine in the place of the protocol's.
+        Args:
+            agreement: What the parties agreed on.
+            me: The name of the party.
+            length: The length of an encoded vector.
+            number: The number of the last round that was begun.
+            state: The state that was saved last; the protocol's initial one by default.
+            unfinished: Whether that round was interrupted. It has to be resumed, or given up, before the next.
+            role: A coroutine that replaces the protocol's.
         """
         self.agreement, self.me, self.number, self.role = agreement, me, number, role
         self.round: Round | None = None
         self.codec = agreement.codec(length)
-        self.early = Early(self.codec.room)
+        self.early = EarlyMessages(self.codec.room)
         self._state = agreement.protocol.state() if state is None else state
         self._unfinished = unfinished
         self._lobby: Inbox | None = None
 
     @abstractmethod
     def suite(self, number: int, seed: bytes) -> Suite:
-        """Returns our hands in a round."""
+        """Returns the cryptographic suite of a round."""
 
     @abstractmethod
     def rebuild(self) -> "Participant":
-        """Returns the participant as it is after a restart: only what the contract has on disk is left."""
+        """Returns the participant as it is after a restart: only with what the contract has on disk."""
 
     @property
     def state(self) -> State:
@@ -65,87 +71,88 @@ class Participant(ABC):
 
     @property
     def unfinished(self) -> bool:
-        """Whether a round was begun that is neither over nor was given up."""
+        """Whether a round was begun that is neither over nor given up."""
         return self._unfinished if self.round is None else not self.round.over
 
     def begin(self, update: Update | None, seed: bytes, at: float = 0.0) -> list[Action]:
-        """Begins the next round, which nobody can begin again, and returns what is to be done.
+        """Begins the next round, which cannot be begun again, and returns the actions to perform.
 
-        What came early (`early.take()`) is then to be delivered, like everything else.
+        Deliver the early messages (`early.take()`) afterwards.
         """
         if self.unfinished:
             raise ConfigError(
                 f"{self.me} is still in round {self.number}; finish or resume it, or give it up, before the next"
             )
         if (update is None) != (self.me == SERVER):
-            raise ConfigError(f"{self.me} brings {'no' if update is None else 'an'} update to a round")
-        self.round = self._round(Begun(self.number + 1, seed, self.state, update))
+            raise ConfigError(f"{self.me} contributes {'no' if update is None else 'an'} update to a round")
+        self.round = self._round(RoundBegun(self.number + 1, seed, self.state, update))
         self.number += 1
         return self.round.start(at)
 
     def deliver(self, data: Buffer, at: float = 0.0) -> list[Action]:
-        """Takes in what arrived, and returns what is to be done."""
+        """Takes in an envelope, and returns the actions to perform."""
         if self.round is not None:
             return self.round.deliver(data, at)
-        # There is no round yet, but mail of the next one, or of the one to be resumed, may have come.
+        # There is no round yet, but messages of the next one, or of the one to be resumed, may arrive.
         agreement, before = self.agreement, self.number - self.unfinished
         if self._lobby is None:
             link, suite = Link(self.me, agreement.parties, agreement.session, before), self.suite(before, b"")
-            told = agreement.difference, agreement.roster
-            self._lobby = Inbox(link, suite, self.codec, agreement.terms, self.early, *told)
-        mail = self._lobby.deliver(data)
-        if mail.apart is not None:
-            return [Greet(agreement.greeting(self.suite(before, b""), before + 1, mail.apart), 0)]
-        return [Kept()] if mail.discarded is Discard.EARLY else []
+            self._lobby = Inbox(
+                link, suite, self.codec, agreement.terms, self.early, agreement.difference, agreement.roster
+            )
+        delivery = self._lobby.deliver(data)
+        if delivery.answer_to is not None:
+            return [GreetingPost(agreement.greeting(self.suite(before, b""), before + 1, delivery.answer_to), 0)]
+        return [MessageDeferred()] if delivery.discarded is Discard.EARLY else []
 
     def expire(self, at: float = 0.0) -> list[Action]:
-        """Ends the present wait, and returns what is to be done."""
+        """Ends the present wait, and returns the actions to perform."""
         return [] if self.round is None else self.round.expire(at)
 
     def give_up(self, state: State | None = None) -> None:
-        """Leaves the present round, whose number is used up, with the state that was saved last, or the one given."""
+        """Gives up the present round, whose number is used up, with the last saved state or the given one."""
         self._state = self.state if state is None else state
         if self.round is not None:
             self.round.close()
         self.round, self._unfinished, self._lobby = None, False, None
 
     def resume(self, journal: Journal, update: Update | None, at: float = 0.0) -> list[Post]:
-        """Rebuilds the round that a journal is of, and returns the messages that it said, to be sent again.
+        """Rebuilds the round of a journal, and returns its messages, to be sent again.
 
-        Raises JournalError if the journal is of anything else, does not fit the update, or cannot have been all of
-        what happened; then nothing may be sent.
+        Raises JournalError if the journal belongs to another round, does not fit the update, or is incomplete; then
+        nothing may be sent.
         """
         records = journal.read()
-        round_ = self._round(self._begun(records[0].event, update, {**journal.apart, **records[0].apart}))
+        round_ = self._round(self._read_inputs(records[0].event, update, {**journal.detached, **records[0].detached}))
         posts: list[Post] = []
         for number, record in enumerate(records):
             try:
-                posts += self._again(round_, record, at)
-            except Exception as error:  # whatever a round does with what it was never told
+                posts += self._repeat(round_, record, at)
+            except Exception as error:  # a round may fail in any way on input that it never received
                 round_.close()
                 raise JournalError(
-                    f"after record {number} of the journal, round {self.number} would not go on as it did before, so "
-                    f"nothing is sent: the journal was changed, or written by another release; {CURE}"
+                    f"record {number} of the journal does not reproduce round {self.number}, so nothing is sent: the "
+                    f"journal was changed, or written by another release; {CURE}"
                 ) from error
         self.round = round_
         return posts
 
-    def _again(self, round_: Round, record: Record, at: float) -> list[Post]:
-        """Repeats a call, and returns the messages that came of it; raises JournalError if anything else does."""
+    def _repeat(self, round_: Round, record: Record, at: float) -> list[Post]:
+        """Repeats a call, and returns its messages; raises JournalError if its result differs from the record."""
         if isinstance(record.event, Beginning):
             actions = round_.start(at)
         else:
             actions = round_.expire(at) if record.event is None else round_.deliver(record.event, at)
         posts = [action for action in actions if isinstance(action, Post)]
-        saved = [action.state for action in actions if isinstance(action, Saved)]
+        saved = [action.state for action in actions if isinstance(action, StateSaved)]
         state = self.agreement.protocol.encode_state(saved[-1], apart={}) if saved else None
-        counts = bool(actions) and isinstance(actions[0], Begun | Heard)
-        if not counts or said(posts) != record.said or state != record.state:
-            raise JournalError("this is not what came of it before")
+        counts = bool(actions) and isinstance(actions[0], RoundBegun | InputTaken)
+        if not counts or digest_posts(posts) != record.outbox or state != record.state:
+            raise JournalError("the result of a call differs from its record")
         return posts
 
-    def _begun(self, event: object, update: Update | None, apart: Mapping[bytes, Buffer]) -> Begun:
-        """Returns what a round was begun with; raises JournalError if it was not begun here, or with another update."""
+    def _read_inputs(self, event: object, update: Update | None, detached: Mapping[bytes, Buffer]) -> RoundBegun:
+        """Returns the inputs of a round; raises JournalError if it is not ours, or began with another update."""
         agreement = self.agreement
         if not isinstance(event, Beginning):
             raise JournalError(f"the journal does not say how the round was begun; {CURE}")
@@ -158,14 +165,15 @@ class Participant(ABC):
                 f"the journal is of round {event.number}, but {self.me} has begun {self.number}; "
                 f"resume with the number that goes with it"
             )
-        if event.update != fingerprint(update, event.seed):
+        if event.update != fingerprint_update(update, event.seed):
             raise JournalError(
                 f"round {event.number} was begun with another update, and must go on with that one: under the same "
                 f"masks, two of them would show their difference"
             )
-        return Begun(event.number, event.seed, agreement.protocol.decode_state(event.state, apart=apart), update)
+        state = agreement.protocol.decode_state(event.state, apart=detached)
+        return RoundBegun(event.number, event.seed, state, update)
 
-    def _round(self, begun: Begun) -> Round:
+    def _round(self, begun: RoundBegun) -> Round:
         suite = self.suite(begun.number, begun.seed)
         if wrong := begun.state.problems(self.agreement.terms, suite.ring, self.agreement.entries):
             raise JournalError(f"the state before round {begun.number} cannot be gone on from: {'; '.join(wrong)}")
@@ -189,9 +197,18 @@ class KeyedParticipant(Participant):
         record: bool = False,
         rooms: Rooms | None = None,
     ) -> None:
-        """Sits down. `bits` takes a finer ring than was agreed; `record` remembers what is drawn, for audits.
+        """Continues after some rounds, as `Participant` does.
 
-        Given `rooms`, vectors have their memory from there, and averages are no wider than what was brought.
+        Args:
+            agreement: What the parties agreed on.
+            identity: The party's long-lived keys.
+            number: The number of the last round that was begun.
+            state: The state that was saved last; the protocol's initial one by default.
+            unfinished: Whether that round was interrupted.
+            role: A coroutine that replaces the protocol's.
+            bits: A finer ring than the one agreed on, for audits.
+            record: Whether secrets that are sampled are recorded, for audits.
+            rooms: A pool for the memory of vectors. With one, averages are no wider than the contributed vector.
         """
         length = agreement.ring(bits).length
         super().__init__(agreement, identity.name, length, number=number, state=state, unfinished=unfinished, role=role)
@@ -212,13 +229,13 @@ class KeyedParticipant(Participant):
             rooms=self._rooms,
         )
 
-    def _round(self, begun: Begun) -> Round:
-        brought = None if begun.update is None else np.asarray(begun.update.vector)
-        self._singles = self._rooms is not None and (brought is None or brought.dtype == np.float32)
+    def _round(self, begun: RoundBegun) -> Round:
+        vector = None if begun.update is None else np.asarray(begun.update.vector)
+        self._singles = self._rooms is not None and (vector is None or vector.dtype == np.float32)
         return super()._round(begun)
 
     def suite(self, number: int, seed: bytes) -> RealSuite:
-        """Returns our hands in a round."""
+        """Returns the cryptographic suite of a round."""
         del number
         entropy = (RecordingEntropy if self._record else SeededEntropy)(seed)
         ring = self.agreement.ring(self.bits)

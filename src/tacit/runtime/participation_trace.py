@@ -1,4 +1,4 @@
-"""Whose vectors each of many rounds sums, without running them."""
+"""Participation traces: the parties whose vectors each of many rounds sums, without running the rounds."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -12,31 +12,31 @@ from tacit.runtime.faults import Fault
 from tacit.runtime.simulator import Simulation
 
 
-class Rehearsed(NamedTuple):
-    """What a round comes to, without running it."""
+class TracedRound(NamedTuple):
+    """The participation of one round: parties asked, parties that deliver, parties summed."""
 
     asked: tuple[Party, ...]
     delivered: tuple[Party, ...]
     summed: tuple[Party, ...]
-    """Nobody if it would be aborted."""
+    """Contributors to the sum; empty if the round would be aborted."""
 
 
-def rehearsed(simulation: Simulation, rounds: int) -> Iterator[Rehearsed]:
-    """Yields who is asked, who delivers, and whose vectors are summed in the next rounds of a simulation.
+def trace_participation(simulation: Simulation, rounds: int) -> Iterator[TracedRound]:
+    """Yields the participation of the next rounds of a simulation.
 
-    The server's choices are made by the functions that it calls itself, from the seeds of its rounds.
+    The choices come from the functions that the server itself calls, with the seeds of its rounds.
     """
     agreement = simulation.agreement
     choice, terms, parties = agreement.protocol.choice, agreement.terms, agreement.parties
     if choice is None:
-        raise ConfigError(f"rounds of {agreement.protocol.name} cannot be rehearsed, only run")
+        raise ConfigError(f"participation in {agreement.protocol.name} cannot be traced without running its rounds")
     kinds = {choice.here.kind(), choice.delivery.kind()}
     for fault in simulation.faults:
         simple = fault.action == "silence" or (fault.action == "drop" and fault.message in kinds)
         if not simple or fault.number is not None or fault.to not in (None, SERVER):
             raise ConfigError(
-                f"of so many rounds only those faults can be audited that drop a {' or '.join(sorted(kinds))}, or "
-                f"silence a party; not {fault.action}"
+                f"many rounds can be audited only with faults that drop a {' or '.join(sorted(kinds))}, or silence a "
+                f"party; not {fault.action}"
             )
     state = simulation.states[SERVER]
     for number in range(simulation.number + 1, simulation.number + rounds + 1):
@@ -48,13 +48,13 @@ def rehearsed(simulation: Simulation, rounds: int) -> Iterator[Rehearsed]:
         delivered = _sending(faults, number, choice.delivery, parties, asked)
         chosen = choice.summed(terms, link, asked, delivered, entropy) if asked else []
         mute = any(fault.mutes(number, SERVER) for fault in faults)
-        yield Rehearsed(*(() if mute else parties.named(each) for each in (asked, delivered, chosen)))
+        yield TracedRound(*(() if mute else parties.named(each) for each in (asked, delivered, chosen)))
 
 
 def _sending(
     faults: Sequence[Fault], number: int, kind: type[Message], parties: Parties, places: Sequence[int]
 ) -> list[int]:
-    """Returns those of some places whose message to the server gets through."""
+    """Returns the places whose message reaches the server."""
     name = kind.kind()
     silent = [fault for fault in faults if fault.action == "silence"]
     drops = [fault for fault in faults if fault.action == "drop" and fault.message in (None, name)]

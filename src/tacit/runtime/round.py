@@ -1,34 +1,34 @@
-"""One party's side of one round, without input or output: what comes in goes through it, and what to do comes out.
+"""One party's side of one round, free of input and output.
 
-Whoever drives a round calls `start` once, then `deliver` for whatever arrives and `expire` when a wait has taken too
-long. Each call returns what is to be done, in order, until the round is `over`. Nothing else knows how to advance a
-coroutine: simulator, network and workers only decide when what arrives.
+A driver calls `start` once, then `deliver` for each envelope that arrives and `expire` when a wait times out. Each call
+returns the actions to perform, in order, until the round is `over`. Only this module advances a coroutine; simulator,
+network and workers decide when an envelope arrives.
 
 **The driver's contract.** A round is a function of the agreement, the state before it, a 32-byte seed of its own, its
-update, and what `deliver` and `expire` were called with, in order. So a party that is cut off can be rebuilt and says
-the same again, byte for byte, if its driver keeps to this:
+update, and the arguments of `deliver` and `expire`, in order. A party that crashes can therefore be rebuilt and sends
+the same messages again, byte for byte, if its driver keeps to this:
 
-1. Of every call, what the call was given is on disk before anything that it returned is done: for `start` the round's
-   number, seed, state, and update (`Begun`); for the others the bytes, or that time was up (`Heard`). With it goes a
-   digest of every message that the call returned (*outbox before send*), so that a rebuilt round which would say
-   something else is found out before it does. `Journal.record` makes one record of all that. The journal's tip is kept
-   apart from the records, next to the number and the state, so that an older copy of the records is not taken for all
-   of them. A record names the tip before it. So the record is written first and then the tip in the place of the one
-   before: wherever that is cut off, the newest record is the one of the tip or follows it.
-2. What was returned is done in order. A state that was `Saved` is on disk before any message after it leaves; it is
-   part of the same record.
-3. Bytes are acknowledged to their sender once they are on disk, or were found not to count. Until then the sender keeps
-   them. Mail that is `Kept` for the next round is on nobody's disk, and not acknowledged yet.
-4. A message is sent until it is acknowledged. What a rebuilt round says is sent again; receivers throw a second copy
-   away. A round that is over goes on acknowledging.
-5. A round number is begun once, and is used up when its first record is on disk; before that nothing of it was said.
-   Afterwards it can be resumed from its journal, with what it was begun with, or given up; it is never begun again with
-   other inputs, for its pairwise masks would then cover two vectors. So a participant is rebuilt with all the numbers that
-   are used up, and is told whether the last is `unfinished`. A round that is given up leaves the last saved state
-   behind, not the one before it.
-6. When a round is over and everything acknowledged, its ending and state are kept, the state with its party and number
-   (`encode_state`), and its journal, with the seed and the update, is deleted. The ending is kept until the next round
-   has begun.
+1. The input of every call is on disk before any action it returned is performed: for `start` the round's number, seed,
+   state and update (`RoundBegun`); for the others the bytes, or the fact that a wait timed out (`InputTaken`). A digest
+   of every message that the call returned is written with it (*outbox before send*), so that a rebuilt round that would
+   send anything else is detected before it does. `Journal.record` makes one record of all that. The journal's tip is
+   stored separately from the records, next to the number and the state, so that an older copy of the records is not
+   mistaken for the whole. A record names the tip before it. The record is written first, then the tip replaces the
+   previous one: wherever a crash interrupts this, the newest record is the one of the tip or follows it.
+2. Actions are performed in order. A state of a `StateSaved` is on disk before any later message leaves; it is part of
+   the same record.
+3. Bytes are acknowledged to their sender once they are on disk, or have been discarded. Until then the sender keeps
+   them. A message deferred to the next round (`MessageDeferred`) is on nobody's disk, and not acknowledged yet.
+4. A message is sent until it is acknowledged. A rebuilt round sends its messages again; receivers discard a second
+   copy. A round that is over continues to acknowledge.
+5. A round number is begun once, and is used up when its first record is on disk; nothing was sent before that.
+   Afterwards the round can be resumed from its journal, with the same inputs, or given up. It is never begun again with
+   other inputs, because its pairwise masks would then cover two vectors. A participant is therefore rebuilt with the
+   last number that is used up, and with whether that round is `unfinished`. A round that is given up leaves the last
+   saved state behind, not the one before it.
+6. When a round is over and everything is acknowledged, its ending and state are kept, the state with its party and
+   number (`encode_state`), and its journal, with the seed and the update, is deleted. The ending is kept until the next
+   round has begun.
 """
 
 from collections.abc import Iterator
@@ -44,14 +44,14 @@ from tacit.core.messages import Abort, Address, Codec, Greeting, Message, size_b
 from tacit.core.protocol import Role, State
 from tacit.core.suite import SERVER, Buffer, Party, Secret, Suite, Update
 from tacit.runtime.agreement import Agreement
-from tacit.runtime.inbox import Discard, Early, Inbox
+from tacit.runtime.inbox import Discard, EarlyMessages, Inbox
 
-# --- what a driver is told to do -----------------------------------------------------------------------------------
+# --- actions for the driver ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Begun:
-    """The round has begun, with this."""
+class RoundBegun:
+    """The round has begun, with these inputs."""
 
     number: int
     seed: bytes
@@ -59,37 +59,37 @@ class Begun:
     update: Update | None
 
     def __repr__(self) -> str:
-        return f"Begun({self.number})"
+        return f"RoundBegun({self.number})"
 
 
 @dataclass(slots=True)
-class Heard:
-    """This came in and counts; None if it is that time was up."""
+class InputTaken:
+    """An envelope was accepted, or, with None, the wait timed out."""
 
     data: Buffer | None
 
     def __repr__(self) -> str:
-        return "Heard(deadline)" if self.data is None else f"Heard({len(self.data)} bytes)"
+        return "InputTaken(timeout)" if self.data is None else f"InputTaken({len(self.data)} bytes)"
 
 
 @dataclass(slots=True)
-class Saved:
-    """This is the state from here on."""
+class StateSaved:
+    """The protocol saved a new state."""
 
     state: State
     effect: int
 
     def __repr__(self) -> str:
-        return "Saved(…)"
+        return "StateSaved(…)"
 
 
 @dataclass(frozen=True)
-class Kept:
-    """What came in belongs to the next round, and is kept for it in memory."""
+class MessageDeferred:
+    """The envelope belongs to the next round, and is kept for it in memory."""
 
 
 class Post:
-    """A message to be sent. It is sealed when its bytes are asked for, to the same bytes every time."""
+    """A message to send. It is sealed on demand, to the same bytes every time."""
 
     __slots__ = ("_codec", "_payload", "_suite", "address", "effect", "size", "sizes")
 
@@ -106,7 +106,7 @@ class Post:
 
     @property
     def kind(self) -> str:
-        """What kind of message it is."""
+        """The kind of message."""
         return self.address.kind
 
     @property
@@ -116,16 +116,16 @@ class Post:
 
     @property
     def sealed(self) -> bytes:
-        """The sealed message in it."""
+        """The sealed payload of the envelope."""
         return self._codec.seal(self._suite, self._key, self.address, self._payload)
 
     @property
     def stamp(self) -> bytes:
-        """A few bytes that are others for any other message at this address."""
+        """A short digest that differs for any other message at this address."""
         return self._codec.stamp(self._suite, self._key, self.address, self._payload)
 
     def pieces(self) -> Iterator[bytes]:
-        """Yields the bytes of the envelope, of which there are never many at once."""
+        """Yields the bytes of the envelope in short pieces."""
         return self._codec.pieces(self._suite, self._key, self.address, self._payload)
 
     @property
@@ -136,8 +136,8 @@ class Post:
         return f"Post({self.kind} to {self.to}, {self.size} bytes)"
 
 
-class Greet(Post):
-    """A greeting to be sent: it travels as it is."""
+class GreetingPost(Post):
+    """A greeting to send. It is signed and not sealed."""
 
     __slots__ = ("_data",)
 
@@ -154,41 +154,41 @@ class Greet(Post):
     sealed = data
 
     def pieces(self) -> Iterator[bytes]:
-        """Yields them."""
+        """Yields the bytes of the greeting."""
         yield self._data
 
 
-Action: TypeAlias = Begun | Heard | Saved | Kept | Post
+Action: TypeAlias = RoundBegun | InputTaken | StateSaved | MessageDeferred | Post
 
 
 # --- the round -----------------------------------------------------------------------------------------------------
 
 
 class Round:
-    """A coroutine, where it stands, its mail, and what it has cost so far."""
+    """One protocol coroutine with its inbox, its progress and its traffic so far."""
 
     def __init__(
         self,
         agreement: Agreement,
         suite: Suite,
         codec: Codec,
-        begun: Begun,
+        begun: RoundBegun,
         role: Role | None = None,
-        early: Early | None = None,
+        early: EarlyMessages | None = None,
     ) -> None:
-        """Sets a round up. `role` puts another coroutine in the place of the protocol's, for attacks and tests."""
+        """Prepares a round. `role` replaces the protocol's coroutine, for attacks and tests."""
         self.agreement, self.suite, self.begun, self._codec = agreement, suite, begun, codec
         protocol, terms = agreement.protocol, agreement.terms
         self.link = Link(suite.me, terms.parties, agreement.session, begun.number)
         self.inbox = Inbox(self.link, suite, codec, terms, early, agreement.difference, agreement.roster)
         self.state = begun.state
-        """The last one saved."""
+        """The last saved state."""
         self.wait: Wait | None = None
-        """What is waited for at present."""
+        """The present wait, if any."""
         self.waits = 0
-        """How many waits there were, so that a deadline of an earlier one is not taken for that of the present one."""
+        """Number of waits so far. It tells the timeout of an earlier wait from that of the present one."""
         self.effects = 0
-        """How many sends, saves and waits there were."""
+        """Number of sends, saves and waits so far."""
         self.over = False
         """Whether the party has finished or given up."""
         self.average: Average | None = None
@@ -200,50 +200,50 @@ class Round:
         brings = () if begun.update is None else (begun.update,)
         self._run = (role or honest)(self.link, *brings, terms, suite, begun.state)  # type: ignore[misc]
 
-    # --- what a driver calls ---------------------------------------------------------------------------------------
+    # --- calls of the driver ---------------------------------------------------------------------------------------
 
     def start(self, at: float = 0.0) -> list[Action]:
-        """Returns what is to be done first. `at` is the time on the driver's clock, for the record only."""
+        """Returns the first actions. `at` is the time on the driver's clock, for statistics only."""
         return [self.begun, *self._advance(None, at)]
 
     def deliver(self, data: Buffer, at: float = 0.0) -> list[Action]:
-        """Takes in what arrived, and returns what is to be done."""
-        mail = self.inbox.deliver(data)
-        if mail.discarded is Discard.EARLY:
-            return [Kept()]
+        """Takes in an envelope, and returns the actions to perform."""
+        delivery = self.inbox.deliver(data)
+        if delivery.discarded is Discard.EARLY:
+            return [MessageDeferred()]
         actions: list[Action] = []
-        if mail.discarded is None and not self.over:
-            actions.append(Heard(data))
-        # Whoever is of another session, and whoever told us so, is told what we hold to be agreed.
-        if mail.apart is not None:
-            actions.append(self._greeting(mail.apart))
+        if delivery.discarded is None and not self.over:
+            actions.append(InputTaken(data))
+        # A sender in another session, or one whose greeting differs, gets our own greeting.
+        if delivery.answer_to is not None:
+            actions.append(self._greeting(delivery.answer_to))
         if self.over:
             return actions
-        if mail.message is not None:
-            self._count(self._received, size_by_class(mail.message, len(data)))
+        if delivery.message is not None:
+            self._count(self._received, size_by_class(delivery.message, len(data)))
         if self.wait is not None and self.inbox.ready:
             actions += self._advance(self.wait, at)
         return actions
 
     def expire(self, at: float = 0.0) -> list[Action]:
-        """Ends the present wait with what has come, and returns what is to be done."""
+        """Ends the present wait with the messages that have arrived, and returns the actions to perform."""
         if self.wait is None:
             return []
-        return [Heard(None), *self._advance(self.wait, at)]
+        return [InputTaken(None), *self._advance(self.wait, at)]
 
-    def unsent(self, post: Post) -> None:
-        """Takes note that a message was not sent after all, so that its bytes do not count."""
+    def uncount_post(self, post: Post) -> None:
+        """Removes a message that was not sent after all from the traffic counts."""
         self._count(self._sent, tuple(-size for size in post.sizes))
 
     def close(self) -> None:
-        """Ends the coroutine where it stands, and forgets its keys."""
+        """Ends the coroutine where it is, and erases its keys."""
         self._run.close()
         self.wait = None
         self.suite.forget()
 
     @property
     def ending(self) -> Ending:
-        """How the round ended, or how it stands."""
+        """The ending of the round, or its progress so far."""
         ring, average = self.suite.ring, self.average
         return Ending(
             party=self.link.me,
@@ -260,7 +260,7 @@ class Round:
             phases=tuple(self._phases),
         )
 
-    # --- how it moves ----------------------------------------------------------------------------------------------
+    # --- progress --------------------------------------------------------------------------------------------------
 
     def _advance(self, finished: Wait | None, at: float) -> Iterator[Action]:
         """Resumes the coroutine with the end of its wait, and serves its effects until it waits again or ends."""
@@ -275,7 +275,7 @@ class Round:
                     yield self._post(effect.to, effect.message, effect.step, number)
                 elif isinstance(effect, Save):
                     self.state = effect.state
-                    yield Saved(effect.state, number)
+                    yield StateSaved(effect.state, number)
                 else:
                     self._since = at
                     if not self.inbox.expect(effect):
@@ -286,7 +286,7 @@ class Round:
             self.over, self.average = True, stop.value
         except TacitError as error:
             self.over, self.error = True, error
-            # A party that gives up says so, so that nobody has to wait for it until a deadline.
+            # A party that gives up sends an abort, so that nobody waits for it until a timeout.
             for peer in self.agreement.terms.peers(self.link.me):
                 if peer != self.link.me:
                     yield self._post(peer, Abort(error.code), 0, self.effects)
@@ -309,7 +309,7 @@ class Round:
 
     def _greeting(self, heard: Address) -> Post:
         # A round that is over greets for the next one, in which the answer still matters.
-        post = Greet(self.agreement.greeting(self.suite, self.link.round + self.over, heard), self.effects)
+        post = GreetingPost(self.agreement.greeting(self.suite, self.link.round + self.over, heard), self.effects)
         self._count(self._sent, post.sizes)
         return post
 

@@ -1,7 +1,7 @@
-"""Numbers of rounds: how many there are, and how far the word of others may move somebody.
+"""Round numbers: their range, and how far the claims of others may advance a party.
 
-A number is used once, so that whoever is behind goes on where the others are. One that lies about where it is must not
-use up all numbers that there are.
+A number is used once, so a party that is behind continues at the number of the others. A malicious party must not be
+able to use up all numbers by claiming a high one.
 """
 
 from collections.abc import Sequence
@@ -11,21 +11,21 @@ from typing import Annotated
 import msgspec
 
 MOST = 1 << 48
-"""More than there will ever be, and no more than fits wherever they are written."""
+"""Exclusive upper bound of round numbers. It fits every format that stores one."""
 AHEAD = 1 << 24
-"""Rounds that one may be behind the others."""
+"""Rounds by which a party may be behind the others."""
 
 RoundNumber = Annotated[int, msgspec.Meta(ge=0, lt=MOST)]
 
 
-def reached(said: Sequence[int], leeway: int = 0) -> int:
-    """Returns how far others are: where most are, or the furthest that any is, at most `leeway` beyond that.
+def estimate_progress(said: Sequence[int], leeway: int = 0) -> int:
+    """Returns the round that others have reached: the maximum of their claims, at most `leeway` above the median.
 
-    Of two that say different things it is the lower: one that lies must not move us to where nobody else is.
+    The lower median counts: of two parties, a malicious one must not move us to a round where nobody else is.
     """
     return min(max(said), median_low(said) + leeway)
 
 
 def in_reach(own: int, number: int) -> bool:
-    """Says whether somebody may be moved to a number from its own."""
+    """Says whether a party may advance from its own number to another."""
     return number <= own + AHEAD and number < MOST

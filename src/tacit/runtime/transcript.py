@@ -1,7 +1,7 @@
-"""What is kept of a recorded round: everything that passed, and what each party could tell those it colludes with.
+"""Transcript of a recorded round: every envelope, and every party's secrets.
 
-Nothing in it is alive, and it pickles. It holds secrets, for that is what it is for: whoever asks what a coalition
-could have worked out needs the keys of its members. Only simulations are recorded.
+It is plain data and can be pickled. It contains secrets by design: computing what a coalition can recover takes the
+keys of its members. Only simulations are recorded.
 """
 
 from collections.abc import Iterator
@@ -20,8 +20,8 @@ from tacit.vectors.fixedpoint import FixedPoint
 
 
 @dataclass(frozen=True)
-class Passed:
-    """One envelope on its way: when it was sent, its bytes as the courier saw them, and whether they were delivered."""
+class SentEnvelope:
+    """One envelope as the courier saw it, when it was sent, and whether it was delivered."""
 
     time: float
     envelope: Envelope
@@ -30,39 +30,39 @@ class Passed:
 
 @dataclass(frozen=True)
 class Holdings:
-    """What one party brought to a round, and drew in it."""
+    """One party's update and secrets in a round."""
 
     update: Update | None = field(repr=False)
     identity: tuple[bytes, bytes] = field(repr=False)
-    """Its long-lived secrets, to sign and to seal with."""
+    """The party's long-lived secret keys, for signing and for sealing."""
     secrets: tuple[bytes, ...] = field(repr=False)
-    """The keys and seeds that it drew, in order."""
+    """The keys and seeds that the party sampled, in order."""
     vectors: tuple[NDArray[Any], ...] = field(repr=False)
-    """The secret vectors that it drew, in order."""
+    """The secret vectors that the party sampled, in order."""
 
 
 @dataclass
 class Transcript:
-    """Everything the courier carried in one round, sealed as it was, and what each party had to open it with."""
+    """The sealed envelopes of one round, and each party's keys to open them."""
 
     agreement: Agreement
     bits: int | None = None
-    """Of the ring, if it was another than agreed."""
-    passed: list[Passed] = field(default_factory=list)
+    """Bits of the ring, if it is not the one agreed on."""
+    passed: list[SentEnvelope] = field(default_factory=list)
     holdings: dict[Party, Holdings] = field(default_factory=dict)
 
-    def __iter__(self) -> Iterator[Passed]:
+    def __iter__(self) -> Iterator[SentEnvelope]:
         return iter(self.passed)
 
     def __len__(self) -> int:
         return len(self.passed)
 
     def ring(self) -> FixedPoint:
-        """Returns the ring that its vectors are in."""
+        """Returns the ring of the vectors."""
         return self.agreement.ring(self.bits)
 
     def opened(self, party: Party) -> Iterator[tuple[Address, Message]]:
-        """Yields what a party sent or received, opened with its own keys."""
+        """Yields the messages that a party sent or received, opened with its own keys."""
         signing, channel = self.holdings[party].identity
         keys = Keys(Identity(party, Secret(signing), Secret(channel)), self.agreement.roster)
         codec = self.agreement.codec(self.ring().length)

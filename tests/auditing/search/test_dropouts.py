@@ -11,7 +11,7 @@ from tacit.auditing.symbolic.simulation import SymbolicSimulation
 from tacit.core.errors import TacitError
 from tacit.core.suite import Update
 from tacit.designs import Batches, Random, Sampled
-from tacit.runtime.participation_trace import rehearsed
+from tacit.runtime.participation_trace import trace_participation
 
 
 def vectors(count):
@@ -184,7 +184,7 @@ def test_a_rehearsal_chooses_as_the_server_does():
                 faults.append({"action": "drop", "message": kind, "party": who, **common})
         policy = policies[int(rng.integers(len(policies)))]
         scope = Scope.of("secagg", tuple(f"p{i}" for i in range(n)), policy, faults=faults, rounds=5, seed=seed)
-        chosen = list(rehearsed(SymbolicSimulation(scope.protocol, scope.terms, 1, seed, scope.faults), 5))
+        chosen = list(trace_participation(SymbolicSimulation(scope.protocol, scope.terms, 1, seed, scope.faults), 5))
         simulation = scope.real(1)
         for each in chosen:
             try:

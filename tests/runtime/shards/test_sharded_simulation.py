@@ -27,7 +27,7 @@ from tacit.runtime.outcome import Outcome
 from tacit.runtime.round import Post
 from tacit.runtime.shards import shared_memory
 from tacit.runtime.shards.pool import Forked, Pool, answered
-from tacit.runtime.shards.shard import Parcel, Shard
+from tacit.runtime.shards.shard import Shard, ShardMessage
 from tacit.runtime.shards.sharded_simulation import ShardedSimulation
 from tacit.runtime.simulated_round import SimulatedRound
 from tacit.runtime.simulator import Simulation
@@ -150,7 +150,9 @@ def test_what_is_brought_piece_by_piece_is_the_same(monkeypatch: pytest.MonkeyPa
 def test_actors_of_ray_say_what_one_process_says(sent: Sent) -> None:
     pytest.importorskip("ray")
     # The first one starts a cluster, which the others use, and stops it at the end.
-    with ShardedSimulation.of(NEIGHBOURS.protocol, NEIGHBOURS.names, ENTRIES, address="local", **NEIGHBOURS.options) as first:
+    with ShardedSimulation.of(
+        NEIGHBOURS.protocol, NEIGHBOURS.names, ENTRIES, address="local", **NEIGHBOURS.options
+    ) as first:
         for title, plan in (("secagg-neighbours", "restart"), ("secagg", "messages"), ("cesar", "crash")):
             sent.clear()
             compared(CASES[title], PLANS[plan], sent, address="local")
@@ -406,15 +408,15 @@ def test_who_plays_the_parties_changes_nothing_that_is_learnt(
 
 
 @pytest.fixture
-def area(monkeypatch: pytest.MonkeyPatch) -> shared_memory.Area:
+def area(monkeypatch: pytest.MonkeyPatch) -> shared_memory.SharedArea:
     monkeypatch.setattr(shared_memory, "AREA", 1 << 16)
-    return shared_memory.Area()
+    return shared_memory.SharedArea()
 
 
-def test_long_things_lie_in_memory_and_are_the_same_when_they_are_taken_out(area: shared_memory.Area) -> None:
+def test_long_things_lie_in_memory_and_are_the_same_when_they_are_taken_out(area: shared_memory.SharedArea) -> None:
     vector, fixed = np.arange(2000.0), np.arange(1000.0)
     fixed.flags.writeable = False
-    parcel = Parcel(Address(b"s", 1, 0, "Kind", "a", "b"), b"x" * 5000)
+    parcel = ShardMessage(Address(b"s", 1, 0, "Kind", "a", "b"), b"x" * 5000)
     said = area.put([vector, fixed, parcel, "short"])
     assert len(said) < shared_memory.LONG
     first, second, third, last = area.taken(said)
@@ -426,7 +428,7 @@ def test_long_things_lie_in_memory_and_are_the_same_when_they_are_taken_out(area
     assert type(third.data) is bytes
 
 
-def test_what_does_not_fit_goes_with_the_rest(area: shared_memory.Area) -> None:
+def test_what_does_not_fit_goes_with_the_rest(area: shared_memory.SharedArea) -> None:
     vectors = [np.full(4000, float(place)) for place in range(5)]
     said = area.put(vectors)
     assert len(said) > 3 * 32_000, "two of them fit"
@@ -435,8 +437,10 @@ def test_what_does_not_fit_goes_with_the_rest(area: shared_memory.Area) -> None:
 
 def test_vectors_do_not_go_through_pipes(monkeypatch: pytest.MonkeyPatch) -> None:
     case, passed = NEIGHBOURS, []
-    honest = shared_memory.Area.put
-    monkeypatch.setattr(shared_memory.Area, "put", lambda self, thing: passed.append(honest(self, thing)) or passed[-1])
+    honest = shared_memory.SharedArea.put
+    monkeypatch.setattr(
+        shared_memory.SharedArea, "put", lambda self, thing: passed.append(honest(self, thing)) or passed[-1]
+    )
     vectors = {name: np.full(5000, float(place)) for place, name in enumerate(case.names)}
     with ShardedSimulation.of(case.protocol, case.names, 5000, seed=0, **case.options) as spread:
         passed.clear()

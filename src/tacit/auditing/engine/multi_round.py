@@ -31,7 +31,7 @@ from tacit.auditing.symbolic.simulation import SymbolicSimulation
 from tacit.core.errors import ConfigError, TacitError
 from tacit.core.suite import SERVER, Party, Vector
 from tacit.protocols import SHIPPED
-from tacit.runtime.participation_trace import Rehearsed, rehearsed
+from tacit.runtime.participation_trace import TracedRound, trace_participation
 from tacit.runtime.simulator import Simulation
 from tacit.runtime.transcript import Transcript
 
@@ -107,8 +107,8 @@ class RehearsedRun:
         # Sums fare alike in all entries, so one of them stands for all.
         self.scope, self.names, self.rounds = replace(scope, entries=1, vectors=None), scope.parties, scope.rounds
         simulation = SymbolicSimulation(scope.protocol, scope.terms, 1, scope.seed, scope.faults)
-        self.sets: list[Rehearsed] = []
-        for number, each in enumerate(rehearsed(simulation, self.rounds), start=1):
+        self.sets: list[TracedRound] = []
+        for number, each in enumerate(trace_participation(simulation, self.rounds), start=1):
             self.sets.append(each)
             tell(f"choosing who is summed, in round {number} of {self.rounds}")
         self.spread: Spread = scope.spread(simulation.agreement.ring().resolution)

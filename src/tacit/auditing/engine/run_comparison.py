@@ -66,7 +66,11 @@ class Comparison:
     """The rounds of a scope on symbols, and on numbers: some, others, and the first again with other keys."""
 
     def __init__(
-        self, scope: Scope, simulation: SymbolicSimulation, symbols: Sequence[SimulatedRound], real: tuple[Twin, Twin, Twin]
+        self,
+        scope: Scope,
+        simulation: SymbolicSimulation,
+        symbols: Sequence[SimulatedRound],
+        real: tuple[Twin, Twin, Twin],
     ) -> None:
         self.name, self.world, self.table = scope.protocol.name, simulation.world, simulation.table
         self.here, self.elsewhere, self.rekeyed = real

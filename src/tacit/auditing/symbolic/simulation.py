@@ -80,7 +80,8 @@ class SymbolicSimulation(Simulation):
         self.table, self.world = table, World(table.shown, table.weights)
         roles = stand_ins or {}
         participants = {
-            party: SymbolicParticipant(agreement, party, self.world, table, value, roles.get(party)) for party in everyone
+            party: SymbolicParticipant(agreement, party, self.world, table, value, roles.get(party))
+            for party in everyone
         }
         super().__init__(agreement, participants, seed, faults, record=True, twin=True)
 

@@ -20,9 +20,9 @@ from tacit.core.average import Ending
 from tacit.core.errors import ConfigError, TacitError
 from tacit.core.suite import SERVER, Party, Update
 from tacit.integrations.flower.node_state import INCARNATION_BYTES, RENEW
-from tacit.integrations.flower.party import Mail, FlowerParty, Said
+from tacit.integrations.flower.party import FlowerParty, Mail, Said
 from tacit.integrations.flower.router import Errand, Router
-from tacit.runtime.round_numbers import MOST, reached
+from tacit.runtime.round_numbers import MOST, estimate_progress
 from tacit.vectors.layout import FLOATS, Layout, Selection
 
 RECORD = "tacit"
@@ -295,7 +295,7 @@ class Courier(Grid):
         if why and set(why.values()) == {NO_ROSTER} and not self._nodes:
             raise ConfigError(NO_ROSTER)  # which all of them say, and so it is not one that lies
         if self._said:
-            self._rounds = max(self._rounds, reached(list(self._said.values()), LEEWAY))
+            self._rounds = max(self._rounds, estimate_progress(list(self._said.values()), LEEWAY))
         return why
 
     def _doubt(self, told: _Introduced) -> str:

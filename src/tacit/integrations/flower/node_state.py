@@ -26,7 +26,7 @@ from tacit.core.errors import ConfigError, JournalError, WireError
 from tacit.core.link import framed
 from tacit.core.suite import Party
 from tacit.crypto.sealing import Sealing
-from tacit.runtime.atomic_files import create_private, replace_file, settle
+from tacit.runtime.atomic_files import create_private, replace_file, sync_folder
 
 T = TypeVar("T")
 INCARNATION_BYTES = 16
@@ -120,7 +120,7 @@ class Mark:
                 fresh.replace(self._folder / "tip")
             if standing != self.standing:
                 replace_file(self._folder / "mark", self._sealed("mark", standing))
-                settle(self._folder)
+                sync_folder(self._folder)
         except OSError as error:
             raise ConfigError(f"{self._folder} cannot be written: {error.strerror}; nothing was sent") from None
         self.standing, self.tip = standing, tip

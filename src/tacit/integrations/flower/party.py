@@ -145,7 +145,9 @@ class FlowerParty:
             mark.standing = before = msgspec.structs.replace(before, company=known)
             agreement = self._agreed(entries, known)
             self._live = None
-            participant = KeyedParticipant(agreement, self._mine.identity, number=number - 1, state=self._state(agreement, before))
+            participant = KeyedParticipant(
+                agreement, self._mine.identity, number=number - 1, state=self._state(agreement, before)
+            )
             actions = participant.begin(update, self._seed(number))
             journal = Journal()
             if shelf is not None and update is not None:
@@ -207,18 +209,24 @@ class FlowerParty:
             return journal, live.participant
         update = _read(self._open(BROUGHT, agreement, standing.number, shelf[BROUGHT]))
         state = self._state(agreement, standing)
-        participant = KeyedParticipant(agreement, self._mine.identity, number=standing.number, state=state, unfinished=True)
+        participant = KeyedParticipant(
+            agreement, self._mine.identity, number=standing.number, state=state, unfinished=True
+        )
         participant.resume(journal, update)
         return journal, participant
 
-    def _recorded(self, shelf: Shelf | None, journal: Journal, participant: KeyedParticipant, actions: list[Action]) -> list[Post]:
+    def _recorded(
+        self, shelf: Shelf | None, journal: Journal, participant: KeyedParticipant, actions: list[Action]
+    ) -> list[Post]:
         """Writes a call down, where there is a shelf to keep it on, and returns the messages that came of it."""
         if shelf is not None:
             agreement = participant.agreement
             journal.record(agreement.protocol, agreement.session, self.name, actions)
         return [action for action in actions if isinstance(action, Post)]
 
-    def _left(self, mark: Mark, shelf: Shelf | None, journal: Journal, participant: KeyedParticipant, posts: list[Post]) -> Said:
+    def _left(
+        self, mark: Mark, shelf: Shelf | None, journal: Journal, participant: KeyedParticipant, posts: list[Post]
+    ) -> Said:
         """Puts everything where it is found again, and returns what is to be sent."""
         agreement, round_ = participant.agreement, participant.round
         if round_ is None:
@@ -244,7 +252,9 @@ class FlowerParty:
                 shelf.pop(BROUGHT, None)
                 if kept is not None:
                     vector = np.ascontiguousarray(kept.vector, np.float64).data.cast("B")
-                    shelf[AVERAGE] = self._sealing.seal(vector, framed(AVERAGE.encode(), participant.number.to_bytes(SIZE)))
+                    shelf[AVERAGE] = self._sealing.seal(
+                        vector, framed(AVERAGE.encode(), participant.number.to_bytes(SIZE))
+                    )
             else:
                 shelf[JOURNAL] = self._seal(JOURNAL, agreement, participant.number, journal.encode())
         # Nothing is said before this is on disk. If the shelf is then lost on its way, the tip tells.

@@ -69,7 +69,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             protocol = training.simulation.agreement.protocol
             # Every round that was begun has a number, those that failed too, so rounds and numbers go together.
             states = {party: protocol.decode_state(data, (party, self.round)) for party, data in self.states.items()}
-            training.simulation.go_on(self.round, states)
+            training.simulation.continue_from(self.round, states)
 
     def write(self, path: Path) -> None:
         """Writes it in place of the one before, so that one of the two is there whatever happens."""

@@ -16,7 +16,7 @@ from tacit.core.suite import Party, Update
 from tacit.learn.models.model import Score
 from tacit.learn.training.cohort import Cohort
 from tacit.runtime.outcome import Outcome, Traffic
-from tacit.runtime.participation_trace import rehearsed
+from tacit.runtime.participation_trace import trace_participation
 from tacit.runtime.simulator import Simulation
 
 Averaging: TypeAlias = Callable[[Mapping[Party, Update]], Outcome]
@@ -116,7 +116,7 @@ class Training:
         if simulation is None or simulation.agreement.protocol.choice is None or self.excluded:
             return left
         try:
-            asked = set(next(rehearsed(simulation, 1)).asked)
+            asked = set(next(trace_participation(simulation, 1)).asked)
         except ConfigError:
             return left  # what goes wrong in the round is more than can be told beforehand
         return [place for place in left if self.parties[place] in asked]

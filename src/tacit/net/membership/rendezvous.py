@@ -16,7 +16,7 @@ import msgspec
 from tacit.core.errors import ConfigError, Drop, JournalError, PeerFault, TacitError, TransportError
 from tacit.core.suite import SERVER, Party
 from tacit.runtime.agreement import VERSION, Agreement, first_difference
-from tacit.runtime.round_numbers import AHEAD, RoundNumber, reached
+from tacit.runtime.round_numbers import AHEAD, RoundNumber, estimate_progress
 
 MOST_TOLD = 1 << 15
 """Bytes of what was agreed that a hello may carry."""
@@ -204,7 +204,7 @@ class Meeting:
         if not others or self.me == SERVER:
             return own
         # A server must not use up all numbers that there are.
-        return max(own, min(reached(others), own + AHEAD))
+        return max(own, min(estimate_progress(others), own + AHEAD))
 
     @property
     def assured(self) -> bool:

@@ -13,7 +13,7 @@ from tacit.core.errors import JournalError
 from tacit.core.suite import Buffer
 from tacit.net.store import log as files
 from tacit.net.store.log import RENEW
-from tacit.runtime.atomic_files import settle
+from tacit.runtime.atomic_files import sync_folder
 
 NAME = "part."
 
@@ -36,7 +36,7 @@ class Parts:
                 taken.add(place)
                 if place not in self._files:
                     self._files[place] = self._opened(f"{NAME}{place}")
-                    settle(self._folder)
+                    sync_folder(self._folder)
                 files.write(self._files[place], part)
         return found
 

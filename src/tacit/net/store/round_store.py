@@ -3,7 +3,8 @@
     store = Store(folder, "north", "clinics")
     found = store.load(agreement.session)
     state = found.state_of(protocol)
-    participant = KeyedParticipant(agreement, identity, number=found.number, state=state, unfinished=found.journal is not None)
+    unfinished = found.journal is not None
+    party = KeyedParticipant(agreement, identity, number=found.number, state=state, unfinished=unfinished)
 
 A folder has a *book*, a database of short pages: the number of the last round, its session, the tip of its journal, the
 state, how it ended. Beside it, each in a file of its own, are the *records* of the round that is under way, with what
@@ -12,8 +13,8 @@ was brought to it in front, the *average* that the last round ended with, a *sta
 so that a round can begin while all of the one before, which is over, is still there: its average then never takes a
 file of its own.
 
-**What a call takes, and what a cut leaves.** A call of a participant is on disk with two fsyncs, however long its message: the
-record is written behind those before it, and then, in one commit, its tip in the place of the one before. A long
+**What a call takes, and what a cut leaves.** A call of a participant is on disk with two fsyncs, whatever its length:
+the record is written behind those before it, and then, in one commit, its tip in the place of the one before. A long
 message takes a third, for it is written before it is opened, in the memory that it lies in (`stage`). The contract
 of `runtime.round` has the tip apart from the records, and it is. It also has the new tip written beside the one before,
 then the record, and then the one before dropped, which takes three. But a record names the tip before it, so it is the
@@ -61,7 +62,7 @@ from tacit.net.store import log as files
 from tacit.net.store.blobs import Parts, paths
 from tacit.net.store.index import BOOK, Book, Held, Owner, Standing, Told
 from tacit.net.store.log import RENEW, Piece, Records, Sum, careful, damaged
-from tacit.runtime.atomic_files import settle
+from tacit.runtime.atomic_files import sync_folder
 from tacit.runtime.journal import Beginning, Journal, Record
 
 INCARNATION_BYTES, KEY_BYTES = 16, 32
@@ -128,7 +129,7 @@ class Store:
             if not all(map(Records.unused, records)):
                 raise damaged(self._folder, "it is gone, and the records are not")
             for folder in (self._folder, self._folder.absolute().parent):
-                settle(folder)
+                sync_folder(folder)
             entropy = SystemEntropy()
             made = Owner(party, federation, entropy.bytes(INCARNATION_BYTES), entropy.bytes(KEY_BYTES))
             for file in records:  # before the book: where there is one, records without a head are gone
@@ -237,7 +238,7 @@ class Store:
             state, journal, update, ending = self._state(pieces), None, None, None
             parts = self._parts.read(self._held.parts)
             if here and standing.under_way:
-                journal = Journal([piece.data for piece in pieces[BROUGHT:]], standing.tip, apart=parts)
+                journal = Journal([piece.data for piece in pieces[BROUGHT:]], standing.tip, detached=parts)
                 update = _brought(pieces)[1]
             elif here and standing.ended:
                 ending = self._ending(self._book.read(Told))
@@ -339,7 +340,7 @@ class Store:
             kind = None if update is None or vector is None else (vector.dtype.str, float(update.weight))
             brought = msgspec.msgpack.encode((entries, kind))
             numbers = b"" if vector is None else files.octets(vector)
-            places = self._parts.add(record.apart, self._held.parts)
+            places = self._parts.add(record.detached, self._held.parts)
             end = self._both[file].add(Records.start, (brought,), (numbers,), _bare(record).parts())
             self._advance(record, entries, at, file, places)
             self._end, self._staged = end, None
@@ -362,7 +363,7 @@ class Store:
             place, parts, event, staged = self._place(), _bare(record).parts(), record.event, self._staged
             if staged is not None and isinstance(event, memoryview) and event.obj is staged[0]:
                 place, parts = staged[1], (*_bare(record).head(), msgspec.msgpack.encode(None))
-            places = self._parts.add(record.apart, self._held.parts)
+            places = self._parts.add(record.detached, self._held.parts)
             end = self._records.add(place, parts)
             self._advance(record, self._standing.entries, at, self._standing.file, places)
             self._end, self._staged = end, None
@@ -460,7 +461,7 @@ class Store:
 
 def _bare(record: Record) -> Record:
     """Returns a record without what has a file of its own."""
-    return msgspec.structs.replace(record, apart={})
+    return msgspec.structs.replace(record, detached={})
 
 
 def _decoded(record: bytes) -> Record:

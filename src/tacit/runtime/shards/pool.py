@@ -9,7 +9,7 @@ from typing import Any
 from tacit.core.errors import ConfigError, MissingExtra, WorkerLost
 from tacit.runtime.forked_workers import Forks, sendable
 from tacit.runtime.shards.shard import Shard
-from tacit.runtime.shards.shared_memory import Area
+from tacit.runtime.shards.shared_memory import SharedArea
 
 PATIENCE = 1800.0
 """Seconds without a word from any shard after which they are given up."""
@@ -82,7 +82,7 @@ class Forked(Pool):
 
     def __init__(self, count: int) -> None:
         super().__init__(count)
-        self._areas = [(Area(), Area()) for _ in range(count)]
+        self._areas = [(SharedArea(), SharedArea()) for _ in range(count)]
         """Where long things lie that are on their way to each shard, and from it."""
         self._forks = Forks(_serve, self._areas, "play everybody in one")
 
@@ -115,7 +115,7 @@ class Forked(Pool):
         return place, answer
 
 
-def _serve(line: Connection, here: Area, there: Area) -> None:
+def _serve(line: Connection, here: SharedArea, there: SharedArea) -> None:
     """Answers requests until the owner is gone."""
     shard = Shard()
     while True:

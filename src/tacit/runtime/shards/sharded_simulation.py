@@ -1,4 +1,4 @@
-"""A simulation whose parties are spread over shards: the clock, the mail and the server are here."""
+"""Simulation whose parties run in shards. The clock, the message queue and the server run in this process."""
 
 import heapq
 from collections import deque
@@ -16,18 +16,18 @@ from tacit.runtime.agreement import Agreement, agree, terms_for
 from tacit.runtime.faults import Fault, faults_from
 from tacit.runtime.participant import KeyedParticipant
 from tacit.runtime.shards.pool import Actors, Forked, Pool
-from tacit.runtime.shards.shard import Came, Given, Parcel, Start
+from tacit.runtime.shards.shard import EventResult, PartyStart, ShardEvent, ShardMessage
 from tacit.runtime.simulated_round import Arrival, SimulatedRound
-from tacit.runtime.simulator import NONCE_BYTES, Rows, Simulation, by_whom, entropy_for, identity_of
+from tacit.runtime.simulator import NONCE_BYTES, Rows, Simulation, entropy_for, identity_of, label_role
 
 AT_ONCE = 32
-"""Events that a shard is brought at once, at most,"""
+"""Most events in one request to a shard."""
 MOST_BYTES = 1 << 23
-"""and about how many bytes: what is brought, and what comes of it, is held twice on the way."""
+"""Approximate bytes in one request to a shard. Events and their results are held twice on the way."""
 
 
 class ShardedSimulation(Simulation):
-    """The parties of an agreement, round after round, in shards."""
+    """The parties of an agreement over many rounds, in shards."""
 
     def __init__(
         self,
@@ -40,13 +40,24 @@ class ShardedSimulation(Simulation):
         *,
         twin: bool = False,
     ) -> None:
-        """Takes the server's participant, if there is one, and the shards with everybody else's."""
+        """Simulates with a pool of shards.
+
+        Args:
+            agreement: What the parties agreed on.
+            server: The server's participant, if there is one.
+            pool: The shards, which have all other participants.
+            home: The number of the shard of each party.
+            seed: The seed of all keys and choices.
+            faults: The planned faults of all rounds.
+            twin: Lets rounds follow from the seed alone, for audits.
+        """
         super().__init__(agreement, server, seed, faults, twin=twin)
-        self.pool, self.home = pool, dict(home)
-        """The shards, and which of them has whom."""
+        self.pool = pool
+        self.home = dict(home)
+        """The number of the shard of each party."""
 
     @classmethod
-    def of(  # nothing is recorded, for keys stay where they are, and nobody stands in
+    def of(  # no transcripts and no stand-ins: keys never leave their shard
         cls,
         protocol: str,
         parties: Sequence[Party],
@@ -61,7 +72,16 @@ class ShardedSimulation(Simulation):
     ) -> "ShardedSimulation":
         """Returns a simulation for some options; raises ConfigError with every problem, or LeakRefused.
 
-        Its parties are played by so many processes, or actors of the Ray cluster at an address.
+        Args:
+            protocol: The name of the protocol.
+            parties: The names of the parties.
+            entries: The length of the vectors.
+            workers: The number of shards.
+            address: The Ray cluster whose actors are the shards; without one they are forked processes.
+            seed: The seed of all keys and choices; without one they come from the operating system.
+            faults: The planned faults, as objects or plain dictionaries.
+            twin: Lets rounds follow from the seed alone, for audits.
+            **options: The settings of the protocol.
         """
         entry = find(protocol)
         planned, problems = faults_from(faults, entry, parties)
@@ -81,7 +101,18 @@ class ShardedSimulation(Simulation):
         address: str | None = None,
         twin: bool = False,
     ) -> "ShardedSimulation":
-        """Returns a simulation on terms, with identities and a session of its own."""
+        """Returns a simulation on terms, with identities and a session of its own.
+
+        Args:
+            protocol: The protocol.
+            terms: Its settings, bound to the parties.
+            entries: The length of the vectors.
+            seed: The seed of all keys and choices; without one they come from the operating system.
+            faults: The planned faults.
+            workers: The number of shards.
+            address: The Ray cluster whose actors are the shards; without one they are forked processes.
+            twin: Lets rounds follow from the seed alone, for audits.
+        """
         if workers < 1:
             raise ConfigError(f"workers={workers} must be at least 1")
         parties = terms.parties
@@ -90,11 +121,13 @@ class ShardedSimulation(Simulation):
         parts = [parties[low:high] for low, high in pairwise(bounds)]
         pool = Forked(count) if address is None else Actors(count, address)
         try:
-            members = [each for some in pool.all(*(("host", part, seed, twin) for part in parts)) for each in some]
+            members = [
+                each for some in pool.all(*(("create_identities", part, seed, twin) for part in parts)) for each in some
+            ]
             servers = [identity_of(party, seed) for party in protocol.everyone(parties) if party not in parties]
             roster = Roster([*members, *(identity.member() for identity in servers)])
             agreement = agree(protocol, terms, roster, entries, entropy_for(seed, "session").bytes(NONCE_BYTES))
-            pool.all(("sit", agreement))
+            pool.all(("create_participants", agreement))
         except BaseException:
             pool.close()
             raise
@@ -109,46 +142,46 @@ class ShardedSimulation(Simulation):
         self.close()
 
     def close(self) -> None:
-        """Ends the shards, with all that parties have saved."""
+        """Ends the shards, and discards the states of their parties."""
         self.pool.close()
 
     @property
     def states(self) -> dict[Party, State]:
-        """What each party has saved."""
+        """The saved state of each party."""
         decode = self.agreement.protocol.decode_state
         return dict(zip(self.agreement.everyone, map(decode, self._encoded_states()), strict=True))
 
-    def go_on(self, number: int, states: Mapping[Party, State]) -> None:
-        """Goes on after so many rounds, with what parties had saved by then. Only a `twin` can."""
+    def continue_from(self, number: int, states: Mapping[Party, State]) -> None:
+        """Continues after a round, with the states that parties had saved by then. Only a `twin` can."""
         if states.keys() != set(self.agreement.everyone):
-            raise ConfigError("a run is gone on with by all of its parties")
-        super().go_on(number, {party: states[party] for party in self.participants})
+            raise ConfigError("a run can be continued only with the states of all parties")
+        super().continue_from(number, {party: states[party] for party in self.participants})
         encode = self.agreement.protocol.encode_state
-        self.pool.all(("go_on", number, {party: encode(states[party]) for party in self.parties}))
+        self.pool.all(("restore_states", number, {party: encode(states[party]) for party in self.parties}))
 
     def join(self, agreement: Agreement) -> None:
-        """Has everybody go on in a session, which differs from the one before in its nonce alone."""
+        """Moves all participants to a session, which differs from the previous one in its nonce alone."""
         if agreement != replace(self.agreement, nonce=agreement.nonce):
-            raise ConfigError("parties that are played elsewhere stay with what they agreed on, but for the nonce")
+            raise ConfigError("parties in shards keep their agreement; only its nonce can change")
         super().join(agreement)
-        self.pool.all(("join", agreement.nonce))
+        self.pool.all(("join_session", agreement.nonce))
 
     def _encoded_states(self) -> Iterable[bytes]:
-        apart = [state for some in self.pool.all(("states",)) for state in some]
-        return [*apart, *super()._encoded_states()]
+        remote = [state for some in self.pool.all(("encode_states",)) for state in some]
+        return [*remote, *super()._encoded_states()]
 
-    def _by_whom(self) -> Iterable[bytes]:
-        return [by_whom() for _ in self.agreement.everyone]
+    def _role_labels(self) -> Iterable[bytes]:
+        return [label_role() for _ in self.agreement.everyone]
 
-    def _played(
+    def _make_round(
         self, faults: Sequence[Fault], silent: Collection[Party], away: Collection[Party], rows: Rows | None
     ) -> SimulatedRound:
-        self.pool.all(("begin", self.number, faults, tuple(silent), tuple(away)))
-        return Joint(self, faults, silent, away, rows)
+        self.pool.all(("begin_round", self.number, faults, tuple(silent), tuple(away)))
+        return ShardedRound(self, faults, silent, away, rows)
 
 
-class Joint(SimulatedRound):
-    """One round, of which shards play the sides of their parties."""
+class ShardedRound(SimulatedRound):
+    """One round, in which shards run their parties."""
 
     def __init__(
         self,
@@ -160,49 +193,59 @@ class Joint(SimulatedRound):
     ) -> None:
         one = simulation
         super().__init__(
-            one.agreement, one.participants, one.seed_of, one.number, faults, record=False, silent=silent, away=away, rows=rows
+            one.agreement,
+            one.participants,
+            one.seed_of,
+            one.number,
+            faults,
+            record=False,
+            silent=silent,
+            away=away,
+            rows=rows,
         )
         self._pool, self._home, self._everyone = one.pool, one.home, one.agreement.everyone
         self.waiting |= self._home.keys() - self.away
-        self._mail: list[deque[Given]] = []
-        """What has yet to happen at each shard in this moment,"""
-        self._next: list[list[Given]] = []
-        """what is brought to it next,"""
-        self._came: list[deque[Came]] = []
-        """and what came of what was, in the same order."""
+        self._mail: list[deque[ShardEvent]] = []
+        """Events of the present moment that each shard has yet to receive."""
+        self._next: list[list[ShardEvent]] = []
+        """Events of the next request to each shard."""
+        self._results: list[deque[EventResult]] = []
+        """Results of the events of each shard that are not applied yet, in order."""
 
     def run(self, updates: Mapping[Party, Update]) -> None:
         """Runs until every party has finished, given up or crashed."""
         self._updates = updates
         try:
-            self._together([(party, Start(updates.get(party))) for party in self._everyone if party not in self.away])
+            self._together(
+                [(party, PartyStart(updates.get(party))) for party in self._everyone if party not in self.away]
+            )
             while self._events and self.waiting:
                 self._together(self._moment())
-            apart = self._pool.all(("finish",))
+            remote = self._pool.all(("finish_round",))
         except BaseException:
-            self._pool.close()  # nobody knows where they stand
+            self._pool.close()  # the progress of the shards is unknown
             raise
         finally:
             self._finish()
-        endings = {party: ending for some in apart for party, ending in some.items()} | self.endings
+        endings = {party: ending for some in remote for party, ending in some.items()} | self.endings
         for party, ending in endings.items():
             if ending.average is not None:
-                endings[party] = replace(ending, average=self._shared(ending.average))
+                endings[party] = replace(ending, average=self._share_average(ending.average))
         self.endings = {party: endings[party] for party in self._everyone if party in endings}
 
-    def _moment(self) -> list[Given]:
-        """Returns all that happens next at one time. What comes of it happens later, or is made later."""
+    def _moment(self) -> list[ShardEvent]:
+        """Returns all events of the next moment. Their consequences happen later, or are scheduled later."""
         self.clock = self._events[0][0]
-        found: list[Given] = []
+        found: list[ShardEvent] = []
         while self._events and self._events[0][0] == self.clock:
             _, _, party, event = heapq.heappop(self._events)
             found.append((party, event))
         return found
 
-    def _together(self, moment: Sequence[Given]) -> None:
-        """Lets things happen that do not depend on each other, and takes up what came of them in their order."""
+    def _together(self, moment: Sequence[ShardEvent]) -> None:
+        """Processes independent events in parallel, and applies their results in order."""
         count = self._pool.count
-        self._mail, self._came = [deque() for _ in range(count)], [deque() for _ in range(count)]
+        self._mail, self._results = [deque() for _ in range(count)], [deque() for _ in range(count)]
         for party, event in moment:
             if party in self._home:
                 self._mail[self._home[party]].append((party, event))
@@ -214,52 +257,52 @@ class Joint(SimulatedRound):
                 break
             if party in self._home:
                 self._take(party, self._heard(self._home[party]))
-            elif isinstance(event, Start):
+            elif isinstance(event, PartyStart):
                 self._begin(party)
             else:
-                self._happen(party, event)
+                self._handle(party, event)
         while self._pool.busy:
             self._pool.heard()
 
     def _bring(self, place: int) -> None:
-        """Brings a shard what is packed for it, and packs what comes next, so that it need not wait for that."""
+        """Sends a shard its next request, and prepares the one after it, so that the shard need not wait."""
         if self._next[place]:
-            self._pool.ask(place, "play", self.clock, self._next[place])
+            self._pool.ask(place, "process_events", self.clock, self._next[place])
             self._next[place] = self._packed(self._mail[place])
 
-    def _packed(self, mail: deque[Given]) -> list[Given]:
-        packed: list[Given] = []
+    def _packed(self, mail: deque[ShardEvent]) -> list[ShardEvent]:
+        packed: list[ShardEvent] = []
         size = 0
         while mail and len(packed) < AT_ONCE and size < MOST_BYTES:
             party, event = mail.popleft()
             if isinstance(event, Arrival):
-                data = self._carried(event)
-                event, size = Arrival(Parcel(event.post.address, data)), size + len(data)
-            elif isinstance(event, Start) and event.update is not None:
+                data = event.data
+                event, size = Arrival(ShardMessage(event.post.address, data)), size + len(data)
+            elif isinstance(event, PartyStart) and event.update is not None:
                 size += getattr(event.update.vector, "nbytes", 0)
             packed.append((party, event))
         return packed
 
-    def _heard(self, place: int) -> Came:
-        """Returns what came of the next event at a shard, once it is known."""
-        while not self._came[place]:
-            other, came = self._pool.heard()
+    def _heard(self, place: int) -> EventResult:
+        """Returns the result of the next event at a shard, once it is known."""
+        while not self._results[place]:
+            other, result = self._pool.heard()
             self._bring(other)
-            self._came[other].extend(came)
-        return self._came[place].popleft()
+            self._results[other].extend(result)
+        return self._results[place].popleft()
 
-    def _take(self, party: Party, came: Came) -> None:
-        """Does what a party elsewhere has come to."""
-        for each in came.of:
-            if isinstance(each, Parcel):
+    def _take(self, party: Party, result: EventResult) -> None:
+        """Applies the result of an event at a party in a shard."""
+        for each in result.effects:
+            if isinstance(each, ShardMessage):
                 self._send(party, each)
             elif each is None:
-                self._posts += 1  # messages are counted, also those that are not sent
+                self._posts += 1  # messages are numbered, also those that are not sent
             else:
                 self._schedule(each[0], party, each[1])
-        if came.over and party in self.waiting:
+        if result.over and party in self.waiting:
             self.waiting.discard(party)
-            if came.crashed:
+            if result.crashed:
                 self.crashed.add(party)
             else:
                 self.ended.append(party)

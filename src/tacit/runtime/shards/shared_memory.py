@@ -1,7 +1,7 @@
-"""What goes between a process and its shards: vectors through memory that both have, and the rest through a pipe.
+"""Shared memory between a process and its shards, for vectors. The rest of a request goes through a pipe.
 
-A pipe holds a few pages, so whoever writes a vector to it stands still until the other end has read most of it, and on
-its way it is copied five times. In memory that is shared it is copied twice, once by each end, at its own time.
+A pipe holds a few pages, so writing a vector blocks until the other end has read most of it, and the vector is copied
+five times. Through shared memory it is copied twice, once by each end, without blocking.
 """
 
 import pickle
@@ -10,22 +10,22 @@ from pickle import PickleBuffer
 from typing import Any
 
 AREA = 1 << 25
-"""Bytes of a stretch of memory. Only what is used of it is ever taken."""
+"""Bytes of an area. The system allocates only the pages that are used."""
 LONG = 1 << 12
-"""Bytes from which on something is put there."""
+"""Bytes from which on a buffer goes into the area."""
 
 
-class Area:
-    """Memory that a process has in common with those that it forks.
+class SharedArea:
+    """Memory that a process shares with the processes that it forks.
 
-    One end puts a thing there, and does so again only when the other has taken it out.
+    One end writes an object, and writes the next one only after the other end has read it.
     """
 
     def __init__(self) -> None:
         self._memory = memoryview(mmap(-1, AREA))
 
     def put(self, thing: Any) -> bytes:
-        """Returns a thing as bytes, for the other end to take it out with. What does not fit is in these bytes."""
+        """Writes an object, and returns the bytes with which the other end reads it. They contain what does not fit."""
         places: list[tuple[int, int, bool]] = []
         end = 0
 
@@ -43,7 +43,7 @@ class Area:
         return pickle.dumps((said, places), 5)
 
     def taken(self, said: bytes) -> Any:
-        """Returns what was put there, which from then on has nothing to do with this memory."""
+        """Returns the object that was written, as a copy."""
         rest, places = pickle.loads(said)  # noqa: S301 (our own bytes)
         found = (
             (bytes if readonly else bytearray)(self._memory[begin : begin + size]) for begin, size, readonly in places

@@ -80,7 +80,7 @@ class Case:
     @cached_property
     def simulation(self) -> Simulation:
         """Identities and a session. Searches and proofs have the same ones, and so the same circles."""
-        return Simulation.on(SECAGG, self.terms, PROOF_ENTRIES, seed=0, record=True, bits_played=PROOF_BITS)
+        return Simulation.on(SECAGG, self.terms, PROOF_ENTRIES, seed=0, record=True, ring_bits=PROOF_BITS)
 
     @property
     def setting(self) -> str:

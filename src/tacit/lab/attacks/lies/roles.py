@@ -37,8 +37,8 @@ from tacit.protocols.secagg.messages import PAIR, Chosen, Consents, KeyList, Sea
 from tacit.protocols.secagg.terms import NOTHING, SEAL, Accord
 from tacit.protocols.shapes.star import StarState
 from tacit.runtime.participant import KeyedParticipant
-from tacit.runtime.round import Begun, Post, Round
-from tacit.runtime.transcript import Holdings, Passed, Transcript
+from tacit.runtime.round import Post, Round, RoundBegun
+from tacit.runtime.transcript import Holdings, SentEnvelope, Transcript
 
 Told: TypeAlias = tuple[tuple[str, bytes], ...]
 """What a client was told so far: kinds of messages, and their bytes."""
@@ -147,7 +147,7 @@ class Cast(ABC):
         """Plays a client from the beginning, and returns what it says to the last thing that it is told."""
         codec, server, session = self._codec, self._server.suite, self.agreement.session
         channel = server.channel(party, session)
-        begun = Begun(1, _seed(party), StarState(), self.update(party))
+        begun = RoundBegun(1, _seed(party), StarState(), self.update(party))
         round_ = Round(self.agreement, self.suite(party, told), codec, begun)
         actions = round_.start()
         for kind, payload in told:
@@ -348,7 +348,11 @@ class RealCast(Cast):
         self.vectors = proof_vectors(case.terms.parties, 1, PROOF_ENTRIES)
         """What parties bring."""
         participants = case.simulation.participants
-        self._participants = {party: participant for party, participant in participants.items() if isinstance(participant, KeyedParticipant)}
+        self._participants = {
+            party: participant
+            for party, participant in participants.items()
+            if isinstance(participant, KeyedParticipant)
+        }
         super().__init__(case, case.simulation.agreement.ring(PROOF_BITS).length)
 
     def suite(self, party: Party, told: Told) -> RealSuite:
@@ -362,7 +366,7 @@ class RealCast(Cast):
 
     def transcript(self, played: Clients) -> Transcript:
         """Tells clients what others were told, and returns what they say, with what server and accomplices hold."""
-        passed = [Passed(0.0, envelope, delivered=True) for envelope in _envelopes(self.retold(played))]
+        passed = [SentEnvelope(0.0, envelope, delivered=True) for envelope in _envelopes(self.retold(played))]
         return Transcript(self.agreement, PROOF_BITS, passed, {party: self._holdings(party) for party in self.suites})
 
     def _holdings(self, party: Party) -> Holdings:
