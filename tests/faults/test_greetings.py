@@ -270,7 +270,7 @@ def test_thousands_of_parties_fit_a_greeting():
     roster = Roster(Member(name, members.verify_key, members.channel_key) for name in many)
     ours = agree(REGISTRY["gossip"], terms_for(REGISTRY["gossip"], many, {"graph": "ring"}), roster, 3, b"n")
     assert len(msgspec.json.encode(ours.described)) > MAX_GREETING
-    assert len(ours._told) <= MAX_GREETING
+    assert len(ours._greeting_text) <= MAX_GREETING
 
 
 # --- what they say -------------------------------------------------------------------------------------------------

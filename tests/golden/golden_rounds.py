@@ -15,7 +15,7 @@ from tacit.core.suite import SERVER, Update
 from tacit.net.store.round_store import Store
 from tacit.runtime.agreement import Agreement
 from tacit.runtime.journal import Journal
-from tacit.runtime.participant import RealSeat
+from tacit.runtime.participant import KeyedParticipant
 from tacit.runtime.round import Post
 
 ENTRIES = 3
@@ -73,7 +73,7 @@ def fields_of(struct):
 class Desk:
     """A party with its journal and, as long as it has one, its folder."""
 
-    seat: RealSeat
+    seat: KeyedParticipant
     store: Store | None = None
     journal: Journal = field(default_factory=Journal)
 
@@ -81,11 +81,11 @@ class Desk:
     def of(cls, agreement: Agreement, identity, folder: Path | None = None):
         """Returns a party that begins anew, or goes on from its folder, and what it says again."""
         if folder is None:
-            return cls(RealSeat(agreement, identity))
+            return cls(KeyedParticipant(agreement, identity))
         store = Store(folder, identity.name, FEDERATION)
         found = store.load(agreement.session)
         state, unfinished = found.state_of(agreement.protocol), found.journal is not None
-        seat = RealSeat(agreement, identity, number=found.number, state=state, unfinished=unfinished)
+        seat = KeyedParticipant(agreement, identity, number=found.number, state=state, unfinished=unfinished)
         return cls(seat, store, found.journal or Journal())
 
     def begin(self, number):

@@ -24,7 +24,7 @@ from tacit.core.messages import Abort, Address, Codec, Greeting
 from tacit.core.values import spelled_out
 from tacit.designs.graphs import graph_from
 from tacit.designs.participation import participation_from
-from tacit.integrations.flower.party import Participant
+from tacit.integrations.flower.party import FlowerParty
 from tacit.learn.scenario import Scenario
 from tacit.learn.training.assemble import Metrics
 from tacit.learn.training.node_training import Kept
@@ -40,7 +40,7 @@ from tacit.privacy import Ledger
 from tacit.protocols import REGISTRY
 from tacit.protocols.pushsum import StartKind
 from tacit.runtime.journal import Journal
-from tacit.runtime.participant import RealSeat
+from tacit.runtime.participant import KeyedParticipant
 from tacit.runtime.simulator import Simulation
 
 GOLDEN = Path(__file__).parent / "0.2.0"
@@ -152,7 +152,9 @@ def test_control_messages_are_read_and_written_as_they_were():
 def test_a_greeting_is_signed_as_it_was_and_says_what_differs(credentials):
     data = bytes.fromhex(told("control.json")["Greeting"]["data"])
     greeting, agreement = Codec((), 2, ENTRIES).read(data), agreement_of("secagg")
-    sender, receiver = (RealSeat(agreement, credentials[name].identity).suite(1, bytes(32)) for name in ("p0", "p1"))
+    sender, receiver = (
+        KeyedParticipant(agreement, credentials[name].identity).suite(1, bytes(32)) for name in ("p0", "p1")
+    )
     heard = Address(greeting.session, greeting.round, 0, "MaskedInput", "p1", "p0")
     assert msgspec.msgpack.encode(agreement.greeting(sender, 1, heard)) == data
     assert agreement.difference(receiver, greeting) is None
@@ -187,7 +189,7 @@ def test_journals_are_read_and_resumed(protocol, credentials):
         journal = Journal.decode(bytes.fromhex(golden["journal"]), bytes.fromhex(golden["tip"]))
         assert len(journal.read()) == len(golden["records"])
         state = agreement.protocol.decode_state(bytes.fromhex(golden["before"]), (name, 1))
-        seat = RealSeat(agreement, credentials[name].identity, number=2, state=state, unfinished=True)
+        seat = KeyedParticipant(agreement, credentials[name].identity, number=2, state=state, unfinished=True)
         said = seat.resume(journal, update_of(name, 2))
         assert digest_of(post.data for post in said) == golden["said"]
         assert seat.round.over
@@ -261,7 +263,7 @@ def test_a_store_in_the_middle_of_a_round_goes_on_to_the_same_average(protocol, 
 def test_a_node_on_flower_goes_on_from_its_mark_and_its_shelf(copied, credentials):
     golden, folder = told("flower/shelf.json"), copied("flower")
     roster = RosterFile.load(GOLDEN / "secagg" / "federation.toml")
-    party = Participant(roster, credentials["p1"], folder)
+    party = FlowerParty(roster, credentials["p1"], folder)
     assert plain(party.incarnation) == golden["company"]["p1"]
     assert party.rounds == 1
     shelf = {name: bytes.fromhex(data) for name, data in golden["shelf"].items()}

@@ -52,7 +52,7 @@ from tacit.designs.graphs import (
 )
 from tacit.designs.participation import Policy
 from tacit.integrations.flower import node_state
-from tacit.integrations.flower.party import Participant
+from tacit.integrations.flower.party import FlowerParty
 from tacit.learn.scenario import Scenario
 from tacit.learn.training.node_training import Kept
 from tacit.learn.training.train import train
@@ -313,7 +313,7 @@ class Writer:
         roster, place = self.roster("secagg"), self.folder / "flower"
         with TemporaryDirectory() as folder, patch.object(node_state, "SystemEntropy", lambda: SeededEntropy("mark")):
             parties = {
-                name: Participant(roster, mine, Path(folder) / name, lambda number, name=name: seed_of(name, number))
+                name: FlowerParty(roster, mine, Path(folder) / name, lambda number, name=name: seed_of(name, number))
                 for name, mine in self.credentials.items()
                 if name in roster.entry.everyone(roster.names)
             }

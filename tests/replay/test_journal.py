@@ -76,7 +76,7 @@ REFUSED = {
         msgspec.structs.replace(records[5], state=records[5].state + b"\x00"),
     ],
     "no last state": lambda records: [*records[:5], msgspec.structs.replace(records[5], state=None)],
-    "other messages": lambda records: [*records[:-1], msgspec.structs.replace(records[-1], said=bytes(32))],
+    "other messages": lambda records: [*records[:-1], msgspec.structs.replace(records[-1], outbox=bytes(32))],
 }
 
 

@@ -230,13 +230,13 @@ def test_a_twin_goes_on_where_another_was(sent: Sent) -> None:
         first.average(case.updates(1))
         states = first.states
         with ShardedSimulation.of(case.protocol, case.names, ENTRIES, **given) as second:
-            second.go_on(1, states)
+            second.continue_from(1, states)
             sent.clear()
             assert_same(first.average(case.updates(2)), second.average(case.updates(2)))
             half = len(sent) // 2
             assert sent[:half] == sent[half:]
-            with pytest.raises(ConfigError, match="all of its parties"):
-                second.go_on(1, {"p0": states["p0"]})
+            with pytest.raises(ConfigError, match="states of all parties"):
+                second.continue_from(1, {"p0": states["p0"]})
 
 
 # --- what must not happen ------------------------------------------------------------------------------------------
@@ -281,15 +281,15 @@ def test_no_key_leaves_its_shard(title: str, monkeypatch: pytest.MonkeyPatch) ->
         return secret
 
     monkeypatch.setattr(RealSuite, "seed", seed)
-    real = Shard.begin
+    real = Shard.begin_round
 
     def begin(self: Shard, *given: Any) -> None:
         real(self, *given)
-        assert self._part is not None
-        seed_of = self._part._seed_of
-        self._part._seed_of = lambda *whose: seeds.append(seed_of(*whose)) or seeds[-1]  # type: ignore[func-returns-value]
+        assert self._round is not None
+        seed_of = self._round._seed_of
+        self._round._seed_of = lambda *whose: seeds.append(seed_of(*whose)) or seeds[-1]  # type: ignore[func-returns-value]
 
-    monkeypatch.setattr(Shard, "begin", begin)
+    monkeypatch.setattr(Shard, "begin_round", begin)
     case = CASES[title]
     faults = [Fault(action="restart", party="p1", step=2, seconds=2.0)]
     spread = ShardedSimulation.of(case.protocol, case.names, ENTRIES, faults=faults, **case.options)
@@ -326,7 +326,7 @@ def test_whatever_goes_wrong_in_a_shard_is_raised_here(monkeypatch: pytest.Monke
     def broken(*_: object) -> None:
         raise ZeroDivisionError("somebody's mistake")
 
-    monkeypatch.setattr(Shard, "play", broken)
+    monkeypatch.setattr(Shard, "process_events", broken)
     case = NEIGHBOURS
     with ShardedSimulation.of(case.protocol, case.names, ENTRIES, **case.options) as spread:
         with pytest.raises(ZeroDivisionError, match="somebody's mistake"):
@@ -369,10 +369,10 @@ def test_shards_stay_with_what_was_agreed() -> None:
     case = NEIGHBOURS
     other = Simulation.of(case.protocol, case.names, ENTRIES + 1, **case.options)
     with ShardedSimulation.of(case.protocol, case.names, ENTRIES, **case.options) as spread:
-        with pytest.raises(ConfigError, match="but for the nonce"):
+        with pytest.raises(ConfigError, match="only its nonce can change"):
             spread.join(other.agreement)
         with pytest.raises(ConfigError, match="no round was begun"):
-            spread.pool.all(("play", 0.0, ()))
+            spread.pool.all(("process_events", 0.0, ()))
 
 
 # --- learning ------------------------------------------------------------------------------------------------------
