@@ -76,4 +76,4 @@ def journals(case, faults=()):
 def seat_and_journal(title="cesar-random", party="p1"):
     case = CASES[title]
     simulation, kept = journals(case)
-    return simulation.seats[party].rebuilt(), kept[party], case.updates(2)[party]
+    return simulation.participants[party].rebuild(), kept[party], case.updates(2)[party]
