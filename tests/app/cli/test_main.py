@@ -9,8 +9,6 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-import click
-import click.testing
 import numpy as np
 import pytest
 
@@ -26,6 +24,8 @@ from tacit.runtime.simulator import Simulation
 with warnings.catch_warnings():
     # Typer imports names that the newest click says will go. It is nothing that we could change.
     warnings.simplefilter("ignore", DeprecationWarning)
+    import typer
+    from typer.core import TyperArgument, TyperGroup
     from typer.main import get_command
     from typer.testing import CliRunner
 
@@ -35,11 +35,11 @@ with warnings.catch_warnings():
 SMALL = ("--rounds", "4", "--parties", "5")
 
 
-def run(*arguments: str) -> click.testing.Result:
+def run(*arguments: str) -> Any:
     return CliRunner().invoke(main.app, arguments)
 
 
-def error_lines(result: click.testing.Result) -> list[str]:
+def error_lines(result: Any) -> list[str]:
     assert result.stdout == ""
     return result.stderr.splitlines()
 
@@ -235,19 +235,19 @@ def test_version_and_bare_call() -> None:
     assert "Usage: tacit" in run().stdout
 
 
-def commands() -> dict[str, click.Command]:
+def commands() -> dict[str, Any]:
     group = get_command(main.app)
-    assert isinstance(group, click.Group)
-    found: dict[str, click.Command] = {}
+    assert isinstance(group, TyperGroup)
+    found: dict[str, Any] = {}
     for name, command in group.commands.items():
-        inner = command.commands if isinstance(command, click.Group) else {}
+        inner = command.commands if isinstance(command, TyperGroup) else {}
         found |= {f"{name} {each}": inner[each] for each in inner} or {name: command}
     return found
 
 
 def test_the_table_says_of_commands_what_they_say_themselves() -> None:
     group = get_command(main.app)
-    assert isinstance(group, click.Group)
+    assert isinstance(group, TyperGroup)
     assert list(group.commands) == list(COMMANDS)
     for name, entry in COMMANDS.items():
         command = group.commands[name]
@@ -255,7 +255,7 @@ def test_the_table_says_of_commands_what_they_say_themselves() -> None:
         assert " ".join(first.split()) == entry.summary
         panel = getattr(command, "rich_help_panel", None)
         assert (panel if isinstance(panel, str) else None) == entry.panel
-        assert isinstance(command, click.Group) == entry.group
+        assert isinstance(command, TyperGroup) == entry.group
 
 
 def page(name: str) -> str:
@@ -286,7 +286,7 @@ def test_help_is_whole(name: str) -> None:
     assert not re.search(r"\w\.\.\. ", shown)
     command = commands().get(name)
     for parameter in command.params if command is not None else ():
-        if isinstance(parameter, click.Argument):
+        if isinstance(parameter, TyperArgument):
             assert parameter.help, f"{name} does not say what {parameter.name} is"
             assert parameter.help.split()[0] in shown
 
@@ -351,6 +351,11 @@ def test_bad_input_is_one_line_and_exit_code_2(arguments: list[str], said: str) 
     assert line.startswith(said)
 
 
+def test_a_command_with_a_typing_error_is_suggested_once() -> None:
+    (line,) = error_lines(run("dmo"))
+    assert line.count("Did you mean 'demo'?") == 1
+
+
 def test_several_problems_are_one_line_each() -> None:
     result = run("demo", "--parties", "1", "--rounds", "0")
     assert result.exit_code == 2
@@ -375,7 +380,7 @@ def test_a_traceback_is_shown_with_debug_only(place: int) -> None:
         (LeakRefused("p1 would be exposed"), 1, ["error[leak]: p1 would be exposed"]),
         (PeerFault("p1", Drop.SILENT), 1, ["error[peer]: p1: silent"]),
         (NotEnough("vectors", 1, 2), 1, ["error[not-enough]: vectors: 1 of at least 2"]),
-        (click.Abort(), 130, ["stopped: nothing was kept; start it again to begin anew"]),
+        (typer.Abort(), 130, ["stopped: nothing was kept; start it again to begin anew"]),
         (
             ValueError("two\nlines"),
             1,
@@ -385,12 +390,12 @@ def test_a_traceback_is_shown_with_debug_only(place: int) -> None:
     ids=lambda value: type(value).__name__,
 )
 def test_every_error_has_its_code_and_its_lines(error: Exception, code: int, lines: list[str]) -> None:
-    assert main.verdict(error) == (code, lines)
+    assert main.explain_failure(error) == (code, lines)
 
 
 def test_what_was_to_be_stopped_is_not_told_to_begin_anew() -> None:
-    assert main.verdict(KeyboardInterrupt(), ["--debug", "ui", "runs"]) == (130, ["stopped"])
-    assert main.verdict(KeyboardInterrupt(), ["plan", "12"])[1] != ["stopped"]
+    assert main.explain_failure(KeyboardInterrupt(), ["--debug", "ui", "runs"]) == (130, ["stopped"])
+    assert main.explain_failure(KeyboardInterrupt(), ["plan", "12"])[1] != ["stopped"]
 
 
 def test_a_failure_in_a_command_ends_it_with_exit_code_1(monkeypatch: pytest.MonkeyPatch) -> None:

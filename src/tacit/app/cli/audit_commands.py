@@ -5,9 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any
 
-import click
 import typer
-from click.core import ParameterSource
 
 from tacit.api.option_text import drift_from, known, settings_from
 from tacit.app.cli.command_table import LEAKS
@@ -55,6 +53,7 @@ app = typer.Typer()
     rich_help_panel=LEAKS,
 )
 def audit(
+    context: typer.Context,
     protocol: Annotated[
         str | None,
         typer.Argument(help=f"The protocol: {', '.join(REGISTRY)}.", autocompletion=protocol_names),
@@ -111,7 +110,7 @@ def audit(
     at_least(2, parties=parties)
     at_least(1, rounds=rounds, coalition_size=coalition_size, entries=entries)
     if flower is not None:
-        _refuse_unused()
+        _refuse_unused(context)
         said = _flower(flower, parties, rounds, dropout, settings_from(options or []), report, as_json)
         _refuse(said, fail_if_exposed)
         return
@@ -155,12 +154,18 @@ NOT_OF_APPS = ["protocol", "coalition", "coalition_size", "drift", "noise", "pri
 """What an audit of an app does not look at."""
 
 
-def _refuse_unused() -> None:
+def _refuse_unused(context: typer.Context) -> None:
     """Raises ConfigError for what was given and would be ignored."""
-    context = click.get_current_context()
-    if given := [name for name in NOT_OF_APPS if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]:
+    if given := [name for name in NOT_OF_APPS if _is_given(context, name)]:
         named = ", ".join("PROTOCOL" if name == "protocol" else f"--{name.replace('_', '-')}" for name in given)
         raise ConfigError(f"--flower asks about the server of an app, and has no use for {named}")
+
+
+def _is_given(context: typer.Context, name: str) -> bool:
+    """Returns whether an option was given on the command line."""
+    source = context.get_parameter_source(name)
+    # By name, for the enumeration is in Typer's own copy of Click or in the package, depending on the release.
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def _flower(

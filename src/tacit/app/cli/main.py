@@ -8,10 +8,10 @@ Ctrl-C.
 import sys
 import traceback
 from collections.abc import Iterator, MutableMapping, Sequence
+from difflib import get_close_matches
 from importlib import import_module
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import click
 import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_group
@@ -21,15 +21,24 @@ from tacit.app.cli.command_table import COMMANDS, CommandEntry
 from tacit.app.cli.options import Debug, examples
 from tacit.core.errors import ConfigError, TacitError
 
+if TYPE_CHECKING:
+    import click
+
 DONE, FAILED, BAD_INPUT, STOPPED = 0, 1, 2, 130
 SERVING = ("ui", "serve")
-"""Commands that go on until they are stopped, and have nothing to begin anew."""
+"""Commands that run until they are stopped."""
 RENAMED = {"run": "train"}
 """Former names of commands, which still work in this release but are not listed."""
+UsageError: type[Exception] = typer.BadParameter.__mro__[1]
+"""Click's error for a wrong call, from the copy of Click that Typer uses: newer releases of Typer bring their own."""
 
 
 class Commands(TyperGroup):
-    """The commands, with one way out for everything that goes wrong."""
+    """Group of commands that turns every error into an exit code and one line each."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self.suggest_commands = False  # `resolve_command` does, and newer releases of Click do so themselves
 
     def main(
         self,
@@ -44,46 +53,49 @@ class Commands(TyperGroup):
         del standalone_mode
         given = sys.argv[1:] if args is None else list(args)
         try:
-            # What comes back is the code of an early exit, such as that of --help, or nothing.
+            # This returns the code of an early exit, such as that of --help, or None.
             code = super().main(given, prog_name, complete_var, False, windows_expand_args, **extra) or DONE
-            lines = verdict(KeyboardInterrupt(), given)[1] if code == STOPPED else []
+            lines = explain_failure(KeyboardInterrupt(), given)[1] if code == STOPPED else []
         except (Exception, KeyboardInterrupt) as error:
             if "--debug" in given:
                 traceback.print_exc()
-            code, lines = verdict(error, given)
+            code, lines = explain_failure(error, given)
         for line in lines:
-            click.echo(line, err=True)
+            typer.echo(line, err=True)
         sys.exit(code)
 
     def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Returns the requested command, also by its former name.
-
-        Click suggests a name if there is no such command, and Typer would suggest it a second time.
-        """
+        self, ctx: "click.Context", args: list[str]
+    ) -> "tuple[str | None, click.Command | None, list[str]]":
+        """Returns the requested command, also by its former name; suggests a name if there is no such command."""
         if args and (name := RENAMED.get(args[0])) is not None:
-            click.echo(
+            typer.echo(
                 f"note: tacit {args[0]} is now called tacit {name}; the old name goes away in the next release",
                 err=True,
             )
             args = [name, *args[1:]]
-        return click.Group.resolve_command(self, ctx, args)
+        try:
+            return super().resolve_command(ctx, args)
+        except UsageError as error:
+            close = get_close_matches(args[0], self.commands) if args and not hasattr(error, "possibilities") else []
+            if close:
+                error.message += f" Did you mean {' or '.join(map(repr, close))}?"  # type: ignore[attr-defined]
+            raise
 
 
-class CommandLoader(MutableMapping[str, click.Command]):
+class CommandLoader(MutableMapping[str, "click.Command"]):
     """The commands of the table by name, each imported when it is looked up."""
 
     def __init__(self) -> None:
         self._loaded: dict[str, click.Command] = {}
         self._names = dict.fromkeys(COMMANDS)
 
-    def __getitem__(self, name: str) -> click.Command:
+    def __getitem__(self, name: str) -> "click.Command":
         if name not in self._loaded:
             self._loaded[name] = load_command(name, COMMANDS[name])
         return self._loaded[name]
 
-    def __setitem__(self, name: str, command: click.Command) -> None:
+    def __setitem__(self, name: str, command: "click.Command") -> None:
         self._names[name] = None
         self._loaded[name] = command
 
@@ -98,7 +110,7 @@ class CommandLoader(MutableMapping[str, click.Command]):
         return len(self._names)
 
 
-def load_command(name: str, entry: CommandEntry) -> click.Command:
+def load_command(name: str, entry: CommandEntry) -> "click.Command":
     """Imports the module of a command and returns the command."""
     parent, defined = typer.Typer(rich_markup_mode="rich"), getattr(import_module(entry.module), entry.attribute)
     if entry.group:
@@ -115,39 +127,40 @@ class LazyCommands(Commands):
         super().__init__(**given)
         self.commands = CommandLoader()
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    def list_commands(self, ctx: "click.Context") -> list[str]:
         """Returns the names in the order of the table; Typer would look every command up."""
         del ctx
         return list(self.commands)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(self, ctx: "click.Context", cmd_name: str) -> "click.Command | None":
         """Returns an outline of a command, with its summary and without its options; `commands` has the whole."""
         del ctx
         entry = COMMANDS.get(cmd_name)
         return entry and TyperCommand(cmd_name, help=entry.summary, rich_help_panel=entry.panel)
 
     def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
+        self, ctx: "click.Context", args: list[str]
+    ) -> "tuple[str | None, click.Command | None, list[str]]":
         """Returns the whole command that was asked for."""
         name, outline, rest = super().resolve_command(ctx, args)
         return name, self.commands[name] if name and outline else None, rest
 
 
-def verdict(error: BaseException, given: Sequence[str] = ()) -> tuple[int, list[str]]:
-    """Returns the exit code for an error, and the lines that tell of it, to whoever gave these arguments."""
+def explain_failure(error: BaseException, given: Sequence[str] = ()) -> tuple[int, list[str]]:
+    """Returns the exit code for an error of a call with these arguments, and the lines that explain it."""
     if isinstance(error, ConfigError):
         return BAD_INPUT, [f"error[{error.code}]: {problem}" for problem in error.problems]
     if isinstance(error, TacitError) and error.code == "stopped":  # of learning_commands, which need not be loaded
         return STOPPED, [f"stopped: {error}"]
-    if isinstance(error, KeyboardInterrupt | click.Abort):
+    if isinstance(error, KeyboardInterrupt | typer.Abort):
         serving = next((each for each in given if not each.startswith("-")), "") in SERVING
         return STOPPED, ["stopped" if serving else "stopped: nothing was kept; start it again to begin anew"]
     if isinstance(error, TacitError):
         return FAILED, [f"error[{error.code}]: {error}"]
-    if isinstance(error, click.UsageError):
-        command = error.ctx.command_path if error.ctx else "tacit"
-        message = error.format_message()
+    if isinstance(error, UsageError):
+        usage: Any = error
+        command = usage.ctx.command_path if usage.ctx else "tacit"
+        message = usage.format_message()
         stop = "" if message.endswith((".", "?")) else "."
         return BAD_INPUT, [f"error[usage]: {message}{stop} See {command} --help"]
     text = " ".join(str(error).split())
