@@ -14,8 +14,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from tacit.core.progress import Progress
 from tacit.lab import papers
-from tacit.lab.papers.reproduction import Progress, Scale
+from tacit.lab.papers.reproduction import Scale
 
 HERE = Path(__file__).parent
 PAGE, KEPT = HERE / "reproductions.md", HERE / "reproductions.json"
@@ -64,7 +65,8 @@ def run(names: list[str], scale: Scale, within: float) -> None:
 
 
 def _telling(name: str, before: float, within: float, reached: list[float]) -> Progress:
-    def told(doing: str, done: float) -> None:
+    def told(doing: str, done: float, total: float = 1.0) -> None:
+        done /= total
         sys.stderr.write(f"{name} {done:4.0%} {doing}\n")
         reached[0], spent = done, (_cpu() - before) / 60
         if done and spent > LOOKED * within and spent / done > within:

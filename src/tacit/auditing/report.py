@@ -15,13 +15,13 @@ from tacit.auditing.engine.multi_round import RehearsedRun, Together
 from tacit.auditing.engine.recipes import Recipe, SumRecipe
 from tacit.auditing.engine.soundness import guarded
 from tacit.auditing.engine.symbolic_run import Knowledge, SymbolicRun
-from tacit.auditing.progress import tell
 from tacit.auditing.scope import Scope
 from tacit.auditing.search.seeds import Drawing, Luck
 from tacit.auditing.search.worst_case import Smallest
 from tacit.auditing.symbolic.simulation import Drift
 from tacit.core.average import counted, few
 from tacit.core.errors import ConfigError, NotLinear
+from tacit.core.progress import report_step
 from tacit.core.suite import ONLOOKER, Party
 from tacit.privacy.distributed_noise import shared_noise
 from tacit.protocols import SHIPPED
@@ -214,7 +214,7 @@ class Auditor:
         Raises ConfigError if no round ends with an average, or if numbers are too large or too small to compute with.
         """
         self.scope.check(coalition)
-        tell(f"looking at what {few(coalition)} sees")
+        report_step(f"looking at what {few(coalition)} sees")
         with _in_numbers():
             report = self._report(coalition)
             report.drawings, report.unlucky = self.luck.drawings(coalition), self.luck.exposing(coalition)

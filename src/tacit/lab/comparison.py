@@ -1,9 +1,9 @@
 """Several protocols on one scenario: the same data, split, model and local work, and only the averaging differs."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 
@@ -11,14 +11,12 @@ from tacit.api.exposure import exposure
 from tacit.api.option_text import known, settings_from
 from tacit.auditing.questions import write_value
 from tacit.core.errors import ConfigError, LeakRefused, TacitError
+from tacit.core.progress import Progress, ignore_progress
 from tacit.core.values import spelled_out
 from tacit.learn.scenario import ALONE, TOGETHER, Data, Scenario, Split
 from tacit.learn.training.assemble import Metrics, Prepared, prepare
 from tacit.learn.training.cohort import Local
 from tacit.protocols import REGISTRY
-
-Progress: TypeAlias = Callable[[str, int], None]
-"""Told what is being done, and how many rounds of all protocols are over."""
 
 STANDARD = Scenario(
     title="handwritten digits",
@@ -117,18 +115,22 @@ def _words(text: str) -> list[str]:
 def compare(
     scenario: Scenario,
     protocols: Sequence[dict[str, Any]] | None = None,
-    progress: Progress = lambda *_: None,
+    progress: Progress = ignore_progress,
 ) -> list[Compared]:
     """Runs a scenario with each of several protocols, or with all of them. What the audit refuses is told as refused.
 
     So is, of all of them, what cannot be had with the scenario, such as privacy per user where nobody averages.
-    `progress` is told of whatever is begun, and of every round that is over.
+    `progress` is notified of every protocol that begins and of every round that ends, in rounds of all protocols.
     """
-    turns = count()
+    turns, total = count(), len(variants(scenario) if protocols is None else protocols) * scenario.rounds
 
     def run(protocol: dict[str, Any], asked: bool = True) -> Compared:
         before = next(turns) * scenario.rounds
-        return _run(scenario, protocol, lambda doing, rounds: progress(doing, before + rounds), asked)
+
+        def report_rounds(doing: str, done: float, _: float = 1.0, /) -> None:
+            progress(doing, before + done, total)
+
+        return _run(scenario, protocol, report_rounds, asked)
 
     if protocols is not None:
         return [run(protocol) for protocol in protocols]

@@ -42,7 +42,7 @@ def test_nothing_is_said_of_what_is_over_at_once(clock):
     lines = clock.lines()
     for step in range(100):
         clock.time = 100.0 + SHORT * step / 101
-        lines.tell(f"step {step}", step, 100)
+        lines(f"step {step}", step, 100)
     assert clock.said == []
 
 
@@ -50,7 +50,7 @@ def test_lines_are_few_and_say_how_much_is_done(clock):
     lines = clock.lines()
     for step in range(1000):
         clock.time = 100.0 + step / 10
-        lines.tell(f"step {step}", step, 1000)
+        lines(f"step {step}", step, 1000)
     times = [time for time, _ in clock.said]
     assert times[0] == pytest.approx(SHORT)
     assert all(later - earlier >= OFTEN for earlier, later in pairwise(times))
@@ -61,17 +61,17 @@ def test_lines_are_few_and_say_how_much_is_done(clock):
 def test_a_tenth_more_is_worth_a_line_and_less_is_not(clock):
     lines = clock.lines()
     clock.time += SHORT
-    lines.tell("solving", 0.0, 1.0)
+    lines("solving", 0.0, 1.0)
     clock.time += OFTEN
-    lines.tell("solving", 0.09, 1.0)
+    lines("solving", 0.09, 1.0)
     assert len(clock.said) == 1
-    lines.tell("solving", 0.1, 1.0)
+    lines("solving", 0.1, 1.0)
     assert [line for _, line in clock.said] == ["  0%  solving", " 10%  solving"]
 
 
 def test_nobody_waits_long_for_a_sign_though_nothing_changes(clock):
     lines = clock.lines()
-    lines.tell("solving", 1, 4)
+    lines("solving", 1, 4)
     for _ in range(60):
         clock.time += 1.0
         lines.look()
@@ -83,7 +83,7 @@ def test_nobody_waits_long_for_a_sign_though_nothing_changes(clock):
 
 def test_whoever_waits_for_others_says_nothing_twice(clock):
     lines = clock.lines(waits=True)
-    lines.tell("waiting for the others", 0, 4)
+    lines("waiting for the others", 0, 4)
     for _ in range(3600):
         clock.time += 1.0
         lines.look()

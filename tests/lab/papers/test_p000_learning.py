@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tacit.core.progress import ignore_progress
 from tacit.lab.papers import find
 from tacit.lab.papers.p000 import fig5, table2
 from tacit.lab.papers.p000.fig5 import Iterated, schedules
@@ -14,10 +15,6 @@ from tacit.learn.data import datasets
 from tacit.learn.training.local_work import Local
 
 TINY = Task("digits", {"name": "softmax"}, Local(rate=0.5, batch=16), samples=360, tested=300, rounds=4, apart=2)
-
-
-def quiet(*_):
-    """Takes what is told, and tells nobody."""
 
 
 def owned(users, each=5):
@@ -55,7 +52,7 @@ def test_scenarios_are_the_papers():
 
 def test_accuracy_is_the_mean_over_peers():
     data = TINY.gathered(5)
-    _, alone = learnt(TINY, data, 5, METHODS[LOCAL_ONLY], quiet)
+    _, alone = learnt(TINY, data, 5, METHODS[LOCAL_ONLY], ignore_progress)
     x, y = data.inputs(data.x_test), data.y_test
     each = [score.accuracy for score in alone.training.cohort.evaluate(range(5), x, y)]
     assert len(set(each)) > 1
@@ -66,7 +63,7 @@ def test_accuracy_is_the_mean_over_peers():
 
 def test_methods_differ_only_by_how_they_average():
     data = TINY.gathered(9)
-    found = {name: learnt(TINY, data, 9, protocol, quiet)[0] for name, protocol in METHODS.items()}
+    found = {name: learnt(TINY, data, 9, protocol, ignore_progress)[0] for name, protocol in METHODS.items()}
     assert found[FEDAVG].rounds == (1, 2, 3, 4)
     assert found[LOCAL_ONLY].rounds == (2, 4), "tested after every second round"
     for name in (FOUR, FALLING):
@@ -78,9 +75,9 @@ def test_what_goes_wrong_on_the_way_is_told():
     data = TINY.gathered(3)
     x = data.x.astype(np.float32)
     x[data.owner == 1] = np.nan
-    curve, _ = learnt(TINY, replace(data, x=x), 3, METHODS[LOCAL_ONLY], quiet)
+    curve, _ = learnt(TINY, replace(data, x=x), 3, METHODS[LOCAL_ONLY], ignore_progress)
     assert "no longer a number in round 1" in curve.wrong
-    assert learnt(TINY, data, 3, METHODS[LOCAL_ONLY], quiet)[0].wrong == ""
+    assert learnt(TINY, data, 3, METHODS[LOCAL_ONLY], ignore_progress)[0].wrong == ""
 
 
 def compared(fedavg, alone, four, falling, wrong=""):
@@ -119,7 +116,7 @@ def test_more_iterations_than_the_pattern_protects_do():
 
 def test_with_a_constant_rho_two_iterations_ruin_a_model_and_four_do_not():
     # Of a linear model it would not matter that all entries are too large by about as much.
-    exact, found = fig5.tried(replace(TINY, model={"name": "mlp", "hidden": [32]}, rounds=8), quiet)
+    exact, found = fig5.tried(replace(TINY, model={"name": "mlp", "hidden": [32]}, rounds=8), ignore_progress)
     rows = {each.rho: fig5.row_of(each, exact) for each in found}
     best = {each.rho: each.curve.best for each in found}
     assert [*best] == schedules()
@@ -142,7 +139,7 @@ def test_one_iteration_must_do_harm_and_two_must_not(iterations, best, agrees):
 @pytest.mark.parametrize("name", ["000-table2", "000-fig5"])
 def test_small_runs_show_what_they_must(name):
     pytest.importorskip("torch", reason="the networks are torch's")
-    result = find(name).run("small", quiet)
+    result = find(name).run("small", ignore_progress)
     disagreeing = [row.what for row in result.rows if row.agrees is False]
     if name == "000-table2":
         assert disagreeing == []

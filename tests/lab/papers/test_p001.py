@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tacit.core.errors import ConfigError
+from tacit.core.progress import ignore_progress, part_of_progress
 from tacit.lab.attacks import eavesdropper_learning
 from tacit.lab.attacks.inception import Training
 from tacit.lab.attacks.traffic_series import CHANGING, LINKS, Losses
@@ -19,10 +20,6 @@ from tacit.learn.seeded import generator
 needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="the onlooker's classifier is a torch network")
 TINY = Training(epochs=2, batch=50, width=2, modules=1)
 SMALL = replace(eavesdropper_learning.FULL, rounds=6, training=TINY, runs=60, training_3=TINY)
-
-
-def quietly(*told):
-    del told
 
 
 def trial_of(target, who="weak", flat=False):
@@ -93,7 +90,7 @@ def test_a_run_that_stays_away_from_the_optimum_does_not_agree():
 
 @needs_torch
 def test_each_onlooker_hears_runs_of_its_own():
-    (found,) = eavesdroppers.told([trial_of("PSGD")], 2, quietly, 0.0, 1.0)
+    (found,) = eavesdroppers.told([trial_of("PSGD")], 2, ignore_progress)
     first, second = found.rows
     assert first.loss != second.loss
     assert found.accuracy == np.mean([first.accuracy, second.accuracy])
@@ -101,10 +98,11 @@ def test_each_onlooker_hears_runs_of_its_own():
 
 
 @needs_torch
-def test_progress_goes_from_where_it_begins_to_where_it_ends():
+def test_progress_of_several_trials_is_that_of_a_part():
     heard = []
     trials = [trial_of("PSGD"), trial_of("PPSGD")]
-    eavesdroppers.told(trials, 1, lambda doing, done: heard.append((doing, done)), 0.5, 0.9)
+    part = part_of_progress(lambda doing, done: heard.append((doing, done)), 0.5, 0.9)
+    eavesdroppers.told(trials, 1, part)
     assert [done for _, done in heard] == pytest.approx([0.5, 0.7])
     assert heard[1][0].startswith("PPSGD, weak")
 
@@ -189,7 +187,7 @@ def test_decoding_refutes_that_ppsgd_is_harder():
 def test_fig_4_has_a_row_for_everything_that_is_printed(monkeypatch):
     size = fig4.Size(replace(TINY, epochs=1), 1, 1, fig4.TARGETS)
     monkeypatch.setitem(fig4.SIZES, "small", size)
-    found = find("001-fig4").run("small", quietly)
+    found = find("001-fig4").run("small", ignore_progress)
     printed = [row for row in found.rows if row.what.startswith("weak onlooker")]
     assert [row.paper for row in printed] == 2 * ["74.0 %", "66.0 %", "72.0 %", "51.0 %"]
     assert all(len(x) == len(y) == 4 for x, y in found.charts[0].lines.values())
@@ -243,7 +241,7 @@ def test_what_is_lost_without_y_is_the_difference():
 def test_table_3_has_every_distribution_twice_and_the_four_panels_of_fig_6(monkeypatch):
     monkeypatch.setitem(table3.SIZES, "small", table3.Size(60, 1))
     monkeypatch.setattr(table3, "DECODED_RUNS", 2)
-    found = find("001-table3").run("small", quietly)
+    found = find("001-table3").run("small", ignore_progress)
     for name in eavesdropper_learning.TABLE_3:
         assert sum(row.what.startswith(f"accuracy, {name}, y") for row in found.rows) == 2
     assert [chart.y for chart in found.charts] == ["loss", "accuracy"] * 2
@@ -275,7 +273,7 @@ def test_all_houses_are_dealt_out_once_and_keep_their_prices(some_houses):
 @pytest.mark.usefixtures("some_houses")
 def test_every_d_and_t_has_a_row_and_a_place_in_the_chart(monkeypatch):
     monkeypatch.setitem(fig7.SIZES, "small", fig7.Size(40, (0.1, 3.0), (2, 3), 1))
-    found = find("001-fig7").run("small", quietly)
+    found = find("001-fig7").run("small", ignore_progress)
     assert [row.what for row in found.rows] == [
         f"accuracy under PPSGD, d = {d:g}, t = {t}" for d in (0.1, 3.0) for t in (2, 3)
     ]
@@ -312,14 +310,14 @@ def test_losses_of_the_decoded_client_are_the_papers():
 
 @pytest.mark.slow
 def test_small_fig_3_converges():
-    rows = find("001-fig3").run("small", quietly).rows
+    rows = find("001-fig3").run("small", ignore_progress).rows
     assert [row.agrees for row in rows[:6]] == [True] * 6
 
 
 @needs_torch
 @pytest.mark.slow
 def test_small_table_3_falls_with_the_variance():
-    rows = find("001-table3").run("small", quietly).rows
+    rows = find("001-table3").run("small", ignore_progress).rows
     assert all(row.agrees for row in rows if row.paper == "falls")
     assert next(row for row in rows if row.what == "decoded from 5 rounds, PPSGD").agrees is False
 
@@ -327,7 +325,7 @@ def test_small_table_3_falls_with_the_variance():
 @needs_torch
 @pytest.mark.slow
 def test_small_fig_4_is_read_better_than_the_paper_says():
-    rows = {row.what: row for row in find("001-fig4").run("small", quietly).rows}
+    rows = {row.what: row for row in find("001-fig4").run("small", ignore_progress).rows}
     assert rows["weak onlooker, PSGD, 16 series of 100"].agrees is False
     assert rows["decoded from 5 rounds, PPSGD"].agrees is False
 
@@ -339,5 +337,5 @@ def test_small_fig_7_hides_little_changes_best():
         load("boston", download=False)
     except ConfigError:
         pytest.skip("there is no boston.csv")
-    rows = find("001-fig7").run("small", quietly).rows
+    rows = find("001-fig7").run("small", ignore_progress).rows
     assert rows[0].agrees

@@ -5,6 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from tacit.core.progress import ignore_progress
 from tacit.designs import Batches, Partition, Random
 from tacit.designs.participation import participation_from
 from tacit.lab.papers import find
@@ -36,10 +37,6 @@ TINY = Size(
 )
 
 
-def quiet(*_):
-    """Takes what is told, and tells nobody."""
-
-
 @pytest.fixture(scope="module")
 def digits():
     """Returns the data that is learnt from."""
@@ -49,7 +46,7 @@ def digits():
 @pytest.fixture(scope="module")
 def courses(digits):
     """Returns a training with each of the policies."""
-    return compared(TINY, SPLITS["i.i.d."], digits, quiet)
+    return compared(TINY, SPLITS["i.i.d."], digits, ignore_progress)
 
 
 def course(name, sums, tests):
@@ -132,7 +129,7 @@ def test_training_gets_somewhere_and_partition_less_far(courses):
 
 @pytest.mark.slow
 def test_another_split_is_another_training(digits, courses):
-    skewed = trained(TINY, "Random", SPLITS["not i.i.d."], digits, quiet)
+    skewed = trained(TINY, "Random", SPLITS["not i.i.d."], digits, ignore_progress)
     assert skewed.end < courses["Random"].end
 
 
@@ -173,6 +170,6 @@ def test_what_counts_is_the_mean_over_seeds():
 @pytest.mark.slow
 def test_the_small_run_shows_what_it_must():
     pytest.importorskip("torch", reason="LeNet is torch's")
-    rows = find("002-accuracy").run("small", quiet).rows
+    rows = find("002-accuracy").run("small", ignore_progress).rows
     assert all(row.agrees for row in rows if row.what.startswith("T of") or ("summed" in row.what and row.paper))
     assert all(row.agrees for row in rows if row.what.startswith("Partition"))

@@ -8,6 +8,7 @@ import pytest
 from scipy.stats import norm
 
 from tacit.core.errors import ConfigError
+from tacit.core.progress import ignore_progress
 from tacit.lab.papers import find
 from tacit.lab.papers.p003 import e as p003_e
 from tacit.lab.papers.p003 import epsilon as p003_epsilon
@@ -19,10 +20,6 @@ from tacit.privacy import accounted_epsilon, paper_sigma, user_sigma
 from tacit.privacy.distributed_noise import Shared
 
 LAMBDA = risk.CONVEXITY
-
-
-def quietly(*told):
-    del told
 
 
 @pytest.fixture(scope="module")
@@ -331,19 +328,19 @@ def test_both_protocols_give_the_same_models(data):
 
 @pytest.mark.slow
 def test_small_epsilon_falls_with_the_square():
-    rows = {row.what: row for row in find("003-epsilon").run("small", quietly).rows}
+    rows = {row.what: row for row in find("003-epsilon").run("small", ignore_progress).rows}
     assert rows["how the excess falls with ε, calibrated σ"].agrees
     assert rows["excess risk, calibrated σ, ε = 0.1"].agrees
 
 
 @pytest.mark.slow
 def test_small_k_costs_utility_where_users_differ():
-    rows = {row.what: row for row in find("003-k").run("small", quietly).rows}
+    rows = {row.what: row for row in find("003-k").run("small", ignore_progress).rows}
     assert rows["a larger K costs utility, shards"].agrees
 
 
 @pytest.mark.slow
 def test_small_e_costs_utility():
-    rows = {row.what: row for row in find("003-e").run("small", quietly).rows}
+    rows = {row.what: row for row in find("003-e").run("small", ignore_progress).rows}
     assert rows["a smaller E costs utility, shards"].agrees
     assert rows["a smaller E costs utility, i.i.d."].agrees

@@ -167,8 +167,8 @@ def test_what_is_nowhere_is_downloaded_into_the_cache_once_and_told_on_the_way(p
     source = Source(((File("prepared.bin", "0" * 64),), (offered(f"{publisher}/thing"),)))
     assert find(source) == [places[1] / "thing.bin"]
     assert (places[1] / "thing.bin").read_bytes() == CONTENT
-    assert told[0] == ("thing.bin", 0, 600_000)
-    assert told[-1] == ("thing.bin", 600_000, 600_000)
+    assert told[0] == ("downloading thing.bin", 0, 600_000)
+    assert told[-1] == ("downloading thing.bin", 600_000, 600_000)
     assert [done for _, done, _ in told] == sorted(done for _, done, _ in told)
     told.clear()
     assert find(source) == [places[1] / "thing.bin"]
@@ -240,7 +240,7 @@ def test_a_set_is_loaded_from_what_was_downloaded(small, publisher, monkeypatch)
     monkeypatch.setattr(f"{__name__}.CONTENT", small)
     told = []
     assert len(load("mnist", progress=lambda *each: told.append(each)).y) == 2
-    assert told[-1] == ("mnist.npz", len(small), len(small))
+    assert told[-1] == ("downloading mnist.npz", len(small), len(small))
 
 
 def test_every_file_is_known_by_its_checksum_and_those_on_offer_by_their_size():

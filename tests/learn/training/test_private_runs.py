@@ -117,7 +117,7 @@ class TestFolder:
 
         data, other = (datasets.load("digits").limited(200, 100, generator(seed, "samples")) for seed in (0, 1))
         with pytest.raises(Cut):
-            train(self.scenario(), folder=folder, progress=cut, data=data)
+            train(self.scenario(), folder=folder, on_round=cut, data=data)
         return data, other
 
     def test_two_runs_of_one_scenario_have_other_noise_and_leave_no_key(self, tmp_path):
@@ -139,7 +139,7 @@ class TestFolder:
                 raise Cut
 
         with pytest.raises(Cut):
-            train(scenario, folder=tmp_path / "a", progress=cut)
+            train(scenario, folder=tmp_path / "a", on_round=cut)
         resumed = train(scenario, folder=tmp_path / "a", resume=True)
         whole = prepare(scenario, secret=kept["key"])
         for _ in whole.rounds():
@@ -172,7 +172,7 @@ class TestFolder:
         def keep(metrics):
             early[metrics.round] = (tmp_path / CHECKPOINT).read_bytes()
 
-        train(self.scenario(), folder=tmp_path, progress=keep)
+        train(self.scenario(), folder=tmp_path, on_round=keep)
         model, ledger = (tmp_path / MODEL).read_bytes(), (tmp_path / LEDGER).read_bytes()
         (tmp_path / CHECKPOINT).write_bytes(early[2])
         with pytest.raises(ConfigError, match="is not the last one of this run, which is over"):

@@ -108,7 +108,7 @@ def test_a_run_goes_on_from_every_protocols_state(name, after, tmp_path):
     scenario = Scenario.of(SCENARIOS[name])
     train(scenario, folder=tmp_path / "whole")
     with pytest.raises(Cut):
-        train(scenario, folder=tmp_path / "cut", progress=cut)
+        train(scenario, folder=tmp_path / "cut", on_round=cut)
     train(scenario, folder=tmp_path / "cut", resume=True)
     assert ending(tmp_path / "cut") == ending(tmp_path / "whole")
     train(scenario, folder=tmp_path / "cut", resume=True)  # there is nothing left to do

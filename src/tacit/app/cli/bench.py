@@ -1,6 +1,6 @@
 """`tacit bench`: how fast this machine averages, by every protocol, beside plain averaging."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Annotated, Any
@@ -18,6 +18,7 @@ from tacit.app.terminal import tables
 from tacit.app.terminal.narrow_table import listed_table
 from tacit.app.terminal.progress import following
 from tacit.core.average import counted
+from tacit.core.progress import Progress
 from tacit.core.suite import Update
 from tacit.lab.comparison import label, variant
 from tacit.protocols import REGISTRY
@@ -50,7 +51,7 @@ def measured(
     parties: int,
     entries: int,
     repeat: int,
-    told: Callable[[str, float, float], None],
+    progress: Progress,
 ) -> list[Measured]:
     """Returns what rounds of some protocols take, the baseline first. Nothing is recorded, and nobody drops out."""
     names = [f"p{place}" for place in range(parties)]
@@ -63,7 +64,7 @@ def measured(
         simulation = Simulation.of(each["name"], names, entries, seed=SEED, allow_leaks=True, **options)
         times = []
         for turn in range(repeat + 1):
-            told(said, place * (repeat + 1) + turn, len(protocols) * (repeat + 1))
+            progress(said, place * (repeat + 1) + turn, len(protocols) * (repeat + 1))
             began = perf_counter()
             outcome = simulation.average(brought)
             times.append(perf_counter() - began)

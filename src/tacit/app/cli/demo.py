@@ -19,6 +19,7 @@ from tacit.auditing.questions import Question
 from tacit.auditing.render.text import in_words
 from tacit.core.entropy import SeededEntropy
 from tacit.core.errors import ConfigError, WireError
+from tacit.core.progress import Progress, ignore_progress
 from tacit.core.suite import SERVER, Parties, Party, Update, Vector
 from tacit.lab.comparison import label
 from tacit.learn.data.datasets import Samples, load
@@ -265,8 +266,13 @@ def digits() -> Samples:
     return load("digits", share=1).flat()
 
 
-def run(settings: DemoSettings, tick: Callable[[str], None] = lambda _: None) -> DemoReport:
-    """Runs the demo; `tick` is called before every step with what is begun."""
+def run(settings: DemoSettings, progress: Progress = ignore_progress) -> DemoReport:
+    """Runs the demo, and reports every step before it begins."""
+    steps = iter(range(settings.steps))
+
+    def tick(doing: str) -> None:
+        progress(doing, next(steps), settings.steps)
+
     crashing = settings.crashing()
     classroom = Classroom.of(settings.names, settings.seed)
     shown = next(party for party in settings.names if party not in crashing)

@@ -99,10 +99,7 @@ def _following(told: Following, rounds: int, parties: int) -> dict[str, Any]:
     def over(metrics: Metrics) -> None:
         told.round(metrics, rounds, parties)
 
-    def downloading(name: str, done: int, of: int) -> None:
-        told(f"downloading {name}", done, max(of, 1))
-
-    return {"progress": over, "downloading": downloading}
+    return {"on_round": over, "progress": told}
 
 
 @machines.command(
@@ -186,8 +183,7 @@ def compare(
             raise ConfigError(base.problems())
     asked = [comparison.variant(each) for each in protocol] if protocol else None
     with following(counted=True) as told:
-        total = len(asked or comparison.variants(base)) * base.rounds
-        found = comparison.compare(base, asked, lambda doing, done: told(doing, done, total))
+        found = comparison.compare(base, asked, told)
     if picture is not None:
         pictures.compared(base, found, picture)
     if as_json:

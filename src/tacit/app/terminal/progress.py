@@ -9,15 +9,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from threading import Event, Lock, Thread
 from time import perf_counter
-from typing import Protocol
 
 import typer
+from rich import progress as rich_progress
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Column
 
 from tacit.app.terminal import tables
-from tacit.auditing.progress import listening
+from tacit.core.progress import Progress, listen_for_steps
 from tacit.learn.training.assemble import Metrics
 
 MOST_MISSING = 4
@@ -34,22 +34,15 @@ WITH_BAR = 60
 """Columns from which on there is room for a bar beside what is being done."""
 
 
-class Shown(Protocol):
-    """What shows how far something is."""
-
-    def tell(self, doing: str, done: float, of: float) -> None:
-        """Takes what is being done, and how much of it is done."""
-
-
 class Bar:
     """A bar, which is drawn again several times a second, with the time that has passed."""
 
-    def __init__(self, bar: Progress) -> None:
+    def __init__(self, bar: rich_progress.Progress) -> None:
         self._bar, self._job = bar, bar.add_task("starting", total=None)
 
-    def tell(self, doing: str, done: float, of: float) -> None:
+    def __call__(self, doing: str, done: float, total: float = 1.0, /) -> None:
         """Moves the bar."""
-        self._bar.update(self._job, description=doing, completed=done, total=of)
+        self._bar.update(self._job, description=doing, completed=done, total=total)
 
 
 def _aside(line: str) -> None:
@@ -69,10 +62,10 @@ class Lines:
         self._doing, self._part = "starting", 0.0
         self._said: tuple[str, float] | None = None
 
-    def tell(self, doing: str, done: float, of: float) -> None:
+    def __call__(self, doing: str, done: float, total: float = 1.0, /) -> None:
         """Takes what is being done, and says it if a line is due."""
         with self._lock:
-            self._doing, self._part = doing, done / of if of else 0.0
+            self._doing, self._part = doing, done / total if total else 0.0
         self.look()
 
     def look(self) -> None:
@@ -94,19 +87,19 @@ class Lines:
 class Following:
     """Told what is being done, and how much of it is done; shows it, on standard error."""
 
-    def __init__(self, shown: Shown) -> None:
+    def __init__(self, shown: Progress) -> None:
         self._shown = shown
         self._last: tuple[str, float, float] = "starting", 0.0, 1.0
 
-    def __call__(self, doing: str, done: float, of: float = 1.0) -> None:
-        """Shows what is being done, and that so much of all is."""
-        self._last = doing, done, of
-        self._shown.tell(doing, done, of)
+    def __call__(self, doing: str, done: float, total: float = 1.0, /) -> None:
+        """Shows what is being done, and how much of the total is done."""
+        self._last = doing, done, total
+        self._shown(doing, done, total)
 
-    def within(self, what: str) -> None:
-        """Shows what an audit does as a part of that."""
-        doing, done, of = self._last
-        self._shown.tell(f"{doing}: {what}", done, of)
+    def show_step(self, step: str, *_: float) -> None:
+        """Shows a step of the current work, whose amount done stays as it was."""
+        doing, done, total = self._last
+        self._shown(f"{doing}: {step}", done, total)
 
     def round(self, metrics: Metrics, rounds: int, parties: int) -> None:
         """Shows how a round of learning ended."""
@@ -123,7 +116,7 @@ def following(*, counted: bool = False, waits: bool = False) -> Iterator[Followi
         return
     counts: tuple[ProgressColumn, ...] = (MofNCompleteColumn(),) if counted else ()
     wide = console.width >= WITH_BAR
-    bar = Progress(
+    bar = rich_progress.Progress(
         # What is being done is cut off at the edge of the terminal, and never takes a second line.
         TextColumn("{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis", ratio=2)),
         *((BarColumn(bar_width=None, table_column=Column(ratio=1, min_width=8)),) if wide else ()),
@@ -138,10 +131,10 @@ def following(*, counted: bool = False, waits: bool = False) -> Iterator[Followi
 
 
 @contextmanager
-def _heard(shown: Shown) -> Iterator[Following]:
+def _heard(shown: Progress) -> Iterator[Following]:
     """Yields what is told of work, and of audits that are a part of it."""
     told = Following(shown)
-    with listening(told.within):
+    with listen_for_steps(told.show_step):
         yield told
 
 

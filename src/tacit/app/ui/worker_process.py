@@ -107,7 +107,11 @@ class Lines:
 
 def planned(asked: dict[str, Any], told: Tell) -> None:
     """Makes a plan, telling how far it is."""
-    found = plan(**asked, progress=lambda doing, done: told({"event": "progress", "doing": doing, "done": done}))
+
+    def progress(doing: str, done: float, total: float = 1.0, /) -> None:
+        told({"event": "progress", "doing": doing, "done": done / total})
+
+    found = plan(**asked, progress=progress)
     proposals = []
     for each in found.proposals:
         question = AdversaryQuery(

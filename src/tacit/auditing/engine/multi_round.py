@@ -23,12 +23,12 @@ from tacit.auditing.engine.linear import Echelon
 from tacit.auditing.engine.precision import NEAR, Spread, of_sums
 from tacit.auditing.engine.recipes import SumRecipe, announced, recorded
 from tacit.auditing.engine.symbolic_run import PROOF_ENTRIES, SymbolicRun, proof_vectors, transcripts
-from tacit.auditing.progress import tell
 from tacit.auditing.scope import Scope
 from tacit.auditing.search.worst_case import Smallest
 from tacit.auditing.symbolic.forms import Unknown
 from tacit.auditing.symbolic.simulation import SymbolicSimulation
 from tacit.core.errors import ConfigError, TacitError
+from tacit.core.progress import report_step
 from tacit.core.suite import SERVER, Party, Vector
 from tacit.protocols import SHIPPED
 from tacit.runtime.participation_trace import TracedRound, trace_participation
@@ -110,7 +110,7 @@ class RehearsedRun:
         self.sets: list[TracedRound] = []
         for number, each in enumerate(trace_participation(simulation, self.rounds), start=1):
             self.sets.append(each)
-            tell(f"choosing who is summed, in round {number} of {self.rounds}")
+            report_step(f"choosing who is summed, in round {number} of {self.rounds}")
         self.spread: Spread = scope.spread(simulation.agreement.ring().resolution)
         self.small = small
         self._least: dict[tuple[bool, int], int | None] = {}
@@ -201,7 +201,7 @@ class RehearsedRun:
 
     def sums(self, members: Sequence[Party]) -> Sums:
         """Returns what a coalition learns over all rounds."""
-        tell(f"comparing the sums of {self.rounds} rounds")
+        report_step(f"comparing the sums of {self.rounds} rounds")
         rows, rounds = self.matrix(members)
         found = self._standing(members, rows, rounds) if self.scope.static else self._fresh(members, rows, rounds)
         if len(self.names) <= MOST_ESTIMATED:

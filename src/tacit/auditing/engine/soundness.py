@@ -25,12 +25,12 @@ from tacit.auditing.engine.concrete_run import Brought, Twin, in_order, in_scale
 from tacit.auditing.engine.culprits import culprit, refusal
 from tacit.auditing.engine.run_comparison import Comparison, Spot, different
 from tacit.auditing.engine.views import contents
-from tacit.auditing.progress import tell
 from tacit.auditing.scope import PROOF_BITS, Scope
 from tacit.auditing.symbolic.forms import INPUT, ONE, PLAIN, Unknown, noticing
 from tacit.auditing.symbolic.simulation import SymbolicSimulation
 from tacit.auditing.symbolic.suite import Sealed
 from tacit.core.errors import NotAuditable, NotLinear, TacitError
+from tacit.core.progress import report_step
 from tacit.core.suite import Party
 from tacit.runtime.simulated_round import SimulatedRound
 
@@ -55,7 +55,7 @@ def guarded(scope: Scope) -> None:
         if (*key, number) in _found and (number == rounds or _found[*key, number] is None):
             rounds = number  # in more rounds there is more to be seen, and there was nothing
     if (*key, rounds) not in _found:
-        tell("trying whether the protocol does with numbers what it does with unknowns")
+        report_step("trying whether the protocol does with numbers what it does with unknowns")
         try:
             Guard(scope, rounds).check()
             _found[*key, rounds] = None

@@ -18,7 +18,6 @@ from tacit.auditing.engine.precision import DROWNED, NEAR, Spread, estimated
 from tacit.auditing.engine.recipes import Part, Piece, Recipe, Source
 from tacit.auditing.engine.rows import Columns, Rows, Written
 from tacit.auditing.engine.views import KnownVector, Number, View
-from tacit.auditing.progress import tell
 from tacit.auditing.scope import Scope
 from tacit.auditing.symbolic.entropy import SymbolicEntropy
 from tacit.auditing.symbolic.forms import INPUT, ONE, Form, Unknown
@@ -26,6 +25,7 @@ from tacit.auditing.symbolic.simulation import SymbolicSimulation, in_session
 from tacit.core.entropy import SeededEntropy
 from tacit.core.errors import NotLinear, TacitError
 from tacit.core.messages import Envelope
+from tacit.core.progress import report_step
 from tacit.core.suite import ONLOOKER, Party, Update, Vector
 from tacit.runtime.simulator import Simulation
 from tacit.runtime.transcript import Transcript
@@ -227,7 +227,7 @@ class SymbolicRun:
 
     def _run(self) -> None:
         for number in range(1, self.scope.rounds + 1):
-            tell(f"running round {number} of {self.scope.rounds} on unknowns")
+            report_step(f"running round {number} of {self.scope.rounds} on unknowns")
             try:
                 self.contributors.append(self.simulation.average_unknowns(self.scope.changing).contributors)
             except TacitError as error:
@@ -355,7 +355,7 @@ def transcripts(simulation: Simulation, brought: Iterable[Mapping[Party, NDArray
     """Yields the transcripts of some rounds on numbers, whether they end with an average or not."""
     heaviest = simulation.agreement.settings.max_weight
     for vectors in brought:
-        tell(f"proving it on numbers, round {simulation.number + 1}")
+        report_step(f"proving it on numbers, round {simulation.number + 1}")
         with suppress(TacitError):
             simulation.average({party: Update(vector, heaviest) for party, vector in vectors.items()})
         if simulation.last is not None and simulation.last.transcript is not None:

@@ -11,7 +11,6 @@ import numpy as np
 
 from tacit.auditing.arguments import argument_for
 from tacit.auditing.engine.symbolic_run import SymbolicRun
-from tacit.auditing.progress import tell
 from tacit.auditing.report import Auditor
 from tacit.auditing.scope import Scope, dropouts, is_count
 from tacit.auditing.search.coalitions import SAMPLE, chosen, number
@@ -21,7 +20,7 @@ from tacit.auditing.search.worst_case import Smallest
 from tacit.auditing.symbolic.simulation import Drift
 from tacit.core.average import counted
 from tacit.core.errors import ConfigError, LeakRefused, NotLinear
-from tacit.core.progress import Progress, ignore_progress
+from tacit.core.progress import Progress, ignore_progress, report_step
 from tacit.core.protocol import Protocol, Terms
 from tacit.core.protocol_facts import ProposedSettings
 from tacit.core.suite import Party, Update
@@ -275,7 +274,7 @@ def _audited(protocol: Protocol, terms: Terms, asked: Asked) -> tuple[str, Looke
     kinds, total = chosen(still.scope, c, min(MOST_COALITIONS, max(30, MOST_WORK // terms.work)))
     verdicts = {}
     for place, kind in enumerate(kinds, start=1):
-        tell(f"looking at coalition {place} of {len(kinds)}")
+        report_step(f"looking at coalition {place} of {len(kinds)}")
         verdicts[kind] = still.verdict(kind.coalition)
     # What nobody learns even if models stand still, nobody learns if they change.
     suspects = [kind for kind, verdict in verdicts.items() if verdict.victims]
@@ -284,7 +283,7 @@ def _audited(protocol: Protocol, terms: Terms, asked: Asked) -> tuple[str, Looke
     fewest: list[int] = []
     company = len(terms.parties)
     for place, kind in enumerate(kinds, start=1):
-        tell(f"looking at the smallest round of coalition {place} of {len(kinds)}")
+        report_step(f"looking at the smallest round of coalition {place} of {len(kinds)}")
         in_time = small.in_time(kind.coalition)
         known = small.knowledge(kind.coalition) if in_time else None
         if known is not None:

@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 from tacit.auditing.engine.multi_round import RehearsedRun
 from tacit.auditing.engine.symbolic_run import SymbolicRun
-from tacit.auditing.progress import tell
 from tacit.auditing.scope import Scope
 from tacit.auditing.search.worst_case import Smallest
 from tacit.core.errors import TacitError
+from tacit.core.progress import report_step
 from tacit.core.suite import ONLOOKER, Party
 from tacit.protocols import SHIPPED
 
@@ -71,7 +71,7 @@ class Luck:
 
     def _looked(self, run: RehearsedRun | SymbolicRun, coalition: Sequence[Party]) -> Drawing:
         rounds = self._scope.rounds
-        tell(f"if chance decides otherwise, drawing {run.scope.seed - self._scope.seed + 1} of {DRAWINGS}")
+        report_step(f"if chance decides otherwise, drawing {run.scope.seed - self._scope.seed + 1} of {DRAWINGS}")
         if isinstance(run, RehearsedRun):
             sums = run.sums(coalition)
             return Drawing(run.scope.seed, tuple(sums.victims), sums.safe_rounds)

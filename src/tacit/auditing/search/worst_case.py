@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tacit.auditing.engine.symbolic_run import Knowledge, SymbolicRun
-from tacit.auditing.progress import tell
 from tacit.auditing.scope import Scope
+from tacit.core.progress import report_step
 from tacit.core.suite import SERVER, Party
 from tacit.protocols import SHIPPED
 from tacit.runtime.faults import Fault
@@ -80,6 +80,6 @@ class Smallest:
         if run is None or run.aborted:
             return None
         if self._last is None or self._last[0] is not run or self._last[1] != members:
-            tell("looking at the smallest round that may be")
+            report_step("looking at the smallest round that may be")
             self._last = run, members, run.knowledge(members, 1)
         return self._last[2]

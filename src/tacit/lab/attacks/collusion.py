@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from tacit.auditing.engine.linear import SMALL_PRIME
 from tacit.core.average import counted
 from tacit.core.errors import ConfigError
-from tacit.core.progress import Progress, ignore_progress
+from tacit.core.progress import Progress, ignore_progress, part_of_progress
 from tacit.core.protocol_facts import PAPERS
 from tacit.lab.attacks.attack_result import Attack, Finding, proportion
 
@@ -362,16 +362,15 @@ def run(full: bool, seed: int, progress: Progress) -> list[Finding]:
     graphs, solved = (GRAPHS, 10_000) if full else (2_500, 250)
     half, most = NODES // 2, DEGREE - 1
     counts, numbers = (one_receiver, two_receivers), (5, 10, ADVERSARIES, half)
-    at_risk = tally(counts, NODES, DEGREE, numbers, graphs, seed, lambda doing, done: progress(doing, 0.75 * done))
+    at_risk = tally(counts, NODES, DEGREE, numbers, graphs, seed, part_of_progress(progress, 0.0, 0.75))
 
     def counted(s: int, number: int = ADVERSARIES) -> list[Finding]:
         wins = at_risk[:, numbers.index(number), s].tolist()
         return [_finding(count, NODES, DEGREE, number, s, won, graphs) for count, won in zip(counts, wins, strict=True)]
 
     def solving(place: int, s: int, share: float, number: int = ADVERSARIES) -> Finding:
-        def part(doing: str, done: float) -> None:
-            progress(doing, 0.75 + 0.05 * (place + done))
-
+        begin = 0.75 + 0.05 * place
+        part = part_of_progress(progress, begin, begin + 0.05)
         return true_risk(NODES, DEGREE, number, s, solved, seed, part, share=share)
 
     return [

@@ -4,11 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from tacit.core.progress import Progress
+
 Scale: TypeAlias = Literal["small", "paper"]
 """Minutes on two cores, or what the paper did, as far as that fits in an hour."""
-
-Progress: TypeAlias = Callable[[str, float], None]
-"""Told what is being done, and which part of all is done."""
 
 
 @dataclass(frozen=True)

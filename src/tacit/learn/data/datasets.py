@@ -17,9 +17,10 @@ from typing import Any, Literal
 import numpy as np
 
 from tacit.core.errors import ConfigError
+from tacit.core.progress import Progress, ignore_progress
 from tacit.learn.data.own_data import of_arrays, of_folder, of_torch
 from tacit.learn.data.samples import Array, Dataset, Indices, Kind, Samples, learnt_from
-from tacit.learn.data.sources import File, Finder, Progress, Source, mapped, quietly
+from tacit.learn.data.sources import File, Finder, Source, mapped
 
 __all__ = ["DATASETS", "Dataset", "Kind", "Samples", "load", "of_arrays", "of_folder", "of_torch"]
 
@@ -331,7 +332,7 @@ DATASETS: dict[str, Named] = {
 }
 
 
-def load(name: str, *, download: bool = True, progress: Progress = quietly, **options: Any) -> Dataset:
+def load(name: str, *, download: bool = True, progress: Progress = ignore_progress, **options: Any) -> Dataset:
     """Returns the set of that name; raises ConfigError if there is none, or if its files are nowhere to be had.
 
     `progress(file, bytes, of)` is called during downloads, which `download=False` forbids. What options there are

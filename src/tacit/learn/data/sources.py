@@ -16,15 +16,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
 
 from tacit.core.errors import ConfigError
+from tacit.core.progress import Progress, ignore_progress
 from tacit.learn.data.samples import Array
-
-Progress: TypeAlias = Callable[[str, int, int], None]
-"""Told during a download: the name of the file, how many bytes are there, and how many there will be."""
 
 CHUNK = 1 << 18
 TIMEOUT = 30.0
@@ -53,17 +50,12 @@ class Source:
     """Where the data come from, if no file can be downloaded."""
 
 
-def quietly(name: str, done: int, of: int) -> None:
-    """Tells nobody how far a download has got."""
-    del name, done, of
-
-
 @dataclass(frozen=True)
 class Finder:
     """Finds files, and downloads them if it may."""
 
     download: bool = True
-    progress: Progress = quietly
+    progress: Progress = ignore_progress
 
     def __call__(self, source: Source) -> list[Path]:
         """Returns where the files of a bundle are; raises ConfigError that says what to do if they are nowhere."""
@@ -114,7 +106,7 @@ def _digest(path: str, modified: int, size: int) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def downloaded(file: File, progress: Progress = quietly) -> Path:
+def downloaded(file: File, progress: Progress = ignore_progress) -> Path:
     """Returns where a file is in the cache, now that it was downloaded; raises ConfigError if that does not work."""
     folder = cache()
     try:
@@ -150,14 +142,14 @@ def downloaded(file: File, progress: Progress = quietly) -> Path:
 def _copied(file: File, write: Callable[[bytes], int], progress: Progress) -> tuple[str, int]:
     """Copies what a publisher sends, but no more than one byte too many; returns its SHA-256 and length."""
     digest, length = hashlib.sha256(), 0
-    progress(file.name, 0, file.size)
+    progress(f"downloading {file.name}", 0, max(file.size, 1))
     # Whatever is sent, it is used only if it is the right file.
     with urllib.request.urlopen(file.url, timeout=TIMEOUT) as sent, suppress(http.client.IncompleteRead):  # noqa: S310
         while length <= file.size and (chunk := sent.read(min(CHUNK, file.size + 1 - length))):
             write(chunk)
             digest.update(chunk)
             length += len(chunk)
-            progress(file.name, length, file.size)
+            progress(f"downloading {file.name}", length, max(file.size, 1))
     return digest.hexdigest(), length
 
 

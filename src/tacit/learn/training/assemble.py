@@ -16,12 +16,11 @@ from tacit.api.federation import Checked, heaviest
 from tacit.auditing.scope import dropouts
 from tacit.core.entropy import SeededEntropy, SystemEntropy
 from tacit.core.errors import BudgetSpent, ConfigError, JournalError
+from tacit.core.progress import Progress, ignore_progress
 from tacit.core.protocol import Terms
 from tacit.core.suite import Party
 from tacit.learn.data import datasets, splits
 from tacit.learn.data.datasets import Dataset
-from tacit.learn.data.sources import Progress as Downloading
-from tacit.learn.data.sources import quietly
 from tacit.learn.models import registry
 from tacit.learn.scenario import ALONE, TOGETHER, Data, Privacy, Scenario
 from tacit.learn.seeded import generator
@@ -150,7 +149,7 @@ def prepare(
     data: Dataset | None = None,
     model: Any = None,
     ledger: str | Path | None = None,
-    downloading: Downloading = quietly,
+    progress: Progress = ignore_progress,
     secret: bytes = b"",
     address: str | None = None,
 ) -> Prepared:
@@ -163,7 +162,7 @@ def prepare(
     """
     if scenario.privacy is not None and not secret:
         secret = SystemEntropy().bytes(SECRET_BYTES)
-    loaded = data or found_data(scenario.data, scenario.seed, downloading)
+    loaded = data or found_data(scenario.data, scenario.seed, progress)
     name = scenario.protocol["name"]
     parts = [np.arange(len(loaded.y))] if name == TOGETHER else split_up(loaded, scenario)
     parties = tuple(f"p{place}" for place in range(len(parts)))
@@ -222,13 +221,13 @@ def _seed(scenario: Scenario, secret: bytes) -> int:
     return int.from_bytes(SeededEntropy("run", scenario.digest, *([secret] if secret else [])).bytes(16))
 
 
-def found_data(wanted: Data, seed: int, downloading: Downloading = quietly, only: Party | None = None) -> Dataset:
+def found_data(wanted: Data, seed: int, progress: Progress = ignore_progress, only: Party | None = None) -> Dataset:
     """Returns the samples that a scenario names; with `only`, of what lies in a folder that party's alone."""
     if wanted.folder is not None:
         found = datasets.of_folder(wanted.place, only, **wanted.options)
     else:
         options = {"by": "writer"} if wanted.name == "mnist" and wanted.split.kind == "owner" else {}
-        found = datasets.load(wanted.name, progress=downloading, **{**options, **wanted.options})
+        found = datasets.load(wanted.name, progress=progress, **{**options, **wanted.options})
     return found.limited(wanted.train, wanted.test, generator(seed, "samples"))
 
 

@@ -29,18 +29,17 @@ from tacit.core.errors import (
     TacitError,
     TransportError,
 )
+from tacit.core.progress import Progress, ignore_progress
 from tacit.core.suite import Party
 from tacit.core.values import spelled_out
 from tacit.learn.data.datasets import Dataset
-from tacit.learn.data.sources import Progress as Downloading
-from tacit.learn.data.sources import quietly
 from tacit.learn.data.splits import Indices
 from tacit.learn.models import registry
 from tacit.learn.scenario import Scenario
 from tacit.learn.training.assemble import Metrics, found_data, split_up
 from tacit.learn.training.cohort import Cohort
 from tacit.learn.training.dp_plan import Noised, noised
-from tacit.learn.training.train import CHECKPOINT, LEDGER, METRICS, MODEL, SCENARIO, Run, Told
+from tacit.learn.training.train import CHECKPOINT, LEDGER, METRICS, MODEL, SCENARIO, RoundCallback, Run
 from tacit.net.membership.identity import file_stem
 from tacit.net.membership.roster import RosterFile
 from tacit.net.store.log import private as private_file
@@ -240,8 +239,8 @@ def take_part(
     metrics: str | None = None,
     data: Dataset | None = None,
     model: Any = None,
-    progress: Told | None = None,
-    downloading: Downloading = quietly,
+    on_round: RoundCallback | None = None,
+    progress: Progress = ignore_progress,
 ) -> Run:
     """Learns with the others of a federation, as one of them, and returns what came of it.
 
@@ -256,7 +255,7 @@ def take_part(
         raise ConfigError(f"{me} is no party of {roster.federation}, which has {', '.join(roster.names)}")
     if problems := _differences(scenario, roster):
         raise ConfigError(problems)
-    loaded = data or found_data(scenario.data, scenario.seed, downloading, me)
+    loaded = data or found_data(scenario.data, scenario.seed, progress, me)
     part = _own_part(loaded, scenario, roster, me)
     named = dict(scenario.model)
     built = registry.build(named.pop("name") if model is None else model, loaded, **named)
@@ -279,7 +278,7 @@ def take_part(
         changes = roster.settings.get("norm") is not None and roster.entry.server is not None
         learner = Learner(scenario, peer, cohort, loaded, place, roster.nonce, weight, changes, ledger, spent)
         learner.go_on()
-        history = _learnt(learner, progress)
+        history = _learnt(learner, on_round)
         if not history and not learner.stopped and learner.number < scenario.rounds:
             raise TransportError(
                 f"the others are at round {peer.rounds} of {scenario.rounds}, and {me} heard no average; ask them, and "
@@ -314,7 +313,7 @@ def _tells_of_payments(metrics: Path) -> bool:
     return False
 
 
-def _learnt(learner: Learner, progress: Told | None) -> list[Metrics]:
+def _learnt(learner: Learner, on_round: RoundCallback | None) -> list[Metrics]:
     """Returns what is known after each round, which is written down as soon as it is."""
     history: list[Metrics] = []
     replace_private(learner.place / SCENARIO, learner.scenario.encoded())
@@ -323,8 +322,8 @@ def _learnt(learner: Learner, progress: Told | None) -> list[Metrics]:
             history.append(metrics)
             file.write(msgspec.json.encode(metrics) + b"\n")
             file.flush()
-            if progress is not None:
-                progress(metrics)
+            if on_round is not None:
+                on_round(metrics)
     return history
 
 

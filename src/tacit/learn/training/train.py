@@ -15,10 +15,9 @@ from safetensors.numpy import save
 from tacit.core.average import counted
 from tacit.core.entropy import SystemEntropy
 from tacit.core.errors import ConfigError
+from tacit.core.progress import Progress, ignore_progress
 from tacit.core.values import spelled_out
 from tacit.learn.data.datasets import Dataset
-from tacit.learn.data.sources import Progress as Downloading
-from tacit.learn.data.sources import quietly
 from tacit.learn.models.registry import Model
 from tacit.learn.scenario import Scenario
 from tacit.learn.training.assemble import SECRET_BYTES, Metrics, Prepared, prepare
@@ -33,8 +32,8 @@ MODEL, LEDGER, KEY = "model.safetensors", "ledger.json", "noise.key"
 _PLAIN = re.compile(r"\w[\w.-]{0,79}")
 """Names that are one part of a path, and not a hidden one."""
 
-Told: TypeAlias = Callable[[Metrics], None]
-"""What is told of every round, once it is over."""
+RoundCallback: TypeAlias = Callable[[Metrics], None]
+"""Callable that receives the metrics of every round when it ends."""
 
 
 @dataclass
@@ -94,8 +93,8 @@ def train(
     resume: bool = False,
     data: Dataset | None = None,
     model: Any = None,
-    progress: Told | None = None,
-    downloading: Downloading = quietly,
+    on_round: RoundCallback | None = None,
+    progress: Progress = ignore_progress,
     address: str | None = None,
 ) -> Run:
     """Runs a scenario and returns what came of it.
@@ -112,7 +111,7 @@ def train(
     place = _made(scenario, folder, resume)
     over = resume and scenario.privacy is not None and _is_over(place)
     secret = _secret(place) if scenario.privacy is not None and not over else b""
-    found = prepare(scenario, data, model, None if over else place / LEDGER, downloading, secret, address)
+    found = prepare(scenario, data, model, None if over else place / LEDGER, progress, secret, address)
     digest = f"{scenario.digest} {found.data.fingerprint}"
     history = _resumed(place, found, digest, over) if resume else []
     replace_file(place / SCENARIO, scenario.encoded())
@@ -127,8 +126,8 @@ def train(
             # Metrics first: of what was written after the checkpoint, a run that is resumed forgets it all.
             spent = b"" if found.ledger is None else found.ledger.encode()
             Checkpoint.of(found.training, digest, spent).write(place / CHECKPOINT)
-            if progress is not None:
-                progress(metrics)
+            if on_round is not None:
+                on_round(metrics)
     found.close()
     run = Run(
         scenario,

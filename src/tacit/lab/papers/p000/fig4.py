@@ -28,8 +28,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit import audit
+from tacit.core.progress import Progress
 from tacit.core.suite import Update
-from tacit.lab.papers.reproduction import Chart, Progress, Reproduction, Result, Row, Scale
+from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale
 from tacit.learn.seeded import generator
 from tacit.protocols.admm import AdmmTerms
 from tacit.runtime.simulator import Simulation

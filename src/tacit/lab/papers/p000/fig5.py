@@ -8,13 +8,14 @@ in 1 and 2. What an average is off by follows from the law of `000-fig4`: with a
 of a model buried under what is left of λ⁰. So the paper's figure cannot have had one.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
 
 from tacit.core.average import counted
+from tacit.core.progress import Progress, part_of_progress
 from tacit.lab.papers.p000.peers import FEDAVG, Curve, Task, admm, learnt, local_work
-from tacit.lab.papers.reproduction import Chart, Progress, Reproduction, Result, Row, Scale
+from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale
 from tacit.protocols.admm import AdmmTerms
 
 PEERS = 9
@@ -52,12 +53,12 @@ def schedules() -> list[tuple[float, ...]]:
     return [*((RHO,) * count for count in CONSTANT), *(FALLING[:count] for count in (1, 2))]
 
 
-def tried(task: Task, tell: Callable[[str, float], None], seed: int = 0) -> tuple[Curve, list[Iterated]]:
+def tried(task: Task, progress: Progress, seed: int = 0) -> tuple[Curve, list[Iterated]]:
     """Returns how accurate peers become with the exact average, and with each number of iterations."""
     data, todo = task.gathered(PEERS, seed), schedules()
 
-    def part(name: str, done: int) -> Callable[[float], None]:
-        return lambda of: tell(name, (done + of) / (len(todo) + 1))
+    def part(name: str, done: int) -> Progress:
+        return part_of_progress(progress, done / (len(todo) + 1), (done + 1) / (len(todo) + 1), f"{name}: ")
 
     exact, _ = learnt(task, data, PEERS, {"name": "fedavg"}, part(FEDAVG, 0), seed)
     found = []

@@ -13,8 +13,9 @@ from itertools import pairwise
 from statistics import fmean
 
 from tacit.core.entropy import SeededEntropy
+from tacit.core.progress import Progress
 from tacit.designs.groups import groups, randomized_groups
-from tacit.lab.papers.reproduction import Chart, Progress, Reproduction, Result, Row, Scale
+from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale
 
 GIVEN = {9: 4, 15: 5}
 """The partitions in threes that Section VI-A gives, by peers."""

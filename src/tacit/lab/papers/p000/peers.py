@@ -4,13 +4,14 @@ As in the paper, each peer is given the same number of users, drawn at random, a
 of 32 samples at a rate of 0.001, and a round is one pass over a peer's samples.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.core.progress import Progress
 from tacit.learn.data import datasets
 from tacit.learn.data.samples import Dataset, Indices
 from tacit.learn.scenario import ALONE, Data, Scenario, Split
@@ -108,15 +109,15 @@ class Curve:
 
 
 def learnt(
-    task: Task, data: Dataset, peers: int, protocol: Mapping[str, Any], tell: Callable[[float], None], seed: int = 0
+    task: Task, data: Dataset, peers: int, protocol: Mapping[str, Any], progress: Progress, seed: int = 0
 ) -> tuple[Curve, Prepared]:
-    """Runs a task among peers, and returns how accurate they became. Tells which part of the rounds is over."""
+    """Runs a task among peers, and returns how accurate they became."""
     prepared = prepare(task.scenario(peers, protocol, seed), data=data)
     every = task.apart if protocol["name"] == ALONE else 1
     x, y = data.inputs(data.x_test), data.y_test
     rounds, found, wrong = [], [], ""
     for step in prepared.training.steps(task.rounds):
-        tell(step.number / task.rounds)
+        progress(f"round {step.number} of {task.rounds}", step.number, task.rounds)
         wrong = wrong or step.why or next(iter(prepared.training.excluded.values()), "")
         if step.number % every == 0 or step.number == task.rounds:
             rounds.append(step.number)

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tacit import audit
+from tacit.core.progress import Progress, part_of_progress
 from tacit.lab.papers.p000.peers import FEDAVG, LOCAL_ONLY, Curve, Task, admm, learnt, local_work
-from tacit.lab.papers.reproduction import Chart, Progress, Reproduction, Result, Row, Scale
+from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale
 
 PEERS = (9, 15)
 FOUR, FALLING = "SecureD-FL, ρ = 0.1, 4 iterations", "SecureD-FL, ρ = 3 then 0.0009, 2 iterations"
@@ -124,15 +125,13 @@ def chart_of(found: Compared) -> Chart:
     return Chart(f"Test accuracy, {found.where}", "round", "accuracy in %", lines)
 
 
-def compared(task: Task, peers: int, tell: Any, seed: int = 0) -> Compared:
+def compared(task: Task, peers: int, progress: Progress, seed: int = 0) -> Compared:
     """Runs a task with each of the methods."""
     data = task.gathered(peers, seed)
     curves: dict[str, Curve] = {}
     for done, (name, protocol) in enumerate(METHODS.items()):
-
-        def part(of: float, done: int = done, name: str = name) -> None:
-            tell(f"{task.data}, {peers} peers, {name}", (done + of) / len(METHODS))
-
+        begin, end = done / len(METHODS), (done + 1) / len(METHODS)
+        part = part_of_progress(progress, begin, end, f"{task.data}, {peers} peers, {name}: ")
         curves[name], _ = learnt(task, data, peers, protocol, part, seed)
     return Compared(task.data, peers, len(data.y), task.rounds, curves)
 
@@ -142,11 +141,8 @@ def run(scale: Scale, progress: Progress) -> Result:
     todo = [(task, peers) for task in TASKS[scale] for peers in PEERS]
     found = []
     for done, (task, peers) in enumerate(todo):
-
-        def tell(what: str, part: float, done: int = done) -> None:
-            progress(what, (done + part) / len(todo))
-
-        found.append(compared(task, peers, tell))
+        part = part_of_progress(progress, done / len(todo), (done + 1) / len(todo))
+        found.append(compared(task, peers, part))
     rows = [row for each in found for row in rows_of(each)]
     rows += [told_row(name, METHODS[name], peers) for peers in PEERS for name in (FOUR, FALLING)]
     progress("table 2", 1.0)

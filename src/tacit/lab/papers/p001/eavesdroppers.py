@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tacit.core.progress import Progress
 from tacit.lab.attacks import eavesdropper_decoding, eavesdropper_learning
 from tacit.lab.attacks.attack_result import proportion
 from tacit.lab.attacks.eavesdropper_learning import Trial
-from tacit.lab.papers.reproduction import Progress
 from tacit.learn.seeded import generator
 
 AS_WELL = 0.02
@@ -58,13 +58,11 @@ def percent(share: float) -> str:
     return f"{100 * share:.1f} %"
 
 
-def told(trials: Sequence[Trial], repetitions: int, progress: Progress, begin: float, end: float) -> list[Told]:
-    """Trains and tests so many onlookers for each trial, and tells progress from `begin` to `end`."""
+def told(trials: Sequence[Trial], repetitions: int, progress: Progress) -> list[Told]:
+    """Trains and tests so many onlookers for each trial."""
     found = []
     for done, trial in enumerate(trials):
-        progress(
-            f"{trial.target}, {trial.onlooker} onlooker ({trial.where})", begin + (end - begin) * done / len(trials)
-        )
+        progress(f"{trial.target}, {trial.onlooker} eavesdropper ({trial.where})", done, len(trials))
         found.append(Told(trial, tuple(eavesdropper_learning.attempt(trial, seed) for seed in range(repetitions))))
     return found
 

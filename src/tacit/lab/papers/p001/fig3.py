@@ -21,8 +21,9 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.core.progress import Progress
 from tacit.lab.attacks.traffic_series import BASELINE, LINKS, Losses, descending
-from tacit.lab.papers.reproduction import Chart, Progress, Reproduction, Result, Row, Scale
+from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale
 from tacit.learn.seeded import generator
 from tacit.learn.training.loop import trained
 from tacit.runtime.simulator import Simulation

@@ -16,11 +16,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from tacit.core.progress import Progress, part_of_progress
 from tacit.lab.attacks import eavesdropper_learning
 from tacit.lab.attacks.inception import Training
 from tacit.lab.attacks.traffic_series import CHANGING
 from tacit.lab.papers.p001.eavesdroppers import Told, decoded, interval, percent, told
-from tacit.lab.papers.reproduction import Chart, Progress, Reproduction, Result, Row, Scale
+from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale
 
 TARGETS = ("PSGD", "PSGD, noise", "PPSGD", "PPSGD, noise")
 TESTED = sum(eavesdropper_learning.TEST_RUNS.values())
@@ -131,14 +132,14 @@ def run(scale: Scale, progress: Progress) -> Result:
         for trial in eavesdropper_learning.tables_1_and_2(replace(eavesdropper_learning.FULL, training=size.training))
         if trial.target in TARGETS
     ]
-    found = told(trials, size.repetitions, progress, 0.0, 0.5)
+    found = told(trials, size.repetitions, part_of_progress(progress, 0.0, 0.5))
     table = {(each.trial.target, each.trial.onlooker): each for each in found}
     longer = [
         replace(trial, flat=True, where="Fig. 4, one series")
         for trial in trials
         if trial.onlooker == "weak" and trial.target in size.of
     ]
-    flat = {each.trial.target: each for each in told(longer, size.flat, progress, 0.5, 0.98)}
+    flat = {each.trial.target: each for each in told(longer, size.flat, part_of_progress(progress, 0.5, 0.98))}
     progress("decoding", 0.98)
     rows = [
         *(printed_row(table[target, "weak"], "16 series of 100") for target in TARGETS),

@@ -14,11 +14,12 @@ from typing import TypeAlias
 
 import numpy as np
 
+from tacit.core.progress import Progress, part_of_progress
 from tacit.lab.attacks import eavesdropper_learning
 from tacit.lab.attacks.inception import Training
 from tacit.lab.attacks.traffic_series import Array
 from tacit.lab.papers.p001.eavesdroppers import Told, percent, told
-from tacit.lab.papers.reproduction import Chart, Progress, Reproduction, Result, Row, Scale
+from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale
 from tacit.learn.data.datasets import load
 from tacit.learn.seeded import generator
 
@@ -96,7 +97,8 @@ def run(scale: Scale, progress: Progress) -> Result:
     for done, (d, t) in enumerate(todo):
         sizes = replace(eavesdropper_learning.FULL, runs=size.runs, training_3=training, variations=(d,), lengths=(t,))
         trials = eavesdropper_learning.figure_7(sizes, x, y, clients=CLIENTS)
-        for found in told(trials, size.repetitions, progress, done / len(todo), (done + 1) / len(todo)):
+        part = part_of_progress(progress, done / len(todo), (done + 1) / len(todo))
+        for found in told(trials, size.repetitions, part):
             table[d, t, found.trial.target] = found
     progress("figure 7", 1.0)
     rows = [pair_row(table, d, t) for d, t in todo]

@@ -15,11 +15,12 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import exp, expm1
 
+from tacit.core.progress import Progress, part_of_progress
 from tacit.lab.attacks import eavesdropper_learning
 from tacit.lab.attacks.eavesdropper_learning import NOISE, PSGD, TABLE_3, Trial
 from tacit.lab.attacks.traffic_series import CHANGING
 from tacit.lab.papers.p001.eavesdroppers import Told, decoded, percent, told
-from tacit.lab.papers.reproduction import Chart, Progress, Reproduction, Result, Row, Scale
+from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale
 
 PRINTED = (0.083, 0.163, 0.27, 1.0, 6.39)
 """The variances of Table 3."""
@@ -172,7 +173,9 @@ def run(scale: Scale, progress: Progress) -> Result:
     ]
 
     def tried(some: Sequence[Trial], begin: float, end: float) -> dict[str, Told]:
-        return {each.trial.target: each for each in told(some, size.repetitions, progress, begin, end)}
+        return {
+            each.trial.target: each for each in told(some, size.repetitions, part_of_progress(progress, begin, end))
+        }
 
     heard = tried([*first.values(), deviation], 0.0, 0.4)
     unheard = tried([trial for trial in trials if not trial.with_y], 0.4, 0.7)

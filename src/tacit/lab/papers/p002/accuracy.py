@@ -12,7 +12,7 @@ itself were, by the paper's measure. From one seed to the next a policy gains or
 compared seed by seed, and its mean over seeds is what counts.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, stdev
 from typing import Any
@@ -21,9 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit import Fault, audit
+from tacit.core.progress import Progress, part_of_progress
 from tacit.core.suite import SERVER
 from tacit.designs.history import cardinality, multi_round_privacy
-from tacit.lab.papers.reproduction import Chart, Progress, Reproduction, Result, Row, Scale
+from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale
 from tacit.learn.data import datasets
 from tacit.learn.data.samples import Dataset
 from tacit.learn.scenario import Data, Scenario, Split
@@ -129,7 +130,7 @@ class Course:
         )
 
 
-def trained(size: Size, name: str, split: Split, data: Dataset, tell: Callable[[float], None], seed: int = 0) -> Course:
+def trained(size: Size, name: str, split: Split, data: Dataset, progress: Progress, seed: int = 0) -> Course:
     """Trains with one policy until there are enough summed rounds; with Partition, for that many rounds."""
     policy, enough = size.policies[name], size.summed
     scenario = Scenario(
@@ -150,7 +151,7 @@ def trained(size: Size, name: str, split: Split, data: Dataset, tell: Callable[[
         done += bool(members)
         if step.number == enough or (members and (_due(done, enough) or _due(step.number, enough))):
             course.tests[step.number] = 100 * float(training.scores(x, y)[0].accuracy or 0.0)
-        tell(max(done, step.number if name == "Partition" else 0) / enough)
+        progress(f"round {step.number}", max(done, step.number if name == "Partition" else 0), enough)
         if done == enough:
             break
     return course
@@ -257,20 +258,13 @@ def chart_of(size: Size, split: str, courses: Sequence[Course]) -> Chart:
     return Chart(title, "summed rounds", "accuracy in %", lines)
 
 
-def compared(
-    size: Size, split: Split, data: Dataset, tell: Callable[[str, float], None], seed: int = 0
-) -> dict[str, Course]:
+def compared(size: Size, split: Split, data: Dataset, progress: Progress, seed: int = 0) -> dict[str, Course]:
     """Trains with one policy after the other."""
 
-    def part(name: str, done: int) -> Callable[[float], None]:
-        return lambda of: tell(name, (done + of) / len(size.policies))
+    def part(name: str, done: int) -> Progress:
+        return part_of_progress(progress, done / len(size.policies), (done + 1) / len(size.policies), f"{name}, ")
 
     return {name: trained(size, name, split, data, part(name, done), seed) for done, name in enumerate(size.policies)}
-
-
-def seeded(tell: Callable[[str, float], None], seed: int, size: Size) -> Callable[[str, float], None]:
-    """Returns who tells of one seed as a part of all of them."""
-    return lambda name, part: tell(f"{name}, seed {seed}", (seed + part) / size.seeds)
 
 
 def run(scale: Scale, progress: Progress) -> Result:
@@ -278,12 +272,12 @@ def run(scale: Scale, progress: Progress) -> Result:
     todo = [(size, split) for size in SIZES[scale] for split in SPLITS]
     rows, more, charts = [], [], []
     for done, (size, split) in enumerate(todo):
-
-        def tell(name: str, part: float, done: int = done, size: Size = size, split: str = split) -> None:
-            progress(f"N = {size.users}, {split}, {name}", (done + part) / len(todo))
-
+        whole = part_of_progress(progress, done / len(todo), (done + 1) / len(todo), f"N = {size.users}, {split}, ")
         data = datasets.load(size.data).limited(size.samples, size.tested, generator(0, "samples"))
-        runs = [compared(size, SPLITS[split], data, seeded(tell, seed, size), seed) for seed in range(size.seeds)]
+        runs = []
+        for seed in range(size.seeds):
+            part = part_of_progress(whole, seed / size.seeds, (seed + 1) / size.seeds, f"seed {seed}, ")
+            runs.append(compared(size, SPLITS[split], data, part, seed))
         rows += rows_of(size, split, runs)
         more += privacy_rows(size, runs[0]) if split == "i.i.d." else []
         charts.append(chart_of(size, split, list(runs[0].values())))

@@ -25,11 +25,12 @@ from numpy.typing import NDArray
 from tacit import audit
 from tacit.core.entropy import SeededEntropy
 from tacit.core.link import Link
+from tacit.core.progress import Progress
 from tacit.core.suite import SERVER
 from tacit.designs import Batches, Participation, Partition, Random
 from tacit.designs.history import cardinality, fairness_gap
 from tacit.designs.participation import Policy
-from tacit.lab.papers.reproduction import Chart, Progress, Reproduction, Result, Row, Scale
+from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale
 from tacit.learn.seeded import generator
 from tacit.protocols import find
 from tacit.runtime.agreement import terms_for

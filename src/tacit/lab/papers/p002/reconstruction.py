@@ -16,9 +16,10 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.core.progress import Progress
 from tacit.designs import Batches, Random
 from tacit.lab.attacks.disaggregation import CLOSE, IMAGES, PER_ROUND, RATE, ROUNDS, Setting, once, trained_by_all
-from tacit.lab.papers.reproduction import Chart, Progress, Reproduction, Result, Row, Scale
+from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale
 from tacit.learn.data.datasets import Samples, load
 
 FAR = 0.25

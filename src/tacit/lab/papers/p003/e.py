@@ -14,11 +14,11 @@ nobody ever has, so the excess of the last average of E is beside it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
+from tacit.core.progress import Progress, part_of_progress
 from tacit.lab.papers.p003.risk import (
     SIGMAS,
     SIZES,
@@ -34,7 +34,7 @@ from tacit.lab.papers.p003.risk import (
     over,
 )
 from tacit.lab.papers.p003.risk import ran as by_proof
-from tacit.lab.papers.reproduction import Chart, Progress, Reproduction, Result, Row, Scale
+from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale
 from tacit.learn.data.samples import Dataset
 
 ES: dict[Scale, tuple[int, ...]] = {"small": (2, 5, 10), "paper": (2, 5, 10, 25)}
@@ -137,9 +137,7 @@ def chart_of(split: str, found: Mapping[str, Sequence[Ran]]) -> Chart:
     )
 
 
-def compared(
-    size: Size, few: Sequence[int], split: str, data: Dataset, tell: Callable[[str, float], None]
-) -> dict[str, list[Ran]]:
+def compared(size: Size, few: Sequence[int], split: str, data: Dataset, progress: Progress) -> dict[str, list[Ran]]:
     """Runs Algorithm 1 in every way for every E. If all are summed, the printed version is that of the proof."""
     todo = [
         (line, summed)
@@ -149,7 +147,7 @@ def compared(
     ]
     found: dict[str, list[Ran]] = {}
     for done, (line, summed) in enumerate(todo):
-        tell(f"E = {summed}, {split}, {line.name}", done / len(todo))
+        progress(f"E = {summed}, {split}, {line.name}", done / len(todo))
         setting = Setting(CLAIMED, line.sigma, size.users, size.steps, line.every, summed, split)
         found.setdefault(line.name, []).append(over(setting, data, size.seeds, line.how))
     return found
@@ -161,12 +159,9 @@ def run(scale: Scale, progress: Progress) -> Result:
     progress("principal components", 0.0)
     data = components(size.samples)
     rows, charts, everything = [], [], []
-
-    def tell(before: int, what: str, done: float) -> None:
-        progress(what, (before + done) / len(SPLITS))
-
     for before, split in enumerate(SPLITS):
-        found = compared(size, ES[scale], split, data, partial(tell, before))
+        part = part_of_progress(progress, before / len(SPLITS), (before + 1) / len(SPLITS))
+        found = compared(size, ES[scale], split, data, part)
         rows += [excess_row(name, each) for name, runs in found.items() for each in runs]
         rows += cost_rows(split, found[FIRST])
         rows += [spent_row(each) for each in found[FIRST] if split == "i.i.d."]

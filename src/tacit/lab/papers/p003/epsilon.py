@@ -23,6 +23,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from tacit.core.progress import Progress
 from tacit.lab.papers.p003.risk import (
     DELTA,
     REPEATED,
@@ -37,7 +38,7 @@ from tacit.lab.papers.p003.risk import (
     components,
     over,
 )
-from tacit.lab.papers.reproduction import Chart, Progress, Reproduction, Result, Row, Scale
+from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale
 from tacit.learn.data.samples import Dataset
 from tacit.learn.scenario import Privacy
 from tacit.learn.training.assemble import Prepared, prepare

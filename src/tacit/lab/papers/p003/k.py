@@ -16,6 +16,7 @@ so it is √m times as much with K > 1.
 
 from collections.abc import Mapping, Sequence
 
+from tacit.core.progress import Progress
 from tacit.lab.papers.p003.risk import (
     CONVEXITY,
     LIPSCHITZ,
@@ -33,7 +34,7 @@ from tacit.lab.papers.p003.risk import (
     exact_epsilon,
     over,
 )
-from tacit.lab.papers.reproduction import Chart, Progress, Reproduction, Result, Row, Scale
+from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale
 
 KS = (1, 2, 5, 10, 25)
 CLAIMED = 1.0

@@ -11,6 +11,7 @@ there too would say nothing.
 
 from statistics import fmean
 
+from tacit.core.progress import Progress, part_of_progress
 from tacit.lab.papers.p004.neighbours import (
     CIFAR,
     CLOSE,
@@ -23,7 +24,7 @@ from tacit.lab.papers.p004.neighbours import (
     learnt_alone,
 )
 from tacit.lab.papers.p004.table3 import EFFORT
-from tacit.lab.papers.reproduction import Chart, Progress, Reproduction, Result, Row, Scale
+from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale
 
 DEGREE, BETA = 6, 0.3
 RATINGS: dict[Scale, Effort] = {
@@ -85,9 +86,10 @@ def run(scale: Scale, progress: Progress) -> Result:
     rows, charts = [], []
     for place, setting in enumerate(SETTINGS):
         effort = RATINGS[scale] if setting.work is MOVIELENS else EFFORT[scale]
-        progress(f"{setting}: alone", place / len(SETTINGS))
+        part = part_of_progress(progress, place / len(SETTINGS), (place + 1) / len(SETTINGS))
+        part(f"{setting}: alone", 0.0)
         alone = learnt_alone(setting.work, setting.split, effort)
-        found = compared(setting, effort, progress, place / len(SETTINGS), 1 / len(SETTINGS))
+        found = compared(setting, effort, part)
         rows += rows_of(found, effort, alone)
         charts.append(chart_of(found, alone))
     progress("figure 3", 1.0)

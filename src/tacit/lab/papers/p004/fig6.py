@@ -13,6 +13,7 @@ from math import exp, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.core.progress import Progress, part_of_progress
 from tacit.lab.attacks.collusion import (
     ADVERSARIES,
     DEGREE,
@@ -23,7 +24,7 @@ from tacit.lab.attacks.collusion import (
     true_risk,
     two_receivers,
 )
-from tacit.lab.papers.reproduction import Chart, Progress, Reproduction, Result, Row, Scale
+from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale
 
 GIVEN, DRAWN = 0.0145, 250_000
 """The paper's risk at s = 9, and from how many graphs it is."""
@@ -123,7 +124,7 @@ def run(scale: Scale, progress: Progress) -> Result:
     """Draws graphs and counts."""
     graphs = GRAPHS[scale]
     counts = (one_receiver, two_receivers)
-    alone, pairs = tally(counts, NODES, DEGREE, NUMBERS, graphs, 0, lambda doing, done: progress(doing, 0.9 * done))
+    alone, pairs = tally(counts, NODES, DEGREE, NUMBERS, graphs, 0, part_of_progress(progress, 0.0, 0.9))
     rows = paper_rows(alone[NUMBERS.index(ADVERSARIES)], graphs) + pair_rows(pairs, graphs)
     rows += solved_rows(SOLVED[scale], progress)
     progress("figure 6", 1.0)

@@ -15,8 +15,8 @@ from math import sqrt
 from statistics import fmean, stdev
 from typing import Literal, TypeAlias
 
+from tacit.core.progress import Progress
 from tacit.lab.papers.p004.exchange import ELEMENT, gamma_bytes
-from tacit.lab.papers.reproduction import Progress
 from tacit.learn.data import datasets
 from tacit.learn.data.samples import Dataset
 from tacit.learn.models.model import Score
@@ -221,17 +221,14 @@ class Compared:
         return fmean(getattr(run, of) for run in self.cesar), fmean(getattr(run, of) for run in self.gossip)
 
 
-def compared(setting: Setting, effort: Effort, progress: Progress, begun: float = 0.0, part: float = 1.0) -> Compared:
-    """Trains with CESAR, and then with D-PSGD at the share that CESAR came to.
-
-    That is a part of all that there is to do, of which some has been done.
-    """
+def compared(setting: Setting, effort: Effort, progress: Progress) -> Compared:
+    """Trains with CESAR, and then with D-PSGD at the share that CESAR came to."""
     runs: dict[str, list[Learnt]] = {"cesar": [], "gossip": []}
     share = setting.alpha
     for protocol, found in runs.items():
         for seed in range(effort.seeds):
-            done = (len(runs["cesar"]) + len(runs["gossip"])) / (2 * effort.seeds)
-            progress(f"{setting}: {protocol}, seed {seed}", begun + part * done)
+            done = len(runs["cesar"]) + len(runs["gossip"])
+            progress(f"{setting}: {protocol}, seed {seed}", done, 2 * effort.seeds)
             found.append(learnt(setting, effort, protocol, share, seed))
         share = fmean(run.shared for run in found)
     return Compared(setting, runs["cesar"], runs["gossip"])

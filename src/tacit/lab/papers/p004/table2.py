@@ -7,8 +7,9 @@ draw it, and have 48 nodes run the deployed protocol with these α on vectors as
 """
 
 from tacit.core.average import counted
+from tacit.core.progress import Progress
 from tacit.lab.papers.p004.exchange import MODEL, exchanged
-from tacit.lab.papers.reproduction import Chart, Progress, Reproduction, Result, Row, Scale
+from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale
 from tacit.vectors.sparsify import alpha_for, beta
 
 TABLE = {(0.3, 3): 43.83, (0.3, 6): 34.22, (0.5, 3): 59.70, (0.5, 6): 51.39}

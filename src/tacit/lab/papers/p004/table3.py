@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Literal
 
+from tacit.core.progress import Progress, part_of_progress
 from tacit.lab.attacks.collusion import regular_graphs
 from tacit.lab.papers.p004.exchange import ELEMENT, MODEL, gamma_bytes, second_neighbours
 from tacit.lab.papers.p004.neighbours import (
@@ -29,7 +30,7 @@ from tacit.lab.papers.p004.neighbours import (
     learnt,
     learnt_alone,
 )
-from tacit.lab.papers.reproduction import Chart, Progress, Reproduction, Result, Row, Scale
+from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale
 from tacit.learn.seeded import generator
 
 TOPK = {
@@ -209,7 +210,8 @@ def run(scale: Scale, progress: Progress) -> Result:
         alone[split] = learnt_alone(CIFAR, split, effort)
     rows, found = [printed_row(), weights_row(effort)], []
     for place, setting in enumerate(wanted):
-        found.append(compared(setting, effort, progress, place / len(wanted), 1 / len(wanted)))
+        part = part_of_progress(progress, place / len(wanted), (place + 1) / len(wanted))
+        found.append(compared(setting, effort, part))
         rows += rows_of(found[-1], effort, alone)
     progress("table 3", 1.0)
     titles = {"topk": "TopK, i.i.d.", "random": "Random subsampling, shards", "topk of weights": "TopK of weights"}

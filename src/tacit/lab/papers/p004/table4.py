@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
 
+from tacit.core.progress import Progress
 from tacit.lab.attacks.collusion import regular_graphs
 from tacit.lab.papers.p004.exchange import MODEL, PER_EPOCH, Exchange, exchanged, gamma_bytes, second_neighbours
-from tacit.lab.papers.reproduction import Chart, Progress, Reproduction, Result, Row, Scale
+from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale
 from tacit.learn.seeded import generator
 
 NODES, SHARE = 96, 0.4

@@ -11,6 +11,7 @@ and compute the overhead by the paper's rule, a set in Elias gamma code to each 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tacit.core.progress import Progress
 from tacit.lab.attacks.collusion import regular_graphs
 from tacit.lab.papers.p004.exchange import (
     ELEMENT,
@@ -22,7 +23,7 @@ from tacit.lab.papers.p004.exchange import (
     gamma_bytes,
     second_neighbours,
 )
-from tacit.lab.papers.reproduction import Chart, Progress, Reproduction, Result, Row, Scale
+from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale
 from tacit.learn.seeded import generator
 from tacit.vectors.sparsify import alpha_for
 
