@@ -34,8 +34,7 @@ def demo(
     settings = demonstration.DemoSettings(parties, rounds, seed, tuple(crash or ()))
     settings.crashing()  # complains before a progress bar is drawn
     with following(counted=True) as told:
-        steps = iter(range(settings.steps))
-        report = demonstration.run(settings, lambda doing: told(doing, next(steps), settings.steps))
+        report = demonstration.run(settings, told)
     if as_json:
         typer.echo(as_text(report))
     else:
