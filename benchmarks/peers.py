@@ -106,7 +106,8 @@ def tacit(job: Job, rounds: int, workers: int = 1, protocol: str | None = "fedav
     import tacit
     from tacit.learn.data.samples import Dataset
     from tacit.learn.models.registry import build
-    from tacit.learn.training.cohort import Cohort, Local
+    from tacit.learn.training.cohort import Cohort
+    from tacit.learn.training.local_work import LocalTraining
     from tacit.learn.training.loop import Training
     from tacit.runtime.simulator import Simulation
 
@@ -115,7 +116,7 @@ def tacit(job: Job, rounds: int, workers: int = 1, protocol: str | None = "fedav
     data = Dataset("job", x, y, job.x_test, job.y_test, "features", job.classes)
     parts = np.split(np.arange(len(y)), job.parties)
     model = build("mlp", data, hidden=[job.hidden])
-    cohort = Cohort(model, data, parts, Local(rate=job.rate, batch=job.batch), 0, workers)
+    cohort = Cohort(model, data, parts, LocalTraining(rate=job.rate, batch=job.batch), 0, workers)
     flat = [part for weights in job.weights for part in (weights.reshape(-1), np.zeros(len(weights), np.float32))]
     cohort.matrix[:] = np.concatenate(flat)
     parties = tuple(f"p{place}" for place in range(job.parties))

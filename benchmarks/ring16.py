@@ -15,10 +15,10 @@ from typing import Any
 from benchmarks.measure import Row, compared
 from tacit.learn.data import datasets
 from tacit.learn.data.samples import Dataset
+from tacit.learn.random_streams import generator
 from tacit.learn.scenario import Data, Scenario, Split
-from tacit.learn.seeded import generator
-from tacit.learn.training.assemble import prepare
-from tacit.learn.training.cohort import Local
+from tacit.learn.training.assemble import assemble_run
+from tacit.learn.training.local_work import LocalTraining
 
 Say = Callable[[str], None]
 
@@ -43,7 +43,7 @@ class Case:
 
     data: str
     model: str
-    local: Local
+    local: LocalTraining
     parties: int
     rounds: int
     seeds: int
@@ -76,13 +76,13 @@ class Learnt:
     notes: tuple[str, ...]
 
 
-SMALL = Local(rate=0.1, batch=16)
+SMALL = LocalTraining(rate=0.1, batch=16)
 CASES = (
     Case("digits", "softmax", SMALL, parties=10, rounds=30, seeds=3),
     Case("digits", "mlp", SMALL, parties=10, rounds=30, seeds=3),
-    Case("mnist", "softmax", Local(rate=0.05, batch=32, steps=20), parties=20, rounds=20, seeds=3),
-    Case("mnist", "mlp", Local(rate=0.05, batch=32, steps=20), parties=20, rounds=20, seeds=3),
-    Case("cifar10", "gn-lenet", Local(rate=0.01, batch=8, steps=6), parties=8, rounds=25, seeds=2, test=4000),
+    Case("mnist", "softmax", LocalTraining(rate=0.05, batch=32, steps=20), parties=20, rounds=20, seeds=3),
+    Case("mnist", "mlp", LocalTraining(rate=0.05, batch=32, steps=20), parties=20, rounds=20, seeds=3),
+    Case("cifar10", "gn-lenet", LocalTraining(rate=0.01, batch=8, steps=6), parties=8, rounds=25, seeds=2, test=4000),
 )
 QUICK = (Case("digits", "softmax", SMALL, parties=6, rounds=3, seeds=1),)
 
@@ -115,8 +115,8 @@ def _rows(name: str, few: list[Learnt], many: list[Learnt], *, targets: bool) ->
 
 def learnt(case: Case, protocol: str, bits: int, seed: int) -> Learnt:
     """Trains in a ring."""
-    data = _data(case.data).limited(None, case.test, generator(seed, "tested"))
-    prepared = prepare(case.scenario(protocol, bits, seed), data)
+    data = _data(case.data).subsample(None, case.test, generator(seed, "tested"))
+    prepared = assemble_run(case.scenario(protocol, bits, seed), data)
     sent, notes = 0, list(prepared.notes)
     for metrics in prepared.rounds():
         sent += metrics.bytes

@@ -24,10 +24,11 @@ from benchmarks.peers import WARM_UP
 from tacit.core.errors import ConfigError
 from tacit.learn.data import datasets
 from tacit.learn.data.samples import Dataset
-from tacit.learn.models.fused import Fused
 from tacit.learn.models.model import Model
+from tacit.learn.models.numpy_models import NumpyModel
 from tacit.learn.models.registry import build
-from tacit.learn.training.cohort import Cohort, Local
+from tacit.learn.training.cohort import Cohort
+from tacit.learn.training.local_work import LocalTraining
 
 Say = Callable[[str], None]
 
@@ -70,7 +71,7 @@ class Case:
         """Returns parties at the start."""
         data = self.data(parties)
         parts = np.split(np.arange(len(data.y)), parties)
-        local = Local(rate=0.01, batch=self.batch)
+        local = LocalTraining(rate=0.01, batch=self.batch)
         made = Cohort(build(self.model, data, **self.options), data, parts, local, 0, workers)
         made.start()
         return made
@@ -182,7 +183,7 @@ def _module(model: Model, case: Case, vector: np.ndarray) -> Any:
     """Returns the model as a PyTorch module."""
     from torch import nn
 
-    if not isinstance(model, Fused):
+    if not isinstance(model, NumpyModel):
         made = model.module(vector)  # type: ignore[attr-defined]
         # Layers one behind the other, as one would write them: ours turn images round in memory first.
         return nn.Sequential(*made) if isinstance(made, nn.Sequential) else made

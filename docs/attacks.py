@@ -67,9 +67,9 @@ def draw() -> None:
     trials = [
         trial
         for trial in eavesdropper_learning.tables_1_and_2(eavesdropper_learning.QUICK)
-        if trial.onlooker == "strong" and trial.target in ("CBGD", "PSGD", "PPSGD", "PPSGD, sealed links")
+        if trial.eavesdropper == "strong" and trial.target in ("CBGD", "PSGD", "PPSGD", "PPSGD, sealed links")
     ]
-    rows = eavesdropper_learning.measure(trials, 0)
+    rows = eavesdropper_learning.run_trials(trials, 0)
     named = [(f"{row.trial.target}: {row.accuracy:.0%} told", row.plane, row.labels) for row in rows]
     pictures.planes(named, str(HERE / "onlooker.png"))
 
@@ -77,7 +77,7 @@ def draw() -> None:
 
     lines = {}
     for name, count in (("one", collusion.one_receiver), ("two", collusion.two_receivers)):
-        table = collusion.figure6((5, 15, 25), graphs=20_000, count=count)
+        table = collusion.compute_figure6((5, 15, 25), graphs=20_000, count=count)
         for number in (5, 15, 25):
             lines[f"{name}, {number} collude"] = list(table), [table[s][number].value for s in table]
     dashed = [name for name in lines if name.startswith("two")]

@@ -128,10 +128,10 @@ def secagg() -> list[Finding]:
 
 def noise() -> list[Finding]:
     """Paper 003, Theorem 1."""
-    zcdp = [epsilon.by_theorem(users, epsilon.ROUNDS).accounted("zcdp") for users in (1, 10, 100, 1000)]
-    fewest = next(users for users in count(1) if epsilon.by_theorem(users, epsilon.ROUNDS).accounted("pld") > 1)
-    tight = epsilon.by_theorem(fewest, epsilon.ROUNDS).accounted("pld")
-    enough = epsilon.by_sum(epsilon.ROUNDS, honest=10, accountant="zcdp").accounted("zcdp")
+    zcdp = [epsilon.theorem_game(users, epsilon.ROUNDS).accounted("zcdp") for users in (1, 10, 100, 1000)]
+    fewest = next(users for users in count(1) if epsilon.theorem_game(users, epsilon.ROUNDS).accounted("pld") > 1)
+    tight = epsilon.theorem_game(fewest, epsilon.ROUNDS).accounted("pld")
+    enough = epsilon.sum_game(epsilon.ROUNDS, honest=10, accountant="zcdp").accounted("zcdp")
     return [
         Finding(
             "003, Theorem 1: noise of that σ at each user makes Algorithm 1 (ε, δ)-differentially private",
@@ -150,9 +150,9 @@ def pushsum() -> list[Finding]:
     masked = learns("pushsum", ["p0"], parties=5, masked=True)
     onlooker = tacit.audit("pushsum", parties=5, coalition=["onlooker"], private=True, rounds=6)
     target = next(each for each in eavesdropper_decoding.TARGETS if "private" in each.options and each.rounds == 5)
-    runs = [eavesdropper_decoding.train(target, seed) for seed in range(RUNS)]
-    heard = sum(bool(eavesdropper_decoding.recovered(run, sealed=False).all()) for run in runs)
-    sealed = sum(bool(eavesdropper_decoding.recovered(run, sealed=True).any()) for run in runs)
+    runs = [eavesdropper_decoding.run_target(target, seed) for seed in range(RUNS)]
+    heard = sum(bool(eavesdropper_decoding.find_recovered(run, sealed=False).all()) for run in runs)
+    sealed = sum(bool(eavesdropper_decoding.find_recovered(run, sealed=True).any()) for run in runs)
     return [
         Finding(
             "001, Section 3.3: random y_i(0) and p_ii keep an onlooker from decoding the local models",
@@ -222,7 +222,7 @@ class Own(NamedTuple):
 
 def lie(lacking: str) -> str:
     """Returns the first lie that works on a variant of `secagg` without some precaution, carried out on real keys."""
-    with variants.variant(lacking) as variant:
+    with variants.use_variant(lacking) as variant:
         found = next(search.Search(variant.case).breaks())
         if found.error() > search.CLOSE:
             raise AssertionError(f"a lie does not recover what it says: {lacking}")

@@ -25,10 +25,10 @@ from tacit.core.link import Link
 from tacit.core.messages import Address, Envelope
 from tacit.core.protocol import Role
 from tacit.core.suite import SERVER, Party, Update
-from tacit.lab.attacks.lies.cases import Case
-from tacit.lab.attacks.lies.roles import SETS, UNMASKED, Answer, Client, Clients, RealCast, SymbolicCast
+from tacit.lab.attacks.lies.cases import LieCase
+from tacit.lab.attacks.lies.roles import SETS, UNMASKED, Client, ClientReply, Clients, RealCast, SymbolicCast
 from tacit.lab.attacks.lies.search import Search
-from tacit.lab.attacks.lies.variants import VARIANTS, variant
+from tacit.lab.attacks.lies.variants import VARIANTS, use_variant
 from tacit.net.membership.roster import Deadlines
 from tacit.net.node import Node
 from tacit.protocols import secagg
@@ -105,7 +105,7 @@ def _federation(folder: Path, users: int, **options: Any) -> Federation:
 class Storyteller:
     """A server that tells each user its own sets, with all that others said to make them credible."""
 
-    def __init__(self, case: Case, story: Mapping[int, tuple[int, ...]]) -> None:
+    def __init__(self, case: LieCase, story: Mapping[int, tuple[int, ...]]) -> None:
         self._case, self._story = case, story
         self.shares: list[Unmask] = []
 
@@ -143,7 +143,7 @@ class Storyteller:
 
 def _after(client: Client, message: Any) -> Client:
     envelope = Envelope(Address(bytes(32), 1, 0, message.kind(), "", SERVER), b"")
-    return client._replace(said=(*client.said, Answer(envelope, message)))
+    return client._replace(said=(*client.said, ClientReply(envelope, message)))
 
 
 @dataclass
@@ -151,7 +151,7 @@ class Story:
     """A federation, and a lie that works on those of its users who lack a precaution."""
 
     made: Federation
-    case: Case
+    case: LieCase
     clients: Clients
     words: str
 
@@ -178,7 +178,7 @@ def story(name: str, folder: Path) -> Story:
     case = replace(chosen)
     case.__dict__["simulation"] = SimpleNamespace(agreement=agreement, participants=participants)
     case.__dict__["terms"] = agreement.terms
-    with variant(name) as bent:
+    with use_variant(name) as bent:
         works = (each for each in Search(case).breaks() if each.smallest == 1 or not bent.exposes)
         found = next(works)
     return Story(made, case, found.clients, f"{found.told}, for {found.learnt}")
@@ -187,7 +187,7 @@ def story(name: str, folder: Path) -> Story:
 async def told_story(found: Story, name: str, *, careful: bool) -> Told:
     """Tells a lie to users as they are or, if they are not careful, to ones who lack the precaution that it is for."""
     teller = Storyteller(found.case, {client.place: client.sets for client in found.clients})
-    with nullcontext() if careful else variant(name):
+    with nullcontext() if careful else use_variant(name):
         async with nodes(found.made, lambda _: teller) as running:
             return Told(found.words, await _rounds(running, 1), teller.shares)
 

@@ -51,7 +51,7 @@ def place(tmp_path_factory):
     ):
         run = folder / "runs" / name
         run.mkdir()
-        (run / "scenario.json").write_bytes(scenario(title=title, protocol=protocol, rounds=9).encoded())
+        (run / "scenario.json").write_bytes(scenario(title=title, protocol=protocol, rounds=9).encode())
     append(folder / "runs" / "live", at(1), at(2, epsilon=0.5))
     bad = folder / "runs" / "<img src=x onerror=alert(2)>"
     (folder / "clinic.rounds").mkdir()
@@ -142,7 +142,7 @@ def test_the_health_of_a_federation_is_told_by_its_parties(visit, address, place
 def test_a_run_that_cannot_be_read_says_why_beside_those_that_can(visit, tmp_path):
     for name in ("fine", "odd"):
         (tmp_path / name).mkdir()
-        (tmp_path / name / "scenario.json").write_bytes(scenario(title=name).encoded())
+        (tmp_path / name / "scenario.json").write_bytes(scenario(title=name).encode())
     append(tmp_path / "fine", *(at(number) for number in range(1, 4)))
     os.mkfifo(tmp_path / "odd" / "metrics.jsonl")
     with page_of(tmp_path) as address:

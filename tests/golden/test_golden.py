@@ -27,7 +27,7 @@ from tacit.designs.participation import participation_from
 from tacit.integrations.flower.party import FlowerParty
 from tacit.learn.scenario import Scenario
 from tacit.learn.training.assemble import Metrics
-from tacit.learn.training.node_training import Kept
+from tacit.learn.training.node_training import NodeCheckpoint
 from tacit.learn.training.train import CHECKPOINT, LEDGER, METRICS, MODEL, SCENARIO, train
 from tacit.net.membership.identity import Card, Credentials
 from tacit.net.membership.rendezvous import Hello
@@ -319,7 +319,7 @@ def test_the_audit_of_an_earlier_run_is_shown(copied):
 
 def test_what_a_node_keeps_of_its_training_is_read():
     data = (GOLDEN / "node" / "checkpoint").read_bytes()
-    kept = msgspec.msgpack.decode(data, type=Kept)
+    kept = msgspec.msgpack.decode(data, type=NodeCheckpoint)
     assert (kept.digest, kept.session, kept.round, kept.ledger) == ("d" * 64, "ab" * 16, 4, b"{}")
     assert np.frombuffer(kept.model, np.float32).tolist() == [0, 1, 2]
     assert msgspec.msgpack.encode(kept) == data

@@ -54,7 +54,7 @@ from tacit.designs.participation import Policy
 from tacit.integrations.flower import node_state
 from tacit.integrations.flower.party import FlowerParty
 from tacit.learn.scenario import Scenario
-from tacit.learn.training.node_training import Kept
+from tacit.learn.training.node_training import NodeCheckpoint
 from tacit.learn.training.train import train
 from tacit.net.membership.identity import Credentials
 from tacit.net.membership.rendezvous import Hello
@@ -392,7 +392,7 @@ class Writer:
         """Writes what a node keeps of its training, and what it says of itself."""
         place = self.folder / "node"
         place.mkdir()
-        kept = Kept(
+        kept = NodeCheckpoint(
             digest="d" * 64, session="ab" * 16, round=4, model=np.arange(3, dtype=np.float32).tobytes(), ledger=b"{}"
         )
         (place / "checkpoint").write_bytes(msgspec.msgpack.encode(kept))

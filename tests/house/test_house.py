@@ -70,9 +70,9 @@ RESTRICTED: dict[str, tuple[str, ...]] = {
     "uuid": (),
     "os.urandom": ("core/entropy.py",),
     "numpy.random": (),
-    # learn takes generators, each made for one purpose from the seed (learn/seeded.py); so do the demo and attacks.
+    # learn takes generators, each made for one purpose from the seed (learn/random_streams.py). So do demo and attacks.
     "numpy.random.Generator": ("learn/", "app/cli/demo.py", "lab/attacks/"),
-    "numpy.random.default_rng": ("learn/seeded.py", "app/cli/demo.py", "lab/attacks/"),
+    "numpy.random.default_rng": ("learn/random_streams.py", "app/cli/demo.py", "lab/attacks/"),
     "time": (),
     "time.process_time": ("designs/groups.py",),  # how long the paper's randomised search may go on
     # Picks the faster of two ciphers that give the same bytes; and says how long training took.

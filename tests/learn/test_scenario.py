@@ -56,7 +56,7 @@ def test_a_scenario_is_read_as_it_is_written(file):
 
 def test_what_is_written_as_json_is_the_same_scenario(file):
     scenario = Scenario.load(file(GOOD.replace('epochs = "none"\n', "")))
-    again = Scenario.load(file(scenario.encoded().decode(), "scenario.json"))
+    again = Scenario.load(file(scenario.encode().decode(), "scenario.json"))
     assert again == scenario
     assert again.digest == scenario.digest
 
@@ -152,22 +152,22 @@ def test_what_decides_the_result_decides_the_digest():
 def test_samples_stay_with_their_owners_unless_somebody_says_otherwise(data, kind):
     scenario = Scenario.of({"data": data})
     assert scenario.data.split.kind == kind
-    assert Scenario.parse(scenario.encoded().decode(), "again.json") == scenario
+    assert Scenario.parse(scenario.encode().decode(), "again.json") == scenario
 
 
 def test_what_somebody_brings_stays_with_its_owners_too():
     plain, said = (Scenario.of({"data": data}).data for data in ({}, {"split": "iid"}))
-    assert plain.brought("clinics", owned=True).split.kind == "owner"
-    assert plain.brought("clinics", owned=False).split.kind == "iid"
-    assert said.brought("clinics", owned=True).split.kind == "iid"
-    assert plain.brought("clinics", owned=True).called == "clinics"
+    assert plain.with_own_samples("clinics", owned=True).split.kind == "owner"
+    assert plain.with_own_samples("clinics", owned=False).split.kind == "iid"
+    assert said.with_own_samples("clinics", owned=True).split.kind == "iid"
+    assert plain.with_own_samples("clinics", owned=True).display_name == "clinics"
 
 
 def test_a_folder_is_called_by_its_name():
-    assert Scenario.of({"data": {"folder": "/far/away/clinics/"}}).data.called == "clinics"
-    assert Scenario.of({"data": {"name": "mnist"}}).data.called == "mnist"
+    assert Scenario.of({"data": {"folder": "/far/away/clinics/"}}).data.display_name == "clinics"
+    assert Scenario.of({"data": {"name": "mnist"}}).data.display_name == "mnist"
 
 
 def test_a_split_is_told_in_words():
-    told = [Scenario.of({"data": {"split": kind}}).data.dealt for kind in ("iid", "owner", "shards", "dirichlet")]
+    told = [Scenario.of({"data": {"split": kind}}).data.split_text for kind in ("iid", "owner", "shards", "dirichlet")]
     assert told == ["iid split", "each its own samples", "2 chunks of labels each", "dirichlet split, alpha 0.5"]

@@ -14,21 +14,21 @@ from tacit.core.errors import ConfigError, LeakRefused, TacitError
 from tacit.core.progress import Progress, ignore_progress
 from tacit.core.values import spelled_out
 from tacit.learn.scenario import ALONE, TOGETHER, Data, Scenario, Split
-from tacit.learn.training.assemble import Metrics, Prepared, prepare
-from tacit.learn.training.cohort import Local
+from tacit.learn.training.assemble import AssembledRun, Metrics, assemble_run
+from tacit.learn.training.local_work import LocalTraining
 from tacit.protocols import REGISTRY
 
 STANDARD = Scenario(
     title="handwritten digits",
     rounds=20,
     data=Data(parties=9, split=Split(kind="dirichlet", alpha=0.3)),
-    local=Local(rate=0.5, batch=16),
+    local=LocalTraining(rate=0.5, batch=16),
 )
 """What is compared if nothing else is asked for: about what `tacit demo` learns."""
 
 
 @dataclass(frozen=True)
-class Compared:
+class ComparisonResult:
     """What came of a scenario with one protocol."""
 
     name: str
@@ -45,7 +45,7 @@ class Compared:
     @property
     def label(self) -> str:
         """The protocol with its options, in few letters."""
-        return label(self.name, self.options)
+        return write_variant(self.name, self.options)
 
     @property
     def last(self) -> Metrics | None:
@@ -69,31 +69,31 @@ class Compared:
         }
 
 
-def label(protocol: str, options: Mapping[str, Any]) -> str:
-    """Returns a protocol with its options, as `variant` reads it."""
-    return " ".join([protocol, *(f"{name}={_written(value)}" for name, value in options.items())])
+def write_variant(protocol: str, options: Mapping[str, Any]) -> str:
+    """Returns a protocol with its options, as `parse_variant` reads it."""
+    return " ".join([protocol, *(f"{name}={_write_value(value)}" for name, value in options.items())])
 
 
-def _written(value: Any) -> str:
+def _write_value(value: Any) -> str:
     """Returns a setting in as few letters as JSON has for it; a word stands for itself."""
     return write_value(value) if isinstance(value, str) else msgspec.json.encode(spelled_out(value)).decode()
 
 
-def variants(scenario: Scenario) -> list[dict[str, Any]]:
+def list_variants(scenario: Scenario) -> list[dict[str, Any]]:
     """Returns every protocol there is, as the audit lets it pass, and learning alone and all in one place."""
     own = scenario.protocol
     listed = [{"name": name, **each.example_options} for name, each in REGISTRY.items()]
     return [{"name": ALONE}, {"name": TOGETHER}, *(own if own["name"] == each["name"] else each for each in listed)]
 
 
-def variant(text: str) -> dict[str, Any]:
+def parse_variant(text: str) -> dict[str, Any]:
     """Returns the protocol that somebody asked for, such as "cesar share=0.3", with values as JSON has them."""
-    name, *options = _words(text) or [""]
+    name, *options = _split_words(text) or [""]
     known("protocol", name, (*REGISTRY, ALONE, TOGETHER))
     return {"name": name, **settings_from(options, "--protocol")}
 
 
-def _words(text: str) -> list[str]:
+def _split_words(text: str) -> list[str]:
     """Returns the words of a text. What is in quotes or brackets is one of them, with its quotes, which are JSON's."""
     words, depth, quote, escaped = [""], 0, "", False
     for letter in text:
@@ -116,25 +116,25 @@ def compare(
     scenario: Scenario,
     protocols: Sequence[dict[str, Any]] | None = None,
     progress: Progress = ignore_progress,
-) -> list[Compared]:
+) -> list[ComparisonResult]:
     """Runs a scenario with each of several protocols, or with all of them. What the audit refuses is told as refused.
 
     So is, of all of them, what cannot be had with the scenario, such as privacy per user where nobody averages.
     `progress` is notified of every protocol that begins and of every round that ends, in rounds of all protocols.
     """
-    turns, total = count(), len(variants(scenario) if protocols is None else protocols) * scenario.rounds
+    turns, total = count(), len(list_variants(scenario) if protocols is None else protocols) * scenario.rounds
 
-    def run(protocol: dict[str, Any], asked: bool = True) -> Compared:
+    def run(protocol: dict[str, Any], asked: bool = True) -> ComparisonResult:
         before = next(turns) * scenario.rounds
 
         def report_rounds(doing: str, done: float, _: float = 1.0, /) -> None:
             progress(doing, before + done, total)
 
-        return _run(scenario, protocol, report_rounds, asked)
+        return _run_variant(scenario, protocol, report_rounds, asked)
 
     if protocols is not None:
         return [run(protocol) for protocol in protocols]
-    every, own = variants(scenario), scenario.protocol["name"]
+    every, own = list_variants(scenario), scenario.protocol["name"]
     # Its own comes first: what is wrong with that is wrong with the scenario.
     found = {own: run(scenario.protocol)}
     for each in every:
@@ -143,30 +143,30 @@ def compare(
     return [found[each["name"]] for each in every]
 
 
-def _run(scenario: Scenario, protocol: dict[str, Any], progress: Progress, asked: bool) -> Compared:
+def _run_variant(scenario: Scenario, protocol: dict[str, Any], progress: Progress, asked: bool) -> ComparisonResult:
     name, options = protocol["name"], {key: value for key, value in protocol.items() if key != "name"}
     try:
-        found = prepare(msgspec.structs.replace(scenario, protocol=protocol))
+        found = assemble_run(msgspec.structs.replace(scenario, protocol=protocol))
     except (LeakRefused, ConfigError) as refused:
         leaks = isinstance(refused, LeakRefused)
         if asked and not leaks:
             raise
-        return Compared(name, options, refused=str(refused), leaks=leaks)
-    progress(f"{label(name, options)}: begins", 0)
+        return ComparisonResult(name, options, refused=str(refused), leaks=leaks)
+    progress(f"{write_variant(name, options)}: begins", 0)
     history = []
     try:
         for metrics in found.rounds():
             history.append(metrics)
             progress(f"{name}, round {metrics.round} of {scenario.rounds}", metrics.round)
     except TacitError as error:  # such as losses that are no numbers any more: of the others there is still to tell
-        return Compared(name, options, refused=f"in round {len(history) + 1}: {error}")
+        return ComparisonResult(name, options, refused=f"in round {len(history) + 1}: {error}")
     progress(f"{name}: asking who could learn whose model", scenario.rounds)
-    exposed, leaks = _exposed(found, name)
+    exposed, leaks = _describe_exposure(found, name)
     server = found.checked is not None and found.checked.protocol.server is not None
-    return Compared(name, options, tuple(history), len(found.parts), exposed, leaks, server)
+    return ComparisonResult(name, options, tuple(history), len(found.parts), exposed, leaks, server)
 
 
-def _exposed(found: Prepared, name: str) -> tuple[str, bool]:
+def _describe_exposure(found: AssembledRun, name: str) -> tuple[str, bool]:
     if found.checked is None:
         return ("everybody, to whoever has the data", True) if name == TOGETHER else ("nobody", False)
     audited = exposure(found.checked)

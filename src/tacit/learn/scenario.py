@@ -14,7 +14,7 @@ import msgspec
 from tacit.core.config_file import Place, Section, Source
 from tacit.core.errors import ConfigError
 from tacit.core.values import spelled_out
-from tacit.learn.training.cohort import Local
+from tacit.learn.training.local_work import LocalTraining
 from tacit.runtime.faults import Fault
 
 LEAST_EPSILON = 1e-8
@@ -26,7 +26,7 @@ ALONE, TOGETHER = "local", "centralized"
 Reader: TypeAlias = Callable[[Any], Any]
 
 
-def _by(field: str) -> Reader:
+def _named_table(field: str) -> Reader:
     """Returns what reads a table that may be just a name, which one of its fields has."""
     return lambda given: {field: given} if isinstance(given, str) else given
 
@@ -41,7 +41,7 @@ class Split(Section, frozen=True, kw_only=True):
     """With dirichlet: small gives every party a few labels of its own, large the same mix to all."""
 
 
-UNSAID, OWN = Split(), Split(kind="owner")
+DEFAULT_SPLIT, OWNER_SPLIT = Split(), Split(kind="owner")
 """What nobody chose: at random, or where samples have owners, to these. They are told from what was by being these."""
 OWNED = ("femnist", "shakespeare", "movielens")
 """Sets with a name that say whose their samples are."""
@@ -50,7 +50,7 @@ OWNED = ("femnist", "shakespeare", "movielens")
 class Data(Section, frozen=True, kw_only=True):
     """What is learnt from."""
 
-    readers: ClassVar[Mapping[str, Reader]] = {"split": _by("kind")}
+    readers: ClassVar[Mapping[str, Reader]] = {"split": _named_table("kind")}
 
     name: str = "digits"
     folder: str | None = None
@@ -60,7 +60,7 @@ class Data(Section, frozen=True, kw_only=True):
     options: dict[str, Any] = msgspec.field(default_factory=dict)
     """Options of the data set, such as by = "writer" of mnist."""
     parties: int = 10
-    split: Split = UNSAID
+    split: Split = DEFAULT_SPLIT
     """Unless set, samples stay with their owners, if the data say who these are; what nobody owns is dealt out."""
     train: int | None = None
     """So many samples to learn from, of all parties together; all of them unless set."""
@@ -68,11 +68,11 @@ class Data(Section, frozen=True, kw_only=True):
     """So many to be tested on: testing many models on all of them costs more than training them."""
 
     def __post_init__(self) -> None:
-        if self.split is UNSAID and (self.folder is not None or self.name in OWNED or "by" in self.options):
-            msgspec.structs.force_setattr(self, "split", OWN)
+        if self.split is DEFAULT_SPLIT and (self.folder is not None or self.name in OWNED or "by" in self.options):
+            msgspec.structs.force_setattr(self, "split", OWNER_SPLIT)
 
     @property
-    def called(self) -> str:
+    def display_name(self) -> str:
         """What people call it: a folder's name, or that of the set."""
         return self.name if self.folder is None else Path(self.folder).resolve().name or self.name
 
@@ -83,7 +83,7 @@ class Data(Section, frozen=True, kw_only=True):
         return here if here.is_dir() and not beside.is_dir() else beside
 
     @property
-    def dealt(self) -> str:
+    def split_text(self) -> str:
         """How samples are dealt out, in a few words."""
         return {
             "iid": "iid split",
@@ -97,16 +97,16 @@ class Data(Section, frozen=True, kw_only=True):
         wrong = [
             f'data.split.{name} is for data.split.kind="{kind}", and not for "{self.split.kind}"'
             for name, kind in (("per_party", "shards"), ("alpha", "dirichlet"))
-            if self.split.kind != kind and getattr(self.split, name) != getattr(UNSAID, name)
+            if self.split.kind != kind and getattr(self.split, name) != getattr(DEFAULT_SPLIT, name)
         ]
         return [*wrong, *(["data.folder cannot have \\0 in it"] if "\0" in (self.folder or "") else [])]
 
-    def brought(self, name: str, owned: bool) -> "Data":
+    def with_own_samples(self, name: str, owned: bool) -> "Data":
         """Returns it for samples of that name that somebody brings, and that stay with their owners if they have any.
 
         What was said of the split holds in any case.
         """
-        split = OWN if owned and self.split is UNSAID else self.split
+        split = OWNER_SPLIT if owned and self.split is DEFAULT_SPLIT else self.split
         return msgspec.structs.replace(self, name=name, folder=None, beside=None, split=split)
 
 
@@ -167,7 +167,7 @@ class Scenario(Section, frozen=True, kw_only=True):
     {'name': 'secagg'}
     """
 
-    readers: ClassVar[Mapping[str, Reader]] = {"model": _by("name"), "protocol": _by("name")}
+    readers: ClassVar[Mapping[str, Reader]] = {"model": _named_table("name"), "protocol": _named_table("name")}
 
     title: str = ""
     seed: int = 0
@@ -183,7 +183,7 @@ class Scenario(Section, frozen=True, kw_only=True):
     data: Data = Data()
     model: dict[str, Any] = msgspec.field(default_factory=lambda: {"name": "softmax"})
     """A name, and the options of that model."""
-    local: Local = Local()
+    local: LocalTraining = LocalTraining()
     protocol: dict[str, Any] = msgspec.field(default_factory=lambda: {"name": "secagg"})
     """A name, and the options of that protocol; or "local" or "centralized"."""
     privacy: Privacy | None = None
@@ -194,7 +194,7 @@ class Scenario(Section, frozen=True, kw_only=True):
     @classmethod
     def load(cls, path: str | Path) -> "Scenario":
         """Returns the scenario of a TOML or JSON file; raises ConfigError with every problem, each with its line."""
-        made = cls._checked(Source.load(path))
+        made = cls._from_source(Source.load(path))
         if made.data.folder is None or made.data.beside is not None:
             return made
         data = msgspec.structs.replace(made.data, beside=str(Path(path).resolve().parent))
@@ -203,18 +203,18 @@ class Scenario(Section, frozen=True, kw_only=True):
     @classmethod
     def parse(cls, text: str, name: str) -> "Scenario":
         """Returns the scenario of a text in TOML or, if its name ends so, JSON; raises ConfigError as `load` does."""
-        return cls._checked(Source.parse(text, name))
+        return cls._from_source(Source.parse(text, name))
 
     @classmethod
     def of(cls, given: Any) -> "Scenario":
         """Returns the scenario that tables stand for, as a file has them; raises ConfigError with every problem."""
-        return cls._checked(Source(given))
+        return cls._from_source(Source(given))
 
     @classmethod
-    def _checked(cls, source: Source) -> "Scenario":
+    def _from_source(cls, source: Source) -> "Scenario":
         made, problems = source.read(cls)
         if made is not None and not problems:
-            problems += [(_about(problem), problem) for problem in made.problems()]
+            problems += [(_setting_of(problem), problem) for problem in made.problems()]
         if made is None or problems:
             raise source.error(problems)
         return made
@@ -260,12 +260,12 @@ class Scenario(Section, frozen=True, kw_only=True):
         del told["data"]["beside"]
         return hashlib.sha256(msgspec.json.encode(told, order="sorted")).hexdigest()
 
-    def encoded(self) -> bytes:
+    def encode(self) -> bytes:
         """Returns it as JSON, which can be loaded again."""
         return msgspec.json.format(msgspec.json.encode(spelled_out(self)), indent=2)
 
 
-def located(error: ConfigError, path: str | Path) -> ConfigError:
+def locate_problems(error: ConfigError, path: str | Path) -> ConfigError:
     """Returns what showed only when a scenario was to be run, with the lines of settings and names that it is about."""
     source = Source.load(path)
 
@@ -277,7 +277,7 @@ def located(error: ConfigError, path: str | Path) -> ConfigError:
             places: dict[str, Place] = {key: (table, "options", key) for key in options or {}}
             places |= {key: (table, key) for key in settings}
             for key, where in places.items():
-                if key == _about(problem)[0] or repr(key) in problem:
+                if key == _setting_of(problem)[0] or repr(key) in problem:
                     return where
             if isinstance(name, str) and repr(name) in problem:
                 return (table, "name") if settings else (table,)
@@ -289,6 +289,6 @@ def located(error: ConfigError, path: str | Path) -> ConfigError:
     return source.error([(where or (), problem) for where, problem in found])
 
 
-def _about(problem: str) -> Place:
+def _setting_of(problem: str) -> Place:
     """Returns the setting that a problem is about: each begins with it."""
     return tuple(re.split(r"[^\w.]", problem)[0].split("."))

@@ -347,9 +347,9 @@ def test_protocols_are_compared_on_the_same_work(tacit):
     ],
 )
 def test_a_protocol_is_written_as_it_is_read(typed, options):
-    read = comparison.variant(typed)
+    read = comparison.parse_variant(typed)
     assert read == {"name": typed.split()[0], **options}
-    assert comparison.variant(comparison.label(read["name"], options)) == read
+    assert comparison.parse_variant(comparison.write_variant(read["name"], options)) == read
 
 
 @pytest.mark.parametrize("columns", ["40", "80"])

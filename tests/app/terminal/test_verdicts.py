@@ -20,7 +20,7 @@ from tacit.auditing.questions import Question, read_value, write_value
 from tacit.auditing.render.text import in_words
 from tacit.core.average import counted
 from tacit.lab.attacks import epsilon
-from tacit.lab.attacks.attack_result import Finding, Grid, proportion
+from tacit.lab.attacks.attack_result import Finding, Grid, proportion_finding
 
 
 @pytest.fixture(autouse=True)
@@ -269,10 +269,10 @@ def test_mistakes_are_one_line_that_helps(arguments, line):
 
 
 def test_attacks_speak_of_targets_in_words_and_brackets_are_called_what_they_are():
-    accounted = epsilon.accounted(epsilon.by_theorem(10, 100))
+    accounted = epsilon.account_game(epsilon.theorem_game(10, 100))
     assert accounted.target == "10 users, 100 rounds, noise as Huang prescribes it"
     assert accounted.paper == "Theorem 1"
-    sampled = proportion("x", "a target", "share of runs", wins=1, tries=2)
+    sampled = proportion_finding("x", "a target", "share of runs", wins=1, tries=2)
     counted = Finding("x", "a target", "lies that work", 2.0, 2.0, 2.0, 10, True, "")
 
     def table(finding):

@@ -85,7 +85,7 @@ def stopped(process):
 
 def run_in(folder):
     folder.mkdir()
-    (folder / "scenario.json").write_bytes(Scenario.of({"title": folder.name, "data": {"parties": 4}}).encoded())
+    (folder / "scenario.json").write_bytes(Scenario.of({"title": folder.name, "data": {"parties": 4}}).encode())
     return folder
 
 

@@ -21,7 +21,7 @@ def run_in(place, name, rounds=3, over=True, **scenario):
     """Writes a run as `tacit train` leaves it."""
     folder = place / name
     folder.mkdir(parents=True)
-    (folder / "scenario.json").write_bytes(Scenario.of({**SCENARIO, **scenario}).encoded())
+    (folder / "scenario.json").write_bytes(Scenario.of({**SCENARIO, **scenario}).encode())
     lines = [
         Metrics(round=n, accuracy=n / 10, bytes=100, contributors=4, averaged=("p0", "p1", "p2", "p3"))
         for n in range(1, rounds + 1)

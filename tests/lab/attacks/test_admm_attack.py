@@ -6,7 +6,18 @@ import pytest
 from tacit.core.progress import ignore_progress
 from tacit.core.suite import Update
 from tacit.lab.attacks import admm
-from tacit.lab.attacks.admm import BROKEN, HOLDING, Rounds, Setting, bounds, lemma, lines, met_twice, seen, system
+from tacit.lab.attacks.admm import (
+    BROKEN,
+    HOLDING,
+    AdmmRounds,
+    AdmmTarget,
+    apply_lemma,
+    bound_vectors,
+    collect_view,
+    derive_lines,
+    solve_met_twice,
+    solve_system,
+)
 from tacit.runtime.simulator import Simulation
 
 
@@ -54,7 +65,7 @@ def test_lines_are_what_the_algorithm_computes(rho):
     w, start = rng.normal(size=(4, 3)), rng.uniform(size=(4, 3))
     y, z = by_the_book(w, start, rho, 6)
     rhos = several(rho, 6)
-    for line, y_i in zip(lines(z, rhos), y, strict=True):
+    for line, y_i in zip(derive_lines(z, rhos), y, strict=True):
         assert np.allclose(line.of_w * w + line.of_start * start / rhos[0] + line.rest, y_i, rtol=1e-11)
 
 
@@ -66,7 +77,7 @@ def test_the_lemma_is_that_of_the_paper():
     x_2 = y[1] - lambda_1 / rho
     w = ((2 + rho) * x_2 + lambda_1 - rho * z[0]) / 2
     assert w.ravel() == pytest.approx([1, 2])
-    assert lemma(y[0], y[1], z[:1], (rho, rho)) == pytest.approx(w)
+    assert apply_lemma(y[0], y[1], z[:1], (rho, rho)) == pytest.approx(w)
 
 
 @pytest.mark.parametrize("rhos", [several(0.1, 6), FALLING], ids=["constant", "falling"])
@@ -75,9 +86,9 @@ def test_any_two_iterations_will_do(i, j, rhos):
     rng = np.random.default_rng(2)
     w, start = rng.normal(size=(4, 3)), rng.uniform(size=(4, 3))
     y, z = by_the_book(w, start, rhos, 6)
-    assert np.allclose(lemma(y[i], y[j], z[i:j], rhos[i : j + 1]), w, atol=1e-9)
+    assert np.allclose(apply_lemma(y[i], y[j], z[i:j], rhos[i : j + 1]), w, atol=1e-9)
     another = (*rhos[i:j], 1.1 * rhos[j])
-    assert not np.allclose(lemma(y[i], y[j], z[i:j], another), w, atol=1e-3), "with another ρ"
+    assert not np.allclose(apply_lemma(y[i], y[j], z[i:j], another), w, atol=1e-3), "with another ρ"
 
 
 # --- what the peer knows -------------------------------------------------------------------------------------------
@@ -89,7 +100,7 @@ def test_a_peer_knows_z_and_every_sum(group_size, masked):
     outcome, w = one_round(group_size=group_size, iterations=3, masked=masked)
     start = np.array([outcome.transcript.holdings[f"p{k}"].vectors[0] for k in range(9)])
     y, z = by_the_book(w, start, 0.1, 3)
-    known = seen(outcome.transcript, me=4)
+    known = collect_view(outcome.transcript, me=4)
     assert np.allclose(known.z, z, atol=1e-9)
     assert np.array_equal(known.z[-1], outcome.average["p4"])
     assert (known.w == w[4]).all()
@@ -103,10 +114,10 @@ def test_a_peer_knows_z_and_every_sum(group_size, masked):
 
 
 def test_a_peer_keeps_rounds_apart():
-    rounds = Rounds(Setting("", system, 9, 6), seed=1)
-    first, second = rounds.seen(), rounds.seen()
+    rounds = AdmmRounds(AdmmTarget("", solve_system, 9, 6), seed=1)
+    first, second = rounds.observe(), rounds.observe()
     assert not np.allclose(first.start, second.start)
-    assert len(right(system(second), rounds.w)) == 8
+    assert len(right(solve_system(second), rounds.w)) == 8
 
 
 # --- whose vectors it recovers -------------------------------------------------------------------------------------
@@ -115,25 +126,25 @@ def test_a_peer_keeps_rounds_apart():
 def test_all_to_all_shows_everybody_after_two_iterations():
     for me in (0, 5):
         outcome, w = one_round(group_size=None, iterations=2)
-        assert right(met_twice(seen(outcome.transcript, me)), w) == [k for k in range(9) if k != me]
+        assert right(solve_met_twice(collect_view(outcome.transcript, me)), w) == [k for k in range(9) if k != me]
 
 
 def test_one_iteration_shows_nobody():
     outcome, w = one_round(group_size=None, iterations=1)
-    known = seen(outcome.transcript)
-    assert met_twice(known) == {}
-    assert right(system(known), w) == []
+    known = collect_view(outcome.transcript)
+    assert solve_met_twice(known) == {}
+    assert right(solve_system(known), w) == []
 
 
 @pytest.mark.parametrize("me", [0, 4])
 def test_the_fifth_iteration_shows_the_two_that_were_met_in_the_first(me):
     """Theorem III.2 promises seven iterations with this gap of four."""
     outcome, w = one_round(group_size=3, iterations=5)
-    known = seen(outcome.transcript, me)
+    known = collect_view(outcome.transcript, me)
     again = sorted(k for i, k in known.y if i == 0)
     assert len(again) == 2
-    assert right(met_twice(known), w) == again
-    assert right(system(known), w) == again
+    assert right(solve_met_twice(known), w) == again
+    assert right(solve_system(known), w) == again
 
 
 @pytest.mark.parametrize(
@@ -142,32 +153,32 @@ def test_the_fifth_iteration_shows_the_two_that_were_met_in_the_first(me):
 )
 def test_how_many_of_eight_are_exposed(iterations, with_sums, without, masked):
     outcome, w = one_round(group_size=3, iterations=iterations)
-    known = seen(outcome.transcript)
-    assert len(right(system(known), w)) == with_sums
-    assert len(right(system(known, with_sums=False), w)) == without == len(right(met_twice(known), w))
+    known = collect_view(outcome.transcript)
+    assert len(right(solve_system(known), w)) == with_sums
+    assert len(right(solve_system(known, with_sums=False), w)) == without == len(right(solve_met_twice(known), w))
     outcome, w = one_round(group_size=3, iterations=iterations, masked=True)
-    assert len(right(system(seen(outcome.transcript)), w)) == masked
+    assert len(right(solve_system(collect_view(outcome.transcript)), w)) == masked
 
 
 @pytest.mark.parametrize(("iterations", "count"), [(5, 0), (6, 14)])
 def test_among_fifteen_all_are_exposed_before_anybody_is_met_twice(iterations, count):
     outcome, w = one_round(peers=15, group_size=3, iterations=iterations)
-    known = seen(outcome.transcript)
-    assert met_twice(known) == {}
-    assert len(right(system(known), w)) == count
+    known = collect_view(outcome.transcript)
+    assert solve_met_twice(known) == {}
+    assert len(right(solve_system(known), w)) == count
 
 
 def test_changing_penalties_do_not_help():
     """Whoever is met twice is known, and among fifteen all are, as with one ρ for all iterations."""
     outcome, w = one_round(peers=6, group_size=None, rho=(3.0, 0.5))
-    assert right(met_twice(seen(outcome.transcript)), w) == [1, 2, 3, 4, 5]
+    assert right(solve_met_twice(collect_view(outcome.transcript)), w) == [1, 2, 3, 4, 5]
     outcome, w = one_round(peers=15, group_size=3, rho=(3.0, 1.0, 0.3, 2.0, 0.5, 0.1))
-    assert len(right(system(seen(outcome.transcript)), w)) == 14
+    assert len(right(solve_system(collect_view(outcome.transcript)), w)) == 14
 
 
 def test_masked_meetings_give_noise():
     outcome, w = one_round(group_size=None, iterations=4, masked=True)
-    guesses = met_twice(seen(outcome.transcript))
+    guesses = solve_met_twice(collect_view(outcome.transcript))
     assert len(guesses) == 8
     assert min(np.abs(guess - w[k]).max() for k, guess in guesses.items()) > 1
 
@@ -179,8 +190,8 @@ def test_masked_meetings_give_noise():
 def test_one_y_bounds_w(rho):
     """That of the first iteration to within 1/ρ; later ones closer, for λ⁰ fades."""
     outcome, w = one_round(group_size=3, iterations=4, rho=rho)
-    known = seen(outcome.transcript)
-    found = bounds(known)
+    known = collect_view(outcome.transcript)
+    found = bound_vectors(known)
     assert len(found) == 8
     widths = np.empty(4)
     for i, k in known.y:
@@ -197,20 +208,20 @@ def test_the_first_penalty_decides_how_well_one_y_hides():
     """Also in the second iteration, whose own ρ is so small: λ⁰ and w have been put together in the first."""
     for rho in ((3.0, 0.0009), (0.1, 0.00005)):
         outcome, w = one_round(group_size=3, rho=rho)
-        for k, (least, most) in bounds(seen(outcome.transcript)).items():
+        for k, (least, most) in bound_vectors(collect_view(outcome.transcript)).items():
             assert ((least <= w[k] + 1e-6) & (w[k] <= most + 1e-6)).all()
             assert most - least == pytest.approx(1 / rho[0], rel=0.01)
 
 
 def test_bounds_follow_the_range_that_is_drawn_from():
     outcome, w = one_round(group_size=3, iterations=1, lambda0=(-3.0, -1.0))
-    for k, (least, most) in bounds(seen(outcome.transcript)).items():
+    for k, (least, most) in bound_vectors(collect_view(outcome.transcript)).items():
         assert ((least <= w[k]) & (w[k] <= most)).all()
         assert most - least == pytest.approx(20)
 
 
 def test_rounds_of_the_same_vector_narrow_it_down():
-    one, averaged, intersected = admm.narrowed(40, seed=0)
+    one, averaged, intersected = admm.narrow_down(40, seed=0)
     assert one.value > averaged.value > intersected.value
     assert intersected.value < 0.15
     assert [finding.broken for finding in (one, averaged, intersected)] == [False, True, True]
@@ -221,12 +232,12 @@ def test_rounds_of_the_same_vector_narrow_it_down():
 
 @pytest.mark.parametrize("setting", BROKEN, ids=lambda setting: setting.name)
 def test_what_is_called_broken_is(setting):
-    assert admm.recovered(setting, 3) > 0
+    assert admm.count_recovered(setting, 3) > 0
 
 
 @pytest.mark.parametrize("setting", HOLDING, ids=lambda setting: setting.name)
 def test_what_is_called_holding_does(setting):
-    assert admm.recovered(setting, 3) == 0
+    assert admm.count_recovered(setting, 3) == 0
 
 
 def test_findings_are_ordered(monkeypatch):

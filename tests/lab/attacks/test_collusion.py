@@ -16,7 +16,7 @@ from tacit.core.errors import ConfigError
 from tacit.core.progress import ignore_progress
 from tacit.core.suite import Update
 from tacit.lab.attacks import collusion
-from tacit.lab.attacks.collusion import exposed, one_receiver, regular_graphs, two_receivers
+from tacit.lab.attacks.collusion import find_exposed, one_receiver, regular_graphs, two_receivers
 from tacit.runtime.simulator import Simulation
 
 PAPER = 0.0145  # 15 adversaries, s = 9, in 250 000 graphs
@@ -161,7 +161,7 @@ def test_the_paper_s_risk_in_a_few_graphs():
 
 @pytest.mark.slow
 def test_figure_6_at_s_9_and_13():
-    risk = collusion.figure6((15,), (9, 13), graphs=60_000, seed=1)
+    risk = collusion.compute_figure6((15,), (9, 13), graphs=60_000, seed=1)
     assert risk[9][15].low < PAPER < risk[9][15].high
     assert risk[9][15].high - risk[9][15].low < 0.002
     assert risk[13][15].value == 0
@@ -175,7 +175,7 @@ def up_to(graph, adversaries, degree):
     nodes = len(graph)
     sets = np.array(list(product([False, True], repeat=nodes)))
     same = np.broadcast_to(graph, (len(sets), nodes, nodes))
-    return max((s for s in range(1, degree) if exposed(same, adversaries, s, sets).any()), default=0)
+    return max((s for s in range(1, degree) if find_exposed(same, adversaries, s, sets).any()), default=0)
 
 
 def test_two_adversaries_can_do_just_what_two_receivers_can():
@@ -219,7 +219,7 @@ def test_every_pair_found_exposes_a_node(graphs):
         for graph, each in zip(graphs[:200], found, strict=True):
             if each:
                 victim, selected = each
-                assert exposed(graph[None], 15, s, selected[None])[0, victim - 15]
+                assert find_exposed(graph[None], 15, s, selected[None])[0, victim - 15]
 
 
 # --- the linear view -----------------------------------------------------------------------------------------------
@@ -231,7 +231,7 @@ def test_elimination_agrees_with_the_audit_s():
     exposures = 0
     for rows, unknowns, density in [(3, 4, 0.5), (6, 8, 0.4), (10, 9, 0.3), (12, 20, 0.15), (22, 22, 0.5)]:
         systems = rng.random((8, rows, unknowns)) < density
-        for system, determined in zip(systems, collusion._determined(systems), strict=True):
+        for system, determined in zip(systems, collusion._find_determined(systems), strict=True):
             forms = [Form({("x", int(i), 0): 1 for i in np.flatnonzero(row)}) for row in system]
             space = RowSpace([form for form in forms if form.terms], [("x", i, 0) for i in range(unknowns)])
             assert np.flatnonzero(determined).tolist() == sorted(unknown[1] for unknown in space.exposed())
@@ -244,7 +244,7 @@ def test_elimination_finds_the_nested_sums_of_paper_004():
     nested = [[1, 1, 1, 0], [1, 1, 1, 1], [0, 0, 0, 0]]
     pairs = [[1, 1, 0, 0], [0, 1, 1, 0], [1, 0, 1, 0]]
     nothing = [[0, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 1]]
-    determined = collusion._determined(np.array([nested, pairs, nothing], dtype=bool))
+    determined = collusion._find_determined(np.array([nested, pairs, nothing], dtype=bool))
     assert determined.tolist() == [[False, False, False, True], [True, True, True, False], [False] * 4]
 
 
@@ -263,7 +263,7 @@ def test_the_linear_view_is_that_of_the_deployed_protocol(batch):
         coalition = [f"p{order[i]}" for i in range(adversaries)]
         edges = [(int(order[i]), int(order[j])) for i, j in zip(*np.nonzero(graph), strict=True) if i < j]
         report = tacit.audit("cesar", parties=nodes, coalition=coalition, graph=edges, masking=masking)
-        found = np.flatnonzero(exposed(graph[None], adversaries, masking)[0]) + adversaries
+        found = np.flatnonzero(find_exposed(graph[None], adversaries, masking)[0]) + adversaries
         assert sorted(report.exposed) == sorted(f"p{order[i]}" for i in found)
         verdicts.append(bool(report.exposed))
     assert set(verdicts) == {False, True}
@@ -300,7 +300,7 @@ def test_the_linear_view_is_that_of_the_deployed_protocol_for_given_index_sets()
                 [*View(federation.world, federation.agreement.session, members, dict(enumerate(seen))).forms(), *own],
                 inputs,
             )
-            ours = np.flatnonzero(exposed(graph[None], adversaries, masking, selected[None])[0]) + adversaries
+            ours = np.flatnonzero(find_exposed(graph[None], adversaries, masking, selected[None])[0]) + adversaries
             known = [unknown for unknown in space.exposed() if unknown[0] == "input" and unknown[2] == 0]
             theirs = {party for _, party, _ in known} - members
             assert theirs == {f"p{i}" for i in ours}
@@ -356,7 +356,9 @@ def test_all_counts_see_the_same_graphs(monkeypatch):
 
 def test_the_figure_is_the_single_risks_side_by_side():
     told = []
-    figure = collusion.figure6((3, 8), range(1, 7), 1_500, 2, lambda *step: told.append(step), nodes=30, degree=7)
+    figure = collusion.compute_figure6(
+        (3, 8), range(1, 7), 1_500, 2, lambda *step: told.append(step), nodes=30, degree=7
+    )
     assert list(figure) == [1, 2, 3, 4, 5, 6]
     assert all(list(row) == [3, 8] for row in figure.values())
     assert figure[3][8] == collusion.paper_risk(30, 7, 8, 3, 1_500, 2)
@@ -367,7 +369,7 @@ def test_the_figure_is_the_single_risks_side_by_side():
     done = [fraction for _, fraction in told]
     assert done == sorted(done)
     assert done[-1] == 1
-    pairs = collusion.figure6((8,), (5,), 1_500, 2, count=two_receivers, nodes=30, degree=7)[5][8]
+    pairs = collusion.compute_figure6((8,), (5,), 1_500, 2, count=two_receivers, nodes=30, degree=7)[5][8]
     assert pairs == collusion.pair_risk(30, 7, 8, 5, 1_500, 2)
     assert pairs.low > figure[5][8].high
 

@@ -8,18 +8,18 @@ from tacit.lab.attacks import disaggregation
 from tacit.lab.attacks.disaggregation import (
     CLOSE,
     RATE,
-    Cohort,
-    Setting,
-    attacked,
-    dealt,
-    deployed,
-    disaggregated,
-    dropouts,
-    errors,
-    exactly,
-    once,
-    settings,
-    trained_by_all,
+    DisaggregationSetting,
+    ImageUsers,
+    deal_images,
+    deployed_rounds,
+    estimate_gradients,
+    exact_rounds,
+    list_settings,
+    measure_errors,
+    reconstruction_errors,
+    run_once,
+    sample_dropouts,
+    train_by_all,
 )
 from tacit.learn.data.datasets import Samples, load
 from tacit.vectors.layout import Layout
@@ -33,7 +33,7 @@ def digits():
 
 @pytest.fixture(scope="module")
 def model():
-    return trained_by_all(digits())
+    return train_by_all(digits())
 
 
 class Watched:
@@ -52,7 +52,7 @@ class Watched:
 
 
 def small(policy, **rest):
-    return Setting("small", policy, users=8, rounds=30, **rest)
+    return DisaggregationSetting("small", policy, users=8, rounds=30, **rest)
 
 
 # --- the parts -------------------------------------------------------------------------------------------------------
@@ -60,26 +60,26 @@ def small(policy, **rest):
 
 def test_the_error_is_the_papers():
     truth, estimate = np.array([[3.0, 4.0], [1.0, 0.0]]), np.array([[3.0, 3.0], [0.0, 0.0]])
-    assert errors(truth, estimate).tolist() == [1 / 25, 1.0]
+    assert reconstruction_errors(truth, estimate).tolist() == [1 / 25, 1.0]
 
 
 def test_least_squares_finds_individuals_if_participation_tells_them_apart():
     truth = np.arange(12.0).reshape(4, 3) ** 2
     rows = np.array([[1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 1, 1], [1, 0, 1, 0]], float)
-    assert disaggregated(rows, rows @ truth) == pytest.approx(truth)
+    assert estimate_gradients(rows, rows @ truth) == pytest.approx(truth)
 
 
 def test_least_squares_finds_the_mean_of_those_it_cannot_tell_apart_and_nothing_of_the_unseen():
     truth = np.array([[1.0, 2.0], [3.0, 8.0], [5.0, 5.0], [9.0, 9.0]])
     rows = np.array([[1, 1, 0, 0], [1, 1, 1, 0]], float)
     expected = [[2.0, 5.0], [2.0, 5.0], [5.0, 5.0], [0.0, 0.0]]
-    assert disaggregated(rows, rows @ truth) == pytest.approx(np.array(expected), abs=1e-12)
+    assert estimate_gradients(rows, rows @ truth) == pytest.approx(np.array(expected), abs=1e-12)
 
 
 @pytest.mark.parametrize(("users", "alike"), [(8, False), (40, False), (40, True)])
 def test_images_are_dealt_out_once_two_digits_a_user(users, alike):
     y = digits().y
-    parts = dealt(y, users, alike, np.random.default_rng(0))
+    parts = deal_images(y, users, alike, np.random.default_rng(0))
     assert np.sort(np.concatenate(parts)).tolist() == list(range(len(y)))
     holds = [set(y[part].tolist()) for part in parts]
     assert {len(labels) for labels in holds} == {2}
@@ -89,33 +89,33 @@ def test_images_are_dealt_out_once_two_digits_a_user(users, alike):
 
 def test_dropouts_are_as_frequent_as_they_should_be():
     rng = np.random.default_rng(0)
-    gone = dropouts(Setting("", Random(8), 0.3, leaving=0.1, rounds=2000), rng)
+    gone = sample_dropouts(DisaggregationSetting("", Random(8), 0.3, leaving=0.1, rounds=2000), rng)
     assert np.mean([len(absent) for absent, _ in gone]) == pytest.approx(0.3 * 40, rel=0.05)
     assert np.mean([len(leaving) for _, leaving in gone]) == pytest.approx(0.1 * 40, rel=0.05)
-    mixed = dropouts(Setting("", Random(8), rounds=2000), rng)
+    mixed = sample_dropouts(DisaggregationSetting("", Random(8), rounds=2000), rng)
     counts = np.bincount([user for absent, _ in mixed for user in absent], minlength=40) / 2000
     assert set(np.round(counts, 1).tolist()) == {0.1, 0.2, 0.3, 0.4, 0.5}
     assert not any(leaving for _, leaving in mixed)
 
 
 def test_a_setting_in_which_nothing_is_ever_summed_shows_nothing(model):
-    setting = Setting("", Partition(8), 0.99, rounds=5)
-    assert once(digits(), model, setting, 0).tolist() == [1.0] * 40
+    setting = DisaggregationSetting("", Partition(8), 0.99, rounds=5)
+    assert run_once(digits(), model, setting, 0).tolist() == [1.0] * 40
 
 
 # --- the deployed protocol -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", [exactly, deployed])
+@pytest.mark.parametrize("kind", [exact_rounds, deployed_rounds])
 @pytest.mark.parametrize("policy", [Random(4), Batches(4, 2)], ids=["random", "batches"])
 def test_what_the_server_hears_are_exact_sums_of_those_who_were_there(kind, policy, model):
     setting = small(policy, leaving=0.1)
     rng = np.random.default_rng(1)
-    cohort = Cohort(digits(), dealt(digits().y, 8, False, rng), model)
-    gone = dropouts(setting, rng)
-    entries = (Layout.of(model).size,) if kind is deployed else ()
+    cohort = ImageUsers(digits(), deal_images(digits().y, 8, False, rng), model)
+    gone = sample_dropouts(setting, rng)
+    entries = (Layout.of(model).size,) if kind is deployed_rounds else ()
     watched = Watched(kind(setting, gone, 5, *entries))
-    found = attacked(cohort, setting, watched)
+    found = measure_errors(cohort, setting, watched)
     assert len(watched.heard) > 10
     assert np.array(watched.heard) == pytest.approx(np.array(watched.brought), abs=1e-12)
     for chosen, (absent, leaving) in zip(watched.chosen, gone, strict=True):
@@ -132,25 +132,26 @@ def test_what_the_server_hears_are_exact_sums_of_those_who_were_there(kind, poli
 
 
 def test_random_participation_gives_most_users_away(model):
-    found = once(digits(), model, Setting("", Random(8)), 0)
+    found = run_once(digits(), model, DisaggregationSetting("", Random(8)), 0)
     assert np.mean(found < CLOSE) > 0.9
 
 
 @pytest.mark.parametrize("policy", [Batches(8, 2), Partition(8)], ids=["batches", "partition"])
 @pytest.mark.parametrize("leaving", [0.0, 0.1])
 def test_whole_batches_give_nobody_away(policy, leaving, model):
-    found = once(digits(), model, Setting("", policy, leaving=leaving), 0)
+    found = run_once(digits(), model, DisaggregationSetting("", policy, leaving=leaving), 0)
     assert found.min() > FAR
 
 
 def test_batches_that_are_summed_in_part_give_most_users_away(model):
-    found = once(digits(), model, Setting("", Batches(8, 2, partial=True), leaving=0.1), 0)
+    found = run_once(digits(), model, DisaggregationSetting("", Batches(8, 2, partial=True), leaving=0.1), 0)
     assert np.mean(found < CLOSE) > 0.9
 
 
 def test_the_faster_models_change_the_less_is_given_away(model):
     slow, fast, faster = (
-        np.median(once(digits(), model, Setting("", Random(8), rate=rate), 0)) for rate in (RATE, 10 * RATE, 50 * RATE)
+        np.median(run_once(digits(), model, DisaggregationSetting("", Random(8), rate=rate), 0))
+        for rate in (RATE, 10 * RATE, 50 * RATE)
     )
     assert 10 * slow < fast
     assert 3 * fast < faster
@@ -158,21 +159,21 @@ def test_the_faster_models_change_the_less_is_given_away(model):
 
 def test_batchmates_who_hold_the_same_digits_are_known_better_than_the_paper_says(model):
     """T = 2 hides who of two has what. If both have the same, their mean tells a lot about either."""
-    found = once(digits(), model, Setting("", Batches(8, 2), alike=True), 0)
+    found = run_once(digits(), model, DisaggregationSetting("", Batches(8, 2), alike=True), 0)
     assert CLOSE < found.min() < FAR
     assert np.median(found) < FAR
 
 
 def test_a_run_repeats_with_its_seeds(model):
     setting = small(Random(4))
-    assert once(digits(), model, setting, 1, 2).tolist() == once(digits(), model, setting, 1, 2).tolist()
-    assert once(digits(), model, setting, 1, 2).tolist() != once(digits(), model, setting, 1, 3).tolist()
+    assert run_once(digits(), model, setting, 1, 2).tolist() == run_once(digits(), model, setting, 1, 2).tolist()
+    assert run_once(digits(), model, setting, 1, 2).tolist() != run_once(digits(), model, setting, 1, 3).tolist()
 
 
 def test_the_report_has_two_findings_a_setting(monkeypatch, model):
     chosen = [small(Random(4)), small(Batches(4, 2))]
-    monkeypatch.setattr(disaggregation, "settings", lambda _: chosen)
-    monkeypatch.setattr(disaggregation, "trained_by_all", lambda _: model)
+    monkeypatch.setattr(disaggregation, "list_settings", lambda _: chosen)
+    monkeypatch.setattr(disaggregation, "train_by_all", lambda _: model)
     heard = []
     found = disaggregation.ATTACK.run(False, 0, lambda _, done: heard.append(done))
     assert [each.broken for each in found] == [True, True, False, False]
@@ -185,8 +186,8 @@ def test_the_report_has_two_findings_a_setting(monkeypatch, model):
 
 def test_settings_are_all_different_and_name_themselves():
     for full in (False, True):
-        assert len({setting.target for setting in settings(full)}) == len(settings(full))
-    assert len([setting for setting in settings(True) if setting.dropout is not None]) == 15
+        assert len({setting.target for setting in list_settings(full)}) == len(list_settings(full))
+    assert len([setting for setting in list_settings(True) if setting.dropout is not None]) == 15
 
 
 @pytest.mark.slow
@@ -196,9 +197,9 @@ def test_mnist_shows_the_papers_two_figures():
     except ConfigError as missing:
         pytest.skip(str(missing))
     images = Samples(images.x[:6000], images.y[:6000])
-    start = trained_by_all(images)
-    assert np.mean(once(images, start, Setting("", Random(8)), 0) < CLOSE) > 0.5
-    assert once(images, start, Setting("", Batches(8, 2)), 0).min() > FAR
+    start = train_by_all(images)
+    assert np.mean(run_once(images, start, DisaggregationSetting("", Random(8)), 0) < CLOSE) > 0.5
+    assert run_once(images, start, DisaggregationSetting("", Batches(8, 2)), 0).min() > FAR
 
 
 @pytest.mark.slow

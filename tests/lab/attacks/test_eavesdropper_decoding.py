@@ -7,7 +7,15 @@ import pytest
 
 from tacit.core.progress import ignore_progress
 from tacit.lab.attacks import eavesdropper_decoding
-from tacit.lab.attacks.eavesdropper_decoding import SAME_SUM, TARGETS, Ledger, SquareLosses, listen, recovered, train
+from tacit.lab.attacks.eavesdropper_decoding import (
+    SAME_SUM,
+    TARGETS,
+    ClientMasses,
+    SquareLosses,
+    find_recovered,
+    listen_to,
+    run_target,
+)
 from tacit.vectors.fixedpoint import FixedPoint
 
 PPSGD = next(target for target in TARGETS if target.name == "pushsum with private weights" and target.rounds == 5)
@@ -23,7 +31,7 @@ def named(target):
 
 def masses(training):
     """Returns what clients really pushed, [round, sender, receiver, entry]."""
-    heard = listen(training, sealed=False)
+    heard = listen_to(training, sealed=False)
     return heard.numbers(heard.pushed)
 
 
@@ -63,9 +71,9 @@ def test_the_losses_of_the_paper():
 
 
 def test_open_links_carry_what_clients_bring():
-    training = train(replace(TARGETS[0], rounds=1), 0)
+    training = run_target(replace(TARGETS[0], rounds=1), 0)
     brought = np.array([training.transcripts[0].holdings[f"p{i}"].update.vector for i in range(5)])
-    heard = listen(training, sealed=False)
+    heard = listen_to(training, sealed=False)
     ring = FixedPoint(64, 32.0, 5, 3)
     to_server = heard.elements[0, :5, 5]
     assert to_server[:, :3].tolist() == [ring.values(vector).tolist() for vector in brought]
@@ -77,8 +85,8 @@ def test_open_links_carry_what_clients_bring():
 
 @pytest.mark.parametrize("target", TARGETS, ids=named)
 def test_sealed_links_are_heard_in_the_same_places_and_are_noise(target):
-    training = train(target, 0)
-    in_open, sealed = (listen(training, sealed=each).elements for each in (False, True))
+    training = run_target(target, 0)
+    in_open, sealed = (listen_to(training, sealed=each).elements for each in (False, True))
     carried = in_open.any(axis=-1)
     assert (carried == sealed.any(axis=-1)).all()
     used = slice(1, None) if target.protocol == "gossip" else slice(None)
@@ -89,21 +97,21 @@ def test_sealed_links_are_heard_in_the_same_places_and_are_noise(target):
 
 def test_a_ledger_that_knows_the_start_knows_everything():
     """With the true y_i(0) it has the client's mass and model, as these are in its own memory."""
-    training = train(PPSGD, 3)
+    training = run_target(PPSGD, 3)
     for i in range(5):
-        y, w, d = Ledger.of(masses(training), i).steps(start_of(training, i))
+        y, w, d = ClientMasses.of(masses(training), i).steps(start_of(training, i))
         inputs = [each.holdings[f"p{i}"].update.vector for each in training.transcripts]
         # What was brought to round t, less the model before it, is the gradient step.
         assert np.allclose(d, np.array(inputs[1:]) - w, atol=1e-12)
         # And what the onlooker counts of y over the rounds is what the client has of it.
-        kept = y[:, 0] + Ledger.of(masses(training), i).gained[1:, -1]
+        kept = y[:, 0] + ClientMasses.of(masses(training), i).gained[1:, -1]
         assert (kept > 0).all()
 
 
 def test_the_true_start_is_among_the_few_that_are_possible():
-    training = train(PPSGD, 4)
+    training = run_target(PPSGD, 4)
     for i in range(5):
-        starts = list(Ledger.of(masses(training), i).starts(PPSGD.eta[:4, np.newaxis]))
+        starts = list(ClientMasses.of(masses(training), i).starts(PPSGD.eta[:4, np.newaxis]))
         assert min(abs(start - start_of(training, i)) for start in starts) < 1e-9
         assert len(starts) <= 2 * 4, "two times three steps, and at most four roots each"
 
@@ -114,15 +122,15 @@ def test_the_true_start_is_among_the_few_that_are_possible():
 @pytest.mark.parametrize("target", SURE, ids=named)
 def test_open_links_give_every_local_model_away_and_sealed_ones_none(target):
     for seed in range(4):
-        training = train(target, seed)
-        assert recovered(training, sealed=False).all()
-        assert not recovered(training, sealed=True).any()
+        training = run_target(target, seed)
+        assert find_recovered(training, sealed=False).all()
+        assert not find_recovered(training, sealed=True).any()
 
 
 def test_four_rounds_leave_some_clients_open_and_the_fifth_decides():
     """From three steps a wrong root may do as well as the right one, but not from four."""
-    four = np.array([recovered(train(replace(PPSGD, rounds=4), seed), sealed=False) for seed in range(12)])
-    five = np.array([recovered(train(PPSGD, seed), sealed=False) for seed in range(12)])
+    four = np.array([find_recovered(run_target(replace(PPSGD, rounds=4), seed), sealed=False) for seed in range(12)])
+    five = np.array([find_recovered(run_target(PPSGD, seed), sealed=False) for seed in range(12)])
     assert 0 < (~four).sum() < four.size / 4
     assert five.all()
 
@@ -142,48 +150,48 @@ def test_four_rounds_leave_some_clients_open_and_the_fifth_decides():
 )
 def test_starts_and_losses_that_might_be_bad_luck(losses, start):
     for seed in range(3):
-        assert recovered(train(PPSGD, seed, losses, start), sealed=False).all()
+        assert find_recovered(run_target(PPSGD, seed, losses, start), sealed=False).all()
 
 
 def test_where_nothing_moves_nothing_is_learned():
     """All clients have the same optimum and start there, so that no gradient is ever seen."""
     still = SquareLosses(np.ones((5, 1)), np.zeros((5, 1)))
-    training = train(PPSGD, 0, still, np.zeros((5, 1)))
+    training = run_target(PPSGD, 0, still, np.zeros((5, 1)))
     with np.errstate(all="ignore"):
         assert np.isnan(eavesdropper_decoding.decode_ppsgd(masses(training), PPSGD.eta)).all()
         assert np.isnan(eavesdropper_decoding.decode_ppsgd(np.zeros((5, 5, 5, 2)), PPSGD.eta)).all()
 
 
 def test_an_onlooker_who_errs_about_the_step_sizes_learns_nothing():
-    training = train(PPSGD, 0)
+    training = run_target(PPSGD, 0)
     found = eavesdropper_decoding.decode_ppsgd(masses(training), PPSGD.eta**2)
     assert not (np.abs(found - training.losses.w_star) < 1e-3).any()
 
 
 def test_private_starts_are_what_the_plain_decoder_fails_on():
     """So it is not for nothing that the start is solved for."""
-    training = train(PPSGD, 0)
+    training = run_target(PPSGD, 0)
     found = eavesdropper_decoding.decode_psgd(masses(training), PPSGD.eta)
     assert not (np.abs(found - training.losses.w_star) < 1e-3).any()
 
 
 def test_masks_hide_each_mass_but_the_sums_say_them_all():
-    training = train(MASKED, 0)
-    heard = listen(training, sealed=False)
+    training = run_target(MASKED, 0)
+    heard = listen_to(training, sealed=False)
     with np.errstate(all="ignore"):
         masked = eavesdropper_decoding.from_ppsgd(heard)
         assert not (np.abs(masked - training.losses.w_star) < 1e-3).any()
-    assert recovered(training, sealed=False).all()
+    assert find_recovered(training, sealed=False).all()
 
 
 def test_with_fewer_sums_than_clients_no_mass_follows_from_the_sums():
-    links = listen(train(replace(FEWER, rounds=1), 0), sealed=False).links
+    links = listen_to(run_target(replace(FEWER, rounds=1), 0), sealed=False).links
     assert links.sum() == len(SAME_SUM.edges)
     assert np.linalg.matrix_rank(links) == 4
     determined = np.linalg.pinv(links.T) @ links.T
     assert (np.diag(determined) < 0.9).all()
     for seed in range(4):
-        assert not recovered(train(FEWER, seed), sealed=False).any()
+        assert not find_recovered(run_target(FEWER, seed), sealed=False).any()
 
 
 def test_findings_are_counted_and_ordered(monkeypatch):
@@ -210,16 +218,16 @@ def test_findings_are_counted_and_ordered(monkeypatch):
 
 def test_all_clients_of_a_run_are_harder_to_get_than_one():
     some = np.array([[True, True], [True, False]])
-    assert eavesdropper_decoding.counted("", some, whole=True).value == 0.5
-    assert eavesdropper_decoding.counted("", some, whole=False).value == 0.75
+    assert eavesdropper_decoding.count_recovered("", some, whole=True).value == 0.5
+    assert eavesdropper_decoding.count_recovered("", some, whole=False).value == 0.75
 
 
 @pytest.mark.slow
 def test_ppsgd_two_hundred_times():
-    runs = [train(PPSGD, seed) for seed in range(200)]
-    all_five = [recovered(each, sealed=False).all() for each in runs]
+    runs = [run_target(PPSGD, seed) for seed in range(200)]
+    all_five = [find_recovered(each, sealed=False).all() for each in runs]
     assert sum(all_five) >= 0.95 * 200
-    assert not any(recovered(each, sealed=True).any() for each in runs)
+    assert not any(find_recovered(each, sealed=True).any() for each in runs)
 
 
 @pytest.mark.slow

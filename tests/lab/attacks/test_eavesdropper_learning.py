@@ -14,12 +14,13 @@ pytest.importorskip("torch", reason="the onlooker's classifier is a torch networ
 import torch
 
 from tacit.core.errors import MissingExtra
+from tacit.core.progress import ignore_progress
 from tacit.core.suite import SERVER, Update
 from tacit.designs import graphs
 from tacit.lab.attacks import eavesdropper_learning, inception, traffic_series
-from tacit.lab.attacks.inception import Classifier, Training, principal_plane
+from tacit.lab.attacks.inception import Classifier, ClassifierSettings, principal_plane
 from tacit.lab.attacks.traffic_series import LINKS, Algorithm, Losses
-from tacit.learn.training.loop import trained
+from tacit.learn.training.loop import run_rounds
 from tacit.protocols import pushsum
 from tacit.protocols.fedavg import Plain
 from tacit.protocols.shapes.star import Sum
@@ -31,11 +32,11 @@ RNG = np.random.default_rng(5)
 SQUARES = RNG.normal(size=(N, 4, D))
 LOSSES = Losses(np.einsum("nki,nkj->nij", SQUARES, SQUARES), RNG.normal(size=(N, D)))
 STARTS = RNG.normal(size=(N, D))
-TINY = eavesdropper_learning.Scale(
+TINY = eavesdropper_learning.LearningScale(
     rounds=10,
-    training=Training(epochs=8, batch=50, width=4, modules=2),
+    training=ClassifierSettings(epochs=8, batch=50, width=4, modules=2),
     runs=400,
-    training_3=Training(epochs=12, batch=50, width=4, modules=2),
+    training_3=ClassifierSettings(epochs=12, batch=50, width=4, modules=2),
     variations=(1.0,),
     lengths=(3,),
 )
@@ -90,7 +91,7 @@ def test_series_have_the_sizes_of_the_paper():
 
 @pytest.mark.parametrize("setting", [eavesdropper_learning.PSGD, eavesdropper_learning.PPSGD], ids=["PSGD", "PPSGD"])
 def test_the_error_is_gone_after_20_rounds_as_in_fig_3(setting):
-    heard = setting.hear(Losses.of_case(), LINKS, 50, 21, np.random.default_rng(0))
+    heard = setting.sample_traffic(Losses.of_case(), LINKS, 50, 21, np.random.default_rng(0))
     x, y = heard[:, :, 0, -1], heard[:, :, 1, -1]
     errors = 5 * ((x / y).mean(axis=1) - 2) ** 2
     assert np.median(errors) < 0.05
@@ -112,7 +113,7 @@ def running(protocol, first, after, seed=0, **options):
             models = after(np.array([before.outcome.average[party] for party in PARTIES]), number - 1)
         return {party: Update(model) for party, model in zip(PARTIES, models, strict=True)}
 
-    for step in trained(simulation.average, bring, ROUNDS):
+    for step in run_rounds(simulation.average, bring, ROUNDS):
         yield step.number - 1, step.outcome.transcript
 
 
@@ -121,7 +122,7 @@ def descend(w, t):
 
 
 def test_the_deployed_clients_descend_as_these_do():
-    brought = traffic_series.descending(LOSSES, STARTS)(1, None)
+    brought = traffic_series.descend_locally(LOSSES, STARTS)(1, None)
     assert all(np.array_equal(brought[party].vector, start) for party, start in zip(PARTIES, STARTS, strict=True))
 
 
@@ -180,11 +181,11 @@ def test_push_sum_hears_what_deployed_push_sum_sends(private, monkeypatch):
 def test_draws_are_those_of_the_deployed_protocol():
     """PSGD keeps as much as it sends to each; PPSGD keeps from β to α, and Σ p_ji y_i + what is kept is y_i."""
     rng = np.random.default_rng(0)
-    heard = eavesdropper_learning.PSGD.hear(LOSSES, LINKS, 3, 1, rng)
+    heard = eavesdropper_learning.PSGD.sample_traffic(LOSSES, LINKS, 3, 1, rng)
     degree = np.bincount([i for i, _ in LINKS])
     for link, (i, _) in enumerate(LINKS):
         np.testing.assert_allclose(heard[:, link, -1, 0], 1 / (degree[i] + 1))
-    heard = Algorithm("PPSGD", ("uniform", 1.0, 1.0)).hear(LOSSES, LINKS, 2000, 1, rng)
+    heard = Algorithm("PPSGD", ("uniform", 1.0, 1.0)).sample_traffic(LOSSES, LINKS, 2000, 1, rng)
     for link, (i, _) in enumerate(LINKS):
         kept = 1 - degree[i] * heard[:, link, -1, 0]
         assert kept.min() == pytest.approx(pushsum.PushSumSettings().self_weight[0], abs=0.01)
@@ -192,8 +193,10 @@ def test_draws_are_those_of_the_deployed_protocol():
 
 
 def test_noise_is_on_what_is_sent_and_is_taken_in():
-    quiet = eavesdropper_learning.PSGD.hear(LOSSES, LINKS, 400, 2, np.random.default_rng(0))
-    noisy = replace(eavesdropper_learning.PSGD, noise=0.5).hear(LOSSES, LINKS, 400, 2, np.random.default_rng(0))
+    quiet = eavesdropper_learning.PSGD.sample_traffic(LOSSES, LINKS, 400, 2, np.random.default_rng(0))
+    noisy = replace(eavesdropper_learning.PSGD, noise=0.5).sample_traffic(
+        LOSSES, LINKS, 400, 2, np.random.default_rng(0)
+    )
     difference = noisy - quiet
     assert difference[:, :, :D, 0].var() == pytest.approx(0.5, rel=0.1)
     assert not difference[:, :, D].any()  # y goes out as it is
@@ -203,7 +206,7 @@ def test_noise_is_on_what_is_sent_and_is_taken_in():
 def test_sealed_links_carry_the_same_for_every_loss_and_every_run():
     w = np.random.default_rng(1).normal(size=(2, N, 1))
     heard = [
-        traffic_series.sealed(Losses.of_case(case), LINKS, start, 4, seed)
+        traffic_series.sealed_traffic(Losses.of_case(case), LINKS, start, 4, seed)
         for case, start, seed in ((0, w[0], 1), (6, w[0], 2), (6, w[1], 3))
     ]
     np.testing.assert_array_equal(heard[0], heard[1])
@@ -226,7 +229,7 @@ def bumps(runs, rng, height=3.0):
 def test_the_classifier_finds_a_shape_wherever_it_is_and_nothing_where_there_is_nothing():
     rng = np.random.default_rng(0)
     for height, low, high in ((3.0, 0.85, 1.0), (0.0, 0.35, 0.65)):
-        classifier = Classifier(*bumps(300, rng, height), Training(epochs=12, width=4, modules=2), seed=0)
+        classifier = Classifier(*bumps(300, rng, height), ClassifierSettings(epochs=12, width=4, modules=2), seed=0)
         series, labels = bumps(200, rng, height)
         guesses, features = classifier.look(series)
         assert low <= np.mean(guesses == labels) <= high
@@ -240,7 +243,9 @@ def test_the_classifier_is_repeatable_and_leaves_torch_as_it_was():
     series, labels = bumps(60, np.random.default_rng(1))
     torch.manual_seed(7)
     before, threads = torch.random.get_rng_state(), torch.get_num_threads()
-    first, second, other = (Classifier(series, labels, Training(epochs=2, width=4), seed) for seed in (1, 1, 2))
+    first, second, other = (
+        Classifier(series, labels, ClassifierSettings(epochs=2, width=4), seed) for seed in (1, 1, 2)
+    )
     assert first.loss == second.loss != other.loss
     np.testing.assert_array_equal(first.look(series)[1], second.look(series)[1])
     assert torch.equal(before, torch.random.get_rng_state())
@@ -253,13 +258,13 @@ def test_values_that_never_change_and_values_far_out_do_no_harm():
     series[:, 0] += 3 * labels[:, np.newaxis]
     series[:, 1] = 1 / 3 + 1e-17 * rng.normal(size=(200, 3))
     series[::40] *= 1e12
-    guesses, _ = Classifier(series, labels, Training(epochs=10, width=4, modules=2), 0).look(series)
+    guesses, _ = Classifier(series, labels, ClassifierSettings(epochs=10, width=4, modules=2), 0).look(series)
     assert np.mean(guesses == labels) > 0.85
 
 
 @pytest.mark.parametrize("rounds", [1, 3, 50])
 def test_the_network_takes_series_of_any_length(rounds):
-    network = inception.network(channels=3, rounds=rounds, classes=4, width=2, modules=3)
+    network = inception.build_network(channels=3, rounds=rounds, classes=4, width=2, modules=3)
     assert network(torch.zeros(5, 3, rounds)).shape == (5, 4)
     longest = max(layer.kernel_size[0] for layer in network.modules() if isinstance(layer, torch.nn.Conv1d))
     assert longest == min(39, 2 * rounds - 1)
@@ -278,7 +283,7 @@ def test_the_plane_is_that_of_largest_variance():
 def test_without_torch_it_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(MissingExtra, match=r"tacit\[torch\]"):
-        eavesdropper_learning.attempt(eavesdropper_learning.tables_1_and_2(TINY)[0], 0)
+        eavesdropper_learning.run_trial(eavesdropper_learning.tables_1_and_2(TINY)[0], 0)
 
 
 # --- the attack ----------------------------------------------------------------------------------------------------
@@ -286,7 +291,7 @@ def test_without_torch_it_says_how_to_get_it(monkeypatch):
 
 def found(target, where, trials):
     trial = next(trial for trial in trials if trial.target == target and trial.where.startswith(where))
-    return eavesdropper_learning.attempt(trial, 0)
+    return eavesdropper_learning.run_trial(trial, 0)
 
 
 @pytest.mark.parametrize("target", ["FedAvg", "CBGD", "PSGD", "PPSGD"])
@@ -349,16 +354,16 @@ def test_several_features():
 
 def test_controls_come_first_and_every_trial_is_named_once():
     for full in (False, True):
-        trials = eavesdropper_learning.trials(full)
+        trials = eavesdropper_learning.list_trials(full)
         control = [trial.target in ("FedAvg", "CBGD", "PSGD") for trial in trials]
         assert control == sorted(control, reverse=True)
-        assert len({(trial.target, trial.onlooker, trial.where) for trial in trials}) == len(trials)
+        assert len({(trial.target, trial.eavesdropper, trial.where) for trial in trials}) == len(trials)
         assert len({trial.said for trial in trials}) == len(trials)
 
 
 def test_progress_is_told():
     told = []
-    eavesdropper_learning.measure(
+    eavesdropper_learning.run_trials(
         eavesdropper_learning.tables_1_and_2(TINY)[4:6], 0, lambda doing, done: told.append((doing, done))
     )
     assert [done for _, done in told] == [0.0, 0.5]
@@ -367,10 +372,7 @@ def test_progress_is_told():
 
 @pytest.mark.slow
 def test_the_quick_run_ends_as_expected():
-    findings = {
-        finding.target: finding
-        for finding in eavesdropper_learning.ATTACK.run(False, 0, eavesdropper_learning.ignore_progress)
-    }
+    findings = {finding.target: finding for finding in eavesdropper_learning.ATTACK.run(False, 0, ignore_progress)}
     for target, finding in findings.items():
         if re.search("of (fedavg|gossip|pushsum),", target):
             assert finding.value > 0.9, target

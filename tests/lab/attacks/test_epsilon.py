@@ -10,17 +10,17 @@ from tacit.lab.attacks.epsilon import (
     DELTA,
     EPSILON,
     Game,
-    accounted,
-    by_secagg,
-    by_sum,
-    by_theorem,
-    in_ring,
+    account_game,
+    add_plainly,
+    choose_threshold,
     lower_bound,
-    plainly,
-    played,
+    play_game,
+    ring_game,
     ring_statistics,
-    statistics,
-    threshold,
+    sample_statistics,
+    secagg_summation,
+    sum_game,
+    theorem_game,
 )
 
 pytest.importorskip("dp_accounting", reason="the tight figures come from dp-accounting")
@@ -29,15 +29,15 @@ pytest.importorskip("dp_accounting", reason="the tight figures come from dp-acco
 @pytest.mark.parametrize("colluding", [0, 2])
 def test_the_deployed_protocol_and_plain_sums_give_the_same_numbers(colluding):
     game = Game("some noise", users=4, sigma=0.05, rounds=3, colluding=colluding)
-    deployed = statistics(game, 20, 7, by_secagg(game, 40, 7))
-    plain = statistics(game, 20, 7, plainly)
+    deployed = sample_statistics(game, 20, 7, secagg_summation(game, 40, 7))
+    plain = sample_statistics(game, 20, 7, add_plainly)
     assert np.concatenate(deployed) == pytest.approx(np.concatenate(plain), abs=1e-9)
-    assert played(game, 20, 7, by_secagg(game, 40, 7)) == played(game, 20, 7, plainly)
+    assert play_game(game, 20, 7, secagg_summation(game, 40, 7)) == play_game(game, 20, 7, add_plainly)
 
 
-@pytest.mark.parametrize("game", [by_theorem(5, 4), by_sum(4, honest=3, colluding=7)], ids=lambda game: game.noise)
+@pytest.mark.parametrize("game", [theorem_game(5, 4), sum_game(4, honest=3, colluding=7)], ids=lambda game: game.noise)
 def test_the_adversary_sees_two_unit_gaussians_as_far_apart_as_it_expects(game):
-    without, there = statistics(game, 4000, 0, plainly)
+    without, there = sample_statistics(game, 4000, 0, add_plainly)
     for sample, mean in ((without, -game.separation / 2), (there, game.separation / 2)):
         assert sample.mean() == pytest.approx(mean, abs=0.05)
         assert sample.std() == pytest.approx(1, abs=0.04)
@@ -45,9 +45,9 @@ def test_the_adversary_sees_two_unit_gaussians_as_far_apart_as_it_expects(game):
 
 def test_the_separation_is_what_the_accountants_account_for():
     """A Gaussian that is moved by μ has ρ = μ²/2."""
-    game = by_theorem(10, 100)
+    game = theorem_game(10, 100)
     rho = game.separation**2 / 2
-    assert game.accounted("zcdp") == pytest.approx(rho + 2 * math.sqrt(rho * math.log(1 / DELTA)))
+    assert game.account("zcdp") == pytest.approx(rho + 2 * math.sqrt(rho * math.log(1 / DELTA)))
 
 
 def test_the_lower_bound_is_that_of_the_two_error_rates():
@@ -64,8 +64,8 @@ def test_the_lower_bound_is_that_of_the_two_error_rates():
 @pytest.mark.slow
 def test_the_lower_bound_is_one():
     """With noise that gives ε exactly, it is above ε in at most 5 % of the games; in fact in far fewer."""
-    game, trials = by_theorem(10, 1), 2000
-    place, true = threshold(game.separation, trials), game.accounted("pld")
+    game, trials = theorem_game(10, 1), 2000
+    place, true = choose_threshold(game.separation, trials), game.account("pld")
     rng = np.random.default_rng(0)
     rates = norm.sf(place + game.separation / 2), norm.cdf(place - game.separation / 2)
     bounds = [lower_bound(*rng.binomial(trials, rates).tolist(), trials) for _ in range(300)]
@@ -75,27 +75,27 @@ def test_the_lower_bound_is_one():
 
 @pytest.mark.parametrize(("users", "trials"), [(10, 20_000), (100, 2000)])
 def test_the_noise_of_theorem_1_is_broken_by_playing(users, trials):
-    found = played(by_theorem(users, 2), trials, 0, plainly)
+    found = play_game(theorem_game(users, 2), trials, 0, add_plainly)
     assert found.broken
     assert EPSILON < found.value < found.high
 
 
 def test_noise_for_the_sum_is_not_broken_by_playing():
-    found = played(by_sum(2, honest=10), 20_000, 0, plainly)
+    found = play_game(sum_game(2, honest=10), 20_000, 0, add_plainly)
     assert not found.broken
     assert 0.2 < found.value < EPSILON
     assert found.high == pytest.approx(EPSILON, abs=1e-4)
 
 
 def test_whoever_colludes_must_not_be_counted_on():
-    counted = played(by_sum(2, honest=10, colluding=9), 20_000, 0, plainly)
+    counted = play_game(sum_game(2, honest=10, colluding=9), 20_000, 0, add_plainly)
     assert counted.broken
-    discounted = played(by_sum(2, honest=1, colluding=9), 20_000, 0, plainly)
+    discounted = play_game(sum_game(2, honest=1, colluding=9), 20_000, 0, add_plainly)
     assert not discounted.broken
 
 
 def test_in_the_ring_it_sees_the_noise_of_those_who_neither_drop_out_nor_collude():
-    game = in_ring(4, by_theorem(10, 4).sigma)
+    game = ring_game(4, theorem_game(10, 4).sigma)
     assert (game.honest, game.dropped, game.colluding) == (5, 2, 3)
     without, there = ring_statistics(game, 3000, 0)
     for sample, mean in ((without, -game.separation / 2), (there, game.separation / 2)):
@@ -113,18 +113,18 @@ def test_colluders_tell_what_they_encoded_to_the_last_step():
 
 
 def test_the_noise_of_theorem_1_is_broken_in_the_ring():
-    found = played(in_ring(2, by_theorem(10, 2).sigma), 20_000, 0)
+    found = play_game(ring_game(2, theorem_game(10, 2).sigma), 20_000, 0)
     assert found.broken
     assert EPSILON < found.value < found.high
 
 
 def test_noise_for_those_who_are_left_is_not_broken_in_the_ring():
-    game = in_ring(2)
-    found = played(game, 20_000, 0)
+    game = ring_game(2)
+    found = play_game(game, 20_000, 0)
     assert not found.broken
     assert 0.1 < found.value < EPSILON
     assert found.high == pytest.approx(EPSILON, abs=1e-4)
-    assert found.high == game.accounted("rdp") < game.accounted("zcdp")
+    assert found.high == game.account("rdp") < game.account("zcdp")
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_noise_for_those_who_are_left_is_not_broken_in_the_ring():
     [(1, 1.02, 0.76, False), (10, 3.38, 2.72, True), (100, 12.17, 10.52, True), (1000, 53.34, 49.05, True)],
 )
 def test_what_is_accounted_for_against_the_claim_of_1(users, zcdp, pld, broken):
-    found = accounted(by_theorem(users, 100))
+    found = account_game(theorem_game(users, 100))
     assert (found.value, found.low) == (pytest.approx(zcdp, abs=0.005), pytest.approx(pld, abs=0.005))
     assert found.broken is broken
 

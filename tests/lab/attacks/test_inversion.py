@@ -10,13 +10,23 @@ pytest.importorskip("torch", reason="gradients are inverted by torch")
 import torch
 
 from tacit.core.errors import MissingExtra
+from tacit.core.progress import ignore_progress
 from tacit.lab.attacks import inversion
-from tacit.lab.attacks.inversion import FEW, Scale, Target, attempt, closed_form, guessable, labels_in, nearest
+from tacit.lab.attacks.inversion import (
+    FEW,
+    InversionScale,
+    InversionTarget,
+    attempt_inversion,
+    closed_form,
+    find_nearest,
+    guessable_share,
+    labels_in,
+)
 from tacit.learn.data.datasets import load
 
 X, Y = load("digits", share=1).flat()
 RNG = np.random.default_rng(4)
-THETA = inversion.initial(RNG)
+THETA = inversion.initial_model(RNG)
 CHOSEN = RNG.choice(len(X), FEW, replace=False)
 IMAGES, LABELS = X[CHOSEN], Y[CHOSEN].tolist()
 
@@ -27,12 +37,14 @@ def gradient(images, labels, theta=THETA):
 
 @pytest.fixture(scope="module")
 def rounds():
-    return {protocol: inversion.play(protocol, THETA, IMAGES, LABELS, seed=0) for protocol in ("fedavg", "secagg")}
+    return {
+        protocol: inversion.play_round(protocol, THETA, IMAGES, LABELS, seed=0) for protocol in ("fedavg", "secagg")
+    }
 
 
 def test_the_gradient_is_that_of_the_loss():
     theta = torch.tensor(THETA, requires_grad=True)
-    _, p = inversion.scores(theta, torch.tensor(IMAGES))
+    _, p = inversion.predict(theta, torch.tensor(IMAGES))
     loss = -p[torch.arange(FEW), torch.tensor(LABELS)].log().mean()
     (expected,) = torch.autograd.grad(loss, theta)
     np.testing.assert_allclose(gradient(IMAGES, LABELS), expected.numpy(), atol=1e-12)
@@ -66,12 +78,12 @@ def test_the_labels_of_a_batch_are_told():
 def test_the_closed_form_is_exact_for_one_image_and_only_for_one():
     np.testing.assert_allclose(closed_form(gradient(IMAGES[:1], LABELS[:1])), IMAGES[:1], atol=1e-9)
     mixed = closed_form(gradient(IMAGES, LABELS))
-    assert all(nearest(image, mixed)[0] < inversion.ALIKE for image in IMAGES)
+    assert all(find_nearest(image, mixed)[0] < inversion.ALIKE for image in IMAGES)
 
 
 def test_optimisation_finds_the_image(rounds):
     for i in range(3):
-        tried = attempt(THETA, rounds["fedavg"].single[i], IMAGES[i : i + 1], LABELS[i : i + 1], 60, RNG)
+        tried = attempt_inversion(THETA, rounds["fedavg"].single[i], IMAGES[i : i + 1], LABELS[i : i + 1], 60, RNG)
         np.testing.assert_allclose(tried.found, IMAGES[i : i + 1], atol=0.01)
         assert tried.alike[0] > 0.999
         assert tried.labels == 1
@@ -79,22 +91,22 @@ def test_optimisation_finds_the_image(rounds):
 
 def test_optimisation_does_not_find_it_under_masks(rounds):
     for i in range(3):
-        tried = attempt(THETA, rounds["secagg"].single[i], IMAGES[i : i + 1], LABELS[i : i + 1], 60, RNG)
+        tried = attempt_inversion(THETA, rounds["secagg"].single[i], IMAGES[i : i + 1], LABELS[i : i + 1], 60, RNG)
         assert tried.alike[0] < 0.7
 
 
 def test_the_average_of_two_shows_both():
-    found = inversion.inverted(THETA, gradient(IMAGES[:2], LABELS[:2]), sorted(LABELS[:2]), 300, RNG)
+    found = inversion.invert_gradient(THETA, gradient(IMAGES[:2], LABELS[:2]), sorted(LABELS[:2]), 300, RNG)
     assert found.shape == (2, 64)
-    assert all(nearest(image, found)[0] > inversion.ALIKE for image in IMAGES[:2])
+    assert all(find_nearest(image, found)[0] > inversion.ALIKE for image in IMAGES[:2])
 
 
 def test_nearest_is_the_most_alike_at_any_brightness():
     found = np.array([IMAGES[1], 0.2 + 0.5 * IMAGES[0], np.zeros(64)])
-    alike, best = nearest(IMAGES[0], found)
+    alike, best = find_nearest(IMAGES[0], found)
     assert alike == pytest.approx(1.0)
     np.testing.assert_array_equal(best, found[1])
-    assert nearest(IMAGES[0], np.zeros((1, 64)))[0] == 0.0
+    assert find_nearest(IMAGES[0], np.zeros((1, 64)))[0] == 0.0
 
 
 def test_an_image_is_not_found_by_coincidence():
@@ -107,21 +119,21 @@ def test_an_image_is_not_found_by_coincidence():
 
 
 def test_what_guessing_tells_of_labels():
-    assert guessable(1) == pytest.approx(0.1)
+    assert guessable_share(1) == pytest.approx(0.1)
     rng = np.random.default_rng(0)
-    drawn = [inversion.common(range(FEW), rng.integers(0, 10, FEW)) / FEW for _ in range(4000)]
-    assert guessable(FEW) == pytest.approx(np.mean(drawn), abs=0.01)
-    assert guessable(FEW) < guessable(64) < 1
+    drawn = [inversion.count_common(range(FEW), rng.integers(0, 10, FEW)) / FEW for _ in range(4000)]
+    assert guessable_share(FEW) == pytest.approx(np.mean(drawn), abs=0.01)
+    assert guessable_share(FEW) < guessable_share(64) < 1
 
 
 def test_labels_in_common_are_counted_with_multiplicity():
-    assert inversion.common([1, 1, 2], [2, 1, 3]) == 2
-    assert inversion.common([1, 1], [1, 1]) == 2
+    assert inversion.count_common([1, 1, 2], [2, 1, 3]) == 2
+    assert inversion.count_common([1, 1], [1, 1]) == 2
 
 
 @pytest.fixture(scope="module")
 def targets():
-    return inversion.measure(Scale({FEW: 1}, steps=60, cheap_rounds=2), seed=1)
+    return inversion.measure_targets(InversionScale({FEW: 1}, steps=60, cheap_rounds=2), seed=1)
 
 
 def test_fedavg_is_broken_and_a_masked_message_is_not(targets):
@@ -144,7 +156,7 @@ def test_controls_come_first(targets):
 
 
 def test_pictures_show_the_same_image_by_each_way(targets):
-    shown = inversion.pictures(targets)
+    shown = inversion.collect_pictures(targets)
     assert len(shown) == FEW
     for picture in shown:
         assert picture.truth.shape == (8, 8)
@@ -155,7 +167,9 @@ def test_pictures_show_the_same_image_by_each_way(targets):
 
 def test_the_same_seed_gives_the_same_result_and_progress_is_told(targets):
     told = []
-    again = inversion.measure(Scale({FEW: 1}, steps=60, cheap_rounds=2), 1, lambda _, done: told.append(done))
+    again = inversion.measure_targets(
+        InversionScale({FEW: 1}, steps=60, cheap_rounds=2), 1, lambda _, done: told.append(done)
+    )
     for one, other in zip(targets, again, strict=True):
         assert one.name == other.name
         for left, right in zip(one.attempts, other.attempts, strict=True):
@@ -165,20 +179,20 @@ def test_the_same_seed_gives_the_same_result_and_progress_is_told(targets):
 
 def test_a_target_counts_what_was_found():
     tried = inversion.Attempt(IMAGES[:2], IMAGES[:2], np.array([1.0, 0.5]), labels=1)
-    images, labels = Target("some", "by a search", images=2, attempts=[tried, tried]).findings
+    images, labels = InversionTarget("some", "by a search", images=2, attempts=[tried, tried]).findings
     assert (images.value, images.samples, labels.value) == (0.5, 4, 0.5)
-    assert len(Target("some", "by a search", images=2, labels=False, attempts=[tried]).findings) == 1
+    assert len(InversionTarget("some", "by a search", images=2, labels=False, attempts=[tried]).findings) == 1
 
 
 def test_without_torch_it_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(MissingExtra, match=r"tacit\[torch\]"):
-        inversion.ATTACK.run(False, 0, inversion.ignore_progress)
+        inversion.ATTACK.run(False, 0, ignore_progress)
 
 
 @pytest.mark.slow
 def test_the_quick_run_ends_as_expected():
-    findings = inversion.ATTACK.run(False, 0, inversion.ignore_progress)
+    findings = inversion.ATTACK.run(False, 0, ignore_progress)
     controls = [finding for finding in findings if finding.target.startswith("fedavg")]
     assert findings[: len(controls)] == controls
     assert all(finding.value == 1.0 for finding in controls)

@@ -13,10 +13,10 @@ from tacit.designs import Batches, Random, Sampled
 from tacit.designs.participation import Everyone
 from tacit.lab.attacks.lies import search as lies
 from tacit.lab.attacks.lies import variants
-from tacit.lab.attacks.lies.cases import COLLUDING, Case, cases, policies, symmetries
+from tacit.lab.attacks.lies.cases import COLLUDING, LieCase, list_cases, list_policies, symmetries
 from tacit.lab.attacks.lies.roles import UNMASKED, RealCast, SymbolicCast
-from tacit.lab.attacks.lies.search import Search, Tally, control, targets
-from tacit.lab.attacks.lies.variants import VARIANTS, variant
+from tacit.lab.attacks.lies.search import Search, SearchTally, list_targets, run_control
+from tacit.lab.attacks.lies.variants import VARIANTS, use_variant
 from tacit.protocols.secagg import user
 from tacit.protocols.secagg.messages import Chosen, KeyList, SealedShares
 from tacit.protocols.secagg.terms import Accord
@@ -35,11 +35,11 @@ def test_a_missing_precaution_is_found_and_proved_on_real_keys(name):
     assert search.case.tolerated
     assert (found.smallest == 1) == VARIANTS[name].exposes
     assert len(found.known[0]) == found.smallest < search.case.fewest_honest
-    with variant(name):
+    with use_variant(name):
         assert found.error() < lies.CLOSE
     deployed = SymbolicCast(search.case)
     with contextlib.suppress(ConfigError):  # if they refuse
-        rows = deployed.learnt(deployed.retold(found.clients))
+        rows = deployed.known_basis(deployed.replay(found.clients))
         assert len(rows) == 1
         assert smallest_support(rows) >= search.case.fewest_honest
 
@@ -47,7 +47,7 @@ def test_a_missing_precaution_is_found_and_proved_on_real_keys(name):
 def test_only_what_is_known_can_be_recovered():
     _, found = works_on("no b_u")
     (victim,) = found.known[0]
-    with variant("no b_u"):
+    with use_variant("no b_u"):
         assert found.cast.error(found.clients, {victim: -3}) < lies.CLOSE
         with pytest.raises(ConfigError, match="does not follow"):
             found.cast.error(found.clients, {victim + 1: 1})
@@ -57,14 +57,14 @@ def test_the_truth_is_what_real_clients_brought(monkeypatch):
     _, found = works_on("no b_u")
     brought = RealCast.update
     monkeypatch.setattr(RealCast, "update", lambda cast, party: Update(brought(cast, party).vector + 0.5))
-    with variant("no b_u"):
+    with use_variant("no b_u"):
         assert found.error() == pytest.approx(0.5)
 
 
 def test_u3_unsigned_takes_one_colluding_user_if_all_are_summed():
-    with variant("U3 signed by nobody"):
-        assert not list(Search(Case(4)).breaks())
-        found = next(Search(Case(4, (0,))).breaks())
+    with use_variant("U3 signed by nobody"):
+        assert not list(Search(LieCase(4)).breaks())
+        found = next(Search(LieCase(4, (0,))).breaks())
         assert found.smallest == 1
         assert found.error() < lies.CLOSE
 
@@ -72,7 +72,7 @@ def test_u3_unsigned_takes_one_colluding_user_if_all_are_summed():
 def test_what_is_found_without_a_signed_u2_takes_more_than_an_unsigned_u3():
     """Both variants leave out the words for U3. The lie works only if U2 is in nobody's keys and consents either."""
     case = VARIANTS["U2 signed by nobody"].case
-    with variant("U3 signed by nobody"):
+    with use_variant("U3 signed by nobody"):
         search = Search(case)
         assert not list(search.breaks())
         assert search.sums
@@ -80,8 +80,8 @@ def test_what_is_found_without_a_signed_u2_takes_more_than_an_unsigned_u3():
 
 def test_lies_are_told_in_words():
     _, found = works_on("U3 signed by nobody")
-    assert found.told == "p0 p1 p2 told U5 = p2 p3; p3 told U3 = p0 p1 p3"
-    assert found.learnt == "the vector of p3"
+    assert found.story == "p0 p1 p2 told U5 = p2 p3; p3 told U3 = p0 p1 p3"
+    assert found.known_basis == "the vector of p3"
     _, found = works_on("no lower bound")
     assert str(found).startswith("4 users, 0 collude, all are neighbours, threshold 3, Everyone(): ")
     assert str(found).endswith("p0 p1 p2 p3 told U5 = p3, which gives the vector of p3")
@@ -90,7 +90,7 @@ def test_lies_are_told_in_words():
 def test_a_variant_is_gone_when_it_is_over():
     before = {name: [getattr(where, which) for where, which, _ in each.replaced] for name, each in VARIANTS.items()}
     for name, each in VARIANTS.items():
-        with contextlib.suppress(RuntimeError), variant(name):
+        with contextlib.suppress(RuntimeError), use_variant(name):
             assert [getattr(where, which) for where, which, _ in each.replaced] != before[name]
             raise RuntimeError
         assert [getattr(where, which) for where, which, _ in each.replaced] == before[name]
@@ -104,10 +104,10 @@ def test_a_variant_is_gone_when_it_is_over():
 @pytest.mark.parametrize(
     "case",
     [
-        Case(4),
-        Case(4, (1,)),
-        Case(4, (), Batches(4, 2)),
-        Case(4, (2,), neighbours=2, threshold=3),
+        LieCase(4),
+        LieCase(4, (1,)),
+        LieCase(4, (), Batches(4, 2)),
+        LieCase(4, (2,), neighbours=2, threshold=3),
     ],
     ids=str,
 )
@@ -121,7 +121,7 @@ def test_no_lie_works(case):
 
 def test_more_colluders_than_promised_are_found():
     """Two of four users with the server hold half of everybody's shares and more than may be split at threshold 3."""
-    case = Case(4, (0, 1))
+    case = LieCase(4, (0, 1))
     assert not case.tolerated
     assert next(Search(case).breaks()).smallest == 1
 
@@ -129,10 +129,10 @@ def test_more_colluders_than_promised_are_found():
 @pytest.mark.parametrize(
     ("case", "sums"),
     [
-        (Case(4, (), Random(2)), [{0, 1}, {2, 3}]),
+        (LieCase(4, (), Random(2)), [{0, 1}, {2, 3}]),
         # U2 must have three or four users, but U3 no more than the threshold; and a friend may be in both.
-        (Case(4, (), Random(3), threshold=2), [{0, 1}, {2, 3}]),
-        (Case(5, (0,), Random(4)), [{1, 2}, {3, 4}]),
+        (LieCase(4, (), Random(3), threshold=2), [{0, 1}, {2, 3}]),
+        (LieCase(5, (0,), Random(4)), [{1, 2}, {3, 4}]),
     ],
     ids=str,
 )
@@ -159,9 +159,9 @@ def everything(cast, clients, steps):
     """Yields what is learnt at the end of every single lie, without any shortcut."""
     if not steps:
         cast._learnt.clear()
-        yield cast.learnt(clients)
+        yield cast.known_basis(clients)
         return
-    for chosen in product(*(cast.tellable(client, clients) for client in clients)):
+    for chosen in product(*(cast.list_next_states(client, clients) for client in clients)):
         yield from everything(cast, chosen, steps - 1)
 
 
@@ -173,16 +173,16 @@ def results(learnt, order):
 @pytest.mark.parametrize(
     ("name", "case"),
     [
-        ("as deployed", Case(4, (), Random(2))),
-        ("as deployed", Case(4, neighbours=2, threshold=2)),
-        ("U3 signed by nobody", Case(4, (0,))),
-        ("graph may fall apart", Case(4, (2,), neighbours=2, threshold=3)),
+        ("as deployed", LieCase(4, (), Random(2))),
+        ("as deployed", LieCase(4, neighbours=2, threshold=2)),
+        ("U3 signed by nobody", LieCase(4, (0,))),
+        ("graph may fall apart", LieCase(4, (2,), neighbours=2, threshold=3)),
     ],
     ids=str,
 )
 def test_shortcuts_miss_nothing(name, case, monkeypatch):
     monkeypatch.setitem(VARIANTS, "as deployed", variants.Variant((), case))
-    with variant(name):
+    with use_variant(name):
         cast, search = SymbolicCast(case), Search(case)
         plain = list(everything(cast, cast.beginning(), UNMASKED))
         list(search.breaks())
@@ -197,50 +197,50 @@ def test_shortcuts_miss_nothing(name, case, monkeypatch):
 
 def test_clients_refuse_sets_that_do_not_fit_the_one_before():
     """So that the search need not tell them any: U2 and U3 without the client, U3 beyond U2, and U5 beyond U3."""
-    cast = SymbolicCast(Case(4))
+    cast = SymbolicCast(LieCase(4))
     three, everyone = 0b0111, 0b1111
     clients = cast.beginning()
     for client in clients:
         others = everyone & ~(1 << client.place)
-        assert cast.tell(client, others, KeyList(cast._bitmap(others), {})) is None
-    clients = [cast.believing(client, clients, three) for client in clients[:3]]
+        assert cast.deliver(client, others, KeyList(cast._bitmap(others), {})) is None
+    clients = [cast.deliver_set(client, clients, three) for client in clients[:3]]
     for client in clients:
-        boxes = cast._words(client, clients)
+        boxes = cast._passable(client, clients)
         for u3, accepted in ((three, True), (everyone, False), (everyone & ~(1 << client.place), False)):
             message = SealedShares(cast._bitmap(u3), boxes)
-            assert (cast.tell(client, u3, message) is not None) == accepted
-    clients = [cast.believing(client, clients, three) for client in clients]
+            assert (cast.deliver(client, u3, message) is not None) == accepted
+    clients = [cast.deliver_set(client, clients, three) for client in clients]
     for client in clients:
-        tags = cast._words(client, clients)
+        tags = cast._passable(client, clients)
         for u5, accepted in ((three, True), (everyone, False)):
-            assert (cast.tell(client, u5, Chosen(cast._bitmap(u5), tags)) is not None) == accepted
+            assert (cast.deliver(client, u5, Chosen(cast._bitmap(u5), tags)) is not None) == accepted
 
 
 def test_who_can_change_places():
-    assert len(symmetries(Case(4))) == 24
-    assert len(symmetries(Case(4, (1,)))) == 6
-    assert len(symmetries(Case(4, (), Batches(4, 2)))) == 8
-    assert len(symmetries(Case(4, neighbours=2, threshold=2))) == 1
-    swap = next(each for each in symmetries(Case(4)) if each.places == (1, 0, 2, 3))
+    assert len(symmetries(LieCase(4))) == 24
+    assert len(symmetries(LieCase(4, (1,)))) == 6
+    assert len(symmetries(LieCase(4, (), Batches(4, 2)))) == 8
+    assert len(symmetries(LieCase(4, neighbours=2, threshold=2))) == 1
+    swap = next(each for each in symmetries(LieCase(4)) if each.places == (1, 0, 2, 3))
     assert swap.of((0b0001, 0b0111, 0b1001, 0b1010)) == (0b0111, 0b0010, 0b1010, 0b1001)
 
 
 def test_all_cases_are_looked_at():
-    assert {type(policy).__name__ for policy in policies(4)} == {
+    assert {type(policy).__name__ for policy in list_policies(4)} == {
         "Everyone",
         "Sampled",
         "Random",
         "Partition",
         "Batches",
     }
-    every = [case for alike in cases(4).values() for case in alike]
+    every = [case for alike in list_cases(4).values() for case in alike]
     assert len(every) == len(set(every))
     assert {len(case.colluders) for case in every} == set(COLLUDING)
     assert all(case.tolerated and not case.sparse for case in every)
     assert {case.threshold for case in every if case.participation == Everyone()} == {3, 4}
     # Of three who may be asked, two neighbours each are all.
-    assert not cases(4, 2, [Random(3)])
-    sparse = [case for alike in cases(4, 2).values() for case in alike]
+    assert not list_cases(4, 2, [Random(3)])
+    sparse = [case for alike in list_cases(4, 2).values() for case in alike]
     assert all(case.sparse for case in sparse)
     assert {case.colluders for case in sparse} == {(), *((w,) for w in range(4)), *combinations(range(4), 2)}
 
@@ -251,7 +251,7 @@ def test_all_cases_are_looked_at():
 def test_findings(monkeypatch):
     told = []
     monkeypatch.setattr(lies, "VARIANTS", {"no b_u": VARIANTS["no b_u"]})
-    monkeypatch.setattr(lies, "targets", lambda _: {"four": [([Case(4), Case(4, threshold=3)], None)]})
+    monkeypatch.setattr(lies, "list_targets", lambda _: {"four": [([LieCase(4), LieCase(4, threshold=3)], None)]})
     first, small, many = lies.ATTACK.run(False, 0, lambda *step: told.append(step))
     first_step = "lying to clients without a precaution: no mask of one's own"
     assert told == [(first_step, 0.0), ("lying to clients as deployed: four", 0.5), ("lies", 1.0)]
@@ -267,17 +267,17 @@ def test_findings(monkeypatch):
 
 
 def test_targets_say_what_the_server_does():
-    said = lies.in_words("p0 p1 told U2 = p0 p1; p2 told that all are there, which gives the sum of p0 p1")
+    said = lies.describe_target("p0 p1 told U2 = p0 p1; p2 told that all are there, which gives the sum of p0 p1")
     assert said == (
         "it tells p0 p1 that those asked are p0 p1; it tells p2 that all are there, which gives the sum of p0 p1"
     )
-    assert lies.in_words("Sampled(exactly=2, of=3)") == "2 are summed of 3 who are asked"
+    assert lies.describe_target("Sampled(exactly=2, of=3)") == "2 are summed of 3 who are asked"
 
 
 def test_a_control_that_finds_nothing_is_no_win(monkeypatch):
-    blind = variants.Variant((), Case(4, (), Sampled(4)))
+    blind = variants.Variant((), LieCase(4, (), Sampled(4)))
     monkeypatch.setitem(VARIANTS, "nothing missing", blind)
-    finding = control("nothing missing")
+    finding = run_control("nothing missing")
     assert not finding.broken
     assert finding.value != finding.value
 
@@ -285,8 +285,8 @@ def test_a_control_that_finds_nothing_is_no_win(monkeypatch):
 @pytest.mark.slow
 def test_nothing_is_found_in_the_shipped_protocol():
     """But for more than one sum, where a policy does not let all be asked; and then nobody is in two of them."""
-    for target, groups in targets(full=True).items():
-        tally = Tally()
+    for target, groups in list_targets(full=True).items():
+        tally = SearchTally()
         for alike, stories in groups:
             tally.take(Search(alike[0], stories), len(alike))
         assert not [str(each) for each in tally.breaks if each.too_small], target
@@ -306,8 +306,8 @@ def test_no_smaller_case_is_broken_by_what_is_missing(name):
     def size(case):
         return case.users, len(case.colluders), case.sparse
 
-    with variant(name) as chosen:
+    with use_variant(name) as chosen:
         for users, neighbours in lies.WHOLE:
-            for alike in cases(users, neighbours).values():
+            for alike in list_cases(users, neighbours).values():
                 if size(alike[0]) < size(chosen.case):
                     assert not [str(each) for each in Search(alike[0]).breaks() if each.too_small]

@@ -26,23 +26,23 @@ class Enough(Exception):
 
 def games():
     """Returns the games that an attack on noise plays in full."""
-    theorem = epsilon.by_theorem(10, 100)
+    theorem = epsilon.theorem_game(10, 100)
     return [
         theorem,
-        epsilon.by_sum(100, honest=10, colluding=9),
-        epsilon.by_sum(100, honest=10, accountant="zcdp"),
-        epsilon.in_ring(100, theorem.sigma),
-        epsilon.in_ring(100),
+        epsilon.sum_game(100, honest=10, colluding=9),
+        epsilon.sum_game(100, honest=10, accountant="zcdp"),
+        epsilon.ring_game(100, theorem.sigma),
+        epsilon.ring_game(100),
     ]
 
 
 def targets():
     """Yields what is attacked, as far as that is known without running anything."""
-    yield from (trial.said for full in (False, True) for trial in eavesdropper_learning.trials(full))
+    yield from (trial.said for full in (False, True) for trial in eavesdropper_learning.list_trials(full))
     yield from (target.name for target in eavesdropper_decoding.TARGETS)
-    yield from (setting.target for full in (False, True) for setting in disaggregation.settings(full))
+    yield from (setting.target for full in (False, True) for setting in disaggregation.list_settings(full))
     yield from (game.target for game in games())
-    yield from (search.in_words(name) for name in (*VARIANTS, *search.targets(full=False)))
+    yield from (search.describe_target(name) for name in (*VARIANTS, *search.list_targets(full=False)))
 
 
 @pytest.mark.parametrize("target", sorted(set(targets())))
@@ -55,7 +55,7 @@ def test_what_is_kept_of_full_runs_is_in_words_and_of_targets_that_there_are():
     said = [(each["target"], each["measure"]) for findings in kept.values() for each in findings]
     assert len(said) > 150
     assert not [text for both in said for text in both if LETTERS.search(text)]
-    assert {target for target, _ in said} >= {trial.said for trial in eavesdropper_learning.trials(True)}
+    assert {target for target, _ in said} >= {trial.said for trial in eavesdropper_learning.list_trials(True)}
     assert {target for target, _ in said} >= {game.target for game in games()}
 
 
@@ -74,7 +74,7 @@ def test_what_is_listed_and_told_first_is_in_words(name):
 
 
 def test_where_the_paper_has_it_is_said_apart():
-    game, other = epsilon.by_theorem(10, 100), epsilon.by_sum(100, honest=10, accountant="zcdp")
-    assert [found(epsilon.accounted(each))["paper"] for each in (game, other)] == ["Theorem 1", ""]
+    game, other = epsilon.theorem_game(10, 100), epsilon.sum_game(100, honest=10, accountant="zcdp")
+    assert [found(epsilon.account_game(each))["paper"] for each in (game, other)] == ["Theorem 1", ""]
     assert found(collusion.paper_risk(20, 4, 3, 2, 10, 0))["paper"] == "Fig. 6"
     assert found(collusion.pair_risk(20, 4, 3, 2, 10, 0))["paper"] == ""

@@ -8,8 +8,16 @@ import pytest
 from tacit.core.progress import ignore_progress
 from tacit.lab.papers import find
 from tacit.lab.papers.p000 import fig4, fig6
-from tacit.lab.papers.p000.fig4 import FALLING, Errors, best_constant, errors, models, predicted, rhos
-from tacit.lab.papers.p000.fig6 import Found
+from tacit.lab.papers.p000.fig4 import (
+    FALLING,
+    MseCurve,
+    best_constant,
+    list_rhos,
+    make_models,
+    measure_errors,
+    predict_mse,
+)
+from tacit.lab.papers.p000.fig6 import PartitionCounts
 
 
 def admm(w, schedule, rng):
@@ -25,47 +33,47 @@ def admm(w, schedule, rng):
 @pytest.mark.parametrize("rho", [1.0, 0.1, FALLING])
 @pytest.mark.parametrize("count", [1, 2, 4])
 def test_the_law_is_that_of_algorithm_1(rho, count):
-    w, schedule = models(0, 40_000), rhos(rho, count)
+    w, schedule = make_models(0, 40_000), list_rhos(rho, count)
     average = w.mean(axis=0)
     off = np.mean((admm(w, schedule, np.random.default_rng(1)) - average) ** 2)
-    assert predicted(schedule, average, len(w), [0.0] * count) == pytest.approx(off, rel=0.03)
+    assert predict_mse(schedule, average, len(w), [0.0] * count) == pytest.approx(off, rel=0.03)
 
 
 def test_without_rounding_an_iteration_leaves_what_lemma_ii_2_says():
-    average = models(0, 100).mean(axis=0)
-    law = [predicted(rhos(0.1, count), average, 9, [0.0] * count) for count in range(1, 8)]
+    average = make_models(0, 100).mean(axis=0)
+    law = [predict_mse(list_rhos(0.1, count), average, 9, [0.0] * count) for count in range(1, 8)]
     assert [after / before for before, after in pairwise(law)] == pytest.approx([(0.1 / 2.1) ** 2] * 6)
 
 
 @pytest.mark.parametrize("rho", [0.01, FALLING])
 def test_the_deployed_protocol_keeps_the_law_down_to_what_the_ring_resolves(rho):
-    found = errors(rho, 32, [models(0, 3_000)], 6)
+    found = measure_errors(rho, 32, [make_models(0, 3_000)], 6)
     assert found.measured == pytest.approx(found.law, rel=0.15)
     assert found.law[-1] > 100 * found.without[-1], "there, rounding is all that is left"
 
 
 def test_no_constant_rho_averages_in_two_iterations_and_a_falling_one_does():
-    average = models(0, 2_000).mean(axis=0)
+    average = make_models(0, 2_000).mean(axis=0)
     square = np.mean(average**2)
     rho, error = best_constant(average)
     assert error > 0.1 * square
-    assert all(predicted((other, other), average, 9, (0, 0)) >= error for other in (0.5 * rho, 2 * rho, 0.1, 100.0))
-    assert predicted(FALLING, average, 9, (0, 0)) < 1e-5 * square
+    assert all(predict_mse((other, other), average, 9, (0, 0)) >= error for other in (0.5 * rho, 2 * rho, 0.1, 100.0))
+    assert predict_mse(FALLING, average, 9, (0, 0)) < 1e-5 * square
 
 
 def test_four_iterations_are_held_against_what_the_paper_claims():
-    below, above = (Errors(0.1, 64, (1.0, 0.1, 0.01, error), (1.0,) * 4, (1.0,) * 4) for error in (9e-14, 2e-13))
+    below, above = (MseCurve(0.1, 64, (1.0, 0.1, 0.01, error), (1.0,) * 4, (1.0,) * 4) for error in (9e-14, 2e-13))
     assert fig4.four_row(below).agrees is True
     assert fig4.four_row(above).agrees is False
 
 
 def test_the_rate_is_taken_where_rounding_does_not_show():
     exact = tuple(3.0 ** (-2 * i) for i in range(4))
-    found = Errors(1.0, 64, (*exact, 0.5), (*exact, 0.5), (*exact, 3.0**-8))
+    found = MseCurve(1.0, 64, (*exact, 0.5), (*exact, 0.5), (*exact, 3.0**-8))
     row = fig4.rate_row(found)
     assert (row.ours, row.agrees) == ("0.333", True)
     slower = tuple(2.0 ** (-2 * i) for i in range(4))
-    assert fig4.rate_row(Errors(1.0, 64, (*slower, 0.5), found.law, found.without)).agrees is False
+    assert fig4.rate_row(MseCurve(1.0, 64, (*slower, 0.5), found.law, found.without)).agrees is False
 
 
 def test_the_paper_counts_on_more_iterations_than_are_safe():
@@ -73,18 +81,18 @@ def test_the_paper_counts_on_more_iterations_than_are_safe():
 
 
 def test_algorithm_2_finds_what_the_paper_says_and_our_designs_reach_the_bound():
-    each = fig6.found(15, 3, 30_000, 3)
+    each = fig6.count_partitions(15, 3, 30_000, 3)
     assert (each.ours, each.bound) == (7, 7)
     assert each.usual == 5
     assert max(each.printed) < each.usual
 
 
 def test_what_algorithm_2_finds_is_held_against_the_paper():
-    table = [Found(9, (4, 4, 3), (4, 4, 4), 4, 4), Found(15, (4, 4, 5), (2, 2, 2), 7, 7)]
+    table = [PartitionCounts(9, (4, 4, 3), (4, 4, 4), 4, 4), PartitionCounts(15, (4, 4, 5), (2, 2, 2), 7, 7)]
     nine, fifteen, rises, printed, ours = fig6.rows_of(3, table)
     assert [row.agrees for row in (nine, fifteen, rises, printed, ours)] == [True, False, True, False, None]
     assert "7 of at most 7 at 15 peers; the bound is reached at 2 of 2" in ours.ours
-    falling = [table[1], Found(21, (3, 3, 3), (1, 1, 1), 10, 10)]
+    falling = [table[1], PartitionCounts(21, (3, 3, 3), (1, 1, 1), 10, 10)]
     assert fig6.rows_of(3, falling)[1].agrees is False
 
 

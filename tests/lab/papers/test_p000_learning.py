@@ -8,13 +8,24 @@ import pytest
 from tacit.core.progress import ignore_progress
 from tacit.lab.papers import find
 from tacit.lab.papers.p000 import fig5, table2
-from tacit.lab.papers.p000.fig5 import Iterated, schedules
-from tacit.lab.papers.p000.peers import FEDAVG, LOCAL_ONLY, Curve, Task, accuracy, admm, among, learnt
-from tacit.lab.papers.p000.table2 import FALLING, FOUR, METHODS, TABLE, Compared, rows_of, told_row
+from tacit.lab.papers.p000.fig5 import IteratedTraining, list_schedules
+from tacit.lab.papers.p000.peers import (
+    FEDAVG,
+    LOCAL_ONLY,
+    AccuracyCurve,
+    PeerTask,
+    admm,
+    deal_to_peers,
+    mean_accuracy,
+    train_peers,
+)
+from tacit.lab.papers.p000.table2 import FALLING, FOUR, METHODS, TABLE, MethodComparison, leak_row, rows_of
 from tacit.learn.data import datasets
-from tacit.learn.training.local_work import Local
+from tacit.learn.training.local_work import LocalTraining
 
-TINY = Task("digits", {"name": "softmax"}, Local(rate=0.5, batch=16), samples=360, tested=300, rounds=4, apart=2)
+TINY = PeerTask(
+    "digits", {"name": "softmax"}, LocalTraining(rate=0.5, batch=16), samples=360, tested=300, rounds=4, test_every=2
+)
 
 
 def owned(users, each=5):
@@ -25,17 +36,17 @@ def owned(users, each=5):
 
 def test_peers_are_given_as_many_users_each_and_all_that_is_theirs():
     before = owned(31)
-    after = among(before, 9)
+    after = deal_to_peers(before, 9)
     users = [set(before.owner[after.owner == peer].tolist()) for peer in range(9)]
     assert {len(each) for each in users} == {3, 4}
     assert set().union(*users) == set(range(31))
     assert sum(map(len, users)) == 31, "nobody's samples are at two peers"
-    assert (after.owner != among(before, 9, seed=1).owner).any()
+    assert (after.owner != deal_to_peers(before, 9, seed=1).owner).any()
     assert users[0] != set(range(len(users[0]))), "chance decides"
 
 
 def test_samples_that_are_nobodys_are_given_out_evenly():
-    owner = among(datasets.load("digits"), 7).owner
+    owner = deal_to_peers(datasets.load("digits"), 7).owner
     assert np.ptp(np.bincount(owner)) <= 1
 
 
@@ -51,19 +62,19 @@ def test_scenarios_are_the_papers():
 
 
 def test_accuracy_is_the_mean_over_peers():
-    data = TINY.gathered(5)
-    _, alone = learnt(TINY, data, 5, METHODS[LOCAL_ONLY], ignore_progress)
+    data = TINY.gather_data(5)
+    _, alone = train_peers(TINY, data, 5, METHODS[LOCAL_ONLY], ignore_progress)
     x, y = data.inputs(data.x_test), data.y_test
     each = [score.accuracy for score in alone.training.cohort.evaluate(range(5), x, y)]
     assert len(set(each)) > 1
-    assert accuracy(alone.training, x, y) == pytest.approx(np.mean(each))
+    assert mean_accuracy(alone.training, x, y) == pytest.approx(np.mean(each))
     alone.training.cohort.matrix[:] = alone.training.cohort.matrix[3]
-    assert accuracy(alone.training, x, y) == each[3]
+    assert mean_accuracy(alone.training, x, y) == each[3]
 
 
 def test_methods_differ_only_by_how_they_average():
-    data = TINY.gathered(9)
-    found = {name: learnt(TINY, data, 9, protocol, ignore_progress)[0] for name, protocol in METHODS.items()}
+    data = TINY.gather_data(9)
+    found = {name: train_peers(TINY, data, 9, protocol, ignore_progress)[0] for name, protocol in METHODS.items()}
     assert found[FEDAVG].rounds == (1, 2, 3, 4)
     assert found[LOCAL_ONLY].rounds == (2, 4), "tested after every second round"
     for name in (FOUR, FALLING):
@@ -72,20 +83,20 @@ def test_methods_differ_only_by_how_they_average():
 
 
 def test_what_goes_wrong_on_the_way_is_told():
-    data = TINY.gathered(3)
+    data = TINY.gather_data(3)
     x = data.x.astype(np.float32)
     x[data.owner == 1] = np.nan
-    curve, _ = learnt(TINY, replace(data, x=x), 3, METHODS[LOCAL_ONLY], ignore_progress)
+    curve, _ = train_peers(TINY, replace(data, x=x), 3, METHODS[LOCAL_ONLY], ignore_progress)
     assert "no longer a number in round 1" in curve.wrong
-    assert learnt(TINY, data, 3, METHODS[LOCAL_ONLY], ignore_progress)[0].wrong == ""
+    assert train_peers(TINY, data, 3, METHODS[LOCAL_ONLY], ignore_progress)[0].wrong == ""
 
 
 def compared(fedavg, alone, four, falling, wrong=""):
     """Returns a table of which only the best accuracies, in per cent, matter."""
     best = {LOCAL_ONLY: alone, FEDAVG: fedavg, FOUR: four, FALLING: falling}
-    curves = {name: Curve((1, 2), (0.1, percent / 100)) for name, percent in best.items()}
+    curves = {name: AccuracyCurve((1, 2), (0.1, percent / 100)) for name, percent in best.items()}
     curves[FOUR] = replace(curves[FOUR], wrong=wrong)
-    return Compared("femnist", 15, 3000, 12, curves)
+    return MethodComparison("femnist", 15, 3000, 12, curves)
 
 
 def test_rows_say_whether_differences_are_those_of_the_paper():
@@ -105,21 +116,21 @@ def test_the_table_is_the_papers():
 
 @pytest.mark.parametrize("name", [FOUR, FALLING])
 def test_neither_way_shows_a_peer_a_model(name):
-    assert told_row(name, METHODS[name], 9).agrees
+    assert leak_row(name, METHODS[name], 9).agrees
 
 
 def test_more_iterations_than_the_pattern_protects_do():
-    row = told_row("more", admm(0.1, 8), 9)
+    row = leak_row("more", admm(0.1, 8), 9)
     assert not row.agrees
     assert row.ours.startswith("8,")
 
 
 def test_with_a_constant_rho_two_iterations_ruin_a_model_and_four_do_not():
     # Of a linear model it would not matter that all entries are too large by about as much.
-    exact, found = fig5.tried(replace(TINY, model={"name": "mlp", "hidden": [32]}, rounds=8), ignore_progress)
+    exact, found = fig5.train_all(replace(TINY, model={"name": "mlp", "hidden": [32]}, rounds=8), ignore_progress)
     rows = {each.rho: fig5.row_of(each, exact) for each in found}
     best = {each.rho: each.curve.best for each in found}
-    assert [*best] == schedules()
+    assert [*best] == list_schedules()
     assert best[0.1, 0.1, 0.1, 0.1] == pytest.approx(exact.best, abs=1)
     assert best[3.0, 9e-4] == pytest.approx(exact.best, abs=1)
     assert max(best[(0.1,)], best[0.1, 0.1], best[(3.0,)]) < exact.best - 10
@@ -131,8 +142,8 @@ def test_with_a_constant_rho_two_iterations_ruin_a_model_and_four_do_not():
     ("iterations", "best", "agrees"), [(1, 80.0, True), (1, 95.9, False), (2, 95.6, True), (2, 95.4, False)]
 )
 def test_one_iteration_must_do_harm_and_two_must_not(iterations, best, agrees):
-    found = Iterated((0.1,) * iterations, Curve((1,), (best / 100,)), (0.1, 0.1))
-    assert fig5.row_of(found, Curve((1,), (0.96,))).agrees is agrees
+    found = IteratedTraining((0.1,) * iterations, AccuracyCurve((1,), (best / 100,)), (0.1, 0.1))
+    assert fig5.row_of(found, AccuracyCurve((1,), (0.96,))).agrees is agrees
 
 
 @pytest.mark.slow

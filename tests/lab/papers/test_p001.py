@@ -9,21 +9,21 @@ import pytest
 from tacit.core.errors import ConfigError
 from tacit.core.progress import ignore_progress, part_of_progress
 from tacit.lab.attacks import eavesdropper_learning
-from tacit.lab.attacks.inception import Training
+from tacit.lab.attacks.inception import ClassifierSettings
 from tacit.lab.attacks.traffic_series import CHANGING, LINKS, Losses
 from tacit.lab.papers import find
 from tacit.lab.papers.p001 import eavesdroppers, fig3, fig4, fig7, table3
-from tacit.lab.papers.p001.eavesdroppers import Told
+from tacit.lab.papers.p001.eavesdroppers import EavesdropperScores
 from tacit.learn.data.datasets import load, of_arrays
-from tacit.learn.seeded import generator
+from tacit.learn.random_streams import generator
 
 needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="the onlooker's classifier is a torch network")
-TINY = Training(epochs=2, batch=50, width=2, modules=1)
+TINY = ClassifierSettings(epochs=2, batch=50, width=2, modules=1)
 SMALL = replace(eavesdropper_learning.FULL, rounds=6, training=TINY, runs=60, training_3=TINY)
 
 
 def trial_of(target, who="weak", flat=False):
-    found = next(t for t in eavesdropper_learning.tables_1_and_2(SMALL) if t.target == target and t.onlooker == who)
+    found = next(t for t in eavesdropper_learning.tables_1_and_2(SMALL) if t.target == target and t.eavesdropper == who)
     return replace(found, flat=flat)
 
 
@@ -31,12 +31,12 @@ def telling(*accuracies, trial=None):
     """Returns onlookers who told exactly these shares of 1000 runs."""
     labels = np.zeros(1000, np.int64)
     rows = [
-        eavesdropper_learning.Row(
+        eavesdropper_learning.TrialResult(
             trial, (0.7,), (0.5,), labels, (np.arange(1000) >= round(1000 * each)).astype(np.int64), labels
         )
         for each in accuracies
     ]
-    return Told(trial or trial_of("PSGD"), tuple(rows))
+    return EavesdropperScores(trial or trial_of("PSGD"), tuple(rows))
 
 
 # --- Fig. 3 --------------------------------------------------------------------------------------------------------
@@ -46,7 +46,7 @@ def test_the_loss_is_that_of_equation_17():
     w = np.linspace(-3, 5, 9)
     np.testing.assert_allclose(fig3.loss(w), 5 * (w - 2) ** 2 + 5)
     models = np.array([[[0.0, 2.0], [3.0, 1.0]]])
-    found = fig3.Runs("", models)
+    found = fig3.PushSumRuns("", models)
     np.testing.assert_allclose(found.over_clients(0), [10.0])
     np.testing.assert_allclose(found.worst(0), [20.0])
     np.testing.assert_allclose(found.worst(1), [5.0])
@@ -76,11 +76,11 @@ def test_private_runs_come_near_the_optimum():
 
 
 def test_a_run_that_stays_away_from_the_optimum_does_not_agree():
-    near, far = (fig3.Runs(fig3.PPSGD, np.full((4, 51, 5), w)) for w in (2.001, 2.5))
+    near, far = (fig3.PushSumRuns(fig3.PPSGD, np.full((4, 51, 5), w)) for w in (2.001, 2.5))
     assert {row.agrees for row in fig3.paper_rows(near, near)} == {True}
     assert {row.agrees for row in fig3.paper_rows(far, near)} == {False}
     assert fig3.start_row(near).agrees
-    one_of_four = fig3.Runs("", np.concatenate([near.models[:3], far.models[:1]]))
+    one_of_four = fig3.PushSumRuns("", np.concatenate([near.models[:3], far.models[:1]]))
     assert not fig3.start_row(one_of_four).agrees
     assert "1.2" in fig3.start_row(one_of_four).why  # 5 · 0.5² of the worst
 
@@ -90,11 +90,11 @@ def test_a_run_that_stays_away_from_the_optimum_does_not_agree():
 
 @needs_torch
 def test_each_onlooker_hears_runs_of_its_own():
-    (found,) = eavesdroppers.told([trial_of("PSGD")], 2, ignore_progress)
+    (found,) = eavesdroppers.train_eavesdroppers([trial_of("PSGD")], 2, ignore_progress)
     first, second = found.rows
     assert first.loss != second.loss
     assert found.accuracy == np.mean([first.accuracy, second.accuracy])
-    assert found.looked.startswith("2 onlookers")
+    assert found.coverage.startswith("2 onlookers")
 
 
 @needs_torch
@@ -102,7 +102,7 @@ def test_progress_of_several_trials_is_that_of_a_part():
     heard = []
     trials = [trial_of("PSGD"), trial_of("PPSGD")]
     part = part_of_progress(lambda doing, done: heard.append((doing, done)), 0.5, 0.9)
-    eavesdroppers.told(trials, 1, part)
+    eavesdroppers.train_eavesdroppers(trials, 1, part)
     assert [done for _, done in heard] == pytest.approx([0.5, 0.7])
     assert heard[1][0].startswith("PPSGD, weak")
 
@@ -115,7 +115,7 @@ def test_as_well_is_within_two_points():
 
 
 def test_an_interval_is_that_of_the_papers_test_runs():
-    low, high = eavesdroppers.interval(0.74, 200)
+    low, high = eavesdroppers.accuracy_interval(0.74, 200)
     assert (low, high) == pytest.approx((0.673, 0.799), abs=0.001)
 
 
@@ -125,20 +125,20 @@ def few(trial, runs=15):
 
 @pytest.mark.parametrize("target", ["PSGD", "PPSGD"])
 def test_who_decodes_needs_no_training(target):
-    assert eavesdroppers.decoded(few(trial_of(target)), CHANGING) == 1.0
-    assert eavesdroppers.decoded(few(trial_of(f"{target}, noise")), CHANGING) < 0.8
+    assert eavesdroppers.decode_classes(few(trial_of(target)), CHANGING) == 1.0
+    assert eavesdroppers.decode_classes(few(trial_of(f"{target}, noise")), CHANGING) < 0.8
 
 
 @pytest.mark.parametrize("name", table3.PRIVATE)
 def test_the_links_of_one_client_are_enough_to_decode_it_whatever_its_start(name):
     trial = next(trial for trial in eavesdropper_learning.table_3(SMALL) if trial.target == name)
     assert len(trial.channels) == 3
-    assert eavesdroppers.decoded(few(trial), 0) >= 0.95
+    assert eavesdroppers.decode_classes(few(trial), 0) >= 0.95
 
 
 def test_a_client_that_does_not_change_is_always_taken_for_the_baseline():
     """Class 1 is then never told: only the client that changes shows it."""
-    assert eavesdroppers.decoded(few(trial_of("PPSGD")), 0) == 0.5
+    assert eavesdroppers.decode_classes(few(trial_of("PPSGD")), 0) == 0.5
 
 
 # --- Figs. 4 and 5 -------------------------------------------------------------------------------------------------
@@ -185,7 +185,7 @@ def test_decoding_refutes_that_ppsgd_is_harder():
 @pytest.mark.slow
 @needs_torch
 def test_fig_4_has_a_row_for_everything_that_is_printed(monkeypatch):
-    size = fig4.Size(replace(TINY, epochs=1), 1, 1, fig4.TARGETS)
+    size = fig4.Fig4Size(replace(TINY, epochs=1), 1, 1, fig4.TARGETS)
     monkeypatch.setitem(fig4.SIZES, "small", size)
     found = find("001-fig4").run("small", ignore_progress)
     printed = [row for row in found.rows if row.what.startswith("weak onlooker")]
@@ -239,7 +239,7 @@ def test_what_is_lost_without_y_is_the_difference():
 @pytest.mark.slow
 @needs_torch
 def test_table_3_has_every_distribution_twice_and_the_four_panels_of_fig_6(monkeypatch):
-    monkeypatch.setitem(table3.SIZES, "small", table3.Size(60, 1))
+    monkeypatch.setitem(table3.SIZES, "small", table3.Table3Size(60, 1))
     monkeypatch.setattr(table3, "DECODED_RUNS", 2)
     found = find("001-table3").run("small", ignore_progress)
     for name in eavesdropper_learning.TABLE_3:
@@ -272,7 +272,7 @@ def test_all_houses_are_dealt_out_once_and_keep_their_prices(some_houses):
 @needs_torch
 @pytest.mark.usefixtures("some_houses")
 def test_every_d_and_t_has_a_row_and_a_place_in_the_chart(monkeypatch):
-    monkeypatch.setitem(fig7.SIZES, "small", fig7.Size(40, (0.1, 3.0), (2, 3), 1))
+    monkeypatch.setitem(fig7.SIZES, "small", fig7.Fig7Size(40, (0.1, 3.0), (2, 3), 1))
     found = find("001-fig7").run("small", ignore_progress)
     assert [row.what for row in found.rows] == [
         f"accuracy under PPSGD, d = {d:g}, t = {t}" for d in (0.1, 3.0) for t in (2, 3)

@@ -9,13 +9,20 @@ from tacit.core.progress import ignore_progress
 from tacit.designs import Batches, Partition, Random
 from tacit.lab.papers import find
 from tacit.lab.papers.p002 import cardinality, reconstruction
-from tacit.lab.papers.p002.cardinality import PRIVACY, Found, expected, played, policy_of, spread
+from tacit.lab.papers.p002.cardinality import (
+    PRIVACY,
+    Cardinality,
+    expected_cardinality,
+    play_rounds,
+    policy_of,
+    spread_absences,
+)
 
 
 @pytest.mark.parametrize("t", PRIVACY[1:])
 @pytest.mark.parametrize("p", [0.2, 0.5])
 def test_for_equal_users_c_is_that_of_the_theorem(t, p):
-    assert expected(np.full(120, p), 12, t) == pytest.approx(Batches(12, t, 120).expected_cardinality(p))
+    assert expected_cardinality(np.full(120, p), 12, t) == pytest.approx(Batches(12, t, 120).expected_cardinality(p))
 
 
 def test_for_different_users_c_is_what_counting_gives():
@@ -26,31 +33,33 @@ def test_for_different_users_c_is_what_counting_gives():
         chance = np.prod(np.where(there, 1 - absence, absence))
         whole = sum(there[i] and there[i + 1] for i in (0, 2, 4))
         total += 4 * chance * (whole >= 2)
-    assert expected(absence, 4, 2) == pytest.approx(total)
+    assert expected_cardinality(absence, 4, 2) == pytest.approx(total)
 
 
 def test_rounds_are_those_that_the_formula_is_about():
     absence = np.linspace(0.1, 0.5, 24)
-    taken = played(Batches(6, 3), absence, 600, 0)
+    taken = play_rounds(Batches(6, 3), absence, 600, 0)
     sizes = taken.sum(axis=1)
     assert set(sizes.tolist()) == {0, 6}
     assert (taken.reshape(600, 8, 3).all(axis=2) == taken.reshape(600, 8, 3).any(axis=2)).all(), "batches stay whole"
-    found = cardinality.found([absence], 3, 600, 1, per_round=6)
+    found = cardinality.measure_cardinality([absence], 3, 600, 1, per_round=6)
     assert found.played == pytest.approx(float(sizes.mean()))
     assert found.consistent
     assert 0 < found.error < 0.2
 
 
 def test_rounds_that_are_not_are_noticed():
-    assert not Found(exact=8.0, played=7.0, error=0.2, gap=0.0, lowest=8.0, highest=8.0).consistent
-    assert Found(exact=8.0, played=7.5, error=0.2, gap=0.0, lowest=8.0, highest=8.0).consistent
+    assert not Cardinality(exact=8.0, played=7.0, error=0.2, gap=0.0, lowest=8.0, highest=8.0).consistent
+    assert Cardinality(exact=8.0, played=7.5, error=0.2, gap=0.0, lowest=8.0, highest=8.0).consistent
 
 
 def test_sorted_batches_are_there_more_often_and_mixed_ones_as_for_the_mean():
-    absences = spread()
+    absences = spread_absences()
     assert all((np.sort(a) == b).all() for a, b in zip(absences["mixed"], absences["sorted"], strict=True))
-    mixed, ordered = (np.mean([expected(each, 12, 6) for each in absences[name]]) for name in ("mixed", "sorted"))
-    assert mixed == pytest.approx(expected(np.full(120, 0.3), 12, 6), abs=0.5)
+    mixed, ordered = (
+        np.mean([expected_cardinality(each, 12, 6) for each in absences[name]]) for name in ("mixed", "sorted")
+    )
+    assert mixed == pytest.approx(expected_cardinality(np.full(120, 0.3), 12, 6), abs=0.5)
     assert ordered > mixed + 2
 
 
@@ -67,24 +76,24 @@ def test_t_is_what_the_audit_says():
 
 
 def test_fairness_is_held_against_zero():
-    fair, unfair = (Found(8.0, 8.0, 0.1, gap, 8.0, 8.0) for gap in (0.001, 0.07))
+    fair, unfair = (Cardinality(8.0, 8.0, 0.1, gap, 8.0, 8.0) for gap in (0.001, 0.07))
     assert cardinality.fairness_row("F", fair).agrees is True
     assert cardinality.fairness_row("F", unfair).agrees is False
 
 
 def test_errors_are_held_against_the_papers_two_figures():
     small, large = np.array([0.001, 0.002, 0.1]), np.array([0.3, 0.4, 0.26])
-    assert reconstruction.known(small) == ("below 0.005 for 67% of users", True)
-    assert reconstruction.known(large)[1] is False
-    assert reconstruction.far(large) == ("above 0.26 for all users", True)
-    assert reconstruction.far(np.append(large, 0.2))[1] is False
+    assert reconstruction.count_known(small) == ("below 0.005 for 67% of users", True)
+    assert reconstruction.count_known(large)[1] is False
+    assert reconstruction.check_far(large) == ("above 0.26 for all users", True)
+    assert reconstruction.check_far(np.append(large, 0.2))[1] is False
 
 
 def test_random_selection_gives_gradients_away_and_batches_do_not():
-    data = reconstruction.images("small")
-    model = reconstruction.trained_by_all(data)
+    data = reconstruction.load_images("small")
+    model = reconstruction.train_by_all(data)
     rows = [
-        reconstruction.row_of(case, reconstruction.once(data, model, case.setting, 0, 0))
+        reconstruction.row_of(case, reconstruction.run_once(data, model, case.setting, 0, 0))
         for case in reconstruction.CASES[:2]
     ]
     assert [row.agrees for row in rows] == [True, True]

@@ -13,26 +13,26 @@ from tacit.lab.papers.p002.accuracy import (
     CHANCES,
     SIZES,
     SPLITS,
-    Course,
-    Size,
+    AccuracySize,
+    TrainingCourse,
     absences,
-    compared,
+    compare_policies,
     privacy_rows,
     rows_of,
-    trained,
+    train_policy,
 )
 from tacit.learn.data import datasets
-from tacit.learn.seeded import generator
-from tacit.learn.training.local_work import Local
+from tacit.learn.random_streams import generator
+from tacit.learn.training.local_work import LocalTraining
 
-TINY = Size(
+TINY = AccuracySize(
     24,
     8,
     (2, 4),
     summed=24,
     data="digits",
     model="softmax",
-    local=Local(rate=0.2, batch=16, steps=3),
+    local=LocalTraining(rate=0.2, batch=16, steps=3),
     tested=300,
 )
 
@@ -40,18 +40,18 @@ TINY = Size(
 @pytest.fixture(scope="module")
 def digits():
     """Returns the data that is learnt from."""
-    return datasets.load("digits").limited(None, TINY.tested, generator(0, "samples"))
+    return datasets.load("digits").subsample(None, TINY.tested, generator(0, "samples"))
 
 
 @pytest.fixture(scope="module")
 def courses(digits):
     """Returns a training with each of the policies."""
-    return compared(TINY, SPLITS["i.i.d."], digits, ignore_progress)
+    return compare_policies(TINY, SPLITS["i.i.d."], digits, ignore_progress)
 
 
 def course(name, sums, tests):
     """Returns a training in which each round summed so many of four users, and some were tested."""
-    return Course(name, [np.arange(4) < count for count in sums], tests)
+    return TrainingCourse(name, [np.arange(4) < count for count in sums], tests)
 
 
 def test_policies_are_the_papers():
@@ -113,7 +113,7 @@ def test_t_is_what_was_promised_and_random_promises_nothing(courses):
 
 @pytest.mark.slow
 def test_a_t_that_is_not_kept_is_noticed(courses):
-    broken = Course("Partition", [*courses["Partition"].sums, np.arange(24) < 3], courses["Partition"].tests)
+    broken = TrainingCourse("Partition", [*courses["Partition"].sums, np.arange(24) < 3], courses["Partition"].tests)
     (row,) = privacy_rows(TINY, {"Partition": broken})
     assert not row.agrees
     assert "3 in the training" in row.ours
@@ -129,12 +129,12 @@ def test_training_gets_somewhere_and_partition_less_far(courses):
 
 @pytest.mark.slow
 def test_another_split_is_another_training(digits, courses):
-    skewed = trained(TINY, "Random", SPLITS["not i.i.d."], digits, ignore_progress)
+    skewed = train_policy(TINY, "Random", SPLITS["not i.i.d."], digits, ignore_progress)
     assert skewed.end < courses["Random"].end
 
 
 def test_rows_say_whether_batches_are_as_good():
-    size = Size(4, 4, (2,), summed=2)
+    size = AccuracySize(4, 4, (2,), summed=2)
     random = course("Random", [4, 4], {2: 50.0})
     partition = course("Partition", [0, 4], {2: 47.5})
     late = course("Batches, T = 2", [4, 0, 4], {1: 40.0, 2: 40.0, 3: 61.0})
@@ -149,7 +149,7 @@ def test_rows_say_whether_batches_are_as_good():
 
 
 def test_what_counts_is_the_mean_over_seeds():
-    size = Size(4, 4, (2,), summed=2)
+    size = AccuracySize(4, 4, (2,), summed=2)
     partition = course("Partition", [0, 4], {2: 20.0})
 
     def seed(random, batches):

@@ -13,9 +13,19 @@ from tacit.lab.papers import find
 from tacit.lab.papers.p003 import e as p003_e
 from tacit.lab.papers.p003 import epsilon as p003_epsilon
 from tacit.lab.papers.p003 import k, risk
-from tacit.lab.papers.p003.risk import Assumed, Ran, Risk, Setting, as_printed, delay, exact_epsilon, ran, theorem_4
-from tacit.learn.seeded import generator
-from tacit.learn.training.assemble import prepare
+from tacit.lab.papers.p003.risk import (
+    Risk,
+    RiskResult,
+    RiskSetting,
+    TheoremConstants,
+    exact_epsilon,
+    run_algorithm_1,
+    run_as_printed,
+    theorem_4,
+    theorem_delay,
+)
+from tacit.learn.random_streams import generator
+from tacit.learn.training.assemble import assemble_run
 from tacit.privacy import accounted_epsilon, paper_sigma, user_sigma
 from tacit.privacy.distributed_noise import Shared
 
@@ -28,12 +38,12 @@ def data():
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TACIT_DATA", "nowhere")
         patch.setenv("XDG_CACHE_HOME", "nowhere")
-        return risk.components(600)
+        return risk.load_components(600)
 
 
 # --- Theorem 4 -----------------------------------------------------------------------------------------------------
 
-GIVEN = Assumed(gap=0.3, distance=4.0, entries=3, smoothness=0.5, convexity=0.1, lipschitz=2.0)
+GIVEN = TheoremConstants(gap=0.3, distance=4.0, entries=3, smoothness=0.5, convexity=0.1, lipschitz=2.0)
 
 
 def test_the_bound_is_what_a_hand_computes():
@@ -54,8 +64,8 @@ def test_a_single_user_has_nobody_left_out():
 
 
 def test_gamma_is_the_larger_of_two():
-    assert delay(3, 0.5, 0.1) == pytest.approx(39)
-    assert delay(50, 0.5, 0.1) == 50
+    assert theorem_delay(3, 0.5, 0.1) == pytest.approx(39)
+    assert theorem_delay(50, 0.5, 0.1) == 50
     found = theorem_4(GIVEN, steps=100, every=50, users=10, summed=10, sigma=0.0)
     assert found == pytest.approx(((0.9 + 8 * 49**2 * 4) / 0.1 + 4) / 15)
 
@@ -151,32 +161,32 @@ def by_hand(data, parts, steps, every, chosen=None):
 
 @pytest.mark.parametrize(("every", "split"), [(1, "i.i.d."), (3, "shards")])
 def test_a_run_is_algorithm_1(data, every, split):
-    setting = Setting(None, users=5, steps=12, every=every, split=split)
-    prepared = prepare(setting.scenario(), data=data)
+    setting = RiskSetting(None, users=5, steps=12, every=every, split=split)
+    prepared = assemble_run(setting.scenario(), data=data)
     theta = by_hand(data, prepared.parts, 12, every)
-    found = ran(setting, data)
+    found = run_algorithm_1(setting, data)
     assert found.excess == pytest.approx(Risk.of(data, prepared.parts).excess(theta), rel=1e-4)
     assert (found.sigma, found.spent, found.exact) == (0, 0, 0)
 
 
 def test_as_printed_only_those_who_were_summed_take_the_average_over(data):
-    setting = Setting(None, users=6, steps=6, every=2, summed=3, split="shards", seed=4)
-    prepared = prepare(setting.scenario(), data=data)
+    setting = RiskSetting(None, users=6, steps=6, every=2, summed=3, split="shards", seed=4)
+    prepared = assemble_run(setting.scenario(), data=data)
     rng = generator(4, "summed")
     theta = by_hand(data, prepared.parts, 6, 2, iter([rng.choice(6, 3, replace=False) for _ in range(3)]))
     expected = Risk.of(data, prepared.parts).excess(theta)
-    found = as_printed(setting, data)
+    found = run_as_printed(setting, data)
     assert found.excess == pytest.approx(expected, rel=1e-4)
-    assert ran(setting, data).excess != pytest.approx(expected, rel=1e-3)
+    assert run_algorithm_1(setting, data).excess != pytest.approx(expected, rel=1e-3)
 
 
 def test_steps_that_do_not_end_with_an_average_are_refused():
     with pytest.raises(ConfigError, match="10 steps do not end"):
-        Setting(None, steps=10, every=3).scenario()
+        RiskSetting(None, steps=10, every=3).scenario()
 
 
 def test_the_papers_sigma_goes_by_all_users_and_its_epsilon_by_those_in_the_sum(data):
-    found = ran(Setting(1.0, "paper", users=6, steps=4, summed=3), data)
+    found = run_algorithm_1(RiskSetting(1.0, "paper", users=6, steps=4, summed=3), data)
     assert found.sigma == pytest.approx(paper_sigma(1.0, 1e-5, users=6, samples=100, rounds=4))
     once = (2 / 100 / found.sigma) ** 2 / 2 / 2  # of three in the sum, one of whom looks
     assert found.rho / once == pytest.approx(round(found.rho / once))
@@ -184,20 +194,20 @@ def test_the_papers_sigma_goes_by_all_users_and_its_epsilon_by_those_in_the_sum(
 
 
 def test_noise_is_worth_the_epsilon_that_was_asked_for_only_if_calibrated(data):
-    setting = Setting(1.0, users=6, steps=4)
-    calibrated, paper = (ran(replace(setting, sigma=sigma), data) for sigma in ("calibrated", "paper"))
+    setting = RiskSetting(1.0, users=6, steps=4)
+    calibrated, paper = (run_algorithm_1(replace(setting, sigma=sigma), data) for sigma in ("calibrated", "paper"))
     assert calibrated.spent == pytest.approx(1.0)
     assert paper.exact > 1.5
     assert calibrated.sigma == pytest.approx(user_sigma(1.0, 1e-5, honest=5, samples=100, rounds=4))
-    several = ran(replace(setting, every=2), data)
+    several = run_algorithm_1(replace(setting, every=2), data)
     assert several.sigma == pytest.approx(math.sqrt(5) * calibrated.sigma)
     assert several.spent == pytest.approx(1.0)
 
 
 def test_means_are_over_seeds_and_epsilon_is_the_worst(data):
-    setting = Setting(1.0, users=6, steps=4, summed=3)
-    one, two = ran(setting, data), ran(replace(setting, seed=1), data)
-    both = risk.over(setting, data, 2)
+    setting = RiskSetting(1.0, users=6, steps=4, summed=3)
+    one, two = run_algorithm_1(setting, data), run_algorithm_1(replace(setting, seed=1), data)
+    both = risk.average_runs(setting, data, 2)
     assert one.excess != two.excess
     assert both.excess == pytest.approx((one.excess + two.excess) / 2)
     assert both.spent == max(one.spent, two.spent)
@@ -207,8 +217,8 @@ def test_means_are_over_seeds_and_epsilon_is_the_worst(data):
 
 
 def run_of(excess=1e-4, bound=1e-2, sigma="paper", rho=0.01, spent=1.0, noise=0.1, **setting):
-    made = Setting(setting.pop("epsilon", 1.0), sigma, **setting)
-    return Ran(made, excess, bound, 0.05, noise, spent, rho, 0.8, 0.3, excess)
+    made = RiskSetting(setting.pop("epsilon", 1.0), sigma, **setting)
+    return RiskResult(made, excess, bound, 0.05, noise, spent, rho, 0.8, 0.3, excess)
 
 
 def test_a_claim_is_refuted_by_the_least_epsilon_and_kept_by_the_ledgers():
@@ -262,9 +272,9 @@ def test_epsilon_with_several_steps_is_between_two():
 
 def test_the_cost_of_a_small_e_is_fitted():
     """With m = 50: (m−E)/((m−1) E) is 48/98, 45/245 and 40/490."""
-    assert p003_e.part(5, 50) == pytest.approx(45 / 245)
+    assert p003_e.variance_factor(5, 50) == pytest.approx(45 / 245)
     everybody = run_of(1e-6, summed=50)
-    runs = [run_of(1e-6 + 1e-3 * p003_e.part(e, 50), summed=e) for e in (2, 5, 10)]
+    runs = [run_of(1e-6 + 1e-3 * p003_e.variance_factor(e, 50), summed=e) for e in (2, 5, 10)]
     more, power = p003_e.cost_rows("shards", [*runs, everybody])
     assert (more.agrees, power.ours, power.agrees) == (True, "power 1.00", True)
     flat = [run_of(2e-6, summed=e) for e in (2, 5, 10)]
@@ -294,7 +304,7 @@ def test_noise_in_the_ring_keeps_its_epsilon_while_some_drop_out_and_others_coll
 def tiny(data, monkeypatch):
     for module in (p003_epsilon, k, p003_e):
         monkeypatch.setattr(module, "components", lambda *_: data)
-        monkeypatch.setitem(module.SIZES, "small", risk.Size(None, 20, 1, users=6))
+        monkeypatch.setitem(module.SIZES, "small", risk.RiskSize(None, 20, 1, users=6))
     monkeypatch.setattr(p003_epsilon, "RING", replace(p003_epsilon.RING, users=12, steps=2))
     monkeypatch.setattr(k, "KS", (1, 5))
     monkeypatch.setitem(p003_e.ES, "small", (2, 4))
@@ -322,7 +332,7 @@ def test_bounds_hold_and_the_papers_noise_does_not(name):
 
 @pytest.mark.usefixtures("tiny")
 def test_both_protocols_give_the_same_models(data):
-    row = p003_epsilon.same_row(risk.Size(None, 50, 1, users=6), data)
+    row = p003_epsilon.same_row(risk.RiskSize(None, 50, 1, users=6), data)
     assert (row.ours, row.agrees) == ("the same bits", True)
 
 

@@ -7,9 +7,9 @@ import pytest
 from tacit.core.progress import ignore_progress
 from tacit.lab.papers import find
 from tacit.lab.papers.p004 import fig6, table2, table4, table5
-from tacit.lab.papers.p004.exchange import MODEL, Exchange, exchanged, gamma_bytes, second_neighbours
-from tacit.lab.papers.p004.table4 import Degree
-from tacit.lab.papers.p004.table5 import Size
+from tacit.lab.papers.p004.exchange import MODEL, Exchange, gamma_bytes, measure_exchange, second_neighbours
+from tacit.lab.papers.p004.table4 import DegreeCosts
+from tacit.lab.papers.p004.table5 import NodeCosts
 
 
 def matrix(graph):
@@ -39,24 +39,24 @@ def test_a_set_in_gamma_code_takes_what_the_textbook_says(alpha):
 
 
 def test_bytes_of_parameters_say_what_is_shared():
-    plain = exchanged("gossip", 12, 3, 4_000, share=0.3, sparsifier="topk", seed=0)
+    plain = measure_exchange("gossip", 12, 3, 4_000, share=0.3, sparsifier="topk", seed=0)
     assert plain.shared == pytest.approx(0.3, abs=1e-3)
-    masked = exchanged("cesar", 12, 3, 4_000, share=0.4, sparsifier="random", seed=0)
+    masked = measure_exchange("cesar", 12, 3, 4_000, share=0.4, sparsifier="random", seed=0)
     assert masked.shared == pytest.approx(0.4 * (1 - 0.6**2), abs=0.02)
     assert masked.total == masked.parameters + masked.prestep
 
 
 def test_the_prestep_takes_sets_and_overlaps_and_with_seeds_nearly_nothing():
-    short, long = (exchanged("cesar", 16, 4, d, share=0.4, sparsifier="topk", seed=0) for d in (8_000, 24_000))
+    short, long = (measure_exchange("cesar", 16, 4, d, share=0.4, sparsifier="topk", seed=0) for d in (8_000, 24_000))
     # 4 sets of a bit an entry, and 12 overlaps of a bit for each of 40 % of the entries.
     assert long.prestep - short.prestep == pytest.approx(16_000 / 8 * (4 + 12 * 0.4), rel=0.02)
-    short, long = (exchanged("cesar", 16, 4, d, share=0.4, sparsifier="random", seed=0) for d in (8_000, 24_000))
+    short, long = (measure_exchange("cesar", 16, 4, d, share=0.4, sparsifier="random", seed=0) for d in (8_000, 24_000))
     assert long.prestep == pytest.approx(short.prestep, rel=0.01)
 
 
 def test_table_2_is_inverted_and_nodes_send_as_much():
-    assert [row.agrees for row in table2.inverted()] == [True] * 4
-    row = table2.sent(0.3, 3, 3_000, 1)
+    assert [row.agrees for row in table2.inversion_rows()] == [True] * 4
+    row = table2.sent_row(0.3, 3, 3_000, 1)
     assert row.agrees is True
     assert float(row.ours.removesuffix("%")) == pytest.approx(30, abs=0.5)
 
@@ -69,7 +69,7 @@ def test_figure_2_never_sends_more_than_is_selected():
 
 def test_table_4_is_held_against_the_paper_row_by_row():
     def degree(number, second, prestep):
-        return Degree(number, second, 0.1, Exchange(96, number, MODEL, second, 1.0, prestep))
+        return DegreeCosts(number, second, 0.1, Exchange(96, number, MODEL, second, 1.0, prestep))
 
     per_round = {number: 1e9 * gb / table4.ROUNDS for number, (gb, _, _) in table4.TABLE.items()}
     same = [degree(number, second, per_round[number]) for number, (_, second, _) in table4.TABLE.items()]
@@ -83,7 +83,7 @@ def test_table_4_is_held_against_the_paper_row_by_row():
 def test_table_5_is_held_against_the_paper_row_by_row():
     def size(nodes, second, prestep):
         spent = Exchange(nodes, 5, MODEL, second, 9.06e9 / table5.ROUNDS, prestep)
-        return Size(nodes, second, {"topk": spent, "random": spent}, {"topk": spent, "random": spent})
+        return NodeCosts(nodes, second, {"topk": spent, "random": spent}, {"topk": spent, "random": spent})
 
     seconds = {48: 17.38, 96: 18.69, 192: 19.32, 288: 19.55}
     same = [

@@ -16,8 +16,8 @@ import pytest
 from tacit.core.errors import ConfigError
 from tacit.learn.data import datasets, sources
 from tacit.learn.data.datasets import DATASETS, Dataset, load, of_arrays, of_folder, of_torch
-from tacit.learn.data.samples import learnt_from
-from tacit.learn.data.sources import File, Finder, Source, downloaded
+from tacit.learn.data.samples import choose_training_samples
+from tacit.learn.data.sources import DataSource, FileFinder, SourceFile, download_file
 
 IMAGES = np.arange(8, dtype=np.uint8).reshape(2, 2, 2)
 
@@ -52,7 +52,7 @@ def places(tmp_path, monkeypatch):
 def small(monkeypatch):
     """Returns a set of two images in the format of MNIST, which is the one that is asked for."""
     data = npz(x_train=IMAGES, y_train=np.array([3, 7], np.uint8), x_test=IMAGES[:1], y_test=np.array([1], np.uint8))
-    monkeypatch.setattr(datasets, "MNIST", Source(((File("mnist.npz", sha256(data)),),)))
+    monkeypatch.setattr(datasets, "MNIST", DataSource(((SourceFile("mnist.npz", sha256(data)),),)))
     return data
 
 
@@ -95,7 +95,9 @@ def test_another_file_of_that_name_is_refused_and_not_passed_over(places, small)
 def test_a_file_that_holds_the_same_will_do(places, small, monkeypatch):
     other = small + b"\0"
     (places[0] / "mnist.npz").write_bytes(other)
-    monkeypatch.setattr(datasets, "MNIST", Source(((File("mnist.npz", sha256(small), also=(sha256(other),)),),)))
+    monkeypatch.setattr(
+        datasets, "MNIST", DataSource(((SourceFile("mnist.npz", sha256(small), also=(sha256(other),)),),))
+    )
     assert len(load("mnist").y) == 2
 
 
@@ -158,13 +160,13 @@ def publisher():
 
 
 def offered(url):
-    return File("thing.bin", sha256(CONTENT), len(CONTENT), url)
+    return SourceFile("thing.bin", sha256(CONTENT), len(CONTENT), url)
 
 
 def test_what_is_nowhere_is_downloaded_into_the_cache_once_and_told_on_the_way(places, publisher):
     told = []
-    find = Finder(progress=lambda *each: told.append(each))
-    source = Source(((File("prepared.bin", "0" * 64),), (offered(f"{publisher}/thing"),)))
+    find = FileFinder(progress=lambda *each: told.append(each))
+    source = DataSource(((SourceFile("prepared.bin", "0" * 64),), (offered(f"{publisher}/thing"),)))
     assert find(source) == [places[1] / "thing.bin"]
     assert (places[1] / "thing.bin").read_bytes() == CONTENT
     assert told[0] == ("downloading thing.bin", 0, 600_000)
@@ -178,8 +180,10 @@ def test_what_is_nowhere_is_downloaded_into_the_cache_once_and_told_on_the_way(p
 
 def test_of_several_files_only_those_that_are_missing_are_downloaded(places, publisher):
     (places[0] / "thing.bin").write_bytes(CONTENT)
-    source = Source(((offered("http://127.0.0.1:1/"), File("b.bin", sha256(CONTENT), 600_000, f"{publisher}/b")),))
-    assert Finder()(source) == [places[0] / "thing.bin", places[1] / "b.bin"]
+    source = DataSource(
+        ((offered("http://127.0.0.1:1/"), SourceFile("b.bin", sha256(CONTENT), 600_000, f"{publisher}/b")),)
+    )
+    assert FileFinder()(source) == [places[0] / "thing.bin", places[1] / "b.bin"]
 
 
 @pytest.mark.parametrize(
@@ -193,7 +197,7 @@ def test_of_several_files_only_those_that_are_missing_are_downloaded(places, pub
 )
 def test_a_download_that_is_not_the_file_leaves_nothing_behind(path, said, places, publisher):
     with pytest.raises(ConfigError) as caught:
-        downloaded(offered(f"{publisher}/{path}"))
+        download_file(offered(f"{publisher}/{path}"))
     message = str(caught.value)
     assert all(part in message for part in (said, f"{publisher}/{path}", sha256(CONTENT), str(places[1]), "TACIT_DATA"))
     assert "\n" not in message
@@ -204,7 +208,7 @@ def test_a_refused_connection_is_told_with_the_way_out(places):
     with http.server.HTTPServer(("127.0.0.1", 0), Publisher) as closed:
         port = closed.server_address[1]
     with pytest.raises(ConfigError, match="refused") as caught:
-        Finder()(Source(((offered(f"http://127.0.0.1:{port}/thing"),),)))
+        FileFinder()(DataSource(((offered(f"http://127.0.0.1:{port}/thing"),),)))
     assert all(part in str(caught.value) for part in ("thing.bin", sha256(CONTENT), str(places[1]), "TACIT_DATA"))
     assert list(places[1].iterdir()) == []
 
@@ -213,7 +217,7 @@ def test_a_cache_that_cannot_be_written_is_told(places, publisher, monkeypatch):
     (places[1].parent / "file").write_bytes(b"")
     monkeypatch.setenv("XDG_CACHE_HOME", str(places[1].parent / "file"))
     with pytest.raises(ConfigError, match="cannot be kept in") as caught:
-        downloaded(offered(f"{publisher}/thing"))
+        download_file(offered(f"{publisher}/thing"))
     assert "TACIT_DATA" in str(caught.value)
 
 
@@ -223,20 +227,20 @@ def test_stopping_a_download_leaves_nothing_behind(places, publisher):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        downloaded(offered(f"{publisher}/thing"), stop)
+        download_file(offered(f"{publisher}/thing"), stop)
     assert list(places[1].iterdir()) == []
 
 
 @pytest.mark.usefixtures("places")
 def test_nothing_is_downloaded_if_that_is_forbidden(publisher):
     with pytest.raises(ConfigError, match=f"from {publisher}/thing"):
-        Finder(download=False)(Source(((offered(f"{publisher}/thing"),),)))
+        FileFinder(download=False)(DataSource(((offered(f"{publisher}/thing"),),)))
 
 
 @pytest.mark.usefixtures("places")
 def test_a_set_is_loaded_from_what_was_downloaded(small, publisher, monkeypatch):
-    file = File("mnist.npz", sha256(small), len(small), f"{publisher}/mnist.npz")
-    monkeypatch.setattr(datasets, "MNIST", Source(((file,),)))
+    file = SourceFile("mnist.npz", sha256(small), len(small), f"{publisher}/mnist.npz")
+    monkeypatch.setattr(datasets, "MNIST", DataSource(((file,),)))
     monkeypatch.setattr(f"{__name__}.CONTENT", small)
     told = []
     assert len(load("mnist", progress=lambda *each: told.append(each)).y) == 2
@@ -330,7 +334,7 @@ def test_floats_are_inputs_as_they_are_and_whole_numbers_stay_whole():
 def test_a_limit_draws_a_subset_that_repeats_and_keeps_owners():
     owner = np.repeat(["a", "b"], 500)
     data = of_arrays(np.arange(2000.0).reshape(1000, 2), np.arange(1000) % 7, owner=owner)
-    some, again, other = (data.limited(100, 20, rng(seed)) for seed in (1, 1, 2))
+    some, again, other = (data.subsample(100, 20, rng(seed)) for seed in (1, 1, 2))
     assert (len(some.x), len(some.y), len(some.owner)) == (100, 100, 100)
     assert (len(some.x_test), len(some.y_test), len(some.owner_test)) == (20, 20, 20)
     assert np.array_equal(some.x, again.x)
@@ -339,24 +343,24 @@ def test_a_limit_draws_a_subset_that_repeats_and_keeps_owners():
     assert (some.owner_test == (some.x_test[:, 0] >= 1000)).all()
     assert (some.y == some.x[:, 0] / 2 % 7).all()
     assert 20 < some.owner.sum() < 80
-    assert np.array_equal(data.limited(100, None, rng(1)).x, some.x)
-    assert np.array_equal(data.limited(None, 20, rng(1)).x_test, some.x_test)
+    assert np.array_equal(data.subsample(100, None, rng(1)).x, some.x)
+    assert np.array_equal(data.subsample(None, 20, rng(1)).x_test, some.x_test)
 
 
 def test_a_limit_above_what_there_is_leaves_all_and_one_below_1_is_refused():
     data = load("digits")
-    assert np.array_equal(data.limited(10**6, 360, rng()).x, data.x)
+    assert np.array_equal(data.subsample(10**6, 360, rng()).x, data.x)
     with pytest.raises(ConfigError) as caught:
-        data.limited(0, -1, rng())
+        data.subsample(0, -1, rng())
     assert len(caught.value.problems) == 2
 
 
 def test_a_share_is_taken_of_each_owner_and_leaves_nobody_without():
     owner = np.repeat([4, 2, 9], [10, 1, 5])[rng().permutation(16)]
-    learnt = learnt_from("anything", owner, 0.7)
+    learnt = choose_training_samples("anything", owner, 0.7)
     assert {each: int(learnt[owner == each].sum()) for each in (4, 2, 9)} == {4: 7, 2: 1, 9: 4}
-    assert np.array_equal(learnt, learnt_from("anything", owner, 0.7))
-    assert not np.array_equal(learnt, learnt_from("something", owner, 0.7))
+    assert np.array_equal(learnt, choose_training_samples("anything", owner, 0.7))
+    assert not np.array_equal(learnt, choose_training_samples("something", owner, 0.7))
 
 
 # --- what is in each set -------------------------------------------------------------------------------------------
@@ -476,10 +480,10 @@ def test_boston_is_what_it_says(there):
 def placed(places, monkeypatch, source, *contents):
     """Puts files into the cache under the names that a publisher gives them, and asks for exactly them."""
     bundle = getattr(datasets, source).bundles[-1]
-    made = tuple(File(file.name, sha256(data)) for file, data in zip(bundle, contents, strict=True))
+    made = tuple(SourceFile(file.name, sha256(data)) for file, data in zip(bundle, contents, strict=True))
     for file, data in zip(made, contents, strict=True):
         (places[1] / file.name).write_bytes(data)
-    monkeypatch.setattr(datasets, source, Source((made,)))
+    monkeypatch.setattr(datasets, source, DataSource((made,)))
 
 
 def batches(x, y):
@@ -525,7 +529,7 @@ def test_a_damaged_copy_is_unpacked_again(damage, places, monkeypatch):
     placed(places, monkeypatch, "CIFAR10", npz(x_train=x, y_train=y, x_test=x, y_test=y))
     (places[1] / "cifar-10-binary.tar.gz").rename(places[1] / "cifar10.npz")
     (file,) = datasets.CIFAR10.bundles[0]
-    monkeypatch.setattr(datasets, "CIFAR10", Source(((File("cifar10.npz", file.sha256),),)))
+    monkeypatch.setattr(datasets, "CIFAR10", DataSource(((SourceFile("cifar10.npz", file.sha256),),)))
     load("cifar10")
     (copy,) = places[1].glob("unpacked/*/x_train.npy")
     if damage == "gone":
@@ -541,7 +545,7 @@ def test_without_room_for_a_copy_images_are_unpacked_each_time(places, monkeypat
     x, y = rng().integers(0, 256, (12, 32, 32, 3), np.uint8), np.zeros(12, np.uint8)
     data = npz(x_train=x, y_train=y, x_test=x, y_test=y)
     (places[0] / "cifar10.npz").write_bytes(data)
-    monkeypatch.setattr(datasets, "CIFAR10", Source(((File("cifar10.npz", sha256(data)),),)))
+    monkeypatch.setattr(datasets, "CIFAR10", DataSource(((SourceFile("cifar10.npz", sha256(data)),),)))
     (places[1] / "unpacked").write_bytes(b"no folder")
     for _ in range(2):
         assert np.array_equal(load("cifar10").x, x)

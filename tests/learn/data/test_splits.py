@@ -11,7 +11,7 @@ from tacit.core.errors import ConfigError
 from tacit.lab.attacks.attack_result import Finding
 from tacit.lab.papers.reproduction import Chart
 from tacit.learn.data.datasets import load
-from tacit.learn.data.splits import by_owner, checked, dirichlet, iid, label_table, shards
+from tacit.learn.data.splits import by_owner, check_split, dirichlet, iid, label_table, shards
 
 Y = load("digits", share=1).y
 
@@ -49,7 +49,7 @@ def test_every_sample_is_at_one_party_and_nobody_is_without(split):
     assert min(map(len, parts)) >= 1
     assert all(part.dtype == np.int64 and (np.diff(part) > 0).all() for part in parts)
     assert np.sort(np.concatenate(parts)).tolist() == list(range(count))
-    assert all(map(np.array_equal, parts, checked(parts, count)))
+    assert all(map(np.array_equal, parts, check_split(parts, count)))
 
 
 @settings(deadline=None)
@@ -205,7 +205,7 @@ def test_what_has_no_labels_cannot_be_split_by_label(split, y, said):
 
 def test_all_that_is_wrong_with_a_split_from_elsewhere_is_told():
     with pytest.raises(ConfigError) as caught:
-        checked([[0, 1], [], [1, 9], [-2]], 5)
+        check_split([[0, 1], [], [1, 9], [-2]], 5)
     assert caught.value.problems == (
         "party 1 has no samples; give it some, or take fewer parties",
         "party 2 has sample 9, but they are numbered 0 to 4",
@@ -213,8 +213,8 @@ def test_all_that_is_wrong_with_a_split_from_elsewhere_is_told():
         "sample 1 is given out twice; each sample can be at one party only",
     )
     with pytest.raises(ConfigError, match="at least 1 party"):
-        checked([], 5)
-    assert [part.tolist() for part in checked([[3, 0], [1]], 5)] == [[0, 3], [1]]
+        check_split([], 5)
+    assert [part.tolist() for part in check_split([[3, 0], [1]], 5)] == [[0, 3], [1]]
 
 
 # --- who has which labels ------------------------------------------------------------------------------------------

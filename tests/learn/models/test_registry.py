@@ -9,8 +9,8 @@ from torch import nn
 
 from tacit.core.errors import ConfigError, MissingExtra
 from tacit.learn.data.samples import Dataset
-from tacit.learn.models.fused import Step
-from tacit.learn.models.registry import MODELS, Fused, Module, build
+from tacit.learn.models.numpy_models import DescentStep
+from tacit.learn.models.registry import MODELS, NumpyModel, TorchModel, build
 
 
 @pytest.fixture(autouse=True)
@@ -174,7 +174,7 @@ def test_gradients_are_those_of_autograd(name, data, options, clip):
         assert not np.allclose(free, out), "nothing was clipped"
 
 
-@pytest.mark.parametrize("step", [Step(0.2), Step(0.2, 0.9), Step(0.2, 0.9, 0.4)])
+@pytest.mark.parametrize("step", [DescentStep(0.2), DescentStep(0.2, 0.9), DescentStep(0.2, 0.9, 0.4)])
 @pytest.mark.parametrize(("name", "data", "options"), FUSED)
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_a_step_in_place_is_that_of_the_gradient(name, data, options, step, dtype):
@@ -194,7 +194,7 @@ def test_rows_that_cannot_be_written_through_are_refused():
     model = build("factorization", ratings())
     matrix, x, y, weights = stacked(model, ratings())
     with pytest.raises(ValueError, match="one behind the other"):
-        model.descend(np.asfortranarray(matrix), x, y, weights, Step(0.1))
+        model.descend(np.asfortranarray(matrix), x, y, weights, DescentStep(0.1))
 
 
 def test_one_party_that_overflows_spoils_no_other():
@@ -466,8 +466,8 @@ def test_what_does_not_fit_is_told_with_the_way_out(source, data, options, told)
 
 def test_without_torch_the_rest_works_and_networks_say_what_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
-    assert isinstance(build("mlp", images(4, 4)), Fused)
+    assert isinstance(build("mlp", images(4, 4)), NumpyModel)
     with pytest.raises(MissingExtra, match=r"tacit\[torch\]"):
         build("lenet", images(32, 32, 3))
     with pytest.raises(MissingExtra):
-        Module(lambda: None)
+        TorchModel(lambda: None)

@@ -17,12 +17,12 @@ from torch import nn
 
 from tacit.core.errors import ConfigError, TacitError, WorkerLost
 from tacit.learn.data.samples import Dataset
-from tacit.learn.models.registry import Fused, build
+from tacit.learn.models.registry import NumpyModel, build
 from tacit.learn.training import cohort as cohorts
-from tacit.learn.training.cohort import ROOM, Cohort, Local
-from tacit.learn.training.local_work import Batches, drawn, noise
+from tacit.learn.training.cohort import BATCH_BYTES, Cohort
+from tacit.learn.training.local_work import LocalBatches, LocalTraining, draw_batches, noise_generator
 from tacit.learn.training.threads import _pools, one_thread
-from tacit.learn.training.workers import Workers
+from tacit.learn.training.workers import TrainingWorkers
 
 SIZES = (23, 40, 1, 17, 40, 8, 31, 40, 2, 16, 33)
 """Samples of each party: more and less than a batch, and as many as one; more parties than work together."""
@@ -141,13 +141,13 @@ def plain_loop(name, model, data, local, rows, parties, round_):
     """Does the same work party by party, with PyTorch's optimizers; returns models and losses."""
     parts, models, losses = parts_of(), rows.copy(), []
     for party in parties:
-        module = Plain(model, name) if isinstance(model, Fused) else model.module(rows[party])
+        module = Plain(model, name) if isinstance(model, NumpyModel) else model.module(rows[party])
         nn.utils.vector_to_parameters(torch.tensor(rows[party]), module.parameters())
         tensors = list(module.parameters())
         optimizer = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "rmsprop": torch.optim.RMSprop}[local.optimizer](
             tensors, lr=1.0, weight_decay=local.weight_decay, **({"momentum": local.momentum} if local.momentum else {})
         )
-        batches, rng = drawn(local, len(parts[party]), SEED, party, round_), noise(SEED, party, round_)
+        batches, rng = draw_batches(local, len(parts[party]), SEED, party, round_), noise_generator(SEED, party, round_)
         seen = []
         for step in range(len(batches)):
             chosen = parts[party][batches.batch(step)]
@@ -187,14 +187,14 @@ def shortened(gradient, clip):
 
 
 LOCALS = {
-    "plain": Local(rate=0.1, batch=16),
-    "epochs and decay": Local(rate=0.3, batch=16, epochs=2, weight_decay=0.1, decay="inverse", delay=1.0),
-    "steps": Local(rate=0.1, batch=7, steps=4, decay="root", count="steps"),
-    "momentum": Local(rate=0.05, batch=16, momentum=0.9, weight_decay=0.05),
-    "adam": Local(rate=0.01, batch=16, optimizer="adam", weight_decay=0.01, epochs=3),
-    "rmsprop": Local(rate=0.003, batch=16, optimizer="rmsprop", epochs=2),
-    "clip": Local(rate=0.2, batch=16, clip=0.3),
-    "clip and noise": Local(rate=0.1, batch=100, steps=3, clip=0.3, noise=0.2, momentum=0.5),
+    "plain": LocalTraining(rate=0.1, batch=16),
+    "epochs and decay": LocalTraining(rate=0.3, batch=16, epochs=2, weight_decay=0.1, decay="inverse", delay=1.0),
+    "steps": LocalTraining(rate=0.1, batch=7, steps=4, decay="root", count="steps"),
+    "momentum": LocalTraining(rate=0.05, batch=16, momentum=0.9, weight_decay=0.05),
+    "adam": LocalTraining(rate=0.01, batch=16, optimizer="adam", weight_decay=0.01, epochs=3),
+    "rmsprop": LocalTraining(rate=0.003, batch=16, optimizer="rmsprop", epochs=2),
+    "clip": LocalTraining(rate=0.2, batch=16, clip=0.3),
+    "clip and noise": LocalTraining(rate=0.1, batch=100, steps=3, clip=0.3, noise=0.2, momentum=0.5),
 }
 
 
@@ -219,7 +219,7 @@ def test_a_cohort_does_what_a_plain_loop_does(name, how):
 
 def test_everybody_starts_from_the_same_model_and_repeats():
     model, data = made("mlp")
-    first, again = (Cohort(model, data, parts_of(), Local(), SEED) for _ in range(2))
+    first, again = (Cohort(model, data, parts_of(), LocalTraining(), SEED) for _ in range(2))
     for cohort in (first, again):
         cohort.start()
         assert (cohort.matrix == cohort.matrix[0]).all()
@@ -231,7 +231,7 @@ def test_everybody_starts_from_the_same_model_and_repeats():
     again.matrix[:] = first.matrix
     assert np.array_equal(first.work(range(11), 2), again.work(range(11), 2))
     assert np.array_equal(first.matrix, again.matrix)
-    other = Cohort(model, data, parts_of(), Local(), SEED + 1)
+    other = Cohort(model, data, parts_of(), LocalTraining(), SEED + 1)
     other.start()
     assert not np.array_equal(other.matrix[0], model.initial(np.random.default_rng(0)))
     assert not np.array_equal(other.work(range(11), 1), first.work(range(11), 1))
@@ -241,7 +241,7 @@ def test_everybody_starts_from_the_same_model_and_repeats():
 def test_labels_of_any_width_count(name):
     model, data = made(name)
     narrow = replace(data, y=data.y.astype(np.uint8), y_test=data.y_test.astype(np.uint8))
-    wide, small = (Cohort(model, each, parts_of(), Local(batch=64), SEED) for each in (data, narrow))
+    wide, small = (Cohort(model, each, parts_of(), LocalTraining(batch=64), SEED) for each in (data, narrow))
     for cohort in (wide, small):
         cohort.start()
     assert np.array_equal(wide.work(range(11), 1), small.work(range(11), 1))
@@ -251,15 +251,15 @@ def test_labels_of_any_width_count(name):
 
 def test_nobody_works_if_nobody_is_named():
     model, data = made("softmax")
-    assert Cohort(model, data, parts_of(), Local(), SEED).work([], 1).shape == (0,)
+    assert Cohort(model, data, parts_of(), LocalTraining(), SEED).work([], 1).shape == (0,)
 
 
 @pytest.mark.parametrize("name", ["softmax", "conv", "mlp"])
 def test_samples_are_converted_batch_by_batch_where_all_are_too_many(name, monkeypatch):
     model, data = made(name)
-    kept = Cohort(model, data, parts_of(), Local(), SEED)
-    monkeypatch.setattr(cohorts, "KEPT", 0)
-    converted = Cohort(model, data, parts_of(), Local(), SEED)
+    kept = Cohort(model, data, parts_of(), LocalTraining(), SEED)
+    monkeypatch.setattr(cohorts, "CACHED_BYTES", 0)
+    converted = Cohort(model, data, parts_of(), LocalTraining(), SEED)
     assert converted._kept is None
     for cohort in (kept, converted):
         cohort.start()
@@ -269,11 +269,11 @@ def test_samples_are_converted_batch_by_batch_where_all_are_too_many(name, monke
 
 def test_fewer_parties_work_together_where_batches_are_large(monkeypatch):
     model, data = made("softmax")
-    sizes = {ROOM: [6, 5], 3 * 40 * 64: [3, 3, 3, 2], 1: [1] * 11}
+    sizes = {BATCH_BYTES: [6, 5], 3 * 40 * 64: [3, 3, 3, 2], 1: [1] * 11}
     found = []
     for room, expected in sizes.items():
-        monkeypatch.setattr(cohorts, "ROOM", room)
-        cohort = Cohort(model, data, parts_of(), Local(batch=100), SEED)
+        monkeypatch.setattr(cohorts, "BATCH_BYTES", room)
+        cohort = Cohort(model, data, parts_of(), LocalTraining(batch=100), SEED)
         assert [len(chunk) for chunk in cohort._chunks(list(range(11)))] == expected
         cohort.start()
         found.append((cohort.work(range(11), 1), cohort.matrix))
@@ -303,7 +303,7 @@ def test_a_party_that_diverges_is_told_and_spoils_no_other(name, how):
 
 def test_a_rate_that_is_too_large_ends_in_no_number():
     model, data = made("linear")
-    cohort = Cohort(model, data, parts_of(), Local(rate=1e4, steps=40), SEED)
+    cohort = Cohort(model, data, parts_of(), LocalTraining(rate=1e4, steps=40), SEED)
     cohort.start()
     losses = cohort.work(range(11), 1)
     assert np.isnan(losses).all()
@@ -315,7 +315,7 @@ def test_a_rate_that_is_too_large_ends_in_no_number():
 
 def test_a_batch_norm_sets_its_buffers_and_no_gradient_touches_them():
     sizes, data = (20, 33, 17), images(4, 4, sizes=(20, 33, 17))
-    model, local = build(Normed(), data), Local(batch=17, weight_decay=0.5, noise=0.1)
+    model, local = build(Normed(), data), LocalTraining(batch=17, weight_decay=0.5, noise=0.1)
     cohort, again = (Cohort(model, data, parts_of(sizes), local, SEED) for _ in range(2))
     cohort.start()
     before = model.layout.restore(cohort.matrix[0])
@@ -336,9 +336,9 @@ def test_a_batch_norm_sets_its_buffers_and_no_gradient_touches_them():
 def test_a_batch_norm_needs_more_than_one_sample():
     data = images(4, 4)
     with pytest.raises(ConfigError, match=r"party 2 has one sample.*more samples"):
-        Cohort(build(Normed(), data), data, parts_of(), Local(), SEED)
+        Cohort(build(Normed(), data), data, parts_of(), LocalTraining(), SEED)
     with pytest.raises(ConfigError, match=r"batch norm, which mixes samples.*group norm"):
-        Cohort(build(Normed(), data), data, parts_of((100, 151)), Local(clip=1.0), SEED)
+        Cohort(build(Normed(), data), data, parts_of((100, 151)), LocalTraining(clip=1.0), SEED)
 
 
 # --- workers ---------------------------------------------------------------------------------------------------------
@@ -350,7 +350,7 @@ def forked():
     made = []
 
     def make(model, data, parts=None, local=None, **options):
-        made.append(Cohort(model, data, parts or parts_of(), local or Local(), SEED, 2, **options))
+        made.append(Cohort(model, data, parts or parts_of(), local or LocalTraining(), SEED, 2, **options))
         made[-1].start()
         return made[-1]
 
@@ -384,8 +384,8 @@ def test_two_workers_give_the_same_bits(name, how, forked):
 def test_dropout_and_batch_norm_do_not_depend_on_workers(forked):
     sizes, data = (20, 33, 17, 9), images(4, 4, sizes=(20, 33, 17, 9))
     model = build(Normed, data)
-    alone = Cohort(model, data, parts_of(sizes), Local(batch=8), SEED)
-    shared = forked(model, data, parts_of(sizes), Local(batch=8))
+    alone = Cohort(model, data, parts_of(sizes), LocalTraining(batch=8), SEED)
+    shared = forked(model, data, parts_of(sizes), LocalTraining(batch=8))
     alone.start()
     for round_ in (1, 2):
         assert np.array_equal(alone.work(range(4), round_), shared.work(range(4), round_))
@@ -409,12 +409,12 @@ def test_a_worker_that_kills_itself_in_the_middle_of_its_work():
             os.kill(os.getpid(), signal.SIGKILL)
         return job
 
-    with Workers(task, 2) as pool, pytest.raises(WorkerLost, match="signal 9"):
+    with TrainingWorkers(task, 2) as pool, pytest.raises(WorkerLost, match="signal 9"):
         pool.run(range(6))
 
 
 def test_a_worker_that_hangs_is_given_up():
-    with Workers(lambda job: job if job < 3 else signal.pause(), 2, patience=0.2) as pool:
+    with TrainingWorkers(lambda job: job if job < 3 else signal.pause(), 2, patience=0.2) as pool:
         assert pool.run([0, 1, 2]) == [0, 1, 2]
         pids = pool.pids
         with pytest.raises(WorkerLost, match=r"0\.2 s"):
@@ -431,22 +431,22 @@ def test_what_a_worker_raises_is_raised():
     def task(job):
         raise ConfigError(["no"]) if job else Odd("strange")
 
-    with Workers(task, 2) as pool, pytest.raises(ConfigError, match="no"):
+    with TrainingWorkers(task, 2) as pool, pytest.raises(ConfigError, match="no"):
         pool.run([1])
-    with Workers(task, 2) as pool, pytest.raises(TacitError, match="Odd: strange"):
+    with TrainingWorkers(task, 2) as pool, pytest.raises(TacitError, match="Odd: strange"):
         pool.run([0])
 
 
 def test_a_copy_of_the_owner_ends_nothing_of_it():
-    with Workers(lambda job: job + 1, 1) as pool:
-        with Workers(lambda _: pool.close(), 1) as inner:
+    with TrainingWorkers(lambda job: job + 1, 1) as pool:
+        with TrainingWorkers(lambda _: pool.close(), 1) as inner:
             inner.run([0])
         assert pool.run([1]) == [2]
 
 
 def test_workers_end_with_their_cohort():
     model, data = made("softmax")
-    cohort = Cohort(model, data, parts_of(), Local(), SEED, 2)
+    cohort = Cohort(model, data, parts_of(), LocalTraining(), SEED, 2)
     cohort.start()
     cohort.work(range(11), 1)
     pids = cohort._pool.pids
@@ -461,12 +461,13 @@ def test_workers_end_with_their_cohort():
 ORPHANS = """
 import os, signal
 import numpy as np
-from tacit.learn.training.cohort import Cohort, Local
+from tacit.learn.training.cohort import Cohort
+from tacit.learn.training.local_work import LocalTraining
 from tacit.learn.models.registry import build
 from tacit.learn.data.samples import Dataset
 x, y = np.zeros((8, 3), np.float32), np.arange(8) % 2
 data = Dataset("numbers", x, y, x, y, "features", 2)
-cohort = Cohort(build("softmax", data), data, np.split(np.arange(8), 4), Local(), 0, workers=2)
+cohort = Cohort(build("softmax", data), data, np.split(np.arange(8), 4), LocalTraining(), 0, workers=2)
 cohort.work(range(4), 1)
 print(*cohort._pool.pids, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
@@ -497,34 +498,37 @@ def test_workers_end_when_their_owner_is_killed():
 
 def test_epochs_go_through_all_samples_and_steps_through_as_many_as_asked():
     rng = np.random.default_rng(0)
-    batches = Batches.of(Local(batch=8, epochs=3), 21, rng)
+    batches = LocalBatches.of(LocalTraining(batch=8, epochs=3), 21, rng)
     assert batches.sizes.tolist() == [8, 8, 5] * 3
-    assert Local(batch=8, epochs=3).steps_of(21) == len(batches) == 9
+    assert LocalTraining(batch=8, epochs=3).steps_of(21) == len(batches) == 9
     for epoch in range(3):
         seen = np.concatenate([batches.batch(step) for step in range(3 * epoch, 3 * epoch + 3)])
         assert sorted(seen) == list(range(21))
     assert not np.array_equal(batches.batch(0), batches.batch(3))
-    assert Batches.of(Local(batch=8, steps=5), 21, rng).sizes.tolist() == [8, 8, 5, 8, 8]
-    assert Batches.of(Local(batch=8), 5, rng).sizes.tolist() == [5]
-    assert Batches.of(Local(batch=8), 17, rng, least=2).sizes.tolist() == [8, 9]
-    assert Batches.of(Local(batch=8), 1, rng, least=2).sizes.tolist() == [1]
+    assert LocalBatches.of(LocalTraining(batch=8, steps=5), 21, rng).sizes.tolist() == [8, 8, 5, 8, 8]
+    assert LocalBatches.of(LocalTraining(batch=8), 5, rng).sizes.tolist() == [5]
+    assert LocalBatches.of(LocalTraining(batch=8), 17, rng, least=2).sizes.tolist() == [8, 9]
+    assert LocalBatches.of(LocalTraining(batch=8), 1, rng, least=2).sizes.tolist() == [1]
     grid = batches.grid(10)
     assert grid.shape == (9, 10)
     assert grid[2].tolist() == [*batches.batch(2), *[batches.batch(2)[-1]] * 5]
 
 
 def test_batches_follow_from_seed_party_and_round_alone():
-    orders = [drawn(Local(), 30, *of).order.tolist() for of in ((1, 2, 3), (1, 2, 3), (2, 2, 3), (1, 3, 3), (1, 2, 4))]
+    orders = [
+        draw_batches(LocalTraining(), 30, *of).order.tolist()
+        for of in ((1, 2, 3), (1, 2, 3), (2, 2, 3), (1, 3, 3), (1, 2, 4))
+    ]
     assert orders[0] == orders[1]
     assert len({tuple(order) for order in orders}) == 4
 
 
 def test_rates_fall_as_they_should():
-    assert [Local(rate=0.5).rate_at(t) for t in (1, 2, 9)] == [0.5] * 3
-    assert [Local(rate=0.5, decay="inverse").rate_at(t, 7) for t in (1, 2, 4)] == [0.5, 0.25, 0.125]
-    assert [Local(rate=0.5, decay="root").rate_at(t) for t in (1, 4)] == [0.5, 0.25]
+    assert [LocalTraining(rate=0.5).rate_at(t) for t in (1, 2, 9)] == [0.5] * 3
+    assert [LocalTraining(rate=0.5, decay="inverse").rate_at(t, 7) for t in (1, 2, 4)] == [0.5, 0.25, 0.125]
+    assert [LocalTraining(rate=0.5, decay="root").rate_at(t) for t in (1, 4)] == [0.5, 0.25]
     # Paper 003, Theorem 4: 2/(λ (t + γ)) over steps, with λ = 0.1, γ = 7 and 3 steps a round.
-    local = Local(rate=20.0, decay="inverse", delay=7.0, count="steps", steps=3)
+    local = LocalTraining(rate=20.0, decay="inverse", delay=7.0, count="steps", steps=3)
     found = [local.rate_at(round_, step) for round_ in (1, 2) for step in range(3)]
     assert found == pytest.approx([2 / (0.1 * (t + 7)) for t in range(1, 7)])
 
@@ -549,34 +553,34 @@ def test_rates_fall_as_they_should():
     ],
 )
 def test_settings_that_cannot_work_are_told(given, told):
-    assert any(told in problem for problem in Local(**given).problems())
+    assert any(told in problem for problem in LocalTraining(**given).problems())
     model, data = made("softmax")
     with pytest.raises(ConfigError):
-        Cohort(model, data, parts_of(), Local(**given), SEED)
+        Cohort(model, data, parts_of(), LocalTraining(**given), SEED)
 
 
 def test_settings_that_work_have_no_problems():
-    assert [local.problems() for local in (Local(), *LOCALS.values())] == [[]] * (len(LOCALS) + 1)
+    assert [local.problems() for local in (LocalTraining(), *LOCALS.values())] == [[]] * (len(LOCALS) + 1)
 
 
 def test_everything_that_is_wrong_is_told_at_once():
     model, data = made("softmax")
     parts = [np.array([], np.int64), np.array([0, 10**6])]
     with pytest.raises(ConfigError) as caught:
-        Cohort(model, data, parts, Local(batch=0), SEED, workers=0)
+        Cohort(model, data, parts, LocalTraining(batch=0), SEED, workers=0)
     told = "\n".join(caught.value.problems)
     assert len(caught.value.problems) == 4
     for part in ("batch=0", "workers=0", "party 0 has no samples", "count from 0 to 250"):
         assert part in told
     with pytest.raises(ConfigError, match="no party"):
-        Cohort(model, data, [], Local(), SEED)
+        Cohort(model, data, [], LocalTraining(), SEED)
 
 
 @pytest.mark.parametrize(("parties", "round_"), [([0], 0), ([0, 0], 1), ([11], 1), ([-1], 1)])
 def test_rounds_and_parties_that_are_not_there_are_refused(parties, round_):
     model, data = made("softmax")
     with pytest.raises(ConfigError, match="parties from 0 to 10"):
-        Cohort(model, data, parts_of(), Local(), SEED).work(parties, round_)
+        Cohort(model, data, parts_of(), LocalTraining(), SEED).work(parties, round_)
 
 
 # --- memory and threads ----------------------------------------------------------------------------------------------
@@ -585,7 +589,7 @@ def test_rounds_and_parties_that_are_not_there_are_refused(parties, round_):
 def test_local_work_takes_little_memory_beside_the_matrix():
     data = images(16, 16, sizes=(8,) * 48)
     model = build("mlp", data, hidden=[256])
-    cohort = Cohort(model, data, parts_of((8,) * 48), Local(batch=4), SEED)
+    cohort = Cohort(model, data, parts_of((8,) * 48), LocalTraining(batch=4), SEED)
     cohort.start()
     cohort.work(range(48), 1)
     tracemalloc.start()
@@ -608,7 +612,7 @@ def test_parties_learn_by_themselves_and_by_averaging():
 
     data = load("digits")
     parts = np.array_split(np.random.default_rng(0).permutation(len(data.y)), 9)
-    cohort = Cohort(build("softmax", data), data, parts, Local(rate=0.5, batch=16, epochs=2), SEED)
+    cohort = Cohort(build("softmax", data), data, parts, LocalTraining(rate=0.5, batch=16, epochs=2), SEED)
     cohort.start()
     first = cohort.work(range(9), 1)
     for round_ in range(2, 16):

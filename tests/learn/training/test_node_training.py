@@ -21,7 +21,7 @@ from tacit.core.entropy import SeededEntropy
 from tacit.core.errors import ConfigError, Drop, JournalError, NotEnough, PeerFault
 from tacit.core.suite import SERVER
 from tacit.learn.scenario import Scenario
-from tacit.learn.training.dp_plan import noised
+from tacit.learn.training.dp_plan import plan_noise
 from tacit.learn.training.node_training import CHECKPOINT, LEDGER, METRICS, MODEL, SCENARIO, Learner, take_part
 from tacit.learn.training.train import train
 
@@ -113,7 +113,7 @@ def test_what_does_not_fit_is_said_at_once(more, words, tmp_path):
 
 def test_privacy_is_agreed_on_paid_before_and_ends_the_run(tmp_path):
     wanted = scenario("secagg", 4, privacy={"epsilon": 20.0, "clip": 1.0})
-    private = noised(wanted, wanted.privacy, {}, ("p0", "p1", "p2"), 650, [100] * 3)
+    private = plan_noise(wanted, wanted.privacy, {}, ("p0", "p1", "p2"), 650, [100] * 3)
     (tmp_path / "without").mkdir()
     path = written(Made.of(tmp_path / "without", "secagg", 3))
     with pytest.raises(ConfigError, match=r"this privacy takes .*noise = .* under \[settings\] of the roster, then"):
@@ -164,7 +164,7 @@ def test_a_change_that_was_missed_stays_missed_if_a_round_fails_after_it():
 def test_a_party_that_is_killed_learns_on(protocol, tmp_path):
     made = Made.of(tmp_path, protocol, 3)
     path, plan = written(made), tmp_path / "scenario.json"
-    plan.write_bytes(scenario(protocol, 6).encoded())
+    plan.write_bytes(scenario(protocol, 6).encode())
     server = [SERVER] if protocol == "secagg" else []
 
     def start(name):
@@ -201,7 +201,7 @@ def test_a_party_that_is_killed_learns_on(protocol, tmp_path):
 
 def test_a_new_session_pays_anew_and_budgets_end_all_the_same(tmp_path):
     wanted = scenario("gossip", 2, privacy={"epsilon": 2.0, "clip": 1.0, "noise": "local"})
-    private = noised(wanted, wanted.privacy, {}, ("p0", "p1", "p2"), 650, [100] * 3)
+    private = plan_noise(wanted, wanted.privacy, {}, ("p0", "p1", "p2"), 650, [100] * 3)
     made = Made.of(tmp_path, "gossip", 3, **private.options)
     together(made, wanted)
     for name in made.roster.names:
@@ -217,7 +217,7 @@ def test_a_new_session_pays_anew_and_budgets_end_all_the_same(tmp_path):
 
 def test_a_ledger_that_forgot_what_was_spent_is_not_gone_on_with(tmp_path):
     wanted = scenario("gossip", 2, privacy={"epsilon": 2.0, "clip": 1.0, "noise": "local"})
-    private = noised(wanted, wanted.privacy, {}, ("p0", "p1", "p2"), 650, [100] * 3)
+    private = plan_noise(wanted, wanted.privacy, {}, ("p0", "p1", "p2"), 650, [100] * 3)
     made = Made.of(tmp_path, "gossip", 3, **private.options)
     together(made, wanted)
     path, place, lock = tmp_path / "federation.toml", tmp_path / "p0.run", f"{LEDGER}.lock"

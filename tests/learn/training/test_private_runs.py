@@ -8,11 +8,11 @@ import pytest
 from tacit.core.errors import ConfigError, JournalError
 from tacit.learn.data import datasets
 from tacit.learn.models.registry import build
+from tacit.learn.random_streams import generator
 from tacit.learn.scenario import Scenario
-from tacit.learn.seeded import generator
-from tacit.learn.training.assemble import prepare
+from tacit.learn.training.assemble import assemble_run
 from tacit.learn.training.cohort import Cohort
-from tacit.learn.training.local_work import Batches, Local
+from tacit.learn.training.local_work import LocalBatches, LocalTraining
 from tacit.learn.training.train import CHECKPOINT, KEY, LEDGER, MODEL, SCENARIO, train
 
 ONE_STEP = {"rate": 0.5, "batch": 300, "steps": 1}
@@ -22,13 +22,13 @@ USER = {"epsilon": 2.0, "clip": 1.0}
 
 def prepared(privacy, local=ONE_STEP, protocol="secagg", parties=8, **more):
     given = {"rounds": 3, "data": {"parties": parties}, "local": local, "protocol": protocol, "privacy": privacy}
-    return prepare(Scenario.of({**given, **more}))
+    return assemble_run(Scenario.of({**given, **more}))
 
 
 @pytest.mark.parametrize(("samples", "batch", "epochs"), [(17, 16, None), (143, 32, 3), (5, 32, 2), (64, 32, 1)])
 def test_with_noise_all_batches_are_as_large_and_a_sample_is_in_one_of_an_epoch(samples, batch, epochs):
-    local = Local(batch=batch, epochs=epochs, noise=1.0)
-    drawn = Batches.of(local, samples, generator(0, "batches"))
+    local = LocalTraining(batch=batch, epochs=epochs, noise=1.0)
+    drawn = LocalBatches.of(local, samples, generator(0, "batches"))
     size = min(batch, samples)
     assert set(drawn.sizes.tolist()) == {size}
     assert len(drawn) == local.steps_of(samples) == (epochs or 1) * (samples // size)
@@ -36,14 +36,16 @@ def test_with_noise_all_batches_are_as_large_and_a_sample_is_in_one_of_an_epoch(
     for epoch in range(epochs or 1):
         used = np.concatenate(each[epoch * (samples // size) : (epoch + 1) * (samples // size)])
         assert len(set(used.tolist())) == len(used)
-    assert len(Batches.of(Local(batch=batch, epochs=epochs), samples, generator(0, "batches"))) >= len(drawn)
+    assert len(LocalBatches.of(LocalTraining(batch=batch, epochs=epochs), samples, generator(0, "batches"))) >= len(
+        drawn
+    )
 
 
 def test_noise_per_sample_is_for_the_smallest_batch_that_there_is():
     found = prepared(SAMPLE, {"rate": 0.1, "batch": 16}, data={"parties": 4, "train": 68})
     assert [len(part) for part in found.parts] == [17] * 4
     cohort = found.training.cohort
-    drawn = [Batches.of(cohort.local, 17, generator(seed, "batches")) for seed in range(5)]
+    drawn = [LocalBatches.of(cohort.local, 17, generator(seed, "batches")) for seed in range(5)]
     assert all(each.sizes.tolist() == [16] for each in drawn)
 
 
@@ -89,7 +91,7 @@ def test_buffers_that_no_noise_touches_are_refused():
         torch.nn.Flatten(1),
         torch.nn.Linear(64, 10),
     )
-    parts, local = [np.arange(20)], Local(rate=0.1, batch=10, clip=1.0, noise=1.0)
+    parts, local = [np.arange(20)], LocalTraining(rate=0.1, batch=10, clip=1.0, noise=1.0)
     with pytest.raises(ConfigError, match="buffers of floats"):
         Cohort(build(module, data), data, parts, local, 0)
 
@@ -115,7 +117,7 @@ class TestFolder:
         def cut(_):
             raise Cut
 
-        data, other = (datasets.load("digits").limited(200, 100, generator(seed, "samples")) for seed in (0, 1))
+        data, other = (datasets.load("digits").subsample(200, 100, generator(seed, "samples")) for seed in (0, 1))
         with pytest.raises(Cut):
             train(self.scenario(), folder=folder, on_round=cut, data=data)
         return data, other
@@ -141,7 +143,7 @@ class TestFolder:
         with pytest.raises(Cut):
             train(scenario, folder=tmp_path / "a", on_round=cut)
         resumed = train(scenario, folder=tmp_path / "a", resume=True)
-        whole = prepare(scenario, secret=kept["key"])
+        whole = assemble_run(scenario, secret=kept["key"])
         for _ in whole.rounds():
             pass
         assert np.array_equal(resumed.parameters, whole.training.consensus())

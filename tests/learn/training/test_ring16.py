@@ -9,8 +9,8 @@ import tacit
 from tacit.core.errors import ConfigError
 from tacit.learn.scenario import Data, Scenario, Split
 from tacit.learn.training import assemble as fitting
-from tacit.learn.training.assemble import prepare
-from tacit.learn.training.cohort import Local
+from tacit.learn.training.assemble import assemble_run
+from tacit.learn.training.local_work import LocalTraining
 
 GRAPH = {"graph": {"kind": "regular", "degree": 4}, "allow_leaks": True}
 PROTOCOLS = {"fedavg": {}, "secagg": {}, "gossip": GRAPH, "cesar": GRAPH}
@@ -24,14 +24,14 @@ def scenario(protocol, bits, *, model="mlp", rounds=15, parties=6, seed=0, local
         evaluate=rounds,
         data=Data(parties=parties, split=SPREAD, test=None),
         model={"name": model},
-        local=local or Local(rate=0.2, batch=16),
+        local=local or LocalTraining(rate=0.2, batch=16),
         protocol={"name": protocol, "bits": bits, **options},
     )
 
 
 def learnt(wanted):
     """Returns what is known after the last round, bytes of all rounds, and every note."""
-    prepared = prepare(wanted)
+    prepared = assemble_run(wanted)
     rounds = list(prepared.rounds())
     notes = [*prepared.notes, *(note for each in rounds for note in each.notes)]
     return rounds[-1], sum(each.bytes for each in rounds), notes
@@ -58,7 +58,7 @@ def test_16_bits_learn_what_32_do(protocol, model):
 def test_masks_and_keys_are_as_long_in_any_ring_and_vectors_half_as_long():
     sent = {}
     for bits in (16, 32):
-        step = next(prepare(scenario("secagg", bits, rounds=1)).training.steps(1))
+        step = next(assemble_run(scenario("secagg", bits, rounds=1)).training.steps(1))
         sent[bits] = step.outcome.traffic.by_class()
     assert sent[32]["parameters"] == pytest.approx(2 * sent[16]["parameters"], rel=1e-3)
     assert sent[32]["protocol"] == pytest.approx(sent[16]["protocol"], rel=0.02)
@@ -70,7 +70,9 @@ def test_masks_and_keys_are_as_long_in_any_ring_and_vectors_half_as_long():
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_the_clip_is_chosen_from_the_data_and_said(protocol):
     small, large = (
-        prepare(scenario(protocol, 16, local=Local(rate=rate, batch=16), model="softmax", **PROTOCOLS[protocol]))
+        assemble_run(
+            scenario(protocol, 16, local=LocalTraining(rate=rate, batch=16), model="softmax", **PROTOCOLS[protocol])
+        )
         for rate in (0.01, 1.0)
     )
     clips = [each.checked.terms.settings.clip for each in (small, large)]
@@ -81,16 +83,16 @@ def test_the_clip_is_chosen_from_the_data_and_said(protocol):
 
 
 def test_what_is_set_is_left_alone():
-    prepared = prepare(scenario("secagg", 16, clip=3.0, rounding="nearest"))
+    prepared = assemble_run(scenario("secagg", 16, clip=3.0, rounding="nearest"))
     assert prepared.checked.terms.settings.clip == 3.0
     assert not prepared.checked.terms.settings.stochastic
     assert not any("was chosen" in note for note in prepared.notes)
-    assert not any("was chosen" in note for note in prepare(scenario("secagg", 32)).notes)
+    assert not any("was chosen" in note for note in assemble_run(scenario("secagg", 32)).notes)
 
 
 def test_probing_leaves_no_trace():
-    first, again = (prepare(scenario("gossip", 16, rounds=1, **GRAPH)) for _ in range(2))
-    whole = prepare(scenario("gossip", 32, rounds=1, **GRAPH))
+    first, again = (assemble_run(scenario("gossip", 16, rounds=1, **GRAPH)) for _ in range(2))
+    whole = assemble_run(scenario("gossip", 32, rounds=1, **GRAPH))
     assert np.array_equal(first.training.cohort.matrix, whole.training.cohort.matrix)
     for prepared in (first, again):
         list(prepared.rounds())
@@ -98,7 +100,9 @@ def test_probing_leaves_no_trace():
 
 
 def test_models_grow_and_the_clip_leaves_room_for_that(monkeypatch):
-    wanted = scenario("gossip", 16, model="softmax", rounds=60, local=Local(rate=0.3, batch=8, steps=1), **GRAPH)
+    wanted = scenario(
+        "gossip", 16, model="softmax", rounds=60, local=LocalTraining(rate=0.3, batch=8, steps=1), **GRAPH
+    )
     _, _, notes = learnt(wanted)
     assert not any("cut off" in note for note in notes)
     monkeypatch.setattr(fitting, "GROWTH", 0.0)
@@ -117,20 +121,20 @@ def test_rounding_adds_what_is_said(protocol):
     ours = tacit.aggregate(models, protocol, **options).average
     exact = tacit.aggregate(models, protocol, **{**options, "bits": 64}).average
     off = np.std([np.asarray(ours[party]) - np.asarray(exact[party]) for party in ours])
-    terms = prepare(scenario(protocol, 16, parties=12, clip=1.0, **PROTOCOLS[protocol])).checked.terms
-    assert fitting._rounding(terms) == pytest.approx(off, rel=0.05)
+    terms = assemble_run(scenario(protocol, 16, parties=12, clip=1.0, **PROTOCOLS[protocol])).checked.terms
+    assert fitting._rounding_error(terms) == pytest.approx(off, rel=0.05)
 
 
 @pytest.mark.parametrize("protocol", ["gossip", "cesar"])
 def test_a_ring_that_is_too_coarse_is_refused(protocol):
-    tiny = Local(rate=1e-5, batch=16, steps=1)
+    tiny = LocalTraining(rate=1e-5, batch=16, steps=1)
     with pytest.raises(ConfigError, match=r"16 bits are too few for 6 parties.*use bits=32"):
-        prepare(scenario(protocol, 16, local=tiny, **GRAPH))
-    prepare(scenario(protocol, 32, local=tiny, **GRAPH))
+        assemble_run(scenario(protocol, 16, local=tiny, **GRAPH))
+    assemble_run(scenario(protocol, 32, local=tiny, **GRAPH))
 
 
 def test_to_the_nearest_learning_stands_still_where_chance_goes_on():
-    coarse = {"clip": 128.0, "rounds": 40, "local": Local(rate=0.1, batch=16, steps=2)}
+    coarse = {"clip": 128.0, "rounds": 40, "local": LocalTraining(rate=0.1, batch=16, steps=2)}
     nearest, chance, exact = (
         learnt(scenario("fedavg", bits, rounding=rounding, **coarse))[0].accuracy
         for bits, rounding in ((16, "nearest"), (16, "stochastic"), (32, "auto"))

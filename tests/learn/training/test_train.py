@@ -9,13 +9,13 @@ import tacit
 from tacit.core.errors import ConfigError, LeakRefused
 from tacit.learn.data import datasets
 from tacit.learn.scenario import Scenario
-from tacit.learn.training.assemble import prepare
+from tacit.learn.training.assemble import assemble_run
 
 SMALL = {"rounds": 3, "data": {"parties": 6}, "local": {"rate": 0.5}}
 
 
 def ran(**changes):
-    found = prepare(Scenario.of({**SMALL, **changes}))
+    found = assemble_run(Scenario.of({**SMALL, **changes}))
     return found, list(found.rounds())
 
 
@@ -75,7 +75,7 @@ def test_only_those_who_are_asked_work():
 def test_those_who_work_are_those_who_are_summed():
     """Had others been summed, their models would be as they were before, and not change the average."""
     protocol = {"name": "fedavg", "participation": {"kind": "random", "per_round": 3}}
-    found = prepare(Scenario.of({**SMALL, "rounds": 6, "protocol": protocol, "dropout": 0.2}))
+    found = assemble_run(Scenario.of({**SMALL, "rounds": 6, "protocol": protocol, "dropout": 0.2}))
     for step in found.training.steps(6):
         assert step.outcome is not None
         assert set(step.outcome.contributors) <= set(found.training.losses)
@@ -93,11 +93,11 @@ def test_samples_may_count():
 def test_a_party_whose_loss_is_no_number_is_left_out_and_the_others_go_on():
     digits = datasets.load("digits")
     x = digits.x.astype(np.float32)
-    first = prepare(Scenario.of(SMALL)).parts[2]
+    first = assemble_run(Scenario.of(SMALL)).parts[2]
     x[first] = 1e30
     bad = datasets.of_arrays(x, digits.y, digits.x_test.astype(np.float32), digits.y_test)
     for protocol in ("secagg", {"name": "gossip", "graph": "complete"}):
-        found = prepare(Scenario.of({**SMALL, "protocol": protocol}), data=bad)
+        found = assemble_run(Scenario.of({**SMALL, "protocol": protocol}), data=bad)
         history = list(found.rounds())
         assert "no longer a number" in history[-1].left_out["p2"]
         assert history[-1].contributors == 5
@@ -237,7 +237,7 @@ class TestPrivacy:
 
     def test_a_run_ends_when_the_budget_is_spent(self):
         scenario = Scenario.of({**SMALL, **self.base, "rounds": 2, "privacy": {"epsilon": 2.0, "clip": 1.0}})
-        found = prepare(scenario)
+        found = assemble_run(scenario)
         found.training.begin(1, found.training.parties)
         found.training.begin(7, found.training.parties)
         assert [each.round for each in found.rounds()] == [1]

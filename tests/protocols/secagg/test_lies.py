@@ -13,8 +13,8 @@ from tacit.auditing.engine.linear import smallest_support
 from tacit.core.errors import ConfigError, PeerFault
 from tacit.designs import Batches, Everyone, Random, Sampled, secure_degree
 from tacit.lab.attacks.lies import roles
-from tacit.lab.attacks.lies.roles import Case, SymbolicCast
-from tacit.lab.attacks.lies.variants import variant
+from tacit.lab.attacks.lies.roles import LieCase, SymbolicCast
+from tacit.lab.attacks.lies.variants import use_variant
 from tacit.protocols.secagg import user
 from tacit.protocols.secagg.terms import SecAggSettings
 
@@ -43,7 +43,7 @@ def learnt(case, story, monkeypatch):
 
 def unbounded(fewest, *case, **circle):
     """Returns a case with a lower bound on U2 and U5 that settings refuse."""
-    lowered = Case(*case, **circle)
+    lowered = LieCase(*case, **circle)
     settings = SecAggSettings(**circle, fewest=fewest, allow_leaks=True)
     lowered.__dict__["terms"] = settings.bind(lowered.terms.parties)
     with pytest.raises(ConfigError, match="several sums"):
@@ -53,7 +53,7 @@ def unbounded(fewest, *case, **circle):
 
 def apart(lacking, case, story, monkeypatch):
     """Returns what is learnt without some precaution, and what is learnt now."""
-    with variant(lacking):
+    with use_variant(lacking):
         before = learnt(case, story, monkeypatch)
     return before, learnt(case, story, monkeypatch)
 
@@ -75,7 +75,7 @@ def apart(lacking, case, story, monkeypatch):
 )
 def test_a_victim_that_masks_only_with_the_dropped(users, colluding, policy, summed, monkeypatch):
     """p0 is told of nobody who will be summed with it but friends of the server, and masks with none of the others."""
-    case = Case(users, tuple(range(users - colluding, users)), policy)
+    case = LieCase(users, tuple(range(users - colluding, users)), policy)
     threshold, asked = case.terms.threshold, range(policy.most(users))
     if summed is None:
         summed = [u for u in asked if not 0 < u < threshold - colluding]
@@ -115,11 +115,11 @@ def test_a_circle_of_the_servers_choosing(monkeypatch):
     chosen = [u for u in everyone if u not in dropped]
     story = dict.fromkeys(everyone, (everyone, everyone, chosen))
     story[0] = (asked, masking, masking)
-    with variant("U2 signed by nobody"), pytest.MonkeyPatch.context() as patched:
+    with use_variant("U2 signed by nobody"), pytest.MonkeyPatch.context() as patched:
         patched.setattr(user, "open_shares", _only_what_opens)
         assert learnt(case, story, monkeypatch)[1] == 1
     # Two thirds must be asked; and even if they need not, keys follow from U2.
-    assert learnt(Case(100, neighbours=degree, threshold=threshold), story, monkeypatch) == (0, None)
+    assert learnt(LieCase(100, neighbours=degree, threshold=threshold), story, monkeypatch) == (0, None)
     assert learnt(case, story, monkeypatch) == (0, None)
 
 
@@ -128,7 +128,7 @@ def test_a_server_with_many_friends_and_one_victim(monkeypatch):
     friends, circle = tuple(range(1, 96)), {"neighbours": 82, "threshold": 60}
     story = {0: ([0, *friends], [0, *friends], [0, *friends])}
     assert learnt(unbounded(60, 1000, friends, **circle), story, monkeypatch) == (1, 1)
-    assert learnt(Case(1000, friends, **circle), story, monkeypatch) == (0, None)
+    assert learnt(LieCase(1000, friends, **circle), story, monkeypatch) == (0, None)
 
 
 def test_disjoint_sums_in_one_round(monkeypatch):
@@ -137,7 +137,7 @@ def test_disjoint_sums_in_one_round(monkeypatch):
     groups = [range(start, start + 25) for start in range(0, 100, 25)]
     story = {u: (group, group, group) for group in groups for u in group}
     assert learnt(unbounded(13, 100, **circle), story, monkeypatch)[0] == 4
-    assert learnt(Case(100, **circle), story, monkeypatch) == (0, None)
+    assert learnt(LieCase(100, **circle), story, monkeypatch) == (0, None)
 
 
 # --- U5 ------------------------------------------------------------------------------------------------------------
@@ -150,7 +150,7 @@ def test_two_stories_along_the_circle(monkeypatch):
     Those on either side of a border between the stories are left out of the sum by one or by both, so that two users
     in the middle of the stretch are cut off from all the others, at settings that were once suggested for a hundred.
     """
-    case = Case(100, neighbours=22, threshold=13)
+    case = LieCase(100, neighbours=22, threshold=13)
     around = SymbolicCast(case)._server.graph(range(100))._around.tolist()
 
     def without(*places):
@@ -175,7 +175,7 @@ def test_the_degrees_that_are_suggested_leave_room_for_all_this():
 )
 def test_as_many_sums_as_there_are_disjoint_sets_that_may_be_asked_and_no_smaller_ones(policy, sums, monkeypatch):
     """Where a policy asks some of all, the server may ask others too. Nobody is in two sums then, or in a small one."""
-    case, size = Case(40, (), policy), policy.most(40)
+    case, size = LieCase(40, (), policy), policy.most(40)
     groups = [range(start, start + size) for start in range(0, 40, size)]
     chosen = [
         list(group[: case.terms.smallest_sum]) if isinstance(policy, Sampled) else list(group) for group in groups

@@ -390,7 +390,7 @@ def test_who_plays_the_parties_changes_nothing_that_is_learnt(
         return made_here[-1]
 
     monkeypatch.setattr(ShardedSimulation, "on", on)
-    monkeypatch.setattr(assemble, "MANY", 1)
+    monkeypatch.setattr(assemble, "SPREAD_FROM", 1)
     given = {"rounds": 3, "data": {"parties": 4}, "protocol": protocol, "dropout": 0.1}
     runs = [
         tacit.train(tacit.Scenario.of({**given, "workers": workers}), folder=tmp_path / f"{workers}")

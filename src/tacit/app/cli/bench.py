@@ -20,7 +20,7 @@ from tacit.app.terminal.progress import following
 from tacit.core.average import counted
 from tacit.core.progress import Progress
 from tacit.core.suite import Update
-from tacit.lab.comparison import label, variant
+from tacit.lab.comparison import parse_variant, write_variant
 from tacit.protocols import REGISTRY
 from tacit.runtime.simulator import Simulation
 
@@ -60,7 +60,7 @@ def measured(
     found: list[Measured] = []
     for place, each in enumerate(protocols):
         options = {key: value for key, value in each.items() if key != "name"}
-        said = label(each["name"], options)
+        said = write_variant(each["name"], options)
         simulation = Simulation.of(each["name"], names, entries, seed=SEED, allow_leaks=True, **options)
         times = []
         for turn in range(repeat + 1):
@@ -98,7 +98,7 @@ def bench(
     at_least(FEWEST, parties=parties)
     at_least(1, entries=entries, repeat=repeat)
     if protocol:
-        asked = [variant(each) for each in protocol]
+        asked = [parse_variant(each) for each in protocol]
         known("protocol", next((each["name"] for each in asked if each["name"] not in REGISTRY), BASELINE), REGISTRY)
     else:
         asked = [{"name": name, **each.example_options} for name, each in REGISTRY.items()]

@@ -21,11 +21,11 @@ from tacit.core.entropy import SeededEntropy
 from tacit.core.errors import ConfigError, WireError
 from tacit.core.progress import Progress, ignore_progress
 from tacit.core.suite import SERVER, Parties, Party, Update, Vector
-from tacit.lab.comparison import label
+from tacit.lab.comparison import write_variant
 from tacit.learn.data.datasets import Samples, load
 from tacit.learn.data.splits import dirichlet
-from tacit.learn.models.softmax import Model, Softmax
-from tacit.learn.training.loop import Step, trained
+from tacit.learn.models.softmax import ModelArrays, Softmax
+from tacit.learn.training.loop import TrainingStep, run_rounds
 from tacit.protocols import find
 from tacit.runtime.faults import Fault
 from tacit.runtime.outcome import Outcome
@@ -215,13 +215,13 @@ class Classroom:
         softmax = Softmax(classes=len(np.unique(data.y)), features=data.x.shape[1])
         return cls(seed, softmax, samples, Samples(data.x[test], data.y[test]))
 
-    def train(self, party: Party, model: Model, round_: int) -> Model:
+    def train(self, party: Party, model: ModelArrays, round_: int) -> ModelArrays:
         """Returns the model after one party's training in one round; the same whoever asks."""
         rng = generator(self.seed, "shuffle", party, round_)
         x, y = self.samples[party]
         return self.softmax.train_locally(model, x, y, epochs=EPOCHS, rate=RATE, batch=BATCH, rng=rng)
 
-    def accuracy(self, model: Model) -> float:
+    def accuracy(self, model: ModelArrays) -> float:
         """Returns the share of test samples that a model reads correctly."""
         return self.softmax.accuracy(model, self.test.x, self.test.y)
 
@@ -239,7 +239,7 @@ class Diary:
     seen: list[dict[Party, Vector]] = field(default_factory=list)
     """What the server decoded, round by round."""
 
-    def note(self, step: Step) -> None:
+    def note(self, step: TrainingStep) -> None:
         """Writes down how a round ended."""
         outcome = step.outcome
         if outcome is None:
@@ -301,12 +301,12 @@ def leak(asked: Question, tick: Callable[[str], None]) -> Leak:
     """Returns what the audit finds."""
     tick(f"audit of {asked.protocol}")
     said = in_words(list(asked.answers()), asked)
-    return Leak(label(asked.protocol, asked.options), said.exposed, said.verdict, asked.command)
+    return Leak(write_variant(asked.protocol, asked.options), said.exposed, said.verdict, asked.command)
 
 
 def together(
     protocol: str, classroom: Classroom, settings: DemoSettings, crashing: Sequence[Party], tick: Callable[[str], None]
-) -> tuple[Model, Diary]:
+) -> tuple[ModelArrays, Diary]:
     """Trains round after round with averaging by a protocol; returns the last model and what was noted."""
     model = classroom.softmax.initial()
     layout, diary = Layout.of(model), Diary()
@@ -326,7 +326,7 @@ def together(
         faults=faults,
     )
 
-    def bring(number: int, before: Step | None) -> dict[Party, Update]:
+    def bring(number: int, before: TrainingStep | None) -> dict[Party, Update]:
         tick(f"{protocol}, round {number} of {settings.rounds}")
         shared = averaged(layout, before) or model
         return {
@@ -334,18 +334,18 @@ def together(
             for party in settings.names
         }
 
-    for step in trained(simulation.average, bring, settings.rounds):
+    for step in run_rounds(simulation.average, bring, settings.rounds):
         model = averaged(layout, step) or model
         diary.note(step)
         diary.accuracies.append(classroom.accuracy(model))
     return model, diary
 
 
-def averaged(layout: Layout, step: Step | None) -> Model | None:
+def averaged(layout: Layout, step: TrainingStep | None) -> ModelArrays | None:
     """Returns the model that a round ended with, if it did."""
     if step is None or step.outcome is None:
         return None
-    model: Model = layout.restore(next(iter(step.outcome.average.values())))
+    model: ModelArrays = layout.restore(next(iter(step.outcome.average.values())))
     return model
 
 

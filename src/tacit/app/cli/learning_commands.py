@@ -28,7 +28,7 @@ from tacit.app.terminal.progress import Following, following
 from tacit.core.errors import ConfigError, TacitError
 from tacit.lab import comparison, papers
 from tacit.lab.papers.reproduction import Scale
-from tacit.learn.scenario import Scenario, located
+from tacit.learn.scenario import Scenario, locate_problems
 from tacit.learn.training.assemble import Metrics
 from tacit.learn.training.train import train as train_scenario
 
@@ -84,7 +84,7 @@ def train(
         try:
             done = train_scenario(wanted, folder=folder, resume=resume, address=address, **shown)
         except ConfigError as error:
-            raise located(error, scenario) from None
+            raise locate_problems(error, scenario) from None
         if done.folder is not None:
             pages.write(done)
     if as_json:
@@ -181,7 +181,7 @@ def compare(
         base = msgspec.structs.replace(base, rounds=rounds)
         if base.problems():
             raise ConfigError(base.problems())
-    asked = [comparison.variant(each) for each in protocol] if protocol else None
+    asked = [comparison.parse_variant(each) for each in protocol] if protocol else None
     with following(counted=True) as told:
         found = comparison.compare(base, asked, told)
     if picture is not None:

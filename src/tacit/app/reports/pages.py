@@ -184,7 +184,7 @@ def page(run: Run, figures: Sequence[str], why: str = "") -> str:
         else:
             parts.append(f"<h2>Who could learn whose vector</h2><p>{_safe(found['says'])}.</p>")
     parts.append("<h2>Rounds</h2>" + _table(*tables.rounds(run)))
-    parts.append(f"<h2>Scenario</h2><pre>{_safe(scenario.encoded().decode())}</pre>")
+    parts.append(f"<h2>Scenario</h2><pre>{_safe(scenario.encode().decode())}</pre>")
     return _page(title, parts)
 
 

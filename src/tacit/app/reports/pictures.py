@@ -14,8 +14,8 @@ from tacit.auditing.report import Report
 from tacit.auditing.search.planner import Plan
 from tacit.core.average import counted
 from tacit.core.errors import ConfigError
-from tacit.lab.attacks.attack_result import Finding, Grid, by_measure
-from tacit.lab.comparison import Compared, label
+from tacit.lab.attacks.attack_result import Finding, Grid, group_by_measure
+from tacit.lab.comparison import ComparisonResult, write_variant
 from tacit.lab.papers.reproduction import Chart
 from tacit.learn.scenario import Scenario
 from tacit.learn.training.assemble import Metrics
@@ -75,7 +75,7 @@ def exposure(reports: Sequence[Report], path: str, options: Mapping[str, Any] | 
     else:
         axes.set_yticks([])
         axes.set_ylabel(f"who looks: {len(reports)} coalitions")
-    name = label(first.protocol, options or {})
+    name = write_variant(first.protocol, options or {})
     drawing.titled(axes, f"{name}, {len(parties)} parties: who can work out whose vector", first.looked_at)
     meant = {"all of it": LEAK, "some entries, or nearly": WARNING, "none of it": SAFE, "their own": MEMBER}
     drawing.legend(figure, {name: colour for name, colour in meant.items() if colour in _used(shown)})
@@ -126,7 +126,7 @@ def costs(plan: Plan, path: str) -> None:
 
 def intervals(findings: Sequence[Finding], path: str, settings: str = "") -> None:
     """Draws what attacks found, with what it lies between: one panel for each thing that was measured."""
-    groups = [rows[::-1] for rows in by_measure(findings)]
+    groups = [rows[::-1] for rows in group_by_measure(findings)]
     measures = [rows[0].measure for rows in groups]
     heights = [0.9 + sum(0.17 + 0.13 * _lines_of(each.target) for each in rows) for rows in groups]
     figure, panels = drawing.figure(10, 0.9 + sum(heights), len(measures), heights)
@@ -294,7 +294,7 @@ def progress(run: Run, path: str) -> bool:
     return True
 
 
-def compared(scenario: Scenario, found: Sequence[Compared], path: str) -> None:
+def compared(scenario: Scenario, found: Sequence[ComparisonResult], path: str) -> None:
     """Draws accuracy against bytes and against time, each protocol a line, and whether the audit found a leak."""
     ran = [each for each in found if each.history]
     if not ran:
@@ -324,8 +324,8 @@ def compared(scenario: Scenario, found: Sequence[Compared], path: str) -> None:
     data = scenario.data
     drawing.titled(
         left,
-        f"{counted(data.parties, 'party learns', 'parties learn')} {data.called} by each protocol",
-        f"{scenario.model['name']}, {data.dealt}, {counted(scenario.rounds, 'round')}, seed {scenario.seed}",
+        f"{counted(data.parties, 'party learns', 'parties learn')} {data.display_name} by each protocol",
+        f"{scenario.model['name']}, {data.split_text}, {counted(scenario.rounds, 'round')}, seed {scenario.seed}",
     )
     handles, labels = right.get_legend_handles_labels()
     title = "whose model could be worked out in a round, and by whom (dashed: somebody's)"
@@ -338,7 +338,7 @@ def _tested(metrics: Metrics) -> float | None:
     return metrics.accuracy if metrics.accuracy is not None else metrics.rmse
 
 
-def _sent(each: Compared) -> list[float]:
+def _sent(each: ComparisonResult) -> list[float]:
     return [float(sent) for sent in np.cumsum([one.bytes / 1e6 / each.parties for one in each.history])]
 
 

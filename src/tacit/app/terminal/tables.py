@@ -17,7 +17,7 @@ from tacit.auditing.questions import Question
 from tacit.core.average import counted
 from tacit.core.errors import Drop
 from tacit.core.protocol import Protocol
-from tacit.lab.comparison import Compared
+from tacit.lab.comparison import ComparisonResult
 from tacit.lab.papers.reproduction import Reproduction, Result
 from tacit.learn.scenario import Scenario
 from tacit.learn.training.train import Run
@@ -138,9 +138,9 @@ def summary(run: Run) -> list[tuple[str, str]]:
     rows = [
         (
             "learnt",
-            f"{scenario.data.called}, by {len(run.sizes)} parties with {_samples(run.sizes)}"
+            f"{scenario.data.display_name}, by {len(run.sizes)} parties with {_samples(run.sizes)}"
             if len(run.sizes) > 1
-            else f"{scenario.data.called}, {_samples(run.sizes)}",
+            else f"{scenario.data.display_name}, {_samples(run.sizes)}",
         ),
         ("model", f"{scenario.model['name']}, {counted(run.model.parameters, 'parameter')}"),
         ("averaged by", scenario.protocol["name"]),
@@ -200,7 +200,7 @@ def rounds(done: Run) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     ]
 
 
-def compared(scenario: Scenario, found: list[Compared]) -> RenderableType:
+def compared(scenario: Scenario, found: list[ComparisonResult]) -> RenderableType:
     """Returns how protocols did on one scenario."""
     table = listed_table()
     table.add_column("averaging", overflow="fold", min_width=WHOLE_NAME)
@@ -227,7 +227,7 @@ def compared(scenario: Scenario, found: list[Compared]) -> RenderableType:
         )
     data = scenario.data
     learn = counted(data.parties, "party learns", "parties learn")
-    what = f"{learn} {data.called} ({data.dealt}) with {scenario.model['name']}"
+    what = f"{learn} {data.display_name} ({data.split_text}) with {scenario.model['name']}"
     again = [each.label for each in found if each.options]
     told = [
         Text("\nTo run one of these again, with its settings:"),

@@ -18,7 +18,7 @@ from tacit.auditing.search.planner import Plan, Proposal
 from tacit.core.average import counted
 from tacit.core.suite import SERVER
 from tacit.integrations.flower.auditor.app_audit import FlowerAudit
-from tacit.lab.attacks.attack_result import Attack, Finding, by_measure
+from tacit.lab.attacks.attack_result import Attack, Finding, group_by_measure
 from tacit.protocols import REGISTRY
 
 MOST_ROWS = 20
@@ -211,7 +211,7 @@ def found(finding: Finding) -> dict[str, Any]:
 def findings(results: Sequence[Finding]) -> RenderableType:
     """Returns what an attack found, one target a row, under what was measured."""
     parts: list[RenderableType] = []
-    for some in by_measure(results):
+    for some in group_by_measure(results):
         table, measure, bracket = listed_table("target"), some[0].measure, some[0].bracket
         for heading in ("measured", *([bracket] if bracket else []), some[0].tried):
             table.add_column(heading.replace(", ", ",\n"), justify="right")

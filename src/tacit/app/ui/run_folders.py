@@ -196,7 +196,7 @@ def _describe(name: str, path: Path) -> Description | None:
     parties = scenario.data.parties
     names = [f"p{place}" for place in range(parties)] if parties <= MOST_NAMED else []
     found = {**summary, "history": read_history(path)[0], "picture": None, "names": names, "says": ""}
-    found |= {"scenario": scenario.encoded().decode(), **_describe_graph(scenario, names)}
+    found |= {"scenario": scenario.encode().decode(), **_describe_graph(scenario, names)}
     try:
         found["says"] = msgspec.json.decode(read_whole_file(path / AUDIT) or b"{}", type=_Audit).says
     except Exception as error:

@@ -7,9 +7,10 @@ All that is secret about peer k is w_k and λ_k⁰, and everything later follows
 
 where q = 2/(2 + ρ) and ρ is that of iteration i + 1. So any two y of one peer give its w. That is Lemma III.1 for two
 iterations of all-to-all communication, and it is what happens when two peers meet again, however large the gap
-(`met_twice`). The sums z_g of all groups, which everybody gets, are sums of such lines: with the y of those met once
-they make a linear system that is complete earlier still (`system`). And one y alone gives w up to λ⁰/ρ_1, where λ⁰ is
-from [0, 1) and drawn anew in the next round of learning (`bounds`): the larger ρ_1, the less it hides.
+(`solve_met_twice`). The sums z_g of all groups, which everybody gets, are sums of such lines: with the y of those met
+once they make a linear system that is complete earlier still (`solve_system`). And one y alone gives w up to λ⁰/ρ_1,
+where λ⁰ is from [0, 1) and drawn anew in the next round of learning (`bound_vectors`): the larger ρ_1, the less it
+hides.
 
 The peer opens what it sent and received with its own keys, in rounds of the deployed protocol, and uses nothing else.
 """
@@ -26,7 +27,7 @@ from tacit.auditing.engine.recipes import brought
 from tacit.core.progress import Progress
 from tacit.core.protocol_facts import PAPERS
 from tacit.core.suite import Update
-from tacit.lab.attacks.attack_result import Attack, Finding, average, proportion
+from tacit.lab.attacks.attack_result import Attack, Finding, mean_finding, proportion_finding
 from tacit.protocols.admm import AdmmTerms, GroupPart, GroupSum
 from tacit.runtime.simulator import Simulation
 from tacit.runtime.transcript import Transcript
@@ -39,36 +40,36 @@ RANK = 1e-9  # singular values below this part of the largest are zeros that wer
 
 
 @dataclass(frozen=True)
-class Line:
+class AdmmLine:
     """How y^i of any peer depends on its secrets: y = of_w · w + of_start · λ⁰/ρ_1 + rest."""
 
     of_w: float
     of_start: float
     rest: Numbers
 
-    def next(self, z: Numbers, before: float, rho: float) -> "Line":
+    def next(self, z: Numbers, before: float, rho: float) -> "AdmmLine":
         """Returns the line of the next iteration, given z and ρ of this one, and ρ of the next."""
         q = 2 / (2 + rho)
         kept = q * before / rho
         rest = kept * self.rest - (kept - rho / (2 + rho)) * z
-        return Line(q + kept * self.of_w, kept * self.of_start, rest)
+        return AdmmLine(q + kept * self.of_w, kept * self.of_start, rest)
 
 
-def lines(z: Numbers, rhos: Sequence[float]) -> list[Line]:
+def derive_lines(z: Numbers, rhos: Sequence[float]) -> list[AdmmLine]:
     """Returns the lines of y¹, y², … from z¹, z², … and ρ of each iteration."""
     q = 2 / (2 + rhos[0])
-    found = [Line(q, q, np.zeros(z.shape[1]))]
+    found = [AdmmLine(q, q, np.zeros(z.shape[1]))]
     for z_i, (before, rho) in zip(z, pairwise(rhos), strict=False):
         found.append(found[-1].next(z_i, before, rho))
     return found
 
 
-def lemma(y: Numbers, later: Numbers, z: Numbers, rhos: Sequence[float]) -> Numbers:
+def apply_lemma(y: Numbers, later: Numbers, z: Numbers, rhos: Sequence[float]) -> Numbers:
     """Returns w of a peer from two of its y, z from the iteration of the first up to that of the second, and ρ of all.
 
     With y¹, y² and z¹ this is (11) of Lemma III.1.
     """
-    line = Line(0.0, 0.0, y)
+    line = AdmmLine(0.0, 0.0, y)
     for z_i, (before, rho) in zip(z, pairwise(rhos), strict=True):
         line = line.next(z_i, before, rho)
     return np.asarray((later - line.rest) / line.of_w)
@@ -78,7 +79,7 @@ def lemma(y: Numbers, later: Numbers, z: Numbers, rhos: Sequence[float]) -> Numb
 
 
 @dataclass(frozen=True)
-class Seen:
+class PeerView:
     """What a peer knows after a round. Peers are numbered as on the roster, and iterations from 0 on."""
 
     terms: AdmmTerms
@@ -94,9 +95,9 @@ class Seen:
     z: Numbers
 
     @property
-    def lines(self) -> list[Line]:
+    def lines(self) -> list[AdmmLine]:
         """How y depends on the secrets, by iteration."""
-        return lines(self.z, self.rhos)
+        return derive_lines(self.z, self.rhos)
 
     @property
     def rhos(self) -> tuple[float, ...]:
@@ -104,7 +105,7 @@ class Seen:
         return self.terms.rhos
 
 
-def seen(transcript: Transcript, me: int = 0) -> Seen:
+def collect_view(transcript: Transcript, me: int = 0) -> PeerView:
     """Returns what a peer knows after a recorded round."""
     agreement, ring = transcript.agreement, transcript.ring()
     terms = cast(AdmmTerms, agreement.terms)
@@ -125,7 +126,7 @@ def seen(transcript: Transcript, me: int = 0) -> Seen:
         ring.floats(sum((z_g[i, g] for g in partition), ring.zeros(d))) / terms.stretches[i]
         for i, partition in enumerate(partitions)
     ]
-    return Seen(
+    return PeerView(
         terms=terms,
         peers=n,
         me=me,
@@ -141,19 +142,19 @@ def seen(transcript: Transcript, me: int = 0) -> Seen:
 # --- three ways to use it -----------------------------------------------------------------------------------------
 
 
-def met_twice(known: Seen) -> dict[int, Numbers]:
+def solve_met_twice(known: PeerView) -> dict[int, Numbers]:
     """Returns w of every peer that was met more than once."""
     met: dict[int, list[int]] = {}
     for i, k in sorted(known.y):
         met.setdefault(k, []).append(i)
     return {
-        k: lemma(known.y[i, k], known.y[j, k], known.z[i:j], known.rhos[i : j + 1])
+        k: apply_lemma(known.y[i, k], known.y[j, k], known.z[i:j], known.rhos[i : j + 1])
         for k, (i, *more) in met.items()
         for j in more[:1]
     }
 
 
-def system(known: Seen, *, with_sums: bool = True) -> dict[int, Numbers]:
+def solve_system(known: PeerView, *, with_sums: bool = True) -> dict[int, Numbers]:
     """Returns w of everybody by least squares: exact where the equations say what it is, and else a guess."""
     heard: list[tuple[int, Group, Numbers]] = []
     if with_sums:
@@ -172,7 +173,7 @@ def system(known: Seen, *, with_sums: bool = True) -> dict[int, Numbers]:
     return {k: solution[2 * k] for k in range(known.peers) if k != known.me}
 
 
-def bounds(known: Seen) -> dict[int, tuple[Numbers, Numbers]]:
+def bound_vectors(known: PeerView) -> dict[int, tuple[Numbers, Numbers]]:
     """Returns the least and the most that w of each peer met can be, since λ⁰ is between two known numbers."""
     found = {}
     for i, k in sorted(known.y):
@@ -190,11 +191,11 @@ def bounds(known: Seen) -> dict[int, tuple[Numbers, Numbers]]:
 
 
 @dataclass(frozen=True)
-class Setting:
+class AdmmTarget:
     """Some settings of the protocol, and how they are attacked."""
 
     name: str
-    solve: Callable[[Seen], dict[int, Numbers]]
+    solve: Callable[[PeerView], dict[int, Numbers]]
     peers: int
     iterations: int
     group_size: int | None = 3
@@ -202,27 +203,32 @@ class Setting:
 
 
 BROKEN = (
-    Setting("9 peers all to all, 2 iterations, each heard twice", met_twice, 9, 2, group_size=None),
-    Setting("9 peers in groups of three, 5 iterations, 2 of 8 met twice", met_twice, 9, 5),
-    Setting("9 peers in groups of three, 6 iterations, 4 of 8 met twice", met_twice, 9, 6),
-    Setting("9 peers in groups of three, 6 iterations, from group sums", system, 9, 6),
-    Setting("15 peers in groups of three, 8 iterations, 2 of 14 met twice", met_twice, 15, 8),
-    Setting("15 peers in groups of three, 6 iterations, nobody met twice, from group sums", system, 15, 6),
-    Setting("9 peers in groups of three, masked, 8 iterations, from group sums", system, 9, 8, masked=True),
+    AdmmTarget("9 peers all to all, 2 iterations, each heard twice", solve_met_twice, 9, 2, group_size=None),
+    AdmmTarget("9 peers in groups of three, 5 iterations, 2 of 8 met twice", solve_met_twice, 9, 5),
+    AdmmTarget("9 peers in groups of three, 6 iterations, 4 of 8 met twice", solve_met_twice, 9, 6),
+    AdmmTarget("9 peers in groups of three, 6 iterations, from group sums", solve_system, 9, 6),
+    AdmmTarget("15 peers in groups of three, 8 iterations, 2 of 14 met twice", solve_met_twice, 15, 8),
+    AdmmTarget("15 peers in groups of three, 6 iterations, nobody met twice, from group sums", solve_system, 15, 6),
+    AdmmTarget("9 peers in groups of three, masked, 8 iterations, from group sums", solve_system, 9, 8, masked=True),
 )
 HOLDING = (
-    Setting("9 peers in groups of three, 4 iterations, from group sums", system, 9, 4),
-    Setting("9 peers in groups of three, masked, 4 iterations, from group sums", system, 9, 4, masked=True),
-    Setting(
-        "9 peers all to all, masked, 4 iterations, each heard twice", met_twice, 9, 4, group_size=None, masked=True
+    AdmmTarget("9 peers in groups of three, 4 iterations, from group sums", solve_system, 9, 4),
+    AdmmTarget("9 peers in groups of three, masked, 4 iterations, from group sums", solve_system, 9, 4, masked=True),
+    AdmmTarget(
+        "9 peers all to all, masked, 4 iterations, each heard twice",
+        solve_met_twice,
+        9,
+        4,
+        group_size=None,
+        masked=True,
     ),
 )
 
 
-class Rounds:
+class AdmmRounds:
     """Rounds of one setting in which everybody brings the same random vector again and again."""
 
-    def __init__(self, setting: Setting, seed: int, entries: int = 8) -> None:
+    def __init__(self, setting: AdmmTarget, seed: int, entries: int = 8) -> None:
         rng = np.random.default_rng(seed)
         self.w = rng.normal(size=(setting.peers, entries))
         self._simulation = Simulation.of(
@@ -238,24 +244,24 @@ class Rounds:
             masked=setting.masked,
         )
 
-    def seen(self) -> Seen:
+    def observe(self) -> PeerView:
         """Runs a round and returns what the first peer knows after it."""
         updates = {party: Update(self.w[k]) for k, party in enumerate(self._simulation.parties)}
-        return seen(cast(Transcript, self._simulation.average(updates).transcript))
+        return collect_view(cast(Transcript, self._simulation.average(updates).transcript))
 
 
-def recovered(setting: Setting, seed: int) -> int:
+def count_recovered(setting: AdmmTarget, seed: int) -> int:
     """Returns how many of the other peers' vectors the first peer recovers in one round."""
-    rounds = Rounds(setting, seed)
-    guesses = setting.solve(rounds.seen())
+    rounds = AdmmRounds(setting, seed)
+    guesses = setting.solve(rounds.observe())
     return sum(bool(np.all(np.abs(guess - rounds.w[k]) < TOLERANCE)) for k, guess in guesses.items())
 
 
-def narrowed(rounds: int, seed: int) -> list[Finding]:
+def narrow_down(rounds: int, seed: int) -> list[Finding]:
     """Returns how far off w is guessed from one y, and from one y in each of several rounds of the same w."""
     setting = "9 peers in groups of three, 2 iterations"
-    same = Rounds(Setting(setting, met_twice, 9, 2), seed)
-    heard = [bounds(same.seen()) for _ in range(rounds)]
+    same = AdmmRounds(AdmmTarget(setting, solve_met_twice, 9, 2), seed)
+    heard = [bound_vectors(same.observe()) for _ in range(rounds)]
     w = same.w[list(heard[0])]
     least, most = np.array([list(each.values()) for each in heard]).transpose(2, 0, 1, 3)
     middle = (least + most) / 2
@@ -269,7 +275,7 @@ def narrowed(rounds: int, seed: int) -> list[Finding]:
     for name, guess in guesses.items():
         errors = np.abs(guess - w).ravel().tolist()
         measure = f"mean error of an entry; that of guessing 0 is {uninformed:.2f}"
-        finding = average("admm", f"{setting}, {name}", measure, errors, broken=False)
+        finding = mean_finding("admm", f"{setting}, {name}", measure, errors, broken=False)
         findings.append(replace(finding, broken=finding.high < uninformed))
     return findings
 
@@ -282,11 +288,11 @@ def run(full: bool, seed: int, progress: Progress) -> list[Finding]:
     for place, setting in enumerate((*BROKEN, *HOLDING)):
         progress(setting.name, place / (settings + 1))
         rng = np.random.default_rng([seed, place])
-        wins = sum(recovered(setting, each) for each in rng.integers(2**32, size=trials).tolist())
+        wins = sum(count_recovered(setting, each) for each in rng.integers(2**32, size=trials).tolist())
         tries, measure = trials * (setting.peers - 1), f"share of other peers whose vector is found to {TOLERANCE:g}"
-        findings.append(proportion("admm", setting.name, measure, wins=wins, tries=tries))
+        findings.append(proportion_finding("admm", setting.name, measure, wins=wins, tries=tries))
     progress("one message a round", settings / (settings + 1))
-    weakly_masked = narrowed(rounds, seed)
+    weakly_masked = narrow_down(rounds, seed)
     progress("admm", 1.0)
     return [*findings[: len(BROKEN)], *weakly_masked, *findings[len(BROKEN) :]]
 

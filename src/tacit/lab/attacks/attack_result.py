@@ -42,7 +42,7 @@ class Finding:
         return "broken" if self.broken else "not broken by this"
 
 
-def by_measure(findings: Sequence[Finding]) -> list[list[Finding]]:
+def group_by_measure(findings: Sequence[Finding]) -> list[list[Finding]]:
     """Returns findings of which the same was measured, and that lie between the same, together."""
     found: dict[tuple[str, str], list[Finding]] = {}
     for finding in findings:
@@ -50,7 +50,7 @@ def by_measure(findings: Sequence[Finding]) -> list[list[Finding]]:
     return list(found.values())
 
 
-def proportion(
+def proportion_finding(
     attack: str, target: str, measure: str, *, wins: int, tries: int, chance: float = 0.0, paper: str = ""
 ) -> Finding:
     """Returns how often an attack won, with the interval of Clopper and Pearson.
@@ -64,7 +64,7 @@ def proportion(
     return Finding(attack, target, measure, wins / tries, low, high, tries, low > chance, paper=paper)
 
 
-def average(attack: str, target: str, measure: str, samples: Sequence[float], *, broken: bool) -> Finding:
+def mean_finding(attack: str, target: str, measure: str, samples: Sequence[float], *, broken: bool) -> Finding:
     """Returns the mean of some measurements, with the interval of Student's t."""
     from scipy.stats import t  # takes a second to import
 

@@ -30,7 +30,7 @@ from tacit.core.average import counted
 from tacit.core.errors import ConfigError
 from tacit.core.progress import Progress, ignore_progress, part_of_progress
 from tacit.core.protocol_facts import PAPERS
-from tacit.lab.attacks.attack_result import Attack, Finding, proportion
+from tacit.lab.attacks.attack_result import Attack, Finding, proportion_finding
 
 Graphs: TypeAlias = NDArray[np.bool_]
 """Adjacency matrices, one a graph."""
@@ -171,7 +171,7 @@ def two_receivers(graphs: Graphs, adversaries: int) -> Whole:
     return np.asarray(np.maximum(s.max(axis=(1, 2)), one_receiver(graphs, adversaries)))
 
 
-def exposed(graphs: Graphs, adversaries: int, masking: int, selected: Marks | None = None) -> Marks:
+def find_exposed(graphs: Graphs, adversaries: int, masking: int, selected: Marks | None = None) -> Marks:
     """Returns which of the honest nodes of each graph all adversaries together can solve for at one index.
 
     `selected` marks the nodes that select the index; without it all do. Adversary k learns the sum over Sel(k, p) if
@@ -182,10 +182,10 @@ def exposed(graphs: Graphs, adversaries: int, masking: int, selected: Marks | No
     if selected is not None:
         sel = sel & selected[:, None, :]
     sent = sel.sum(axis=2) > masking
-    return _determined(sel[:, :, adversaries:] & sent[:, :, None])
+    return _find_determined(sel[:, :, adversaries:] & sent[:, :, None])
 
 
-def _determined(rows: Marks) -> Marks:
+def _find_determined(rows: Marks) -> Marks:
     """Returns which unknowns have their unit vectors in the span of the rows, system by system.
 
     Rows are eliminated modulo a prime. That is exact for up to 22 rows: a determinant of n rows of zeros and ones is
@@ -281,10 +281,10 @@ def true_risk(
     wins = 0
     for batch in _batches(nodes, degree, graphs, seed, progress):
         selected = rng.random((len(batch), nodes)) < share
-        wins += int(exposed(batch, adversaries, masking, selected).any(axis=1).sum())
+        wins += int(find_exposed(batch, adversaries, masking, selected).any(axis=1).sum())
     index = "an entry that all select" if share == 1 else f"an entry that each selects with a chance of {share:g}"
     target, measure = _target(nodes, degree, adversaries, masking), f"{AT_RISK} exposed to all who collude, at {index}"
-    return proportion("collusion", target, measure, wins=wins, tries=graphs)
+    return proportion_finding("collusion", target, measure, wins=wins, tries=graphs)
 
 
 def paper_bound(nodes: int, degree: int, adversaries: int, masking: int) -> float:
@@ -299,7 +299,7 @@ def paper_bound(nodes: int, degree: int, adversaries: int, masking: int) -> floa
     return float(adversaries * hypergeom(nodes - 1, adversaries - 1, degree).sf(masking - 1))
 
 
-def figure6(
+def compute_figure6(
     adversaries: Sequence[int] = (5, 10, 15, 20, 25),
     masking: Sequence[int] = range(1, DEGREE),
     graphs: int = GRAPHS,
@@ -347,7 +347,7 @@ def _finding(count: Count, nodes: int, degree: int, adversaries: int, masking: i
     target, measure = _target(nodes, degree, adversaries, masking), f"{AT_RISK} at risk from {who}"
     # What the paper counts is the one receiver.
     paper = "Fig. 6" if count is one_receiver else ""
-    return proportion("collusion", target, measure, wins=wins, tries=graphs, paper=paper)
+    return proportion_finding("collusion", target, measure, wins=wins, tries=graphs, paper=paper)
 
 
 # --- the attack ----------------------------------------------------------------------------------------------------
@@ -364,7 +364,7 @@ def run(full: bool, seed: int, progress: Progress) -> list[Finding]:
     counts, numbers = (one_receiver, two_receivers), (5, 10, ADVERSARIES, half)
     at_risk = tally(counts, NODES, DEGREE, numbers, graphs, seed, part_of_progress(progress, 0.0, 0.75))
 
-    def counted(s: int, number: int = ADVERSARIES) -> list[Finding]:
+    def count_findings(s: int, number: int = ADVERSARIES) -> list[Finding]:
         wins = at_risk[:, numbers.index(number), s].tolist()
         return [_finding(count, NODES, DEGREE, number, s, won, graphs) for count, won in zip(counts, wins, strict=True)]
 
@@ -374,18 +374,18 @@ def run(full: bool, seed: int, progress: Progress) -> list[Finding]:
         return true_risk(NODES, DEGREE, number, s, solved, seed, part, share=share)
 
     return [
-        *counted(1),
+        *count_findings(1),
         solving(0, 1, 0.1),
-        *counted(9),
+        *count_findings(9),
         solving(1, 9, 0.3),
-        *counted(13),
+        *count_findings(13),
         solving(2, 13, 0.3),
         solving(3, 13, 1.0),
-        *counted(5, 5),
-        *counted(10, 10),
-        *counted(ADVERSARIES, ADVERSARIES),
-        *counted(20),
-        *counted(most, half),
+        *count_findings(5, 5),
+        *count_findings(10, 10),
+        *count_findings(ADVERSARIES, ADVERSARIES),
+        *count_findings(20),
+        *count_findings(most, half),
         solving(4, most, 1.0, half),
     ]
 

@@ -40,11 +40,11 @@ from tacit.core.progress import Progress
 from tacit.core.protocol_facts import PAPERS
 from tacit.core.suite import Party, Update
 from tacit.designs import Batches, Participation, Partition, Random
-from tacit.lab.attacks.attack_result import Attack, Finding, average, proportion
+from tacit.lab.attacks.attack_result import Attack, Finding, mean_finding, proportion_finding
 from tacit.learn.data.datasets import Samples, load
 from tacit.learn.data.splits import Indices
-from tacit.learn.models.softmax import Model, Softmax
-from tacit.learn.training.loop import Averaging, Step, trained
+from tacit.learn.models.softmax import ModelArrays, Softmax
+from tacit.learn.training.loop import Averaging, TrainingStep, run_rounds
 from tacit.runtime.faults import Fault
 from tacit.runtime.outcome import Outcome, Traffic
 from tacit.runtime.simulator import Simulation
@@ -70,7 +70,7 @@ Gone: TypeAlias = tuple[Collection[int], Collection[int]]
 
 
 @dataclass(frozen=True)
-class Setting:
+class DisaggregationSetting:
     """Who takes part, who drops out, and how fast the model moves."""
 
     name: str
@@ -101,30 +101,30 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Cohort:
+class ImageUsers:
     """Users with images of their own, and the model that they have trained so far."""
 
     images: Samples
     parts: Sequence[Indices]
-    model: Model
+    model: ModelArrays
 
-    def gradient(self, model: Model, user: int) -> Vector:
+    def gradient(self, model: ModelArrays, user: int) -> Vector:
         """Returns x_i: the gradient of a user's loss at a model, as a vector."""
         _, gradient = _softmax(self.images).loss_and_gradient(model, *_some(self.images, self.parts[user]))
         return Layout.of(gradient).flatten(gradient)
 
 
-def trained_by_all(images: Samples) -> Model:
+def train_by_all(images: Samples) -> ModelArrays:
     """Returns a model that everybody has trained, so that gradients change slowly from here on."""
     softmax = _softmax(images)
     model = softmax.initial()
     for _ in range(STEPS):
         _, gradient = softmax.loss_and_gradient(model, *images)
-        model = _moved(model, gradient, STEP)
+        model = _take_step(model, gradient, STEP)
     return model
 
 
-def dealt(y: NDArray[np.int64], users: int, alike: bool, rng: np.random.Generator) -> list[Indices]:
+def deal_images(y: NDArray[np.int64], users: int, alike: bool, rng: np.random.Generator) -> list[Indices]:
     """Returns whose images are whose: digits 0 and 1 go to the first user, or pair of users, 2 and 3 to the next, …"""
     holds = [(user // 2 if alike else user) % 5 for user in range(users)]
     parts: list[list[Indices]] = [[] for _ in range(users)]
@@ -144,14 +144,14 @@ def _some(images: Samples, places: Indices) -> Samples:
     return Samples(images.x[places], images.y[places])
 
 
-def _moved(model: Model, gradient: Model, rate: float) -> Model:
+def _take_step(model: ModelArrays, gradient: ModelArrays, rate: float) -> ModelArrays:
     return {name: values - rate * gradient[name] for name, values in model.items()}
 
 
 # --- the rounds ----------------------------------------------------------------------------------------------------
 
 
-def dropouts(setting: Setting, rng: np.random.Generator) -> list[Gone]:
+def sample_dropouts(setting: DisaggregationSetting, rng: np.random.Generator) -> list[Gone]:
     """Returns who is absent, and who would leave, in each round."""
     n = setting.users
     p = rng.choice(DROPOUTS, n) if setting.dropout is None else np.full(n, setting.dropout)
@@ -162,9 +162,9 @@ def dropouts(setting: Setting, rng: np.random.Generator) -> list[Gone]:
     ]
 
 
-def exactly(setting: Setting, gone: Sequence[Gone], seed: int) -> Averaging:
+def exact_rounds(setting: DisaggregationSetting, gone: Sequence[Gone], seed: int) -> Averaging:
     """Returns rounds in which the policy chooses and the sum is computed: all that the server sees of `secagg`."""
-    policy, parties = setting.policy.bind(setting.users), names(setting.users)
+    policy, parties = setting.policy.bind(setting.users), user_names(setting.users)
     counts, entropy, left = np.zeros(setting.users, dtype=np.int64), SeededEntropy(seed, NAME), iter(gone)
 
     def average(updates: Mapping[Party, Update]) -> Outcome:
@@ -181,9 +181,9 @@ def exactly(setting: Setting, gone: Sequence[Gone], seed: int) -> Averaging:
     return average
 
 
-def deployed(setting: Setting, gone: Sequence[Gone], seed: int, entries: int) -> Averaging:
+def deployed_rounds(setting: DisaggregationSetting, gone: Sequence[Gone], seed: int, entries: int) -> Averaging:
     """Returns rounds of the deployed protocol: the sum and who is in it are what the server found."""
-    parties, faults = names(setting.users), []
+    parties, faults = user_names(setting.users), []
     for number, (absent, leaving) in enumerate(gone, 1):
         faults += [Fault(action="silence", party=parties[user], round=number) for user in absent]
         faults += [Fault(action="crash", party=parties[user], message="MaskedInput", round=number) for user in leaving]
@@ -192,7 +192,7 @@ def deployed(setting: Setting, gone: Sequence[Gone], seed: int, entries: int) ->
     ).average
 
 
-def names(users: int) -> list[Party]:
+def user_names(users: int) -> list[Party]:
     """Returns what users are called."""
     return [f"p{user}" for user in range(users)]
 
@@ -219,86 +219,88 @@ class Gradients(Mapping[Party, Update]):
 # --- the attack ----------------------------------------------------------------------------------------------------
 
 
-def disaggregated(participation: NDArray[np.float64], sums: NDArray[np.float64]) -> NDArray[np.float64]:
+def estimate_gradients(participation: NDArray[np.float64], sums: NDArray[np.float64]) -> NDArray[np.float64]:
     """Returns x̂_i, a row for each user: the least-squares solution, the shortest if there are many."""
     return np.linalg.lstsq(participation, sums, rcond=None)[0].astype(np.float64)
 
 
-def errors(truth: NDArray[np.float64], estimate: NDArray[np.float64]) -> Vector:
+def reconstruction_errors(truth: NDArray[np.float64], estimate: NDArray[np.float64]) -> Vector:
     """Returns the reconstruction error of each user."""
     relative: Vector = ((truth - estimate) ** 2).sum(axis=1) / (truth**2).sum(axis=1)
     return relative
 
 
-def attacked(cohort: Cohort, setting: Setting, average: Averaging) -> Vector:
+def measure_errors(cohort: ImageUsers, setting: DisaggregationSetting, average: Averaging) -> Vector:
     """Returns the reconstruction error of each user after all rounds, at the model of the last one."""
-    layout, users = Layout.of(cohort.model), names(setting.users)
+    layout, users = Layout.of(cohort.model), user_names(setting.users)
     # A round without a sum leaves a row of zeros in both, which says nothing.
     participation, sums = np.zeros((setting.rounds, setting.users)), np.zeros((setting.rounds, layout.size))
     models = [cohort.model]
 
-    def bring(number: int, before: Step | None) -> Gradients:
+    def bring(number: int, before: TrainingStep | None) -> Gradients:
         del number
         if before is not None:
             outcome, model = before.outcome, models[-1]
             mean = next(iter(outcome.average.values())) if outcome is not None else np.zeros(layout.size)
-            models.append(_moved(model, layout.restore(mean), setting.rate))
+            models.append(_take_step(model, layout.restore(mean), setting.rate))
         return Gradients(users, lambda user, model=models[-1]: cohort.gradient(model, user))  # type: ignore[misc]
 
-    for step in trained(average, bring, setting.rounds):
+    for step in run_rounds(average, bring, setting.rounds):
         if step.outcome is not None:
             chosen = [users.index(party) for party in step.outcome.contributors]
             participation[step.number - 1, chosen] = 1
             sums[step.number - 1] = next(iter(step.outcome.average.values())) * len(chosen)
     truth = np.array([cohort.gradient(models[-1], user) for user in range(setting.users)])
-    return errors(truth, disaggregated(participation, sums))
+    return reconstruction_errors(truth, estimate_gradients(participation, sums))
 
 
 # --- the experiment ------------------------------------------------------------------------------------------------
 
 
-def settings(full: bool) -> list[Setting]:
+def list_settings(full: bool) -> list[DisaggregationSetting]:
     """Returns what is attacked: what should break, then what should not."""
     mixtures = (None, *DROPOUTS) if full else (None,)
     return [
-        *(Setting("8 of 40 asked at random", Random(PER_ROUND), p) for p in mixtures),
-        Setting("8 of 40 asked in batches of 2, summed in part", Batches(PER_ROUND, 2, partial=True), leaving=0.1),
-        Setting("4 of 8 asked at random", Random(4), deployed=True, users=8, rounds=40),
-        Setting("8 of 40 asked at random", Random(PER_ROUND), rate=10 * RATE),
-        *(Setting("8 of 40 asked in whole batches of 2", Batches(PER_ROUND, 2), p) for p in mixtures),
-        Setting("8 of 40 asked in whole batches of 2", Batches(PER_ROUND, 2), leaving=0.1),
-        *(Setting("fixed groups of 8 of 40", Partition(PER_ROUND), p) for p in mixtures),
-        Setting("4 of 8 asked in whole batches of 2", Batches(4, 2), deployed=True, users=8, rounds=40),
-        Setting("8 of 40 asked in whole batches of 2", Batches(PER_ROUND, 2), alike=True),
+        *(DisaggregationSetting("8 of 40 asked at random", Random(PER_ROUND), p) for p in mixtures),
+        DisaggregationSetting(
+            "8 of 40 asked in batches of 2, summed in part", Batches(PER_ROUND, 2, partial=True), leaving=0.1
+        ),
+        DisaggregationSetting("4 of 8 asked at random", Random(4), deployed=True, users=8, rounds=40),
+        DisaggregationSetting("8 of 40 asked at random", Random(PER_ROUND), rate=10 * RATE),
+        *(DisaggregationSetting("8 of 40 asked in whole batches of 2", Batches(PER_ROUND, 2), p) for p in mixtures),
+        DisaggregationSetting("8 of 40 asked in whole batches of 2", Batches(PER_ROUND, 2), leaving=0.1),
+        *(DisaggregationSetting("fixed groups of 8 of 40", Partition(PER_ROUND), p) for p in mixtures),
+        DisaggregationSetting("4 of 8 asked in whole batches of 2", Batches(4, 2), deployed=True, users=8, rounds=40),
+        DisaggregationSetting("8 of 40 asked in whole batches of 2", Batches(PER_ROUND, 2), alike=True),
     ]
 
 
-def once(images: Samples, model: Model, setting: Setting, *seeds: int) -> Vector:
+def run_once(images: Samples, model: ModelArrays, setting: DisaggregationSetting, *seeds: int) -> Vector:
     """Returns the reconstruction error of each user in one run of a setting."""
     rng = np.random.default_rng(seeds)
-    cohort = Cohort(images, dealt(images.y, setting.users, setting.alike, rng), model)
-    gone, seed = dropouts(setting, rng), int(rng.integers(2**32))
+    cohort = ImageUsers(images, deal_images(images.y, setting.users, setting.alike, rng), model)
+    gone, seed = sample_dropouts(setting, rng), int(rng.integers(2**32))
     entries = Layout.of(model).size
-    average = deployed(setting, gone, seed, entries) if setting.deployed else exactly(setting, gone, seed)
-    return attacked(cohort, setting, average)
+    average = deployed_rounds(setting, gone, seed, entries) if setting.deployed else exact_rounds(setting, gone, seed)
+    return measure_errors(cohort, setting, average)
 
 
 def run(full: bool, seed: int, progress: Progress) -> list[Finding]:
     """Returns, for each setting, the share of users whose gradient is as good as known, and the smallest error."""
     name, images = _images(full)
     progress(f"learning {name}", 0.0)
-    model = trained_by_all(images)
-    todo, found, repeats = settings(full), [], 5 if full else 3
+    model = train_by_all(images)
+    todo, found, repeats = list_settings(full), [], 5 if full else 3
     for done, setting in enumerate(todo):
         progress(f"taking sums apart: {setting.target}", done / len(todo))
-        each = [once(images, model, setting, seed, repeat) for repeat in range(repeats)]
+        each = [run_once(images, model, setting, seed, repeat) for repeat in range(repeats)]
         close, tries = int(np.sum(np.concatenate(each) < CLOSE)), repeats * setting.users
         smallest = [float(error.min()) for error in each]
         target = f"{setting.target}, learning {name}"
         share = f"share of users whose gradient is found (error below {CLOSE:g})"
         found += [
-            proportion(NAME, target, share, wins=close, tries=tries),
-            average(NAME, target, "smallest error of a user's gradient", smallest, broken=min(smallest) < CLOSE),
+            proportion_finding(NAME, target, share, wins=close, tries=tries),
+            mean_finding(NAME, target, "smallest error of a user's gradient", smallest, broken=min(smallest) < CLOSE),
         ]
     progress(NAME, 1.0)
     return found

@@ -36,8 +36,8 @@ from tacit.core.protocol_facts import PAPERS
 from tacit.core.suite import Party, Ring, Update
 from tacit.crypto.sealing import NONCE_BYTES, TAG_BYTES
 from tacit.designs import graphs
-from tacit.lab.attacks.attack_result import Attack, Finding, proportion
-from tacit.learn.training.loop import Step, trained
+from tacit.lab.attacks.attack_result import Attack, Finding, proportion_finding
+from tacit.learn.training.loop import TrainingStep, run_rounds
 from tacit.runtime.agreement import Agreement
 from tacit.runtime.simulator import Simulation
 from tacit.runtime.transcript import Transcript
@@ -82,7 +82,7 @@ def decode_cbgd(w: Numbers, p: Numbers, eta: Numbers, *, at_own: bool) -> Number
 
 
 @dataclass(frozen=True)
-class Ledger:
+class ClientMasses:
     """What the onlooker writes down of client i in push-sum, round by round. Only y_i(0) is missing in it."""
 
     ratio: Numbers
@@ -135,17 +135,17 @@ def decode_psgd(masses: Numbers, eta: Numbers) -> Numbers:
     """Returns w_i*, given y_i(0) = 1; eta[t] is that of the step between rounds t and t + 1, the paper's η_{t+1}."""
     found = []
     for i in range(masses.shape[1]):
-        _, w, d = Ledger.of(masses, i).steps(1.0)
+        _, w, d = ClientMasses.of(masses, i).steps(1.0)
         found.append(decode_steps(w, d, eta)[1])  # (13), (14)
     return np.array(found)
 
 
 def decode_ppsgd(masses: Numbers, eta: Numbers) -> Numbers:
     """Returns w_i* though y_i(0) and p_ii are secret; not a number for clients of which nothing fits."""
-    return np.array([decode_private(Ledger.of(masses, i), eta) for i in range(masses.shape[1])])
+    return np.array([decode_private(ClientMasses.of(masses, i), eta) for i in range(masses.shape[1])])
 
 
-def decode_private(ledger: Ledger, eta: Numbers) -> Numbers:
+def decode_private(ledger: ClientMasses, eta: Numbers) -> Numbers:
     """Returns w_i* of the one client whose ledger it is, for which nobody else's links need to be heard."""
     eta = eta[: len(ledger.pushed) - 1, np.newaxis]
     found, least = np.full(ledger.ratio.shape[1], np.nan), np.inf
@@ -174,7 +174,7 @@ class SquareLosses:
         return cls(np.ones((5, 1)), np.array([[2.0], [4.5], [2.0], [2.0], [-0.5]]))
 
     @classmethod
-    def drawn(cls, n: int, d: int, rng: np.random.Generator) -> Self:
+    def sample(cls, n: int, d: int, rng: np.random.Generator) -> Self:
         """Returns random ones for n clients in d coordinates."""
         return cls(rng.uniform(0.5, 1.5, (n, d)), rng.uniform(-5, 5, (n, d)))
 
@@ -184,13 +184,13 @@ class SquareLosses:
 
 
 @dataclass(frozen=True)
-class Target:
+class DecodingTarget:
     """A way to train that is listened to."""
 
     name: str
     protocol: str
     rounds: int
-    decode: Callable[["Tapped"], Numbers]
+    decode: Callable[["HeardTraffic"], Numbers]
     options: Mapping[str, Any] = field(default_factory=dict)
     epochs: int = 1
     """E, how many gradient steps a client takes between two rounds."""
@@ -208,10 +208,10 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Listened:
+class RecordedTraining:
     """Some rounds that were run and recorded, and the losses that are to stay secret."""
 
-    target: Target
+    target: DecodingTarget
     losses: SquareLosses
     transcripts: Sequence[Transcript]
 
@@ -221,16 +221,18 @@ class Listened:
         return self.transcripts[0].agreement
 
 
-def train(target: Target, seed: int, losses: SquareLosses | None = None, start: Numbers | None = None) -> Listened:
+def run_target(
+    target: DecodingTarget, seed: int, losses: SquareLosses | None = None, start: Numbers | None = None
+) -> RecordedTraining:
     """Runs the rounds of a target. The losses, unless they are given, and the start w_i(0) follow from the seed."""
     rng = np.random.default_rng(seed)
     if losses is None:
-        losses = SquareLosses.drawn(5, target.coordinates, rng) if target.coordinates else SquareLosses.of_the_paper()
+        losses = SquareLosses.sample(5, target.coordinates, rng) if target.coordinates else SquareLosses.of_the_paper()
     n, d = losses.w_star.shape
     names = tuple(f"p{i}" for i in range(n))
     first = rng.uniform(-5, 5, (n, d)) if start is None else start
 
-    def bring(number: int, before: Step | None) -> dict[Party, Update]:
+    def bring(number: int, before: TrainingStep | None) -> dict[Party, Update]:
         brought = first
         if before is not None and before.outcome is not None:
             eta, average = target.eta[number - 2], before.outcome.average
@@ -242,17 +244,19 @@ def train(target: Target, seed: int, losses: SquareLosses | None = None, start: 
         return {name: Update(brought[i]) for i, name in enumerate(names)}
 
     simulation = Simulation.of(target.protocol, names, d, seed=seed, record=True, bits=64, **target.options)
-    steps = trained(simulation.average, bring, target.rounds)
-    return Listened(target, losses, [cast(Transcript, step.outcome.transcript) for step in steps if step.outcome])
+    steps = run_rounds(simulation.average, bring, target.rounds)
+    return RecordedTraining(
+        target, losses, [cast(Transcript, step.outcome.transcript) for step in steps if step.outcome]
+    )
 
 
 @dataclass(frozen=True)
-class Tapped:
+class HeardTraffic:
     """All that an onlooker has: what it heard, and what everybody knows beforehand."""
 
     elements: Elements
     """What the place of a vector holds in each message, [round, sender, receiver, entry]; the server comes last."""
-    target: Target
+    target: DecodingTarget
     ring: Ring
     graph: Any
     """Who sends to whom, over the places of clients; None with a server."""
@@ -272,7 +276,7 @@ class Tapped:
         return np.diff(self.elements, axis=0, prepend=np.zeros_like(self.elements[:1]))
 
 
-def listen(training: Listened, *, sealed: bool) -> Tapped:
+def listen_to(training: RecordedTraining, *, sealed: bool) -> HeardTraffic:
     """Returns what an onlooker hears on links that are sealed as ours are, or open as those of the paper."""
     agreement = training.agreement
     place = {party: i for i, party in enumerate(agreement.everyone)}
@@ -287,7 +291,7 @@ def listen(training: Listened, *, sealed: bool) -> Tapped:
                 elements[t, place[address.sender], place[address.to], -len(vector) :] = vector
     terms: Any = agreement.terms
     graph = terms.graphs[0] if hasattr(terms, "graphs") else getattr(terms, "graph", None)
-    return Tapped(elements, training.target, training.transcripts[0].ring(), graph)
+    return HeardTraffic(elements, training.target, training.transcripts[0].ring(), graph)
 
 
 def _plaintexts(transcript: Transcript) -> Iterator[tuple[Address, bytes]]:
@@ -306,7 +310,7 @@ def _ciphertexts(transcript: Transcript) -> Iterator[tuple[Address, bytes]]:
 # --- from the links to the letters --------------------------------------------------------------------------------
 
 
-def from_fedavg(heard: Tapped) -> Numbers:
+def from_fedavg(heard: HeardTraffic) -> Numbers:
     """Decodes what clients and server send: vectors, with a weight behind them that is the same for all, and a zero."""
     n = heard.elements.shape[1] - 1
     w = heard.numbers(heard.elements[:, n, 0, :-2]) / n  # the server sends the sum
@@ -314,7 +318,7 @@ def from_fedavg(heard: Tapped) -> Numbers:
     return decode_fedavg(w[:-1, np.newaxis], w_i[1:])
 
 
-def from_gossip(heard: Tapped) -> Numbers:
+def from_gossip(heard: HeardTraffic) -> Numbers:
     """Decodes what neighbours send: p_ik w_i, with weights P that follow from the graph."""
     p = np.zeros(heard.links.shape)
     for (i, k), weight in graphs.metropolis(heard.graph).items():
@@ -324,17 +328,17 @@ def from_gossip(heard: Tapped) -> Numbers:
     return decode_cbgd(w, p + np.diag(1 - sent), heard.target.eta, at_own=heard.target.at_own)
 
 
-def from_psgd(heard: Tapped) -> Numbers:
+def from_psgd(heard: HeardTraffic) -> Numbers:
     """Decodes the masses of Algorithm 3."""
     return decode_psgd(heard.numbers(heard.pushed), heard.target.eta)
 
 
-def from_ppsgd(heard: Tapped) -> Numbers:
+def from_ppsgd(heard: HeardTraffic) -> Numbers:
     """Decodes the masses of Algorithm 4."""
     return decode_ppsgd(heard.numbers(heard.pushed), heard.target.eta)
 
 
-def from_masked(heard: Tapped) -> Numbers:
+def from_masked(heard: HeardTraffic) -> Numbers:
     """Decodes the masked masses of Algorithm 4: in what each client takes in, all masks cancel."""
     taken = heard.numbers(heard.pushed.sum(axis=1))
     each = np.linalg.pinv(heard.links.T) @ taken
@@ -348,17 +352,25 @@ WIDE: Mapping[str, Any] = {**PRIVATE, "y0": "lognormal", "clip": 1024.0}
 MASKED: Mapping[str, Any] = {"private": True, "masked": True}
 
 TARGETS = (
-    Target("fedavg, one step between rounds", "fedavg", 3, from_fedavg, coordinates=3, eta_1=0.1),
-    Target("fedavg, five steps between rounds", "fedavg", 3, from_fedavg, epochs=5, coordinates=3, eta_1=0.1),
-    Target("gossip, each learning from its own model", "gossip", 3, from_gossip, BOTH_WAYS, at_own=True, coordinates=3),
-    Target("gossip, each learning from its neighbours' average", "gossip", 3, from_gossip, BOTH_WAYS, coordinates=3),
-    Target("pushsum", "pushsum", 3, from_psgd, {"graph": LINKS}),
-    Target("pushsum with private weights", "pushsum", 5, from_ppsgd, PRIVATE),
-    Target("pushsum with private weights", "pushsum", 4, from_ppsgd, PRIVATE),
-    Target("pushsum with private weights, few of them large (lognormal)", "pushsum", 5, from_ppsgd, WIDE, eta_1=0.1),
-    Target("pushsum with private weights, models of three numbers", "pushsum", 4, from_ppsgd, PRIVATE, coordinates=3),
-    Target("pushsum with private weights, masked", "pushsum", 5, from_masked, {"graph": TWICE_HEARD, **MASKED}),
-    Target(
+    DecodingTarget("fedavg, one step between rounds", "fedavg", 3, from_fedavg, coordinates=3, eta_1=0.1),
+    DecodingTarget("fedavg, five steps between rounds", "fedavg", 3, from_fedavg, epochs=5, coordinates=3, eta_1=0.1),
+    DecodingTarget(
+        "gossip, each learning from its own model", "gossip", 3, from_gossip, BOTH_WAYS, at_own=True, coordinates=3
+    ),
+    DecodingTarget(
+        "gossip, each learning from its neighbours' average", "gossip", 3, from_gossip, BOTH_WAYS, coordinates=3
+    ),
+    DecodingTarget("pushsum", "pushsum", 3, from_psgd, {"graph": LINKS}),
+    DecodingTarget("pushsum with private weights", "pushsum", 5, from_ppsgd, PRIVATE),
+    DecodingTarget("pushsum with private weights", "pushsum", 4, from_ppsgd, PRIVATE),
+    DecodingTarget(
+        "pushsum with private weights, few of them large (lognormal)", "pushsum", 5, from_ppsgd, WIDE, eta_1=0.1
+    ),
+    DecodingTarget(
+        "pushsum with private weights, models of three numbers", "pushsum", 4, from_ppsgd, PRIVATE, coordinates=3
+    ),
+    DecodingTarget("pushsum with private weights, masked", "pushsum", 5, from_masked, {"graph": TWICE_HEARD, **MASKED}),
+    DecodingTarget(
         "pushsum with private weights, masked, fewer sums than clients",
         "pushsum",
         5,
@@ -369,9 +381,9 @@ TARGETS = (
 """All are broken on open links but the last. Of one coordinate and four rounds, more than one root is left at times."""
 
 
-def recovered(training: Listened, *, sealed: bool) -> NDArray[np.bool_]:
+def find_recovered(training: RecordedTraining, *, sealed: bool) -> NDArray[np.bool_]:
     """Returns of which clients the onlooker has the local model, in all coordinates."""
-    heard = listen(training, sealed=sealed)
+    heard = listen_to(training, sealed=sealed)
     with np.errstate(all="ignore"):  # noise divides by anything
         found = training.target.decode(heard)
         return np.asarray(np.all(np.abs(found - training.losses.w_star) < TOLERANCE, axis=1))
@@ -386,21 +398,24 @@ def run(full: bool, seed: int, progress: Progress) -> list[Finding]:
         open_, sealed = np.zeros((2, runs, 5), dtype=bool)
         for number, each in enumerate(rng.integers(2**32, size=runs).tolist()):
             progress(f"listening to {target.name}", (place + number / runs) / len(TARGETS))
-            training = train(target, each)
-            open_[number], sealed[number] = recovered(training, sealed=False), recovered(training, sealed=True)
+            training = run_target(target, each)
+            open_[number], sealed[number] = (
+                find_recovered(training, sealed=False),
+                find_recovered(training, sealed=True),
+            )
         heard = f"{target.name}, {target.rounds} rounds"
-        on_open += [counted(f"{heard}, open links", open_, whole) for whole in (True, False)]
-        on_sealed.append(counted(f"{heard}, sealed links", sealed, whole=False))
+        on_open += [count_recovered(f"{heard}, open links", open_, whole) for whole in (True, False)]
+        on_sealed.append(count_recovered(f"{heard}, sealed links", sealed, whole=False))
     progress("decode", 1.0)
     return on_open + on_sealed
 
 
-def counted(heard: str, recovered: NDArray[np.bool_], whole: bool) -> Finding:
+def count_recovered(heard: str, recovered: NDArray[np.bool_], whole: bool) -> Finding:
     """Returns how often the attack won: whole runs, with all their clients, or single clients."""
     wins = recovered.all(axis=1) if whole else recovered.ravel()
     whose = "runs in which every client's" if whole else "clients whose"
     measure = f"share of {whose} own model is found to {TOLERANCE:g}"
-    return proportion("decode", heard, measure, wins=int(wins.sum()), tries=wins.size)
+    return proportion_finding("decode", heard, measure, wins=int(wins.sum()), tries=wins.size)
 
 
 ATTACK = Attack(

@@ -27,8 +27,8 @@ import numpy as np
 from tacit.core.average import counted
 from tacit.core.progress import Progress, ignore_progress
 from tacit.core.protocol_facts import PAPERS
-from tacit.lab.attacks.attack_result import Attack, Finding, proportion
-from tacit.lab.attacks.inception import Classifier, Labels, Training, principal_plane
+from tacit.lab.attacks.attack_result import Attack, Finding, proportion_finding
+from tacit.lab.attacks.inception import Classifier, ClassifierSettings, Labels, principal_plane
 from tacit.lab.attacks.traffic_series import CASES, CHANGING, LINKS, Algorithm, Array, Links, Losses
 from tacit.learn.data.datasets import load
 
@@ -82,13 +82,13 @@ class Trial:
 
     where: str
     target: str
-    onlooker: str
+    eavesdropper: str
     setting: Algorithm
     training_runs: Sequence[tuple[Losses, int, int]]
     """Losses, their class, and how many runs of them."""
     test_runs: Sequence[tuple[Losses, int, int]]
     rounds: int
-    training: Training
+    training: ClassifierSettings
     links: Links = LINKS
     channels: tuple[int, ...] | None = None
     """Which links are heard; None for all."""
@@ -104,12 +104,12 @@ class Trial:
     @property
     def said(self) -> str:
         """What is attacked, without the letters of the paper."""
-        heard = f"what an onlooker hears of {HEARD[self.target]}, {LEARNED[self.onlooker]}"
+        heard = f"what an onlooker hears of {HEARD[self.target]}, {LEARNED[self.eavesdropper]}"
         return f"{heard}; {self.about}" if self.about else heard
 
     def listen(self, kinds: Sequence[tuple[Losses, int, int]], rng: np.random.Generator) -> tuple[Array, Labels]:
         """Returns time series and their classes."""
-        runs = [self.setting.hear(losses, self.links, count, self.rounds, rng) for losses, _, count in kinds]
+        runs = [self.setting.sample_traffic(losses, self.links, count, self.rounds, rng) for losses, _, count in kinds]
         heard = np.concatenate(runs)
         heard = heard if self.channels is None else heard[:, self.channels]
         heard = heard if self.with_y else heard[:, :, :-1]
@@ -118,7 +118,7 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Row:
+class TrialResult:
     """How a trial ended."""
 
     trial: Trial
@@ -147,53 +147,55 @@ class Row:
     def finding(self) -> Finding:
         """The accuracy against that of guessing, which is ½."""
         paper = ", ".join(PRINTED_AT.findall(self.trial.where))
-        return proportion(
+        return proportion_finding(
             ATTACK.name, self.trial.said, TOLD, wins=self.wins, tries=len(self.labels), chance=0.5, paper=paper
         )
 
 
-def attempt(trial: Trial, seed: int) -> Row:
+def run_trial(trial: Trial, seed: int) -> TrialResult:
     """Trains the onlooker of a trial and tests it."""
     rng = np.random.default_rng(seed)
     classifier = Classifier(*trial.listen(trial.training_runs, rng), trial.training, seed)
     series, labels = trial.listen(trial.test_runs, rng)
     guesses, features = classifier.look(series)
-    return Row(trial, tuple(classifier.loss), tuple(classifier.accuracy), labels, guesses, principal_plane(features))
+    return TrialResult(
+        trial, tuple(classifier.loss), tuple(classifier.accuracy), labels, guesses, principal_plane(features)
+    )
 
 
 # --- the tables and figures ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Scale:
+class LearningScale:
     """How large the experiments are."""
 
     rounds: int
     """Of each run of Tables 1 and 2."""
-    training: Training
+    training: ClassifierSettings
     runs: int
     """To train with, and to test with, in Table 3."""
-    training_3: Training
+    training_3: ClassifierSettings
     variations: tuple[float, ...]
     """d of Fig. 7,"""
     lengths: tuple[int, ...]
     """and its t."""
 
 
-FULL = Scale(
+FULL = LearningScale(
     rounds=100,
-    training=Training(epochs=20),
+    training=ClassifierSettings(epochs=20),
     runs=20_000,
-    training_3=Training(epochs=10, batch=256, modules=2),
+    training_3=ClassifierSettings(epochs=10, batch=256, modules=2),
     variations=(0.1, 0.3, 1.0),
     lengths=(3, 10),
 )
 """The paper's numbers of rounds, runs and (for Table 3) epochs."""
-QUICK = Scale(
+QUICK = LearningScale(
     rounds=20,
-    training=Training(epochs=20, batch=50, width=4, modules=2),
+    training=ClassifierSettings(epochs=20, batch=50, width=4, modules=2),
     runs=1_000,
-    training_3=Training(epochs=10, batch=100, width=4, modules=2, rate=2e-2),
+    training_3=ClassifierSettings(epochs=10, batch=100, width=4, modules=2, rate=2e-2),
     variations=(0.3,),
     lengths=(3,),
 )
@@ -222,7 +224,7 @@ TABLE_3 = {
 """The rows of Table 3. NumPy takes the standard deviation of the logarithm, the paper gives its variance."""
 
 
-def tables_1_and_2(scale: Scale) -> list[Trial]:
+def tables_1_and_2(scale: LearningScale) -> list[Trial]:
     """Returns the weak and the strong onlooker against each algorithm: Tables 1 and 2, Figs. 4 and 5."""
 
     def runs(counts: Mapping[int, int]) -> list[tuple[Losses, int, int]]:
@@ -232,7 +234,7 @@ def tables_1_and_2(scale: Scale) -> list[Trial]:
         Trial(
             where="Table 1, Fig. 4" if onlooker == "weak" else "Table 2, Fig. 5",
             target=target,
-            onlooker=onlooker,
+            eavesdropper=onlooker,
             setting=setting,
             training_runs=runs(learned),
             test_runs=runs(TEST_RUNS),
@@ -245,10 +247,10 @@ def tables_1_and_2(scale: Scale) -> list[Trial]:
     ]
 
 
-def same_optimum(scale: Scale) -> list[Trial]:
+def same_optimum(scale: LearningScale) -> list[Trial]:
     """Returns strong onlookers of case 6 when client 4 makes up for it, so that w* stays what it is in case 0."""
     change = CASES[6][1] - CASES[0][1]
-    kept = Losses.of_case(6).moved(CHANGING - 1, -change)
+    kept = Losses.of_case(6).move_client(CHANGING - 1, -change)
     return [
         replace(
             trial,
@@ -258,21 +260,21 @@ def same_optimum(scale: Scale) -> list[Trial]:
             test_runs=[(Losses.of_case(), 0, 100), (kept, 1, 100)],
         )
         for trial in tables_1_and_2(scale)
-        if trial.onlooker == "strong" and trial.target in ("PSGD", "PPSGD")
+        if trial.eavesdropper == "strong" and trial.target in ("PSGD", "PPSGD")
     ]
 
 
-def table_3(scale: Scale, changing: int = 0) -> list[Trial]:
+def table_3(scale: LearningScale, changing: int = 0) -> list[Trial]:
     """Returns the strong onlooker of client 1's links against each distribution of y_i(0): Table 3, Fig. 6."""
     baseline = Losses.of_case()
-    other = baseline.moved(changing, CASES[6][1] - CASES[0][1])
+    other = baseline.move_client(changing, CASES[6][1] - CASES[0][1])
     runs = [(baseline, 0, scale.runs // 2), (other, 1, scale.runs // 2)]
     return [
         Trial(
             where="Table 3, Fig. 6" if with_y else "Table 3, Fig. 6, y not heard",
             about=f"three rounds, on one client's links alone{'' if with_y else ', where weights cannot be heard'}",
             target=target,
-            onlooker="strong",
+            eavesdropper="strong",
             setting=setting,
             training_runs=runs,
             test_runs=runs,
@@ -286,7 +288,7 @@ def table_3(scale: Scale, changing: int = 0) -> list[Trial]:
     ]
 
 
-def figure_7(scale: Scale, x: Array, y: Array, clients: int = 10) -> list[Trial]:
+def figure_7(scale: LearningScale, x: Array, y: Array, clients: int = 10) -> list[Trial]:
     """Returns the strong onlooker of a client that fits y = xᵀw by least squares on its share of the rows, in a ring.
 
     One client's optimum moves by d in every direction. Rows are dealt out in the order they come in, so shuffle what is
@@ -303,9 +305,11 @@ def figure_7(scale: Scale, x: Array, y: Array, clients: int = 10) -> list[Trial]
             where=f"Fig. 7, d = {d:g}, t = {t}",
             about=f"{counted(t, 'round')} in a ring of {clients}, a linear model of one client moved by {d:g}",
             target=target,
-            onlooker="strong",
+            eavesdropper="strong",
             setting=setting,
-            training_runs=(runs := [(baseline, 0, half), (baseline.moved(0, -a[0] @ np.full(a.shape[1], d)), 1, half)]),
+            training_runs=(
+                runs := [(baseline, 0, half), (baseline.move_client(0, -a[0] @ np.full(a.shape[1], d)), 1, half)]
+            ),
             test_runs=runs,
             rounds=t,
             training=scale.training_3,
@@ -318,33 +322,33 @@ def figure_7(scale: Scale, x: Array, y: Array, clients: int = 10) -> list[Trial]
     ]
 
 
-def embedded_regression() -> tuple[Array, Array]:
+def load_embedded_regression() -> tuple[Array, Array]:
     """Returns something to fit with as many features as the Boston data: a digit, by 13 pixels of its image."""
     x, y = load("digits", share=1).flat()
     inked = np.argsort(-x.var(axis=0), kind="stable")[:13]
     return x[:, inked], y.astype(np.float64)
 
 
-def trials(full: bool) -> list[Trial]:
+def list_trials(full: bool) -> list[Trial]:
     """Returns all trials, those of algorithms without any protection first."""
     scale = FULL if full else QUICK
-    figure = figure_7(scale, *embedded_regression())
+    figure = figure_7(scale, *load_embedded_regression())
     found = [*tables_1_and_2(scale), *same_optimum(scale), *table_3(scale), *figure]
     return sorted(found, key=lambda trial: trial.target not in ("FedAvg", "CBGD", "PSGD"))
 
 
-def measure(trials: Sequence[Trial], seed: int, progress: Progress = ignore_progress) -> list[Row]:
+def run_trials(trials: Sequence[Trial], seed: int, progress: Progress = ignore_progress) -> list[TrialResult]:
     """Returns how some trials end: the tables, to be printed beside the paper's, and the data of its figures."""
     rows = []
     for done, trial in enumerate(trials):
         progress(trial.said, done / len(trials))
-        rows.append(attempt(trial, seed + done))
+        rows.append(run_trial(trial, seed + done))
     return rows
 
 
 def run(full: bool, seed: int, progress: Progress) -> list[Finding]:
     """Returns how well the onlooker tells classes apart under each algorithm."""
-    return [row.finding for row in measure(trials(full), seed, progress)]
+    return [row.finding for row in run_trials(list_trials(full), seed, progress)]
 
 
 ATTACK = Attack(

@@ -36,7 +36,7 @@ from tacit.core.entropy import SeededEntropy
 from tacit.core.progress import Progress
 from tacit.core.protocol_facts import PAPERS
 from tacit.core.suite import Update
-from tacit.lab.attacks.attack_result import Attack, Finding, proportion
+from tacit.lab.attacks.attack_result import Attack, Finding, proportion_finding
 from tacit.privacy.distributed_noise import Shared, counted_on, distributed_sigma
 from tacit.privacy.noise import Accountant, accounted_epsilon, clipped, noisy, of_sample, paper_sigma, user_sigma
 from tacit.runtime.faults import Fault
@@ -60,7 +60,7 @@ FARTHEST = 9.0
 """No draw of `noisy` is this many σ away: −2 log 2⁻⁵³ is less than 9²."""
 
 Vector: TypeAlias = NDArray[np.float64]
-Summed: TypeAlias = Callable[[Sequence[Vector]], Vector]
+Summation: TypeAlias = Callable[[Sequence[Vector]], Vector]
 """Returns the sum of what the users bring to a round."""
 
 
@@ -91,7 +91,7 @@ class Game:
         """How many standard deviations the canary moves the sum over all rounds (GDP's μ; Dong et al. 2022)."""
         return math.sqrt(self.rounds) * of_sample(SAMPLES, G) / (self.sigma * math.sqrt(self.honest))
 
-    def accounted(self, accountant: Accountant) -> float:
+    def account(self, accountant: Accountant) -> float:
         """Returns the ε that an accountant finds."""
         if self.in_ring:
             step = FixedPoint(BITS, CLIP, self.users, 1, noise=self.sigma).resolution
@@ -124,26 +124,26 @@ class Game:
         return f"{counted(self.users, 'user')}, {counted(self.rounds, 'round')}, noise {self.noise}{told}"
 
 
-def by_theorem(users: int, rounds: int) -> Game:
+def theorem_game(users: int, rounds: int) -> Game:
     """Returns the game against Algorithm 1 with the σ of Theorem 1."""
     sigma = paper_sigma(EPSILON, DELTA, users=users, samples=SAMPLES, rounds=rounds, lipschitz=G)
     return Game(PRESCRIBED, users, sigma, rounds)
 
 
-def by_sum(rounds: int, honest: int, colluding: int = 0, accountant: Accountant = "pld") -> Game:
+def sum_game(rounds: int, honest: int, colluding: int = 0, accountant: Accountant = "pld") -> Game:
     """Returns the game against 10 users, of whom `honest` add what the sum needs; by PLD, no more than that."""
     sigma = user_sigma(
         EPSILON, DELTA, honest=honest, samples=SAMPLES, rounds=rounds, lipschitz=G, accountant=accountant
     )
-    return Game(_needed(honest, accountant), 10, sigma, rounds, colluding)
+    return Game(_describe_noise(honest, accountant), 10, sigma, rounds, colluding)
 
 
-def _needed(honest: int, accountant: Accountant) -> str:
+def _describe_noise(honest: int, accountant: Accountant) -> str:
     who = "one honest user needs" if honest == 1 else f"{honest} honest users need"
     return f"that {who} by {NAMES[accountant]} accounting"
 
 
-def in_ring(rounds: int, sigma: float | None = None) -> Game:
+def ring_game(rounds: int, sigma: float | None = None) -> Game:
     """Returns the game against noise in the ring: 10 users, of whom 2 drop out of every round, and 3 others collude.
 
     The noise is that of Theorem 1 if its σ is given, and otherwise what those who are left have to add.
@@ -164,53 +164,53 @@ def in_ring(rounds: int, sigma: float | None = None) -> Game:
         clip=CLIP,
         accountant="rdp",
     )
-    name = f"{_needed(honest, 'rdp')}, added by the protocol"
+    name = f"{_describe_noise(honest, 'rdp')}, added by the protocol"
     return Game(name, 10, sigma, rounds, COLLUDERS, 10 - COLLUDERS - honest, in_ring=True)
 
 
 # --- the game ------------------------------------------------------------------------------------------------------
 
 
-def plainly(vectors: Sequence[Vector]) -> Vector:
+def add_plainly(vectors: Sequence[Vector]) -> Vector:
     """Returns the sum of some vectors."""
     total: Vector = np.sum(vectors, axis=0)
     return total
 
 
-def by_secagg(game: Game, entries: int, seed: int) -> Summed:
+def secagg_summation(game: Game, entries: int, seed: int) -> Summation:
     """Returns a function that sums by rounds of the deployed protocol, real cryptography included."""
     parties = [f"p{place}" for place in range(game.users)]
     clip = G + FARTHEST * game.sigma
     simulation = Simulation.of("secagg", parties, entries, seed=seed, bits=64, clip=clip)
 
-    def summed(vectors: Sequence[Vector]) -> Vector:
+    def sum_vectors(vectors: Sequence[Vector]) -> Vector:
         brought = {party: Update(vector, 1.0) for party, vector in zip(parties, vectors, strict=True)}
         outcome = simulation.average(brought)
         total: Vector = outcome.average[parties[0]] * len(outcome.contributors)
         return total
 
-    return summed
+    return sum_vectors
 
 
-def statistics(game: Game, trials: int, seed: int, summed: Summed) -> tuple[Vector, Vector]:
+def sample_statistics(game: Game, trials: int, seed: int, summed: Summation) -> tuple[Vector, Vector]:
     """Returns what the adversary makes of each trial: with the opposite in the canary's place, and with the canary.
 
     Every entry of the users' vectors is a trial of its own, so that one run of T rounds plays them all.
     """
-    brings, known = _brought(game, trials, seed)
+    brings, known = _make_vectors(game, trials, seed)
     honest = game.honest  # user 0, who has the canary, is one of them
     entropies = [SeededEntropy(seed, NAME, user) for user in range(game.users)]
     heard = np.zeros(2 * trials)
     for _ in range(game.rounds):
         vectors = [noisy(vector, game.sigma, own) for vector, own in zip(brings, entropies, strict=True)]
-        heard += summed(vectors) - plainly(vectors[honest:]) - sum(known[:honest])
+        heard += summed(vectors) - add_plainly(vectors[honest:]) - sum(known[:honest])
     heard /= game.sigma * math.sqrt(honest * game.rounds)
     return heard[:trials], heard[trials:]
 
 
 def ring_statistics(game: Game, trials: int, seed: int) -> tuple[Vector, Vector]:
     """Returns the same of noise that the deployed protocol adds, with dropouts and real cryptography."""
-    brings, known = _brought(game, trials, seed)
+    brings, known = _make_vectors(game, trials, seed)
     parties = [f"p{place}" for place in range(game.users)]
     updates = {party: Update(vector) for party, vector in zip(parties, brings, strict=True)}
     colluding, last = parties[game.users - game.colluding :], game.users - game.colluding
@@ -227,12 +227,16 @@ def ring_statistics(game: Game, trials: int, seed: int) -> tuple[Vector, Vector]
         outcome = simulation.average(updates)
         heard += outcome.average[parties[0]] * len(outcome.contributors)
         for party in outcome.contributors:
-            heard -= _told(simulation, party, updates[party]) if party in colluding else known[parties.index(party)]
+            heard -= (
+                _reveal_encoding(simulation, party, updates[party])
+                if party in colluding
+                else known[parties.index(party)]
+            )
     heard /= game.sigma * math.sqrt(game.honest * game.rounds)
     return heard[:trials], heard[trials:]
 
 
-def _brought(game: Game, trials: int, seed: int) -> tuple[list[Vector], list[float]]:
+def _make_vectors(game: Game, trials: int, seed: int) -> tuple[list[Vector], list[float]]:
     """Returns what users bring before noise, and what of it is known of each: all but the canary of user 0."""
     rng = np.random.default_rng(seed)
     # The loss ⟨θ, x⟩ has the gradient x, whatever θ: nothing that was released before changes what comes next.
@@ -245,7 +249,7 @@ def _brought(game: Game, trials: int, seed: int) -> tuple[list[Vector], list[flo
     return brings, known
 
 
-def _told(simulation: Simulation, party: str, update: Update) -> Vector:
+def _reveal_encoding(simulation: Simulation, party: str, update: Update) -> Vector:
     """Returns what a user who colludes tells of its round: the numbers that it encoded, noise and all."""
     seed = simulation.seed_of(party, simulation.number)
     ring = simulation.participants[party].suite(simulation.number, seed).ring
@@ -255,39 +259,39 @@ def _told(simulation: Simulation, party: str, update: Update) -> Vector:
 
 def lower_bound(false_alarms: int, misses: int, trials: int) -> float:
     """Returns the ε that these errors in so many trials of each kind refute at 95 % confidence, 0 if none."""
-    fpr, fnr = (proportion(NAME, "", "", wins=errors, tries=trials).high for errors in (false_alarms, misses))
+    fpr, fnr = (proportion_finding(NAME, "", "", wins=errors, tries=trials).high for errors in (false_alarms, misses))
     ratio = max((1 - DELTA - fnr) / fpr, (1 - DELTA - fpr) / fnr)
     return math.log(max(ratio, 1.0))
 
 
-def threshold(separation: float, trials: int) -> float:
+def choose_threshold(separation: float, trials: int) -> float:
     """Returns the threshold with the best lower bound, if errors are as frequent as they can be expected to be."""
     from scipy.stats import norm  # takes a second to import
 
-    def expected(place: float) -> float:
+    def expected_bound(place: float) -> float:
         false_alarms, misses = norm.sf(place + separation / 2), norm.cdf(place - separation / 2)
         return lower_bound(round(trials * false_alarms), round(trials * misses), trials)
 
     # By symmetry the lower half has nothing better to offer.
-    return float(max(np.linspace(0, 4, 41), key=expected))
+    return float(max(np.linspace(0, 4, 41), key=expected_bound))
 
 
-def played(game: Game, trials: int, seed: int, summed: Summed = plainly) -> Finding:
+def play_game(game: Game, trials: int, seed: int, summed: Summation = add_plainly) -> Finding:
     """Plays the game and returns what it proves of ε, up to the closest figure from an accountant."""
-    heard = ring_statistics(game, trials, seed) if game.in_ring else statistics(game, trials, seed, summed)
-    place = threshold(game.separation, trials)
+    heard = ring_statistics(game, trials, seed) if game.in_ring else sample_statistics(game, trials, seed, summed)
+    place = choose_threshold(game.separation, trials)
     bound = lower_bound(int(np.sum(heard[0] > place)), int(np.sum(heard[1] <= place)), trials)
     # Of sums of discrete noise only concentrated privacy is proved, and Rényi DP says most about it.
     accountant: Accountant = "rdp" if game.in_ring else "pld"
     measure = f"privacy loss ε that is proved by playing, with 95 % confidence, where {EPSILON:g} is claimed"
     bracket = f"proved, to accounted ({accountant.upper()})"
-    most = game.accounted(accountant)
+    most = game.account(accountant)
     return Finding(NAME, game.target, measure, bound, bound, most, 2 * trials, bound > EPSILON, bracket, game.paper)
 
 
-def accounted(game: Game) -> Finding:
+def account_game(game: Game) -> Finding:
     """Returns the ε that is accounted for by zCDP; the lower end is by PLD, and decides."""
-    most, tight = game.accounted("zcdp"), game.accounted("pld")
+    most, tight = game.account("zcdp"), game.account("pld")
     measure = f"privacy loss ε that is accounted for, where {EPSILON:g} is claimed"
     bracket = "tight (PLD), to simple (zCDP)"
     return Finding(NAME, game.target, measure, most, tight, most, 1, tight > EPSILON, bracket, game.paper)
@@ -299,21 +303,21 @@ def accounted(game: Game) -> Finding:
 def run(full: bool, seed: int, progress: Progress) -> list[Finding]:
     """Returns ε as accounted for and as played for: with the noise of Theorem 1, then with noise that suffices."""
     rounds, trials = (ROUNDS, 50_000) if full else (ROUNDS // 20, 20_000)
-    theorem = by_theorem(10, rounds)
-    ringed = in_ring(rounds, theorem.sigma)
-    broken = [theorem, by_theorem(100, rounds), by_sum(rounds, honest=10, colluding=9), ringed]
-    sound = [by_sum(rounds, honest=10), by_sum(rounds, honest=1, colluding=9), in_ring(rounds)]
+    theorem = theorem_game(10, rounds)
+    ringed = ring_game(rounds, theorem.sigma)
+    broken = [theorem, theorem_game(100, rounds), sum_game(rounds, honest=10, colluding=9), ringed]
+    sound = [sum_game(rounds, honest=10), sum_game(rounds, honest=1, colluding=9), ring_game(rounds)]
     results = []
     for done, game in enumerate([*broken, *sound]):
         progress(f"playing against {game.target}", done / 7)
         few = trials if game.users <= 10 else trials // 10  # who is so much easier to tell needs fewer trials
-        summed = by_secagg(game, 2 * few, seed) if game.users <= 10 else plainly
-        results.append(played(game, few, seed, summed))
+        summed = secagg_summation(game, 2 * few, seed) if game.users <= 10 else add_plainly
+        results.append(play_game(game, few, seed, summed))
     progress(NAME, 1.0)
     return [
-        *(accounted(by_theorem(users, ROUNDS)) for users in (10, 100, 1000)),
+        *(account_game(theorem_game(users, ROUNDS)) for users in (10, 100, 1000)),
         *results[: len(broken)],
-        *(accounted(game) for game in (by_theorem(1, ROUNDS), by_sum(ROUNDS, honest=10, accountant="zcdp"))),
+        *(account_game(game) for game in (theorem_game(1, ROUNDS), sum_game(ROUNDS, honest=10, accountant="zcdp"))),
         *results[len(broken) :],
     ]
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.learn.models.torch_module import needed
+from tacit.learn.models.torch_module import import_torch
 
 Series = NDArray[np.float64]
 """Time series, one a row: runs × channels × rounds."""
@@ -26,7 +26,7 @@ STILL = 1e-9
 
 
 @dataclass(frozen=True)
-class Training:
+class ClassifierSettings:
     """How the network is trained."""
 
     epochs: int = 10
@@ -41,7 +41,7 @@ class Training:
 @contextmanager
 def repeatable(seed: int) -> Iterator[None]:
     """Seeds torch and uses one thread, on which networks this small are fastest; puts both back as they were."""
-    torch = needed()
+    torch = import_torch()
     threads = torch.get_num_threads()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -52,9 +52,9 @@ def repeatable(seed: int) -> Iterator[None]:
             torch.set_num_threads(threads)
 
 
-def network(channels: int, rounds: int, classes: int, width: int, modules: int) -> Any:
+def build_network(channels: int, rounds: int, classes: int, width: int, modules: int) -> Any:
     """Returns an untrained network from (runs, channels, rounds) to one score a class."""
-    torch = needed()
+    torch = import_torch()
     nn = torch.nn
     # What reaches beyond both ends of a series from anywhere on it would be multiplied with padding only.
     kernels = [min(kernel, 2 * rounds - 1) for kernel in KERNELS]
@@ -91,8 +91,8 @@ def network(channels: int, rounds: int, classes: int, width: int, modules: int) 
 class Classifier:
     """A network, trained to tell the classes of time series."""
 
-    def __init__(self, series: Series, labels: Labels, training: Training, seed: int) -> None:
-        torch = needed()
+    def __init__(self, series: Series, labels: Labels, training: ClassifierSettings, seed: int) -> None:
+        torch = import_torch()
         self.loss: list[float] = []
         """The mean training loss of each epoch,"""
         self.accuracy: list[float] = []
@@ -103,16 +103,16 @@ class Classifier:
         self._spread = np.where(high - low > STILL, high - low, 1.0)
         with repeatable(seed):
             classes = int(labels.max()) + 1
-            self._network = network(series.shape[1], series.shape[2], classes, training.width, training.modules)
+            self._network = build_network(series.shape[1], series.shape[2], classes, training.width, training.modules)
             self._fit(self._tensor(series), torch.tensor(labels), training)
 
     def _tensor(self, series: Series) -> Any:
-        torch = needed()
+        torch = import_torch()
         # The inverse hyperbolic sine leaves small values as they are, and large ones their order.
         return torch.tensor(np.arcsinh((series - self._median) / self._spread), dtype=torch.float32)
 
-    def _fit(self, x: Any, labels: Any, training: Training) -> None:
-        torch = needed()
+    def _fit(self, x: Any, labels: Any, training: ClassifierSettings) -> None:
+        torch = import_torch()
         steps = training.epochs * -(-len(x) // training.batch)
         adam = torch.optim.Adam(self._network.parameters(), fused=True)
         cycle = torch.optim.lr_scheduler.OneCycleLR(adam, training.rate, total_steps=steps)
@@ -134,7 +134,7 @@ class Classifier:
 
     def look(self, series: Series) -> tuple[Labels, NDArray[np.float64]]:
         """Returns the most likely class of each series, and what the last layer sees of it."""
-        torch = needed()
+        torch = import_torch()
         with repeatable(0), torch.no_grad():
             features = self._network.features(self._tensor(series))
             return self._network.scores(features).argmax(dim=1).numpy(), features.double().numpy()

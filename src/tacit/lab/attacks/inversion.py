@@ -30,10 +30,10 @@ from numpy.typing import NDArray
 
 from tacit.core.progress import Progress, ignore_progress
 from tacit.core.suite import SERVER, Update
-from tacit.lab.attacks.attack_result import Attack, Finding, Grid, proportion
+from tacit.lab.attacks.attack_result import Attack, Finding, Grid, proportion_finding
 from tacit.lab.attacks.inception import repeatable
 from tacit.learn.data.datasets import load
-from tacit.learn.models.torch_module import needed
+from tacit.learn.models.torch_module import import_torch
 from tacit.protocols.fedavg import Plain
 from tacit.protocols.secagg.messages import MaskedInput
 from tacit.protocols.shapes.star import Sum
@@ -62,13 +62,13 @@ def weights_and_biases(vector: Any) -> list[Any]:
     return [vector[end - size : end].reshape(shape) for end, size, shape in zip(ends, SIZES, SHAPES, strict=True)]
 
 
-def initial(rng: np.random.Generator) -> Array:
+def initial_model(rng: np.random.Generator) -> Array:
     """Returns the model that everybody starts from: random weights, and biases of zero."""
     deviations = (PIXELS**-0.5, 0.0, HIDDEN**-0.5, 0.0)
     return np.concatenate([rng.normal(size=size) * of for size, of in zip(SIZES, deviations, strict=True)])
 
 
-def scores(theta: Any, x: Any) -> tuple[Any, Any]:
+def predict(theta: Any, x: Any) -> tuple[Any, Any]:
     """Returns the hidden layer h = σ(W_1 x + b_1), and the probability of each class, for images as rows."""
     w_1, b_1, w_2, b_2 = weights_and_biases(theta)
     h = (x @ w_1.T + b_1).sigmoid()
@@ -77,8 +77,8 @@ def scores(theta: Any, x: Any) -> tuple[Any, Any]:
 
 def gradient(theta: Any, x: Any, labels: Any) -> Any:
     """Returns the gradient of the mean cross-entropy over images, for torch to differentiate once more."""
-    torch = needed()
-    h, p = scores(theta, x)
+    torch = import_torch()
+    h, p = predict(theta, x)
     slope_2 = (p - torch.nn.functional.one_hot(labels, CLASSES)) / len(x)
     slope_1 = slope_2 @ weights_and_biases(theta)[2] * h * (1 - h)
     parts = slope_1.T @ x, slope_1.sum(dim=0), slope_2.T @ h, slope_2.sum(dim=0)
@@ -98,9 +98,9 @@ class Received:
     """and the gradient of all of them."""
 
 
-def play(protocol: str, theta: Array, images: Array, labels: Sequence[int], seed: int) -> Received:
+def play_round(protocol: str, theta: Array, images: Array, labels: Sequence[int], seed: int) -> Received:
     """Runs one round of a deployed protocol, one client an image, and opens what came to the server."""
-    torch = needed()
+    torch = import_torch()
     parties = [f"p{i}" for i in range(len(images))]
     simulation = Simulation.of(protocol, parties, len(theta), record=True, seed=seed)
     updates = {}
@@ -127,8 +127,8 @@ def labels_in(theta: Array, g: Array, count: int) -> list[int]:
     dℓ/db_2 is the mean of p − y over images, where y is 1 at the label and 0 elsewhere. The p of an untrained model
     differ little, so that of a grey image will do to count the labels.
     """
-    torch = needed()
-    _, p = scores(torch.tensor(theta), torch.full((1, PIXELS), 0.3, dtype=torch.float64))
+    torch = import_torch()
+    _, p = predict(torch.tensor(theta), torch.full((1, PIXELS), 0.3, dtype=torch.float64))
     expected = count * (p[0].numpy() - weights_and_biases(g)[3])
     found = []
     for _ in range(count):
@@ -144,11 +144,11 @@ def closed_form(g: Array) -> Array:
     return image[np.newaxis]
 
 
-def inverted(theta: Array, g: Array, labels: Sequence[int], steps: int, rng: np.random.Generator) -> Array:
+def invert_gradient(theta: Array, g: Array, labels: Sequence[int], steps: int, rng: np.random.Generator) -> Array:
     """Returns images in [0, 1], with those labels, whose gradient is nearest to g."""
     from scipy.optimize import minimize  # takes a second to import
 
-    torch = needed()
+    torch = import_torch()
     model, target, of = torch.tensor(theta), torch.tensor(g), torch.tensor(labels)
     size = (target**2).sum()
 
@@ -171,25 +171,25 @@ def inverted(theta: Array, g: Array, labels: Sequence[int], steps: int, rng: np.
     return found
 
 
-def nearest(image: Array, found: Array) -> tuple[float, Array]:
+def find_nearest(image: Array, found: Array) -> tuple[float, Array]:
     """Returns how well an image correlates with the one of those found that is most like it, and that one."""
 
-    def centred(x: Array) -> Array:
+    def center(x: Array) -> Array:
         x = x - x.mean(axis=-1, keepdims=True)
         y: Array = x / np.maximum(np.linalg.norm(x, axis=-1, keepdims=True), 1e-12)
         return y
 
-    alike = centred(found) @ centred(image)
+    alike = center(found) @ center(image)
     best = int(alike.argmax())
     return float(alike[best]), found[best]
 
 
-def common(some: Sequence[int], others: Sequence[int]) -> int:
+def count_common(some: Sequence[int], others: Sequence[int]) -> int:
     """Returns how many labels two lists have in common, in whatever order."""
     return (Counter(map(int, some)) & Counter(map(int, others))).total()
 
 
-def guessable(count: int) -> float:
+def guessable_share(count: int) -> float:
     """Returns what share of that many labels the best guess has in common with them: as evenly spread as they are."""
     from scipy.stats import binom  # takes a second to import
 
@@ -211,18 +211,18 @@ class Attempt:
     """and how many labels were told right."""
 
 
-def attempt(
+def attempt_inversion(
     theta: Array, g: Array, images: Array, labels: Sequence[int], steps: int, rng: np.random.Generator
 ) -> Attempt:
     """Inverts a gradient by optimisation, or in closed form if there are no steps to take."""
     told = labels_in(theta, g, len(images))
-    found = inverted(theta, g, told, steps, rng) if steps else closed_form(g)
-    alike, best = zip(*(nearest(image, found) for image in images), strict=True)
-    return Attempt(images, np.array(best), np.array(alike), common(told, labels))
+    found = invert_gradient(theta, g, told, steps, rng) if steps else closed_form(g)
+    alike, best = zip(*(find_nearest(image, found) for image in images), strict=True)
+    return Attempt(images, np.array(best), np.array(alike), count_common(told, labels))
 
 
 @dataclass(frozen=True)
-class Target:
+class InversionTarget:
     """What the server attacks, and all that came of it."""
 
     name: str
@@ -241,11 +241,13 @@ class Target:
         labels = sum(attempt.labels for attempt in self.attempts)
         measures = [(f"{self.name}, {self.by}", "images", images, COINCIDENCE)]
         if self.labels:
-            measures.append((self.name, "labels", labels, guessable(self.images)))
+            measures.append((self.name, "labels", labels, guessable_share(self.images)))
         whose = "" if self.images == 1 else ", of nobody in particular"
         tries = self.images * len(self.attempts)
         return [
-            proportion(ATTACK.name, target, f"share of {what} found{whose}", wins=wins, tries=tries, chance=chance)
+            proportion_finding(
+                ATTACK.name, target, f"share of {what} found{whose}", wins=wins, tries=tries, chance=chance
+            )
             for target, what, wins, chance in measures
         ]
 
@@ -258,7 +260,7 @@ FEW = 8
 
 
 @dataclass(frozen=True)
-class Scale:
+class InversionScale:
     """How much is attacked."""
 
     rounds: Mapping[int, int]
@@ -269,36 +271,40 @@ class Scale:
     """and how many more rounds of a few clients, in which only labels and closed forms are looked for."""
 
 
-QUICK = Scale({FEW: 3, 64: 1}, steps=150, cheap_rounds=10)
-FULL = Scale({FEW: 10, 16: 5, 32: 3, 64: 2}, steps=600, cheap_rounds=90)
+QUICK = InversionScale({FEW: 3, 64: 1}, steps=150, cheap_rounds=10)
+FULL = InversionScale({FEW: 10, 16: 5, 32: 3, 64: 2}, steps=600, cheap_rounds=90)
 
 
-def measure(scale: Scale, seed: int, progress: Progress = ignore_progress) -> list[Target]:
+def measure_targets(scale: InversionScale, seed: int, progress: Progress = ignore_progress) -> list[InversionTarget]:
     """Returns what came of each target, positive controls first."""
     rng = np.random.default_rng(seed)
     x, y = load("digits", share=1).flat()
     singles = {
-        (protocol, steps): Target(
+        (protocol, steps): InversionTarget(
             f"{protocol}, one client", "by a search" if steps else "solved for at once", images=1, labels=not steps
         )
         for protocol in ("fedavg", "secagg")
         for steps in (0, scale.steps)
     }
-    averages = {k: Target(f"secagg, average over {k} clients", "by a search", images=k) for k in scale.rounds}
+    averages = {k: InversionTarget(f"secagg, average over {k} clients", "by a search", images=k) for k in scale.rounds}
     plan = [(k, scale.steps) for k, count in scale.rounds.items() for _ in range(count)]
     plan += [(FEW, 0)] * scale.cheap_rounds
     for done, (clients, most) in enumerate(plan):
         progress(f"turning what {clients} clients send back into images", done / len(plan))
         chosen = rng.choice(len(x), clients, replace=False)
-        theta, images, labels = initial(rng), x[chosen], y[chosen].tolist()
-        received = {protocol: play(protocol, theta, images, labels, seed + done) for protocol in ("fedavg", "secagg")}
+        theta, images, labels = initial_model(rng), x[chosen], y[chosen].tolist()
+        received = {
+            protocol: play_round(protocol, theta, images, labels, seed + done) for protocol in ("fedavg", "secagg")
+        }
         if most:
             g = received["secagg"].average
-            averages[clients].attempts.append(attempt(theta, g, images, labels, most, rng))
+            averages[clients].attempts.append(attempt_inversion(theta, g, images, labels, most, rng))
         for (protocol, steps), target in singles.items():
             if clients == FEW and steps <= most:
                 for i, g in enumerate(received[protocol].single):
-                    target.attempts.append(attempt(theta, g, images[i : i + 1], labels[i : i + 1], steps, rng))
+                    target.attempts.append(
+                        attempt_inversion(theta, g, images[i : i + 1], labels[i : i + 1], steps, rng)
+                    )
     return [*singles.values(), *averages.values()]
 
 
@@ -313,7 +319,7 @@ class Picture(NamedTuple):
     """and the one most like it among all that come out of the average."""
 
 
-def pictures(targets: Sequence[Target]) -> list[Picture]:
+def collect_pictures(targets: Sequence[InversionTarget]) -> list[Picture]:
     """Returns the images of the rounds of a few clients, to look at."""
     names = ("fedavg, one client", "secagg, one client", f"secagg, average over {FEW} clients")
     chosen = [next(t for t in targets if t.name == name and t.by == "by a search").attempts for name in names]
@@ -329,10 +335,10 @@ def run(full: bool, seed: int, progress: Progress) -> list[Finding]:
 
 def look(full: bool, seed: int, progress: Progress) -> tuple[list[Finding], Grid]:
     """Returns the same, with some of the images that went in, and what came out."""
-    targets = measure(FULL if full else QUICK, seed, progress)
+    targets = measure_targets(FULL if full else QUICK, seed, progress)
     title = f"{FEW} clients take a step on an image each: what the server makes of what it receives"
     headings = ("the client's image", "fedavg:\nits model", "secagg:\nits masked model", "secagg:\nthe average")
-    shown = [list(each) for each in pictures(targets)[:SHOWN]]
+    shown = [list(each) for each in collect_pictures(targets)[:SHOWN]]
     return [finding for target in targets for finding in target.findings], Grid(title, headings, shown)
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from tacit.core.suite import Party, Update
 from tacit.designs import graphs
 from tacit.lab.attacks.eavesdropper_decoding import PAPER_LINKS
-from tacit.learn.training.loop import LocalWork, Step, trained
+from tacit.learn.training.loop import LocalWork, TrainingStep, run_rounds
 from tacit.runtime.simulator import Simulation
 
 Array = NDArray[np.float64]
@@ -64,7 +64,7 @@ class Losses:
         coefficients[CHANGING] = CASES[case]
         return cls(2 * coefficients[:, :1, np.newaxis], coefficients[:, 1:2])
 
-    def moved(self, client: int, by: Array | float) -> "Losses":
+    def move_client(self, client: int, by: Array | float) -> "Losses":
         """Returns the losses with one client's linear term moved."""
         b = self.b.copy()
         b[client] += by
@@ -138,7 +138,7 @@ def push_sum(losses: Losses, links: Links, x: Array, y: Array, kept: Array, nois
     return np.stack(heard, axis=-1)
 
 
-def sealed(losses: Losses, links: Links, w: Array, rounds: int, seed: int) -> Array:
+def sealed_traffic(losses: Losses, links: Links, w: Array, rounds: int, seed: int) -> Array:
     """PPSGD over the deployed `pushsum`: when something passes over each sealed link, and how many bytes."""
     parties = [f"p{i}" for i in range(len(w))]
     places = {(f"p{i}", f"p{j}"): place for place, (i, j) in enumerate(links)}
@@ -153,7 +153,7 @@ def sealed(losses: Losses, links: Links, w: Array, rounds: int, seed: int) -> Ar
         seed=seed,
         record=True,
     )
-    for step in trained(simulation.average, descending(losses, w), rounds):
+    for step in run_rounds(simulation.average, descend_locally(losses, w), rounds):
         for passed in (step.outcome and step.outcome.transcript) or ():
             address = passed.envelope.address
             where = places[address.sender, address.to]
@@ -161,11 +161,11 @@ def sealed(losses: Losses, links: Links, w: Array, rounds: int, seed: int) -> Ar
     return heard
 
 
-def descending(losses: Losses, w: Array) -> LocalWork:
+def descend_locally(losses: Losses, w: Array) -> LocalWork:
     """Returns what clients bring: w to the first round, and a gradient step from their average to each later one."""
     parties = [f"p{i}" for i in range(len(w))]
 
-    def bring(number: int, before: Step | None) -> dict[Party, Update]:
+    def bring(number: int, before: TrainingStep | None) -> dict[Party, Update]:
         brought = w
         if before is not None and before.outcome is not None:
             average = np.array([before.outcome.average[party] for party in parties])
@@ -186,7 +186,7 @@ class Algorithm:
     noise: float = 0.0
     """The variance of the noise on what is sent in PSGD and PPSGD."""
 
-    def hear(self, losses: Losses, links: Links, runs: int, rounds: int, rng: np.random.Generator) -> Array:
+    def sample_traffic(self, losses: Losses, links: Links, runs: int, rounds: int, rng: np.random.Generator) -> Array:
         """Returns what passes over the links in some runs."""
         n, d = losses.b.shape
         w = rng.normal(size=(runs, n, d))
@@ -196,7 +196,7 @@ class Algorithm:
             return cbgd(losses, links, w, rounds)
         if self.algorithm == "sealed":
             # One run stands for all: when and how much is sent is the same in every one, which a test confirms.
-            return np.repeat(sealed(losses, links, w[0], rounds, int(rng.integers(2**31))), runs, axis=0)
+            return np.repeat(sealed_traffic(losses, links, w[0], rounds, int(rng.integers(2**31))), runs, axis=0)
         if self.algorithm == "PPSGD":
             name, *parameters = self.start
             y = getattr(rng, name)(*parameters, size=(runs, n))

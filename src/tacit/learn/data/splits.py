@@ -9,7 +9,7 @@ from tacit.core.average import counted
 from tacit.core.errors import ConfigError
 from tacit.learn.data.samples import Array, Indices
 
-__all__ = ["Indices", "by_owner", "checked", "dirichlet", "iid", "label_table", "shards"]
+__all__ = ["Indices", "by_owner", "check_split", "dirichlet", "iid", "label_table", "shards"]
 
 
 def iid(count: int, parties: int, rng: np.random.Generator) -> list[Indices]:
@@ -89,7 +89,7 @@ def by_owner(owner: Array | None, parties: int, rng: np.random.Generator) -> lis
     return [np.flatnonzero(numbers[party][whose] == number) for number in range(parties)]
 
 
-def checked(parts: Sequence[Array], count: int) -> list[Indices]:
+def check_split(parts: Sequence[Array], count: int) -> list[Indices]:
     """Returns a split that was made elsewhere, sorted; raises ConfigError if it is none of so many samples."""
     made = [np.sort(np.asarray(part, np.int64).ravel()) for part in parts]
     problems = [

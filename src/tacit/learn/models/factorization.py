@@ -3,11 +3,11 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.learn.models.fused import Fused, Step, flat, shortened, squared
-from tacit.learn.models.model import Array, Floats, laid_out
+from tacit.learn.models.model import Array, Floats, make_layout
+from tacit.learn.models.numpy_models import DescentStep, NumpyModel, clip_factors, flat_view, square_lengths
 
 
-class Factorization(Fused):
+class Factorization(NumpyModel):
     """Matrix factorization: the rating of an item by a user is the product of their factors, and the loss (z − y)².
 
     What paper 004 states is 206,680 parameters for 610 users and 9724 items of MovieLens: 20 for each. That is 20
@@ -25,7 +25,7 @@ class Factorization(Fused):
         shapes: dict[str, tuple[int, ...]] = {"users": (users, factors), "items": (items, factors)}
         if biases:
             shapes |= {"user_bias": (users,), "item_bias": (items,)}
-        self.biases, self.layout = biases, laid_out(shapes)
+        self.biases, self.layout = biases, make_layout(shapes)
 
     def initial(self, rng: np.random.Generator) -> Floats:
         """Returns the vector that everybody starts from."""
@@ -40,16 +40,16 @@ class Factorization(Fused):
         """Writes the gradient of each party's loss into a row of `out`, and returns the losses."""
         losses, places, values = self._backward(matrix, x, y, weights, clip)
         out[...] = 0
-        np.add.at(flat(out), places, values)
+        np.add.at(flat_view(out), places, values)
         return losses
 
-    def descend(self, matrix: Array, x: Array, y: Array, weights: Array, step: Step) -> Array:
+    def descend(self, matrix: Array, x: Array, y: Array, weights: Array, step: DescentStep) -> Array:
         """Takes one step of plain descent in place, and returns the losses before it."""
         losses, places, values = self._backward(matrix, x, y, weights, step.clip)
         if step.keep != 1:
             matrix *= step.keep
         values *= -step.rate
-        np.add.at(flat(matrix), places, values)
+        np.add.at(flat_view(matrix), places, values)
         return losses
 
     def outputs(self, matrix: Array, x: Array) -> Array:
@@ -88,8 +88,8 @@ class Factorization(Fused):
         slope = 2 * z
         factors = weights * slope
         if clip is not None:
-            lengths = np.square(slope) * (squared(u, 2) + squared(v, 2) + 2 * self.biases)
-            factors *= shortened(lengths, clip)
+            lengths = np.square(slope) * (square_lengths(u, 2) + square_lengths(v, 2) + 2 * self.biases)
+            factors *= clip_factors(lengths, clip)
         values = np.stack([v, u], axis=2)  # a user's factors move along the item's, and the other way round
         values *= factors[..., np.newaxis, np.newaxis]
         if not self.biases:

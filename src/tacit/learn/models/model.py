@@ -27,7 +27,7 @@ class Score:
 
 
 @dataclass
-class Tally:
+class ScoreSums:
     """What is summed over chunks of samples on the way to a score."""
 
     losses: float = 0.0
@@ -80,7 +80,7 @@ class Model(ABC):
         return self.scores(np.asarray(vector)[np.newaxis], [0], x, y)[0]
 
 
-def laid_out(shapes: Mapping[str, tuple[int, ...]]) -> Layout:
+def make_layout(shapes: Mapping[str, tuple[int, ...]]) -> Layout:
     """Returns the layout of arrays with these names and shapes, in order, as float32."""
     # One number stands for each array, so that nothing is allocated.
     one = np.zeros((), np.float32)

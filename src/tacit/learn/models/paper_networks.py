@@ -9,7 +9,7 @@ from typing import Any
 
 from tacit.core.errors import ConfigError
 from tacit.learn.data.samples import Dataset
-from tacit.learn.models.torch_module import needed
+from tacit.learn.models.torch_module import import_torch
 
 
 def femnist_cnn(data: Dataset, *, kernel: int = 2, hidden: int = 512) -> Any:
@@ -19,7 +19,7 @@ def femnist_cnn(data: Dataset, *, kernel: int = 2, hidden: int = 512) -> Any:
     convolutions keep their size, which makes 7 × 7 × 64 units before the hidden layer. The paper's 2 × 2 may be a slip:
     the network of FedAvg's paper, which it is otherwise, has 5 × 5 in both places (`kernel=5`; 1,663,370).
     """
-    nn = needed().nn
+    nn = import_torch().nn
     channels, height, width = _image(data, "femnist-cnn", least=4)
     before = (kernel - 1) // 2
     return _by_pixel(
@@ -43,7 +43,7 @@ def gru(data: Dataset, *, embedding: int = 100, hidden: int = 128) -> Any:
     It has 229 V + 88,320 parameters for V tokens. Not stated, our choice: one layer, hidden units start at zero for
     each sample, and every place of a sample counts, not only the last.
     """
-    torch = needed()
+    torch = import_torch()
     if data.kind != "text":
         raise ConfigError(f"gru learns text, and {data.name} has {data.kind}; use shakespeare, or another model")
 
@@ -70,11 +70,11 @@ def resnet18(data: Dataset) -> Any:
     variances of its batch norms are in the vector too, so that this is 11,183,562 long. A pass over CIFAR-10 takes
     hours on a few cores.
     """
-    torch = needed()
+    torch = import_torch()
     nn = torch.nn
     channels, _, _ = _image(data, "resnet-18", least=1)
 
-    def normed(ins: int, outs: int, size: int, stride: int) -> list[Any]:
+    def conv_and_norm(ins: int, outs: int, size: int, stride: int) -> list[Any]:
         return [nn.Conv2d(ins, outs, size, stride, padding=size // 2, bias=False), nn.BatchNorm2d(outs)]
 
     class Block(nn.Module):  # type: ignore[name-defined, misc]
@@ -82,9 +82,11 @@ def resnet18(data: Dataset) -> Any:
 
         def __init__(self, ins: int, outs: int, stride: int) -> None:
             super().__init__()
-            self.around = nn.Sequential(*normed(ins, outs, 3, stride), nn.ReLU(), *normed(outs, outs, 3, 1))
+            self.around = nn.Sequential(
+                *conv_and_norm(ins, outs, 3, stride), nn.ReLU(), *conv_and_norm(outs, outs, 3, 1)
+            )
             same = stride == 1 and ins == outs
-            self.through = nn.Identity() if same else nn.Sequential(*normed(ins, outs, 1, stride))
+            self.through = nn.Identity() if same else nn.Sequential(*conv_and_norm(ins, outs, 1, stride))
 
         def forward(self, x: Any) -> Any:
             """Returns the sum of both."""
@@ -95,7 +97,7 @@ def resnet18(data: Dataset) -> Any:
         blocks += [Block(ins, outs, stride), Block(outs, outs, 1)]
         ins = outs
     head = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, data.classes)]
-    return nn.Sequential(*normed(channels, 64, 3, 1), nn.ReLU(), *blocks, *head)
+    return nn.Sequential(*conv_and_norm(channels, 64, 3, 1), nn.ReLU(), *blocks, *head)
 
 
 def lenet(data: Dataset) -> Any:
@@ -104,7 +106,7 @@ def lenet(data: Dataset) -> Any:
     Not stated, our choice: LeNet-5 as it is commonly written today, with 6 and 16 filters of 5 × 5, each pooled by
     maximum, and 120 and 84 units.
     """
-    nn = needed().nn
+    nn = import_torch().nn
     channels, height, width = _image(data, "lenet", least=16)
     after = [(size - 4) // 2 for size in (height, width)]
     after = [(size - 4) // 2 for size in after]
@@ -132,7 +134,7 @@ def gn_lenet(data: Dataset) -> Any:
     maximum and group-normed, and scores. Not stated, our choice: two groups in each norm, pooling before it, and ReLU
     after it.
     """
-    nn = needed().nn
+    nn = import_torch().nn
     channels, height, width = _image(data, "gn-lenet", least=8)
     layers: list[Any] = []
     for ins, outs in ((channels, 32), (32, 32), (32, 64)):
@@ -146,7 +148,7 @@ def celeba_cnn(data: Dataset) -> Any:
     Four convolutions of 3 × 3 with 32 filters that keep the size, each pooled by maximum, and scores for two classes.
     (Table 1 calls it GN-LeNet; see there.)
     """
-    nn = needed().nn
+    nn = import_torch().nn
     channels, height, width = _image(data, "celeba-cnn", least=16)
     layers: list[Any] = []
     for ins in (channels, 32, 32, 32):
@@ -170,7 +172,7 @@ def _by_pixel(*layers: Any) -> Any:
     The results are the same but for rounding, and there is less to wait for: a step of the network for FEMNIST is 1.6
     times as fast, of those of paper 004 1.3 times, of LeNet 1.1 times (`python -m benchmarks simulation`).
     """
-    nn = needed().nn
+    nn = import_torch().nn
 
     class ByPixel(nn.Sequential):  # type: ignore[name-defined, misc]
         """Layers one behind the other."""

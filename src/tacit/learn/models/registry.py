@@ -10,7 +10,8 @@
 | lenet | paper 002's | images |
 | gn-lenet, celeba-cnn | paper 004's, of 89,834 and 30,242 parameters | images |
 
-Those of the first four lines are NumPy (`fused.py`), the rest is PyTorch (`networks.py`), and so is your own.
+Those of the first four lines are NumPy (`numpy_models.py`), the rest is PyTorch (`paper_networks.py`), and so is your
+own.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,12 +25,12 @@ import numpy as np
 from tacit.core.errors import ConfigError
 from tacit.learn.data.samples import Dataset
 from tacit.learn.models.factorization import Factorization
-from tacit.learn.models.fused import Dense, Fused
 from tacit.learn.models.model import Model, Score
+from tacit.learn.models.numpy_models import Dense, NumpyModel
 from tacit.learn.models.paper_networks import NETWORKS
-from tacit.learn.models.torch_module import Module
+from tacit.learn.models.torch_module import TorchModel
 
-__all__ = ["MODELS", "Fused", "Model", "Module", "Score", "build"]
+__all__ = ["MODELS", "Model", "NumpyModel", "Score", "TorchModel", "build"]
 
 
 def softmax(data: Dataset) -> Model:
@@ -98,10 +99,10 @@ def factorization(
 
 
 def _network(network: Callable[..., Any], name: str, data: Dataset, **options: Any) -> Model:
-    return Module(partial(network, data, **options), data.classes, name=name)
+    return TorchModel(partial(network, data, **options), data.classes, name=name)
 
 
-FUSED: dict[str, Callable[..., Model]] = {
+NUMPY_MODELS: dict[str, Callable[..., Model]] = {
     "softmax": softmax,
     "mlp": mlp,
     "linear": linear,
@@ -109,21 +110,21 @@ FUSED: dict[str, Callable[..., Model]] = {
     "factorization": factorization,
 }
 
-MODELS: dict[str, Callable[..., Any]] = {**FUSED, **NETWORKS}
+MODELS: dict[str, Callable[..., Any]] = {**NUMPY_MODELS, **NETWORKS}
 """What makes each model, given the data and its options."""
 
 
 def build(source: Any, data: Dataset, **options: Any) -> Model:
     """Returns a model for data: one of `MODELS` by its name, or a PyTorch module of your own, or what makes one.
 
-    Options are those of what `MODELS` has under the name; of a module, `loss` and `name` (see `Module`). Raises
+    Options are those of what `MODELS` has under the name; of a module, `loss` and `name` (see `TorchModel`). Raises
     ConfigError if there is no such model or option, or if it does not fit the data.
     """
     if not isinstance(source, str):
         if not callable(source):
             what = f"not of type {type(source).__name__}"
             raise ConfigError(f"a model is a name, a PyTorch module, or a function that makes one, {what}")
-        model = Module(source, data.classes, **_known(options, ("loss", "name"), "a module of your own"))
+        model = TorchModel(source, data.classes, **_check_options(options, ("loss", "name"), "a module of your own"))
         if problems := model.unfit(data):
             raise ConfigError(problems)
         return model
@@ -132,16 +133,16 @@ def build(source: Any, data: Dataset, **options: Any) -> Model:
         more = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(MODELS)}"
         raise ConfigError(f"there is no model {source!r}; {more}")
     make = MODELS[source]
-    _known(options, tuple(signature(make).parameters)[1:], source)
+    _check_options(options, tuple(signature(make).parameters)[1:], source)
     try:
-        if source in FUSED:
+        if source in NUMPY_MODELS:
             return make(data, **options)  # type: ignore[no-any-return]
         return _network(make, source, data, **options)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"{source} cannot be made with {options}: {error}") from None
 
 
-def _known(options: dict[str, Any], known: tuple[str, ...], name: str) -> dict[str, Any]:
+def _check_options(options: dict[str, Any], known: tuple[str, ...], name: str) -> dict[str, Any]:
     wrong = [option for option in options if option not in known]
     if wrong:
         there = f"there are {', '.join(known)}" if known else "it has none"

@@ -1,6 +1,6 @@
 """A model that learns in seconds: softmax regression in plain NumPy, in double precision and one party at a time.
 
-The demo and the attacks on sums use it, to the last bit. `learn/models/fused.py` has the one for whole cohorts.
+The demo and the attacks on sums use it, to the last bit. `learn/models/numpy_models.py` has the one for whole cohorts.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tacit.core.errors import ConfigError
 
-Model: TypeAlias = dict[str, NDArray[np.float64]]
+ModelArrays: TypeAlias = dict[str, NDArray[np.float64]]
 """Arrays by their names."""
 
 
@@ -22,11 +22,13 @@ class Softmax:
     classes: int
     features: int
 
-    def initial(self) -> Model:
+    def initial(self) -> ModelArrays:
         """Returns the model that all parties start from. It is convex, so zeros are as good a start as any."""
         return {"weights": np.zeros((self.features, self.classes)), "bias": np.zeros(self.classes)}
 
-    def loss_and_gradient(self, model: Model, x: NDArray[np.float64], y: NDArray[np.int64]) -> tuple[float, Model]:
+    def loss_and_gradient(
+        self, model: ModelArrays, x: NDArray[np.float64], y: NDArray[np.int64]
+    ) -> tuple[float, ModelArrays]:
         """Returns the mean cross-entropy over the samples, and its gradient."""
         scores = x @ model["weights"] + model["bias"]
         # Without its largest score a row cannot overflow, and its probabilities stay the same.
@@ -40,13 +42,13 @@ class Softmax:
         slope /= len(y)
         return loss, {"weights": x.T @ slope, "bias": slope.sum(axis=0)}
 
-    def accuracy(self, model: Model, x: NDArray[np.float64], y: NDArray[np.int64]) -> float:
+    def accuracy(self, model: ModelArrays, x: NDArray[np.float64], y: NDArray[np.int64]) -> float:
         """Returns the share of samples that the model labels correctly."""
         return float(np.mean((x @ model["weights"] + model["bias"]).argmax(axis=1) == y))
 
     def train_locally(
         self,
-        model: Model,
+        model: ModelArrays,
         x: NDArray[np.float64],
         y: NDArray[np.int64],
         *,
@@ -54,7 +56,7 @@ class Softmax:
         rate: float,
         batch: int,
         rng: np.random.Generator,
-    ) -> Model:
+    ) -> ModelArrays:
         """Returns the model after stochastic gradient descent on one party's samples, shuffled anew in every epoch."""
         if epochs < 1 or batch < 1 or not 0 < rate < float("inf"):
             raise ConfigError(

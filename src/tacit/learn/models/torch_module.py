@@ -28,8 +28,8 @@ import numpy as np
 
 from tacit.core.errors import ConfigError, MissingExtra
 from tacit.learn.data.samples import Dataset
-from tacit.learn.models.model import Array, Floats, Model, Score, Tally, laid_out
-from tacit.learn.training.local_work import Local
+from tacit.learn.models.model import Array, Floats, Model, Score, ScoreSums, make_layout
+from tacit.learn.training.local_work import LocalTraining
 
 Batch: TypeAlias = tuple[Array, Array, float]
 """Samples, their labels, and the rate of the step."""
@@ -42,7 +42,7 @@ GRADIENTS = 2**26
 """Bytes that the gradients of single samples may take before they are summed."""
 
 
-class Module(Model):
+class TorchModel(Model):
     """A model that is a PyTorch module, given as it is or as what makes one.
 
     A module starts from the numbers that it has. What makes one, such as a class, is called with PyTorch's generator
@@ -52,9 +52,9 @@ class Module(Model):
     """
 
     def __init__(self, source: Any, classes: int = 0, *, name: str = "", loss: Loss | None = None) -> None:
-        torch = needed()
+        torch = import_torch()
         self._make = None if isinstance(source, torch.nn.Module) else source
-        made = deepcopy(source) if self._make is None else _seeded(self._make, 0)
+        made = deepcopy(source) if self._make is None else _make_seeded(self._make, 0)
         if not isinstance(made, torch.nn.Module):
             raise ConfigError(
                 f"a model is a name, a PyTorch module or what makes one, and {source!r} makes a {type(made).__name__}"
@@ -64,7 +64,7 @@ class Module(Model):
             raise ConfigError([f"{self.name}: {problem}" for problem in problems])
         self._module = made.float().cpu()
         arrays = _arrays(self._module)
-        self.layout = laid_out({name: tuple(tensor.shape) for name, tensor in arrays.items()})
+        self.layout = make_layout({name: tuple(tensor.shape) for name, tensor in arrays.items()})
         self._given = _numbers(arrays) if self._make is None else np.empty(0, np.float32)
         self._tensors = [(tensor, tensor.shape) for tensor in arrays.values()]
         self._lengths = [tensor.numel() for tensor in arrays.values()]
@@ -86,7 +86,7 @@ class Module(Model):
         """Returns the vector that everybody starts from."""
         if self._make is None:
             return self._given.copy()
-        return _numbers(_arrays(_seeded(self._make, int(rng.integers(2**63))).float().cpu()))
+        return _numbers(_arrays(_make_seeded(self._make, int(rng.integers(2**63))).float().cpu()))
 
     def module(self, vector: Floats) -> Any:
         """Returns a PyTorch module of its own with the numbers of a vector."""
@@ -96,12 +96,12 @@ class Module(Model):
 
     def unfit(self, data: Dataset) -> list[str]:
         """Returns why it cannot be trained on data, if it cannot."""
-        torch = needed()
+        torch = import_torch()
         x, y = data.inputs(data.x[:2]), data.y[:2]
         self._module.eval()
         with torch.no_grad():
             try:
-                said = self._said(torch.from_numpy(x))
+                said = self._predict(torch.from_numpy(x))
             except (RuntimeError, ValueError, IndexError, TypeError) as error:
                 why = str(error).splitlines()[0] if str(error) else type(error).__name__
                 return [f"{self.name} cannot take samples of shape {x.shape[1:]} of {data.name}: {why}"]
@@ -115,24 +115,24 @@ class Module(Model):
 
     def point(self, row: Floats) -> None:
         """Makes the module's tensors views of a vector: whatever changes the one changes the other."""
-        pieces = needed().from_numpy(row).split(self._lengths)
+        pieces = import_torch().from_numpy(row).split(self._lengths)
         for (tensor, shape), piece in zip(self._tensors, pieces, strict=True):
             tensor.data = piece.view(shape)
 
     def scores(self, matrix: Floats, rows: Sequence[int], x: Array, y: Array) -> list[Score]:
         """Returns how good the models in some rows of a matrix are."""
-        torch = needed()
+        torch = import_torch()
         found = []
         self._module.eval()
         for row in rows:
             self.point(np.require(matrix[row], np.float32, ["C", "W"]))
-            tally = Tally()
+            tally = ScoreSums()
             with torch.no_grad():
                 for start in range(0, len(y), TESTED):
                     some = torch.from_numpy(np.ascontiguousarray(x[start : start + TESTED]))
                     kind = np.int64 if self.classes else np.float32
                     truth = torch.from_numpy(np.ascontiguousarray(y[start : start + TESTED], kind))
-                    said = self._said(some)
+                    said = self._predict(some)
                     tally.losses += float(self._losses(said, truth).sum())
                     tally.samples += len(truth)
                     tally.answers += truth.numel()
@@ -146,13 +146,13 @@ class Module(Model):
     # --- training --------------------------------------------------------------------------------------------------
 
     def work(
-        self, row: Floats, batches: Iterable[Batch], local: Local, noise: np.random.Generator | None, seed: int
+        self, row: Floats, batches: Iterable[Batch], local: LocalTraining, noise: np.random.Generator | None, seed: int
     ) -> float:
         """Takes one party's steps on its row, in place, and returns the mean loss; NaN as soon as one is no number.
 
         `seed` is for what the module itself draws, such as which units drop out.
         """
-        torch = needed()
+        torch = import_torch()
         self.point(row)
         self._reset()
         if not self._module.training:
@@ -166,8 +166,8 @@ class Module(Model):
         finally:
             generator.set_state(before)
 
-    def _steps(self, batches: Iterable[Batch], local: Local, noise: np.random.Generator | None) -> float:
-        torch = needed()
+    def _steps(self, batches: Iterable[Batch], local: LocalTraining, noise: np.random.Generator | None) -> float:
+        torch = import_torch()
         optimizer = None if local.plain else _optimizer(self._learnt, local)
         losses = []
         for x, y, rate in batches:
@@ -176,7 +176,7 @@ class Module(Model):
                 return nan
             losses.append(loss)
             if noise is not None:
-                gradients = self._noised(gradients, noise.standard_normal(self.trained, np.float32) * local.noise)
+                gradients = self._add_noise(gradients, noise.standard_normal(self.trained, np.float32) * local.noise)
             with torch.no_grad():
                 for tensor, gradient in zip(self._learnt, gradients, strict=True):
                     if optimizer is not None:
@@ -194,19 +194,19 @@ class Module(Model):
 
     def _gradients(self, x: Any, y: Any, clip: float | None) -> tuple[float, Sequence[Any]]:
         """Returns the mean loss over a batch and its gradients, None for what plays no part in it."""
-        torch = needed()
+        torch = import_torch()
         if clip is not None:
-            return self._clipped(x, y, clip)
-        said = self._said(x)
+            return self._clip_gradients(x, y, clip)
+        said = self._predict(x)
         if self._loss is None and self.classes:
             loss = torch.nn.functional.cross_entropy(said.reshape(-1, self.classes), y.reshape(-1))
         else:
             loss = self._losses(said, y).mean()
         return float(loss.detach()), torch.autograd.grad(loss, self._learnt, allow_unused=True)
 
-    def _clipped(self, x: Any, y: Any, clip: float) -> tuple[float, Sequence[Any]]:
+    def _clip_gradients(self, x: Any, y: Any, clip: float) -> tuple[float, Sequence[Any]]:
         """Returns the mean loss and the mean of the samples' gradients, each no longer than `clip`."""
-        torch = needed()
+        torch = import_torch()
         sums = [torch.zeros_like(tensor) for tensor in self._learnt]
         total = 0.0
         some = max(1, GRADIENTS // (4 * self.trained))
@@ -221,10 +221,10 @@ class Module(Model):
 
     def _single(self, x: Any, y: Any) -> tuple[Any, Sequence[Any]]:
         """Returns the loss of each sample, and gradients with one row a sample."""
-        torch = needed()
+        torch = import_torch()
         if self._at_once is not False:
             try:
-                found = self._vectorized(x, y)
+                found = self._vectorize_gradients(x, y)
             except (RuntimeError, NotImplementedError, UserWarning):
                 # Such as a GRU, for which there is no rule. Where one pass fails, others will.
                 if self._at_once:
@@ -235,14 +235,14 @@ class Module(Model):
         self._at_once = False
         losses, rows = [], []
         for i in range(len(x)):
-            loss = self._losses(self._said(x[i : i + 1]), y[i : i + 1]).sum()
+            loss = self._losses(self._predict(x[i : i + 1]), y[i : i + 1]).sum()
             gradients = torch.autograd.grad(loss, self._learnt, allow_unused=True, materialize_grads=True)
             losses.append(loss.detach())
             rows.append(gradients)
         return torch.stack(losses), [torch.stack(column) for column in zip(*rows, strict=True)]
 
-    def _vectorized(self, x: Any, y: Any) -> tuple[Any, Sequence[Any]]:
-        func = needed().func
+    def _vectorize_gradients(self, x: Any, y: Any) -> tuple[Any, Sequence[Any]]:
+        func = import_torch().func
         learnt = {id(tensor) for tensor in self._learnt}
         named = {name: each.detach() for name, each in self._module.named_parameters() if id(each) in learnt}
 
@@ -256,13 +256,13 @@ class Module(Model):
             gradients, losses = each(named, x, y)
         return losses, list(gradients.values())
 
-    def _said(self, x: Any) -> Any:
+    def _predict(self, x: Any) -> Any:
         said = self._module(x)
         return said[0] if isinstance(said, tuple) else said
 
     def _losses(self, said: Any, y: Any) -> Any:
         """Returns the loss of each sample."""
-        functional = needed().nn.functional
+        functional = import_torch().nn.functional
         if self._loss is not None:
             return self._loss(said, y)
         if not self.classes:
@@ -270,8 +270,8 @@ class Module(Model):
         losses = functional.cross_entropy(said.reshape(-1, self.classes), y.reshape(-1), reduction="none")
         return losses.reshape(len(y), -1).mean(1)
 
-    def _noised(self, gradients: Sequence[Any], noise: Floats) -> list[Any]:
-        pieces = needed().from_numpy(noise).split([tensor.numel() for tensor in self._learnt])
+    def _add_noise(self, gradients: Sequence[Any], noise: Floats) -> list[Any]:
+        pieces = import_torch().from_numpy(noise).split([tensor.numel() for tensor in self._learnt])
         return [
             piece.view(tensor.shape) if gradient is None else piece.view(tensor.shape) + gradient
             for tensor, gradient, piece in zip(self._learnt, gradients, pieces, strict=True)
@@ -282,7 +282,7 @@ class Module(Model):
             tensor.copy_(before)
 
 
-def needed() -> Any:
+def import_torch() -> Any:
     """Returns PyTorch; raises MissingExtra where it is not installed."""
     try:
         import torch
@@ -291,9 +291,9 @@ def needed() -> Any:
     return torch
 
 
-def _seeded(make: Callable[[], Any], seed: int) -> Any:
+def _make_seeded(make: Callable[[], Any], seed: int) -> Any:
     """Returns what is made with PyTorch's generator seeded, and leaves that as it was."""
-    torch = needed()
+    torch = import_torch()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return make()
@@ -313,7 +313,7 @@ def _numbers(arrays: Mapping[str, Any]) -> Floats:
 
 
 def _problems(module: Any) -> list[str]:
-    torch = needed()
+    torch = import_torch()
     lazy = torch.nn.parameter.UninitializedTensorMixin
     wrong = [
         f"{name} has no shape yet; pass one batch through the module first"
@@ -326,8 +326,8 @@ def _problems(module: Any) -> list[str]:
     return wrong
 
 
-def _optimizer(tensors: Sequence[Any], local: Local) -> Any:
-    optim, decay = needed().optim, local.weight_decay
+def _optimizer(tensors: Sequence[Any], local: LocalTraining) -> Any:
+    optim, decay = import_torch().optim, local.weight_decay
     if local.optimizer == "sgd":
         return optim.SGD(tensors, lr=local.rate, momentum=local.momentum, weight_decay=decay)
     kind = optim.Adam if local.optimizer == "adam" else optim.RMSprop

@@ -22,11 +22,11 @@ from tacit.core.suite import Party
 from tacit.learn.data import datasets, splits
 from tacit.learn.data.datasets import Dataset
 from tacit.learn.models import registry
+from tacit.learn.random_streams import generator
 from tacit.learn.scenario import ALONE, TOGETHER, Data, Privacy, Scenario
-from tacit.learn.seeded import generator
 from tacit.learn.training.cohort import Cohort
-from tacit.learn.training.dp_plan import Noised, noised
-from tacit.learn.training.loop import Step, Training, weighed
+from tacit.learn.training.dp_plan import NoisePlan, plan_noise
+from tacit.learn.training.loop import Training, TrainingStep, weigh_by_samples
 from tacit.privacy import Ledger
 from tacit.protocols import find
 from tacit.runtime.shards.sharded_simulation import ShardedSimulation
@@ -34,9 +34,9 @@ from tacit.runtime.simulator import Simulation
 from tacit.vectors.fixedpoint import FixedPoint
 
 SECRET_BYTES = 32
-MANY = 200
+SPREAD_FROM = 200
 """Parties from which on it pays to spread rounds over processes: messages have to be passed between them."""
-ROOM = 4.0
+CLIP_HEADROOM = 4.0
 """Where a clip is chosen from the first round, it is this many times the largest entry, up to the next power of two."""
 GROWTH, FINE = 64.0, 0.02
 """Models grow, and changes do not: where models are brought, it is up to so many times the largest entry, as long as
@@ -72,7 +72,7 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass
-class Prepared:
+class AssembledRun:
     """A scenario with everything that it takes made, and nothing learnt yet."""
 
     scenario: Scenario
@@ -102,7 +102,7 @@ class Prepared:
                 self._metrics(step), **(self._scores(x, y) if tested else {}), seconds=round(clock() - began, 3)
             )
 
-    def _steps(self) -> Iterator[Step]:
+    def _steps(self) -> Iterator[TrainingStep]:
         try:
             yield from self.training.steps(self.scenario.rounds)
         except BudgetSpent as spent:
@@ -115,7 +115,7 @@ class Prepared:
         if self.training.simulation is not None:
             self.training.simulation.close()
 
-    def _metrics(self, step: Step) -> Metrics:
+    def _metrics(self, step: TrainingStep) -> Metrics:
         outcome, training = step.outcome, self.training
         losses = [loss for loss in training.losses.values() if np.isfinite(loss)]
         left_out = {} if outcome is None else {party: str(reason) for party, reason in outcome.missing.items()}
@@ -144,7 +144,7 @@ class Prepared:
         return found
 
 
-def prepare(
+def assemble_run(
     scenario: Scenario,
     data: Dataset | None = None,
     model: Any = None,
@@ -152,7 +152,7 @@ def prepare(
     progress: Progress = ignore_progress,
     secret: bytes = b"",
     address: str | None = None,
-) -> Prepared:
+) -> AssembledRun:
     """Makes all that a scenario takes, and audits its settings; raises ConfigError with what cannot be.
 
     `data` and `model`, such as a module of PyTorch, may be given in place of those that the scenario names. A ledger is
@@ -162,9 +162,9 @@ def prepare(
     """
     if scenario.privacy is not None and not secret:
         secret = SystemEntropy().bytes(SECRET_BYTES)
-    loaded = data or found_data(scenario.data, scenario.seed, progress)
+    loaded = data or load_data(scenario.data, scenario.seed, progress)
     name = scenario.protocol["name"]
-    parts = [np.arange(len(loaded.y))] if name == TOGETHER else split_up(loaded, scenario)
+    parts = [np.arange(len(loaded.y))] if name == TOGETHER else split_samples(loaded, scenario)
     parties = tuple(f"p{place}" for place in range(len(parts)))
     named = dict(scenario.model)
     built = registry.build(named.pop("name") if model is None else model, loaded, **named)
@@ -172,7 +172,7 @@ def prepare(
     private = None
     if scenario.privacy is not None:
         sizes = [len(part) for part in parts]
-        private = noised(scenario, scenario.privacy, options, parties, built.parameters, sizes)
+        private = plan_noise(scenario, scenario.privacy, options, parties, built.parameters, sizes)
     local = scenario.local if private is None else private.local
     noise_seed = int.from_bytes(SeededEntropy("noise", scenario.seed, secret).bytes(16)) if secret else None
     cohort = Cohort(built, loaded, parts, local, scenario.seed, scenario.workers, noise_seed=noise_seed)
@@ -180,22 +180,24 @@ def prepare(
     training, checked = Training(cohort, parties), None
     notes: list[str] = []
     if name not in (ALONE, TOGETHER):
-        weights = weighed(parts, parties) if scenario.weights == "samples" else {}
+        weights = weigh_by_samples(parts, parties) if scenario.weights == "samples" else {}
         bound = options if private is None else dict(private.options)
-        checked, notes = _checked(scenario, bound, cohort, parties, weights)
+        checked, notes = _audit_settings(scenario, bound, cohort, parties, weights)
         agreed = checked.protocol, checked.terms, built.parameters, _seed(scenario, secret), checked.faults
-        if address is None and (scenario.workers == 1 or len(parties) < MANY):
+        if address is None and (scenario.workers == 1 or len(parties) < SPREAD_FROM):
             simulation = Simulation.on(*agreed, twin=True)
         else:
             simulation = ShardedSimulation.on(*agreed, workers=scenario.workers, address=address, twin=True)
         training = Training(cohort, parties, simulation, weights)
-    found = Prepared(scenario, loaded, parts, training, checked, (*(checked.notes if checked else ()), *notes))
+    found = AssembledRun(scenario, loaded, parts, training, checked, (*(checked.notes if checked else ()), *notes))
     if private is not None and scenario.privacy is not None:
-        _protect(found, scenario.privacy, private, ledger, secret)
+        _protect_rounds(found, scenario.privacy, private, ledger, secret)
     return found
 
 
-def _protect(found: Prepared, privacy: Privacy, private: Noised, path: str | Path | None, secret: bytes) -> None:
+def _protect_rounds(
+    found: AssembledRun, privacy: Privacy, private: NoisePlan, path: str | Path | None, secret: bytes
+) -> None:
     """Has rounds paid for before they begin, and the noise of a trusted server added."""
     scenario, training = found.scenario, found.training
     # What was paid for is had again for nothing, and so only with the same data and the same noise.
@@ -221,17 +223,17 @@ def _seed(scenario: Scenario, secret: bytes) -> int:
     return int.from_bytes(SeededEntropy("run", scenario.digest, *([secret] if secret else [])).bytes(16))
 
 
-def found_data(wanted: Data, seed: int, progress: Progress = ignore_progress, only: Party | None = None) -> Dataset:
+def load_data(wanted: Data, seed: int, progress: Progress = ignore_progress, only: Party | None = None) -> Dataset:
     """Returns the samples that a scenario names; with `only`, of what lies in a folder that party's alone."""
     if wanted.folder is not None:
         found = datasets.of_folder(wanted.place, only, **wanted.options)
     else:
         options = {"by": "writer"} if wanted.name == "mnist" and wanted.split.kind == "owner" else {}
         found = datasets.load(wanted.name, progress=progress, **{**options, **wanted.options})
-    return found.limited(wanted.train, wanted.test, generator(seed, "samples"))
+    return found.subsample(wanted.train, wanted.test, generator(seed, "samples"))
 
 
-def split_up(data: Dataset, scenario: Scenario) -> list[splits.Indices]:
+def split_samples(data: Dataset, scenario: Scenario) -> list[splits.Indices]:
     """Returns who has which samples."""
     wanted, rng = scenario.data, generator(scenario.seed, "split")
     split, parties = wanted.split, wanted.parties
@@ -251,7 +253,7 @@ def split_up(data: Dataset, scenario: Scenario) -> list[splits.Indices]:
 # --- the ring ------------------------------------------------------------------------------------------------------
 
 
-def _checked(
+def _audit_settings(
     scenario: Scenario,
     options: dict[str, Any],
     cohort: Cohort,
@@ -268,13 +270,13 @@ def _checked(
         return Checked.of(name, parties, faults, scenario.adversary, options), []
     first = Checked.of(name, parties, faults, scenario.adversary, options)
     models = first.protocol.server is None
-    largest, changed = _probed(cohort, models)
-    clip = float(2.0 ** np.ceil(np.log2(max(ROOM * largest, 1e-9))))
-    unit = _rounding(first.terms) / first.terms.settings.clip
+    largest, changed = _probe_first_round(cohort, models)
+    clip = float(2.0 ** np.ceil(np.log2(max(CLIP_HEADROOM * largest, 1e-9))))
+    unit = _rounding_error(first.terms) / first.terms.settings.clip
     while models and 2 * clip <= GROWTH * largest and unit * 2 * clip <= FINE * changed:
         clip *= 2
     checked = Checked.of(name, parties, faults, scenario.adversary, {**options, "clip": clip})
-    off = _rounding(checked.terms)
+    off = _rounding_error(checked.terms)
     if off > COARSE * changed:
         raise ConfigError(
             f"16 bits are too few for {len(parties)} parties here: averages would be off by {off:.1g}, and a round "
@@ -286,14 +288,14 @@ def _checked(
     ]
 
 
-def _rounding(terms: Terms) -> float:
+def _rounding_error(terms: Terms) -> float:
     """Returns the standard deviation of what rounding to 16 bits adds to an entry of an average."""
     step = FixedPoint(16, terms.span, terms.summands, 1).resolution
     # Parts of vectors are rounded one by one, and nothing divides their sum; or whole ones, and their sum is divided.
     return float(step * np.sqrt((1 / terms.part - 1 if terms.part < 1 else 1 / len(terms.parties)) / 6))
 
 
-def _probed(cohort: Cohort, models: bool) -> tuple[float, float]:
+def _probe_first_round(cohort: Cohort, models: bool) -> tuple[float, float]:
     """Returns the largest entry that parties would bring to the first round, and by how much that changes an entry.
 
     Where models are brought, everybody's own changes; and otherwise the one that all go on from, by the mean of all.

@@ -26,16 +26,16 @@ from numpy.typing import NDArray
 from tacit.core.entropy import SeededEntropy
 from tacit.core.errors import ConfigError
 from tacit.learn.data.samples import Dataset, Indices
-from tacit.learn.models.fused import Fused, Step
 from tacit.learn.models.model import Array, Floats, Model, Score
-from tacit.learn.models.torch_module import Batch, Module
-from tacit.learn.seeded import generator
-from tacit.learn.training.local_work import Batches, Local, drawn, noise
+from tacit.learn.models.numpy_models import DescentStep, NumpyModel
+from tacit.learn.models.torch_module import Batch, TorchModel
+from tacit.learn.random_streams import generator
+from tacit.learn.training.local_work import LocalBatches, LocalTraining, draw_batches, noise_generator
 from tacit.learn.training.optimizers import Descent
 from tacit.learn.training.threads import one_thread
-from tacit.learn.training.workers import PATIENCE, Workers
+from tacit.learn.training.workers import PATIENCE, TrainingWorkers
 
-__all__ = ["Cohort", "Local"]
+__all__ = ["Cohort", "LocalTraining"]
 
 CHUNK = 8
 """The most parties that take a step together: with fewer, calls cost more; with more, memory does.
@@ -43,9 +43,9 @@ CHUNK = 8
 Times as fast as the loop, with chunks of 1, 4, 8, 16 and 48 of 48 parties: softmax 3.1, 4.8, 4.9, 6.3, 6.3; an MLP of
 128 units 2.1, 2.5, 2.7, 2.8, 2.8; of 200 and 200 units 1.6, 2.0, 2.3, 2.0, 2.1.
 """
-ROOM = 2**25
+BATCH_BYTES = 2**25
 """Bytes of samples that parties take a step on together. Where batches are large there are fewer parties in a chunk."""
-KEPT = 2**28
+CACHED_BYTES = 2**28
 """Bytes of samples that are kept as a model takes them. Where there are more, each batch is converted anew."""
 
 
@@ -57,7 +57,7 @@ class Cohort:
         model: Model,
         data: Dataset,
         parts: Sequence[Indices],
-        local: Local,
+        local: LocalTraining,
         seed: int,
         workers: int = 1,
         *,
@@ -77,17 +77,17 @@ class Cohort:
         self.sizes = np.array([len(part) for part in parts])
         """How many samples each party has."""
         shape = len(parts), model.parameters
-        self.matrix: Floats = _shared(shape) if workers > 1 else np.zeros(shape, np.float32)
+        self.matrix: Floats = _shared_zeros(shape) if workers > 1 else np.zeros(shape, np.float32)
         # A party's samples lie one behind the other, so that a batch is read from few places.
         self._held = np.concatenate(parts)
         self._starts = np.cumsum(self.sizes) - self.sizes
         self._y = data.y[self._held].astype(np.int64 if model.classes else np.float32)
         sample = self._inputs(data.x[:1]).nbytes
-        self._kept = self._inputs(data.x[self._held]) if sample * len(self._held) <= KEPT else None
+        self._kept = self._inputs(data.x[self._held]) if sample * len(self._held) <= CACHED_BYTES else None
         batch = sample * min(local.batch, int(self.sizes.max()))
-        self._most = max(1, min(CHUNK, ROOM // max(1, batch)))
-        self._before = np.empty(0 if isinstance(model, Fused) else model.parameters, np.float32)
-        self._pool: Workers | None = None
+        self._most = max(1, min(CHUNK, BATCH_BYTES // max(1, batch)))
+        self._before = np.empty(0 if isinstance(model, NumpyModel) else model.parameters, np.float32)
+        self._pool: TrainingWorkers | None = None
 
     def start(self) -> None:
         """Sets everybody's model to the initial one."""
@@ -104,17 +104,19 @@ class Cohort:
         chunks = self._chunks([int(party) for party in parties])
         jobs = [(chunk, round_) for chunk in chunks]
         losses = dict.fromkeys(map(int, parties), np.nan)
-        for chunk, found in zip(chunks, self._done(jobs), strict=True):
+        for chunk, found in zip(chunks, self._run_jobs(jobs), strict=True):
             losses |= dict(zip(chunk, found, strict=True))
         return np.array([losses[int(party)] for party in parties], np.float64)
 
     def evaluate(self, rows: Sequence[int], x: Array, y: Array) -> list[Score]:
         """Returns how good some parties' models are, on samples as `Dataset.inputs` gives them."""
-        if self.workers == 1 or len(rows) < 2 or isinstance(self.model, Fused):
+        if self.workers == 1 or len(rows) < 2 or isinstance(self.model, NumpyModel):
             with one_thread():
                 return self.model.scores(self.matrix, rows, x, y)
         # Forked now, because the samples are no part of what the others were forked with.
-        with Workers(lambda row: self.model.scores(self.matrix, [row], x, y)[0], self.workers, self.patience) as pool:
+        with TrainingWorkers(
+            lambda row: self.model.scores(self.matrix, [row], x, y)[0], self.workers, self.patience
+        ) as pool:
             return pool.run(list(rows))
 
     def close(self) -> None:
@@ -130,32 +132,32 @@ class Cohort:
 
         Those with as many steps are together. Chunks are even in number, so that two workers have the same to do.
         """
-        if not isinstance(self.model, Fused):
+        if not isinstance(self.model, NumpyModel):
             return [[party] for party in parties]
         ordered = sorted(parties, key=lambda party: (-self.sizes[party], party))
         count = min(len(parties), 2 * -(-len(parties) // (2 * self._most)))
         return [[int(party) for party in chunk] for chunk in np.array_split(ordered, count)] if parties else []
 
-    def _done(self, jobs: list[tuple[list[int], int]]) -> list[list[float]]:
+    def _run_jobs(self, jobs: list[tuple[list[int], int]]) -> list[list[float]]:
         """Returns the losses of each piece of work, which is done here or by workers."""
         if self.workers == 1 or len(jobs) < 2:
             with one_thread():
-                return [self._piece(job) for job in jobs]
+                return [self._run_job(job) for job in jobs]
         if self._pool is None or not self._pool.pids:
-            self._pool = Workers(self._piece, self.workers, self.patience)
+            self._pool = TrainingWorkers(self._run_job, self.workers, self.patience)
             weakref.finalize(self, self._pool.close)
         return self._pool.run(jobs)
 
-    def _piece(self, job: tuple[list[int], int]) -> list[float]:
+    def _run_job(self, job: tuple[list[int], int]) -> list[float]:
         parties, round_ = job
-        if isinstance(self.model, Fused):
+        if isinstance(self.model, NumpyModel):
             with np.errstate(all="ignore"):  # what overflows is found out in the end
-                return self._together(self.model, parties, round_)
-        if not isinstance(self.model, Module):
+                return self._train_together(self.model, parties, round_)
+        if not isinstance(self.model, TorchModel):
             raise TypeError(f"{type(self.model).__name__} is neither Fused nor Module")
-        return [self._in_turn(self.model, party, round_) for party in parties]
+        return [self._train_alone(self.model, party, round_) for party in parties]
 
-    def _together(self, model: Fused, parties: list[int], round_: int) -> list[float]:
+    def _train_together(self, model: NumpyModel, parties: list[int], round_: int) -> list[float]:
         """Takes the steps of a chunk of parties at once, on a copy of their rows."""
         batches = [self._batches(party, round_) for party in parties]
         # Whoever has most steps comes first, so that those who are still at it are the first rows.
@@ -164,9 +166,13 @@ class Cohort:
         models = self.matrix[parties]
         steps = np.array([len(each) for each in batches])
         losses = np.zeros(len(parties))
-        noises = [noise(self._noise_seed, self._first + party, round_) for party in parties] if self.local.noise else []
-        path = _Path(self.local, models, noises)
-        for step, (x, y, weights) in enumerate(self._stacked(parties, batches)):
+        noises = (
+            [noise_generator(self._noise_seed, self._first + party, round_) for party in parties]
+            if self.local.noise
+            else []
+        )
+        path = _ChunkDescent(self.local, models, noises)
+        for step, (x, y, weights) in enumerate(self._stack_batches(parties, batches)):
             losses[: len(x)] += path.step(model, x, y, weights, self.local.rate_at(round_, step))
         losses /= steps
         for i, party in enumerate(parties):
@@ -178,7 +184,7 @@ class Cohort:
         found[order] = losses
         return [float(loss) for loss in found]
 
-    def _stacked(self, parties: list[int], batches: list[Batches]) -> Iterator[tuple[Array, Array, Floats]]:
+    def _stack_batches(self, parties: list[int], batches: list[LocalBatches]) -> Iterator[tuple[Array, Array, Floats]]:
         """Yields the samples of each step, one party a row, with their weights."""
         steps = np.array([len(each) for each in batches])
         width = max(int(each.sizes.max()) for each in batches)
@@ -194,14 +200,14 @@ class Cohort:
             chosen, many = places[:active, step, :widest], sizes[:active, step, np.newaxis]
             weights = (np.arange(widest) < many) / many
             if room is None or self._kept is None:
-                x = self._taken(chosen)
+                x = self._take_samples(chosen)
             else:
                 x = room[: chosen.size]  # the same memory in every step: asking for more each time costs as much again
                 np.take(self._kept, chosen.reshape(-1), axis=0, out=x, mode="clip")
                 x = x.reshape(*chosen.shape, -1)
             yield x, self._y[chosen], weights.astype(np.float32)
 
-    def _in_turn(self, model: Module, party: int, round_: int) -> float:
+    def _train_alone(self, model: TorchModel, party: int, round_: int) -> float:
         """Takes one party's steps on its row."""
         batches, row = self._batches(party, round_, 2 if model.mixes else 1), self.matrix[party]
         np.copyto(self._before, row)
@@ -209,9 +215,9 @@ class Cohort:
         def each() -> Iterator[Batch]:
             for step in range(len(batches)):
                 chosen = batches.batch(step) + self._starts[party]
-                yield self._taken(chosen), self._y[chosen], self.local.rate_at(round_, step)
+                yield self._take_samples(chosen), self._y[chosen], self.local.rate_at(round_, step)
 
-        noised = noise(self._noise_seed, self._first + party, round_) if self.local.noise else None
+        noised = noise_generator(self._noise_seed, self._first + party, round_) if self.local.noise else None
         chance = int.from_bytes(SeededEntropy(self.seed, "module", self._first + party, round_).bytes(7))
         loss = model.work(row, each(), self.local, noised, chance)
         if not (np.isfinite(loss) and _finite(row)):
@@ -219,10 +225,10 @@ class Cohort:
             return float("nan")
         return loss
 
-    def _batches(self, party: int, round_: int, least: int = 1) -> Batches:
-        return drawn(self.local, int(self.sizes[party]), self.seed, self._first + party, round_, least)
+    def _batches(self, party: int, round_: int, least: int = 1) -> LocalBatches:
+        return draw_batches(self.local, int(self.sizes[party]), self.seed, self._first + party, round_, least)
 
-    def _taken(self, places: Indices) -> Array:
+    def _take_samples(self, places: Indices) -> Array:
         """Returns some samples, as the model takes them."""
         if self._kept is not None:
             return self._kept[places]
@@ -231,22 +237,22 @@ class Cohort:
 
     def _inputs(self, x: Array) -> Array:
         made = self.data.inputs(x)
-        return made.reshape(len(made), -1) if isinstance(self.model, Fused) else made
+        return made.reshape(len(made), -1) if isinstance(self.model, NumpyModel) else made
 
 
-class _Path:
+class _ChunkDescent:
     """The steps of a chunk of parties: in place where nothing but the gradient counts, and else by a rule."""
 
-    def __init__(self, local: Local, models: Floats, noise: list[np.random.Generator]) -> None:
+    def __init__(self, local: LocalTraining, models: Floats, noise: list[np.random.Generator]) -> None:
         self.local, self.models, self.noise = local, models, noise
         self.descent = None if local.plain else Descent(local, models)
         self._gradients = None if local.plain else np.empty_like(models)
 
-    def step(self, model: Fused, x: Array, y: Array, weights: Floats, rate: float) -> Array:
+    def step(self, model: NumpyModel, x: Array, y: Array, weights: Floats, rate: float) -> Array:
         """Takes one step with as many of the first parties as there are samples of; returns the losses before it."""
         models, local = self.models[: len(x)], self.local
         if self.descent is None or self._gradients is None:
-            return model.descend(models, x, y, weights, Step(rate, 1 - rate * local.weight_decay, local.clip))
+            return model.descend(models, x, y, weights, DescentStep(rate, 1 - rate * local.weight_decay, local.clip))
         gradients = self._gradients[: len(x)]
         losses = model.gradients(models, x, y, weights, gradients, local.clip)
         if local.noise:
@@ -262,13 +268,13 @@ def _finite(row: Floats) -> bool:
         return bool(np.isfinite(row.sum())) or bool(np.isfinite(row).all())
 
 
-def _shared(shape: tuple[int, int]) -> Floats:
+def _shared_zeros(shape: tuple[int, int]) -> Floats:
     """Returns a matrix of zeros that forked processes share."""
     memory: Any = mmap.mmap(-1, shape[0] * shape[1] * 4)
     return np.frombuffer(memory, np.float32).reshape(shape)
 
 
-def _problems(model: Model, data: Dataset, parts: Sequence[Indices], local: Local, workers: int) -> list[str]:
+def _problems(model: Model, data: Dataset, parts: Sequence[Indices], local: LocalTraining, workers: int) -> list[str]:
     wrong = local.problems()
     if workers < 1:
         wrong.append(f"workers={workers} must be at least 1")
@@ -279,12 +285,17 @@ def _problems(model: Model, data: Dataset, parts: Sequence[Indices], local: Loca
         wrong.append(f"party {empty[0]} has no samples, of {len(empty)} such; use fewer parties, or another split")
     if any(len(part) and (part.min() < 0 or part.max() >= len(data.x)) for part in parts):
         wrong.append(f"samples of {data.name} count from 0 to {len(data.x) - 1}; split these, and no others")
-    if isinstance(model, Module) and not model.mixes and local.clip is not None and model.trained < model.parameters:
+    if (
+        isinstance(model, TorchModel)
+        and not model.mixes
+        and local.clip is not None
+        and model.trained < model.parameters
+    ):
         wrong.append(
             f"{model.name} has buffers of floats, which are averaged as they are: no clip and no noise touches them; "
             "leave them out of its state (persistent=False), or learn without a clip of gradients"
         )
-    if isinstance(model, Module) and model.mixes:
+    if isinstance(model, TorchModel) and model.mixes:
         if local.clip is not None:
             wrong.append(
                 f"{model.name} has a batch norm, which mixes samples, so that no single sample's gradient can be "

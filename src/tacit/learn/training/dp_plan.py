@@ -12,7 +12,7 @@ from tacit.core.errors import ConfigError
 from tacit.core.protocol import FARTHEST, Terms
 from tacit.core.suite import Party
 from tacit.learn.scenario import Privacy, Scenario
-from tacit.learn.training.local_work import Local
+from tacit.learn.training.local_work import LocalTraining
 from tacit.privacy import (
     Shared,
     Spent,
@@ -36,11 +36,11 @@ UNSEEN = 1e-3
 
 
 @dataclass(frozen=True)
-class Noised:
+class NoisePlan:
     """Settings and local work with noise in them."""
 
     options: Mapping[str, Any]
-    local: Local
+    local: LocalTraining
     honest: int
     """Whose noise is counted on."""
     central: float = 0.0
@@ -54,14 +54,14 @@ class Noised:
         return self.spent or shared_noise(terms, entries, honest=self.honest).event()
 
 
-def noised(
+def plan_noise(
     scenario: Scenario,
     privacy: Privacy,
     options: Mapping[str, Any],
     parties: Sequence[Party],
     entries: int,
     sizes: Sequence[int],
-) -> Noised:
+) -> NoisePlan:
     """Returns what it takes; raises ConfigError with what cannot be."""
     if scenario.weights == "samples":
         raise ConfigError('weights are not protected by noise; use weights = "equal" where there is [privacy]')
@@ -82,15 +82,15 @@ def noised(
     noisy = msgspec.structs.replace(scenario.local, noise=1.0)
     everybody = 1
     if privacy.unit == "user" or max(map(noisy.steps_of, sizes)) == 1:
-        everybody, options = _counted(privacy, options, terms, summed)
+        everybody, options = _count_honest(privacy, options, terms, summed)
     if privacy.unit == "sample":
-        return _per_sample(scenario, privacy, options, everybody, summed, sizes)
+        return _plan_per_sample(scenario, privacy, options, everybody, summed, sizes)
     if terms is None:
         raise ConfigError("privacy per user is about what is averaged; give a protocol that averages")
     if privacy.noise == "central":
         if find(name).server is None:
             raise ConfigError(f'{name} has no server to add noise; use noise = "local"')
-        return _central(scenario, privacy, options)
+        return _plan_central(scenario, privacy, options)
     honest = everybody if privacy.noise == "distributed" else 1
     bound = {"norm": privacy.clip, "clip": privacy.clip, **options}
     sigma = distributed_sigma(
@@ -108,11 +108,11 @@ def noised(
         bound["noise"] = sigma
         shared = shared_noise(terms_for(find(name), parties, {**bound, "allow_leaks": True}), entries, honest=honest)
         if shared.epsilon(privacy.delta, scenario.rounds, privacy.accountant) <= privacy.epsilon:
-            return Noised(bound, scenario.local, honest, notes=(_told(sigma, shared, summed),))
+            return NoisePlan(bound, scenario.local, honest, notes=(_describe_noise(sigma, shared, summed),))
         sigma *= FINER
 
 
-def _counted(
+def _count_honest(
     privacy: Privacy, options: Mapping[str, Any], terms: Terms | None, summed: int
 ) -> tuple[int, Mapping[str, Any]]:
     """Returns whose noise is in every sum and not known to others, and options by which no smaller sum is made.
@@ -140,14 +140,14 @@ def _counted(
     return min(honest, terms.smallest_sum - colluders), options
 
 
-def _told(sigma: float, shared: Shared, summed: int) -> str:
+def _describe_noise(sigma: float, shared: Shared, summed: int) -> str:
     return (
         f"every party adds noise of σ = {sigma:.3g} to each entry, and that of {shared.honest} of {summed} who are "
         f"summed is counted on"
     )
 
 
-def _central(scenario: Scenario, privacy: Privacy, options: Mapping[str, Any]) -> Noised:
+def _plan_central(scenario: Scenario, privacy: Privacy, options: Mapping[str, Any]) -> NoisePlan:
     """Returns what it takes if the server is trusted to add the noise."""
     far = of_user(privacy.clip)
     sigma = central_sigma(
@@ -155,15 +155,15 @@ def _central(scenario: Scenario, privacy: Privacy, options: Mapping[str, Any]) -
     )
     told = f"the server, which is trusted to, adds noise of σ = {sigma:.3g} to each entry of a sum"
     bound = {"norm": privacy.clip, "clip": privacy.clip, **options}
-    return Noised(bound, scenario.local, 1, sigma, Spent.of(sigma / far), (told,))
+    return NoisePlan(bound, scenario.local, 1, sigma, Spent.of(sigma / far), (told,))
 
 
-def _per_sample(
+def _plan_per_sample(
     scenario: Scenario, privacy: Privacy, options: Mapping[str, Any], everybody: int, summed: int, sizes: Sequence[int]
-) -> Noised:
+) -> NoisePlan:
     """Returns what it takes to hide one sample, by noise on gradients (paper 003, Algorithm 1)."""
     local = msgspec.structs.replace(scenario.local, clip=privacy.clip, noise=1.0)
-    often = max(_often(local, size) for size in sizes)
+    often = max(_batches_with_one_sample(local, size) for size in sizes)
     batch = min(min(local.batch, size) for size in sizes)
     given: partial[dict[str, Any]] = partial(
         dict, samples=batch, rounds=scenario.rounds * often, lipschitz=privacy.clip
@@ -182,7 +182,7 @@ def _per_sample(
     told = f"every user adds noise of σ = {sigma:.3g} to its gradients, and that of {honest} of {summed} is counted on"
     spent = Spent.of(sigma * math.sqrt(honest) / of_sample(batch, privacy.clip), often)
     work = msgspec.structs.replace(local, noise=sigma)
-    return Noised(options, work, honest, spent=spent, notes=(told,))
+    return NoisePlan(options, work, honest, spent=spent, notes=(told,))
 
 
 def _adds_up(scenario: Scenario, sigma: float, options: Mapping[str, Any], parties: int) -> bool:
@@ -203,6 +203,6 @@ def _adds_up(scenario: Scenario, sigma: float, options: Mapping[str, Any], parti
     )
 
 
-def _often(local: Local, samples: int) -> int:
+def _batches_with_one_sample(local: LocalTraining, samples: int) -> int:
     """Returns in how many batches of a round one sample is at most: once each time that all are gone through."""
     return -(-local.steps_of(samples) // local.batches_of(samples))

@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.core.config_file import Section
-from tacit.learn.seeded import generator
+from tacit.learn.random_streams import generator
 
 Integers = NDArray[np.int64]
 
 
-class Local(Section, frozen=True, kw_only=True):
+class LocalTraining(Section, frozen=True, kw_only=True):
     """Local work: stochastic gradient descent, or a rule that goes by the size of past gradients.
 
     A step is θ ← θ − η (g + z + weight decay · θ), where g is the mean gradient over a batch, each sample's shortened
@@ -95,7 +95,7 @@ class Local(Section, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True)
-class Batches:
+class LocalBatches:
     """The batches of a party in a round: pieces of a long row of its samples."""
 
     order: Integers
@@ -103,7 +103,7 @@ class Batches:
     sizes: Integers
 
     @classmethod
-    def of(cls, local: Local, samples: int, rng: np.random.Generator, least: int = 1) -> "Batches":
+    def of(cls, local: LocalTraining, samples: int, rng: np.random.Generator, least: int = 1) -> "LocalBatches":
         """Draws the batches. The last of an epoch may be smaller; if below `least`, it joins the one before.
 
         With noise there is no smaller one.
@@ -135,11 +135,13 @@ class Batches:
         return found
 
 
-def drawn(local: Local, samples: int, seed: int, party: int, round_: int, least: int = 1) -> Batches:
+def draw_batches(
+    local: LocalTraining, samples: int, seed: int, party: int, round_: int, least: int = 1
+) -> LocalBatches:
     """Returns the batches of a party in a round, which follow from these numbers and nothing else."""
-    return Batches.of(local, samples, generator(seed, "batches", party, round_), least)
+    return LocalBatches.of(local, samples, generator(seed, "batches", party, round_), least)
 
 
-def noise(seed: int, party: int, round_: int) -> np.random.Generator:
+def noise_generator(seed: int, party: int, round_: int) -> np.random.Generator:
     """Returns what the noise of a party in a round is drawn from."""
     return generator(seed, "noise", party, round_)

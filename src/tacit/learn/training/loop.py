@@ -25,7 +25,7 @@ Floats: TypeAlias = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class Step:
+class TrainingStep:
     """One round of training."""
 
     number: int
@@ -36,19 +36,19 @@ class Step:
     """Why there is none."""
 
 
-LocalWork: TypeAlias = Callable[[int, Step | None], Mapping[Party, Update]]
+LocalWork: TypeAlias = Callable[[int, TrainingStep | None], Mapping[Party, Update]]
 """Given the number of a round, from 1, and the step before it: what parties bring after their local work."""
 
 
-def trained(average: Averaging, bring: LocalWork, rounds: int, first: int = 1) -> Iterator[Step]:
+def run_rounds(average: Averaging, bring: LocalWork, rounds: int, first: int = 1) -> Iterator[TrainingStep]:
     """Yields round after round of local work, by `bring`, and averaging."""
     step = None
     for number in range(first, rounds + 1):
         brought = bring(number, step)
         try:
-            step = Step(number, brought, average(brought))
+            step = TrainingStep(number, brought, average(brought))
         except (NotEnough, PeerFault) as error:
-            step = Step(number, brought, None, str(error))
+            step = TrainingStep(number, brought, None, str(error))
         yield step
 
 
@@ -86,10 +86,10 @@ class Training:
         """The models that there are now: one that all share, or one a party."""
         return self.cohort.matrix if self.shared is None else self.shared[None, :]
 
-    def steps(self, rounds: int) -> Iterator[Step]:
+    def steps(self, rounds: int) -> Iterator[TrainingStep]:
         """Yields what is left of so many rounds, each once its averages are in place."""
-        for step in trained(self._average, self._bring, rounds, self.number + 1):
-            self._take(step)
+        for step in run_rounds(self._average, self._train_locally, rounds, self.number + 1):
+            self._adopt(step)
             self.number = step.number
             yield step
 
@@ -97,22 +97,22 @@ class Training:
         """Returns how good each of the models is."""
         if self.shared is not None:
             return [self.cohort.model.evaluate(self.shared, x, y)]
-        return self.cohort.evaluate(self._left(), x, y)
+        return self.cohort.evaluate(self._active(), x, y)
 
     def consensus(self) -> Floats:
         """Returns the mean of all models that are still in it."""
         if self.shared is not None:
             return self.shared
-        return np.asarray(np.mean(self.cohort.matrix[self._left()], axis=0, dtype=np.float64), np.float32)
+        return np.asarray(np.mean(self.cohort.matrix[self._active()], axis=0, dtype=np.float64), np.float32)
 
     # --- one round -------------------------------------------------------------------------------------------------
 
-    def _left(self) -> list[int]:
+    def _active(self) -> list[int]:
         return [place for place, party in enumerate(self.parties) if party not in self.excluded]
 
-    def _working(self) -> list[int]:
+    def _choose_workers(self) -> list[int]:
         """Returns who has to work: those whom the server will ask, if that can be told beforehand, or all."""
-        left, simulation = self._left(), self.simulation
+        left, simulation = self._active(), self.simulation
         if simulation is None or simulation.agreement.protocol.choice is None or self.excluded:
             return left
         try:
@@ -121,9 +121,9 @@ class Training:
             return left  # what goes wrong in the round is more than can be told beforehand
         return [place for place in left if self.parties[place] in asked]
 
-    def _bring(self, number: int, before: Step | None) -> Mapping[Party, Update]:
+    def _train_locally(self, number: int, before: TrainingStep | None) -> Mapping[Party, Update]:
         del before
-        working, matrix = self._working(), self.cohort.matrix
+        working, matrix = self._choose_workers(), self.cohort.matrix
         if self.begin is not None:
             self.begin(number, [self.parties[place] for place in working])
         if self.shared is not None:
@@ -133,7 +133,7 @@ class Training:
         for place in working:
             if not (np.isfinite(self.losses[self.parties[place]]) and np.isfinite(matrix[place]).all()):
                 self.excluded[self.parties[place]] = f"its loss was no longer a number in round {number}"
-        if not (left := self._left()):
+        if not (left := self._active()):
             raise ConfigError(
                 "nobody's loss is a number any more; use a smaller rate, or look for samples that are not"
             )
@@ -150,7 +150,7 @@ class Training:
         out = None if self.shared is not None else self.cohort.matrix
         return self.simulation.average(brought, out=out, absent=tuple(self.excluded))
 
-    def _take(self, step: Step) -> None:
+    def _adopt(self, step: TrainingStep) -> None:
         """Puts averages in the place of models. Whoever did not get one keeps its own, or the one that is shared."""
         if self.shared is None or step.outcome is None:
             return
@@ -160,6 +160,6 @@ class Training:
         np.add(self.shared, average, out=self.shared, casting="same_kind")
 
 
-def weighed(parts: Sequence[NDArray[np.int64]], parties: Sequence[Party]) -> dict[Party, float]:
+def weigh_by_samples(parts: Sequence[NDArray[np.int64]], parties: Sequence[Party]) -> dict[Party, float]:
     """Returns weights by the number of samples."""
     return {party: float(len(part)) for party, part in zip(parties, parts, strict=True)}

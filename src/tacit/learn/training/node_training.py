@@ -36,9 +36,9 @@ from tacit.learn.data.datasets import Dataset
 from tacit.learn.data.splits import Indices
 from tacit.learn.models import registry
 from tacit.learn.scenario import Scenario
-from tacit.learn.training.assemble import Metrics, found_data, split_up
+from tacit.learn.training.assemble import Metrics, load_data, split_samples
 from tacit.learn.training.cohort import Cohort
-from tacit.learn.training.dp_plan import Noised, noised
+from tacit.learn.training.dp_plan import NoisePlan, plan_noise
 from tacit.learn.training.train import CHECKPOINT, LEDGER, METRICS, MODEL, SCENARIO, RoundCallback, Run
 from tacit.net.membership.identity import file_stem
 from tacit.net.membership.roster import RosterFile
@@ -51,7 +51,7 @@ OURS = {SCENARIO, METRICS, CHECKPOINT, MODEL, LEDGER, f"{LEDGER}.lock"}
 """What is in the folder of a party that learns."""
 
 
-class Kept(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class NodeCheckpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where a party is: its model, and the round whose average is in it."""
 
     digest: str
@@ -94,14 +94,14 @@ class Learner:
         """Yields what is known after each round that is left, once it can be gone on from."""
         began = perf_counter()
         x, y = self.data.inputs(self.data.x_test), self.data.y_test
-        self._caught_up()
+        self._catch_up()
         while self.peer.rounds < self.scenario.rounds or self.peer.resuming:
             try:
-                metrics = self._round()
+                metrics = self._run_round()
             except BudgetSpent as spent:
                 self.stopped = str(spent)
                 return
-            self._keep()
+            self._write_checkpoint()
             if metrics.round % self.scenario.evaluate == 0 or metrics.round >= self.scenario.rounds:
                 score = self.cohort.model.evaluate(self.model, x, y) if len(y) else None
                 if score is not None:
@@ -110,14 +110,14 @@ class Learner:
                     )
             yield msgspec.structs.replace(metrics, seconds=round(perf_counter() - began, 3))
 
-    def _caught_up(self) -> None:
+    def _catch_up(self) -> None:
         """Takes in the average of a round that was over before anything could be done with it."""
         last = self.peer.last
         if last is not None and last.average is not None and last.round > self.number and not self.peer.resuming:
-            self._take(np.asarray(last.average), last.round)
-            self._keep()
+            self._adopt(np.asarray(last.average), last.round)
+            self._write_checkpoint()
 
-    def _round(self) -> Metrics:
+    def _run_round(self) -> Metrics:
         """Works, averages and goes on from what came of it; of a round that was cut off, only the rest."""
         before, loss, peer = self.model.copy(), None, self.peer
         number = peer.rounds + (not peer.resuming)
@@ -134,13 +134,13 @@ class Learner:
         except TacitError as error:
             if peer.rounds < number:
                 raise  # nothing was begun
-            return self._failed(before, loss, error)
+            return self._record_failure(before, loss, error)
         if self.changes:
             self.model[:] = before
-        self._take(np.asarray(outcome.average[peer.name]), peer.rounds)
+        self._adopt(np.asarray(outcome.average[peer.name]), peer.rounds)
         return self._metrics(loss, outcome)
 
-    def _take(self, average: NDArray[Any], number: int) -> None:
+    def _adopt(self, average: NDArray[Any], number: int) -> None:
         if self.changes and number != self.number + 1:
             raise JournalError(
                 f"{self.peer.name} did not hear the average of round {number - 1}, so that its model is no longer that "
@@ -149,7 +149,7 @@ class Learner:
         np.add(self.model if self.changes else 0, average, out=self.model, casting="same_kind")
         self.number = number
 
-    def _failed(self, before: NDArray[np.float32], loss: float | None, error: TacitError) -> Metrics:
+    def _record_failure(self, before: NDArray[np.float32], loss: float | None, error: TacitError) -> Metrics:
         """Returns what there is to say of a round without an average: our own work is all that there is."""
         if self.changes:
             self.model[:] = before
@@ -177,8 +177,8 @@ class Learner:
 
     # --- what outlives it ------------------------------------------------------------------------------------------
 
-    def _keep(self) -> None:
-        kept = Kept(
+    def _write_checkpoint(self) -> None:
+        kept = NodeCheckpoint(
             digest=self.scenario.digest,
             session=self.session,
             round=self.number,
@@ -187,9 +187,9 @@ class Learner:
         )
         replace_private(self.place / CHECKPOINT, msgspec.msgpack.encode(kept))
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Goes on from what was kept, if anything was; raises JournalError if the ledger has forgotten rounds of it."""
-        kept = self._kept()
+        kept = self._read_checkpoint()
         if self.ledger is not None:
             self._check_paid(self.ledger, kept)
         if kept is not None:
@@ -197,19 +197,19 @@ class Learner:
             # In another session all go on from the model that they had.
             self.number = kept.round if kept.session == self.session else self.peer.rounds
 
-    def _kept(self) -> Kept | None:
+    def _read_checkpoint(self) -> NodeCheckpoint | None:
         path = self.place / CHECKPOINT
         if not path.exists():
             return None
         try:
-            kept = msgspec.msgpack.decode(path.read_bytes(), type=Kept)
+            kept = msgspec.msgpack.decode(path.read_bytes(), type=NodeCheckpoint)
         except (msgspec.DecodeError, OSError) as error:
             raise JournalError(f"{path} cannot be read ({error}); move it away to begin with a new model") from None
         if kept.digest != self.scenario.digest or len(kept.model) != self.model.nbytes:
             raise ConfigError(f"{path} is of another scenario; give another folder, or go on with that one")
         return kept
 
-    def _check_paid(self, ledger: Ledger, kept: Kept | None) -> None:
+    def _check_paid(self, ledger: Ledger, kept: NodeCheckpoint | None) -> None:
         """Raises JournalError if the ledger lacks what was paid, by whatever else there is of those rounds."""
         me = self.peer.name
         if kept is not None and kept.ledger:
@@ -219,7 +219,7 @@ class Learner:
         paid = {
             f"{LEDGER}.lock": ledger.lost,
             CHECKPOINT: kept is not None and not kept.ledger,  # of a release that kept nothing of it
-            METRICS: _tells_of_payments(self.place / METRICS),
+            METRICS: _has_payments(self.place / METRICS),
             "the journal of this session": self.peer.resuming or self.peer.last is not None,
         }
         if witness := next((what for what, says in paid.items() if says), ""):
@@ -255,11 +255,11 @@ def take_part(
         raise ConfigError(f"{me} is no party of {roster.federation}, which has {', '.join(roster.names)}")
     if problems := _differences(scenario, roster):
         raise ConfigError(problems)
-    loaded = data or found_data(scenario.data, scenario.seed, progress, me)
-    part = _own_part(loaded, scenario, roster, me)
+    loaded = data or load_data(scenario.data, scenario.seed, progress, me)
+    part = _choose_own_samples(loaded, scenario, roster, me)
     named = dict(scenario.model)
     built = registry.build(named.pop("name") if model is None else model, loaded, **named)
-    private = _private(scenario, roster, built.parameters, len(part))
+    private = _plan_privacy(scenario, roster, built.parameters, len(part))
     cohort = Cohort(
         built,
         loaded,
@@ -271,14 +271,14 @@ def take_part(
         first=roster.names.index(me),
     )
     cohort.start()
-    _make(place)
-    ledger, spent = _ledger(scenario, roster, private, built.parameters, place / LEDGER)
+    _make_private_folder(place)
+    ledger, spent = _open_ledger(scenario, roster, private, built.parameters, place / LEDGER)
     with join(path, me, identity=identity, metrics=metrics) as peer:
         weight = float(len(part)) if scenario.weights == "samples" else 1.0
         changes = roster.settings.get("norm") is not None and roster.entry.server is not None
         learner = Learner(scenario, peer, cohort, loaded, place, roster.nonce, weight, changes, ledger, spent)
-        learner.go_on()
-        history = _learnt(learner, on_round)
+        learner.resume()
+        history = _run_and_record(learner, on_round)
         if not history and not learner.stopped and learner.number < scenario.rounds:
             raise TransportError(
                 f"the others are at round {peer.rounds} of {scenario.rounds}, and {me} heard no average; ask them, and "
@@ -291,7 +291,7 @@ def take_part(
     return run
 
 
-def _make(place: Path) -> None:
+def _make_private_folder(place: Path) -> None:
     """Makes a folder that nobody else can look into: models that were not averaged are nobody else's.
 
     One that was there before is made so too, unless it has other things in it, which others may need.
@@ -304,7 +304,7 @@ def _make(place: Path) -> None:
         raise ConfigError(f"{place} cannot be made, for us alone: {error.strerror}; give another folder") from None
 
 
-def _tells_of_payments(metrics: Path) -> bool:
+def _has_payments(metrics: Path) -> bool:
     """Says whether there are metrics of a round that took something."""
     for line in metrics.read_bytes().splitlines() if metrics.exists() else ():
         with suppress(msgspec.DecodeError):  # the last may be cut short
@@ -313,10 +313,10 @@ def _tells_of_payments(metrics: Path) -> bool:
     return False
 
 
-def _learnt(learner: Learner, on_round: RoundCallback | None) -> list[Metrics]:
+def _run_and_record(learner: Learner, on_round: RoundCallback | None) -> list[Metrics]:
     """Returns what is known after each round, which is written down as soon as it is."""
     history: list[Metrics] = []
-    replace_private(learner.place / SCENARIO, learner.scenario.encoded())
+    replace_private(learner.place / SCENARIO, learner.scenario.encode())
     with open(private_file(learner.place / METRICS), "ab") as file:
         for metrics in learner.rounds():
             history.append(metrics)
@@ -354,14 +354,14 @@ def _differences(scenario: Scenario, roster: RosterFile) -> list[str]:
     return wrong
 
 
-def _own_part(data: Dataset, scenario: Scenario, roster: RosterFile, me: Party) -> Indices:
+def _choose_own_samples(data: Dataset, scenario: Scenario, roster: RosterFile, me: Party) -> Indices:
     """Returns which samples are ours: all in a folder, or our part of a set that everybody has."""
     if scenario.data.folder is not None:
         return np.arange(len(data.y))
-    return split_up(data, scenario)[roster.names.index(me)]
+    return split_samples(data, scenario)[roster.names.index(me)]
 
 
-def _private(scenario: Scenario, roster: RosterFile, entries: int, samples: int) -> Noised | None:
+def _plan_privacy(scenario: Scenario, roster: RosterFile, entries: int, samples: int) -> NoisePlan | None:
     """Returns what the privacy of the scenario takes, once the federation has agreed on it."""
     privacy = scenario.privacy
     if privacy is None:
@@ -369,7 +369,7 @@ def _private(scenario: Scenario, roster: RosterFile, entries: int, samples: int)
     # Others have as many samples as they have: nobody counts on their noise per sample.
     if privacy.unit == "sample" and privacy.noise != "local":
         raise ConfigError('privacy.unit="sample" between machines takes noise = "local": sizes of others are not known')
-    found = noised(scenario, privacy, roster.settings, roster.names, entries, [samples] * len(roster.names))
+    found = plan_noise(scenario, privacy, roster.settings, roster.names, entries, [samples] * len(roster.names))
     missing = {
         option: value
         for option, value in found.options.items()
@@ -381,8 +381,8 @@ def _private(scenario: Scenario, roster: RosterFile, entries: int, samples: int)
     return found
 
 
-def _ledger(
-    scenario: Scenario, roster: RosterFile, private: Noised | None, entries: int, path: Path
+def _open_ledger(
+    scenario: Scenario, roster: RosterFile, private: NoisePlan | None, entries: int, path: Path
 ) -> tuple[Ledger | None, Spent | None]:
     if private is None or scenario.privacy is None:
         return None, None

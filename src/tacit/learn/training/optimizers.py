@@ -3,7 +3,7 @@
 import numpy as np
 
 from tacit.learn.models.model import Array
-from tacit.learn.training.local_work import Local
+from tacit.learn.training.local_work import LocalTraining
 
 FORGET, FORGET_SQUARES, FORGET_RMS, TINY = 0.9, 0.999, 0.99, 1e-8
 """β₁ and β₂ of Adam, α of RMSProp, and the ε of both."""
@@ -12,7 +12,7 @@ FORGET, FORGET_SQUARES, FORGET_RMS, TINY = 0.9, 0.999, 0.99, 1e-8
 class Descent:
     """Takes steps in place. Made anew for each round, it remembers nothing longer than that."""
 
-    def __init__(self, local: Local, matrix: Array) -> None:
+    def __init__(self, local: LocalTraining, matrix: Array) -> None:
         self.local = local
         self.taken = 0
         self._first = np.zeros_like(matrix) if local.momentum or local.optimizer == "adam" else None

@@ -25,7 +25,7 @@ MOST_WORK, MOST_RUN = 5_000, 16
 """and what parties say and do in all rounds together, and rounds, where each is run whole."""
 
 
-def audited(checked: Checked, scenario: Scenario) -> bytes:
+def audit_run(checked: Checked, scenario: Scenario) -> bytes:
     """Returns what the audit says of a run, as it lies in its folder: of its rounds, with what goes wrong in them."""
     told: dict[str, Any] = {"says": "", **about(checked.protocol, checked.terms), "reports": []}
     try:

@@ -20,9 +20,9 @@ from tacit.core.values import spelled_out
 from tacit.learn.data.datasets import Dataset
 from tacit.learn.models.registry import Model
 from tacit.learn.scenario import Scenario
-from tacit.learn.training.assemble import SECRET_BYTES, Metrics, Prepared, prepare
+from tacit.learn.training.assemble import SECRET_BYTES, AssembledRun, Metrics, assemble_run
 from tacit.learn.training.checkpoint import Checkpoint
-from tacit.learn.training.run_audit import audited
+from tacit.learn.training.run_audit import audit_run
 from tacit.runtime.atomic_files import create_private, replace_file
 
 SCENARIO, AUDIT, METRICS, CHECKPOINT = "scenario.json", "audit.json", "metrics.jsonl", "checkpoint"
@@ -62,7 +62,7 @@ class Run:
     @property
     def name(self) -> str:
         """What was learnt, and how it was averaged."""
-        return f"{self.scenario.data.called} by {self.scenario.protocol['name']}"
+        return f"{self.scenario.data.display_name} by {self.scenario.protocol['name']}"
 
     @property
     def accuracy(self) -> float | None:
@@ -107,21 +107,21 @@ def train(
     on it. Raises ConfigError with what cannot be, and LeakRefused if settings would show somebody's model to as many
     parties as the scenario's `adversary` says.
     """
-    scenario = _given(scenario, data)
-    place = _made(scenario, folder, resume)
+    scenario = _check_arguments(scenario, data)
+    place = _make_folder(scenario, folder, resume)
     over = resume and scenario.privacy is not None and _is_over(place)
-    secret = _secret(place) if scenario.privacy is not None and not over else b""
-    found = prepare(scenario, data, model, None if over else place / LEDGER, progress, secret, address)
+    secret = _load_noise_key(place) if scenario.privacy is not None and not over else b""
+    found = assemble_run(scenario, data, model, None if over else place / LEDGER, progress, secret, address)
     digest = f"{scenario.digest} {found.data.fingerprint}"
-    history = _resumed(place, found, digest, over) if resume else []
-    replace_file(place / SCENARIO, scenario.encoded())
+    history = _restore_run(place, found, digest, over) if resume else []
+    replace_file(place / SCENARIO, scenario.encode())
     if found.checked is not None and not (place / AUDIT).exists():
-        replace_file(place / AUDIT, audited(found.checked, scenario))
-    replace_file(place / METRICS, b"".join(map(_line, history)))
+        replace_file(place / AUDIT, audit_run(found.checked, scenario))
+    replace_file(place / METRICS, b"".join(map(_encode_line, history)))
     with (place / METRICS).open("ab") as file:
         for metrics in found.rounds() if not over else ():
             history.append(metrics)
-            file.write(_line(metrics))
+            file.write(_encode_line(metrics))
             file.flush()
             # Metrics first: of what was written after the checkpoint, a run that is resumed forgets it all.
             spent = b"" if found.ledger is None else found.ledger.encode()
@@ -144,7 +144,7 @@ def train(
     return run
 
 
-def _given(scenario: Any, data: Any) -> Scenario:
+def _check_arguments(scenario: Any, data: Any) -> Scenario:
     """Returns a scenario, and raises ConfigError with what is wrong with it: one made in Python is not checked yet."""
     if isinstance(scenario, str | Path):
         raise ConfigError(f"train takes a scenario; to read that of a file: tacit.Scenario.load({str(scenario)!r})")
@@ -154,12 +154,12 @@ def _given(scenario: Any, data: Any) -> Scenario:
     if data is not None and not isinstance(data, Dataset):
         raise ConfigError(f"data must be a tacit.learn.data.datasets.Dataset, not of type {type(data).__name__}")
     if data is not None:
-        brought = scenario.data.brought(_tidied(data.name), owned=data.owner is not None)
+        brought = scenario.data.with_own_samples(_sanitize_name(data.name), owned=data.owner is not None)
         scenario = msgspec.structs.replace(scenario, data=brought)
     return Scenario.of(spelled_out(scenario))
 
 
-def _resumed(place: Path, found: Prepared, digest: str, over: bool) -> list[Metrics]:
+def _restore_run(place: Path, found: AssembledRun, digest: str, over: bool) -> list[Metrics]:
     """Puts a run where it was when it was cut off, and returns what is known of its rounds. It may have had none."""
     if not (place / CHECKPOINT).exists():
         return []
@@ -171,7 +171,7 @@ def _resumed(place: Path, found: Prepared, digest: str, over: bool) -> list[Metr
     if found.ledger is not None and not over:
         found.ledger.covers(checkpoint.ledger)
     checkpoint.restore(found.training)
-    return _metrics(place / METRICS, checkpoint.round)
+    return _read_metrics(place / METRICS, checkpoint.round)
 
 
 def _is_over(place: Path) -> bool:
@@ -179,7 +179,7 @@ def _is_over(place: Path) -> bool:
     return not (place / KEY).exists() and all((place / each).exists() for each in (MODEL, CHECKPOINT, LEDGER))
 
 
-def _secret(place: Path) -> bytes:
+def _load_noise_key(place: Path) -> bytes:
     """Returns what the noise of a run follows from: drawn once, and gone when the run is over.
 
     Whoever has it can take the noise off. Rounds that were paid for are had again with the same noise, or not at all.
@@ -200,11 +200,11 @@ def _secret(place: Path) -> bytes:
 # --- folders -------------------------------------------------------------------------------------------------------
 
 
-def _line(metrics: Metrics) -> bytes:
+def _encode_line(metrics: Metrics) -> bytes:
     return msgspec.json.encode(metrics) + b"\n"
 
 
-def _metrics(path: Path, rounds: int) -> list[Metrics]:
+def _read_metrics(path: Path, rounds: int) -> list[Metrics]:
     """Returns what was written of the first rounds. Behind them, a line may be cut short."""
     lines = path.read_bytes().splitlines()[:rounds] if path.is_file() else []
     if len(lines) < rounds:
@@ -220,7 +220,7 @@ def folder_name(scenario: Scenario) -> str:
 
     Names in a scenario are free: raises ConfigError for those that would lead out of the folder that runs are in.
     """
-    data = scenario.data.name if scenario.data.folder is None else _tidied(scenario.data.called)
+    data = scenario.data.name if scenario.data.folder is None else _sanitize_name(scenario.data.display_name)
     wrong = [
         f"{key}={name!r} cannot be part of a folder's name; use letters, digits, and - _ . between them"
         for key, name in (("data.name", data), ("protocol.name", scenario.protocol["name"]))
@@ -231,15 +231,15 @@ def folder_name(scenario: Scenario) -> str:
     return f"{data}-{scenario.protocol['name']}-{scenario.digest[:8]}"
 
 
-def _tidied(name: str) -> str:
+def _sanitize_name(name: str) -> str:
     """Returns what somebody calls data of their own, such that it can be part of a path."""
     return re.sub(r"[^\w.-]+", "-", name).strip("-.")[:60] or "yours"
 
 
-def _made(scenario: Scenario, folder: Any, resume: bool) -> Path:
+def _make_folder(scenario: Scenario, folder: Any, resume: bool) -> Path:
     """Returns where to write, and makes sure that it is there."""
     try:
-        place = _folder(scenario, None if folder is None else Path(folder), resume)
+        place = _choose_folder(scenario, None if folder is None else Path(folder), resume)
     except TypeError:
         raise ConfigError(f"folder must be the path of one, not {folder!r}") from None
     try:
@@ -249,7 +249,7 @@ def _made(scenario: Scenario, folder: Any, resume: bool) -> Path:
     return place
 
 
-def _folder(scenario: Scenario, given: Path | None, resume: bool) -> Path:
+def _choose_folder(scenario: Scenario, given: Path | None, resume: bool) -> Path:
     """Returns where to write: a folder that is new, or that of a run that goes on."""
     if given is not None:
         if (given / SCENARIO).exists():
@@ -262,12 +262,12 @@ def _folder(scenario: Scenario, given: Path | None, resume: bool) -> Path:
         return given
     name = folder_name(scenario)
     if resume:
-        return _last(scenario, name)
+        return _find_last_run(scenario, name)
     numbered = (Path("runs") / f"{name}-{number}" for number in count(2))
     return next(place for place in chain([Path("runs") / name], numbered) if not place.exists())
 
 
-def _last(scenario: Scenario, name: str) -> Path:
+def _find_last_run(scenario: Scenario, name: str) -> Path:
     """Returns the folder of the last run of a scenario, whatever somebody called it; raises ConfigError if none is."""
     found = []
     for place in Path("runs").glob("*"):

@@ -16,7 +16,7 @@ PATIENCE = 1800.0
 """Seconds without a word from any process after which they are given up. A piece of work is one party's round."""
 
 
-class Workers:
+class TrainingWorkers:
     """Forked processes that run one task over and over."""
 
     def __init__(self, task: Callable[[Any], Any], count: int, patience: float = PATIENCE) -> None:
@@ -69,7 +69,7 @@ class Workers:
                 found[job] = answer
                 self._hand_out(line, jobs, waiting, busy)
             if not any(isinstance(each, Connection) for each in heard):
-                raise WorkerLost(self._lost())
+                raise WorkerLost(self._describe_loss())
         return found
 
     def _hand_out(self, line: Connection, jobs: Sequence[Any], waiting: list[int], busy: dict[Connection, int]) -> None:
@@ -78,17 +78,17 @@ class Workers:
             try:
                 line.send(jobs[job])
             except (BrokenPipeError, ConnectionResetError):
-                raise WorkerLost(self._lost()) from None
+                raise WorkerLost(self._describe_loss()) from None
             busy[line] = job
 
     def _answer(self, line: Connection) -> tuple[bool, Any]:
         try:
             fine, answer = line.recv()
         except (EOFError, ConnectionResetError):
-            raise WorkerLost(self._lost()) from None
+            raise WorkerLost(self._describe_loss()) from None
         return fine, answer
 
-    def _lost(self) -> str:
+    def _describe_loss(self) -> str:
         for process in self._forks.processes:
             process.join(0.1)  # its end is noticed a moment before its exit code is known
         codes = [process.exitcode for process in self._forks.processes if process.exitcode is not None]

@@ -37,7 +37,7 @@ def subsets(users: Users, always: Users = 0) -> list[Users]:
 
 
 @dataclass(frozen=True)
-class Case:
+class LieCase:
     """Settings of a round, and who in it works with the server."""
 
     users: int
@@ -112,7 +112,7 @@ class Renaming:
         return tuple(renamed)
 
 
-def allowed(case: Case) -> tuple[tuple[bool, bool], ...]:
+def list_allowed(case: LieCase) -> tuple[tuple[bool, bool], ...]:
     """Returns, for each set of users, whether clients let it be asked, and whether they let it be summed."""
     terms, rules = case.terms, []
     for users in map(members, range(1 << case.users)):
@@ -121,9 +121,9 @@ def allowed(case: Case) -> tuple[tuple[bool, bool], ...]:
     return tuple(rules)
 
 
-def symmetries(case: Case) -> list[Renaming]:
+def symmetries(case: LieCase) -> list[Renaming]:
     """Returns how honest users can change places without any difference. On a circle they cannot."""
-    rules, found = allowed(case), []
+    rules, found = list_allowed(case), []
     orders = permutations(range(case.users)) if case.neighbours == "all" else [tuple(range(case.users))]
     for order in orders:
         users = tuple(sum(1 << order[u] for u in members(each)) for each in range(1 << case.users))
@@ -136,7 +136,7 @@ def symmetries(case: Case) -> list[Renaming]:
 # --- all cases -----------------------------------------------------------------------------------------------------
 
 
-def policies(users: int) -> Iterator[Policy]:
+def list_policies(users: int) -> Iterator[Policy]:
     """Yields every policy for so many users."""
     yield Everyone()
     for most in range(2, users + 1):
@@ -147,32 +147,32 @@ def policies(users: int) -> Iterator[Policy]:
             yield from (Batches(most, size, partial=partial) for partial in (False, True))
 
 
-def cases(
+def list_cases(
     users: int, neighbours: Neighbours = "all", among: Sequence[Policy] | None = None
-) -> dict[Hashable, list[Case]]:
+) -> dict[Hashable, list[LieCase]]:
     """Returns every case of so many users that is to be safe, those together that are the same in one round.
 
     Policies are those given, or all there are.
     """
-    alike: dict[Hashable, list[Case]] = defaultdict(list)
-    for policy in policies(users) if among is None else among:
+    alike: dict[Hashable, list[LieCase]] = defaultdict(list)
+    for policy in list_policies(users) if among is None else among:
         for threshold in range(2, users + 1):
-            case = Case(users, (), policy, neighbours, threshold)
+            case = LieCase(users, (), policy, neighbours, threshold)
             try:
-                rules, renamings = allowed(case), symmetries(case)
+                rules, renamings = list_allowed(case), symmetries(case)
             except ConfigError:
                 continue
             if case.sparse != (neighbours != "all"):
                 continue  # so few are asked that all are neighbours after all
             for count in COLLUDING:
-                for colluders in _placed(users, count, renamings):
+                for colluders in _place_colluders(users, count, renamings):
                     each = replace(case, colluders=colluders)
                     if each.tolerated:
                         alike[rules, threshold, case.terms.fewest_present, colluders].append(each)
     return alike
 
 
-def _placed(users: int, count: int, renamings: Sequence[Renaming]) -> Iterator[tuple[int, ...]]:
+def _place_colluders(users: int, count: int, renamings: Sequence[Renaming]) -> Iterator[tuple[int, ...]]:
     """Yields which users may be the ones to collude, but for those who can change places with ones before."""
     seen: set[Users] = set()
     for colluders in combinations(range(users), count):

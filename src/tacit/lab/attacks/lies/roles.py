@@ -32,7 +32,7 @@ from tacit.core.messages import SEAL_BYTES, Address, Envelope, Message
 from tacit.core.suite import SERVER, Party, Secret, Suite, Update
 from tacit.crypto.sealing import TAG_BYTES
 from tacit.crypto.suite import RealSuite
-from tacit.lab.attacks.lies.cases import Case, Users, members, subsets
+from tacit.lab.attacks.lies.cases import LieCase, Users, members, subsets
 from tacit.protocols.secagg.messages import PAIR, Chosen, Consents, KeyList, SealedShares, SharePair, SignedKeys
 from tacit.protocols.secagg.terms import NOTHING, SEAL, Accord
 from tacit.protocols.shapes.star import StarState
@@ -40,7 +40,7 @@ from tacit.runtime.participant import KeyedParticipant
 from tacit.runtime.round import Post, Round, RoundBegun
 from tacit.runtime.transcript import Holdings, SentEnvelope, Transcript
 
-Told: TypeAlias = tuple[tuple[str, bytes], ...]
+Received: TypeAlias = tuple[tuple[str, bytes], ...]
 """What a client was told so far: kinds of messages, and their bytes."""
 Clients: TypeAlias = tuple["Client", ...]
 """Where all honest clients stand, in the roster's order."""
@@ -53,7 +53,7 @@ NO_BOX, NO_TAG = bytes(PAIR + SEAL_BYTES), bytes(TAG_BYTES)
 """What the server passes on where there is nothing to pass on."""
 
 
-class Answer(NamedTuple):
+class ClientReply(NamedTuple):
     """What a client said: sealed as it was sent, and opened by the server."""
 
     envelope: Envelope
@@ -65,8 +65,8 @@ class Client(NamedTuple):
 
     place: int
     sets: tuple[Users, ...] = ()
-    told: Told = ()
-    said: tuple[Answer, ...] = ()
+    told: Received = ()
+    said: tuple[ClientReply, ...] = ()
     silent: bool = False
     """Whether it refused everything that it could be told next."""
 
@@ -101,7 +101,7 @@ class Accomplice:
 class Cast(ABC):
     """Everybody in a round: clients that follow the rules, accomplices, and the server."""
 
-    def __init__(self, case: Case, length: int) -> None:
+    def __init__(self, case: LieCase, length: int) -> None:
         """Casts a case, for encoded vectors of that length."""
         self.case, self.terms, self.agreement = case, case.terms, case.simulation.agreement
         self._codec = self.agreement.codec(length)
@@ -109,12 +109,12 @@ class Cast(ABC):
         """The hands of the server and of those who work with it."""
         self._server = self._accord(SERVER)
         self._accomplices = {w: Accomplice(self._accord(self.terms.parties[w]), w) for w in case.colluders}
-        self._answers: dict[tuple[int, Told], Answer | None] = {}
+        self._answers: dict[tuple[int, Received], ClientReply | None] = {}
         self._options: dict[Hashable, list[Client]] = {}
         self._neighbours: dict[tuple[Users, int], list[int]] = {}
 
     @abstractmethod
-    def suite(self, party: Party, told: Told) -> Suite:
+    def suite(self, party: Party, told: Received) -> Suite:
         """Returns the hands of a party, which will be told this."""
 
     @abstractmethod
@@ -128,22 +128,22 @@ class Cast(ABC):
 
     def beginning(self) -> Clients:
         """Returns the clients when they have sent their keys, and were told nothing yet."""
-        return tuple(self._heard(Client(u), ()) or Client(u, silent=True) for u in self.case.honest)
+        return tuple(self._deliver_bytes(Client(u), ()) or Client(u, silent=True) for u in self.case.honest)
 
-    def tell(self, client: Client, users: Users | None, message: Message) -> Client | None:
+    def deliver(self, client: Client, users: Users | None, message: Message) -> Client | None:
         """Returns where a client stands after a message about some users; None if it refuses it."""
         sets = client.sets if users is None else (*client.sets, users)
         told = (*client.told, (message.kind(), b"".join(self._codec.encode(message))))
-        return self._heard(client._replace(sets=sets), told)
+        return self._deliver_bytes(client._replace(sets=sets), told)
 
-    def _heard(self, client: Client, told: Told) -> Client | None:
+    def _deliver_bytes(self, client: Client, told: Received) -> Client | None:
         key = client.place, told
         if key not in self._answers:
             self._answers[key] = self._answer(self.terms.parties[client.place], told)
         answer = self._answers[key]
         return None if answer is None else client._replace(told=told, said=(*client.said, answer))
 
-    def _answer(self, party: Party, told: Told) -> Answer | None:
+    def _answer(self, party: Party, told: Received) -> ClientReply | None:
         """Plays a client from the beginning, and returns what it says to the last thing that it is told."""
         codec, server, session = self._codec, self._server.suite, self.agreement.session
         channel = server.channel(party, session)
@@ -159,45 +159,45 @@ class Cast(ABC):
         if refused:
             return None
         (envelope,) = posts
-        return Answer(envelope, codec.decode(envelope.address.kind, codec.open(server, channel, envelope)))
+        return ClientReply(envelope, codec.decode(envelope.address.kind, codec.open(server, channel, envelope)))
 
     # --- what the server can tell them -----------------------------------------------------------------------------
 
-    def tellable(self, client: Client, clients: Sequence[Client]) -> list[Client]:
+    def list_next_states(self, client: Client, clients: Sequence[Client]) -> list[Client]:
         """Returns where a client may stand after the next thing that it is told, given where others stand.
 
         If it refuses everything, that is where it stands now. To tell it less would never help: what is known grows.
         Where nothing that matters is different, the list is the very same one.
         """
-        words = self._words(client, clients)
+        words = self._passable(client, clients)
         key = client.place, client.told, client.silent, tuple(words.items())
         if key not in self._options:
-            after = [] if client.silent else [self.tell(client, *lie) for lie in self.lies(client, words)]
+            after = [] if client.silent else [self.deliver(client, *lie) for lie in self.lies(client, words)]
             accepted = [each for each in after if each is not None]
             self._options[key] = accepted or [client._replace(silent=True)]
         return self._options[key]
 
-    def retold(self, played: Clients) -> Clients:
+    def replay(self, played: Clients) -> Clients:
         """Returns where clients stand after they are told what others were; raises ConfigError if they refuse that."""
         clients = self.beginning()
         for step in range(UNMASKED):
             clients = tuple(
-                self.believing(client, clients, like.sets[step] if step < len(SETS) else None)
+                self.deliver_set(client, clients, like.sets[step] if step < len(SETS) else None)
                 if len(like.said) > step + 1
                 else client
                 for client, like in zip(clients, played, strict=True)
             )
         return clients
 
-    def believing(self, client: Client, clients: Sequence[Client], users: Users | None) -> Client:
+    def deliver_set(self, client: Client, clients: Sequence[Client], users: Users | None) -> Client:
         """Returns where a client stands after it is told these users next; raises ConfigError if it refuses them."""
-        lie = next(lie for lie in self.lies(client, self._words(client, clients)) if lie[0] == users)
-        after = self.tell(client, *lie)
+        lie = next(lie for lie in self.lies(client, self._passable(client, clients)) if lie[0] == users)
+        after = self.deliver(client, *lie)
         if after is None:
             raise ConfigError(f"p{client.place} refuses what it is told")
         return after
 
-    def _words(self, client: Client, clients: Sequence[Client]) -> dict[int, bytes]:
+    def _passable(self, client: Client, clients: Sequence[Client]) -> dict[int, bytes]:
         """Returns what others said that can be passed on to a client next: shares, tags or signatures for it."""
         u, step = client.place, len(client.told)
         if client.silent or step == 0:
@@ -220,7 +220,9 @@ class Cast(ABC):
 
     def lies(self, client: Client, words: Mapping[int, bytes]) -> Iterator[tuple[Users | None, Message]]:
         """Yields all that a client can be told next: every set, with all the words there are to make it credible."""
-        return (self._key_lists, self._sealed_shares, self._chosen, self._consents)[len(client.told)](client, words)
+        return (self._key_lists, self._sealed_shares, self._chosen_sets, self._consents)[len(client.told)](
+            client, words
+        )
 
     def _key_lists(self, client: Client, words: Mapping[int, bytes]) -> Iterator[tuple[Users, Message]]:
         del words
@@ -233,7 +235,7 @@ class Cast(ABC):
         for u3 in subsets(u2, 1 << u):
             yield u3, SealedShares(self._bitmap(u3), {v: boxes[v] for v in self.neighbours(u2, u) if u3 >> v & 1})
 
-    def _chosen(self, client: Client, words: Mapping[int, bytes]) -> Iterator[tuple[Users, Message]]:
+    def _chosen_sets(self, client: Client, words: Mapping[int, bytes]) -> Iterator[tuple[Users, Message]]:
         u, (u2, u3), key = client.place, client.sets, client.said[0].message.c
         vouched = {w: each.tag(self._bitmap(u2), self._bitmap(u3), u, key) for w, each in self._accomplices.items()}
         tags, others = {**words, **vouched}, [v for v in self.neighbours(u2, u) if u3 >> v & 1]
@@ -272,14 +274,14 @@ class Cast(ABC):
 class SymbolicCast(Cast):
     """A cast on symbols, of whose words the audit says what they give away."""
 
-    def __init__(self, case: Case) -> None:
+    def __init__(self, case: LieCase) -> None:
         self._table = FormTable()
         self._world = World(self._table.meaning)
         self._learnt: dict[Hashable, NDArray[np.int64]] = {}
         super().__init__(case, 3)
         self._inputs: list[Unknown] = [("input", self.terms.parties[u], 0) for u in case.honest]
 
-    def suite(self, party: Party, told: Told) -> SymbolicSuite:
+    def suite(self, party: Party, told: Received) -> SymbolicSuite:
         """Returns the hands of a party. What it masks depends on the first two sets that it is told."""
         ring = SymbolicRing(1, self._table, (party, told[:MASKED]))
         return SymbolicSuite(party, 1, self._world, SymbolicEntropy(party, 1, b""), ring)
@@ -289,11 +291,11 @@ class SymbolicCast(Cast):
         return brought(party, 1)
 
     @property
-    def judged(self) -> int:
+    def analyses(self) -> int:
         """How often the audit was asked, for all clients together."""
         return len(self._learnt)
 
-    def learnt(self, clients: Clients) -> NDArray[np.int64]:
+    def known_basis(self, clients: Clients) -> NDArray[np.int64]:
         """Returns a basis of what server and accomplices know of honest vectors alone, a column for each.
 
         Of the shares that clients gave at last it matters how many there are of each secret, and not whose they are.
@@ -344,7 +346,7 @@ class SymbolicCast(Cast):
 class RealCast(Cast):
     """A cast with real keys and numbers."""
 
-    def __init__(self, case: Case) -> None:
+    def __init__(self, case: LieCase) -> None:
         self.vectors = proof_vectors(case.terms.parties, 1, PROOF_ENTRIES)
         """What parties bring."""
         participants = case.simulation.participants
@@ -355,7 +357,7 @@ class RealCast(Cast):
         }
         super().__init__(case, case.simulation.agreement.ring(PROOF_BITS).length)
 
-    def suite(self, party: Party, told: Told) -> RealSuite:
+    def suite(self, party: Party, told: Received) -> RealSuite:
         """Returns the hands of a party."""
         del told
         return self._participants[party].suite(1, _seed(party))
@@ -366,7 +368,7 @@ class RealCast(Cast):
 
     def transcript(self, played: Clients) -> Transcript:
         """Tells clients what others were told, and returns what they say, with what server and accomplices hold."""
-        passed = [SentEnvelope(0.0, envelope, delivered=True) for envelope in _envelopes(self.retold(played))]
+        passed = [SentEnvelope(0.0, envelope, delivered=True) for envelope in _envelopes(self.replay(played))]
         return Transcript(self.agreement, PROOF_BITS, passed, {party: self._holdings(party) for party in self.suites})
 
     def _holdings(self, party: Party) -> Holdings:

@@ -44,28 +44,28 @@ from tacit.lab.attacks.attack_result import Attack, Finding
 from tacit.lab.attacks.lies.cases import (
     COLLUDING,
     EVERYONE,
-    Case,
+    LieCase,
     Neighbours,
     Renaming,
     Users,
-    cases,
+    list_cases,
     members,
     symmetries,
 )
 from tacit.lab.attacks.lies.roles import SETS, Client, Clients, SymbolicCast
-from tacit.lab.attacks.lies.variants import VARIANTS, variant
+from tacit.lab.attacks.lies.variants import VARIANTS, use_variant
 
 NAME = "lies"
 CLOSE = 1e-6
 """What is recovered to within this is recovered."""
 WHOLE: tuple[tuple[int, Neighbours], ...] = ((4, "all"), (4, 2), (5, "all"), (5, 2))
 """Of how many users, and with how many neighbours each, every case is looked at."""
-LONGER = tuple(Case(6, colluders, neighbours=4, threshold=t) for colluders, t in (((), 3), ((), 4), ((0,), 4)))
+LONGER = tuple(LieCase(6, colluders, neighbours=4, threshold=t) for colluders, t in (((), 3), ((), 4), ((0,), 4)))
 """Circles on which somebody may be missing, which takes six users."""
 RECOVERED = "without a precaution: by how much a vector is off that the server works out, by the first lie that works"
 TOO_SMALL = "as deployed: how many lies show the server a vector, or a sum of fewer users than agreed"
 TOO_MANY = "as deployed: how many lies show the server more than one sum, each of as many users as agreed"
-TOLD = "lies told"
+TRIED = "lies told"
 """What was tried."""
 WORDS = (
     (r"no b_u", "no mask of one's own"),
@@ -120,10 +120,10 @@ class Break:
         return sorted(found, key=len)
 
     def __str__(self) -> str:
-        return f"{self.cast.case}: {self.told}, which gives {self.learnt}"
+        return f"{self.cast.case}: {self.story}, which gives {self.known_basis}"
 
     @property
-    def told(self) -> str:
+    def story(self) -> str:
         """Who is told what: each set in which somebody is missing who was in the one before."""
         alike: dict[str, list[int]] = {}
         for client in self.clients:
@@ -134,17 +134,17 @@ class Break:
         return "; ".join(f"{_names(places)} told {what}" for what, places in alike.items())
 
     @property
-    def learnt(self) -> str:
+    def known_basis(self) -> str:
         """What is known: the shortest of it or, if it is all of the size agreed, all of it."""
         shown = self.known[:1] if self.too_small else self.known
-        return " and ".join(_words(combination) for combination in shown)
+        return " and ".join(_write_combination(combination) for combination in shown)
 
     def error(self, which: int = 0) -> float:
         """Returns how far off the shortest of it, or another, is if it is recovered from real clients told the same."""
         return self.cast.error(self.clients, self.known[which])
 
 
-def in_words(target: str) -> str:
+def describe_target(target: str) -> str:
     """Returns what was attacked without the letters of the paper."""
     for letters, said in WORDS:
         target = re.sub(letters, said, target)
@@ -155,7 +155,7 @@ def _names(places: Iterable[int]) -> str:
     return " ".join(f"p{place}" for place in places)
 
 
-def _words(combination: Mapping[int, int]) -> str:
+def _write_combination(combination: Mapping[int, int]) -> str:
     if set(combination.values()) != {1}:
         return " + ".join(f"{factor}·p{u}" for u, factor in combination.items())
     return f"the {'vector' if len(combination) == 1 else 'sum'} of {_names(combination)}"
@@ -167,7 +167,7 @@ def _words(combination: Mapping[int, int]) -> str:
 class Search:
     """Goes through the lies of a case, and counts what it has seen."""
 
-    def __init__(self, case: Case, stories: int | None = None) -> None:
+    def __init__(self, case: LieCase, stories: int | None = None) -> None:
         """Takes a case and, if not everything is to be tried, how many different U2, and U3, may be told at most."""
         self.case, self.cast, self._stories = case, SymbolicCast(case), stories
         self._been: set[tuple[int, tuple[int, ...]]] = set()
@@ -178,26 +178,26 @@ class Search:
 
     def breaks(self) -> Iterator[Break]:
         """Yields the lies that work."""
-        return self._told(0, self.cast.beginning(), symmetries(self.case))
+        return self._search_lies(0, self.cast.beginning(), symmetries(self.case))
 
-    def _told(self, step: int, clients: Clients, alike: Sequence[Renaming]) -> Iterator[Break]:
+    def _search_lies(self, step: int, clients: Clients, alike: Sequence[Renaming]) -> Iterator[Break]:
         """Yields what works of all that clients can be told from here on."""
-        options = [self.cast.tellable(client, clients) for client in clients]
+        options = [self.cast.list_next_states(client, clients) for client in clients]
         if step == len(SETS) - 1:
-            yield from self._apart(self._groups(options), {client.place: client for client in clients})
+            yield from self._choose_groups(self._groups(options), {client.place: client for client in clients})
             return
-        if self._known(step, options):
+        if self._was_seen(step, options):
             return
         seen: set[tuple[Users, ...]] = set()
-        for chosen in together(options, self._stories):
+        for chosen in combine_options(options, self._stories):
             sets = tuple(0 if client.silent else client.sets[-1] for client in chosen)
             if sets not in seen:
                 renamed = [renaming.of(sets) for renaming in alike]
                 seen.update(renamed)
                 same = [renaming for renaming, result in zip(alike, renamed, strict=True) if result == sets]
-                yield from self._told(step + 1, chosen, same)
+                yield from self._search_lies(step + 1, chosen, same)
 
-    def _known(self, step: int, options: Sequence[list[Client]]) -> bool:
+    def _was_seen(self, step: int, options: Sequence[list[Client]]) -> bool:
         """Says whether we have been here: clients that go on have the same options, and the others gave nothing away.
 
         Before it masks, a client gives away something only to users who collude.
@@ -216,15 +216,15 @@ class Search:
         for willing in accepting.values():
             for places in (each for size in range(len(willing), 0, -1) for each in combinations(willing, size)):
                 for group in product(*(willing[place] for place in places)):
-                    after = [self.cast.tellable(client, group)[0] for client in group]
+                    after = [self.cast.list_next_states(client, group)[0] for client in group]
                     if not all(client.silent for client in after):
                         groups.append(after)
         return groups
 
-    def _apart(self, groups: Sequence[list[Client]], clients: Mapping[int, Client]) -> Iterator[Break]:
+    def _choose_groups(self, groups: Sequence[list[Client]], clients: Mapping[int, Client]) -> Iterator[Break]:
         """Yields what works of all choices of groups that have no member in common, and consent to different things."""
         if not groups:  # with another group more would be known
-            yield from self._judged(tuple(clients.values()))
+            yield from self._check_lie(tuple(clients.values()))
         for number, group in enumerate(groups, start=1):
             taken, signed = {client.place: client for client in group}, self.cast.statement(group[0])
             rest = [
@@ -232,11 +232,11 @@ class Search:
                 for other in groups[number:]
                 if self.cast.statement(other[0]) != signed and not any(client.place in taken for client in other)
             ]
-            yield from self._apart(rest, {**clients, **taken})
+            yield from self._choose_groups(rest, {**clients, **taken})
 
-    def _judged(self, clients: Clients) -> Iterator[Break]:
+    def _check_lie(self, clients: Clients) -> Iterator[Break]:
         self.lies += 1
-        rows = self.cast.learnt(clients)
+        rows = self.cast.known_basis(clients)
         smallest = smallest_support(rows)
         if smallest is not None:
             self.sums += 1
@@ -244,7 +244,7 @@ class Search:
                 yield Break(self.cast, clients, rows, smallest)
 
 
-def together(
+def combine_options(
     options: Sequence[Sequence[Client]], stories: int | None, used: frozenset[Users] = frozenset()
 ) -> Iterator[Clients]:
     """Yields every choice of an option for each client, with no more different sets than there may be stories."""
@@ -254,7 +254,7 @@ def together(
     for first in options[0]:
         told = used if first.silent else used | {first.sets[-1]}
         if stories is None or len(told) <= stories:
-            for others in together(options[1:], stories, told):
+            for others in combine_options(options[1:], stories, told):
                 yield first, *others
 
 
@@ -262,7 +262,7 @@ def together(
 
 
 @dataclass
-class Tally:
+class SearchTally:
     """What was seen of some cases."""
 
     settings: int = 0
@@ -290,64 +290,64 @@ class Tally:
             those = [each for each in self.breaks if each.too_small == small]
             example = f"; for example {those[0]}" if those else ""
             value = float(len(those))
-            where = in_words(f"{target}; {seen}{example}")
-            yield Finding(NAME, where, measure, value, value, value, self.lies, bool(those), bracket="", tried=TOLD)
+            where = describe_target(f"{target}; {seen}{example}")
+            yield Finding(NAME, where, measure, value, value, value, self.lies, bool(those), bracket="", tried=TRIED)
 
 
 def first_break(name: str) -> tuple[Search, Break | None]:
     """Returns the first lie that works on a variant, where it is expected, and the search that found it."""
-    with variant(name) as chosen:
+    with use_variant(name) as chosen:
         search = Search(chosen.case)
         works = (each for each in search.breaks() if each.smallest == 1 or not chosen.exposes)
         return search, next(works, None)
 
 
-def control(name: str) -> Finding:
+def run_control(name: str) -> Finding:
     """Returns how far off the server is that tells real clients of a variant what works on symbols."""
     search, found = first_break(name)
     error = float("nan")
     if found is not None:
-        with variant(name):
+        with use_variant(name):
             error = found.error()
-    target = in_words(f"{name}; {found or search.case}")
-    return Finding(NAME, target, RECOVERED, error, error, error, search.lies, error < CLOSE, bracket="", tried=TOLD)
+    target = describe_target(f"{name}; {found or search.case}")
+    return Finding(NAME, target, RECOVERED, error, error, error, search.lies, error < CLOSE, bracket="", tried=TRIED)
 
 
-def targets(full: bool) -> dict[str, list[tuple[list[Case], int | None]]]:
+def list_targets(full: bool) -> dict[str, list[tuple[list[LieCase], int | None]]]:
     """Returns what is searched: cases that are the same in one round, and how many stories there may be."""
-    found: dict[str, list[tuple[list[Case], int | None]]] = defaultdict(list)
+    found: dict[str, list[tuple[list[LieCase], int | None]]] = defaultdict(list)
 
-    def add(alike: Sequence[Case], stories: int | None = None) -> None:
+    def add(alike: Sequence[LieCase], stories: int | None = None) -> None:
         case = alike[0]
         asked = "everybody" if case.terms.policy.most(case.users) == case.users else "not everybody"
         few = "" if stories is None else f", {stories} different U2, and U3, at most"
         found[f"{case.setting}, {asked} may be asked{few}"].append((list(alike), stories))
 
     for users, neighbours in WHOLE if full else WHOLE[:1]:
-        for alike in cases(users, neighbours).values():
+        for alike in list_cases(users, neighbours).values():
             add(alike)
     if full:
         for case in LONGER:
             add([case], stories=2)
     else:
-        for alike in cases(4, 2, [EVERYONE]).values():
+        for alike in list_cases(4, 2, [EVERYONE]).values():
             add(alike)
         for count in COLLUDING:
-            add([Case(5, tuple(range(count)))])
+            add([LieCase(5, tuple(range(count)))])
     return found
 
 
 def run(full: bool, seed: int, progress: Progress) -> list[Finding]:
     """Tells all lies to variants of `secagg` until one works, and then to `secagg` as it is."""
     del seed  # nothing is drawn but circles, which are as good as any others
-    todo = targets(full)
+    todo = list_targets(full)
     steps, found = len(VARIANTS) + len(todo), []
     for done, name in enumerate(VARIANTS):
-        progress(f"lying to clients without a precaution: {in_words(name)}", done / steps)
-        found.append(control(name))
+        progress(f"lying to clients without a precaution: {describe_target(name)}", done / steps)
+        found.append(run_control(name))
     for done, (target, groups) in enumerate(todo.items(), start=len(VARIANTS)):
-        progress(f"lying to clients as deployed: {in_words(target)}", done / steps)
-        tally = Tally()
+        progress(f"lying to clients as deployed: {describe_target(target)}", done / steps)
+        tally = SearchTally()
         for alike, stories in groups:
             tally.take(Search(alike[0], stories), len(alike))
         found += tally.findings(target)

@@ -13,7 +13,7 @@ from tacit.core.messages import SIGNATURE_BYTES
 from tacit.core.suite import KeyPair, Secret, Vector
 from tacit.designs.circle import Circle
 from tacit.designs.participation import Sampled
-from tacit.lab.attacks.lies.cases import Case
+from tacit.lab.attacks.lies.cases import LieCase
 from tacit.protocols.secagg import user
 from tacit.protocols.secagg.messages import Consents
 from tacit.protocols.secagg.terms import Accord
@@ -30,13 +30,13 @@ class Variant:
 
     replaced: tuple[tuple[Any, str, Callable[..., Any]], ...]
     """Modules or classes, and what takes the place of which of their functions."""
-    case: Case
+    case: LieCase
     exposes: bool = True
     """Whether a vector is exposed there. If not, a sum of too few users is known, or a second one."""
 
 
 @contextmanager
-def variant(name: str) -> Iterator[Variant]:
+def use_variant(name: str) -> Iterator[Variant]:
     """Puts a variant in the place of `secagg` until the end of the block."""
     chosen = VARIANTS[name]
     kept = [(where, which, getattr(where, which)) for where, which, _ in chosen.replaced]
@@ -49,18 +49,18 @@ def variant(name: str) -> Iterator[Variant]:
             setattr(where, which, function)
 
 
-def _unchecked(*_: Any) -> None:
+def _skip_check(*_: Any) -> None:
     """Checks nothing."""
 
 
-def _asked(accord: Accord, state: StarState, u: int, u2: frozenset[int]) -> None:
+def _accept_any_u2(accord: Accord, state: StarState, u: int, u2: frozenset[int]) -> None:
     """Takes part with any U2, however small."""
     del accord, state
     if u not in u2:
         raise user.broke_rules("it did not ask us")
 
 
-def _chosen(accord: Accord, circle: Circle, sets: Sets) -> None:
+def _accept_any_u5(accord: Accord, circle: Circle, sets: Sets) -> None:
     """Helps to unmask any U5, however small."""
     del circle
     _, u3, u5 = map(accord.terms.sets.users, sets)
@@ -68,7 +68,9 @@ def _chosen(accord: Accord, circle: Circle, sets: Sets) -> None:
         raise user.broke_rules("it chose users that it did not list before")
 
 
-def _masked(accord: Accord, u2: bytes, u: int, s: KeyPair, b: Secret, others: Mapping[int, bytes], y: Vector) -> None:
+def _mask_without_b(
+    accord: Accord, u2: bytes, u: int, s: KeyPair, b: Secret, others: Mapping[int, bytes], y: Vector
+) -> None:
     """Masks with the others, and leaves b_u away."""
     del b
     accord.suite.mask(y, *accord.pairwise(u2, u, s.secret, others))
@@ -100,20 +102,22 @@ def _consent(accord: Accord, u2: bytes, u3: bytes, u5: bytes) -> bytes:
 
 
 VARIANTS: dict[str, Variant] = {
-    "no b_u": Variant(((user, "mask", _masked),), Case(4)),
-    "no lower bound": Variant(((user, "check_asked", _asked), (user, "check_chosen", _chosen)), Case(4)),
-    "U3 signed by nobody": Variant(((user, "check_views", _unchecked),), Case(4, (), Sampled(2))),
+    "no b_u": Variant(((user, "mask", _mask_without_b),), LieCase(4)),
+    "no lower bound": Variant(
+        ((user, "check_asked", _accept_any_u2), (user, "check_chosen", _accept_any_u5)), LieCase(4)
+    ),
+    "U3 signed by nobody": Variant(((user, "check_views", _skip_check),), LieCase(4, (), Sampled(2))),
     "U2 signed by nobody": Variant(
-        ((Accord, "agree", _agree), (Accord, "consent", _consent), (user, "check_views", _unchecked)),
-        Case(4, (), Sampled(2), neighbours=2, threshold=2),
+        ((Accord, "agree", _agree), (Accord, "consent", _consent), (user, "check_views", _skip_check)),
+        LieCase(4, (), Sampled(2), neighbours=2, threshold=2),
     ),
     "graph may fall apart": Variant(
-        ((user, "too_thin", lambda *_: False),), Case(4, (), Sampled(2), neighbours=2, threshold=2)
+        ((user, "too_thin", lambda *_: False),), LieCase(4, (), Sampled(2), neighbours=2, threshold=2)
     ),
-    "no consents": Variant(((user, "check_consents", _unchecked),), Case(5, threshold=3), exposes=False),
+    "no consents": Variant(((user, "check_consents", _skip_check),), LieCase(5, threshold=3), exposes=False),
     "consents are local": Variant(
         ((user, "check_consents", _local_consents), (Accord, "needed", lambda accord, *_: accord.terms.threshold)),
-        Case(6, neighbours=4, threshold=3),
+        LieCase(6, neighbours=4, threshold=3),
         exposes=False,
     ),
 }

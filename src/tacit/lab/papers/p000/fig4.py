@@ -31,7 +31,7 @@ from tacit import audit
 from tacit.core.progress import Progress
 from tacit.core.suite import Update
 from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale
-from tacit.learn.seeded import generator
+from tacit.learn.random_streams import generator
 from tacit.protocols.admm import AdmmTerms
 from tacit.runtime.simulator import Simulation
 
@@ -54,19 +54,19 @@ Models: TypeAlias = NDArray[np.float64]
 """A row for each peer."""
 
 
-def rhos(rho: float | tuple[float, float], iterations: int) -> tuple[float, ...]:
+def list_rhos(rho: float | tuple[float, float], iterations: int) -> tuple[float, ...]:
     """Returns ρ of each iteration."""
     first, later = rho if isinstance(rho, tuple) else (rho, rho)
     return (first, *[later] * (iterations - 1))
 
 
-def models(checkpoint: int, entries: int, peers: int = PEERS) -> Models:
+def make_models(checkpoint: int, entries: int, peers: int = PEERS) -> Models:
     """Returns what peers bring: a model of which each has a version of its own."""
     rng = generator(checkpoint, "figure 4")
     return rng.normal(0, MODEL, entries) + rng.normal(0, APART, (peers, entries))
 
 
-def predicted(schedule: Sequence[float], average: NDArray[np.float64], peers: int, steps: Sequence[float]) -> float:
+def predict_mse(schedule: Sequence[float], average: NDArray[np.float64], peers: int, steps: Sequence[float]) -> float:
     """Returns the MSE to expect, for ρ of each iteration, w̄, and the step that numbers are rounded to in each.
 
     λ⁰ is uniform in [0, 1). Each peer's part of z is rounded to a step, by a variance of step² / 12.
@@ -87,13 +87,13 @@ def predicted(schedule: Sequence[float], average: NDArray[np.float64], peers: in
 
 def best_constant(average: NDArray[np.float64], peers: int = PEERS) -> tuple[float, float]:
     """Returns the constant ρ with the smallest MSE after two iterations, and that MSE, without any rounding."""
-    found = [(predicted((rho, rho), average, peers, (0.0, 0.0)), float(rho)) for rho in np.geomspace(1e-3, 1e3, 601)]
+    found = [(predict_mse((rho, rho), average, peers, (0.0, 0.0)), float(rho)) for rho in np.geomspace(1e-3, 1e3, 601)]
     error, rho = min(found)
     return rho, error
 
 
 @dataclass(frozen=True)
-class Errors:
+class MseCurve:
     """The MSE of one setting by iterations: over all checkpoints, and by the law."""
 
     rho: float | tuple[float, float]
@@ -114,11 +114,11 @@ class Errors:
         return self.measured[iterations - 1]
 
 
-def errors(rho: float | tuple[float, float], bits: int, brought: Sequence[Models], iterations: int) -> Errors:
+def measure_errors(rho: float | tuple[float, float], bits: int, brought: Sequence[Models], iterations: int) -> MseCurve:
     """Averages every checkpoint in 1, 2, … iterations, and returns how far off that was."""
     measured, law, without = [], [], []
     for count in range(1, iterations + 1):
-        schedule = rhos(rho, count)
+        schedule = list_rhos(rho, count)
         off, expected, unrounded = [], [], []
         for number, each in enumerate(brought):
             simulation = Simulation.of(
@@ -134,12 +134,12 @@ def errors(rho: float | tuple[float, float], bits: int, brought: Sequence[Models
             out = simulation.average(dict(zip(simulation.parties, map(Update, each), strict=True)))
             average = each.mean(axis=0)
             off.append(float(np.mean((out.average[simulation.parties[0]] - average) ** 2)))
-            expected.append(predicted(schedule, average, len(each), steps_of(simulation)))
-            unrounded.append(predicted(schedule, average, len(each), [0.0] * count))
+            expected.append(predict_mse(schedule, average, len(each), steps_of(simulation)))
+            unrounded.append(predict_mse(schedule, average, len(each), [0.0] * count))
         measured.append(fmean(off))
         law.append(fmean(expected))
         without.append(fmean(unrounded))
-    return Errors(rho, bits, tuple(measured), tuple(law), tuple(without))
+    return MseCurve(rho, bits, tuple(measured), tuple(law), tuple(without))
 
 
 def steps_of(simulation: Simulation) -> list[float]:
@@ -159,7 +159,7 @@ def safe_iterations(most: int = ITERATIONS) -> int:
 # --- rows ----------------------------------------------------------------------------------------------------------
 
 
-def rate_row(found: Errors) -> Row:
+def rate_row(found: MseCurve) -> Row:
     """Returns what part of the error an iteration leaves, where the ring still tells it from rounding."""
     last = found.rho[1] if isinstance(found.rho, tuple) else found.rho
     rate = last / (last + 2)
@@ -179,7 +179,7 @@ def rate_row(found: Errors) -> Row:
     )
 
 
-def four_row(found: Errors) -> Row:
+def four_row(found: MseCurve) -> Row:
     """Returns the error after four iterations."""
     error = found.after(4)
     rounded = found.law[3] - found.without[3]
@@ -188,7 +188,7 @@ def four_row(found: Errors) -> Row:
     return Row(f"MSE after 4 iterations, {found.name}", f"below {CLAIMED:g}", f"{error:.1e}", error < CLAIMED, why)
 
 
-def two_rows(table: Mapping[tuple[float | tuple[float, float], int], Errors], brought: Sequence[Models]) -> list[Row]:
+def two_rows(table: Mapping[tuple[float | tuple[float, float], int], MseCurve], brought: Sequence[Models]) -> list[Row]:
     """Returns the errors after two iterations, which the paper takes everywhere else."""
     average = brought[0].mean(axis=0)
     square = float(np.mean(average**2))
@@ -220,7 +220,7 @@ def two_rows(table: Mapping[tuple[float | tuple[float, float], int], Errors], br
     ]
 
 
-def law_row(table: Sequence[Errors]) -> Row:
+def law_row(table: Sequence[MseCurve]) -> Row:
     """Returns how far from the law the measurements are."""
     off = [abs(ours / law - 1) for each in table for ours, law in zip(each.measured, each.law, strict=True)]
     return Row(
@@ -234,12 +234,12 @@ def law_row(table: Sequence[Errors]) -> Row:
 
 def run(scale: Scale, progress: Progress) -> Result:
     """Measures setting by setting."""
-    brought = [models(number, ENTRIES[scale]) for number in range(CHECKPOINTS)]
+    brought = [make_models(number, ENTRIES[scale]) for number in range(CHECKPOINTS)]
     todo = [(rho, bits) for rho in (*CONSTANT, FALLING) for bits in BITS]
-    table: dict[tuple[float | tuple[float, float], int], Errors] = {}
+    table: dict[tuple[float | tuple[float, float], int], MseCurve] = {}
     for done, (rho, bits) in enumerate(todo):
         progress(f"ρ = {rho}, {bits} bits", done / len(todo))
-        table[rho, bits] = errors(rho, bits, brought, ITERATIONS)
+        table[rho, bits] = measure_errors(rho, bits, brought, ITERATIONS)
     progress("audit", 0.99)
     safe = safe_iterations()
     rows = [

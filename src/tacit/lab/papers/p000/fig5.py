@@ -14,7 +14,7 @@ from typing import cast
 
 from tacit.core.average import counted
 from tacit.core.progress import Progress, part_of_progress
-from tacit.lab.papers.p000.peers import FEDAVG, Curve, Task, admm, learnt, local_work
+from tacit.lab.papers.p000.peers import FEDAVG, AccuracyCurve, PeerTask, admm, local_work, train_peers
 from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale
 from tacit.protocols.admm import AdmmTerms
 
@@ -24,20 +24,20 @@ CONSTANT = (1, 2, 3, 4)
 """Iterations with a constant ρ; with one that falls, 1 and 2."""
 CLOSE = 0.5
 """Points below FedAvg that do no harm."""
-TASKS: dict[Scale, Task] = {
-    "small": Task("femnist", {"name": "femnist-cnn"}, local_work("rmsprop"), samples=3000, tested=1000, rounds=8),
-    "paper": Task(
+TASKS: dict[Scale, PeerTask] = {
+    "small": PeerTask("femnist", {"name": "femnist-cnn"}, local_work("rmsprop"), samples=3000, tested=1000, rounds=8),
+    "paper": PeerTask(
         "femnist", {"name": "femnist-cnn"}, local_work("rmsprop"), samples=None, tested=None, rounds=12, workers=2
     ),
 }
 
 
 @dataclass(frozen=True)
-class Iterated:
+class IteratedTraining:
     """A setting of SecureD-FL and what came of it."""
 
     rho: tuple[float, ...]
-    curve: Curve
+    curve: AccuracyCurve
     off: tuple[float, float]
     """What the average is off by at most: so much, and by that part of itself."""
 
@@ -48,29 +48,29 @@ class Iterated:
         return f"{many}, ρ = {' then '.join(f'{rho:g}' for rho in dict.fromkeys(self.rho))}"
 
 
-def schedules() -> list[tuple[float, ...]]:
+def list_schedules() -> list[tuple[float, ...]]:
     """Returns ρ of each iteration, for all that is tried."""
     return [*((RHO,) * count for count in CONSTANT), *(FALLING[:count] for count in (1, 2))]
 
 
-def tried(task: Task, progress: Progress, seed: int = 0) -> tuple[Curve, list[Iterated]]:
+def train_all(task: PeerTask, progress: Progress, seed: int = 0) -> tuple[AccuracyCurve, list[IteratedTraining]]:
     """Returns how accurate peers become with the exact average, and with each number of iterations."""
-    data, todo = task.gathered(PEERS, seed), schedules()
+    data, todo = task.gather_data(PEERS, seed), list_schedules()
 
     def part(name: str, done: int) -> Progress:
         return part_of_progress(progress, done / (len(todo) + 1), (done + 1) / (len(todo) + 1), f"{name}: ")
 
-    exact, _ = learnt(task, data, PEERS, {"name": "fedavg"}, part(FEDAVG, 0), seed)
+    exact, _ = train_peers(task, data, PEERS, {"name": "fedavg"}, part(FEDAVG, 0), seed)
     found = []
     for done, rho in enumerate(todo, start=1):
         protocol = admm(rho)
-        curve, prepared = learnt(task, data, PEERS, protocol, part(f"ρ = {rho}", done), seed)
+        curve, prepared = train_peers(task, data, PEERS, protocol, part(f"ρ = {rho}", done), seed)
         terms = None if prepared.checked is None else prepared.checked.terms
-        found.append(Iterated(rho, curve, cast(AdmmTerms, terms).off))
+        found.append(IteratedTraining(rho, curve, cast(AdmmTerms, terms).off))
     return exact, found
 
 
-def row_of(found: Iterated, exact: Curve) -> Row:
+def row_of(found: IteratedTraining, exact: AccuracyCurve) -> Row:
     """Returns how good it is, against the exact average: harmless from 2 iterations on, says the paper."""
     less = found.curve.best - exact.best
     harmless = less >= -CLOSE and not found.curve.wrong
@@ -85,7 +85,7 @@ def row_of(found: Iterated, exact: Curve) -> Row:
     )
 
 
-def chart_of(exact: Curve, found: Mapping[str, Curve]) -> Chart:
+def chart_of(exact: AccuracyCurve, found: Mapping[str, AccuracyCurve]) -> Chart:
     """Returns the figure."""
     lines = {FEDAVG: exact.line, **{name: curve.line for name, curve in found.items()}}
     return Chart(f"Test accuracy, femnist, {PEERS} peers", "round", "accuracy in %", lines, dashed=(FEDAVG,))
@@ -94,7 +94,7 @@ def chart_of(exact: Curve, found: Mapping[str, Curve]) -> Chart:
 def run(scale: Scale, progress: Progress) -> Result:
     """Trains with one number of iterations after the other."""
     task = TASKS[scale]
-    exact, found = tried(task, progress)
+    exact, found = train_all(task, progress)
     told = f"{task.samples:,} samples" if task.samples else "all samples there are"
     first = Row(f"{FEDAVG}, femnist, {PEERS} peers", "", f"{exact.best:.2f} %", None, f"{told}, {task.rounds} rounds")
     chart = chart_of(exact, {each.name: each.curve for each in found})

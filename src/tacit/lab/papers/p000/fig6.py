@@ -29,7 +29,7 @@ RUNS = 5
 
 
 @dataclass(frozen=True)
-class Found:
+class PartitionCounts:
     """Partitions of so many peers into groups of one size."""
 
     peers: int
@@ -46,20 +46,20 @@ class Found:
         return Counter(self.randomised).most_common(1)[0][0]
 
 
-def found(peers: int, size: int, trials: int, runs: int) -> Found:
+def count_partitions(peers: int, size: int, trials: int, runs: int) -> PartitionCounts:
     """Returns how many partitions each way finds, and how many there can be."""
 
-    def searched(patience: int | None) -> tuple[int, ...]:
+    def run_searches(patience: int | None) -> tuple[int, ...]:
         streams = [SeededEntropy(run, "figure 6", peers, size) for run in range(runs)]
         return tuple(
             randomized_groups(peers, size, entropy=entropy, trials=trials, patience=patience).gap for entropy in streams
         )
 
     design = groups(peers, size)
-    return Found(peers, searched(1000), searched(None), design.gap, design.bound)
+    return PartitionCounts(peers, run_searches(1000), run_searches(None), design.gap, design.bound)
 
 
-def rows_of(size: int, table: Sequence[Found]) -> list[Row]:
+def rows_of(size: int, table: Sequence[PartitionCounts]) -> list[Row]:
     """Returns what the paper says of groups of one size, and what came out."""
     rows = [
         Row(
@@ -105,7 +105,7 @@ def _range(numbers: Sequence[int]) -> str:
     return f"{low}" if low == high else f"{low} to {high}"
 
 
-def chart_of(size: int, table: Sequence[Found]) -> Chart:
+def chart_of(size: int, table: Sequence[PartitionCounts]) -> Chart:
     """Returns the figure for groups of one size."""
     peers = [each.peers for each in table]
     lines: dict[str, list[float]] = {
@@ -121,10 +121,10 @@ def chart_of(size: int, table: Sequence[Found]) -> Chart:
 def run(scale: Scale, progress: Progress) -> Result:
     """Searches partitions of more and more peers."""
     todo = [(size, peers) for size, by_scale in PEERS.items() for peers in by_scale[scale]]
-    tables: dict[int, list[Found]] = {size: [] for size in PEERS}
+    tables: dict[int, list[PartitionCounts]] = {size: [] for size in PEERS}
     for done, (size, peers) in enumerate(todo):
         progress(f"{peers} peers in groups of {size}", done / len(todo))
-        tables[size].append(found(peers, size, TRIALS[scale], RUNS))
+        tables[size].append(count_partitions(peers, size, TRIALS[scale], RUNS))
     progress("groups", 1.0)
     rows = [row for size, table in tables.items() for row in rows_of(size, table)]
     return Result(tuple(rows), tuple(chart_of(size, table) for size, table in tables.items()))

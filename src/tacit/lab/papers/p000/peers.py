@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from tacit.core.progress import Progress
 from tacit.learn.data import datasets
 from tacit.learn.data.samples import Dataset, Indices
+from tacit.learn.random_streams import generator
 from tacit.learn.scenario import ALONE, Data, Scenario, Split
-from tacit.learn.seeded import generator
-from tacit.learn.training.assemble import Prepared, prepare
-from tacit.learn.training.cohort import Local
+from tacit.learn.training.assemble import AssembledRun, assemble_run
+from tacit.learn.training.local_work import LocalTraining
 from tacit.learn.training.loop import Training
 
 CLIP = 8.0
@@ -26,24 +26,24 @@ LOCAL_ONLY, FEDAVG = "Local-Only", "FedAvg"
 
 
 @dataclass(frozen=True)
-class Task:
+class PeerTask:
     """Something to learn, and as much of it as there is time for."""
 
     data: str
     model: Mapping[str, Any]
-    local: Local
+    local: LocalTraining
     samples: int | None
     """To learn from, of all peers together; all of them if None."""
     tested: int | None
     rounds: int
-    apart: int = 1
+    test_every: int = 1
     """After every so many rounds models are tested that are not all the same: that is as many tests as peers."""
     workers: int = 1
 
-    def gathered(self, peers: int, seed: int = 0) -> Dataset:
+    def gather_data(self, peers: int, seed: int = 0) -> Dataset:
         """Returns the data, owned by peers."""
         rng = generator(seed, "samples")
-        return among(datasets.load(self.data).limited(self.samples, self.tested, rng), peers, seed)
+        return deal_to_peers(datasets.load(self.data).subsample(self.samples, self.tested, rng), peers, seed)
 
     def scenario(self, peers: int, protocol: Mapping[str, Any], seed: int = 0) -> Scenario:
         """Returns what is run: one peer a party."""
@@ -58,9 +58,9 @@ class Task:
         )
 
 
-def local_work(optimizer: Literal["rmsprop", "adam"]) -> Local:
+def local_work(optimizer: Literal["rmsprop", "adam"]) -> LocalTraining:
     """Returns a round of local work as the paper has it."""
-    return Local(optimizer=optimizer, rate=0.001, batch=32, epochs=1)
+    return LocalTraining(optimizer=optimizer, rate=0.001, batch=32, epochs=1)
 
 
 def admm(rho: float | tuple[float, ...], iterations: int | None = None) -> dict[str, Any]:
@@ -69,7 +69,7 @@ def admm(rho: float | tuple[float, ...], iterations: int | None = None) -> dict[
     return {"name": "admm", "clip": CLIP, **options}
 
 
-def among(data: Dataset, peers: int, seed: int = 0) -> Dataset:
+def deal_to_peers(data: Dataset, peers: int, seed: int = 0) -> Dataset:
     """Returns data that peers own, each that of as many users, but for one, drawn at random.
 
     Where samples are nobody's, each is a user's of its own.
@@ -84,7 +84,7 @@ def among(data: Dataset, peers: int, seed: int = 0) -> Dataset:
 
 
 @dataclass(frozen=True)
-class Curve:
+class AccuracyCurve:
     """Test accuracy after some rounds, as the mean over all peers."""
 
     rounds: tuple[int, ...]
@@ -108,12 +108,12 @@ class Curve:
         return self.rounds, [100 * each for each in self.accuracy]
 
 
-def learnt(
-    task: Task, data: Dataset, peers: int, protocol: Mapping[str, Any], progress: Progress, seed: int = 0
-) -> tuple[Curve, Prepared]:
+def train_peers(
+    task: PeerTask, data: Dataset, peers: int, protocol: Mapping[str, Any], progress: Progress, seed: int = 0
+) -> tuple[AccuracyCurve, AssembledRun]:
     """Runs a task among peers, and returns how accurate they became."""
-    prepared = prepare(task.scenario(peers, protocol, seed), data=data)
-    every = task.apart if protocol["name"] == ALONE else 1
+    prepared = assemble_run(task.scenario(peers, protocol, seed), data=data)
+    every = task.test_every if protocol["name"] == ALONE else 1
     x, y = data.inputs(data.x_test), data.y_test
     rounds, found, wrong = [], [], ""
     for step in prepared.training.steps(task.rounds):
@@ -121,12 +121,12 @@ def learnt(
         wrong = wrong or step.why or next(iter(prepared.training.excluded.values()), "")
         if step.number % every == 0 or step.number == task.rounds:
             rounds.append(step.number)
-            found.append(accuracy(prepared.training, x, y))
+            found.append(mean_accuracy(prepared.training, x, y))
     prepared.training.cohort.close()
-    return Curve(tuple(rounds), tuple(found), wrong), prepared
+    return AccuracyCurve(tuple(rounds), tuple(found), wrong), prepared
 
 
-def accuracy(training: Training, x: NDArray[Any], y: NDArray[Any]) -> float:
+def mean_accuracy(training: Training, x: NDArray[Any], y: NDArray[Any]) -> float:
     """Returns the mean accuracy over all peers. If their models are the same, one is tested."""
     models = training.models
     same = all(np.array_equal(models[0], each) for each in models[1:])

@@ -16,7 +16,7 @@ from typing import Any
 
 from tacit import audit
 from tacit.core.progress import Progress, part_of_progress
-from tacit.lab.papers.p000.peers import FEDAVG, LOCAL_ONLY, Curve, Task, admm, learnt, local_work
+from tacit.lab.papers.p000.peers import FEDAVG, LOCAL_ONLY, AccuracyCurve, PeerTask, admm, local_work, train_peers
 from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale
 
 PEERS = (9, 15)
@@ -45,28 +45,32 @@ CLOSE, LOWER = 0.5, 3.0
 FEMNIST = {"name": "femnist-cnn"}
 GRU = {"name": "gru"}
 LENET = {"name": "lenet"}
-TASKS: dict[Scale, tuple[Task, ...]] = {
+TASKS: dict[Scale, tuple[PeerTask, ...]] = {
     "small": (
-        Task("femnist", FEMNIST, local_work("rmsprop"), samples=None, tested=None, rounds=8, apart=2),
-        Task("shakespeare", GRU, local_work("adam"), samples=1100, tested=1000, rounds=100, apart=10),
+        PeerTask("femnist", FEMNIST, local_work("rmsprop"), samples=None, tested=None, rounds=8, test_every=2),
+        PeerTask("shakespeare", GRU, local_work("adam"), samples=1100, tested=1000, rounds=100, test_every=10),
     ),
     "paper": (
-        Task("femnist", FEMNIST, local_work("rmsprop"), samples=None, tested=None, rounds=20, apart=4, workers=2),
-        Task("shakespeare", GRU, local_work("adam"), samples=7600, tested=2000, rounds=30, apart=3, workers=2),
-        Task("cifar10", LENET, local_work("rmsprop"), samples=10_000, tested=2000, rounds=15, apart=3, workers=2),
+        PeerTask(
+            "femnist", FEMNIST, local_work("rmsprop"), samples=None, tested=None, rounds=20, test_every=4, workers=2
+        ),
+        PeerTask("shakespeare", GRU, local_work("adam"), samples=7600, tested=2000, rounds=30, test_every=3, workers=2),
+        PeerTask(
+            "cifar10", LENET, local_work("rmsprop"), samples=10_000, tested=2000, rounds=15, test_every=3, workers=2
+        ),
     ),
 }
 
 
 @dataclass(frozen=True)
-class Compared:
+class MethodComparison:
     """What came of one task among so many peers, by method."""
 
     data: str
     peers: int
     samples: int
     rounds: int
-    curves: Mapping[str, Curve]
+    curves: Mapping[str, AccuracyCurve]
 
     @property
     def where(self) -> str:
@@ -74,24 +78,26 @@ class Compared:
         return f"{self.data}, {self.peers} peers"
 
     @property
-    def cut(self) -> str:
+    def deviation(self) -> str:
         """How far it is from what the paper did."""
         part = f"{self.samples:,} of {SAMPLES[self.data]:,} samples, {self.rounds} of {ROUNDS} rounds"
         return f"{part}, and LeNet in place of ResNet-18" if self.data == "cifar10" else part
 
 
-def rows_of(found: Compared) -> list[Row]:
+def rows_of(found: MethodComparison) -> list[Row]:
     """Returns accuracies, and by how much they differ from FedAvg's."""
     alone, fedavg, secure = TABLE[found.data, found.peers]
     ours = found.curves[FEDAVG].best
     rows = [
-        Row(f"{FEDAVG}, {found.where}", f"{fedavg:.2f} %", f"{ours:.2f} %", None, found.cut),
-        _less(LOCAL_ONLY, found, alone - fedavg, lambda less: less <= -LOWER),
+        Row(f"{FEDAVG}, {found.where}", f"{fedavg:.2f} %", f"{ours:.2f} %", None, found.deviation),
+        _difference_row(LOCAL_ONLY, found, alone - fedavg, lambda less: less <= -LOWER),
     ]
-    return rows + [_less(name, found, secure - fedavg, lambda less: abs(less) <= CLOSE) for name in (FOUR, FALLING)]
+    return rows + [
+        _difference_row(name, found, secure - fedavg, lambda less: abs(less) <= CLOSE) for name in (FOUR, FALLING)
+    ]
 
 
-def _less(name: str, found: Compared, paper: float, agrees: Any) -> Row:
+def _difference_row(name: str, found: MethodComparison, paper: float, agrees: Any) -> Row:
     """Returns by how much a method differs from FedAvg."""
     curve = found.curves[name]
     less = curve.best - found.curves[FEDAVG].best
@@ -105,7 +111,7 @@ def _less(name: str, found: Compared, paper: float, agrees: Any) -> Row:
     )
 
 
-def told_row(name: str, protocol: Mapping[str, Any], peers: int) -> Row:
+def leak_row(name: str, protocol: Mapping[str, Any], peers: int) -> Row:
     """Returns what a peer learns of the others' models, by the audit."""
     options = {key: value for key, value in protocol.items() if key != "name"}
     report = audit("admm", parties=peers, coalition=["p0"], drift="free", **options)
@@ -119,21 +125,21 @@ def told_row(name: str, protocol: Mapping[str, Any], peers: int) -> Row:
     )
 
 
-def chart_of(found: Compared) -> Chart:
+def chart_of(found: MethodComparison) -> Chart:
     """Returns one picture of Figure 3."""
     lines = {name: curve.line for name, curve in found.curves.items()}
     return Chart(f"Test accuracy, {found.where}", "round", "accuracy in %", lines)
 
 
-def compared(task: Task, peers: int, progress: Progress, seed: int = 0) -> Compared:
+def compare_methods(task: PeerTask, peers: int, progress: Progress, seed: int = 0) -> MethodComparison:
     """Runs a task with each of the methods."""
-    data = task.gathered(peers, seed)
-    curves: dict[str, Curve] = {}
+    data = task.gather_data(peers, seed)
+    curves: dict[str, AccuracyCurve] = {}
     for done, (name, protocol) in enumerate(METHODS.items()):
         begin, end = done / len(METHODS), (done + 1) / len(METHODS)
         part = part_of_progress(progress, begin, end, f"{task.data}, {peers} peers, {name}: ")
-        curves[name], _ = learnt(task, data, peers, protocol, part, seed)
-    return Compared(task.data, peers, len(data.y), task.rounds, curves)
+        curves[name], _ = train_peers(task, data, peers, protocol, part, seed)
+    return MethodComparison(task.data, peers, len(data.y), task.rounds, curves)
 
 
 def run(scale: Scale, progress: Progress) -> Result:
@@ -142,9 +148,9 @@ def run(scale: Scale, progress: Progress) -> Result:
     found = []
     for done, (task, peers) in enumerate(todo):
         part = part_of_progress(progress, done / len(todo), (done + 1) / len(todo))
-        found.append(compared(task, peers, part))
+        found.append(compare_methods(task, peers, part))
     rows = [row for each in found for row in rows_of(each)]
-    rows += [told_row(name, METHODS[name], peers) for peers in PEERS for name in (FOUR, FALLING)]
+    rows += [leak_row(name, METHODS[name], peers) for peers in PEERS for name in (FOUR, FALLING)]
     progress("table 2", 1.0)
     return Result(tuple(rows), tuple(map(chart_of, found)))
 

@@ -11,9 +11,9 @@ import numpy as np
 
 from tacit.core.progress import Progress
 from tacit.lab.attacks import eavesdropper_decoding, eavesdropper_learning
-from tacit.lab.attacks.attack_result import proportion
+from tacit.lab.attacks.attack_result import proportion_finding
 from tacit.lab.attacks.eavesdropper_learning import Trial
-from tacit.learn.seeded import generator
+from tacit.learn.random_streams import generator
 
 AS_WELL = 0.02
 """PPSGD that is told apart by no more than this less often than PSGD is told apart as well as PSGD."""
@@ -24,11 +24,11 @@ HEARD = 5
 
 
 @dataclass(frozen=True)
-class Told:
+class EavesdropperScores:
     """How well onlookers of one sort did."""
 
     trial: Trial
-    rows: tuple[eavesdropper_learning.Row, ...]
+    rows: tuple[eavesdropper_learning.TrialResult, ...]
 
     @property
     def accuracies(self) -> tuple[float, ...]:
@@ -41,33 +41,37 @@ class Told:
         return float(np.mean(self.accuracies))
 
     @property
-    def looked(self) -> str:
+    def coverage(self) -> str:
         """How far it was looked at."""
         if len(self.rows) == 1:
             return f"{len(self.rows[0].labels):,} test runs"
         low, high = min(self.accuracies), max(self.accuracies)
-        return f"{len(self.rows)} onlookers, {percent(low)} to {percent(high)}"
+        return f"{len(self.rows)} onlookers, {format_percent(low)} to {format_percent(high)}"
 
-    def as_well_as(self, other: "Told") -> bool:
+    def as_well_as(self, other: "EavesdropperScores") -> bool:
         """Says whether these do as well as others, or better."""
         return self.accuracy >= other.accuracy - AS_WELL
 
 
-def percent(share: float) -> str:
+def format_percent(share: float) -> str:
     """Returns a share as it is printed."""
     return f"{100 * share:.1f} %"
 
 
-def told(trials: Sequence[Trial], repetitions: int, progress: Progress) -> list[Told]:
+def train_eavesdroppers(trials: Sequence[Trial], repetitions: int, progress: Progress) -> list[EavesdropperScores]:
     """Trains and tests so many onlookers for each trial."""
     found = []
     for done, trial in enumerate(trials):
-        progress(f"{trial.target}, {trial.onlooker} eavesdropper ({trial.where})", done, len(trials))
-        found.append(Told(trial, tuple(eavesdropper_learning.attempt(trial, seed) for seed in range(repetitions))))
+        progress(f"{trial.target}, {trial.eavesdropper} eavesdropper ({trial.where})", done, len(trials))
+        found.append(
+            EavesdropperScores(
+                trial, tuple(eavesdropper_learning.run_trial(trial, seed) for seed in range(repetitions))
+            )
+        )
     return found
 
 
-def decoded(trial: Trial, client: int, seed: int = 0) -> float:
+def decode_classes(trial: Trial, client: int, seed: int = 0) -> float:
     """Returns in which share of test runs the class follows from what Section 3 decodes of the client that changes.
 
     Of PSGD that takes three rounds, and of PPSGD five, in which y_i(0) is found, too. Nothing is learnt: all that this
@@ -78,7 +82,7 @@ def decoded(trial: Trial, client: int, seed: int = 0) -> float:
     right = tries = 0
     for losses, label, count in trial.test_runs:
         usual = np.linalg.solve(trial.test_runs[0][0].a[client], -trial.test_runs[0][0].b[client])
-        heard = trial.setting.hear(losses, trial.links, count, HEARD, rng)
+        heard = trial.setting.sample_traffic(losses, trial.links, count, HEARD, rng)
         heard = heard if trial.channels is None else heard[:, trial.channels]
         eta = losses.step / np.arange(1, HEARD + 1)
         for each in heard:
@@ -89,13 +93,15 @@ def decoded(trial: Trial, client: int, seed: int = 0) -> float:
                 if trial.setting.algorithm == "PSGD":
                     found = eavesdropper_decoding.decode_psgd(masses, eta)[client]
                 else:
-                    found = eavesdropper_decoding.decode_private(eavesdropper_decoding.Ledger.of(masses, client), eta)
+                    found = eavesdropper_decoding.decode_private(
+                        eavesdropper_decoding.ClientMasses.of(masses, client), eta
+                    )
             right += int(not np.all(np.abs(found - usual) < DECODED)) == label
             tries += 1
     return right / tries
 
 
-def interval(accuracy: float, runs: int) -> tuple[float, float]:
+def accuracy_interval(accuracy: float, runs: int) -> tuple[float, float]:
     """Returns between what an accuracy may lie, by 95 %, that was found with so many test runs."""
-    found = proportion("onlooker", "", "", wins=round(accuracy * runs), tries=runs)
+    found = proportion_finding("onlooker", "", "", wins=round(accuracy * runs), tries=runs)
     return found.low, found.high

@@ -22,10 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.core.progress import Progress
-from tacit.lab.attacks.traffic_series import BASELINE, LINKS, Losses, descending
+from tacit.lab.attacks.traffic_series import BASELINE, LINKS, Losses, descend_locally
 from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale
-from tacit.learn.seeded import generator
-from tacit.learn.training.loop import trained
+from tacit.learn.random_streams import generator
+from tacit.learn.training.loop import run_rounds
 from tacit.runtime.simulator import Simulation
 
 Array: TypeAlias = NDArray[np.float64]
@@ -58,7 +58,7 @@ def loss(w: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class Runs:
+class PushSumRuns:
     """The models of some runs of one setting: runs × rounds × clients, from the start w_i(0) on."""
 
     name: str
@@ -78,7 +78,7 @@ class Runs:
         return np.asarray(self.errors[:, rounds].max(axis=1))
 
 
-def runs_of(name: str, count: int, rounds: int = ROUNDS) -> Runs:
+def runs_of(name: str, count: int, rounds: int = ROUNDS) -> PushSumRuns:
     """Runs the deployed protocol so many times."""
     losses = Losses.of_case()
     parties = [f"p{place}" for place in range(len(losses.b))]
@@ -87,15 +87,15 @@ def runs_of(name: str, count: int, rounds: int = ROUNDS) -> Runs:
         start = generator(seed, "figure 3").normal(size=losses.b.shape)
         simulation = Simulation.of("pushsum", parties, 1, graph=nx.DiGraph(LINKS), seed=seed, **RING, **SETTINGS[name])
         found = [start[:, 0]]
-        for step in trained(simulation.average, descending(losses, start), rounds):
+        for step in run_rounds(simulation.average, descend_locally(losses, start), rounds):
             if step.outcome is None:
                 raise RuntimeError(f"round {step.number} gave no average: {step.why}")
             found.append(np.array([step.outcome.average[party][0] for party in parties]))
         models.append(found)
-    return Runs(name, np.array(models))
+    return PushSumRuns(name, np.array(models))
 
 
-def paper_rows(private: Runs, plain: Runs) -> list[Row]:
+def paper_rows(private: PushSumRuns, plain: PushSumRuns) -> list[Row]:
     """Returns what the figure shows."""
     rows = []
     for rounds, allowed in ALLOWED.items():
@@ -137,7 +137,7 @@ def paper_rows(private: Runs, plain: Runs) -> list[Row]:
     ]
 
 
-def start_row(found: Runs) -> Row:
+def start_row(found: PushSumRuns) -> Row:
     """Returns what another distribution of y_i(0) costs."""
     after = max(ALLOWED)
     errors = found.over_clients(after)
@@ -152,7 +152,7 @@ def start_row(found: Runs) -> Row:
     )
 
 
-def charts_of(table: Sequence[Runs]) -> tuple[Chart, ...]:
+def charts_of(table: Sequence[PushSumRuns]) -> tuple[Chart, ...]:
     """Returns the two panels of the figure, medians of runs, and the second with every y_i(0)."""
     rounds = range(table[0].models.shape[1])
     losses = {
@@ -175,7 +175,7 @@ def charts_of(table: Sequence[Runs]) -> tuple[Chart, ...]:
 
 def run(scale: Scale, progress: Progress) -> Result:
     """Runs every setting."""
-    table: dict[str, Runs] = {}
+    table: dict[str, PushSumRuns] = {}
     for done, name in enumerate(SETTINGS):
         progress(name, done / len(SETTINGS))
         table[name] = runs_of(name, RUNS[scale])

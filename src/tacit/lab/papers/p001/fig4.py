@@ -18,24 +18,30 @@ from typing import TypeAlias
 
 from tacit.core.progress import Progress, part_of_progress
 from tacit.lab.attacks import eavesdropper_learning
-from tacit.lab.attacks.inception import Training
+from tacit.lab.attacks.inception import ClassifierSettings
 from tacit.lab.attacks.traffic_series import CHANGING
-from tacit.lab.papers.p001.eavesdroppers import Told, decoded, interval, percent, told
+from tacit.lab.papers.p001.eavesdroppers import (
+    EavesdropperScores,
+    accuracy_interval,
+    decode_classes,
+    format_percent,
+    train_eavesdroppers,
+)
 from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale
 
 TARGETS = ("PSGD", "PSGD, noise", "PPSGD", "PPSGD, noise")
 TESTED = sum(eavesdropper_learning.TEST_RUNS.values())
 CEILING = 0.995
 
-Table: TypeAlias = Mapping[tuple[str, str], Told]
+Table: TypeAlias = Mapping[tuple[str, str], EavesdropperScores]
 """By algorithm and onlooker."""
 
 
 @dataclass(frozen=True)
-class Size:
+class Fig4Size:
     """How much is done."""
 
-    training: Training
+    training: ClassifierSettings
     repetitions: int
     """Onlookers of each sort,"""
     flat: int
@@ -44,39 +50,44 @@ class Size:
     """and of which algorithms."""
 
 
-SIZES: dict[Scale, Size] = {
-    "small": Size(Training(epochs=20, width=4, modules=2), 5, 1, ("PSGD", "PPSGD")),
-    "paper": Size(eavesdropper_learning.FULL.training, 10, 3, TARGETS),
+SIZES: dict[Scale, Fig4Size] = {
+    "small": Fig4Size(ClassifierSettings(epochs=20, width=4, modules=2), 5, 1, ("PSGD", "PPSGD")),
+    "paper": Fig4Size(eavesdropper_learning.FULL.training, 10, 3, TARGETS),
 }
 
 
-def printed_row(found: Told, how: str) -> Row:
+def printed_row(found: EavesdropperScores, how: str) -> Row:
     """Returns an accuracy of Fig. 4 beside ours. It agrees if the paper's 200 test runs could have given ours."""
     given = found.trial.paper
     if given is None:
         raise ValueError(f"the paper prints no accuracy of {found.trial.target}")
-    low, high = interval(given, TESTED)
+    low, high = accuracy_interval(given, TESTED)
     agrees = low <= found.accuracy <= high
-    more = "" if agrees else f"; with its {TESTED} test runs the paper's is {percent(low)} to {percent(high)}"
+    more = (
+        ""
+        if agrees
+        else f"; with its {TESTED} test runs the paper's is {format_percent(low)} to {format_percent(high)}"
+    )
     return Row(
         f"weak onlooker, {found.trial.target}, {how}",
-        percent(given),
-        percent(found.accuracy),
+        format_percent(given),
+        format_percent(found.accuracy),
         agrees,
-        found.looked + more,
+        found.coverage + more,
     )
 
 
-def strong_row(weak: Told, strong: Told) -> Row:
+def strong_row(weak: EavesdropperScores, strong: EavesdropperScores) -> Row:
     """Returns whether the strong onlooker does better (Fig. 5)."""
     both = min(weak.accuracy, strong.accuracy) >= CEILING
     neither = min(strong.accuracies) <= 0.5
     return Row(
         f"strong onlooker, {strong.trial.target}",
         "more than the weak one",
-        f"{percent(strong.accuracy)}, weak {percent(weak.accuracy)}",
+        f"{format_percent(strong.accuracy)}, weak {format_percent(weak.accuracy)}",
         both or strong.accuracy > weak.accuracy,
-        strong.looked + ("; neither can do better" if both else "; some do no better than guessing" if neither else ""),
+        strong.coverage
+        + ("; neither can do better" if both else "; some do no better than guessing" if neither else ""),
     )
 
 
@@ -87,7 +98,7 @@ def harder_row(table: Table, who: str) -> Row:
     return Row(
         f"PPSGD is told less often than PSGD, {who} onlooker",
         "72.0 % < 74.0 %" if who == "weak" else "less, as drawn",
-        f"{percent(private.accuracy)}, PSGD {percent(plain.accuracy)}",
+        f"{format_percent(private.accuracy)}, PSGD {format_percent(plain.accuracy)}",
         not as_well,
         "PPSGD is told apart as well as PSGD" if as_well else "",
     )
@@ -99,14 +110,14 @@ def noise_row(table: Table, who: str) -> Row:
     return Row(
         f"noise hides more than PPSGD, {who} onlooker",
         "66.0 % < 72.0 %" if who == "weak" else "",
-        f"{percent(noise.accuracy)}, PPSGD {percent(private.accuracy)}",
+        f"{format_percent(noise.accuracy)}, PPSGD {format_percent(private.accuracy)}",
         noise.accuracy < private.accuracy if who == "weak" else None,
     )
 
 
 def decoded_rows(table: Table) -> list[Row]:
     """Returns how often the class follows from decoding client 5, without any training."""
-    shares = {target: decoded(table[target, "weak"].trial, CHANGING) for target in TARGETS}
+    shares = {target: decode_classes(table[target, "weak"].trial, CHANGING) for target in TARGETS}
     rows = []
     for target, share in shares.items():
         private = target == "PPSGD"
@@ -114,7 +125,7 @@ def decoded_rows(table: Table) -> list[Row]:
             Row(
                 f"decoded from 5 rounds, {target}",
                 "harder than PSGD" if private else "",
-                percent(share),
+                format_percent(share),
                 share < shares["PSGD"] if private else None,
                 "told apart as well as PSGD: y_5(0) is one unknown, and rounds give one equation each"
                 if private and share >= shares["PSGD"]
@@ -132,14 +143,17 @@ def run(scale: Scale, progress: Progress) -> Result:
         for trial in eavesdropper_learning.tables_1_and_2(replace(eavesdropper_learning.FULL, training=size.training))
         if trial.target in TARGETS
     ]
-    found = told(trials, size.repetitions, part_of_progress(progress, 0.0, 0.5))
-    table = {(each.trial.target, each.trial.onlooker): each for each in found}
+    found = train_eavesdroppers(trials, size.repetitions, part_of_progress(progress, 0.0, 0.5))
+    table = {(each.trial.target, each.trial.eavesdropper): each for each in found}
     longer = [
         replace(trial, flat=True, where="Fig. 4, one series")
         for trial in trials
-        if trial.onlooker == "weak" and trial.target in size.of
+        if trial.eavesdropper == "weak" and trial.target in size.of
     ]
-    flat = {each.trial.target: each for each in told(longer, size.flat, part_of_progress(progress, 0.5, 0.98))}
+    flat = {
+        each.trial.target: each
+        for each in train_eavesdroppers(longer, size.flat, part_of_progress(progress, 0.5, 0.98))
+    }
     progress("decoding", 0.98)
     rows = [
         *(printed_row(table[target, "weak"], "16 series of 100") for target in TARGETS),
@@ -152,7 +166,7 @@ def run(scale: Scale, progress: Progress) -> Result:
     return Result(tuple(rows), (chart_of(table, flat),))
 
 
-def chart_of(table: Table, flat: Mapping[str, Told]) -> Chart:
+def chart_of(table: Table, flat: Mapping[str, EavesdropperScores]) -> Chart:
     """Returns all accuracies; the paper draws the runs themselves, in a plane."""
     places = {target: float(place) for place, target in enumerate(TARGETS, start=1)}
     lines = {

@@ -16,24 +16,24 @@ import numpy as np
 
 from tacit.core.progress import Progress, part_of_progress
 from tacit.lab.attacks import eavesdropper_learning
-from tacit.lab.attacks.inception import Training
+from tacit.lab.attacks.inception import ClassifierSettings
 from tacit.lab.attacks.traffic_series import Array
-from tacit.lab.papers.p001.eavesdroppers import Told, percent, told
+from tacit.lab.papers.p001.eavesdroppers import EavesdropperScores, format_percent, train_eavesdroppers
 from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale
 from tacit.learn.data.datasets import load
-from tacit.learn.seeded import generator
+from tacit.learn.random_streams import generator
 
 EPOCHS = 5
 CLIENTS = 10
 NOTHING = 0.52
 """An onlooker below this tells nothing, and there is nothing to hide from it."""
 
-Table: TypeAlias = Mapping[tuple[float, int, str], Told]
+Table: TypeAlias = Mapping[tuple[float, int, str], EavesdropperScores]
 """By d, t and algorithm."""
 
 
 @dataclass(frozen=True)
-class Size:
+class Fig7Size:
     """How much is done."""
 
     runs: int
@@ -43,9 +43,9 @@ class Size:
     repetitions: int
 
 
-SIZES: dict[Scale, Size] = {
-    "small": Size(10_000, (0.1, 0.3), (3, 10), 1),
-    "paper": Size(20_000, (0.03, 0.1, 0.3, 1.0), (3, 10, 30), 3),
+SIZES: dict[Scale, Fig7Size] = {
+    "small": Fig7Size(10_000, (0.1, 0.3), (3, 10), 1),
+    "paper": Fig7Size(20_000, (0.03, 0.1, 0.3, 1.0), (3, 10, 30), 3),
 }
 
 
@@ -67,13 +67,13 @@ def pair_row(table: Table, d: float, t: int) -> Row:
     return Row(
         f"accuracy under PPSGD, d = {d:g}, t = {t}",
         "less than PSGD",
-        f"{percent(private.accuracy)}, PSGD {percent(plain.accuracy)}",
+        f"{format_percent(private.accuracy)}, PSGD {format_percent(plain.accuracy)}",
         None if nothing else not as_well,
-        "; ".join(filter(None, (why, private.looked))),
+        "; ".join(filter(None, (why, private.coverage))),
     )
 
 
-def chart_of(table: Table, size: Size) -> Chart:
+def chart_of(table: Table, size: Fig7Size) -> Chart:
     """Returns the figure."""
     return Chart(
         "Runs whose class is told",
@@ -90,15 +90,15 @@ def chart_of(table: Table, size: Size) -> Chart:
 def run(scale: Scale, progress: Progress) -> Result:
     """Trains onlookers and tests them."""
     size = SIZES[scale]
-    training = Training(epochs=EPOCHS, batch=128, modules=2)
+    training = ClassifierSettings(epochs=EPOCHS, batch=128, modules=2)
     x, y = houses()
     todo = [(d, t) for d in size.variations for t in size.lengths]
-    table: dict[tuple[float, int, str], Told] = {}
+    table: dict[tuple[float, int, str], EavesdropperScores] = {}
     for done, (d, t) in enumerate(todo):
         sizes = replace(eavesdropper_learning.FULL, runs=size.runs, training_3=training, variations=(d,), lengths=(t,))
         trials = eavesdropper_learning.figure_7(sizes, x, y, clients=CLIENTS)
         part = part_of_progress(progress, done / len(todo), (done + 1) / len(todo))
-        for found in told(trials, size.repetitions, part):
+        for found in train_eavesdroppers(trials, size.repetitions, part):
             table[d, t, found.trial.target] = found
     progress("figure 7", 1.0)
     rows = [pair_row(table, d, t) for d, t in todo]

@@ -19,7 +19,7 @@ from tacit.core.progress import Progress, part_of_progress
 from tacit.lab.attacks import eavesdropper_learning
 from tacit.lab.attacks.eavesdropper_learning import NOISE, PSGD, TABLE_3, Trial
 from tacit.lab.attacks.traffic_series import CHANGING
-from tacit.lab.papers.p001.eavesdroppers import Told, decoded, percent, told
+from tacit.lab.papers.p001.eavesdroppers import EavesdropperScores, decode_classes, format_percent, train_eavesdroppers
 from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale
 
 PRINTED = (0.083, 0.163, 0.27, 1.0, 6.39)
@@ -32,7 +32,7 @@ DECODED_RUNS = 100
 
 
 @dataclass(frozen=True)
-class Size:
+class Table3Size:
     """How much is done."""
 
     runs: int
@@ -40,7 +40,7 @@ class Size:
     repetitions: int
 
 
-SIZES: dict[Scale, Size] = {"small": Size(5_000, 1), "paper": Size(20_000, 3)}
+SIZES: dict[Scale, Table3Size] = {"small": Table3Size(5_000, 1), "paper": Table3Size(20_000, 3)}
 
 
 def variance(name: str) -> float:
@@ -54,10 +54,10 @@ def variance(name: str) -> float:
     return expm1(deviation**2) * exp(2 * mean + deviation**2)
 
 
-Table = Mapping[str, Told]
+Table = Mapping[str, EavesdropperScores]
 
 
-def falls(found: Sequence[Told]) -> bool:
+def falls(found: Sequence[EavesdropperScores]) -> bool:
     """Says whether the accuracy falls from each to the next."""
     return all(wide.accuracy < narrow.accuracy for narrow, wide in pairwise(found))
 
@@ -69,7 +69,8 @@ def falling_row(table: Table, how: str) -> Row:
         f"accuracy by variance of y(0), {how}",
         "falls",
         ", ".join(
-            f"{percent(each.accuracy)} at {variance(name):.2g}" for name, each in zip(PRIVATE, found, strict=True)
+            f"{format_percent(each.accuracy)} at {variance(name):.2g}"
+            for name, each in zip(PRIVATE, found, strict=True)
         ),
         falls(found),
     )
@@ -84,9 +85,9 @@ def accuracy_rows(table: Table, how: str) -> list[Row]:
             Row(
                 f"accuracy, {name}, {how}",
                 "less than PSGD" if private else "",
-                percent(found.accuracy),
+                format_percent(found.accuracy),
                 not as_well if private else None,
-                found.looked + ("; told apart as well as PSGD" if private and as_well else ""),
+                found.coverage + ("; told apart as well as PSGD" if private and as_well else ""),
             )
         )
     return rows
@@ -118,7 +119,7 @@ def noise_row(table: Table, name: str) -> Row:
     return Row(
         f"PPSGD hides more than {name.removeprefix('PSGD, ')}",
         "yes",
-        f"{percent(table[least].accuracy)} at best, noise {percent(table[name].accuracy)}",
+        f"{format_percent(table[least].accuracy)} at best, noise {format_percent(table[name].accuracy)}",
         table[least].accuracy < table[name].accuracy,
         f"{least}; "
         + ("0.065 as a variance, as N(0, 0.065) is read" if name == NOISY else "0.065 as programs take it"),
@@ -128,7 +129,7 @@ def noise_row(table: Table, name: str) -> Row:
 def decoded_rows(trials: Mapping[str, Trial]) -> list[Row]:
     """Returns how often the class follows from decoding client 1 in five rounds, without any training."""
     shares = {
-        name: decoded(
+        name: decode_classes(
             replace(trial, test_runs=[(losses, label, DECODED_RUNS) for losses, label, _ in trial.test_runs]), 0
         )
         for name, trial in trials.items()
@@ -137,11 +138,11 @@ def decoded_rows(trials: Mapping[str, Trial]) -> list[Row]:
         Row(
             "decoded from 5 rounds, PPSGD",
             "harder than PSGD",
-            ", ".join(percent(shares[name]) for name in PRIVATE),
+            ", ".join(format_percent(shares[name]) for name in PRIVATE),
             max(shares[name] for name in PRIVATE) < shares[PLAIN],
-            f"in the order of the table, {2 * DECODED_RUNS} runs each; PSGD {percent(shares[PLAIN])}",
+            f"in the order of the table, {2 * DECODED_RUNS} runs each; PSGD {format_percent(shares[PLAIN])}",
         ),
-        Row("decoded from 5 rounds, PSGD with noise", "", percent(shares[NOISY]), None, "guessing gives 50 %"),
+        Row("decoded from 5 rounds, PSGD with noise", "", format_percent(shares[NOISY]), None, "guessing gives 50 %"),
     ]
 
 
@@ -172,14 +173,15 @@ def run(scale: Scale, progress: Progress) -> Result:
         trial for trial in eavesdropper_learning.table_3(sizes, CHANGING) if trial.with_y and trial.target in PRIVATE
     ]
 
-    def tried(some: Sequence[Trial], begin: float, end: float) -> dict[str, Told]:
+    def train_some(some: Sequence[Trial], begin: float, end: float) -> dict[str, EavesdropperScores]:
         return {
-            each.trial.target: each for each in told(some, size.repetitions, part_of_progress(progress, begin, end))
+            each.trial.target: each
+            for each in train_eavesdroppers(some, size.repetitions, part_of_progress(progress, begin, end))
         }
 
-    heard = tried([*first.values(), deviation], 0.0, 0.4)
-    unheard = tried([trial for trial in trials if not trial.with_y], 0.4, 0.7)
-    far = tried([replace(trial, where="client 5 changes") for trial in other], 0.7, 0.95)
+    heard = train_some([*first.values(), deviation], 0.0, 0.4)
+    unheard = train_some([trial for trial in trials if not trial.with_y], 0.4, 0.7)
+    far = train_some([replace(trial, where="client 5 changes") for trial in other], 0.7, 0.95)
     progress("decoding", 0.95)
     spreads = [variance(name) for name in PRIVATE]
     rows = [

@@ -27,10 +27,10 @@ from tacit.designs.history import cardinality, multi_round_privacy
 from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale
 from tacit.learn.data import datasets
 from tacit.learn.data.samples import Dataset
+from tacit.learn.random_streams import generator
 from tacit.learn.scenario import Data, Scenario, Split
-from tacit.learn.seeded import generator
-from tacit.learn.training.assemble import prepare
-from tacit.learn.training.cohort import Local
+from tacit.learn.training.assemble import assemble_run
+from tacit.learn.training.local_work import LocalTraining
 
 CHANCES = (0.1, 0.2, 0.3, 0.4, 0.5)
 """p_i, as many users with each."""
@@ -41,11 +41,11 @@ BEHIND = 3.0
 TAIL = 10
 """Rounds at the end of which every second is tested: from round to round accuracy goes up and down by a point."""
 SPLITS = {"i.i.d.": Split(kind="iid"), "not i.i.d.": Split(kind="dirichlet", alpha=0.5)}
-LOCAL = Local(rate=0.05, batch=32, steps=5)
+LOCAL = LocalTraining(rate=0.05, batch=32, steps=5)
 
 
 @dataclass(frozen=True)
-class Size:
+class AccuracySize:
     """Users, and how long they learn."""
 
     users: int
@@ -58,7 +58,7 @@ class Size:
     tested: int = 5000
     data: str = "cifar10"
     model: str = "lenet"
-    local: Local = LOCAL
+    local: LocalTraining = LOCAL
     seeds: int = 3
 
     @property
@@ -72,11 +72,11 @@ class Size:
         return {**random, **batches, "Partition": {"kind": "partition", "per_round": self.asked}}
 
 
-SIZES: dict[Scale, tuple[Size, ...]] = {
-    "small": (Size(40, 8, (2, 4), summed=60), Size(120, 12, (6,), summed=60)),
+SIZES: dict[Scale, tuple[AccuracySize, ...]] = {
+    "small": (AccuracySize(40, 8, (2, 4), summed=60), AccuracySize(120, 12, (6,), summed=60)),
     "paper": (
-        Size(40, 8, (2, 4), summed=300, tested=10_000),
-        Size(120, 12, (2, 3, 4, 6), summed=300, tested=10_000),
+        AccuracySize(40, 8, (2, 4), summed=300, tested=10_000),
+        AccuracySize(120, 12, (2, 3, 4, 6), summed=300, tested=10_000),
     ),
 }
 
@@ -91,7 +91,7 @@ def absences(users: int, seed: int = 0) -> tuple[Fault, ...]:
 
 
 @dataclass
-class Course:
+class TrainingCourse:
     """A training: who was summed in each round, and how accurate the model was after some of them."""
 
     policy: str
@@ -130,7 +130,9 @@ class Course:
         )
 
 
-def trained(size: Size, name: str, split: Split, data: Dataset, progress: Progress, seed: int = 0) -> Course:
+def train_policy(
+    size: AccuracySize, name: str, split: Split, data: Dataset, progress: Progress, seed: int = 0
+) -> TrainingCourse:
     """Trains with one policy until there are enough summed rounds; with Partition, for that many rounds."""
     policy, enough = size.policies[name], size.summed
     scenario = Scenario(
@@ -142,7 +144,7 @@ def trained(size: Size, name: str, split: Split, data: Dataset, progress: Progre
         protocol={"name": "secagg", "participation": policy},
         faults=absences(size.users, seed),
     )
-    training, course = prepare(scenario, data=data).training, Course(name)
+    training, course = assemble_run(scenario, data=data).training, TrainingCourse(name)
     x, y = data.inputs(data.x_test), data.y_test
     done = 0
     for step in training.steps(scenario.rounds):
@@ -164,11 +166,11 @@ def _due(number: int, enough: int) -> bool:
 
 # --- rows ----------------------------------------------------------------------------------------------------------
 
-Runs = Sequence[Mapping[str, Course]]
+PolicyRuns = Sequence[Mapping[str, TrainingCourse]]
 """A training with each of the policies, seed by seed."""
 
 
-def rows_of(size: Size, split: str, runs: Runs) -> list[Row]:
+def rows_of(size: AccuracySize, split: str, runs: PolicyRuns) -> list[Row]:
     """Returns how good policies are, against Random, in the mean over seeds."""
     where = f"N = {size.users}, K = {size.asked}, {split}"
     cut = f"mean over the last {TAIL} rounds; {size.local.steps} steps of {size.local.batch} samples a round"
@@ -177,10 +179,12 @@ def rows_of(size: Size, split: str, runs: Runs) -> list[Row]:
     for name in size.policies:
         if name.startswith("Batches"):
             ends = [courses[name].end for courses in runs]
-            rows.append(_close(f"{name}, less Random, after {size.summed} summed rounds, {where}", name, runs, ends))
+            rows.append(
+                _close_row(f"{name}, less Random, after {size.summed} summed rounds, {where}", name, runs, ends)
+            )
             if any(courses[name].rounds > size.summed for courses in runs):
                 ends = [courses[name].after(size.summed) for courses in runs]
-                rows.append(_close(f"{name}, less Random, after {size.summed} rounds, {where}", name, runs, ends))
+                rows.append(_close_row(f"{name}, less Random, after {size.summed} rounds, {where}", name, runs, ends))
     ends = [courses["Partition"].after(size.summed) for courses in runs]
     rows.append(
         Row(
@@ -188,13 +192,14 @@ def rows_of(size: Size, split: str, runs: Runs) -> list[Row]:
             "far behind",
             f"{fmean(ends) - random:+.2f} points ({fmean(ends):.2f} %)",
             fmean(ends) - random <= -BEHIND,
-            f"at least {BEHIND:g} points; {_summed('Partition', runs)} rounds had a sum{_apart(ends, runs)}",
+            f"at least {BEHIND:g} points; {_count_sums('Partition', runs)} rounds had a sum"
+            f"{_seed_differences(ends, runs)}",
         )
     )
     return rows
 
 
-def _close(what: str, name: str, runs: Runs, ends: Sequence[float]) -> Row:
+def _close_row(what: str, name: str, runs: PolicyRuns, ends: Sequence[float]) -> Row:
     """Returns how good Batches are, which is to be about as good as Random."""
     less = fmean(ends) - fmean(courses["Random"].end for courses in runs)
     return Row(
@@ -202,17 +207,17 @@ def _close(what: str, name: str, runs: Runs, ends: Sequence[float]) -> Row:
         "about as good",
         f"{less:+.2f} points ({fmean(ends):.2f} %)",
         abs(less) <= CLOSE,
-        f"within {CLOSE:g} point; {_summed(name, runs)} rounds had a sum, and of Random's "
-        f"{_summed('Random', runs)}{_apart(ends, runs)}",
+        f"within {CLOSE:g} point; {_count_sums(name, runs)} rounds had a sum, and of Random's "
+        f"{_count_sums('Random', runs)}{_seed_differences(ends, runs)}",
     )
 
 
-def _summed(name: str, runs: Runs) -> str:
+def _count_sums(name: str, runs: PolicyRuns) -> str:
     """Returns how many rounds of all had a sum."""
     return f"{sum(int(each[name].summed[-1]) for each in runs)} of {sum(each[name].rounds for each in runs)}"
 
 
-def _apart(ends: Sequence[float], runs: Runs) -> str:
+def _seed_differences(ends: Sequence[float], runs: PolicyRuns) -> str:
     """Returns by how much a policy is better than Random in each of the seeds, if there are several."""
     less = [end - courses["Random"].end for end, courses in zip(ends, runs, strict=True)]
     if len(less) == 1:
@@ -221,7 +226,7 @@ def _apart(ends: Sequence[float], runs: Runs) -> str:
     return f"; seed by seed {', '.join(f'{each:+.2f}' for each in less)}, standard error {error:.2f}"
 
 
-def privacy_rows(size: Size, courses: Mapping[str, Course], seed: int = 0) -> list[Row]:
+def privacy_rows(size: AccuracySize, courses: Mapping[str, TrainingCourse], seed: int = 0) -> list[Row]:
     """Returns T of each policy, by the audit and by what was summed."""
     rows = []
     for name, course in courses.items():
@@ -248,7 +253,7 @@ def privacy_rows(size: Size, courses: Mapping[str, Course], seed: int = 0) -> li
     return rows
 
 
-def chart_of(size: Size, split: str, courses: Sequence[Course]) -> Chart:
+def chart_of(size: AccuracySize, split: str, courses: Sequence[TrainingCourse]) -> Chart:
     """Returns one picture of the paper's figure, by summed rounds, of one seed."""
     lines = {
         course.policy: ([int(course.summed[number]) for number in course.tests], list(course.tests.values()))
@@ -258,13 +263,17 @@ def chart_of(size: Size, split: str, courses: Sequence[Course]) -> Chart:
     return Chart(title, "summed rounds", "accuracy in %", lines)
 
 
-def compared(size: Size, split: Split, data: Dataset, progress: Progress, seed: int = 0) -> dict[str, Course]:
+def compare_policies(
+    size: AccuracySize, split: Split, data: Dataset, progress: Progress, seed: int = 0
+) -> dict[str, TrainingCourse]:
     """Trains with one policy after the other."""
 
     def part(name: str, done: int) -> Progress:
         return part_of_progress(progress, done / len(size.policies), (done + 1) / len(size.policies), f"{name}, ")
 
-    return {name: trained(size, name, split, data, part(name, done), seed) for done, name in enumerate(size.policies)}
+    return {
+        name: train_policy(size, name, split, data, part(name, done), seed) for done, name in enumerate(size.policies)
+    }
 
 
 def run(scale: Scale, progress: Progress) -> Result:
@@ -273,11 +282,11 @@ def run(scale: Scale, progress: Progress) -> Result:
     rows, more, charts = [], [], []
     for done, (size, split) in enumerate(todo):
         whole = part_of_progress(progress, done / len(todo), (done + 1) / len(todo), f"N = {size.users}, {split}, ")
-        data = datasets.load(size.data).limited(size.samples, size.tested, generator(0, "samples"))
+        data = datasets.load(size.data).subsample(size.samples, size.tested, generator(0, "samples"))
         runs = []
         for seed in range(size.seeds):
             part = part_of_progress(whole, seed / size.seeds, (seed + 1) / size.seeds, f"seed {seed}, ")
-            runs.append(compared(size, SPLITS[split], data, part, seed))
+            runs.append(compare_policies(size, SPLITS[split], data, part, seed))
         rows += rows_of(size, split, runs)
         more += privacy_rows(size, runs[0]) if split == "i.i.d." else []
         charts.append(chart_of(size, split, list(runs[0].values())))

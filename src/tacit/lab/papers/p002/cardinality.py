@@ -31,7 +31,7 @@ from tacit.designs import Batches, Participation, Partition, Random
 from tacit.designs.history import cardinality, fairness_gap
 from tacit.designs.participation import Policy
 from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale
-from tacit.learn.seeded import generator
+from tacit.learn.random_streams import generator
 from tacit.protocols import find
 from tacit.runtime.agreement import terms_for
 
@@ -58,7 +58,7 @@ Absence: TypeAlias = NDArray[np.float64]
 """How often each user is absent."""
 
 
-def expected(absence: Absence, per_round: int, privacy: int) -> float:
+def expected_cardinality(absence: Absence, per_round: int, privacy: int) -> float:
     """Returns C if each user is absent as often as it is: K times the chance that K/T batches are there.
 
     How many of some batches are there follows a Poisson binomial distribution, built up batch by batch.
@@ -77,7 +77,7 @@ def policy_of(privacy: int, per_round: int = PER_ROUND) -> Policy:
     return Partition(per_round) if privacy == per_round else Batches(per_round, privacy)
 
 
-def played(policy: Participation, absence: Absence, rounds: int, seed: int) -> NDArray[np.bool_]:
+def play_rounds(policy: Participation, absence: Absence, rounds: int, seed: int) -> NDArray[np.bool_]:
     """Returns whose vectors are summed in each round, as the server of `secagg` chooses."""
     protocol, users = find("secagg"), len(absence)
     terms, choice = (
@@ -98,7 +98,7 @@ def played(policy: Participation, absence: Absence, rounds: int, seed: int) -> N
 
 
 @dataclass(frozen=True)
-class Found:
+class Cardinality:
     """C and F for one T and one way that availability is spread."""
 
     exact: float
@@ -125,20 +125,22 @@ class Found:
         return abs(self.played - self.exact) <= 4 * self.error + ROUNDED
 
 
-def found(absences: Sequence[Absence], privacy: int, rounds: int, simulated: int, per_round: int = PER_ROUND) -> Found:
+def measure_cardinality(
+    absences: Sequence[Absence], privacy: int, rounds: int, simulated: int, per_round: int = PER_ROUND
+) -> Cardinality:
     """Returns C of all draws by the formula, and C and F of those that are played."""
     some = absences[:simulated]
-    tables = [played(policy_of(privacy, per_round), each, rounds, seed) for seed, each in enumerate(some)]
-    every = [expected(each, per_round, privacy) for each in absences]
+    tables = [play_rounds(policy_of(privacy, per_round), each, rounds, seed) for seed, each in enumerate(some)]
+    every = [expected_cardinality(each, per_round, privacy) for each in absences]
     # The two are compared on the draws that were played; what is reported is the mean over all.
     off = fmean(cardinality(each) for each in tables) - fmean(every[:simulated])
     # In a round K take part or nobody, so that its variance is C (K − C).
     error = sqrt(sum(each * (per_round - each) for each in every[:simulated]) / rounds) / len(tables)
     exact = fmean(every)
-    return Found(exact, exact + off, error, fmean(map(fairness_gap, tables)), min(every), max(every))
+    return Cardinality(exact, exact + off, error, fmean(map(fairness_gap, tables)), min(every), max(every))
 
 
-def spread(users: int = USERS) -> dict[str, list[Absence]]:
+def spread_absences(users: int = USERS) -> dict[str, list[Absence]]:
     """Returns the ways that availability is spread over batches, with as many draws of each."""
     mixed = [generator(draw, "dropouts").choice(EQUAL, users) for draw in range(DRAWS)]
     return {
@@ -151,7 +153,7 @@ def spread(users: int = USERS) -> dict[str, list[Absence]]:
 # --- rows ----------------------------------------------------------------------------------------------------------
 
 
-def example_rows(equal: Found) -> list[Row]:
+def example_rows(equal: Cardinality) -> list[Row]:
     """Returns the paper's example."""
     return [
         Row(
@@ -171,12 +173,12 @@ def example_rows(equal: Found) -> list[Row]:
     ]
 
 
-def fairness_row(what: str, each: Found, why: str = "") -> Row:
+def fairness_row(what: str, each: Cardinality, why: str = "") -> Row:
     """Returns the fairness gap of batches, of which the theorem says that there is none."""
     return Row(what, "0", f"{each.gap:.3f}", each.gap <= SAME_FREQUENCY, why)
 
 
-def spread_rows(table: Mapping[tuple[str, int], Found]) -> list[Row]:
+def spread_rows(table: Mapping[tuple[str, int], Cardinality]) -> list[Row]:
     """Returns what becomes of C and F where users differ."""
     mixed, ordered, mean = table["mixed", 6], table["sorted", 6], table[f"p = {fmean(EQUAL):g}", 6]
     rows = [
@@ -241,7 +243,7 @@ def audited_rows(privacy: Sequence[int], rounds: int = AUDITED) -> list[Row]:
     return rows
 
 
-def charts_of(table: Mapping[tuple[str, int], Found]) -> tuple[Chart, ...]:
+def charts_of(table: Mapping[tuple[str, int], Cardinality]) -> tuple[Chart, ...]:
     """Returns C and F against T."""
     names = list(dict.fromkeys(name for name, _ in table))
     formulas = {f"{name}, formula": (PRIVACY, [table[name, t].exact for t in PRIVACY]) for name in names}
@@ -261,12 +263,12 @@ def charts_of(table: Mapping[tuple[str, int], Found]) -> tuple[Chart, ...]:
 
 def run(scale: Scale, progress: Progress) -> Result:
     """Plays rounds for every T and availability, and audits."""
-    absences = spread()
+    absences = spread_absences()
     todo = [(name, privacy) for name in absences for privacy in PRIVACY]
-    table: dict[tuple[str, int], Found] = {}
+    table: dict[tuple[str, int], Cardinality] = {}
     for done, (name, privacy) in enumerate(todo):
         progress(f"T = {privacy}, {name}", 0.9 * done / len(todo))
-        table[name, privacy] = found(absences[name], privacy, ROUNDS[scale], SIMULATED[scale])
+        table[name, privacy] = measure_cardinality(absences[name], privacy, ROUNDS[scale], SIMULATED[scale])
     progress("audit", 0.9)
     rows = [*example_rows(table[f"p = {ABSENT:g}", 6]), *spread_rows(table), *audited_rows(PRIVACY)]
     progress("cardinality", 1.0)

@@ -18,7 +18,16 @@ from numpy.typing import NDArray
 
 from tacit.core.progress import Progress
 from tacit.designs import Batches, Random
-from tacit.lab.attacks.disaggregation import CLOSE, IMAGES, PER_ROUND, RATE, ROUNDS, Setting, once, trained_by_all
+from tacit.lab.attacks.disaggregation import (
+    CLOSE,
+    IMAGES,
+    PER_ROUND,
+    RATE,
+    ROUNDS,
+    DisaggregationSetting,
+    run_once,
+    train_by_all,
+)
 from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale
 from tacit.learn.data.datasets import Samples, load
 
@@ -30,24 +39,24 @@ MANY = 0.5
 Errors: TypeAlias = NDArray[np.float64]
 
 
-def known(errors: Errors) -> tuple[str, bool]:
+def count_known(errors: Errors) -> tuple[str, bool]:
     """Returns how many users' gradients are as good as known, and whether these are many."""
     share = float(np.mean(errors < CLOSE))
     return f"below {CLOSE:g} for {share:.0%} of users", share > MANY
 
 
-def far(errors: Errors) -> tuple[str, bool]:
+def check_far(errors: Errors) -> tuple[str, bool]:
     """Returns the smallest error of a user, and whether all are as large as the paper says."""
     smallest = float(errors.min())
     return f"above {smallest:.2g} for all users", smallest > FAR
 
 
 @dataclass(frozen=True)
-class Case:
+class ReconstructionCase:
     """One setting, with what the paper says of it."""
 
     name: str
-    setting: Setting
+    setting: DisaggregationSetting
     claim: Callable[[Errors], tuple[str, bool]]
     paper: str
     why: str = ""
@@ -56,52 +65,52 @@ class Case:
 EASY, HARD = f"below {CLOSE:g} for many users", f"above {FAR:g} for all users"
 WHOLE = Batches(PER_ROUND, 2)
 CASES = (
-    Case("Random selection", Setting("Random(8)", Random(PER_ROUND)), known, EASY),
-    Case("Multi-RoundSecAgg, T = 2", Setting("Batches(8, 2)", WHOLE), far, HARD),
-    Case(
+    ReconstructionCase("Random selection", DisaggregationSetting("Random(8)", Random(PER_ROUND)), count_known, EASY),
+    ReconstructionCase("Multi-RoundSecAgg, T = 2", DisaggregationSetting("Batches(8, 2)", WHOLE), check_far, HARD),
+    ReconstructionCase(
         "Random selection, models change ten times as fast",
-        Setting("Random(8)", Random(PER_ROUND), rate=10 * RATE),
-        known,
+        DisaggregationSetting("Random(8)", Random(PER_ROUND), rate=10 * RATE),
+        count_known,
         EASY,
         "the paper does not say how fast they change; the faster, the less old sums say",
     ),
-    Case(
+    ReconstructionCase(
         "T = 2, one in ten leaves in mid-round, batches summed whole",
-        Setting("Batches(8, 2)", WHOLE, leaving=0.1),
-        far,
+        DisaggregationSetting("Batches(8, 2)", WHOLE, leaving=0.1),
+        check_far,
         HARD,
         "as deployed: what is left of a batch is left out",
     ),
-    Case(
+    ReconstructionCase(
         "T = 2, one in ten leaves in mid-round, the rest of a batch is summed",
-        Setting("Batches(8, 2) summed in part", Batches(PER_ROUND, 2, partial=True), leaving=0.1),
-        far,
+        DisaggregationSetting("Batches(8, 2) summed in part", Batches(PER_ROUND, 2, partial=True), leaving=0.1),
+        check_far,
         HARD,
         "the sum of a batch less that of its rest is the missing member",
     ),
-    Case(
+    ReconstructionCase(
         "T = 2, the two of a batch hold the same digits",
-        Setting("Batches(8, 2)", WHOLE, alike=True),
-        far,
+        DisaggregationSetting("Batches(8, 2)", WHOLE, alike=True),
+        check_far,
         HARD,
         "T = 2 hides who of the two has what; half of their sum is close to both if they have the same",
     ),
-    Case(
+    ReconstructionCase(
         "Random selection, the deployed protocol among 8 users",
-        Setting("Random(4)", Random(4), deployed=True, users=8, rounds=40),
-        known,
+        DisaggregationSetting("Random(4)", Random(4), deployed=True, users=8, rounds=40),
+        count_known,
         EASY,
     ),
-    Case(
+    ReconstructionCase(
         "T = 2, the deployed protocol among 8 users",
-        Setting("Batches(4, 2)", Batches(4, 2), deployed=True, users=8, rounds=40),
-        far,
+        DisaggregationSetting("Batches(4, 2)", Batches(4, 2), deployed=True, users=8, rounds=40),
+        check_far,
         HARD,
     ),
 )
 
 
-def row_of(case: Case, errors: Errors) -> Row:
+def row_of(case: ReconstructionCase, errors: Errors) -> Row:
     """Returns what came of a setting, of all users and runs."""
     ours, agrees = case.claim(errors)
     return Row(f"reconstruction error, {case.name}", case.paper, ours, agrees, case.why)
@@ -119,7 +128,7 @@ def chart_of(found: Sequence[Errors]) -> Chart:
     return Chart("Reconstruction error", "users, by their errors", "error", lines, logarithmic=True, dashed=names)
 
 
-def images(scale: Scale) -> Samples:
+def load_images(scale: Scale) -> Samples:
     """Returns MNIST, or the digits that come along."""
     if scale == "small":
         return load("digits", share=1).flat()
@@ -130,12 +139,12 @@ def images(scale: Scale) -> Samples:
 def run(scale: Scale, progress: Progress) -> Result:
     """Attacks setting by setting."""
     progress("training", 0.0)
-    data = images(scale)
-    model = trained_by_all(data)
+    data = load_images(scale)
+    model = train_by_all(data)
     rows, first = [], []
     for done, case in enumerate(CASES):
         progress(case.name, done / len(CASES))
-        each = [once(data, model, case.setting, 0, number) for number in range(RUNS[scale])]
+        each = [run_once(data, model, case.setting, 0, number) for number in range(RUNS[scale])]
         rows.append(row_of(case, np.concatenate(each)))
         first.append(each[0])
     progress("reconstruction", 1.0)

@@ -24,16 +24,16 @@ from tacit.lab.papers.p003.risk import (
     SIZES,
     SPLITS,
     UNSTATED,
-    Ran,
-    Setting,
+    RiskResult,
+    RiskSetting,
+    RiskSize,
     Sigma,
-    Size,
-    as_printed,
     assumption_row,
-    components,
-    over,
+    average_runs,
+    load_components,
+    run_as_printed,
 )
-from tacit.lab.papers.p003.risk import ran as by_proof
+from tacit.lab.papers.p003.risk import run_algorithm_1 as by_proof
 from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale
 from tacit.learn.data.samples import Dataset
 
@@ -46,26 +46,28 @@ STEEP = 0.35
 """The power of (m−E)/((m−1) E) with which the excess grows may be off 1 by this much."""
 
 
-class Line(NamedTuple):
+class AlgorithmVariant(NamedTuple):
     """One way to run it, for every E."""
 
     name: str
     sigma: Sigma
     every: int
-    how: Callable[[Setting, Dataset], Ran]
+    how: Callable[[RiskSetting, Dataset], RiskResult]
     splits: tuple[str, ...] = tuple(SPLITS)
 
 
 LINES = (
-    Line("Theorem 1's σ", "paper", 1, by_proof),
-    Line("calibrated σ", "calibrated", 1, by_proof, ("i.i.d.",)),  # so much noise is the same however samples are split
-    Line("Theorem 1's σ, K = 5", "paper", 5, by_proof),
-    Line("Theorem 1's σ, as printed", "paper", 1, as_printed),
+    AlgorithmVariant("Theorem 1's σ", "paper", 1, by_proof),
+    AlgorithmVariant(
+        "calibrated σ", "calibrated", 1, by_proof, ("i.i.d.",)
+    ),  # so much noise is the same however samples are split
+    AlgorithmVariant("Theorem 1's σ, K = 5", "paper", 5, by_proof),
+    AlgorithmVariant("Theorem 1's σ, as printed", "paper", 1, run_as_printed),
 )
 FIRST, _, SEVERAL, PRINTED = (line.name for line in LINES)
 
 
-def excess_row(name: str, found: Ran) -> Row:
+def excess_row(name: str, found: RiskResult) -> Row:
     """Returns the excess risk, against Theorem 4's bound."""
     setting = found.setting
     told = f"σ = {found.sigma:.2g}, {found.accuracy:.1%} right"
@@ -75,14 +77,14 @@ def excess_row(name: str, found: Ran) -> Row:
         told += f"; ε = {found.spent:.3g} by the ledger"
     return Row(
         f"excess risk, E = {setting.summed}, {setting.split}, {name}",
-        found.told,
+        found.bound_text,
         f"{found.excess:.1e}",
         found.within,
         told,
     )
 
 
-def spent_row(found: Ran) -> Row:
+def spent_row(found: RiskResult) -> Row:
     """Returns the ε of the paper's noise, against the claimed one."""
     return Row(
         f"ε accounted for, E = {found.setting.summed}, {SIGMAS['paper']}",
@@ -93,16 +95,18 @@ def spent_row(found: Ran) -> Row:
     )
 
 
-def part(summed: int, users: int) -> float:
+def variance_factor(summed: int, users: int) -> float:
     """Returns (m−E)/((m−1) E), which the variance of a mean of E of m grows with."""
     return (users - summed) / ((users - 1) * summed)
 
 
-def cost_rows(split: str, found: Sequence[Ran]) -> list[Row]:
+def cost_rows(split: str, found: Sequence[RiskResult]) -> list[Row]:
     """Returns what a small E costs, and how that depends on E."""
     few, everybody = found[0], found[-1]
     users = everybody.setting.users
-    lost = [(part(each.setting.summed or users, users), each.excess - everybody.excess) for each in found[:-1]]
+    lost = [
+        (variance_factor(each.setting.summed or users, users), each.excess - everybody.excess) for each in found[:-1]
+    ]
     usable = np.log([pair for pair in lost if pair[1] > 0])
     power = float(np.polyfit(usable[:, 0], usable[:, 1], 1)[0]) if len(usable) > 1 else float("nan")
     return [
@@ -123,7 +127,7 @@ def cost_rows(split: str, found: Sequence[Ran]) -> list[Row]:
     ]
 
 
-def chart_of(split: str, found: Mapping[str, Sequence[Ran]]) -> Chart:
+def chart_of(split: str, found: Mapping[str, Sequence[RiskResult]]) -> Chart:
     """Returns the excess against E, with Theorem 4's bound."""
     places = {name: [each.setting.summed or each.setting.users for each in runs] for name, runs in found.items()}
     lines = {name: (places[name], [each.excess for each in runs]) for name, runs in found.items()}
@@ -137,7 +141,9 @@ def chart_of(split: str, found: Mapping[str, Sequence[Ran]]) -> Chart:
     )
 
 
-def compared(size: Size, few: Sequence[int], split: str, data: Dataset, progress: Progress) -> dict[str, list[Ran]]:
+def compare_variants(
+    size: RiskSize, few: Sequence[int], split: str, data: Dataset, progress: Progress
+) -> dict[str, list[RiskResult]]:
     """Runs Algorithm 1 in every way for every E. If all are summed, the printed version is that of the proof."""
     todo = [
         (line, summed)
@@ -145,11 +151,11 @@ def compared(size: Size, few: Sequence[int], split: str, data: Dataset, progress
         for summed in (*few, *(() if line.name == PRINTED else (size.users,)))
         if split in line.splits
     ]
-    found: dict[str, list[Ran]] = {}
+    found: dict[str, list[RiskResult]] = {}
     for done, (line, summed) in enumerate(todo):
         progress(f"E = {summed}, {split}, {line.name}", done / len(todo))
-        setting = Setting(CLAIMED, line.sigma, size.users, size.steps, line.every, summed, split)
-        found.setdefault(line.name, []).append(over(setting, data, size.seeds, line.how))
+        setting = RiskSetting(CLAIMED, line.sigma, size.users, size.steps, line.every, summed, split)
+        found.setdefault(line.name, []).append(average_runs(setting, data, size.seeds, line.how))
     return found
 
 
@@ -157,11 +163,11 @@ def run(scale: Scale, progress: Progress) -> Result:
     """Runs Algorithm 1 for every E, with either split."""
     size = SIZES[scale]
     progress("principal components", 0.0)
-    data = components(size.samples)
+    data = load_components(size.samples)
     rows, charts, everything = [], [], []
     for before, split in enumerate(SPLITS):
         part = part_of_progress(progress, before / len(SPLITS), (before + 1) / len(SPLITS))
-        found = compared(size, ES[scale], split, data, part)
+        found = compare_variants(size, ES[scale], split, data, part)
         rows += [excess_row(name, each) for name, runs in found.items() for each in runs]
         rows += cost_rows(split, found[FIRST])
         rows += [spent_row(each) for each in found[FIRST] if split == "i.i.d."]

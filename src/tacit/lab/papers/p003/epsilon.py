@@ -30,18 +30,18 @@ from tacit.lab.papers.p003.risk import (
     SIGMAS,
     SIZES,
     UNSTATED,
-    Ran,
-    Setting,
+    RiskResult,
+    RiskSetting,
+    RiskSize,
     Sigma,
-    Size,
     assumption_row,
-    components,
-    over,
+    average_runs,
+    load_components,
 )
 from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale
 from tacit.learn.data.samples import Dataset
 from tacit.learn.scenario import Privacy
-from tacit.learn.training.assemble import Prepared, prepare
+from tacit.learn.training.assemble import AssembledRun, assemble_run
 from tacit.privacy import distributed_sigma, epsilon_of
 from tacit.privacy.distributed_noise import Shared, shared_noise
 from tacit.runtime.outcome import Outcome
@@ -54,12 +54,12 @@ STEEP = 0.25
 COMPARED = 3
 """Rounds that are averaged by both protocols."""
 
-RING = Setting(None, users=20, steps=20, protocol="secagg")
+RING = RiskSetting(None, users=20, steps=20, protocol="secagg")
 DROPPING, ALLOWED, COLLUDERS, WANTED = 0.2, 0.4, 3, 2.0
 """The chance to drop out of a round, the part that may, how many collude, and ε."""
 
 
-def accounted_row(found: Ran) -> Row:
+def accounted_row(found: RiskResult) -> Row:
     """Returns the ε that was accounted for, against the claimed one."""
     claimed = found.setting.epsilon or 0.0
     calibrated = found.setting.sigma == "calibrated"
@@ -75,18 +75,18 @@ def accounted_row(found: Ran) -> Row:
     )
 
 
-def excess_row(found: Ran) -> Row:
+def excess_row(found: RiskResult) -> Row:
     """Returns the excess risk, against Theorem 4's bound."""
     return Row(
         f"excess risk, {SIGMAS[found.setting.sigma]}, ε = {found.setting.epsilon:g}",
-        found.told,
+        found.bound_text,
         f"{found.excess:.1e}",
         found.within,
         f"{found.accuracy:.1%} right; θ⁰ loses {found.nothing:.1e}",
     )
 
 
-def falling_row(found: list[Ran], clean: Ran) -> Row:
+def falling_row(found: list[RiskResult], clean: RiskResult) -> Row:
     """Returns with which power of ε the excess falls, where noise is what counts."""
     clear = [each for each in found if each.excess > CLEAR * clean.excess]
     logs = np.log([[each.setting.epsilon or 0.0, each.excess] for each in clear])
@@ -101,7 +101,7 @@ def falling_row(found: list[Ran], clean: Ran) -> Row:
     )
 
 
-def cheaper_row(calibrated: list[Ran], paper: list[Ran], clean: Ran) -> Row:
+def cheaper_row(calibrated: list[RiskResult], paper: list[RiskResult], clean: RiskResult) -> Row:
     """Returns how much less is lost with the paper's noise, where noise is what counts."""
     pairs = [
         (ours.excess / theirs.excess, (ours.sigma / theirs.sigma) ** 2)
@@ -121,12 +121,12 @@ def cheaper_row(calibrated: list[Ran], paper: list[Ran], clean: Ran) -> Row:
 # --- averages ------------------------------------------------------------------------------------------------------
 
 
-def same_row(size: Size, data: Dataset) -> Row:
+def same_row(size: RiskSize, data: Dataset) -> Row:
     """Returns whether `secagg` gives the same models as `fedavg`."""
-    plain = Setting(EPSILONS[2], users=size.users, steps=COMPARED)
+    plain = RiskSetting(EPSILONS[2], users=size.users, steps=COMPARED)
     models = []
     for protocol in ("fedavg", "secagg"):
-        found = prepare(replace(plain, protocol=protocol).scenario(), data=data, secret=REPEATED)
+        found = assemble_run(replace(plain, protocol=protocol).scenario(), data=data, secret=REPEATED)
         list(found.rounds())
         models.append(found.training.consensus().tobytes())
     return Row(
@@ -141,14 +141,14 @@ def same_row(size: Size, data: Dataset) -> Row:
 # --- noise in the ring ---------------------------------------------------------------------------------------------
 
 
-def in_ring(setting: Setting, data: Dataset) -> tuple[Prepared, list[Outcome | None]]:
+def run_in_ring(setting: RiskSetting, data: Dataset) -> tuple[AssembledRun, list[Outcome | None]]:
     """Runs Algorithm 1 with noise in the ring, per user, while some drop out; returns what came of each round."""
     scenario = msgspec.structs.replace(
         setting.scenario(),
         dropout=DROPPING,
         privacy=Privacy(epsilon=WANTED, delta=DELTA, clip=1.0, dropouts=ALLOWED, colluders=COLLUDERS),
     )
-    found = prepare(scenario, data=data, secret=REPEATED)
+    found = assemble_run(scenario, data=data, secret=REPEATED)
     return found, [step.outcome for step in found.training.steps(scenario.rounds)]
 
 
@@ -158,9 +158,9 @@ def epsilon_of_sums(noise: Shared, honest: list[int]) -> float:
     return epsilon_of(rho, DELTA, gaussian=False)
 
 
-def ring_rows(setting: Setting, data: Dataset) -> list[Row]:
+def ring_rows(setting: RiskSetting, data: Dataset) -> list[Row]:
     """Returns the ε of sums from which some dropped out and of which others know their part."""
-    found, outcomes = in_ring(setting, data)
+    found, outcomes = run_in_ring(setting, data)
     if found.ledger is None or found.checked is None:
         raise RuntimeError("privacy was asked for")
     entries = found.training.cohort.model.parameters
@@ -192,7 +192,7 @@ def ring_rows(setting: Setting, data: Dataset) -> list[Row]:
     ]
 
 
-def charts_of(found: Mapping[Sigma, Sequence[Ran]], clean: Ran) -> list[Chart]:
+def charts_of(found: Mapping[Sigma, Sequence[RiskResult]], clean: RiskResult) -> list[Chart]:
     """Returns the excess against the claimed ε with Theorem 4's bounds, and against the ε accounted for."""
     claimed = {
         f"{line}{name}": ([each.setting.epsilon or 0.0 for each in runs], [value(each) for each in runs])
@@ -224,11 +224,11 @@ def charts_of(found: Mapping[Sigma, Sequence[Ran]], clean: Ran) -> list[Chart]:
     ]
 
 
-def _excess(found: Ran) -> float:
+def _excess(found: RiskResult) -> float:
     return found.excess
 
 
-def _bound(found: Ran) -> float:
+def _bound(found: RiskResult) -> float:
     return found.bound
 
 
@@ -236,19 +236,19 @@ def run(scale: Scale, progress: Progress) -> Result:
     """Runs Algorithm 1 for every ε with either noise."""
     size = SIZES[scale]
     progress("principal components", 0.0)
-    data = components(size.samples)
-    clean = over(Setting(None, users=size.users, steps=size.steps), data, size.seeds)
-    found: dict[Sigma, list[Ran]] = {sigma: [] for sigma in SIGMAS}
+    data = load_components(size.samples)
+    clean = average_runs(RiskSetting(None, users=size.users, steps=size.steps), data, size.seeds)
+    found: dict[Sigma, list[RiskResult]] = {sigma: [] for sigma in SIGMAS}
     todo = [(sigma, epsilon) for sigma in found for epsilon in EPSILONS]
     for done, (sigma, epsilon) in enumerate(todo, 1):
         progress(f"ε = {epsilon:g}, {SIGMAS[sigma]}", done / (len(todo) + 2))
-        setting = Setting(epsilon, sigma, size.users, size.steps)
-        found[sigma].append(over(setting, data, size.seeds))
+        setting = RiskSetting(epsilon, sigma, size.users, size.steps)
+        found[sigma].append(average_runs(setting, data, size.seeds))
     progress("noise in the ring", (len(todo) + 1) / (len(todo) + 2))
     everything = [*found["paper"], *found["calibrated"]]
     where = f"{data.name}: m = {size.users}, n = {len(data.y) // size.users}, T = {size.steps}, {size.seeds} runs each"
     rows = [
-        Row("excess risk without noise", clean.told, f"{clean.excess:.1e}", clean.within, where),
+        Row("excess risk without noise", clean.bound_text, f"{clean.excess:.1e}", clean.within, where),
         *map(accounted_row, everything),
         *map(excess_row, everything),
         falling_row(found["calibrated"], clean),

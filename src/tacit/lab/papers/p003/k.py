@@ -25,14 +25,14 @@ from tacit.lab.papers.p003.risk import (
     SMOOTHNESS,
     SPLITS,
     UNSTATED,
-    Ran,
-    Setting,
+    RiskResult,
+    RiskSetting,
     Sigma,
     assumption_row,
-    components,
-    delay,
+    average_runs,
     exact_epsilon,
-    over,
+    load_components,
+    theorem_delay,
 )
 from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale
 
@@ -42,19 +42,19 @@ MORE = 1.5
 """Excess that is so many times as large is called larger: runs differ by chance."""
 
 
-def excess_row(found: Ran) -> Row:
+def excess_row(found: RiskResult) -> Row:
     """Returns the excess risk, against Theorem 4's bound."""
     setting = found.setting
     return Row(
         f"excess risk, K = {setting.every}, {setting.split}, {SIGMAS[setting.sigma]}",
-        found.told,
+        found.bound_text,
         f"{found.excess:.1e}",
         found.within,
         f"σ = {found.sigma:.2g}, {found.accuracy:.1%} right; ε = {found.spent:.3g} by the ledger",
     )
 
 
-def spent_row(found: Ran) -> Row:
+def spent_row(found: RiskResult) -> Row:
     """Returns the ε of the paper's noise, against the claimed one."""
     setting = found.setting
     alone = setting.every > 1
@@ -68,11 +68,11 @@ def spent_row(found: Ran) -> Row:
     )
 
 
-def cost_rows(split: str, found: Sequence[Ran]) -> list[Row]:
+def cost_rows(split: str, found: Sequence[RiskResult]) -> list[Row]:
     """Returns what the largest K costs, and how that compares with what it may cost."""
     first, last = found[0], found[-1]
     every, steps = last.setting.every, last.setting.steps
-    term = 16 * SMOOTHNESS * (every - 1) ** 2 * LIPSCHITZ**2 / (CONVEXITY**2 * (delay(every) + steps))
+    term = 16 * SMOOTHNESS * (every - 1) ** 2 * LIPSCHITZ**2 / (CONVEXITY**2 * (theorem_delay(every) + steps))
     lost = last.excess - first.excess
     return [
         Row(
@@ -92,7 +92,7 @@ def cost_rows(split: str, found: Sequence[Ran]) -> list[Row]:
     ]
 
 
-def telling_row(found: Sequence[Ran]) -> Row:
+def telling_row(found: Sequence[RiskResult]) -> Row:
     """Returns up to which K the bound says anything."""
     telling = [each.setting.every for each in found if each.bound < each.nothing]
     return Row(
@@ -104,7 +104,7 @@ def telling_row(found: Sequence[Ran]) -> Row:
     )
 
 
-def chart_of(split: str, found: Mapping[Sigma, Sequence[Ran]]) -> Chart:
+def chart_of(split: str, found: Mapping[Sigma, Sequence[RiskResult]]) -> Chart:
     """Returns the excess against K, with Theorem 4's bound."""
     lines = {SIGMAS[sigma]: (KS, [each.excess for each in runs]) for sigma, runs in found.items()}
     lines["Theorem 4 with Theorem 1's σ"] = (KS, [each.bound for each in found["paper"]])
@@ -119,16 +119,16 @@ def run(scale: Scale, progress: Progress) -> Result:
     """Runs Algorithm 1 for every K, with either split and either noise."""
     size = SIZES[scale]
     progress("principal components", 0.0)
-    data = components(size.samples)
+    data = load_components(size.samples)
     rows, charts, everything = [], [], []
     todo = [(split, sigma, every) for split in SPLITS for sigma in SIGMAS for every in KS]
-    ran: dict[tuple[str, Sigma], list[Ran]] = {}
+    ran: dict[tuple[str, Sigma], list[RiskResult]] = {}
     for done, (split, sigma, every) in enumerate(todo):
         progress(f"K = {every}, {split}, {SIGMAS[sigma]}", done / len(todo))
-        setting = Setting(CLAIMED, sigma, size.users, size.steps, every, split=split)
-        ran.setdefault((split, sigma), []).append(over(setting, data, size.seeds))
+        setting = RiskSetting(CLAIMED, sigma, size.users, size.steps, every, split=split)
+        ran.setdefault((split, sigma), []).append(average_runs(setting, data, size.seeds))
     for split in SPLITS:
-        found: dict[Sigma, list[Ran]] = {sigma: ran[split, sigma] for sigma in SIGMAS}
+        found: dict[Sigma, list[RiskResult]] = {sigma: ran[split, sigma] for sigma in SIGMAS}
         everything += [each for runs in found.values() for each in runs]
         rows += [excess_row(each) for runs in found.values() for each in runs]
         rows += [*cost_rows(split, found["paper"]), telling_row(found["paper"])]

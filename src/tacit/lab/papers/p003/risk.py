@@ -5,11 +5,11 @@ of the images, each sample stretched to length 1. So no sample's gradient is lon
 and J_j is smooth with L = 1/4 + λ, whatever the samples are. Images are MNIST's where they are at hand, and otherwise
 the small ones that come along.
 
-Algorithm 1 is run by `prepare` from a scenario: noisy local steps with η_t = 2/(λ (t + γ)), and an average every K of
-them over E users, from which *everybody* goes on. That is what the proof has (Li et al. 2019), and lines 9 to 11 as
+Algorithm 1 is run by `assemble_run` from a scenario: noisy local steps with η_t = 2/(λ (t + γ)), and an average every K
+of them over E users, from which *everybody* goes on. That is what the proof has (Li et al. 2019), and lines 9 to 11 as
 printed do not: there only those who were summed take the average over, and all others keep what they have
-(`as_printed`). Averages are those of `fedavg`, which are `secagg`'s bit for bit and take a small part of the time; that
-nobody sees anything but sums, which ε is accounted for by, is `secagg`'s doing.
+(`run_as_printed`). Averages are those of `fedavg`, which are `secagg`'s bit for bit and take a small part of the time;
+that nobody sees anything but sums, which ε is accounted for by, is `secagg`'s doing.
 """
 
 import math
@@ -26,10 +26,10 @@ from tacit.core.errors import ConfigError
 from tacit.lab.papers.reproduction import Row, Scale
 from tacit.learn.data import datasets
 from tacit.learn.data.samples import Dataset, Indices
+from tacit.learn.random_streams import generator
 from tacit.learn.scenario import Data, Privacy, Scenario, Split
-from tacit.learn.seeded import generator
-from tacit.learn.training.assemble import Prepared, prepare
-from tacit.learn.training.cohort import Local
+from tacit.learn.training.assemble import AssembledRun, assemble_run
+from tacit.learn.training.local_work import LocalTraining
 
 Floats: TypeAlias = NDArray[np.float64]
 Sigma: TypeAlias = Literal["calibrated", "paper"]
@@ -59,13 +59,13 @@ SIGMAS: dict[Sigma, str] = {"paper": "Theorem 1's σ", "calibrated": "calibrated
 SPLITS = {"i.i.d.": Split(kind="iid"), "shards": Split(kind="shards", per_party=2)}
 
 
-def components(samples: int | None, seed: int = 0) -> Dataset:
+def load_components(samples: int | None, seed: int = 0) -> Dataset:
     """Returns what is learnt from, so many samples of it: MNIST if it is there, and digits if not."""
     try:
         data = datasets.load("mnist", download=False)
     except ConfigError:
         data = datasets.load("digits")
-    data = data.limited(samples, None, generator(seed, "samples"))
+    data = data.subsample(samples, None, generator(seed, "samples"))
     x, x_test = (data.inputs(each).reshape(len(each), -1) for each in (data.x, data.x_test))
     centre = x.mean(axis=0)
     x -= centre
@@ -169,13 +169,13 @@ def _wrong(margins: Floats) -> Floats:
 # --- theorems ------------------------------------------------------------------------------------------------------
 
 
-def delay(every: int, smoothness: float = SMOOTHNESS, convexity: float = CONVEXITY) -> float:
+def theorem_delay(every: int, smoothness: float = SMOOTHNESS, convexity: float = CONVEXITY) -> float:
     """Returns γ of Theorem 4."""
     return max(8 * smoothness / convexity - 1, every)
 
 
 @dataclass(frozen=True)
-class Assumed:
+class TheoremConstants:
     """What Theorem 4 takes for granted, by the paper's letters."""
 
     gap: float
@@ -192,7 +192,7 @@ class Assumed:
     """G."""
 
 
-def theorem_4(given: Assumed, *, steps: int, every: int, users: int, summed: int, sigma: float) -> float:
+def theorem_4(given: TheoremConstants, *, steps: int, every: int, users: int, summed: int, sigma: float) -> float:
     """Returns Theorem 4's bound on the excess risk after T steps, with an average of E of m users every K.
 
     The theorem has the σ² of Theorem 1 in it; here it is any.
@@ -201,7 +201,7 @@ def theorem_4(given: Assumed, *, steps: int, every: int, users: int, summed: int
     b = 6 * smooth * given.gap + 8 * (every - 1) ** 2 * g**2 + given.entries * sigma**2
     if summed < users:
         b += (users - summed) / (users - 1) * 4 / summed * every**2 * g**2
-    gamma = delay(every, smooth, convex)
+    gamma = theorem_delay(every, smooth, convex)
     return 2 * smooth / (convex * (gamma + steps)) * (b / convex + 2 * smooth * given.distance)
 
 
@@ -229,7 +229,7 @@ def exact_epsilon(rho: float, delta: float = DELTA) -> float:
 
 
 @dataclass(frozen=True)
-class Size:
+class RiskSize:
     """How much is run."""
 
     samples: int | None
@@ -243,11 +243,11 @@ class Size:
 
 REPEATED = b"for everybody to repeat"
 """What noise follows from here, where there is nobody to protect."""
-SIZES: dict[Scale, Size] = {"small": Size(12_000, 200, 2), "paper": Size(None, 500, 3)}
+SIZES: dict[Scale, RiskSize] = {"small": RiskSize(12_000, 200, 2), "paper": RiskSize(None, 500, 3)}
 
 
 @dataclass(frozen=True)
-class Setting:
+class RiskSetting:
     """One run of Algorithm 1."""
 
     epsilon: float | None
@@ -269,7 +269,7 @@ class Setting:
         """Returns it as it is run. Only those who are asked have to work, and as many are asked as are summed."""
         if self.steps % self.every:
             raise ConfigError(f"{self.steps} steps do not end with an average after every {self.every}")
-        gamma = delay(self.every)
+        gamma = theorem_delay(self.every)
         sampled = {} if self.summed in (None, self.users) else {"sampled": self.summed, "oversampled": self.summed}
         rounds = self.steps // self.every
         return Scenario(
@@ -278,7 +278,9 @@ class Setting:
             evaluate=rounds,
             data=Data(parties=self.users, split=SPLITS[self.split], test=None),
             model={"name": "logistic", "l2": CONVEXITY, "positive": list(ODD), "bias": False},
-            local=Local(rate=2 / CONVEXITY, decay="inverse", delay=gamma, count="steps", batch=WHOLE, steps=self.every),
+            local=LocalTraining(
+                rate=2 / CONVEXITY, decay="inverse", delay=gamma, count="steps", batch=WHOLE, steps=self.every
+            ),
             # A ring in which no noise is cut off or rounded away, for the paper has none.
             protocol={"name": self.protocol, "bits": 64, "clip": 1024.0, **sampled},
             privacy=None
@@ -295,10 +297,10 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Ran:
+class RiskResult:
     """What came of a run."""
 
-    setting: Setting
+    setting: RiskSetting
     excess: float
     """J(θ^T) − J*."""
     bound: float
@@ -327,22 +329,22 @@ class Ran:
         return self.excess <= self.bound
 
     @property
-    def told(self) -> str:
+    def bound_text(self) -> str:
         """The bound, and whether it says anything."""
         return f"at most {self.bound:.1e}" + ("" if self.bound < self.nothing else ", which says nothing")
 
 
-def ran(setting: Setting, data: Dataset) -> Ran:
+def run_algorithm_1(setting: RiskSetting, data: Dataset) -> RiskResult:
     """Runs Algorithm 1, everybody going on from each average."""
-    found = prepare(setting.scenario(), data=data, secret=REPEATED)
+    found = assemble_run(setting.scenario(), data=data, secret=REPEATED)
     last = list(found.rounds())[-1]
     theta = found.training.consensus()
-    return _judged(setting, found, theta, theta, last.accuracy or 0.0)
+    return _measure_result(setting, found, theta, theta, last.accuracy or 0.0)
 
 
-def as_printed(setting: Setting, data: Dataset) -> Ran:
+def run_as_printed(setting: RiskSetting, data: Dataset) -> RiskResult:
     """Runs Algorithm 1 with lines 9 to 11 as printed: whoever was not summed goes on from what it has."""
-    found = prepare(setting.scenario(), data=data, secret=REPEATED)
+    found = assemble_run(setting.scenario(), data=data, secret=REPEATED)
     cohort, users = found.training.cohort, range(setting.users)
     rng, summed = generator(setting.seed, "summed"), np.arange(setting.users)
     for number in range(1, found.scenario.rounds + 1):
@@ -352,12 +354,14 @@ def as_printed(setting: Setting, data: Dataset) -> Ran:
     theta = cohort.matrix.mean(axis=0, dtype=np.float64)
     x, y = data.inputs(data.x_test), data.y_test
     score = cohort.model.evaluate(theta.astype(np.float32), x, y)
-    return _judged(setting, found, theta, cohort.matrix[summed[0]], score.accuracy or 0.0)
+    return _measure_result(setting, found, theta, cohort.matrix[summed[0]], score.accuracy or 0.0)
 
 
-def over(setting: Setting, data: Dataset, seeds: int, how: Callable[[Setting, Dataset], Ran] | None = None) -> Ran:
+def average_runs(
+    setting: RiskSetting, data: Dataset, seeds: int, how: Callable[[RiskSetting, Dataset], RiskResult] | None = None
+) -> RiskResult:
     """Returns what comes of a run on average over splits, noise and who is summed; of ε and ∇J_j, the largest."""
-    runs = [(how or ran)(replace(setting, seed=seed), data) for seed in range(seeds)]
+    runs = [(how or run_algorithm_1)(replace(setting, seed=seed), data) for seed in range(seeds)]
     return replace(
         runs[0],
         excess=fmean(each.excess for each in runs),
@@ -371,13 +375,13 @@ def over(setting: Setting, data: Dataset, seeds: int, how: Callable[[Setting, Da
     )
 
 
-def _judged(
-    setting: Setting, found: Prepared, theta: NDArray[np.floating], heard: NDArray[np.floating], accuracy: float
-) -> Ran:
+def _measure_result(
+    setting: RiskSetting, found: AssembledRun, theta: NDArray[np.floating], heard: NDArray[np.floating], accuracy: float
+) -> RiskResult:
     risk = Risk.of(found.data, found.parts)
     start = np.zeros_like(risk.best)
     sigma = found.training.cohort.local.noise
-    assumed = Assumed(risk.gap, float(risk.best @ risk.best), len(risk.best))
+    assumed = TheoremConstants(risk.gap, float(risk.best @ risk.best), len(risk.best))
     summed = setting.users if setting.summed is None else setting.summed
     limit = theorem_4(
         assumed, steps=setting.steps, every=setting.every, users=setting.users, summed=summed, sigma=sigma
@@ -385,7 +389,7 @@ def _judged(
     ledger = found.ledger
     rho = 0.0 if ledger is None else max(map(ledger.rho, ledger.parties), default=0.0)
     spent = 0.0 if ledger is None else max(map(ledger.epsilon, ledger.parties), default=0.0)
-    return Ran(
+    return RiskResult(
         setting,
         risk.excess(theta),
         limit,
@@ -399,7 +403,7 @@ def _judged(
     )
 
 
-def assumption_row(runs: Sequence[Ran]) -> Row:
+def assumption_row(runs: Sequence[RiskResult]) -> Row:
     """Returns whether J_j is G-Lipschitz as far as was looked."""
     longest = max(each.steepest for each in runs)
     return Row(

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tacit import aggregate
 from tacit.designs.graphs import adjacency, regular
-from tacit.learn.seeded import generator
+from tacit.learn.random_streams import generator
 from tacit.protocols import find
 
 Sparsifier: TypeAlias = Literal["topk", "random"]
@@ -53,7 +53,7 @@ class Exchange:
         return self.parameters / (ELEMENT * self.degree * self.entries)
 
 
-def exchanged(
+def measure_exchange(
     protocol: Literal["cesar", "gossip"],
     nodes: int,
     degree: int,

@@ -16,25 +16,25 @@ from tacit.lab.papers.p004.neighbours import (
     CIFAR,
     CLOSE,
     MOVIELENS,
-    Compared,
-    Effort,
-    Learnt,
-    Setting,
-    compared,
-    learnt_alone,
+    CesarComparison,
+    NeighbourEffort,
+    NeighbourResult,
+    NeighbourSetting,
+    compare_with_dpsgd,
+    train_alone,
 )
 from tacit.lab.papers.p004.table3 import EFFORT
 from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale
 
 DEGREE, BETA = 6, 0.3
-RATINGS: dict[Scale, Effort] = {
-    "small": Effort(nodes=16, rounds=20, seeds=3, each=4000, mean=8000, last=1, looks=9),
-    "paper": Effort(nodes=48, rounds=60, seeds=3, each=8000, mean=30_000, last=1, looks=20, workers=2),
+RATINGS: dict[Scale, NeighbourEffort] = {
+    "small": NeighbourEffort(nodes=16, rounds=20, seeds=3, each=4000, mean=8000, last=1, looks=9),
+    "paper": NeighbourEffort(nodes=48, rounds=60, seeds=3, each=8000, mean=30_000, last=1, looks=20, workers=2),
 }
 SETTINGS = (
-    Setting(CIFAR, "shards", "random", DEGREE, BETA),
-    Setting(CIFAR, "iid", "topk", DEGREE, BETA),
-    Setting(MOVIELENS, "owner", "random", DEGREE, BETA),
+    NeighbourSetting(CIFAR, "shards", "random", DEGREE, BETA),
+    NeighbourSetting(CIFAR, "iid", "topk", DEGREE, BETA),
+    NeighbourSetting(MOVIELENS, "owner", "random", DEGREE, BETA),
 )
 RATINGS_CLOSE = 0.005
 """Part of the error by which CESAR may differ from D-PSGD on ratings."""
@@ -42,7 +42,7 @@ MOST = {"random": 1.11, "topk": 1.35}
 """Times the bytes of D-PSGD, at most."""
 
 
-def rows_of(found: Compared, effort: Effort, alone: Learnt) -> list[Row]:
+def rows_of(found: CesarComparison, effort: NeighbourEffort, alone: NeighbourResult) -> list[Row]:
     """Returns how far the lines are apart in the end, and what bytes are made of."""
     setting = found.setting
     gap, error = found.gap("mean")
@@ -71,7 +71,7 @@ def rows_of(found: Compared, effort: Effort, alone: Learnt) -> list[Row]:
     ]
 
 
-def chart_of(found: Compared, alone: Learnt) -> Chart:
+def chart_of(found: CesarComparison, alone: NeighbourResult) -> Chart:
     """Returns one panel of the figure: scores against rounds."""
     lines = {}
     for name, runs in (("CESAR", found.cesar), ("D-PSGD", found.gossip), ("alone", [alone])):
@@ -88,8 +88,8 @@ def run(scale: Scale, progress: Progress) -> Result:
         effort = RATINGS[scale] if setting.work is MOVIELENS else EFFORT[scale]
         part = part_of_progress(progress, place / len(SETTINGS), (place + 1) / len(SETTINGS))
         part(f"{setting}: alone", 0.0)
-        alone = learnt_alone(setting.work, setting.split, effort)
-        found = compared(setting, effort, part)
+        alone = train_alone(setting.work, setting.split, effort)
+        found = compare_with_dpsgd(setting, effort, part)
         rows += rows_of(found, effort, alone)
         charts.append(chart_of(found, alone))
     progress("figure 3", 1.0)

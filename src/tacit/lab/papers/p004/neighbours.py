@@ -20,10 +20,10 @@ from tacit.lab.papers.p004.exchange import ELEMENT, gamma_bytes
 from tacit.learn.data import datasets
 from tacit.learn.data.samples import Dataset
 from tacit.learn.models.model import Score
+from tacit.learn.random_streams import generator
 from tacit.learn.scenario import ALONE, Data, Scenario, Split
-from tacit.learn.seeded import generator
-from tacit.learn.training.assemble import prepare
-from tacit.learn.training.cohort import Local
+from tacit.learn.training.assemble import assemble_run
+from tacit.learn.training.local_work import LocalTraining
 from tacit.vectors.sparsify import alpha_for
 
 Sharing: TypeAlias = Literal["random", "topk", "topk of weights"]
@@ -41,25 +41,25 @@ CLOSE = 0.5
 
 
 @dataclass(frozen=True)
-class Work:
+class NeighbourTask:
     """What is learnt, by Table 1; but on ratings a whole epoch at a larger rate, where the paper takes one step."""
 
     data: str
     model: str
-    local: Local
+    local: LocalTraining
     per_epoch: int
     """Rounds in which nodes go through their samples once, among 48."""
 
 
-CIFAR = Work("cifar10", "gn-lenet", Local(rate=0.01, batch=8, steps=6), per_epoch=21)
-MOVIELENS = Work("movielens", "factorization", Local(rate=0.2, batch=64, steps=22), per_epoch=22)
+CIFAR = NeighbourTask("cifar10", "gn-lenet", LocalTraining(rate=0.01, batch=8, steps=6), per_epoch=21)
+MOVIELENS = NeighbourTask("movielens", "factorization", LocalTraining(rate=0.2, batch=64, steps=22), per_epoch=22)
 
 
 @dataclass(frozen=True)
-class Setting:
+class NeighbourSetting:
     """On what CESAR and D-PSGD are compared."""
 
-    work: Work
+    work: NeighbourTask
     split: Divided
     sharing: Sharing
     degree: int
@@ -75,7 +75,7 @@ class Setting:
         """Which part CESAR selects."""
         return alpha_for(self.beta, self.degree)
 
-    def scenario(self, protocol: str, share: float, effort: "Effort", seed: int) -> Scenario:
+    def scenario(self, protocol: str, share: float, effort: "NeighbourEffort", seed: int) -> Scenario:
         """Returns what is to be learnt, by a protocol, or by everybody alone."""
         averaging = {
             "graph": {"kind": "regular", "degree": self.degree, "seed": seed},
@@ -96,7 +96,7 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Effort:
+class NeighbourEffort:
     """How much is spent on a comparison."""
 
     nodes: int
@@ -129,7 +129,7 @@ class Effort:
 
 
 @dataclass(frozen=True)
-class Learnt:
+class NeighbourResult:
     """What came of one run. Scores are accuracies in per cent, or root mean squared errors."""
 
     each: float
@@ -150,11 +150,13 @@ class Learnt:
 
 
 @lru_cache(maxsize=256)
-def learnt(setting: Setting, effort: Effort, protocol: str, share: float, seed: int) -> Learnt:
+def train_neighbours(
+    setting: NeighbourSetting, effort: NeighbourEffort, protocol: str, share: float, seed: int
+) -> NeighbourResult:
     """Trains, and tests what came of it. Kept, for a table and a figure may ask for the same."""
     tested = max(effort.each, effort.mean) * effort.last
-    data = _data(setting.work.data).limited(None, tested, generator(seed, "tested"))
-    training = prepare(setting.scenario(protocol, share, effort, seed), data).training
+    data = _data(setting.work.data).subsample(None, tested, generator(seed, "tested"))
+    training = assemble_run(setting.scenario(protocol, share, effort, seed), data).training
     x, y = data.inputs(data.x_test), data.y_test
     model, sent = training.cohort.model, Counter[str]()
     line: list[tuple[float, float]] = []
@@ -170,13 +172,13 @@ def learnt(setting: Setting, effort: Effort, protocol: str, share: float, seed: 
     training.cohort.close()
     spent = {name: count / effort.nodes / effort.rounds for name, count in sent.items()}
     shared = spent.get("parameters", 0.0) / (ELEMENT * setting.degree * model.parameters)
-    return Learnt(fmean(nodes), fmean(score for _, score in line[-effort.last :]), spent, shared, tuple(line))
+    return NeighbourResult(fmean(nodes), fmean(score for _, score in line[-effort.last :]), spent, shared, tuple(line))
 
 
-def learnt_alone(work: Work, split: Divided, effort: Effort) -> Learnt:
+def train_alone(work: NeighbourTask, split: Divided, effort: NeighbourEffort) -> NeighbourResult:
     """Trains everybody alone, with the first seed: what of a score comes of no averaging."""
     # Who is whose neighbour, and what they would share, makes no difference then.
-    return learnt(Setting(work, split, "random", 3, 0.3), effort, ALONE, 1.0, 0)
+    return train_neighbours(NeighbourSetting(work, split, "random", 3, 0.3), effort, ALONE, 1.0, 0)
 
 
 @lru_cache(maxsize=1)
@@ -194,12 +196,12 @@ def _score(score: Score) -> float:
 
 
 @dataclass(frozen=True)
-class Compared:
+class CesarComparison:
     """CESAR and D-PSGD on one setting, a run of each for every seed."""
 
-    setting: Setting
-    cesar: Sequence[Learnt]
-    gossip: Sequence[Learnt]
+    setting: NeighbourSetting
+    cesar: Sequence[NeighbourResult]
+    gossip: Sequence[NeighbourResult]
 
     @property
     def shared(self) -> float:
@@ -221,20 +223,20 @@ class Compared:
         return fmean(getattr(run, of) for run in self.cesar), fmean(getattr(run, of) for run in self.gossip)
 
 
-def compared(setting: Setting, effort: Effort, progress: Progress) -> Compared:
+def compare_with_dpsgd(setting: NeighbourSetting, effort: NeighbourEffort, progress: Progress) -> CesarComparison:
     """Trains with CESAR, and then with D-PSGD at the share that CESAR came to."""
-    runs: dict[str, list[Learnt]] = {"cesar": [], "gossip": []}
+    runs: dict[str, list[NeighbourResult]] = {"cesar": [], "gossip": []}
     share = setting.alpha
     for protocol, found in runs.items():
         for seed in range(effort.seeds):
             done = len(runs["cesar"]) + len(runs["gossip"])
             progress(f"{setting}: {protocol}, seed {seed}", done, 2 * effort.seeds)
-            found.append(learnt(setting, effort, protocol, share, seed))
+            found.append(train_neighbours(setting, effort, protocol, share, seed))
         share = fmean(run.shared for run in found)
-    return Compared(setting, runs["cesar"], runs["gossip"])
+    return CesarComparison(setting, runs["cesar"], runs["gossip"])
 
 
-def by_rule(sharing: Sharing, degree: int, alpha: float, shared: float, second: float) -> float:
+def ratio_by_rule(sharing: Sharing, degree: int, alpha: float, shared: float, second: float) -> float:
     """Returns how many times as many bytes CESAR takes as D-PSGD, by the paper's own rule (Section 4.6.1).
 
     Sets are in Elias gamma code. With TopK both send the set of entries along with each model, and CESAR the set that

@@ -8,7 +8,7 @@ draw it, and have 48 nodes run the deployed protocol with these α on vectors as
 
 from tacit.core.average import counted
 from tacit.core.progress import Progress
-from tacit.lab.papers.p004.exchange import MODEL, exchanged
+from tacit.lab.papers.p004.exchange import MODEL, measure_exchange
 from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale
 from tacit.vectors.sparsify import alpha_for, beta
 
@@ -21,7 +21,7 @@ ROUNDS: dict[Scale, int] = {"small": 1, "paper": 5}
 """How many rounds are run for each α; the paper averages over 5 runs."""
 
 
-def inverted() -> list[Row]:
+def inversion_rows() -> list[Row]:
     """Returns the table, inverted anew."""
     rows = []
     for (wanted, degree), given in TABLE.items():
@@ -31,11 +31,11 @@ def inverted() -> list[Row]:
     return rows
 
 
-def sent(wanted: float, degree: int, entries: int, rounds: int) -> Row:
+def sent_row(wanted: float, degree: int, entries: int, rounds: int) -> Row:
     """Returns what part of their entries nodes send each other when they select α of them."""
     alpha = alpha_for(wanted, degree)
     runs = [
-        exchanged("cesar", NODES, degree, entries, share=alpha, sparsifier="random", seed=seed)
+        measure_exchange("cesar", NODES, degree, entries, share=alpha, sparsifier="random", seed=seed)
         for seed in range(rounds)
     ]
     shared = sum(each.shared for each in runs) / rounds
@@ -64,10 +64,10 @@ def figure2() -> Chart:
 
 def run(scale: Scale, progress: Progress) -> Result:
     """Inverts the formula, and measures what is sent."""
-    rows = inverted()
+    rows = inversion_rows()
     for done, (wanted, degree) in enumerate(TABLE):
         progress(f"{NODES} nodes of degree {degree}, β = {wanted:.0%}", done / len(TABLE))
-        rows.append(sent(wanted, degree, MODEL, ROUNDS[scale]))
+        rows.append(sent_row(wanted, degree, MODEL, ROUNDS[scale]))
     progress("table 2", 1.0)
     return Result(tuple(rows), (figure2(),))
 

@@ -20,18 +20,18 @@ from tacit.lab.papers.p004.exchange import ELEMENT, MODEL, gamma_bytes, second_n
 from tacit.lab.papers.p004.neighbours import (
     CIFAR,
     CLOSE,
-    Compared,
-    Effort,
-    Learnt,
-    Setting,
+    CesarComparison,
+    NeighbourEffort,
+    NeighbourResult,
+    NeighbourSetting,
     Sharing,
-    by_rule,
-    compared,
-    learnt,
-    learnt_alone,
+    compare_with_dpsgd,
+    ratio_by_rule,
+    train_alone,
+    train_neighbours,
 )
 from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale
-from tacit.learn.seeded import generator
+from tacit.learn.random_streams import generator
 
 TOPK = {
     (3, 0.3): (31.02, 71.88, 71.58, 5.22, 4.41),
@@ -47,9 +47,9 @@ RANDOM_OVER = (1.07, 1.11)
 NODES = 48
 GRAPHS = 100
 """Random graphs in which nodes two hops away are counted, for the paper's rule."""
-EFFORT: dict[Scale, Effort] = {
-    "small": Effort(nodes=8, rounds=32, seeds=3, each=500, mean=2500, last=4),
-    "paper": Effort(nodes=16, rounds=100, seeds=3, each=1000, mean=2500, last=4, looks=10, workers=2),
+EFFORT: dict[Scale, NeighbourEffort] = {
+    "small": NeighbourEffort(nodes=8, rounds=32, seeds=3, each=500, mean=2500, last=4),
+    "paper": NeighbourEffort(nodes=16, rounds=100, seeds=3, each=1000, mean=2500, last=4, looks=10, workers=2),
 }
 BETAS: dict[Scale, tuple[float, ...]] = {"small": (0.3,), "paper": (0.3, 0.5)}
 ROUNDED = 0.015
@@ -64,17 +64,17 @@ SCORES: tuple[tuple[Literal["each", "mean"], str], ...] = (
 )
 
 
-def settings(scale: Scale) -> list[Setting]:
+def list_settings(scale: Scale) -> list[NeighbourSetting]:
     """Returns what is compared: the paper's, and at its scale TopK by the size of weights."""
     pairs: tuple[tuple[Literal["iid", "shards"], Sharing], ...] = (("iid", "topk"), ("shards", "random"))
     found = [
-        Setting(CIFAR, split, sharing, degree, beta)
+        NeighbourSetting(CIFAR, split, sharing, degree, beta)
         for split, sharing in pairs
         for degree in (3, 6)
         for beta in BETAS[scale]
     ]
     if scale == "paper":
-        found += [Setting(CIFAR, "iid", "topk of weights", degree, 0.3) for degree in (3, 6)]
+        found += [NeighbourSetting(CIFAR, "iid", "topk of weights", degree, 0.3) for degree in (3, 6)]
     return found
 
 
@@ -99,7 +99,7 @@ def printed_row() -> Row:
     )
 
 
-def rows_of(found: Compared, effort: Effort, alone: Mapping[str, Learnt]) -> list[Row]:
+def rows_of(found: CesarComparison, effort: NeighbourEffort, alone: Mapping[str, NeighbourResult]) -> list[Row]:
     """Returns the rows of one setting: accuracy over nodes and of their mean, what was sent, and how many bytes."""
     setting = found.setting
     printed = TOPK.get((setting.degree, setting.beta)) if setting.sharing == "topk" else None
@@ -121,10 +121,10 @@ def rows_of(found: Compared, effort: Effort, alone: Mapping[str, Learnt]) -> lis
                 f"standard error {error:.2f} over {effort.seeds} seeds; alone {without:.1f} %",
             )
         )
-    return [*rows, _shared(found, printed), *_bytes(found, printed)]
+    return [*rows, _shared_row(found, printed), *_byte_rows(found, printed)]
 
 
-def _shared(found: Compared, printed: tuple[float, ...] | None) -> Row:
+def _shared_row(found: CesarComparison, printed: tuple[float, ...] | None) -> Row:
     setting = found.setting
     wanted = setting.beta if printed is None else printed[0] / 100
     return Row(
@@ -136,7 +136,7 @@ def _shared(found: Compared, printed: tuple[float, ...] | None) -> Row:
     )
 
 
-def _bytes(found: Compared, printed: tuple[float, ...] | None) -> list[Row]:
+def _byte_rows(found: CesarComparison, printed: tuple[float, ...] | None) -> list[Row]:
     setting = found.setting
     paper, near = "", None
     if printed is not None:
@@ -147,7 +147,7 @@ def _bytes(found: Compared, printed: tuple[float, ...] | None) -> list[Row]:
     rows = []
     if near is not None:
         share = setting.beta if printed is None else printed[0] / 100
-        rule = by_rule(setting.sharing, setting.degree, setting.alpha, share, _second(setting.degree))
+        rule = ratio_by_rule(setting.sharing, setting.degree, setting.alpha, share, _second_neighbours(setting.degree))
         rows.append(
             Row(
                 f"bytes of CESAR over D-PSGD by the paper's rule: {setting}",
@@ -170,17 +170,17 @@ def _bytes(found: Compared, printed: tuple[float, ...] | None) -> list[Row]:
     return rows
 
 
-def _second(degree: int) -> float:
+def _second_neighbours(degree: int) -> float:
     """Returns how many nodes are two hops away among the paper's 48."""
     graphs = regular_graphs(NODES, degree, GRAPHS, generator(degree, "table 3"))
     return float(second_neighbours(graphs).mean())
 
 
-def weights_row(effort: Effort) -> Row:
+def weights_row(effort: NeighbourEffort) -> Row:
     """Returns what would be sent if TopK ranked the size of weights, as the paper's text says, at degree 3."""
-    setting = Setting(CIFAR, "iid", "topk of weights", 3, 0.3)
-    few = Effort(effort.nodes, rounds=5, seeds=1, each=10, mean=10, last=1, looks=1)
-    shared, printed = learnt(setting, few, "cesar", setting.alpha, 0).shared, TOPK[3, 0.3][0] / 100
+    setting = NeighbourSetting(CIFAR, "iid", "topk of weights", 3, 0.3)
+    few = NeighbourEffort(effort.nodes, rounds=5, seeds=1, each=10, mean=10, last=1, looks=1)
+    shared, printed = train_neighbours(setting, few, "cesar", setting.alpha, 0).shared, TOPK[3, 0.3][0] / 100
     return Row(
         f"entries sent when {setting.alpha:.2%} are selected by size, not by change: cifar10 i.i.d., degree 3",
         f"{printed:.2%}",
@@ -190,7 +190,7 @@ def weights_row(effort: Effort) -> Row:
     )
 
 
-def chart_of(found: Sequence[Compared], title: str) -> Chart:
+def chart_of(found: Sequence[CesarComparison], title: str) -> Chart:
     """Returns Figure 4: the accuracy of the mean of all models against rounds, over seeds."""
     lines = {}
     for each in found:
@@ -203,15 +203,15 @@ def chart_of(found: Sequence[Compared], title: str) -> Chart:
 
 def run(scale: Scale, progress: Progress) -> Result:
     """Trains with both, setting by setting."""
-    effort, wanted = EFFORT[scale], settings(scale)
-    alone: dict[str, Learnt] = {}
+    effort, wanted = EFFORT[scale], list_settings(scale)
+    alone: dict[str, NeighbourResult] = {}
     for split in SPLITS:
         progress(f"cifar10 {split}: alone", 0.0)
-        alone[split] = learnt_alone(CIFAR, split, effort)
+        alone[split] = train_alone(CIFAR, split, effort)
     rows, found = [printed_row(), weights_row(effort)], []
     for place, setting in enumerate(wanted):
         part = part_of_progress(progress, place / len(wanted), (place + 1) / len(wanted))
-        found.append(compared(setting, effort, part))
+        found.append(compare_with_dpsgd(setting, effort, part))
         rows += rows_of(found[-1], effort, alone)
     progress("table 3", 1.0)
     titles = {"topk": "TopK, i.i.d.", "random": "Random subsampling, shards", "topk of weights": "TopK of weights"}

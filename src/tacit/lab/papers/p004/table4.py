@@ -14,9 +14,9 @@ from math import sqrt
 
 from tacit.core.progress import Progress
 from tacit.lab.attacks.collusion import regular_graphs
-from tacit.lab.papers.p004.exchange import MODEL, PER_EPOCH, Exchange, exchanged, gamma_bytes, second_neighbours
+from tacit.lab.papers.p004.exchange import MODEL, PER_EPOCH, Exchange, gamma_bytes, measure_exchange, second_neighbours
 from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale
-from tacit.learn.seeded import generator
+from tacit.learn.random_streams import generator
 
 NODES, SHARE = 96, 0.4
 TABLE = {3: (0.63, 5.93, 0.1064), 6: (2.77, 26.87, 0.1031), 9: (5.49, 53.48, 0.1027), 12: (7.77, 75.16, 0.1034)}
@@ -31,7 +31,7 @@ GB = 1e9
 
 
 @dataclass(frozen=True)
-class Degree:
+class DegreeCosts:
     """What there is to say of one degree."""
 
     degree: int
@@ -52,14 +52,14 @@ class Degree:
         return self.measured.prestep * ROUNDS / GB
 
 
-def looked_at(degree: int, graphs: int) -> Degree:
+def measure_degree(degree: int, graphs: int) -> DegreeCosts:
     """Returns what the prestep takes at one degree."""
     counts = second_neighbours(regular_graphs(NODES, degree, graphs, generator(degree, "table 4")))
-    measured = exchanged("cesar", NODES, degree, MODEL, share=SHARE, sparsifier="topk", seed=degree)
-    return Degree(degree, float(counts.mean()), float(counts.std()), measured)
+    measured = measure_exchange("cesar", NODES, degree, MODEL, share=SHARE, sparsifier="topk", seed=degree)
+    return DegreeCosts(degree, float(counts.mean()), float(counts.std()), measured)
 
 
-def rows_of(table: Sequence[Degree]) -> list[Row]:
+def rows_of(table: Sequence[DegreeCosts]) -> list[Row]:
     """Returns the paper's columns, and ours."""
     rows = []
     for each in table:
@@ -117,7 +117,7 @@ def rows_of(table: Sequence[Degree]) -> list[Row]:
     return rows
 
 
-def charts_of(table: Sequence[Degree]) -> tuple[Chart, ...]:
+def charts_of(table: Sequence[DegreeCosts]) -> tuple[Chart, ...]:
     """Returns Figure 5."""
     degrees = [each.degree for each in table]
     lines = {
@@ -133,7 +133,7 @@ def run(scale: Scale, progress: Progress) -> Result:
     table = []
     for done, degree in enumerate(TABLE):
         progress(f"{NODES} nodes of degree {degree}", done / len(TABLE))
-        table.append(looked_at(degree, GRAPHS[scale]))
+        table.append(measure_degree(degree, GRAPHS[scale]))
     progress("table 4", 1.0)
     return Result(tuple(rows_of(table)), charts_of(table))
 

@@ -19,12 +19,12 @@ from tacit.lab.papers.p004.exchange import (
     PER_EPOCH,
     Exchange,
     Sparsifier,
-    exchanged,
     gamma_bytes,
+    measure_exchange,
     second_neighbours,
 )
 from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale
-from tacit.learn.seeded import generator
+from tacit.learn.random_streams import generator
 from tacit.vectors.sparsify import alpha_for
 
 DEGREE, SHARED = 5, 0.5
@@ -40,7 +40,7 @@ GB = 1e9
 
 
 @dataclass(frozen=True)
-class Size:
+class NodeCosts:
     """What there is to say of one number of nodes."""
 
     nodes: int
@@ -62,29 +62,31 @@ class Size:
     @property
     def by_rule(self) -> float:
         """GB of the paper's prestep in a whole training, by its rule."""
-        return whole(self.second * gamma_bytes(alpha_for(SHARED, DEGREE), MODEL))
+        return whole_training(self.second * gamma_bytes(alpha_for(SHARED, DEGREE), MODEL))
 
 
-def whole(spent: float) -> float:
+def whole_training(spent: float) -> float:
     """Returns the GB of a whole training for the bytes of one round."""
     return spent * ROUNDS / GB
 
 
-def looked_at(nodes: int, graphs: int) -> Size:
+def measure_nodes(nodes: int, graphs: int) -> NodeCosts:
     """Returns what rounds take among so many nodes."""
     alpha = alpha_for(SHARED, DEGREE)
     counts = second_neighbours(regular_graphs(nodes, DEGREE, graphs, generator(nodes, "table 5")))
     cesar: dict[Sparsifier, Exchange] = {}
     gossip: dict[Sparsifier, Exchange] = {}
     for name in OVER:
-        cesar[name] = exchanged("cesar", nodes, DEGREE, MODEL, share=alpha, sparsifier=name, seed=nodes)
-        gossip[name] = exchanged("gossip", nodes, DEGREE, MODEL, share=cesar[name].shared, sparsifier=name, seed=nodes)
-    return Size(nodes, float(counts.mean()), cesar, gossip)
+        cesar[name] = measure_exchange("cesar", nodes, DEGREE, MODEL, share=alpha, sparsifier=name, seed=nodes)
+        gossip[name] = measure_exchange(
+            "gossip", nodes, DEGREE, MODEL, share=cesar[name].shared, sparsifier=name, seed=nodes
+        )
+    return NodeCosts(nodes, float(counts.mean()), cesar, gossip)
 
 
-def rows_of(table: Sequence[Size]) -> list[Row]:
+def rows_of(table: Sequence[NodeCosts]) -> list[Row]:
     """Returns the paper's columns, and ours."""
-    ours, theirs = [whole(each.topk.parameters) for each in table], [TABLE[each.nodes][0] for each in table]
+    ours, theirs = [whole_training(each.topk.parameters) for each in table], [TABLE[each.nodes][0] for each in table]
     rows = [
         Row(
             f"GB of parameters, {table[0].nodes} to {table[-1].nodes} nodes",
@@ -95,7 +97,7 @@ def rows_of(table: Sequence[Size]) -> list[Row]:
         )
     ]
     for each in table:
-        overhead, prestep = TABLE[each.nodes][1], whole(each.topk.prestep)
+        overhead, prestep = TABLE[each.nodes][1], whole_training(each.topk.prestep)
         rows += [
             Row(
                 f"GB of overhead by the paper's rule, {each.nodes} nodes",
@@ -107,7 +109,7 @@ def rows_of(table: Sequence[Size]) -> list[Row]:
             Row(
                 f"GB of overhead as deployed, {each.nodes} nodes",
                 f"{overhead:.2f}",
-                f"{prestep:.2f} TopK, {whole(each.cesar['random'].prestep):.2f} random",
+                f"{prestep:.2f} TopK, {whole_training(each.cesar['random'].prestep):.2f} random",
                 abs(prestep / overhead - 1) <= CLOSE,
                 f"the common neighbour passes on {DEGREE * (DEGREE - 1)} overlaps in place of {each.second:.0f} sets, "
                 "and random selections are seeds; no indices go along with masked models",
@@ -138,14 +140,14 @@ def rows_of(table: Sequence[Size]) -> list[Row]:
     return rows
 
 
-def charts_of(table: Sequence[Size]) -> tuple[Chart, ...]:
+def charts_of(table: Sequence[NodeCosts]) -> tuple[Chart, ...]:
     """Returns Figure 7, of the overhead alone: the parameters are a line that does not move."""
     nodes = [each.nodes for each in table]
     lines = {
         "paper": (nodes, [TABLE[each.nodes][1] for each in table]),
         "by the paper's rule": (nodes, [each.by_rule for each in table]),
-        "as deployed, TopK": (nodes, [whole(each.topk.prestep) for each in table]),
-        "as deployed, random": (nodes, [whole(each.cesar["random"].prestep) for each in table]),
+        "as deployed, TopK": (nodes, [whole_training(each.topk.prestep) for each in table]),
+        "as deployed, random": (nodes, [whole_training(each.cesar["random"].prestep) for each in table]),
     }
     return (Chart("Overhead of a node in a whole training", "nodes", "gigabytes (GB)", lines, dashed=("paper",)),)
 
@@ -155,7 +157,7 @@ def run(scale: Scale, progress: Progress) -> Result:
     table = []
     for done, nodes in enumerate(TABLE):
         progress(f"{nodes} nodes", done / len(TABLE))
-        table.append(looked_at(nodes, GRAPHS[scale]))
+        table.append(measure_nodes(nodes, GRAPHS[scale]))
     progress("table 5", 1.0)
     return Result(tuple(rows_of(table)), charts_of(table))
 

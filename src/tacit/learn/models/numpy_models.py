@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from tacit.learn.models.model import Array, Floats, Model, Score, Tally, laid_out, slots
+from tacit.learn.models.model import Array, Floats, Model, Score, ScoreSums, make_layout, slots
 
 Head: TypeAlias = Literal["softmax", "logistic", "squares"]
 
@@ -23,7 +23,7 @@ SAMPLES = 256
 """How many samples models are tested on at a time: 256 images of MNIST stay in a core's own cache."""
 
 
-class Step(NamedTuple):
+class DescentStep(NamedTuple):
     """What one step of many parties is made with."""
 
     rate: float
@@ -33,7 +33,7 @@ class Step(NamedTuple):
     """The longest that a sample's gradient may be."""
 
 
-class Fused(Model):
+class NumpyModel(Model):
     """A model whose gradients are computed for many parties at once.
 
     Samples come as (parties, batch, …). Their weights sum to 1 for each party; a party with fewer samples than the
@@ -54,7 +54,7 @@ class Fused(Model):
         """
 
     @abstractmethod
-    def descend(self, matrix: Array, x: Array, y: Array, weights: Array, step: Step) -> Array:
+    def descend(self, matrix: Array, x: Array, y: Array, weights: Array, step: DescentStep) -> Array:
         """Takes one step of plain descent in place, and returns the losses before it."""
 
     @abstractmethod
@@ -65,7 +65,7 @@ class Fused(Model):
     def losses(self, outputs: Array, y: Array) -> Array:
         """Returns the loss of each sample, given what a model said of it. May write into what is given."""
 
-    def judged(self, outputs: Array, y: Array) -> Array:
+    def grade(self, outputs: Array, y: Array) -> Array:
         """Returns which labels are right or, of numbers, by how much they are wrong."""
         return outputs.argmax(axis=-1) == y if self.classes else outputs - y
 
@@ -76,13 +76,13 @@ class Fused(Model):
 
     def scores(self, matrix: Floats, rows: Sequence[int], x: Array, y: Array) -> list[Score]:
         """Returns how good the models in some rows of a matrix are."""
-        found, y = [Tally() for _ in rows], np.asarray(y, np.int64 if self.classes else None)
+        found, y = [ScoreSums() for _ in rows], np.asarray(y, np.int64 if self.classes else None)
         with np.errstate(all="ignore"):  # of models that have diverged too
             for start in range(0, len(y), SAMPLES):
                 some, truth = x[start : start + SAMPLES], y[start : start + SAMPLES]
                 for tally, row in zip(found, rows, strict=True):
                     said = self.outputs(matrix[row : row + 1], some)
-                    judged = self.judged(said, truth)
+                    judged = self.grade(said, truth)
                     tally.right += float(np.count_nonzero(judged)) if self.classes else 0.0
                     tally.squares += 0.0 if self.classes else float(np.vdot(judged, judged))
                     tally.answers += judged.size
@@ -106,7 +106,7 @@ class Layer:
         return matrix[:, self.weights].reshape(len(matrix), self.outs, self.ins)
 
 
-class Dense(Fused):
+class Dense(NumpyModel):
     """Layers of weights with ReLU between them: softmax, linear and logistic regression have one, an MLP more.
 
     Losses are those of the head: cross-entropy over classes ("softmax") or between two ("logistic"), or (z − y)²
@@ -137,7 +137,7 @@ class Dense(Fused):
             shapes[f"{prefix}weights"] = (outs, ins)
             if bias:
                 shapes[f"{prefix}bias"] = (outs,)
-        self.layout = laid_out(shapes)
+        self.layout = make_layout(shapes)
         at = list(slots(self.layout).values())
         self._layers = [
             Layer(ins, outs, *(at[2 * i : 2 * i + 2] if bias else (at[i], None)))
@@ -170,7 +170,7 @@ class Dense(Fused):
             out += self.l2 * matrix
         return losses
 
-    def descend(self, matrix: Array, x: Array, y: Array, weights: Array, step: Step) -> Array:
+    def descend(self, matrix: Array, x: Array, y: Array, weights: Array, step: DescentStep) -> Array:
         """Takes one step of plain descent in place, and returns the losses before it."""
         from scipy.linalg.blas import dgemm, sgemm  # a quarter of the time that `import tacit` took
 
@@ -209,10 +209,10 @@ class Dense(Fused):
             found = np.square(outputs - y)
         return found
 
-    def judged(self, outputs: Array, y: Array) -> Array:
+    def grade(self, outputs: Array, y: Array) -> Array:
         """Returns which labels are right or, of numbers, by how much they are wrong."""
         if self.head != "logistic":
-            return super().judged(outputs, y)
+            return super().grade(outputs, y)
         right: Array = (outputs > 0) == np.isin(y, self.positive)
         return right
 
@@ -249,8 +249,8 @@ class Dense(Fused):
             # ‖δ ⊗ a‖ = ‖δ‖ ‖a‖, and the gradient of a bias is δ itself.
             lengths = np.zeros_like(weights)
             for layer, a, delta in zip(self._layers, ins, slopes, strict=True):
-                lengths += squared(delta, 1) * (squared(a, 1) + (layer.bias is not None))
-            factors = weights * shortened(lengths, clip)
+                lengths += square_lengths(delta, 1) * (square_lengths(a, 1) + (layer.bias is not None))
+            factors = weights * clip_factors(lengths, clip)
             for delta in slopes:
                 delta *= factors[:, np.newaxis]
         return losses, ins, slopes
@@ -261,7 +261,7 @@ class Dense(Fused):
         if self.head == "softmax":
             parties, classes, batch = z.shape
             places = (np.arange(parties)[:, np.newaxis] * classes + y) * batch + np.arange(batch)
-            scores = flat(z)
+            scores = flat_view(z)
             z -= z.max(axis=1, keepdims=True)  # without its largest score a sample cannot overflow
             losses = -scores[places]
             np.exp(z, out=z)
@@ -285,20 +285,20 @@ class Dense(Fused):
         return losses
 
 
-def flat(matrix: Array) -> Array:
+def flat_view(matrix: Array) -> Array:
     """Returns the numbers of a matrix as a view, to be written through."""
     if not matrix.flags.c_contiguous:
         raise ValueError("rows must lie one behind the other")
     return matrix.reshape(-1)
 
 
-def squared(vectors: Array, axis: int) -> Array:
+def square_lengths(vectors: Array, axis: int) -> Array:
     """Returns the squared lengths of vectors along the axis 1 or 2, for each party and sample."""
     lengths: Array = np.einsum("pib,pib->pb" if axis == 1 else "pbi,pbi->pb", vectors, vectors)
     return lengths
 
 
-def shortened(squared: Array, clip: float) -> Array:
+def clip_factors(squared: Array, clip: float) -> Array:
     """Returns what to multiply vectors by, given their squared lengths, so that none is longer than `clip`."""
     factors: Array = clip / np.maximum(np.sqrt(squared), clip)
     return factors
