@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tacit.app.reports import pictures
+from tacit.auditing.render.text import ATTACK_VERDICTS
 from tacit.core.progress import ignore_progress
 from tacit.lab.attacks import collusion, eavesdropper_learning, inversion
 from tacit.lab.attacks.attack_result import Finding
@@ -104,7 +105,7 @@ def page() -> str:
         for finding in every:
             kind = "" if finding.bracket.startswith("95") else f" ({finding.bracket})"
             interval = f"{finding.low:.4g} to {finding.high:.4g}{kind}" if finding.bracket else ""
-            values = f"{finding.value:.4g} | {interval} | {finding.samples:,} | {finding.verdict}"
+            values = f"{finding.value:.4g} | {interval} | {finding.samples:,} | {ATTACK_VERDICTS[finding.verdict]}"
             where = f" {finding.paper} |" if printed else ""
             lines.append(f"| {finding.target} | {finding.measure} | {values} |{where}")
         lines.append("")

@@ -412,8 +412,8 @@ def test_what_is_returned_says_in_a_line_what_it_is():
     assert repr(out.endings["p0"]) == f"<Ending: p0, round 1: the average of p0, p1, p2; {sent:,} bytes sent>"
     report = tacit.audit("fedavg", parties=3, coalition="server")
     assert repr(report) == (
-        "<Report: fedavg, 3 parties, coalition of server: exposes p0, p1, p2; 1 round, models stand still, nobody "
-        "drops out, one entry for all; and one round in which no more than 2 are summed>"
+        "<Report: fedavg, 3 parties, coalition of server: exposed; exposed: p0, p1, p2; rounds=1/1 drift=static "
+        "dropout=0 faults=0 seeds=0 entries=1 fewest=2>"
     )
     assert repr(report.exposed["p1"]).startswith("<Recipe: p1 = ")
     assert repr(tacit.Federation("secagg", NAMES)) == "<Federation: secagg, 4 parties, 0 rounds so far>"

@@ -46,7 +46,7 @@ def leaking(scope, size, most=None):
     every = list(coalitions(scope.protocol, scope.parties, size))
     if most is not None and len(every) > most:
         every = [every[place] for place in np.random.default_rng(size).choice(len(every), most, replace=False)]
-    return [members for members in every if auditor.verdict(members).victims]
+    return [members for members in every if auditor.assess(members).victims]
 
 
 def lost(*what):
@@ -80,7 +80,7 @@ def test_one_sum_is_all_that_anybody_learns(protocol, options):
         assert (argument is not None) == (size <= getattr(scope.terms, "threshold", n))
         if argument is not None:
             for members in coalitions(scope.protocol, scope.parties, size):
-                verdict = auditor.verdict(members)
+                verdict = auditor.assess(members)
                 assert verdict.victims == []
                 assert verdict.smallest_group == n - len(set(members) - {SERVER})
     assert argued(scope, n - 1, "one sum") is None
@@ -354,7 +354,7 @@ def test_plain_messages_show_vectors_to_whom_they_are_sent(protocol, options):
         argument = argued(scope, size)
         assert (argument.name, argument.exposes) == ("plain", True)
         for members in coalitions(scope.protocol, scope.parties, size):
-            assert bool(auditor.verdict(members).victims) == (scope.protocol.server is None or SERVER in members)
+            assert bool(auditor.assess(members).victims) == (scope.protocol.server is None or SERVER in members)
 
 
 def test_plain_gossip_shows_neighbours_and_nobody_else():
@@ -364,7 +364,7 @@ def test_plain_gossip_shows_neighbours_and_nobody_else():
     for members in coalitions(scope.protocol, scope.parties, 2):
         places = {int(party[1:]) for party in members}
         near = {f"p{i}" for place in places for i in graph[place]} - set(members)
-        assert set(auditor.verdict(members).victims) == near
+        assert set(auditor.assess(members).victims) == near
 
 
 @pytest.mark.parametrize(
@@ -406,7 +406,7 @@ def test_fewer_members_learn_nothing_that_more_would_not(protocol, options):
     auditor = Auditor(scope)
     everyone = scope.protocol.everyone(scope.parties)
     exposed = {
-        members: set(auditor.verdict(members).victims) for size in (1, 2, 3) for members in combinations(everyone, size)
+        members: set(auditor.assess(members).victims) for size in (1, 2, 3) for members in combinations(everyone, size)
     }
     for members, victims in exposed.items():
         for fewer in combinations(members, len(members) - 1):

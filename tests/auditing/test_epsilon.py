@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 import tacit
 from tacit.app.cli.main import app
+from tacit.auditing.findings import NoteCode, Verdict
 from tacit.auditing.report import Auditor
 from tacit.auditing.scope import Scope
 from tacit.core.suite import Parties
@@ -52,7 +53,7 @@ def test_what_counts_is_the_noise_of_those_behind_whatever_is_seen(protocol, coa
     company = honest if rounds == 1 or REGISTRY[protocol].common_result else 1
     assert report.epsilon == pytest.approx(worth(protocol, 7, company, rounds, **options))
     assert (report.company, report.delta) == (company, 1e-5)
-    assert any("one party's noise" in note for note in report.notes) == (company < honest)
+    assert any(note.code is NoteCode.NOISE_OF_ONE for note in report.notes) == (company < honest)
 
 
 def test_what_was_drawn_besides_masks_and_noise_does_not_count():
@@ -151,7 +152,7 @@ def test_a_plan_says_how_much_noise_each_of_its_proposals_takes():
     assert proposed.sigma == pytest.approx(alone / math.sqrt(6))
     for proposal in proposed.proposals:
         assert proposal.sigma == pytest.approx(alone / math.sqrt(proposal.company))
-        if proposal.verdict == "leaks by design":
+        if proposal.verdict is Verdict.LEAKS_BY_DESIGN:
             assert proposal.company == 1
     whole = next(
         each for each in proposed.proposals if each.protocol == "secagg" and "participation" not in each.options

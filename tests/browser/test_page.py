@@ -12,6 +12,7 @@ import pytest
 import tacit
 from support.page_visits import page_of
 from support.paths import ROOT
+from tacit.auditing.render.plan import name_verdict
 from tacit.learn.training.assemble import Metrics
 from tacit.net.observability.status import Ended, Standing, Status, show
 
@@ -169,7 +170,7 @@ def test_there_may_be_no_runs_yet(visit, tmp_path):
 def test_two_receivers_expose_a_third_in_cesar_and_no_longer_when_it_is_hardened(visit, address, shot):
     page = visit(address).open(CESAR)
     page.locator('[data-party="p4"]').click()
-    page.locator(".headline.good", has_text="p4 learns nobody").wait_for()
+    page.locator(".headline.good", has_text="p4 recovers nobody").wait_for()
     page.locator('[data-party="p5"]').click()
     page.locator(".headline.bad").wait_for()
     graph = msgspec.json.decode(TWO_RECEIVERS)
@@ -184,7 +185,7 @@ def test_two_receivers_expose_a_third_in_cesar_and_no_longer_when_it_is_hardened
     assert "--coalition p4,p5" in page.locator(".command code").inner_text()
     shot(page, "adversary")
     page.get_by_role("switch", name="Hardened").check()
-    page.locator(".headline.good", has_text="p4 and p5 learn nobody").wait_for()
+    page.locator(".headline.good", has_text="p4 and p5 recover nobody").wait_for()
     assert exposed(page) == set()
     assert "masking=2" in page.locator("#hardened-settings").inner_text()
 
@@ -219,7 +220,7 @@ def claims_page():
 def test_dropouts_expose_a_user_of_secure_aggregation(visit, address, shot):
     page = visit(address, color_scheme="dark").open(SECAGG)
     page.locator('[data-party="server"]').click()
-    page.locator(".headline.good", has_text="The server learns nobody").wait_for()
+    page.locator(".headline.good", has_text="The server recovers nobody").wait_for()
     page.get_by_label("Dropouts").fill("0.2")
     page.locator(".headline.bad").wait_for()
     report = tacit.audit("secagg", parties=6, coalition=["server"], rounds=3, dropout=0.2)
@@ -229,21 +230,19 @@ def test_dropouts_expose_a_user_of_secure_aggregation(visit, address, shot):
     page.locator(".proof", has_text="Replayed").wait_for()
     shot(page, "dropouts-dark")
     page.get_by_role("button", name="change", exact=True).click()
-    page.locator(".headline.good", has_text="The server learns nobody").wait_for()
+    page.locator(".headline.good", has_text="The server recovers nobody").wait_for()
 
 
 def test_nobody_is_called_safe_whom_other_luck_would_expose(visit, address):
     page = visit(address).open(f"{SECAGG}&dropout=0.1&coalition=server")
-    page.locator(
-        ".headline.bad", has_text="Exposed: in the worst of 8 drawings of who takes part, by seed 2, the server"
-    ).wait_for()
-    page.locator(".note", has_text="In the drawing that is shown, nobody is exposed.").wait_for()
+    page.locator(".headline.bad", has_text="Exposed in the worst case. The server can recover").wait_for()
+    page.locator(".note", has_text="With the seed that is shown, nobody is exposed.").wait_for()
     assert exposed(page) == set()
 
 
 def test_nobody_is_called_safe_whom_a_bad_day_would_expose(visit, address):
     page = visit(address).open("/adversary?protocol=cesar&parties=8&coalition=p0,p1")
-    words = "Exposed on a bad day: if so many drop out that only 3 are summed, p0 and p1 together can work out"
+    words = "Exposed in the worst case. If dropouts leave only 3 contributors, p0 and p1 together can recover"
     page.locator(".headline.bad", has_text=words).wait_for()
     assert exposed(page) == set()
 
@@ -285,7 +284,9 @@ def test_a_plan_as_cards(visit, address, shot):
     page.locator(".proposal").first.wait_for()
     wanted = tacit.plan(5, rounds=2, dropout=0.0)
     assert page.locator(".proposal h2").all_inner_texts() == [each.protocol for each in wanted.proposals]
-    assert page.locator(".proposal .verdict").all_inner_texts() == [each.verdict for each in wanted.proposals]
+    assert page.locator(".proposal .verdict").all_inner_texts() == [
+        name_verdict(each.verdict, each.needs_drift) for each in wanted.proposals
+    ]
     assert "coalitions" in page.locator(".proposal .looked").first.inner_text()
     assert page.locator(".proposal .command code").first.inner_text().startswith("tacit audit secagg --parties 5")
     shot(page, "plan")

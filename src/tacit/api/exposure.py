@@ -3,7 +3,10 @@
 from dataclasses import dataclass
 
 from tacit.api.federation import Checked
+from tacit.auditing.findings import NoteCode, Remark, Verdict, worst_verdict
 from tacit.auditing.preflight import MOST_COALITIONS, POSITIONS, too_long
+from tacit.auditing.render.notes import render_note
+from tacit.auditing.render.text import summarize_exposure
 from tacit.auditing.report import Auditor, Report
 from tacit.auditing.scope import Scope
 from tacit.auditing.search.coalitions import chosen
@@ -12,36 +15,34 @@ from tacit.core.errors import NotLinear
 
 @dataclass(frozen=True)
 class Exposure:
-    """Reports on one coalition of each kind, over one round of models that change; or why there are none."""
+    """Reports on one coalition of each kind, over one round of drifting models; or the reason why there are none."""
 
     reports: tuple[Report, ...] = ()
-    why: str = ""
+    why: Remark | None = None
+    """Reason why there was no audit."""
 
     @property
     def worst(self) -> Report | None:
         """The report with most victims."""
-        return max(self.reports, key=lambda report: len(report.exposed) + len(report.nearly), default=None)
+        return max(self.reports, key=lambda report: len(report.victims), default=None)
+
+    @property
+    def verdict(self) -> Verdict:
+        """The most severe verdict of the reports."""
+        return worst_verdict(report.verdict for report in self.reports)
 
     def __str__(self) -> str:
-        """Says in a few words what the worst of them learns."""
-        worst = self.worst
-        if worst is None:
-            return self.why
-        victims = len(worst.exposed) + len(worst.nearly)
-        if not victims:
-            late = next((report for report in self.reports if report.at_worst), None)
-            return "nobody" if late is None else f"nobody, unless all but {late.fewest} drop out"
-        others = len(worst.parties) - len(set(worst.coalition) & set(worst.parties))
-        part = max(worst.fractions.values(), default=1.0)
-        some = "" if part == 1.0 else f" in {part:.0%} of entries"
-        return f"{victims} of {others} to {' and '.join(worst.coalition)}{some}"
+        """Returns in a few words who is exposed to the worst coalition."""
+        if self.reports:
+            return summarize_exposure(self.reports)
+        return "" if self.why is None else render_note(self.why)
 
 
 def exposure(checked: Checked) -> Exposure:
     """Audits the settings of a run for single parties, the server, and as many colluding ones as it allows for."""
     protocol, terms = checked.protocol, checked.terms
     if too_long(protocol, terms):
-        return Exposure(why="not audited, for that takes long; run: tacit audit")
+        return Exposure(why=Remark.of(NoteCode.TOO_LONG, argument="", statement=""))
     scope = Scope(protocol, terms, 1, "free", entries=POSITIONS if terms.selective else None)
     reports: list[Report] = []
     try:
@@ -50,5 +51,5 @@ def exposure(checked: Checked) -> Exposure:
             most = len(terms.parties) + 1 if size == 1 else MOST_COALITIONS
             reports += [auditor.report(kind.coalition) for kind in chosen(scope, size, most)[0]]
     except NotLinear as error:
-        return Exposure(why=f"not audited: {error}")
+        return Exposure(why=Remark.of(NoteCode.NOT_LINEAR, error=str(error)))
     return Exposure(tuple(reports))

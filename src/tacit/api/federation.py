@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from tacit.api.options import AdmmRun, CesarRun, FedAvgRun, GossipRun, PushSumRun, SecAggRun
 from tacit.auditing.preflight import evidence, preflight
+from tacit.auditing.render.notes import render_note
 from tacit.auditing.scope import is_count
 from tacit.core.average import counted, few
 from tacit.core.errors import ConfigError, LeakRefused
@@ -97,7 +98,7 @@ class Checked:
             vectors = {party: layout.flatten(model) for party, model in models.items()}
         rounds = terms.period if models is None else 1
         notes = preflight(entry, terms, adversary=adversary, rounds=rounds, vectors=vectors)
-        return cls(entry, terms, planned, adversary, notes)
+        return cls(entry, terms, planned, adversary, tuple(map(render_note, notes)))
 
     def simulation(self, layout: Layout, seed: int | None, record: bool) -> Simulation:
         """Returns a simulation for models of a layout."""

@@ -1,20 +1,22 @@
 """What is checked before anything is sent: would these settings show somebody's vector?"""
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
 from numpy.typing import NDArray
 
 from tacit.auditing.arguments import argument_for
+from tacit.auditing.findings import NoteCode, Remark
+from tacit.auditing.render.notes import render_refusal
 from tacit.auditing.report import Auditor, Report
 from tacit.auditing.scope import Scope
 from tacit.auditing.search.coalitions import chosen
 from tacit.auditing.search.worst_case import Smallest
 from tacit.auditing.symbolic.simulation import Drift
 from tacit.core.errors import LeakRefused, NotLinear
-from tacit.core.protocol import Protocol, Settings, Terms
+from tacit.core.protocol import Protocol, Terms
 from tacit.core.suite import Party
 
 MOST_WORK, MOST_STEPS = 20_000, 128
@@ -28,7 +30,7 @@ POSITIONS = 64
 """Positions of a sparse vector that are looked at."""
 REMEMBERED = 256
 
-_found: OrderedDict[Any, tuple[tuple[Report, str] | None, tuple[str, ...]]] = OrderedDict()
+_found: OrderedDict[Any, tuple[tuple[Report, str] | None, tuple[Remark, ...]]] = OrderedDict()
 
 
 def preflight(
@@ -38,7 +40,7 @@ def preflight(
     adversary: int,
     rounds: int,
     vectors: Mapping[Party, NDArray[Any]] | None = None,
-) -> tuple[str, ...]:
+) -> tuple[Remark, ...]:
     """Raises LeakRefused, with the report, if settings show somebody's vector; returns what else there is to say.
 
     The adversary is any so many parties, and the server with one party fewer. Any single party, and the server, are
@@ -51,10 +53,9 @@ def preflight(
         return ()
     if too_long(protocol, terms):
         argument = argument_for(protocol, terms, adversary, rounds, "free")
-        known = ""
-        if argument is not None and not argument.exposes:
-            known = f"; known without (docs/arguments.md, {argument.name}): {argument.statement}"
-        return (f"not audited, for that takes longer than the average; run: tacit audit{known}",)
+        known = argument if argument is not None and not argument.exposes else None
+        name, statement = ("", "") if known is None else (known.name, known.statement)
+        return (Remark.of(NoteCode.TOO_LONG, argument=name, statement=statement),)
     if vectors is not None and terms.selective:
         refused, notes = _look(protocol, terms, adversary, rounds, vectors)
     else:
@@ -91,54 +92,52 @@ def evidence(protocol: Protocol, terms: Terms) -> Report | None:
 
 def exposure(auditor: Auditor, coalitions: Iterable[tuple[Party, ...]]) -> tuple[Party, ...] | None:
     """Returns the first coalition that learns a vector, if there is one."""
-    return next((coalition for coalition in coalitions if auditor.verdict(coalition).victims), None)
+    return next((coalition for coalition in coalitions if auditor.assess(coalition).victims), None)
 
 
 def _look(
     protocol: Protocol, terms: Terms, adversary: int, rounds: int, vectors: Mapping[Party, NDArray[Any]] | None
-) -> tuple[tuple[Report, str] | None, tuple[str, ...]]:
+) -> tuple[tuple[Report, str] | None, tuple[Remark, ...]]:
     """Returns the report that settings are refused with, and why, or None; and what else there is to say."""
     entries = POSITIONS if terms.selective else None
 
     def scope(rounds: int, drift: Drift) -> Scope:
         return Scope(protocol, terms, rounds, drift, entries=entries, vectors=vectors)
 
-    notes: list[str] = []
+    notes: list[Remark] = []
     several: list[tuple[Party, ...]] = []
     for size in sorted({1, adversary}):
         kinds, total = chosen(scope(1, "free"), size, MOST_COALITIONS if size > 1 else len(terms.parties) + 1)
         looked = sum(kind.many for kind in kinds)
         several += [kind.coalition for kind in kinds]
         if looked < total:
-            notes.append(f"of {total:,} coalitions of {size}, {looked:,} were looked at; run: tacit audit")
+            notes.append(Remark.of(NoteCode.COALITIONS_SAMPLED, size=size, coalitions=total, analysed=looked))
     if terms.selective:
-        notes.append(f"sparse vectors were looked at in up to {POSITIONS} positions, of one drawing")
+        notes.append(Remark.of(NoteCode.ENTRIES_SAMPLED, entries=POSITIONS))
     suspects, small = several, Smallest(scope(1, "free"))
     try:
         # What nobody learns even if models stand still, nobody learns if they change, so most need no second audit.
         still = Auditor(scope(max(rounds, STILL_ROUNDS), "static"), rehearse=True, small=small)
-        verdicts = {coalition: still.verdict(coalition) for coalition in several}
+        verdicts = {coalition: still.assess(coalition) for coalition in several}
         suspects = [coalition for coalition, verdict in verdicts.items() if verdict.victims]
         if suspects:
             first = min(suspects, key=lambda coalition: verdicts[coalition].safe_rounds)
-            notes.append(
-                f"if models stood still for {verdicts[first].safe_rounds + 1} rounds, {' and '.join(first)} could work "
-                f"out that of {', '.join(verdicts[first].victims)}"
-            )
+            within, victims = verdicts[first].safe_rounds + 1, tuple(verdicts[first].victims)
+            notes.append(Remark.of(NoteCode.EXPOSED_IF_STATIC, rounds=within, members=first, victims=victims))
     except NotLinear as error:
-        notes.append(f"not audited in full: {error}")
+        notes.append(Remark.of(NoteCode.PARTLY_NOT_LINEAR, error=str(error)))
     try:
         found = exposure(Auditor(scope(rounds, "free"), rehearse=True, small=small), suspects) if suspects else None
         if found is not None:
             report = Auditor(scope(rounds, "free")).report(found)
-            return (report, refusal(report, terms.settings)), ()
+            return (report, render_refusal(report, terms.settings)), ()
         if (worst := _worst(small, several)) is not None:
             report, missing = worst
-            return (report, refusal(report, terms.settings, missing)), ()
+            return (report, render_refusal(report, terms.settings, missing)), ()
     except NotLinear as error:
-        return None, (f"not audited: {error}",)
+        return None, (Remark.of(NoteCode.NOT_LINEAR, error=str(error)),)
     if missed := sum(not small.in_time(coalition) for coalition in several):
-        notes.append(f"what happens if many drop out was not looked at for {missed} of {len(several)} coalitions")
+        notes.append(Remark.of(NoteCode.WORST_CASE_SKIPPED, skipped=missed, coalitions=len(several)))
     return None, tuple(notes)
 
 
@@ -150,22 +149,3 @@ def _worst(small: Smallest, coalitions: Iterable[tuple[Party, ...]]) -> tuple[Re
             alone = known.run.scope
             return Auditor(alone).report(small.members(coalition)), [fault.party or "" for fault in alone.faults]
     return None
-
-
-def refusal(report: Report, settings: Settings, missing: Sequence[Party] = ()) -> str:
-    """Returns why settings are refused, and what to do."""
-    if len(report.parties) == 2:
-        return "of two parties an average shows each the other's vector; add a party, or pass allow_leaks=True"
-    victims = [*report.exposed, *report.nearly]
-    whose = f"the vector of {victims[0]}" + (f" and {len(victims) - 1} more" if len(victims) > 1 else "")
-    remedy = settings.remedy(dropouts=bool(missing))
-    cure = "other settings (see tacit plan)"
-    if remedy is not None:
-        cure = f"a larger {remedy.option}" if remedy.value is None else f"{remedy.option}={remedy.value!r}"
-    when = ""
-    if missing:
-        when = f" if {missing[0]} " + (f"and {len(missing) - 1} more drop out" if len(missing) > 1 else "drops out")
-    return (
-        f"{report.protocol} would show {' and '.join(report.coalition)} {whose}{when}, as the report says; use {cure}, "
-        f"or pass allow_leaks=True to go on knowingly"
-    )

@@ -15,11 +15,12 @@ from tacit.auditing.engine.multi_round import RehearsedRun, Together
 from tacit.auditing.engine.recipes import Recipe, SumRecipe
 from tacit.auditing.engine.soundness import guarded
 from tacit.auditing.engine.symbolic_run import Knowledge, SymbolicRun
+from tacit.auditing.findings import Coverage, NoteCode, Remark, Verdict
 from tacit.auditing.scope import Scope
 from tacit.auditing.search.seeds import Drawing, Luck
 from tacit.auditing.search.worst_case import Smallest
 from tacit.auditing.symbolic.simulation import Drift
-from tacit.core.average import counted, few
+from tacit.core.average import few
 from tacit.core.errors import ConfigError, NotLinear
 from tacit.core.progress import report_step
 from tacit.core.suite import ONLOOKER, Party
@@ -100,20 +101,63 @@ class Report:
     further, as far as `bits` says."""
     heard: dict[tuple[Party, Party], tuple[int, int]] = field(default_factory=dict)
     """What an onlooker learns even from sealed links: how many messages from whom to whom, and how many bytes."""
-    notes: tuple[str, ...] = ()
-    """What the reader should know of this report."""
+    notes: tuple[Remark, ...] = ()
+    """Notes that the reader should know."""
+    faults: int = 0
+    """Number of faults that were injected besides dropouts."""
     rows: NDArray[np.int64] | None = field(default=None, repr=False)
     """A basis of what it knows of the others' vectors alone, modulo a small prime."""
 
     def __repr__(self) -> str:
-        victims = [*self.exposed, *self.nearly]
-        found = f"exposes {few(victims)}" if victims else "exposes nobody"
-        late = f", but {few(self.at_worst)} if others drop out" if self.at_worst and not victims else ""
-        late += f", but perhaps {few(self.unsure)}" if self.unsure else ""
+        found = [
+            f"{name}: {few(victims)}"
+            for name, victims in (
+                ("exposed", list(self.exposed)),
+                ("nearly", self.nearly),
+                ("at_worst", self.at_worst),
+                ("unsure", self.unsure),
+            )
+            if victims
+        ]
         if (worst := self.unluckiest) is not None:
-            late += f", but {few(worst.victims)} by the luck of seed {worst.seed}"
+            found.append(f"seed {worst.seed}: {few(worst.victims)}")
         who = f"{len(self.parties)} parties, coalition of {few(self.coalition)}"
-        return f"<Report: {self.protocol}, {who}: {found}{late}; {self.looked_at}>"
+        return f"<Report: {self.protocol}, {who}: {'; '.join([self.verdict.value, *found, str(self.coverage)])}>"
+
+    @property
+    def verdict(self) -> Verdict:
+        """Verdict on this coalition, for what was analysed."""
+        if self.exposed:
+            return Verdict.EXPOSED
+        if self.nearly:
+            return Verdict.NEARLY_EXPOSED
+        if self.at_worst or self.unluckiest is not None:
+            return Verdict.EXPOSED_IN_WORST_CASE
+        if self.unsure:
+            return Verdict.UNDECIDED
+        return Verdict.HOLDS if self.coverage.exhaustive else Verdict.NOTHING_FOUND
+
+    @property
+    def coverage(self) -> Coverage:
+        """Part of the question that was analysed."""
+        return Coverage(
+            rounds=self.rounds,
+            rounds_analysed=self.watched,
+            rounds_with_average=self.averages,
+            drift=self.drift,
+            dropout=self.dropout,
+            faults=self.faults,
+            seeds=self.drawings,
+            worst_seed=self.first_seed is not None,
+            entries=self.entries,
+            fewest=self.fewest,
+            worst_case=self.at_worst is not None,
+        )
+
+    @property
+    def victims(self) -> list[Party]:
+        """Parties whose vectors the coalition recovers, exactly or nearly."""
+        return [party for party in self.parties if party in self.exposed or party in self.nearly]
 
     @cached_property
     def smallest_support(self) -> int | None:
@@ -138,31 +182,11 @@ class Report:
     @property
     def drawing(self) -> Drawing:
         """This drawing."""
-        here = tuple(party for party in self.parties if party in self.exposed or party in self.nearly)
-        return Drawing(self.seed, here, self.safe_rounds)
-
-    @property
-    def looked_at(self) -> str:
-        """What was looked at, for whoever quotes the result."""
-        rounds = (
-            f"{self.watched} of {self.rounds} rounds" if self.watched < self.rounds else counted(self.rounds, "round")
-        )
-        if self.averages < self.watched:
-            rounds += f", {self.averages} of them with an average"
-        models = {"static": "models stand still", "free": "models change"}.get(
-            str(self.drift), f"models change by {self.drift} a round"
-        )
-        lost = f"each party lost to a round with a chance of {self.dropout:g}" if self.dropout else "nobody drops out"
-        if self.drawings:
-            worst = "the worst of " * (self.first_seed is not None and self.drawings > 1)
-            lost += f", {worst}{counted(self.drawings, 'drawing')} of who takes part"
-        places = f"{self.entries} positions" if self.entries > 1 else "one entry for all"
-        worst = "" if self.fewest is None else f"; and one round in which no more than {self.fewest} are summed"
-        return f"{rounds}, {models}, {lost}, {places}{worst}"
+        return Drawing(self.seed, tuple(self.victims), self.safe_rounds)
 
 
-class Verdict(NamedTuple):
-    """What a report would say, without proof."""
+class Assessment(NamedTuple):
+    """Result of an audit of one coalition, without recipes and their proof."""
 
     victims: list[Party]
     safe_rounds: int
@@ -228,7 +252,7 @@ class Auditor:
             self._add(report, self._report(members))
         unproved = [victim for victim, error in report.errors.items() if not error <= PROVED]
         if unproved:
-            report.notes += (f"replayed on a real transcript, the recipes for {', '.join(unproved)} did not come out",)
+            report.notes += (Remark.of(NoteCode.REPLAY_FAILED, parties=tuple(unproved)),)
         if ONLOOKER not in coalition and self.small.in_time(coalition):
             known = self.small.knowledge(coalition)
             report.at_worst = () if known is None else self.small.victims(coalition, known)
@@ -237,7 +261,7 @@ class Auditor:
             worst = self._epsilon(self.company(coalition, group, at_worst=True))
             report.epsilon_at_worst = None if worst is None else max(worst, report.epsilon or 0.0)
         if report.epsilon and report.smallest_group > 1 and self._passed_on(coalition):
-            report.notes += ("over several rounds ε is by one party's noise, for others pass on what was not seen",)
+            report.notes += (Remark.of(NoteCode.NOISE_OF_ONE),)
         return report
 
     def company(self, coalition: tuple[Party, ...], group: int | None, *, at_worst: bool = False) -> int | None:
@@ -297,19 +321,19 @@ class Auditor:
             report.epsilon = max(report.epsilon, more.epsilon)
         report.company = min((each.company for each in (report, more) if each.company is not None), default=None)
 
-    def verdict(self, coalition: tuple[Party, ...]) -> Verdict:
+    def assess(self, coalition: tuple[Party, ...]) -> Assessment:
         """Returns whom a coalition exposes, its safe rounds and smallest group, as in a report but without proof."""
         with _in_numbers():
-            return self._verdict(coalition)
+            return self._assess(coalition)
 
-    def _verdict(self, coalition: tuple[Party, ...]) -> Verdict:
+    def _assess(self, coalition: tuple[Party, ...]) -> Assessment:
         if (rehearsed := self._by_sums(coalition)) is not None:
             sums = rehearsed.sums(coalition)
-            return Verdict(sums.victims, sums.safe_rounds, _group(sums.rows, len(sums.victims), self.scope))
+            return Assessment(sums.victims, sums.safe_rounds, _group(sums.rows, len(sums.victims), self.scope))
         known = self._knowledge(coalition)
         victims = known.victims
         safe = self.run.safe_rounds(coalition) if victims else self.run.scope.rounds
-        return Verdict(victims, safe, _group(known.rows, len(victims), self.scope))
+        return Assessment(victims, safe, _group(known.rows, len(victims), self.scope))
 
     def _by_sums(self, coalition: tuple[Party, ...], whole: bool = False) -> RehearsedRun | None:
         """Returns the rehearsal, if there is one and sums are all that the coalition learns from a round.
@@ -338,17 +362,12 @@ class Auditor:
         run, scope, known = self.run, self.scope, self._knowledge(coalition)
         notes = []
         if run.scope.rounds < scope.rounds:
-            who = ", ".join(coalition)
-            rounds = counted(run.scope.rounds, "round was", "rounds were")
-            notes.append(f"only {rounds} looked at, for {who} does not learn just their sums")
+            notes.append(Remark.of(NoteCode.ROUNDS_NOT_ANALYSED, analysed=run.scope.rounds, members=coalition))
         if run.aborted is not None:
-            notes.append(f"no round ended with an average ({run.aborted})")
+            notes.append(Remark.of(NoteCode.NO_AVERAGE, error=str(run.aborted)))
         if known.drowned:
-            who = ", ".join(known.drowned)
-            notes.append(
-                f"{who} could be worked out from numbers with more digits, but not from {scope.terms.settings.bits} "
-                f"bits an entry, in whose rounding the difference drowns"
-            )
+            bits = scope.terms.settings.bits
+            notes.append(Remark.of(NoteCode.LOST_IN_ROUNDING, parties=tuple(known.drowned), bits=bits))
         victims, company = known.victims, self.company(coalition, known.group)
         found = {victim: recipe for victim, recipe in known.recipes().items() if victim in victims} if victims else {}
         return Report(
@@ -372,6 +391,7 @@ class Auditor:
             errors={victim: run.error(recipe, victim) for victim, recipe in found.items()},
             heard=self._heard(coalition),
             notes=tuple(notes),
+            faults=scope.injected_faults,
             rows=known.rows,
         )
 
@@ -380,11 +400,11 @@ class Auditor:
         if not rehearsed.averages:
             raise _no_average(scope.rounds)
         errors, company = rehearsed.errors(sums.recipes), self.company(coalition, smallest_class(sums.rows))
-        notes = ["what a round shows was seen in the smallest that may be, and of all rounds the sums were looked at"]
+        notes = [Remark.of(NoteCode.ONLY_SUMS)]
         if sums.recipes and not errors:
-            notes.append("to replay the recipes with real cryptography would take too long, so they are not proved")
+            notes.append(Remark.of(NoteCode.NOT_REPLAYED))
         if sums.together:
-            notes.append("rounds in which so many members meet that they can unmask everybody have no recipe")
+            notes.append(Remark.of(NoteCode.UNMASKED_WITHOUT_RECIPE))
         exposed: dict[Party, Recipe | SumRecipe | Together] = dict(sums.exposed)
         return Report(
             *self._asked(coalition),
@@ -405,6 +425,7 @@ class Auditor:
             fractions=dict.fromkeys(exposed, 1.0),
             errors=errors,
             notes=tuple(notes),
+            faults=scope.injected_faults,
             rows=sums.rows,
         )
 

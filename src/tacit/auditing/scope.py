@@ -173,6 +173,11 @@ class Scope:
         everybody = self.protocol.choice is None if policy is None else policy.sums_everybody(len(self.parties))
         return not (everybody and self.terms.rounds_alike) or any(0 < fault.chance < 1 for fault in self.faults)
 
+    @property
+    def injected_faults(self) -> int:
+        """Number of faults besides those by which parties drop out at random."""
+        return len(self.faults) - len(dropouts(self.protocol, self.dropout))
+
     def redrawn(self, number: int) -> "Scope":
         """Returns the same with other luck: that of the seed that comes so many later."""
         faults = (msgspec.structs.replace(each, seed=each.seed + number) for each in self.faults)

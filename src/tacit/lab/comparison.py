@@ -9,7 +9,9 @@ import msgspec
 
 from tacit.api.exposure import exposure
 from tacit.api.option_text import known, settings_from
+from tacit.auditing.findings import Verdict
 from tacit.auditing.questions import write_value
+from tacit.auditing.render.text import UNAVERAGED
 from tacit.core.errors import ConfigError, LeakRefused, TacitError
 from tacit.core.progress import Progress, ignore_progress
 from tacit.core.values import spelled_out
@@ -37,10 +39,16 @@ class ComparisonResult:
     parties: int = 1
     exposed: str = ""
     """Who could learn whose model, by the audit."""
-    leaks: bool = False
+    verdict: Verdict = Verdict.NOT_AUDITED
+    """Verdict of the audit on the settings."""
     server: bool = False
     refused: str = ""
     """Why it was not run, if it was not."""
+
+    @property
+    def leaks(self) -> bool:
+        """Whether somebody is exposed without further dropouts, or the settings were refused for a leak."""
+        return self.verdict in (Verdict.EXPOSED, Verdict.NEARLY_EXPOSED, Verdict.LEAKS_BY_DESIGN)
 
     @property
     def label(self) -> str:
@@ -64,6 +72,7 @@ class ComparisonResult:
             "options": self.options,
             "bytes_per_party_per_round": round(self.bytes_per_party),
             "exposed": self.exposed,
+            "verdict_code": self.verdict.value,
             "refused": self.refused,
             "history": self.history,
         }
@@ -151,7 +160,8 @@ def _run_variant(scenario: Scenario, protocol: dict[str, Any], progress: Progres
         leaks = isinstance(refused, LeakRefused)
         if asked and not leaks:
             raise
-        return ComparisonResult(name, options, refused=str(refused), leaks=leaks)
+        verdict = Verdict.EXPOSED if leaks else Verdict.NOT_AUDITED
+        return ComparisonResult(name, options, refused=str(refused), verdict=verdict)
     progress(f"{write_variant(name, options)}: begins", 0)
     history = []
     try:
@@ -161,14 +171,15 @@ def _run_variant(scenario: Scenario, protocol: dict[str, Any], progress: Progres
     except TacitError as error:  # such as losses that are no numbers any more: of the others there is still to tell
         return ComparisonResult(name, options, refused=f"in round {len(history) + 1}: {error}")
     progress(f"{name}: asking who could learn whose model", scenario.rounds)
-    exposed, leaks = _describe_exposure(found, name)
+    exposed, verdict = _audit_settings(found, name)
     server = found.checked is not None and found.checked.protocol.server is not None
-    return ComparisonResult(name, options, tuple(history), len(found.parts), exposed, leaks, server)
+    return ComparisonResult(name, options, tuple(history), len(found.parts), exposed, verdict, server)
 
 
-def _describe_exposure(found: AssembledRun, name: str) -> tuple[str, bool]:
-    if found.checked is None:
-        return ("everybody, to whoever has the data", True) if name == TOGETHER else ("nobody", False)
-    audited = exposure(found.checked)
-    worst = audited.worst
-    return str(audited), worst is not None and bool(worst.exposed or worst.nearly)
+def _audit_settings(found: AssembledRun, name: str) -> tuple[str, Verdict]:
+    """Returns who could learn whose model, in a few words, and the verdict."""
+    if found.checked is not None:
+        audited = exposure(found.checked)
+        return str(audited), audited.verdict
+    verdict = Verdict.LEAKS_BY_DESIGN if name == TOGETHER else Verdict.HOLDS
+    return UNAVERAGED[verdict], verdict

@@ -197,17 +197,19 @@ def test_a_run_is_audited_with_its_rounds_and_dropouts(tacit):
     asked = tacit(*shlex.split(found["still"]["asked"])[1:], "--json")
     assert json.loads(asked.stdout)["verdict"].startswith(found["still"]["verdict"][:30])
     page = Path("out/report.html").read_text(encoding="utf-8")
-    assert "<b>Nobody was found to be exposed, as long as models change</b>" in page
-    assert "<b>If models stood still</b>Exposed" in page
-    assert "They watch 40 rounds" in page
-    assert "Nobody drops out" not in page
+    assert "<b>No exposure found, as long as models drift</b>" in page
+    assert "<b>If models were static</b>Exposed" in page
+    assert "The adversary observes 40 rounds" in page
+    assert "No party drops out" not in page
 
 
 def test_faults_of_a_scenario_are_part_of_its_audit(tacit):
     assert tacit("train", written(LONG.replace("40000", "3")), "--folder", "out").exit_code == 0
     page = Path("out/report.html").read_text(encoding="utf-8")
-    assert "The scenario has a fault" in page
-    assert not re.search("nobody drops out", page, re.IGNORECASE)
+    assert "1 fault is injected" in page
+    assert "No party drops out" not in page
+    assert "no dropouts" not in page
+    assert {report["coverage"]["faults"] for report in audit_of("out")["reports"]} == {1}
 
 
 def test_rounds_that_are_too_many_to_look_at_are_not_spoken_of(tacit, monkeypatch):
@@ -216,10 +218,10 @@ def test_rounds_that_are_too_many_to_look_at_are_not_spoken_of(tacit, monkeypatc
     assert tacit("train", written(scenario.replace("rounds = 3", "rounds = 9")), "--folder", "out").exit_code == 0
     found = audit_of("out")
     assert found["part"] == "the first 8 of 9 rounds"
-    assert found["verdict"].startswith("In the first 8 of 9 rounds, and the rest was not looked at: ")
-    assert found["assumed"][0].startswith("Only the first 8 of 9 rounds were looked at")
+    assert found["verdict"].startswith("Analysed: the first 8 of 9 rounds, and no others. ")
+    assert found["assumed"][0].startswith("Only the first 8 of 9 rounds were analysed")
     page = Path("out/report.html").read_text(encoding="utf-8")
-    assert "exposed in the first 8 of 9 rounds</b>" in page
+    assert "<b>No exposure found in the first 8 of 9 rounds</b>" in page
     assert found["says"].endswith("in the first 8 of 9 rounds")
 
 

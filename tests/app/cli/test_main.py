@@ -90,13 +90,13 @@ def test_steps_are_told_when_they_are_begun(monkeypatch: pytest.MonkeyPatch) -> 
         assert told[-1] in (f"{party} alone", f"fedavg, round {round_} of 2", f"secagg, round {round_} of 2")
         return trained(self, party, model, round_)
 
-    def in_words(reports: Any, asked: Any) -> Any:
+    def summarize(reports: Any, asked: Any) -> Any:
         assert told[-1] == f"audit of {asked.protocol}"
         return said(reports, asked)
 
-    said = demo.in_words
+    said = demo.summarize_reports
     monkeypatch.setattr(demo.Classroom, "train", train)
-    monkeypatch.setattr(demo, "in_words", in_words)
+    monkeypatch.setattr(demo, "summarize_reports", summarize)
     settings = demo.DemoSettings(parties=3, rounds=2)
     demo.run(settings, lambda doing, *_: told.append(doing))
     assert len(told) == settings.steps
@@ -164,7 +164,7 @@ def test_demo_prints_its_table(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "Round 2 lost p1 (crashed) and ended with the other 4." in told
     assert "Round 3 went on without p1 (behind), who heard its average. Back in round 4." in told
     assert max(map(len, result.stdout.splitlines())) <= 80
-    assert "the server can work out the vectors of all 5 parties" in " ".join(result.stdout.split())
+    assert "The server can recover the vectors of all 5 parties" in " ".join(result.stdout.split())
 
 
 @pytest.mark.sampled(2)

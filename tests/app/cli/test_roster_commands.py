@@ -208,7 +208,7 @@ def test_show_has_names_addresses_fingerprints_and_what_the_audit_says(tacit, fe
         assert party["address"] in shown
         assert party["fingerprint"][:19] in shown
         assert party["fingerprint"][20:] in shown
-    assert "Audited: no party, nor the server, can work out anybody's vector in a round" in shown
+    assert "Audited: no party, nor the server, can recover another party's vector in a round" in shown
     assert told["audit"][0].startswith("audited: no party, nor the server,")
     assert told["deadlines"] == {"phase": 30.0, "start": 600.0, "connect": 10.0}
 
@@ -219,7 +219,7 @@ def test_show_has_names_addresses_fingerprints_and_what_the_audit_says(tacit, fe
         (["--protocol", "fedavg", "--server", "localhost:7400"], "fedavg shows vectors by design"),
         (["--protocol", "pushsum"], "refused: pushsum would show"),
         (["--protocol", "pushsum", "--set", "allow_leaks=true"], "not audited, for allow_leaks is set"),
-        (["--protocol", "pushsum", "--set", "masked=true"], "audited: no party can work out"),
+        (["--protocol", "pushsum", "--set", "masked=true"], "audited: no party can recover"),
     ],
 )
 def test_show_says_what_leaks(tacit, given, said):

@@ -29,7 +29,7 @@ def asked(tmp_path, monkeypatch):
 def test_a_leak_is_said_first_and_worked_out(asked):
     page, found = asked("admm", "--coalition", "p0", "--set", "iterations=5")
     assert found["exposed"]
-    assert page.index("Somebody is exposed") < page.index("What was assumed") < page.index("How it is worked out")
+    assert page.index("<b>Exposed</b>") < page.index("What was assumed") < page.index("<h2>Recipes</h2>")
     assert "p0: p1 is" in page
     assert "tacit audit admm --parties 9 --coalition p0 --set iterations=5" in page
     assert "Theorem III.2" in page
@@ -40,7 +40,7 @@ def test_where_nobody_was_found_the_page_says_what_that_rests_on(asked):
     assert not found["exposed"]
     for each in (*found["assumed"], *found["not_covered"], *found["trusted"]):
         assert each.replace("'", "&#x27;") in page
-    assert "How it is worked out" not in page
+    assert "<h2>Recipes</h2>" not in page
     assert f"Tacit {__version__}" in page
     assert found["settings"]["bits"] == 32, "settings that were not set are there too"
     assert "<script" not in page

@@ -16,8 +16,10 @@ from tacit.app.cli.main import app
 from tacit.app.reports import drawing, pictures
 from tacit.app.terminal import progress
 from tacit.app.terminal.verdicts import findings
+from tacit.auditing.findings import Verdict
 from tacit.auditing.questions import Question, read_value, write_value
-from tacit.auditing.render.text import in_words
+from tacit.auditing.render.text import render_summary
+from tacit.auditing.summary import summarize_reports
 from tacit.core.average import counted
 from tacit.lab.attacks import epsilon
 from tacit.lab.attacks.attack_result import Finding, Grid, proportion_finding
@@ -41,7 +43,8 @@ def said(text):
 
 def words(protocol, parties=9, **question):
     asked = Question(protocol, parties, **question)
-    return in_words(list(asked.answers()), asked)
+    summary = summarize_reports(list(asked.answers()), asked)
+    return summary, render_summary(summary)
 
 
 # --- an audit in words ---------------------------------------------------------------------------------------------
@@ -49,71 +52,94 @@ def words(protocol, parties=9, **question):
 
 def test_an_audit_that_finds_nobody_does_not_read_as_private():
     told = said(run("audit", "secagg", "--rounds", "10").stdout)
-    assert "Nobody was found to be exposed: neither the server nor any one party can work out" in told
-    for assumed in ("Nobody drops out", "each party and the server acts alone", "10 rounds", "Models stand still"):
+    assert "No exposure found. Neither the server nor any single party can recover another party's vector" in told
+    for assumed in ("No party drops out", "each party and the server acts alone", "10 rounds", "Models are static"):
         assert assumed in told
-    for uncovered in ("The average itself", "Lies", "tacit attack lies", "Who takes part"):
+    for uncovered in ("the average itself", "Malicious parties", "tacit attack lies", "who takes part"):
         assert uncovered in told
-    assert "smallest group how many parties weigh alike, at least, in all that the coalition can compute" in told
+    assert "anonymity set the fewest parties whose contributions the coalition cannot tell apart" in told
     assert "tacit audit secagg --parties 9 --rounds 10 --dropout 0.1" in told
 
 
 @pytest.mark.slow
 def test_the_next_question_is_the_one_that_finds_somebody():
-    nobody = words("secagg", rounds=10)
-    assert not nobody.exposed
-    commands = {each.why: shlex.split(each.command)[1:] for each in nobody.next}
-    found = json.loads(run(*commands["if parties drop out"], "--json").stdout)
-    assert found["exposed"]
-    assert found["verdict"].startswith("Exposed: 10 of 10, each on its own, can work out somebody's vector")
+    nobody, _ = words("secagg", rounds=10)
+    assert nobody.verdict is Verdict.HOLDS
+    commands = {each.code: shlex.split(each.command)[1:] for each in nobody.steps}
+    found = json.loads(run(*commands["with_dropouts"], "--json").stdout)
+    assert (found["exposed"], found["verdict_code"]) == (True, "exposed")
+    start = "Exposed. 10 of 10 adversaries, each acting alone, can recover another party's vector"
+    assert found["verdict"].startswith(start)
 
 
 @pytest.mark.parametrize(
-    ("protocol", "question", "verdict"),
+    ("protocol", "question", "code", "verdict"),
     [
         (
             "fedavg",
             {},
-            "Exposed: the server can work out the vectors of all 9 parties; where only 2 are summed, 9 others",
+            Verdict.EXPOSED,
+            "Exposed. The server can recover the vectors of all 9 parties. In the worst case, with only 2 contributors",
         ),
-        ("fedavg", {"coalition": ("server",)}, "Exposed: the server can work out the vectors of all 9 parties."),
-        ("secagg", {"coalition": ("server", "p0")}, "the server and p0 together cannot work out anybody's vector"),
-        ("gossip", {"coalition_size": 2, "parties": 4}, "Exposed: 6 of 6 coalitions can work out somebody's vector"),
-        ("admm", {"options": {"masked": True}, "parties": 4}, "no single party can work out anybody's vector"),
+        (
+            "fedavg",
+            {"coalition": ("server",)},
+            Verdict.EXPOSED,
+            "Exposed. The server can recover the vectors of all 9 parties.",
+        ),
+        (
+            "secagg",
+            {"coalition": ("server", "p0")},
+            Verdict.HOLDS,
+            "No exposure found. The server and p0 together cannot recover another party's vector",
+        ),
+        (
+            "gossip",
+            {"coalition_size": 2, "parties": 4},
+            Verdict.EXPOSED,
+            "Exposed. 6 of 6 coalitions can recover another party's vector",
+        ),
+        (
+            "admm",
+            {"options": {"masked": True}, "parties": 4},
+            Verdict.HOLDS,
+            "No single party can recover another party's vector",
+        ),
         (
             "secagg",
             {"parties": 4, "coalition": ("p0",), "options": {"threshold": 2}},
-            "Exposed on a bad day: if so many drop out that only 2 are summed, p0 can work out the vector of",
+            Verdict.EXPOSED_IN_WORST_CASE,
+            "Exposed in the worst case. If dropouts leave only 2 contributors, p0 can recover the vector of",
         ),
-        ("cesar", {"rounds": 3, "options": {"share": 0.5}}, "in part (up to"),
+        ("cesar", {"rounds": 3, "options": {"share": 0.5}}, Verdict.EXPOSED, "in part (up to"),
     ],
 )
-def test_verdicts(protocol, question, verdict):
-    found = words(protocol, **question)
-    assert verdict in found.verdict
-    assert found.exposed == found.verdict.startswith("Exposed")
+def test_verdicts(protocol, question, code, verdict):
+    summary, text = words(protocol, **question)
+    assert verdict in text.verdict
+    assert summary.verdict is code
 
 
 @pytest.mark.parametrize(
     ("protocol", "question", "assumed"),
     [
-        ("secagg", {"rounds": 2, "dropout": 0.2}, "Each party is lost to a round with a chance of 0.2"),
-        ("secagg", {"rounds": 2, "drift": "free"}, "Models change: parties bring new vectors every round"),
-        ("secagg", {"rounds": 2, "drift": 0.1}, "Models change by 0.1 an entry and round"),
-        ("secagg", {"coalition": ("server", "p0")}, "The server and p0 put their heads together."),
+        ("secagg", {"rounds": 2, "dropout": 0.2}, "Each party drops out of each round with probability 0.2"),
+        ("secagg", {"rounds": 2, "drift": "free"}, "Models drift freely: parties contribute new, unrelated vectors"),
+        ("secagg", {"rounds": 2, "drift": 0.1}, "Models drift by 0.1 per entry and round"),
+        ("secagg", {"coalition": ("server", "p0")}, "The server and p0 collude."),
         ("gossip", {"coalition": ("p1",)}, "p1 acts alone."),
-        ("gossip", {"coalition_size": 2, "parties": 4}, "Any 2 parties put their heads together"),
-        ("cesar", {"options": {"share": 0.5}}, "16 positions of the vectors stand for all others"),
+        ("gossip", {"coalition_size": 2, "parties": 4}, "Any 2 parties collude."),
+        ("cesar", {"options": {"share": 0.5}}, "16 sampled entries of the vectors stand for all others"),
         ("gossip", {"coalition": ("onlooker",), "open_links": True}, "Links are not sealed"),
     ],
 )
 def test_what_was_assumed_is_said(protocol, question, assumed):
-    assert any(assumed in each for each in words(protocol, **question).assumed)
+    assert any(assumed in each for each in words(protocol, **question)[1].assumptions)
 
 
 def test_of_noise_epsilon_is_said_to_be_what_the_average_tells():
-    found = words("secagg", coalition=("server",), noise=1.0, options={"norm": 1.0})
-    assert any(each.startswith("More than ε = ") for each in found.uncovered)
+    _, text = words("secagg", coalition=("server",), noise=1.0, options={"norm": 1.0})
+    assert any("which the noise limits to ε = " in each for each in text.gaps)
 
 
 @pytest.mark.sampled(2)
@@ -131,9 +157,9 @@ def test_of_noise_epsilon_is_said_to_be_what_the_average_tells():
     ],
 )
 def test_every_next_command_runs_as_printed(protocol, question):
-    found = words(protocol, **question)
-    assert found.next
-    for each in found.next:
+    summary, _ = words(protocol, **question)
+    assert summary.steps
+    for each in summary.steps:
         program, *arguments = shlex.split(each.command)
         assert program == "tacit"
         assert json.loads(run(*arguments, "--json").stdout)
@@ -143,13 +169,13 @@ def test_every_next_command_runs_as_printed(protocol, question):
 def test_a_pipeline_can_fail_for_a_leak(as_json, monkeypatch):
     monkeypatch.setattr(progress, "SHORT", 1e9)  # however slow the machine is
     leaks = run("audit", "gossip", "--parties", "4", "--fail-if-exposed", *as_json, code=1)
-    assert leaks.stderr.startswith("error[leak]: Exposed: ")
+    assert leaks.stderr.startswith("error[leak]: Exposed. ")
     assert leaks.stderr.count("\n") == 1
     assert leaks.stdout
     assert run("audit", "gossip", "--parties", "4", *as_json).stderr == ""
     assert run("audit", "secagg", "--parties", "4", "--fail-if-exposed", *as_json).stderr == ""
-    bad_day = ("audit", "secagg", "--parties", "4", "--coalition", "p0", "--set", "threshold=2")
-    assert "on a bad day" in run(*bad_day, "--fail-if-exposed", *as_json, code=1).stderr
+    worst_case = ("audit", "secagg", "--parties", "4", "--coalition", "p0", "--set", "threshold=2")
+    assert "in the worst case" in run(*worst_case, "--fail-if-exposed", *as_json, code=1).stderr
 
 
 # --- what can be pasted --------------------------------------------------------------------------------------------
@@ -207,7 +233,7 @@ def test_one_of_anything_is_told_as_one():
     assert [counted(number, "entry", "entries") for number in (1, 2)] == ["1 entry", "2 entries"]
     plan = run("plan", "4", "--rounds", 1, "--entries", 1, "--dropout", 0).stdout
     assert plan.startswith("4 parties, any 1 colluding, 1 round, 0% dropouts, 1 entry\n")
-    assert not re.search(r"\b1 (rounds|entries|coalitions|drawings)\b", plan)
+    assert not re.search(r"\b1 (rounds|entries|coalitions|seeds)\b", plan)
 
 
 def test_papers_go_by_name_and_year():
@@ -223,7 +249,7 @@ def test_every_line_of_a_plan_runs_as_printed_and_says_what_the_plan_does(collud
     size, rounds = ["--coalition-size", colluding], ["--rounds", 3]
     lines = run("plan", "6", *size, *rounds).stdout.splitlines()
     proposals = json.loads(run("plan", "6", *size, *rounds, "--json").stdout)["proposals"]
-    fine = [each for each in proposals if each["verdict"].startswith(("holds", "nothing"))]
+    fine = [each for each in proposals if each["verdict_code"] in ("holds", "nothing_found")]
     assert len(fine) > 2
     printed = {"tacit audit ": [], "tacit.aggregate(": []}
     for start, found in printed.items():
@@ -330,9 +356,9 @@ def figures(monkeypatch):
 def test_the_matrix_says_what_it_is_of(figures, tmp_path):
     run("audit", "gossip", "--parties", "4", "--set", "graph=ring", "--picture", tmp_path / "who.svg")
     _, axes = figures[-1]
-    assert axes.get_title(loc="left") == "gossip graph=ring, 4 parties: who can work out whose vector"
+    assert axes.get_title(loc="left") == "gossip graph=ring, 4 parties: who can recover whose vector"
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("whose vector", "who looks")
-    assert "nobody drops out" in axes.texts[0].get_text()
+    assert "no dropouts" in axes.texts[0].get_text()
 
 
 def test_shares_have_one_scale_and_counts_whole_numbers(figures, tmp_path):

@@ -156,7 +156,7 @@ def test_a_plan_tells_how_far_it_is(done):
     plan = first[-1]
     assert again == [plan]
     wanted = tacit.plan(4, coalition_size=1, rounds=2, dropout=0.0, entries=100)
-    assert [each["verdict"] for each in plan["proposals"]] == [each.verdict for each in wanted.proposals]
+    assert [each["verdict_code"] for each in plan["proposals"]] == [each.verdict for each in wanted.proposals]
     assert plan["proposals"][0]["command"].startswith("tacit audit ")
 
 

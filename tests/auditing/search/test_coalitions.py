@@ -134,7 +134,7 @@ def differences(scope, alike, sizes=(1, 2, 3)):
     verdicts = {}
     for size in sizes:
         for coalition in coalitions(scope.protocol, scope.parties, size):
-            verdict = auditor.verdict(coalition)
+            verdict = auditor.assess(coalition)
             verdicts[frozenset(coalition)] = verdict.victims, verdict.safe_rounds, verdict.smallest_group
     for members, (victims, *rest) in verdicts.items():
         for move in alike.generators():

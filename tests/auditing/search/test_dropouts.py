@@ -4,9 +4,12 @@ import numpy as np
 import pytest
 
 import tacit
+from tacit.auditing.findings import Verdict
 from tacit.auditing.questions import Question
-from tacit.auditing.render.text import in_words
+from tacit.auditing.render.plan import describe_lost_rounds, describe_proposal
+from tacit.auditing.render.text import describe_coverage, render_summary
 from tacit.auditing.scope import Scope
+from tacit.auditing.summary import summarize_reports
 from tacit.auditing.symbolic.simulation import SymbolicSimulation
 from tacit.core.errors import TacitError
 from tacit.core.suite import Update
@@ -60,7 +63,7 @@ def test_a_report_says_what_happens_at_worst():
     assert (two.exposed, len(two.at_worst), two.fewest) == ({}, 1, 3)
     safe = tacit.audit("secagg", parties=9, coalition=["server"])
     assert (safe.at_worst, safe.fewest) == ((), 7)
-    assert "no more than 7 are summed" in safe.looked_at
+    assert "with only 7 contributors" in describe_coverage(safe.coverage)
     peers = tacit.audit("cesar", parties=8, coalition=["p0", "p1"])
     assert (peers.exposed, peers.at_worst, peers.fewest) == ({}, ("p2",), 3), "who is silent is in nobody's sum"
     none = tacit.audit("admm", parties=9, coalition=["p0"])
@@ -73,7 +76,7 @@ def test_what_there_was_no_time_for_is_not_called_safe():
     assert all(report.at_worst or report.at_worst is None for report in reports), "of two neighbours one is left alone"
     assert sum(report.at_worst is None for report in reports) > 0
     assert sum(bool(report.at_worst) for report in reports) >= 32
-    assert all("are summed" not in report.looked_at for report in reports if report.at_worst is None)
+    assert not any(report.coverage.worst_case for report in reports if report.at_worst is None)
 
 
 def test_an_outcome_warns_of_the_few_that_were_left():
@@ -104,14 +107,14 @@ def test_dropouts_over_rounds_expose_those_who_dropped_out():
 @pytest.mark.slow
 def test_a_plan_takes_them_into_account():
     with_dropouts = next(each for each in tacit.plan(12, rounds=50).proposals if each.why == "everybody in every round")
-    assert with_dropouts.verdict == "holds if models change"
+    assert (with_dropouts.verdict, with_dropouts.needs_drift) == (Verdict.HOLDS, True)
     assert with_dropouts.safe_rounds < 50
     without = next(
         each for each in tacit.plan(12, rounds=50, dropout=0).proposals if each.why == "everybody in every round"
     )
-    assert (without.verdict, without.safe_rounds) == ("holds", 50)
-    assert "5% dropouts" in with_dropouts.told
-    assert "no dropouts" in without.told
+    assert (without.verdict, without.needs_drift, without.safe_rounds) == (Verdict.HOLDS, False, 50)
+    assert "5% dropouts" in describe_proposal(with_dropouts)
+    assert "no dropouts" in describe_proposal(without)
 
 
 def test_a_plan_says_how_many_rounds_dropouts_cost():
@@ -119,8 +122,8 @@ def test_a_plan_says_how_many_rounds_dropouts_cost():
     all_to_all = next(each for each in found if each.why == "all to all, masked")
     # A round that anybody is missing from ends without an average.
     assert all_to_all.ending == pytest.approx(0.8**4)
-    assert all_to_all.spared == "with these dropouts about 4 of 10 rounds would end with an average"
-    assert {each.spared for each in found if each.protocol in ("cesar", "pushsum")} == {""}
+    assert describe_lost_rounds(all_to_all) == "with these dropouts about 4 of 10 rounds would end with an average"
+    assert {describe_lost_rounds(each) for each in found if each.protocol in ("cesar", "pushsum")} == {""}
     assert {each.ending for each in tacit.plan(4, rounds=10, dropout=0).proposals} == {1.0}
 
 
@@ -219,5 +222,5 @@ def test_nobody_learns_its_own_vector_on_a_bad_day(member):
 
 def test_others_who_learn_on_a_bad_day_are_not_called_nobody():
     reports = tacit.audit("fedavg", parties=3)
-    said = in_words(reports, Question("fedavg", 3, {})).verdict
-    assert "; where only 2 are summed, 3 others learn some too" in said
+    text = render_summary(summarize_reports(reports, Question("fedavg", 3, {})))
+    assert "In the worst case, with only 2 contributors, 3 others can recover vectors too." in text.verdict

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 import tacit
 from tacit.app.cli.main import app
 from tacit.app.reports import pictures
+from tacit.auditing.findings import Verdict
 from tacit.auditing.search import coalitions
 from tacit.auditing.search.planner import MEASURED, candidates, cost
 from tacit.protocols import REGISTRY
@@ -30,7 +31,7 @@ def test_what_holds_comes_first_and_the_cheapest_of_it(small):
 
 
 def test_the_baselines_are_there_to_compare_with(small):
-    baselines = [each for each in small.proposals if each.verdict == "leaks by design"]
+    baselines = [each for each in small.proposals if each.verdict is Verdict.LEAKS_BY_DESIGN]
     assert {each.protocol for each in baselines} == {"fedavg", "gossip"}
     assert not any(each.holds for each in baselines)
 

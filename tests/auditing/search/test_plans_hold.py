@@ -6,6 +6,8 @@ import pytest
 
 import tacit
 from tacit.auditing.arguments import argument_for
+from tacit.auditing.findings import Verdict
+from tacit.auditing.render.plan import describe_plan_coverage, describe_proposal
 from tacit.auditing.report import Auditor
 from tacit.auditing.scope import Scope, dropouts
 from tacit.auditing.search.coalitions import coalitions, number
@@ -27,8 +29,9 @@ def confirmed(parties, colluders, dropout):
     """Audits one by one the coalitions of every proposal that holds; returns how many these are."""
     asked = 0
     for proposal in tacit.plan(parties, coalition_size=colluders, rounds=ROUNDS, dropout=dropout).proposals:
-        looked, entry = proposal.looked, find(proposal.protocol)
-        assert str(looked) in proposal.told or proposal.verdict in ("leaks by design", "not linear")
+        looked, entry = proposal.coverage, find(proposal.protocol)
+        unaudited = proposal.verdict in (Verdict.LEAKS_BY_DESIGN, Verdict.NOT_AUDITED)
+        assert describe_plan_coverage(looked) in describe_proposal(proposal) or unaudited
         if not proposal.fine:
             continue
         terms = terms_for(entry, tuple(f"p{i}" for i in range(parties)), proposal.options)
@@ -39,12 +42,12 @@ def confirmed(parties, colluders, dropout):
         if not proposal.holds:
             assert not looked.everything, "it holds, then"
             assert looked.coalitions < looked.of_coalitions or looked.rounds < looked.of_rounds
-        changing = "free" if proposal.verdict.endswith("change") else "static"
+        changing = "free" if proposal.needs_drift else "static"
         faults = dropouts(entry, looked.dropout)
         auditor = Auditor(Scope(entry, terms, looked.rounds, changing, faults=faults, dropout=looked.dropout))
         step = -(-number(entry, terms.parties, colluders) // MOST)
         for coalition in islice(coalitions(entry, terms.parties, colluders), 0, None, step):
-            assert not auditor.verdict(coalition).victims, (proposal.protocol, proposal.options, coalition)
+            assert not auditor.assess(coalition).victims, (proposal.protocol, proposal.options, coalition)
             asked += 1
     return asked
 
@@ -65,6 +68,6 @@ def test_what_holds_holds_for_every_coalition_of_more(parties, colluders, dropou
 def test_what_was_not_looked_at_is_said():
     proposals = {each.protocol: each for each in tacit.plan(20, coalition_size=4, rounds=100, dropout=0).proposals}
     cesar = proposals["cesar"]
-    assert cesar.looked.coalitions < cesar.looked.of_coalitions == 4845
-    assert "of 4,845 coalitions, 3 of 100 rounds" in cesar.told
-    assert cesar.verdict != "holds" or cesar.argument
+    assert cesar.coverage.coalitions < cesar.coverage.of_coalitions == 4845
+    assert "of 4,845 coalitions, 3 of 100 rounds" in describe_proposal(cesar)
+    assert cesar.verdict is not Verdict.HOLDS or cesar.argument

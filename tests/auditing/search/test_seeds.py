@@ -11,11 +11,14 @@ from tacit.app.cli.main import app
 from tacit.app.terminal import progress
 from tacit.auditing import report
 from tacit.auditing.engine import multi_round
+from tacit.auditing.findings import Verdict
 from tacit.auditing.questions import Question
-from tacit.auditing.render.text import TERMS, in_words
+from tacit.auditing.render.text import ANONYMITY_SET, TERMS, describe_coverage, render_summary
 from tacit.auditing.search import seeds
+from tacit.auditing.summary import summarize_reports
 from tacit.core.errors import ConfigError
 
+ONE_SEED = "Participation was sampled with one seed (0). Other seeds were not tried, and may expose more."
 FIVE = {"participation": {"kind": "random", "per_round": 5}}
 
 
@@ -25,10 +28,11 @@ def batches(per_round, privacy):
 
 
 def asked(protocol, parties, **question):
-    """Returns the reports on a question, and what they come to in words."""
+    """Returns the reports on a question, their summary, and its sentences."""
     put = Question(protocol, parties, **question)
     reports = list(put.answers())
-    return reports, in_words(reports, put)
+    summary = summarize_reports(reports, put)
+    return reports, summary, render_summary(summary)
 
 
 @pytest.fixture(autouse=True)
@@ -56,20 +60,20 @@ def test_who_is_asked_is_drawn_several_times_and_the_worst_counts():
     for drawing in first.unlucky:
         again = tacit.audit("secagg", seed=drawing.seed, **question)
         assert (tuple(again.exposed), again.safe_rounds) == (drawing.victims, drawing.safe_rounds)
-    (found,), said = asked("secagg", 6, coalition=("server",), rounds=9, options=FIVE)
+    assert first.verdict is Verdict.EXPOSED_IN_WORST_CASE
+    (found,), summary, text = asked("secagg", 6, coalition=("server",), rounds=9, options=FIVE)
     assert found.drawing == first.unluckiest == found.worst
-    assert said.exposed
-    assert said.verdict.startswith(
-        f"Exposed: in the worst of {seeds.DRAWINGS} drawings of who takes part, by seed {found.seed}, the server can "
-        f"work out the vectors of all 6 parties, the first in round {found.safe_rounds + 1}."
+    assert summary.verdict is found.verdict is Verdict.EXPOSED
+    assert text.verdict.startswith(
+        f"Exposed. The server can recover the vectors of all 6 parties, first in round {found.safe_rounds + 1} "
+        f"(seed {found.seed}, the worst of {seeds.DRAWINGS} tried)."
     )
     often = len(first.unlucky)
-    assert said.verdict.endswith(f" In {often} of the {seeds.DRAWINGS} somebody is exposed to the server.")
-    assert (
-        f"Who takes part was drawn {seeds.DRAWINGS} times (seeds 0 to 7); other luck may expose others." in said.assumed
-    )
-    assert f"the worst of {seeds.DRAWINGS} drawings of who takes part" in found.looked_at
-    assert f", {seeds.DRAWINGS} drawings of who takes part" in first.looked_at
+    assert text.verdict.endswith(f" Exposed with {often} of the {seeds.DRAWINGS} seeds.")
+    sampled = f"Participation was sampled with {seeds.DRAWINGS} seeds (0 to 7). Others may expose more."
+    assert sampled in text.assumptions
+    assert f"the worst of {seeds.DRAWINGS} seeds" in describe_coverage(found.coverage)
+    assert f", {seeds.DRAWINGS} seeds" in describe_coverage(first.coverage)
 
 
 def test_the_table_is_of_the_drawing_that_the_verdict_is_of():
@@ -86,7 +90,7 @@ def test_a_pipeline_fails_for_other_luck():
     command = ["audit", "secagg", "--parties", "6", "--coalition", "server", "--rounds", "9", "--set", setting]
     done = CliRunner().invoke(app, [*command, "--fail-if-exposed"])
     assert done.exit_code == 1
-    assert done.stderr.startswith("error[leak]: Exposed: in the worst of ")
+    assert done.stderr.startswith("error[leak]: Exposed. The server can recover")
 
 
 def test_dropouts_are_drawn_again_too(monkeypatch):
@@ -109,33 +113,29 @@ def test_dropouts_are_drawn_again_too(monkeypatch):
 )
 def test_rounds_that_have_to_be_run_are_drawn_again_if_they_are_few(protocol, question, monkeypatch):
     parties = question.pop("parties")
-    reports, said = asked(protocol, parties, coalition=("p0",), **question)
+    reports, _, text = asked(protocol, parties, coalition=("p0",), **question)
     assert reports[0].drawings == seeds.DRAWINGS
-    assert any(f"drawn {seeds.DRAWINGS} times" in each for each in said.assumed)
+    assert any(f"sampled with {seeds.DRAWINGS} seeds" in each for each in text.assumptions)
     monkeypatch.setattr(seeds, "MOST_RUN", 0)
-    reports, said = asked(protocol, parties, coalition=("p0",), **question)
+    reports, _, text = asked(protocol, parties, coalition=("p0",), **question)
     assert reports[0].drawings == 1
-    assert (
-        "Who takes part was drawn once (seed 0); other luck was not looked at, and may expose others." in said.assumed
-    )
+    assert ONE_SEED in text.assumptions
 
 
 def test_where_there_is_no_time_only_one_is_said_to_have_been_looked_at(monkeypatch):
     monkeypatch.setattr(seeds, "MOST_REHEARSED", 0)
-    (found,), said = asked("secagg", 6, coalition=("server",), rounds=9, options=FIVE)
-    assert (found.drawings, found.unlucky, said.exposed) == (1, (), False)
-    assert (
-        "Who takes part was drawn once (seed 0); other luck was not looked at, and may expose others." in said.assumed
-    )
-    assert "1 drawing of who takes part" in found.looked_at
+    (found,), summary, text = asked("secagg", 6, coalition=("server",), rounds=9, options=FIVE)
+    assert (found.drawings, found.unlucky, summary.verdict) == (1, (), Verdict.NOTHING_FOUND)
+    assert ONE_SEED in text.assumptions
+    assert ", 1 seed," in describe_coverage(found.coverage)
 
 
 @pytest.mark.parametrize("options", [{}, batches(6, 3), {"threshold": 6}])
 def test_where_nothing_is_drawn_nothing_is_said_of_it(options):
-    (found,), said = asked("secagg", 6, coalition=("server",), rounds=3, options=options)
+    (found,), _, text = asked("secagg", 6, coalition=("server",), rounds=3, options=options)
     assert (found.drawings, found.unlucky) == (0, ())
-    assert "drawing" not in found.looked_at
-    assert not any("drawn" in each for each in said.assumed)
+    assert "seed" not in describe_coverage(found.coverage)
+    assert not any("seed" in each for each in text.assumptions)
 
 
 @pytest.mark.slow
@@ -144,11 +144,11 @@ def test_of_several_drawings_the_worst_is_told_beside_the_first():
     assert first.exposed
     worst = first.unluckiest
     assert len(worst.victims) > len(first.exposed)
-    assert f"by the luck of seed {worst.seed}" in repr(first)
-    (found,), said = asked("secagg", 12, coalition=("server",), rounds=40, dropout=0.02)
+    assert f"seed {worst.seed}: " in repr(first)
+    (found,), _, text = asked("secagg", 12, coalition=("server",), rounds=40, dropout=0.02)
     assert tuple(found.exposed) == worst.victims
     assert {each.seed for each in found.unlucky} == {0, *(each.seed for each in first.unlucky)} - {worst.seed}
-    assert f"in the worst of {seeds.DRAWINGS} drawings of who takes part, by seed {worst.seed}, " in said.verdict
+    assert f"(seed {worst.seed}, the worst of {seeds.DRAWINGS} tried)" in text.verdict
 
 
 # --- what cannot be estimated --------------------------------------------------------------------------------------
@@ -159,21 +159,24 @@ def test_what_is_not_estimated_is_judged_as_if_models_stood_still(monkeypatch, c
     question = {"coalition": ("server",), "rounds": 60, "options": FIVE}
     still = asked("secagg", 8, **question)[0][0]
     monkeypatch.setattr(multi_round, "MOST_ESTIMATED", 4)
-    (found,), said = asked("secagg", 8, **question, **changes)
+    (found,), summary, text = asked("secagg", 8, **question, **changes)
     assert (found.exposed, found.nearly, found.bits) == ({}, (), {})
     assert found.unsure == tuple(still.exposed)
     assert (found.safe_rounds, found.smallest_group) == (still.safe_rounds, still.smallest_group)
-    assert said.exposed, "nobody was looked for, so nobody may be called safe"
-    assert said.verdict.startswith("Not ruled out: 8 parties are too many to compute what is known of vectors that")
-    assert f"could work out the vectors of all 8 parties, the first in round {still.safe_rounds + 1}" in said.verdict
+    assert summary.exposed, "nobody was looked for, so nobody may be called safe"
+    assert summary.verdict is found.verdict is Verdict.UNDECIDED
+    assert text.verdict.startswith(
+        "Undecided. With 8 parties the analysis cannot compute what is known of vectors that"
+    )
+    assert f"could recover the vectors of all 8 parties, first in round {still.safe_rounds + 1}" in text.verdict
 
 
 def test_what_is_safe_in_the_worst_case_and_what_is_new_each_time_need_no_estimate(monkeypatch):
     monkeypatch.setattr(multi_round, "MOST_ESTIMATED", 4)
     question = {"coalition": ("server",), "rounds": 60}
     for options, drift in ((batches(4, 2), 1e-9), (FIVE, "free")):
-        (found,), said = asked("secagg", 8, options=options, drift=drift, **question)
-        assert (found.unsure, said.exposed) == ((), False)
+        (found,), summary, _ = asked("secagg", 8, options=options, drift=drift, **question)
+        assert (found.unsure, summary.exposed) == ((), False)
 
 
 def test_a_smallest_group_of_one_need_not_be_exposed_and_whoever_is_nearly_exposed_is_one():
@@ -181,7 +184,7 @@ def test_a_smallest_group_of_one_need_not_be_exposed_and_whoever_is_nearly_expos
     assert (found.smallest_group, found.exposed, found.nearly) == (1, {}, ())
     # Nobody else is in all the sums that p5 is in; but all that follows from them speaks of two or more.
     assert found.smallest_support == 2
-    assert "exposed or not" in TERMS["smallest group"]
+    assert "exposed or not" in TERMS[ANONYMITY_SET]
     near = tacit.audit("secagg", parties=12, coalition=["server"], rounds=40, dropout=0.02, drift=1e-9)
     assert near.nearly
     assert near.smallest_group == 1
@@ -191,27 +194,28 @@ def test_a_smallest_group_of_one_need_not_be_exposed_and_whoever_is_nearly_expos
 
 
 def test_of_a_size_the_server_is_one():
-    reports, said = asked("secagg", 6, coalition_size=2)
+    reports, _, text = asked("secagg", 6, coalition_size=2)
     assert len(reports) == 6 + 15
     assert [each.coalition for each in reports[:2]] == [("server", "p0"), ("server", "p1")]
-    assert "neither any 2 parties nor the server and any one of them can work out anybody's vector" in said.verdict
-    assert any(each.startswith("Any 2 parties, or the server and any one of them, put their") for each in said.assumed)
+    assert "Neither any 2 parties nor the server and any one of them can recover another party's vector" in text.verdict
+    assert "Any 2 parties, or the server and any one of them, collude. Nobody else does." in text.assumptions
     called = tacit.audit("secagg", parties=6, coalition_size=2)
     assert [each.coalition for each in called] == [each.coalition for each in reports]
     assert len(tacit.audit("secagg", parties=6, coalition_size=1)) == 7
 
 
 def test_plain_averaging_does_not_pass_for_a_size():
-    reports, said = asked("fedavg", 8, coalition_size=2, options=batches(8, 4))
-    assert said.verdict.startswith("Exposed: 8 of 36 coalitions can work out somebody's vector; the server and p0")
+    reports, _, text = asked("fedavg", 8, coalition_size=2, options=batches(8, 4))
+    start = "Exposed. 8 of 36 coalitions can recover another party's vector. Worst: the server and p0"
+    assert text.verdict.startswith(start)
     assert all(bool(each.exposed) == ("server" in each.coalition) for each in reports)
 
 
 def test_without_a_server_a_size_is_of_parties():
-    reports, said = asked("admm", 5, coalition_size=2, options={"masked": True})
+    reports, _, text = asked("admm", 5, coalition_size=2, options={"masked": True})
     assert len(reports) == 10
-    assert "no 2 parties can work out anybody's vector" in said.verdict
-    assert any(each.startswith("Any 2 parties put their heads together, and no more.") for each in said.assumed)
+    assert "No 2 parties can recover another party's vector" in text.verdict
+    assert "Any 2 parties collude. Nobody else does." in text.assumptions
 
 
 # --- numbers and rounds that come to nothing -----------------------------------------------------------------------
@@ -249,7 +253,8 @@ def test_rounds_without_an_average_are_nothing_to_look_at(count, dropout):
 
 @pytest.mark.parametrize("count", [10, 30])
 def test_how_many_rounds_had_an_average_is_said(count):
-    (found,), said = asked("secagg", 6, coalition=("server",), rounds=count, dropout=0.4)
+    (found,), _, text = asked("secagg", 6, coalition=("server",), rounds=count, dropout=0.4)
     assert 0 < found.averages < count
-    assert f"They watch {count} rounds, and {found.averages} of them ended with an average." in said.assumed
-    assert f"{count} rounds, {found.averages} of them with an average" in found.looked_at
+    observed = f"The adversary observes {count} rounds; {found.averages} of them ended with an average."
+    assert observed in text.assumptions
+    assert f"{count} rounds, {found.averages} of them with an average" in describe_coverage(found.coverage)

@@ -9,13 +9,13 @@ from tacit.lab.attacks.registry import ATTACKS, find_attack
 
 def test_a_failed_attack_is_never_called_secure():
     failed = proportion_finding("x", "target", "wins", wins=0, tries=50)
-    assert failed.verdict == "not broken by this"
+    assert failed.verdict == "not_broken_by_this"
     assert failed.low == 0
     assert 0.05 < failed.high < 0.08, "fifty failures say little about the next one"
 
 
 def test_a_win_counts_only_above_chance():
-    assert proportion_finding("x", "t", "wins", wins=30, tries=50, chance=0.5).verdict == "not broken by this"
+    assert proportion_finding("x", "t", "wins", wins=30, tries=50, chance=0.5).verdict == "not_broken_by_this"
     assert proportion_finding("x", "t", "wins", wins=45, tries=50, chance=0.5).verdict == "broken"
     assert proportion_finding("x", "t", "wins", wins=50, tries=50).high == 1
 

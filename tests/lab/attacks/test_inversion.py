@@ -145,7 +145,7 @@ def test_fedavg_is_broken_and_a_masked_message_is_not(targets):
     assert findings["fedavg, one client", labels].value == 1.0
     for target in ("secagg, one client, solved for at once", "secagg, one client, by a search"):
         assert findings[target, images].value == 0.0
-        assert findings[target, images].verdict == "not broken by this"
+        assert findings[target, images].verdict == "not_broken_by_this"
     assert findings["secagg, one client", labels].samples == 3 * FEW
     assert not findings["secagg, one client", labels].broken
     assert findings["secagg, average over 8 clients", f"{labels}, of nobody in particular"].samples == FEW

@@ -258,7 +258,7 @@ def test_findings(monkeypatch):
     assert first.verdict == "broken"
     assert first.value < lies.CLOSE
     assert small.value == many.value == 0
-    assert small.verdict == many.verdict == "not broken by this"
+    assert small.verdict == many.verdict == "not_broken_by_this"
     assert small.target.startswith("four; 2 settings, all the same in one round; ")
     assert small.target.endswith(" lies give the server a sum")
     assert small.samples > 10

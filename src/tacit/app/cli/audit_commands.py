@@ -25,11 +25,13 @@ from tacit.app.cli.options import (
 from tacit.app.reports import pages, pictures
 from tacit.app.terminal import tables, verdicts
 from tacit.app.terminal.progress import following
+from tacit.auditing.findings import Step, StepCode
 from tacit.auditing.questions import Question
-from tacit.auditing.render.json_report import about, answer
-from tacit.auditing.render.text import SOME, Next, Words, in_words
+from tacit.auditing.render.json_report import describe_subject, describe_summary
+from tacit.auditing.render.text import render_summary
 from tacit.auditing.report import Report
 from tacit.auditing.search.planner import plan as make_plan
+from tacit.auditing.summary import SOME, Summary, summarize_reports
 from tacit.core.average import few
 from tacit.core.errors import ConfigError, LeakRefused
 from tacit.integrations.flower.auditor.app_audit import audit_app
@@ -65,7 +67,7 @@ def audit(
     coalition: Annotated[
         list[str] | None,
         Choice(
-            help="Who put their heads together, such as server,p0. Each party alone, and the server, unless set.",
+            help="Who colludes, such as server,p0. Each party alone, and the server, unless set.",
         ),
     ] = None,
     coalition_size: Annotated[
@@ -92,11 +94,11 @@ def audit(
         int | None, Choice(help="How many positions to look at, if they fare differently; 16 then unless set.")
     ] = None,
     open_links: Annotated[
-        bool, Choice("--open-links", help="Ask what an onlooker would learn if links were not sealed.")
+        bool, Choice("--open-links", help="Ask what an eavesdropper would learn if links were not sealed.")
     ] = False,
     options: Settings = None,
     fail_if_exposed: Annotated[
-        bool, Choice("--fail-if-exposed", help="Exit with 1 if anybody is exposed, also if only on the worst day.")
+        bool, Choice("--fail-if-exposed", help="Exit with 1 if anybody is exposed, also if only in the worst case.")
     ] = False,
     picture: Picture = None,
     report: Page = None,
@@ -111,8 +113,8 @@ def audit(
     at_least(1, rounds=rounds, coalition_size=coalition_size, entries=entries)
     if flower is not None:
         _refuse_unused(context)
-        said = _flower(flower, parties, rounds, dropout, settings_from(options or []), report, as_json)
-        _refuse(said, fail_if_exposed)
+        summary = _flower(flower, parties, rounds, dropout, settings_from(options or []), report, as_json)
+        _refuse(summary, fail_if_exposed)
         return
     if protocol is None:
         raise ConfigError(f"say which protocol to audit ({', '.join(REGISTRY)}), or give --flower and a folder")
@@ -134,11 +136,11 @@ def audit(
     _refuse(_answered(asked, picture, report, as_json), fail_if_exposed)
 
 
-def _answered(asked: Question, picture: str | None, report: str | None, as_json: bool) -> Words:
-    """Shows what comes of a question, and returns it in words."""
+def _answered(asked: Question, picture: str | None, report: str | None, as_json: bool) -> Summary:
+    """Shows the audit of a question, and returns its summary."""
     scope, reports = asked.scope(), _reports(asked)
-    said = in_words(reports, asked)
-    found = {**about(scope.protocol, scope.terms), **answer(reports, said)}
+    summary = summarize_reports(reports, asked)
+    found = {**describe_subject(scope.protocol, scope.terms), **describe_summary(summary)}
     if picture is not None:
         pictures.exposure(reports, picture, asked.options)
     if report is not None:
@@ -146,8 +148,8 @@ def _answered(asked: Question, picture: str | None, report: str | None, as_json:
     if as_json:
         typer.echo(as_text(found))
     else:
-        tables.show(verdicts.audit(reports, said))
-    return said
+        tables.show(verdicts.audit(summary))
+    return summary
 
 
 NOT_OF_APPS = ["protocol", "coalition", "coalition_size", "drift", "noise", "prior", "entries", "open_links", "picture"]
@@ -176,7 +178,7 @@ def _flower(
     told: Mapping[str, Any],
     report: str | None,
     as_json: bool,
-) -> Words:
+) -> Summary:
     with following() as doing:
         doing(f"reading {folder}", 0.0)
         found = audit_app(folder, parties=parties, rounds=rounds, dropout=dropout, told=told)
@@ -188,18 +190,18 @@ def _flower(
     asks += "".join(f" --set {name}={value}" for name, value in told.items())
     # What else there is to ask is about the app, and not about settings that are much like its own.
     holds = f"tacit plan {asked.parties} --rounds {asked.rounds} --dropout {dropout:g}"
-    harder = Next("if nodes drop out", f"{asks} --dropout {SOME}")
-    further = Next("settings of Tacit's that hold, and what they cost", holds) if dropout else harder
-    said = found.settled(replace(in_words(found.reports, asked), next=(further,)))
-    app = found.described()
-    told_of = {**app, **answer(found.reports, said), "assumed": [*app["assumed"], *said.assumed]}
+    harder = Step(StepCode.NODES_DROP_OUT, f"{asks} --dropout {SOME}")
+    further = Step(StepCode.PLAN, holds) if dropout else harder
+    summary = found.settle(replace(summarize_reports(found.reports, asked), steps=(further,)))
+    app, findings = found.described(), describe_summary(summary)
+    told_of = {**app, **findings, "assumed": [*app["assumed"], *findings["assumed"]]}
     if report is not None:
         pages.write_audit(report, told_of, f"{asks}{f' --dropout {dropout:g}' if dropout else ''}", found.reports)
     if as_json:
         typer.echo(as_text(told_of))
     else:
-        tables.show(verdicts.flower(found, said))
-    return said
+        tables.show(verdicts.flower(found, summary))
+    return summary
 
 
 def _reports(asked: Question) -> list[Report]:
@@ -215,10 +217,10 @@ def _reports(asked: Question) -> list[Report]:
     return reports
 
 
-def _refuse(said: Words, wanted: bool) -> None:
+def _refuse(summary: Summary, wanted: bool) -> None:
     """Ends a command that was asked to fail."""
-    if wanted and said.exposed:
-        raise LeakRefused(said.verdict.rstrip("."))
+    if wanted and summary.exposed:
+        raise LeakRefused(render_summary(summary).verdict.rstrip("."))
 
 
 @app.command(

@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.auditing.questions import Question
-from tacit.auditing.render.text import in_words
+from tacit.auditing.render.text import render_summary
+from tacit.auditing.summary import summarize_reports
 from tacit.core.entropy import SeededEntropy
 from tacit.core.errors import ConfigError, WireError
 from tacit.core.progress import Progress, ignore_progress
@@ -300,8 +301,9 @@ def run(settings: DemoSettings, progress: Progress = ignore_progress) -> DemoRep
 def leak(asked: Question, tick: Callable[[str], None]) -> Leak:
     """Returns what the audit finds."""
     tick(f"audit of {asked.protocol}")
-    said = in_words(list(asked.answers()), asked)
-    return Leak(write_variant(asked.protocol, asked.options), said.exposed, said.verdict, asked.command)
+    summary = summarize_reports(list(asked.answers()), asked)
+    text = render_summary(summary)
+    return Leak(write_variant(asked.protocol, asked.options), summary.exposed, text.verdict, asked.command)
 
 
 def together(

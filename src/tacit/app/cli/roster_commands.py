@@ -12,7 +12,9 @@ from tacit.app.cli.command_table import MACHINES
 from tacit.app.cli.options import AsJson, Choice, Debug, Settings, as_text, examples, protocol_names
 from tacit.app.terminal import tables
 from tacit.app.terminal.progress import following
+from tacit.auditing.findings import NOT_AUDITED_CODES
 from tacit.auditing.preflight import preflight
+from tacit.auditing.render.notes import render_note, render_preflight
 from tacit.core.entropy import SystemEntropy
 from tacit.core.errors import ConfigError, LeakRefused
 from tacit.core.suite import SERVER, Party
@@ -259,10 +261,9 @@ def _audited(listed: RosterFile) -> list[str]:
         notes = preflight(listed.entry, listed.terms, adversary=listed.adversary, rounds=listed.terms.period)
     except LeakRefused as refused:
         return [f"refused: {refused}"]
-    who = "no party" if listed.adversary == 1 else f"no {listed.adversary} parties together"
-    server = "" if listed.entry.server is None else ", nor the server,"
-    nobody = f"audited: {who}{server} can work out anybody's vector in a round, also if as many drop out as may"
-    return list(notes) if any(note.startswith("not audited") for note in notes) else [nobody, *notes]
+    if any(note.code in NOT_AUDITED_CODES for note in notes):
+        return [render_note(note) for note in notes]
+    return render_preflight(listed.entry.server is not None, listed.adversary, notes)
 
 
 # --- what is said --------------------------------------------------------------------------------------------------

@@ -15,7 +15,8 @@ import numpy as np
 from tacit import __version__
 from tacit.app.reports import pictures
 from tacit.app.terminal import tables
-from tacit.auditing.render.text import TERMS, who
+from tacit.auditing.findings import Verdict
+from tacit.auditing.render.text import ANONYMITY_SET, BITS, HEADLINES, TERMS, name_coalition
 from tacit.auditing.report import Report
 from tacit.core.average import counted
 from tacit.core.errors import ConfigError, MissingExtra
@@ -78,14 +79,11 @@ def write_audit(path: str, found: Mapping[str, Any], command: str, reports: Sequ
 
 def _verdict(found: Mapping[str, Any]) -> Iterator[str]:
     """Yields what an audit came to, what that rests on, and what it does not say."""
-    heading = "Somebody is exposed" if found["exposed"] else "Nobody was found to be exposed"
-    part = f" in {found['part']}" if "part" in found else ""
-    part += f", {found['as_long_as']}" if "as_long_as" in found else ""
     look = "verdict exposed" if found["exposed"] else "verdict"
-    yield f'<p class="{look}"><b>{heading}{part}</b>{_safe(found["verdict"])}</p>'
+    yield f'<p class="{look}"><b>{_safe(_heading(found))}</b>{_safe(found["verdict"])}</p>'
     if "still" in found:
         still = found["still"]
-        yield f'<p class="verdict exposed"><b>If models stood still</b>{_safe(still["verdict"])}</p>'
+        yield f'<p class="verdict exposed"><b>If models were static</b>{_safe(still["verdict"])}</p>'
         yield f"<p>To ask this again: <code>{_safe(still['asked'])}</code></p>"
     yield _section("In the words of the app", found.get("says", ()) if "app" in found else ())
     yield _section("What was assumed", found["assumed"])
@@ -93,12 +91,21 @@ def _verdict(found: Mapping[str, Any]) -> Iterator[str]:
     yield _section("Who is trusted with what", found.get("trusted", ()))
 
 
+def _heading(found: Mapping[str, Any]) -> str:
+    """Returns the heading of an audit. Files of Tacit 0.2 have none, but the parts of one."""
+    if "heading" in found:
+        return str(found["heading"])
+    verdict = HEADLINES[Verdict.EXPOSED if found["exposed"] else Verdict.NOTHING_FOUND]
+    part = f" in {found['part']}" if "part" in found else ""
+    return f"{verdict}{part}" + (f", {found['as_long_as']}" if "as_long_as" in found else "")
+
+
 def _behind(found: Mapping[str, Any]) -> Iterator[str]:
     """Yields who learns what, coalition by coalition, and how."""
     reports = found["reports"]
     rows = [
         (
-            who(each["coalition"]),
+            name_coalition(each["coalition"]),
             ", ".join([*each["exposed"], *each["nearly"]]) or "nobody",
             str(each["smallest_group"]),
             f"{max(each['bits'].values()):.1f} of {each['most_bits']:.1f}" if each["bits"] else "",
@@ -107,20 +114,20 @@ def _behind(found: Mapping[str, Any]) -> Iterator[str]:
         )
         for each in reports[:MOST_ROWS]
     ]
-    headings = ("coalition", "learns the vectors of", "smallest group", "bits of an entry", "on the worst day", "ε")
+    headings = ("coalition", "learns the vectors of", ANONYMITY_SET, BITS, "in the worst case", "ε")
     yield "<h2>Who could learn whose vector</h2>" + _table(headings, rows)
     if len(reports) > MOST_ROWS:
         yield f"<p>And {counted(len(reports) - MOST_ROWS, 'more coalition')}.</p>"
     yield _section("", [f"{name}: {meant}" for name, meant in TERMS.items()])
-    yield _section("What was looked at", dict.fromkeys(each["looked_at"] for each in reports))
-    yield _section("How it is worked out", list(_recipes(reports)))
+    yield _section("Coverage", dict.fromkeys(each["looked_at"] for each in reports))
+    yield _section("Recipes", list(_recipes(reports)))
     yield _section("Notes", dict.fromkeys(note for each in reports for note in each["notes"]))
 
 
 def _worst(report: Mapping[str, Any]) -> str:
-    """Returns who is exposed in a round from which as many drop out as may."""
+    """Returns who is exposed in the worst case of dropouts."""
     if report["at_worst"] is None:
-        return "not looked at"
+        return "not analysed"
     return "like any other" if report["fewest"] is None else ", ".join(report["at_worst"]) or "nobody"
 
 
@@ -128,7 +135,7 @@ def _recipes(reports: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     every = [(each["coalition"], *item) for each in reports for item in each["exposed"].items()]
     for coalition, _, how in every[:MOST_RECIPES]:
         off = "" if how["error"] is None else f"; replayed on a real transcript it was off by {how['error']:.0e}"
-        yield f"{who(coalition)}: {how['in_words']}{off}"
+        yield f"{name_coalition(coalition)}: {how['in_words']}{off}"
     if len(every) > MOST_RECIPES:
         yield f"and {len(every) - MOST_RECIPES} more"
 

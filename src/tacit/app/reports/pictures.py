@@ -10,8 +10,11 @@ from numpy.typing import NDArray
 
 from tacit.app.reports import drawing
 from tacit.app.reports.drawing import GRID, LEAK, MEMBER, SAFE, WARNING
+from tacit.auditing.findings import AttackVerdict, Verdict
+from tacit.auditing.render.plan import name_verdict
+from tacit.auditing.render.text import ATTACK_VERDICTS, describe_coverage
 from tacit.auditing.report import Report
-from tacit.auditing.search.planner import Plan
+from tacit.auditing.search.planner import Plan, Proposal
 from tacit.core.average import counted
 from tacit.core.errors import ConfigError
 from tacit.lab.attacks.attack_result import Finding, Grid, group_by_measure
@@ -23,15 +26,18 @@ from tacit.learn.training.train import Run
 
 KINDS = (".png", ".svg")
 MARKS = {
-    "holds": (SAFE, ""),
-    "holds if models change": (SAFE, "//"),
-    "nothing found": (WARNING, ""),
-    "nothing found if models change": (WARNING, "//"),
-    "leaks": (LEAK, ""),
-    "leaks by design": (LEAK, "xx"),
-    "not linear": (MEMBER, ".."),
+    Verdict.HOLDS: (SAFE, ""),
+    Verdict.NOTHING_FOUND: (WARNING, ""),
+    Verdict.EXPOSED: (LEAK, ""),
+    Verdict.EXPOSED_IN_WORST_CASE: (LEAK, "\\\\"),
+    Verdict.NEARLY_EXPOSED: (LEAK, "--"),
+    Verdict.UNDECIDED: (MEMBER, ""),
+    Verdict.LEAKS_BY_DESIGN: (LEAK, "xx"),
+    Verdict.NOT_AUDITED: (MEMBER, ".."),
 }
-"""How the bar of a verdict looks: its colour, and how it is hatched."""
+"""Colour and hatch of a verdict's bar."""
+NEEDS_DRIFT = "//"
+"""Hatch of a verdict that holds only as long as models drift."""
 MOST_LABELS = 40
 """Rows up to which each one is named."""
 MOST_MARKED = 12
@@ -76,7 +82,9 @@ def exposure(reports: Sequence[Report], path: str, options: Mapping[str, Any] | 
         axes.set_yticks([])
         axes.set_ylabel(f"who looks: {len(reports)} coalitions")
     name = write_variant(first.protocol, options or {})
-    drawing.titled(axes, f"{name}, {len(parties)} parties: who can work out whose vector", first.looked_at)
+    drawing.titled(
+        axes, f"{name}, {len(parties)} parties: who can recover whose vector", describe_coverage(first.coverage)
+    )
     meant = {"all of it": LEAK, "some entries, or nearly": WARNING, "none of it": SAFE, "their own": MEMBER}
     drawing.legend(figure, {name: colour for name, colour in meant.items() if colour in _used(shown)})
     drawing.save(figure, path)
@@ -100,13 +108,13 @@ def costs(plan: Plan, path: str) -> None:
     places = range(len(proposals))
     values = [proposal.bytes_per_party / 1e6 for proposal in proposals]
     for place, value, proposal in zip(places, values, proposals, strict=True):
-        colour, hatch = MARKS[proposal.verdict]
+        colour, hatch = _mark(proposal)
         axes.barh(place, value, color=colour, height=0.62, hatch=hatch, edgecolor="white", linewidth=0)
     axes.set_yticks(places, [f"{proposal.protocol}\n{proposal.why}" for proposal in proposals], fontsize=8)
     for place, proposal, value in zip(places, proposals, values, strict=True):
         # Beside the picture, so that the scale ends where the bars do.
         beside = {"xy": (1, place), "xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
-        axes.annotate(f"{value:.3g} MB, {proposal.verdict}", **beside, xytext=(6, 0), va="center", fontsize=8)
+        axes.annotate(f"{value:.3g} MB, {_name(proposal)}", **beside, xytext=(6, 0), va="center", fontsize=8)
     axes.set_xscale("log")
     axes.set_xlim(min(values) / 2, max(values) * 1.3)
     drawing.plain_numbers(axes)
@@ -118,10 +126,19 @@ def costs(plan: Plan, path: str) -> None:
         f"any {plan.coalition_size} colluding, {counted(plan.rounds, 'round')}, {plan.dropout:.0%} dropouts, "
         f"{counted(plan.entries, 'entry', 'entries')}",
     )
-    drawing.legend(
-        figure, {name: mark for name, mark in MARKS.items() if any(each.verdict == name for each in proposals)}
-    )
+    ordered = sorted(proposals, key=lambda each: (list(MARKS).index(each.verdict), each.needs_drift))
+    drawing.legend(figure, {_name(each): _mark(each) for each in ordered})
     drawing.save(figure, path)
+
+
+def _mark(proposal: Proposal) -> tuple[str, str]:
+    """Returns the colour and the hatch of a proposal's bar."""
+    colour, hatch = MARKS[proposal.verdict]
+    return colour, NEEDS_DRIFT if proposal.needs_drift else hatch
+
+
+def _name(proposal: Proposal) -> str:
+    return name_verdict(proposal.verdict, proposal.needs_drift)
 
 
 def intervals(findings: Sequence[Finding], path: str, settings: str = "") -> None:
@@ -145,10 +162,10 @@ def intervals(findings: Sequence[Finding], path: str, settings: str = "") -> Non
         axes.set_xlabel(f"{measure}{bracket}", fontsize=8)
         axes.grid(axis="x", **GRID)
     drawing.titled(np.atleast_1d(panels)[0], f"tacit attack {findings[0].attack}", settings)
-    found = {"X  broken": LEAK, "o  not broken by this attack": SAFE}
-    drawing.legend(
-        figure, {name: found[name] for name in found if any(each.broken == (found[name] == LEAK) for each in findings)}
-    )
+    marks = {AttackVerdict.BROKEN: ("X", LEAK), AttackVerdict.NOT_BROKEN_BY_THIS: ("o", SAFE)}
+    used = {each.verdict for each in findings}
+    shown = {f"{mark}  {ATTACK_VERDICTS[code]}": colour for code, (mark, colour) in marks.items() if code in used}
+    drawing.legend(figure, shown)
     drawing.save(figure, path)
 
 

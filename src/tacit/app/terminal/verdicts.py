@@ -12,9 +12,21 @@ from rich.text import Text
 from tacit.app.terminal.narrow_table import Whole, listed_table
 from tacit.app.terminal.tables import pasted
 from tacit.auditing.questions import Question, averaging
-from tacit.auditing.render.text import TERMS, Words, victims
+from tacit.auditing.render.json_report import describe_verdict
+from tacit.auditing.render.notes import render_note
+from tacit.auditing.render.plan import LEGEND, describe_lost_rounds, describe_proposal, name_verdict
+from tacit.auditing.render.text import (
+    ANONYMITY_SET,
+    ATTACK_VERDICTS,
+    BITS,
+    RECIPE,
+    TERMS,
+    describe_coverage,
+    render_summary,
+)
 from tacit.auditing.report import Report
 from tacit.auditing.search.planner import Plan, Proposal
+from tacit.auditing.summary import Summary
 from tacit.core.average import counted
 from tacit.core.suite import SERVER
 from tacit.integrations.flower.auditor.app_audit import FlowerAudit
@@ -30,21 +42,21 @@ ALIKE = 3
 # --- audits --------------------------------------------------------------------------------------------------------
 
 
-def audit(reports: Sequence[Report], said: Words) -> RenderableType:
-    """Returns who can learn whose vector, one coalition a row, and what that comes to."""
-    first = reports[0]
-    learnt = any(victims(report) for report in reports)
+def audit(summary: Summary) -> RenderableType:
+    """Returns who can recover whose vector, one coalition per row, and the sentences of the summary."""
+    reports, first = summary.reports, summary.reports[0]
+    learnt = any(report.victims for report in reports)
     table = listed_table("coalition", "learns the vectors of")
     # Columns of which there is nothing to say are left out.
     headings = (
-        ["first in\nround"] * learnt + ["smallest\ngroup", "bits of\nan entry"] + ["recipe off\nby at most"] * learnt
+        ["first in\nround"] * learnt + ["anonymity\nset", "bits of\nan entry"] + ["recipe off\nby at most"] * learnt
     )
     for heading in headings:
         table.add_column(heading, justify="right")
     for label, cells in _rows(reports, learnt):
         table.add_row(label, *cells)
-    title = Text(f"{first.protocol}, {len(first.parties)} parties: {first.looked_at}\n")
-    notes = [Text(f"\nNote: {note}.") for note in dict.fromkeys(note for report in reports for note in report.notes)]
+    title = Text(f"{first.protocol}, {len(first.parties)} parties: {describe_coverage(first.coverage)}\n")
+    notes = dict.fromkeys(render_note(note) for report in reports for note in report.notes)
     return Group(
         title,
         table,
@@ -53,48 +65,48 @@ def audit(reports: Sequence[Report], said: Words) -> RenderableType:
         *_epsilon(reports),
         *_matrix(reports),
         *_recipe(reports),
-        *notes,
+        *(Text(f"\nNote: {note}.") for note in notes),
         *_overheard(reports),
         Text(""),
-        sentences(said),
+        sentences(summary),
     )
 
 
 def _terms(first: Report, learnt: bool) -> RenderableType:
     """Returns what the headings mean."""
-    bits = f"of {first.most_bits:.1f} that it has; {TERMS['bits of an entry']}"
-    meant = {"smallest group": TERMS["smallest group"], "bits of an entry": bits}
+    meant = {ANONYMITY_SET: TERMS[ANONYMITY_SET], BITS: f"of {first.most_bits:.1f} that it has; {TERMS[BITS]}"}
     if learnt:
-        meant["recipe"] = TERMS["recipe"]
+        meant[RECIPE] = TERMS[RECIPE]
     grid = Table.grid(padding=(0, 2))
     for name, what in meant.items():
         grid.add_row(Text(name), Text(what))
     return grid
 
 
-def sentences(said: Words) -> RenderableType:
-    """Returns an audit in sentences: the verdict, what it rests on, and what to ask next."""
+def sentences(summary: Summary) -> RenderableType:
+    """Returns an audit in sentences: the verdict, its assumptions, the gaps, and what to run next."""
+    text = render_summary(summary)
     parts: list[RenderableType] = [
-        Text.assemble(("Verdict  ", "bold"), (said.verdict, "bold red" if said.exposed else "bold"))
+        Text.assemble(("Verdict  ", "bold"), (text.verdict, "bold red" if summary.exposed else "bold"))
     ]
-    for heading, lines in (("Assumed", said.assumed), ("Not covered", said.uncovered)):
+    for heading, lines in (("Assumed", text.assumptions), ("Not covered", text.gaps)):
         grid = Table.grid(padding=(0, 1))
         for line in lines:
             grid.add_row("  -", Text(line))
         parts += [Text(f"\n{heading}", "bold"), grid]
-    if said.next:
+    if text.steps:
         parts.append(Text("\nNext", "bold"))
-    for each in said.next:
+    for each in text.steps:
         parts += [Text(f"  {each.why}:"), pasted(each.command)]
     return Group(*parts)
 
 
-def flower(found: FlowerAudit, said: Words) -> RenderableType:
+def flower(found: FlowerAudit, summary: Summary) -> RenderableType:
     """Returns what the server of a Flower app learns, by what that is told, and the audit."""
     known = {"Read": found.facts.read, "Assumed": found.facts.assumed}
     told = [Text(f"{name}: {'; '.join(each.values())}.") for name, each in known.items() if each]
     says = [Text(f"\n{sentence}") for sentence in found.says]
-    return Group(Text(f"{found.app} averages by: {found.averages}"), *told, *says, Text(""), audit(found.reports, said))
+    return Group(Text(f"{found.app} averages by: {found.averages}"), *told, *says, Text(""), audit(summary))
 
 
 def _rows(reports: Sequence[Report], learnt: bool) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -111,7 +123,7 @@ def _rows(reports: Sequence[Report], learnt: bool) -> Iterator[tuple[str, tuple[
 
 
 def _cells(report: Report, learnt: bool) -> tuple[str, ...]:
-    named = victims(report)
+    named = report.victims
     others = len(set(report.parties) - set(report.coalition))
     whole = all(report.fractions.get(victim, 0.0) == 1.0 for victim in named)
     listed = ", ".join(_victim(report, victim) for victim in named) or "nobody"
@@ -170,7 +182,7 @@ def _matrix(reports: Sequence[Report]) -> Iterator[RenderableType]:
 
 def _exposed(report: Report) -> str:
     """Returns who is exposed to a coalition, each with its mark of the matrix."""
-    marked = [f"{_cell(report, party)} {party}" for party in victims(report)]
+    marked = [f"{_cell(report, party)} {party}" for party in report.victims]
     return ", ".join(marked) or "nobody"
 
 
@@ -187,7 +199,7 @@ def _overheard(reports: Sequence[Report]) -> Iterator[Text]:
             messages = sum(count for count, _ in report.heard.values())
             size = sum(size for _, size in report.heard.values())
             yield Text(
-                f"\nThe onlooker heard {counted(messages, 'message')} on {counted(len(report.heard), 'link')}, "
+                f"\nThe eavesdropper heard {counted(messages, 'message')} on {counted(len(report.heard), 'link')}, "
                 f"{size:,} bytes in all."
             )
 
@@ -205,7 +217,8 @@ def attacks(listed: Sequence[Attack]) -> RenderableType:
 
 def found(finding: Finding) -> dict[str, Any]:
     """Returns what an attack found about one target, as plain data."""
-    return {**asdict(finding), "verdict": finding.verdict}
+    code = finding.verdict
+    return {**asdict(finding), "verdict": ATTACK_VERDICTS[code], "verdict_code": code.value}
 
 
 def findings(results: Sequence[Finding]) -> RenderableType:
@@ -219,7 +232,7 @@ def findings(results: Sequence[Finding]) -> RenderableType:
         for finding in some:
             between = [f"{finding.low:.3g} to {finding.high:.3g}"] if bracket else []
             tries = f"{finding.samples:,}" if finding.samples > 1 or not bracket else ""
-            table.add_row(finding.target, f"{finding.value:.3g}", *between, tries, finding.verdict)
+            table.add_row(finding.target, f"{finding.value:.3g}", *between, tries, ATTACK_VERDICTS[finding.verdict])
         parts += [Text(f"{measure}\n", "bold"), table, Text()]
     legend = Text(
         "broken: the attack does what the target is there to prevent. Not broken by this: this attack does not, which "
@@ -232,12 +245,10 @@ def findings(results: Sequence[Finding]) -> RenderableType:
 
 
 def planned(proposed: Plan) -> dict[str, Any]:
-    """Returns a plan as plain data, with every verdict as it is told, and the lines to go on with."""
+    """Returns a plan as plain data: codes, the sentences beside them, and the commands to go on with."""
     told = [
         {
-            **asdict(proposal),
-            "told": proposal.told,
-            "spared": proposal.spared,
+            **describe_verdict(proposal),
             "command": again(proposed, proposal).command,
             "python": averaging(proposal.protocol, proposal.options),
         }
@@ -253,16 +264,16 @@ def again(proposed: Plan, proposal: Proposal) -> Question:
         coalition = (SERVER, *(f"p{place}" for place in range(colluding - 1)))
     elif colluding > 1:
         size = colluding
-    looked = proposal.looked
+    coverage = proposal.coverage
     return Question(
         proposal.protocol,
         proposed.parties,
         proposal.options,
         coalition,
         size,
-        rounds=max(looked.rounds, 1),
-        drift="free" if proposal.verdict.endswith("if models change") else "static",
-        dropout=looked.dropout,
+        rounds=max(coverage.rounds, 1),
+        drift="free" if proposal.needs_drift else "static",
+        dropout=coverage.dropout,
     )
 
 
@@ -274,7 +285,14 @@ def plan(proposed: Plan) -> RenderableType:
     table.add_column("verdict")
     for place, proposal in enumerate(proposed.proposals, start=1):
         cost, noise = f"{proposal.bytes_per_party / 1e6:.2f}", f"{proposal.sigma:.3g}"
-        table.add_row(str(place), proposal.protocol, proposal.why, cost, noise, proposal.verdict)
+        table.add_row(
+            str(place),
+            proposal.protocol,
+            proposal.why,
+            cost,
+            noise,
+            name_verdict(proposal.verdict, proposal.needs_drift),
+        )
     title = Text(
         f"{proposed.parties} parties, any {proposed.coalition_size} colluding, {counted(proposed.rounds, 'round')}, "
         f"{proposed.dropout:.0%} dropouts, {counted(proposed.entries, 'entry', 'entries')}\n"
@@ -285,8 +303,7 @@ def plan(proposed: Plan) -> RenderableType:
         f"who do not collude."
     )
     meant = Text(
-        "\nholds: nobody is exposed to any coalition of that size. nothing found: the same, but not all could be "
-        "looked at. if models change: not so if parties bring the same vector again and again.\n\n"
+        f"\n{LEGEND}\n\n"
         "To ask the audit again, with all that it assumes and does not cover, and to average so in Python "
         "(import tacit; vectors is a list of arrays, or a dict by party):"
     )
@@ -298,7 +315,8 @@ def _lines(proposed: Plan, proposal: Proposal, place: int) -> Iterator[Renderabl
     """Yields what a verdict rests on, and the lines that ask for it again and that average by it."""
     if not proposal.fine:
         return
-    yield Text(f"\n{place}  {proposal.protocol}: {proposal.told}{f'; {proposal.spared}' if proposal.spared else ''}")
+    lost = describe_lost_rounds(proposal)
+    yield Text(f"\n{place}  {proposal.protocol}: {describe_proposal(proposal)}{f'; {lost}' if lost else ''}")
     question = again(proposed, proposal)
     yield pasted(question.command)
     if question.coalition is not None:

@@ -3,6 +3,8 @@
 from collections.abc import Collection
 from typing import Any
 
+from tacit.auditing.findings import ClaimVerdict
+from tacit.auditing.render.text import CLAIM_VERDICTS
 from tacit.auditing.scope import Scope
 from tacit.core.suite import Party
 
@@ -15,17 +17,18 @@ def claims(scope: Scope, coalition: Collection[Party], victims: Collection[Party
     told = []
     for claim in scope.protocol.claims:
         promise = claim.promise(scope.terms, coalition, scope.rounds) if claim.promise and coalition else None
-        verdict = "" if promise is None else "claimed"
+        verdict = ClaimVerdict.NOT_APPLICABLE if promise is None else ClaimVerdict.CLAIMED
         if promise is not None and victims is not None:
             others = set(scope.parties) - set(coalition)
             kept = others <= set(victims) if promise.exposed else not victims
-            verdict = "holds here" if kept else "refuted here"
+            verdict = ClaimVerdict.HOLDS if kept else ClaimVerdict.REFUTED
         told.append(
             {
                 "where": claim.where,
                 "statement": claim.statement,
                 "about": "" if promise is None else promise.because,
-                "verdict": verdict,
+                "verdict": CLAIM_VERDICTS[verdict],
+                "verdict_code": verdict.value,
             }
         )
     return told

@@ -22,13 +22,17 @@ from tacit.app.ui.claims import claims
 from tacit.app.ui.graph_view import drawn
 from tacit.auditing.engine.multi_round import Together
 from tacit.auditing.engine.recipes import SumRecipe
-from tacit.auditing.render.recipes import listed, recounted
-from tacit.auditing.render.text import in_words, luck_of
+from tacit.auditing.findings import plain_remarks
+from tacit.auditing.render.json_report import describe_summary, describe_verdict
+from tacit.auditing.render.notes import render_note
+from tacit.auditing.render.plan import describe_plan_coverage
+from tacit.auditing.render.recipes import recounted
+from tacit.auditing.render.text import describe_coverage, describe_worse_seed, render_headline
 from tacit.auditing.report import Auditor, Report
-from tacit.auditing.scope import Scope
 from tacit.auditing.search.planner import plan
+from tacit.auditing.summary import summarize_reports
 from tacit.core.errors import ConfigError, NotLinear, TacitError
-from tacit.core.suite import ONLOOKER, SERVER, Party
+from tacit.core.suite import SERVER, Party
 
 PROOF_SECONDS = 60.0
 """How long recipes and their proof may take."""
@@ -117,13 +121,13 @@ def planned(asked: dict[str, Any], told: Tell) -> None:
         question = AdversaryQuery(
             protocol=each.protocol,
             parties=found.parties,
-            rounds=max(1, each.looked.rounds),
-            dropout=each.looked.dropout,
+            rounds=max(1, each.coverage.rounds),
+            dropout=each.coverage.dropout,
             settings=tuple(f"{name}={_as_set(value)}" for name, value in each.options.items()),
         )
-        said = {"looked": str(each.looked), "looked_dropout": each.looked.dropout, "spared": each.spared}
+        said = {"looked": describe_plan_coverage(each.coverage), "looked_dropout": each.coverage.dropout}
         said |= {"holds": each.holds, "fine": each.fine, "command": question.command(found.coalition_size)}
-        proposals.append({**asdict(each), **said, "settings": question.settings})
+        proposals.append({**describe_verdict(each), **said, "settings": question.settings})
     told({"event": "plan", **asdict(found), "proposals": proposals})
 
 
@@ -187,13 +191,13 @@ class Audit:
         Says whether that is all, or was cut short by the next question.
         """
         self.scope.check(coalition)
-        verdict = self.auditor.verdict(coalition)
+        verdict = self.auditor.assess(coalition)
         rounds = self._first(coalition, verdict.victims, verdict.safe_rounds)
         told(
             {
                 "event": "verdict",
                 "victims": rounds,
-                "words": headline(self.scope, coalition, rounds, verdict.smallest_group),
+                "words": render_headline(coalition, rounds, self.scope.rounds, verdict.smallest_group),
                 "smallest_group": verdict.smallest_group,
                 "claims": claims(self.scope, coalition, verdict.victims),
             }
@@ -226,17 +230,10 @@ class Audit:
             recipes = dict(rehearsed.sums(coalition).exposed)
         told({"event": "recipes", "recipes": {victim: asdict(recounted(each)) for victim, each in recipes.items()}})
         report = self.auditor.report(coalition)
-        said = in_words([report], replace(self.question.question(), coalition=coalition, coalition_size=None))
-        told(
-            {
-                "event": "proof",
-                **proved(report),
-                "exposed": said.exposed,
-                "verdict": said.verdict,
-                "assumed": said.assumed,
-                "not_covered": said.uncovered,
-            }
-        )
+        question = replace(self.question.question(), coalition=coalition, coalition_size=None)
+        summary = describe_summary(summarize_reports([report], question))
+        shown = ("exposed", "verdict_code", "verdict", "assumed", "assumptions", "not_covered", "gaps")
+        told({"event": "proof", **proved(report), **{name: summary[name] for name in shown}})
 
 
 def last_round(recipe: SumRecipe | Together) -> int:
@@ -250,24 +247,13 @@ def proved(report: Report) -> Event:
         "errors": report.errors,
         "fractions": {victim: part for victim, part in report.fractions.items() if part < 1},
         "nearly": report.nearly,
-        "luck": luck_of(report),
-        "looked_at": report.looked_at,
+        "luck": describe_worse_seed(report),
+        "looked_at": describe_coverage(report.coverage),
+        "coverage": report.coverage.plain(),
         "epsilon": report.epsilon,
-        "notes": report.notes,
+        "notes": list(map(render_note, report.notes)),
+        "note_codes": plain_remarks(report.notes),
     }
-
-
-def headline(scope: Scope, coalition: tuple[Party, ...], victims: dict[Party, int], group: int) -> str:
-    """Returns the verdict as a sentence."""
-    who = listed(f"the {member}" if member in (SERVER, ONLOOKER) else member for member in coalition)
-    who, one = who[0].upper() + who[1:] if who.startswith("the ") else who, len(coalition) == 1
-    if victims:
-        first = min(victims.values())
-        when = f", from round {first} on" if scope.rounds > 1 else ""
-        return f"{who} can work out the model of {listed(victims)}{when}."
-    over = "one round" if scope.rounds == 1 else f"{scope.rounds} rounds"
-    hidden = f"; the smallest sum {'it' if one else 'they'} can single out has {group} others behind it" * (group > 1)
-    return f"{who} {'learns' if one else 'learn'} nobody's model in {over}{hidden}."
 
 
 def forked(work: Callable[[Tell], None], lines: Lines, told: Tell) -> bool:

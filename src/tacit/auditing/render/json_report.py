@@ -1,31 +1,51 @@
-"""Reports as plain data."""
+"""JSON of reports and summaries: stable codes, with the sentences beside them.
 
-from collections.abc import Sequence
+`verdict`, `assumed`, `not_covered`, `next`, `looked_at` and `notes` are sentences, for people. Programs read
+`verdict_code`, `assumptions`, `gaps`, `coverage` and `note_codes`, which keep their values when a sentence is reworded.
+"""
+
 from dataclasses import asdict
 from typing import Any
 
 import msgspec
 
+from tacit.auditing.findings import plain_remarks
+from tacit.auditing.render.notes import render_note
+from tacit.auditing.render.plan import describe_lost_rounds, describe_proposal, name_verdict
 from tacit.auditing.render.recipes import recounted
-from tacit.auditing.render.text import Words
+from tacit.auditing.render.text import describe_coverage, render_heading, render_summary
 from tacit.auditing.render.trust import trusted
 from tacit.auditing.report import Report
+from tacit.auditing.search.planner import Proposal
+from tacit.auditing.summary import Summary
 from tacit.core.protocol import Protocol, Terms
 
+FORMAT = 2
+"""Version of the JSON of an audit. Version 1, of Tacit 0.2, has no version number and no codes."""
 
-def answer(reports: Sequence[Report], said: Words) -> dict[str, Any]:
-    """Returns what an audit came to, as plain data: the sentences, and the reports behind them."""
+
+def describe_summary(summary: Summary) -> dict[str, Any]:
+    """Returns the findings of an audit as plain data: codes, sentences, and the reports behind them."""
+    text = render_summary(summary)
     return {
-        "exposed": said.exposed,
-        "verdict": said.verdict,
-        "assumed": said.assumed,
-        "not_covered": said.uncovered,
-        "next": [asdict(each) for each in said.next],
-        "reports": [described(report) for report in reports],
+        "format": FORMAT,
+        "exposed": summary.exposed,
+        "verdict_code": summary.verdict.value,
+        "needs_drift": summary.needs_drift,
+        "heading": render_heading(summary),
+        "verdict": text.verdict,
+        "assumed": text.assumptions,
+        "assumptions": plain_remarks(summary.assumptions),
+        "not_covered": text.gaps,
+        "gaps": plain_remarks(summary.gaps),
+        "next": [
+            {"code": step.code.value, **asdict(words)} for step, words in zip(summary.steps, text.steps, strict=True)
+        ],
+        "reports": [describe_report(report) for report in summary.reports],
     }
 
 
-def about(protocol: Protocol, terms: Terms) -> dict[str, Any]:
+def describe_subject(protocol: Protocol, terms: Terms) -> dict[str, Any]:
     """Returns what was audited, as plain data: the protocol, its settings, whom it trusts and what its paper claims."""
     return {
         "protocol": protocol.name,
@@ -48,15 +68,17 @@ def _plain(value: Any) -> Any:
     return msgspec.to_builtins(value, enc_hook=str)
 
 
-def described(report: Report) -> dict[str, Any]:
-    """Returns what an audit found, as plain data."""
+def describe_report(report: Report) -> dict[str, Any]:
+    """Returns the report on one coalition as plain data."""
     return {
+        "verdict_code": report.verdict.value,
+        "coverage": report.coverage.plain(),
         "protocol": report.protocol,
         "coalition": report.coalition,
         "rounds": report.rounds,
         "drift": report.drift,
         "dropout": report.dropout,
-        "looked_at": report.looked_at,
+        "looked_at": describe_coverage(report.coverage),
         "averages": report.averages,
         "seed": report.seed,
         "drawings": report.drawings,
@@ -91,5 +113,20 @@ def described(report: Report) -> dict[str, Any]:
             {"sender": sender, "to": to, "messages": messages, "bytes": size}
             for (sender, to), (messages, size) in report.heard.items()
         ],
-        "notes": report.notes,
+        "notes": list(map(render_note, report.notes)),
+        "note_codes": plain_remarks(report.notes),
+    }
+
+
+def describe_verdict(proposal: Proposal) -> dict[str, Any]:
+    """Returns a proposal of a plan as plain data: the verdict's code and condition, and the sentences beside them."""
+    coverage = asdict(proposal.coverage)
+    return {
+        **asdict(proposal),
+        "verdict": name_verdict(proposal.verdict, proposal.needs_drift),
+        "verdict_code": proposal.verdict.value,
+        "looked": coverage,
+        "coverage": coverage,
+        "told": describe_proposal(proposal),
+        "spared": describe_lost_rounds(proposal),
     }

@@ -1,176 +1,235 @@
-"""What an audit says, in sentences: the verdict, what was assumed, what is not covered, and what to ask next.
+"""Sentences of an audit: verdict, assumptions, gaps and next steps.
 
-A table in which nobody is exposed reads as "private" to whoever does not know what was asked. So whatever shows an
-audit to people, on paper, on a page or in a terminal, ends with these.
+A table without exposures reads as "private" to a reader who does not know what was asked. So every view of an audit, on
+paper, on a page or in a terminal, ends with these sentences.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
-from tacit.auditing.questions import Question
+from tacit.auditing.findings import (
+    AssumptionCode,
+    AttackVerdict,
+    ClaimVerdict,
+    Coverage,
+    GapCode,
+    Remark,
+    Step,
+    StepCode,
+    UndecidedCode,
+    Verdict,
+)
+from tacit.auditing.render.recipes import listed
 from tacit.auditing.report import Report
+from tacit.auditing.summary import Summary, largest_coalition
 from tacit.core.average import counted
 from tacit.core.suite import ONLOOKER, SERVER, Party
-from tacit.protocols import REGISTRY
 
-MANY = 10
-"""Rounds to ask about, of somebody who asked about one."""
-SOME = 0.1
-"""The chance of dropping out to ask about, of somebody who asked about a day on which nobody does."""
 MOST_NAMED = 6
 """Parties up to which each is named in a sentence."""
-"""Protocols that end without an average if anybody is missing, so that nobody can drop out of what they show."""
 
+ANONYMITY_SET = "anonymity set"
+BITS = "bits of an entry"
+RECIPE = "recipe"
 TERMS = {
-    "smallest group": (
-        "how many parties weigh alike, at least, in all that the coalition can compute, so that only their sum shows; "
-        "with 1 somebody stands out, exposed or not, and the more the better"
+    ANONYMITY_SET: (
+        "the fewest parties whose contributions the coalition cannot tell apart; 1 means that somebody stands out, "
+        "exposed or not, and more is better"
     ),
-    "bits of an entry": "how much it knows of a number at best; each bit more halves what is left to guess",
-    "recipe": "how to compute a vector from what was seen; each was replayed on a real transcript",
+    BITS: "the most that the coalition knows of a number; each bit halves what is left to guess",
+    RECIPE: "how to compute a vector from the coalition's view; each was replayed on a real transcript",
 }
-"""What the words of a report mean."""
+"""Explanations of the terms of a report."""
+
+HEADLINES = {
+    Verdict.EXPOSED: "Exposed",
+    Verdict.EXPOSED_IN_WORST_CASE: "Exposed in the worst case",
+    Verdict.NEARLY_EXPOSED: "Nearly exposed",
+    Verdict.UNDECIDED: "Undecided",
+    Verdict.NOTHING_FOUND: "No exposure found",
+    Verdict.HOLDS: "No exposure found",
+    Verdict.LEAKS_BY_DESIGN: "Leaks by design",
+    Verdict.NOT_AUDITED: "Not audited",
+}
+DRIFT_CONDITION = "as long as models drift"
+UNAVERAGED = {Verdict.LEAKS_BY_DESIGN: "everybody, to whoever has the data", Verdict.HOLDS: "nobody"}
+"""Exposure in a few words where nobody averages: all data in one place, or everybody alone."""
+ATTACK_VERDICTS = {AttackVerdict.BROKEN: "broken", AttackVerdict.NOT_BROKEN_BY_THIS: "not broken by this"}
+CLAIM_VERDICTS = {
+    ClaimVerdict.NOT_APPLICABLE: "",
+    ClaimVerdict.CLAIMED: "claimed",
+    ClaimVerdict.HOLDS: "holds here",
+    ClaimVerdict.REFUTED: "refuted here",
+}
 
 
 @dataclass(frozen=True)
-class Next:
-    """What to ask next, and why."""
+class StepText:
+    """A next step: the reason for it, and the command."""
 
     why: str
     command: str
 
 
 @dataclass(frozen=True)
-class Words:
-    """An audit in sentences."""
+class AuditText:
+    """Sentences of a summary."""
 
-    exposed: bool
-    """Whether anybody's vector can be worked out, also if only on a day on which as many drop out as may, or by other
-    luck; or whether that could not be ruled out."""
     verdict: str
-    assumed: tuple[str, ...]
-    uncovered: tuple[str, ...]
-    next: tuple[Next, ...]
+    assumptions: tuple[str, ...]
+    gaps: tuple[str, ...]
+    steps: tuple[StepText, ...]
 
 
-def in_words(reports: Sequence[Report], asked: Question) -> Words:
-    """Returns what the reports on one question come to."""
-    return Words(
-        exposed=any(map(_is_found, reports)),
-        verdict=_verdict(reports),
-        assumed=tuple(_assumed(reports, asked)),
-        uncovered=tuple(_uncovered(reports, asked)),
-        next=tuple(_next(reports, asked)),
+def render_summary(summary: Summary) -> AuditText:
+    """Returns the sentences of a summary."""
+    return AuditText(
+        verdict=_render_verdict(summary),
+        assumptions=tuple(map(render_assumption, summary.assumptions)),
+        gaps=tuple(GAPS[each.code](each) for each in summary.gaps if isinstance(each.code, GapCode)),
+        steps=tuple(map(render_step, summary.steps)),
     )
-
-
-def _is_found(report: Report) -> bool:
-    """Says whether there is anything in a report to be refused for."""
-    return bool(victims(report) or report.at_worst or report.unlucky or report.unsure)
 
 
 # --- the verdict ---------------------------------------------------------------------------------------------------
 
 
-def _verdict(reports: Sequence[Report]) -> str:
-    unsure = max(reports, key=lambda report: len(report.unsure))
-    if unsure.unsure and not any(map(victims, reports)):
-        # Where this is said there are more rounds than one: those of one have nothing to be compared with.
+def render_heading(summary: Summary) -> str:
+    """Returns the heading of a summary's page: the verdict, and its conditions."""
+    within = f" in {describe_part(*summary.part)}" if summary.part is not None else ""
+    drifting = f", {DRIFT_CONDITION}" if summary.needs_drift else ""
+    return f"{HEADLINES[summary.verdict]}{within}{drifting}"
+
+
+def describe_part(rounds: int, of_rounds: int) -> str:
+    """Returns which of all rounds were analysed, if only the first ones were."""
+    return f"the first {rounds} of {of_rounds} rounds" if rounds > 1 else f"the first of {of_rounds} rounds"
+
+
+def _render_verdict(summary: Summary) -> str:
+    within = ""
+    if summary.part is not None:
+        within = f"Analysed: {describe_part(*summary.part)}, and no others. "
+    return f"{within}{HEADLINES[summary.verdict]}. {_explain_verdict(summary)}"
+
+
+def _explain_verdict(summary: Summary) -> str:
+    reports, verdict = summary.reports, summary.verdict
+    if verdict is Verdict.UNDECIDED:
+        return _explain_undecided(summary)
+    learning = [report for report in reports if report.worst.victims]
+    if verdict.leaks and learning:
+        return _explain_exposure(reports, learning)
+    if verdict.leaks:
+        worst = next(report for report in reports if report.at_worst)
         return (
-            f"Not ruled out: {len(unsure.parties)} parties are too many to compute what is known of vectors that "
-            f"change or have noise. If they were the same in every round, {who(unsure.coalition)} could work out "
-            f"{_whose(unsure, unsure.unsure)}, the first in round {unsure.safe_rounds + 1}."
+            f"If dropouts leave only {worst.fewest} contributors, {name_coalition(worst.coalition)} can recover "
+            f"{_name_victims(worst, worst.at_worst or ())}. No exposure found otherwise."
         )
-    if learning := [report for report in reports if report.worst.victims]:
-        return _exposed(reports, learning)
-    late = [report for report in reports if report.at_worst]
-    if late:
-        first = late[0]
-        return (
-            f"Exposed on a bad day: if so many drop out that only {first.fewest} are summed, {who(first.coalition)} "
-            f"can work out {_whose(first, first.at_worst or ())}. Otherwise nobody was found to be exposed."
-        )
+    return f"{_capitalize(_name_nobody(reports))} recover another party's vector (assumptions below)."
+
+
+def _explain_undecided(summary: Summary) -> str:
+    if summary.undecided is not None:
+        return render_undecided(summary.undecided)
+    # There are several rounds here: a single round leaves nothing to compare.
+    unsure = max(summary.reports, key=lambda report: len(report.unsure))
     return (
-        f"Nobody was found to be exposed: {_nobody(reports)} work out anybody's vector, if what is assumed here holds."
+        f"With {len(unsure.parties)} parties the analysis cannot compute what is known of vectors that drift or have "
+        f"noise. If they were static, {name_coalition(unsure.coalition)} could recover "
+        f"{_name_victims(unsure, unsure.unsure)}, first in round {unsure.safe_rounds + 1}."
     )
 
 
-def _exposed(reports: Sequence[Report], learning: Sequence[Report]) -> str:
-    """Returns the verdict where somebody is exposed, in the worst drawing of who takes part that was looked at."""
-    most = max(learning, key=lambda report: (len(report.worst.victims), -report.worst.safe_rounds))
-    name, whose = who(most.coalition), _whose(most, most.worst.victims)
-    when = f", the first in round {most.worst.safe_rounds + 1}" if most.rounds > 1 else ""
-    luck, often = drawn_by(most), ""
-    if luck:
-        exposing = len(most.unlucky) + bool(victims(most))
-        often = f" In {exposing} of the {most.drawings} somebody is exposed to {name}."
+def render_undecided(reason: Remark) -> str:
+    """Returns why a verdict is undecided, if the reports do not say it."""
+    if reason.code is UndecidedCode.APP_NOT_READ:
+        given = [f"--set {name}=…" for name in reason["settable"]]
+        cure = f"set it: {' '.join(given)}" if given else "change the app so that its source says it"
+        return f"The app's source does not show {', '.join(reason['names'])}; {cure}."
+    if reason.code is UndecidedCode.SAMPLING_NOT_ANALYSED:
+        return f"The strategy samples {reason['sampled']} of {reason['nodes']} nodes itself, which was not analysed."
+    return "If nodes drop out, rounds may show sums of few of them."
+
+
+def _explain_exposure(reports: Sequence[Report], learning: Sequence[Report]) -> str:
+    """Returns who recovers whose vector, for the worst seed that was tried."""
+    worst = max(learning, key=lambda report: (len(report.worst.victims), -report.worst.safe_rounds))
+    name, whose = name_coalition(worst.coalition), _name_victims(worst, worst.worst.victims)
+    when = f", first in round {worst.worst.safe_rounds + 1}" if worst.rounds > 1 else ""
+    seed, often = name_seed(worst), ""
+    if seed:
+        exposing = len(worst.unlucky) + bool(worst.victims)
+        often = f" Exposed with {exposing} of the {worst.drawings} seeds."
     if len(learning) == 1:
-        return f"Exposed: {luck}{name} can work out {whose}{when}{_others(reports)}.{often}"
-    alone = ", each on its own," if {len(report.coalition) for report in reports} == {1} else " coalitions"
-    some = f"{len(learning)} of {len(reports)}{alone} can work out somebody's vector"
-    learns = "learns" if len(most.coalition) == 1 else "learn"
-    return f"Exposed: {some}; {luck}{name} {learns} most, {whose}{when}.{often}"
+        return f"{_capitalize(name)} can recover {whose}{when}{seed}.{_explain_others(reports)}{often}"
+    acting = "adversaries, each acting alone," if largest_coalition(reports) == 1 else "coalitions"
+    recovers = "recovers" if len(worst.coalition) == 1 else "recover"
+    return (
+        f"{len(learning)} of {len(reports)} {acting} can recover another party's vector. Worst: {name} {recovers} "
+        f"{whose}{when}{seed}.{often}"
+    )
 
 
-def _others(reports: Sequence[Report]) -> str:
-    """Returns what the others learn besides the only one that learns anything on a day like that."""
+def _explain_others(reports: Sequence[Report]) -> str:
+    """Returns what others learn beside the only coalition that recovers a vector."""
     late = [report for report in reports if report.at_worst and not report.worst.victims]
     if late:
-        others = who(late[0].coalition) if len(late) == 1 else f"{len(late)} others"
-        return f"; where only {late[0].fewest} are summed, {others} learn some too"
-    return "" if len(reports) == 1 else "; nobody else was found to learn anybody's"
+        others = name_coalition(late[0].coalition) if len(late) == 1 else f"{len(late)} others"
+        return f" In the worst case, with only {late[0].fewest} contributors, {others} can recover vectors too."
+    return "" if len(reports) == 1 else " No other exposure found."
 
 
-def drawn_by(report: Report) -> str:
-    """Returns in which drawing of who takes part most are exposed, if there are several."""
-    if report.drawings < 2:
-        return ""
-    return f"in the worst of {report.drawings} drawings of who takes part, by seed {report.worst.seed}, "
+def name_seed(report: Report) -> str:
+    """Returns which of several seeds is the worst; nothing if only one was tried."""
+    return f" (seed {report.worst.seed}, the worst of {report.drawings} tried)" if report.drawings > 1 else ""
 
 
-def luck_of(report: Report) -> str:
-    """Returns what the worst drawing of who takes part exposes, if it is worse than that of a report."""
+def describe_worse_seed(report: Report) -> str:
+    """Returns what the worst seed exposes, if it is worse than that of a report."""
     worst = report.unluckiest
     if worst is None:
         return ""
-    when = f", the first in round {worst.safe_rounds + 1}" if report.rounds > 1 else ""
-    return f"{drawn_by(report)}{who(report.coalition)} can work out {_whose(report, worst.victims)}{when}."
+    when = f", first in round {worst.safe_rounds + 1}" if report.rounds > 1 else ""
+    name = _capitalize(name_coalition(report.coalition))
+    return f"{name} can recover {_name_victims(report, worst.victims)}{when}{name_seed(report)}."
 
 
-def _nobody(reports: Sequence[Report]) -> str:
+def _name_nobody(reports: Sequence[Report]) -> str:
     if len(reports) == 1:
-        only = reports[0].coalition
-        return f"{who(only)} cannot"
-    sizes = {len(report.coalition) for report in reports}
-    server = any(SERVER in report.coalition for report in reports)
-    if sizes == {1}:
-        return "neither the server nor any one party can" if server else "no single party can"
-    most = max(sizes)
-    return f"neither any {most} parties nor the server and {_any(most - 1)} can" if server else f"no {most} parties can"
+        return f"{name_coalition(reports[0].coalition)} cannot"
+    server, largest = any(SERVER in report.coalition for report in reports), largest_coalition(reports)
+    if largest == 1:
+        return "neither the server nor any single party can" if server else "no single party can"
+    with_server = f"neither any {largest} parties nor the server and {_any(largest - 1)} can"
+    return with_server if server else f"no {largest} parties can"
 
 
 def _any(count: int) -> str:
-    """Returns so many of the parties, whichever."""
     return "any one of them" if count == 1 else f"any {count} of them"
 
 
-def who(coalition: Sequence[Party]) -> str:
-    """Returns a coalition as people say it."""
-    names = {SERVER: "the server", ONLOOKER: "somebody who listens on the links"}
-    said = [names.get(member, member) for member in coalition]
-    return said[0] if len(said) == 1 else f"{', '.join(said[:-1])} and {said[-1]} together"
+def name_coalition(coalition: Sequence[Party]) -> str:
+    """Returns the name of a coalition in a sentence."""
+    return _join_members(coalition) + (" together" if len(coalition) > 1 else "")
 
 
-def victims(report: Report) -> list[Party]:
-    """Returns whose vectors a coalition can work out, exactly or as good as."""
-    return [party for party in report.parties if party in report.exposed or party in report.nearly]
+def _join_members(coalition: Sequence[Party]) -> str:
+    names = {SERVER: "the server", ONLOOKER: "an eavesdropper on the links"}
+    *members, last = [names.get(member, member) for member in coalition]
+    return f"{', '.join(members)} and {last}" if members else last
 
 
-def _whose(report: Report, exposed: Sequence[Party]) -> str:
+def _capitalize(text: str) -> str:
+    """Returns a sentence with its first word capitalized, unless that is a party's name."""
+    return f"{text[:1].upper()}{text[1:]}" if text.split(" ", 1)[0].isalpha() else text
+
+
+def _name_victims(report: Report, exposed: Sequence[Party]) -> str:
     others = len(set(report.parties) - set(report.coalition))
     rest = "parties" if others == len(report.parties) else "others"
     part = max((report.fractions.get(victim, 1.0) for victim in exposed), default=1.0)
-    some = f" in part (up to {part:.0%} of the positions looked at)" if part < 1.0 else ""
+    some = f" in part (up to {part:.0%} of the sampled entries)" if part < 1.0 else ""
     if len(exposed) == 1:
         return f"the vector of {exposed[0]}{some}"
     if len(exposed) == others:
@@ -179,144 +238,197 @@ def _whose(report: Report, exposed: Sequence[Party]) -> str:
     return f"the vectors of {named}{some}"
 
 
-# --- what was assumed ----------------------------------------------------------------------------------------------
+def summarize_exposure(reports: Sequence[Report]) -> str:
+    """Returns in a few words who is exposed to the worst of some coalitions."""
+    worst = max(reports, key=lambda report: len(report.victims))
+    if not worst.victims:
+        late = next((report for report in reports if report.at_worst), None)
+        return "nobody" if late is None else f"nobody, unless only {late.fewest} contribute"
+    others = len(worst.parties) - len(set(worst.coalition) & set(worst.parties))
+    part = max(worst.fractions.values(), default=1.0)
+    some = "" if part == 1.0 else f" in {part:.0%} of entries"
+    return f"{len(worst.victims)} of {others} to {' and '.join(worst.coalition)}{some}"
 
 
-def _assumed(reports: Sequence[Report], asked: Question) -> Iterator[str]:
-    first = reports[0]
-    fewest = min((report.fewest for report in reports if report.fewest is not None), default=None)
-    bad_day = "" if fewest is None else f"; one round in which only {fewest} are summed was looked at besides"
-    if first.dropout:
-        yield f"Each party is lost to a round with a chance of {first.dropout:g}{bad_day}."
+def render_run(summary: Summary) -> str:
+    """Returns in a few words who is exposed in a run, with the conditions of that."""
+    drifting = f", {DRIFT_CONDITION}" if summary.needs_drift else ""
+    within = f", in {describe_part(*summary.part)}" if summary.part is not None else ""
+    return f"{summarize_exposure(summary.reports)}{drifting}{within}"
+
+
+def render_headline(coalition: Sequence[Party], victims: Mapping[Party, int], rounds: int, anonymity_set: int) -> str:
+    """Returns one sentence about a coalition, for a verdict without proof.
+
+    Args:
+        coalition: the members.
+        victims: the parties whose vectors it recovers, each with the first round in which it does.
+        rounds: the number of rounds that it observes.
+        anonymity_set: the fewest parties whose contributions it cannot tell apart.
+    """
+    name, one = _capitalize(_join_members(coalition)), len(coalition) == 1
+    if victims:
+        when = f", from round {min(victims.values())} on" if rounds > 1 else ""
+        return f"{name} can recover the model of {listed(victims)}{when}."
+    over = "one round" if rounds == 1 else f"{rounds} rounds"
+    hidden = f"; the anonymity set has {anonymity_set} parties" if anonymity_set > 1 else ""
+    return f"{name} {'recovers' if one else 'recover'} nobody's model in {over}{hidden}."
+
+
+# --- coverage ------------------------------------------------------------------------------------------------------
+
+
+def describe_coverage(coverage: Coverage) -> str:
+    """Returns what an audit covered, for whoever quotes its result."""
+    if coverage.rounds_analysed < coverage.rounds:
+        rounds = f"{coverage.rounds_analysed} of {coverage.rounds} rounds"
     else:
-        yield f"Nobody drops out{bad_day}."
-    yield from _drawn(reports)
-    yield f"{_colluding(reports)} Others tell them nothing."
-    were = "was" if first.watched == 1 else "were"
-    seen = f", of which {first.watched} {were} looked at" if first.watched < first.rounds else ""
-    seen += f", and {first.averages} of them ended with an average" if first.averages < first.watched else ""
-    yield f"They watch {counted(first.rounds, 'round')}{seen}."
-    if first.rounds > 1:
-        yield _changing(first)
-    if asked.noise:
-        yield f"Each party adds noise to every entry, anew in every round: a standard deviation of {asked.noise:g}."
-    if asked.prior is not None:
-        yield f"Of an entry it is known beforehand that it is about {asked.prior:g}, or less, either way."
-    yield "Everybody keeps to the protocol, and the keys on the roster are those of the parties it names."
-    if first.entries > 1:
-        yield f"{first.entries} positions of the vectors stand for all others, which may fare differently."
-    if asked.open_links:
-        yield "Links are not sealed, as they are when Tacit runs."
+        rounds = counted(coverage.rounds, "round")
+    if coverage.rounds_with_average < coverage.rounds_analysed:
+        rounds += f", {coverage.rounds_with_average} of them with an average"
+    models = f"models drift by {coverage.drift} per round"
+    if isinstance(coverage.drift, str):
+        models = "static models" if coverage.drift == "static" else "drifting models"
+    dropouts = f"dropout probability {coverage.dropout:g}" if coverage.dropout else "no dropouts"
+    if coverage.faults:
+        dropouts = f"{counted(coverage.faults, 'injected fault')}" + (f", {dropouts}" if coverage.dropout else "")
+    seeds = ""
+    if coverage.seeds:
+        worst = "the worst of " if coverage.worst_seed and coverage.seeds > 1 else ""
+        seeds = f", {worst}{counted(coverage.seeds, 'seed')}"
+    entries = f"{coverage.entries} sampled entries" if coverage.entries > 1 else "one entry for all"
+    worst = "" if coverage.fewest is None else f"; and the worst case, with only {coverage.fewest} contributors"
+    return f"{rounds}, {models}, {dropouts}{seeds}, {entries}{worst}"
 
 
-def _drawn(reports: Sequence[Report]) -> Iterator[str]:
-    """Yields how much luck is in it who takes part, if there is any."""
-    first = reports[0]
-    seed = first.seed if first.first_seed is None else first.first_seed
-    drawings = min(report.drawings for report in reports)
-    if drawings == 1:
-        yield f"Who takes part was drawn once (seed {seed}); other luck was not looked at, and may expose others."
-    elif drawings:
-        last = seed + drawings - 1
-        yield f"Who takes part was drawn {drawings} times (seeds {seed} to {last}); other luck may expose others."
+# --- assumptions ---------------------------------------------------------------------------------------------------
 
 
-def _colluding(reports: Sequence[Report]) -> str:
-    if len(reports) == 1:
-        only = reports[0].coalition
-        alone = "acts alone" if len(only) == 1 else "put their heads together"
-        said = who(only).removesuffix(" together")
-        return f"{said[:1].upper()}{said[1:]} {alone}." if said.startswith("the") else f"{said} {alone}."
-    sizes = {len(report.coalition) for report in reports}
-    server, most = any(SERVER in report.coalition for report in reports), max(sizes)
-    if most == 1:
-        return f"Nobody colludes: each party{' and the server' if server else ''} acts alone."
-    or_server = f", or the server and {_any(most - 1)}," if server else ""
-    return f"Any {most} parties{or_server} put their heads together, and no more."
+def render_assumption(assumption: Remark) -> str:
+    """Returns the sentence of an assumption."""
+    code = assumption.code
+    if not isinstance(code, AssumptionCode):
+        raise TypeError(code)
+    return ASSUMPTIONS[code](assumption)
 
 
-def _changing(report: Report) -> str:
-    if report.drift == "static":
-        return "Models stand still: parties bring the same vector every round, which is the worst case."
-    if report.drift == "free":
-        return "Models change: parties bring new vectors every round, that have nothing to do with the last ones."
-    return f"Models change by {report.drift:g} an entry and round (a standard deviation)."
+def _with_worst_case(assumption: Remark) -> str:
+    fewest = assumption["fewest"]
+    return "" if fewest is None else f"; the worst case, with only {fewest} contributors, was analysed as well"
 
 
-# --- what is not covered -------------------------------------------------------------------------------------------
+def _describe_coalition(assumption: Remark) -> str:
+    members = assumption["members"]
+    if len(members) == 1:
+        return f"{_capitalize(name_coalition(members))} acts alone. Nobody colludes with it."
+    return f"{_capitalize(_join_members(members))} collude. Nobody else does."
 
 
-def _uncovered(reports: Sequence[Report], asked: Question) -> Iterator[str]:
-    epsilon = max((report.epsilon for report in reports if report.epsilon is not None), default=None)
-    if epsilon is None:
-        yield "The average itself: whoever gets it can infer from it what it tells of the data. Only noise hides that."
-    else:
-        yield f"More than ε = {epsilon:.3g} of what the average itself tells of the data; the noise hides the rest."
-    entry = REGISTRY.get(asked.protocol)
-    lies = "; tacit attack lies tries those of a server" if entry is not None and "lies" in entry.attacks else ""
-    yield f"Lies: parties, or a server, that do not do what the protocol says{lies}."
-    yield "What is known beforehand, such as last round's model, or which entries go together."
-    yield "Who takes part, when, and how much is sent."
-    if reports[0].entries > 1:
-        yield "What it says of a vector which of its entries were sent."
+def _describe_sizes(assumption: Remark) -> str:
+    size = assumption["size"]
+    or_server = f", or the server and {_any(size - 1)}," if assumption["server"] else ""
+    return f"Any {size} parties{or_server} collude. Nobody else does."
 
 
-# --- what to ask next ----------------------------------------------------------------------------------------------
+def _describe_rounds(assumption: Remark) -> str:
+    rounds, analysed, averages = assumption["rounds"], assumption["analysed"], assumption["with_average"]
+    some = f"; {analysed} of them {'was' if analysed == 1 else 'were'} analysed" if analysed < rounds else ""
+    ended = f"; {averages} of them ended with an average" if averages < analysed else ""
+    return f"The adversary observes {counted(rounds, 'round')}{some}{ended}."
 
 
-def _next(reports: Sequence[Report], asked: Question) -> Iterator[Next]:
-    if any(map(_is_found, reports)):
-        yield from _cures(asked)
-    else:
-        yield from _harder(reports, asked)
+def _describe_faults(assumption: Remark) -> str:
+    faults = assumption["faults"]
+    return (
+        f"{counted(faults, 'fault')} {'is' if faults == 1 else 'are'} injected, as given{_with_worst_case(assumption)}."
+    )
 
 
-def _cures(asked: Question) -> Iterator[Next]:
-    entry = REGISTRY.get(asked.protocol)
-    if entry is None:
-        return
-    options = dict(asked.options)
-    remedy = entry.settings_from(options).remedy(dropouts=False)
-    if remedy is not None and remedy.value is not None:
-        what = "under masks" if remedy.option == "masked" else f"with {remedy.option}"
-        yield Next(f"the same {what}", replace(asked, options={**options, remedy.option: remedy.value}).command)
-    if other := entry.alternative:
-        yield Next(
-            f"the same with {other}, which is made to hide vectors", replace(asked, protocol=other, options={}).command
-        )
-    if asked.rounds > 1 and asked.drift != "free":
-        yield Next("the same if models change every round", replace(asked, drift="free").command)
-    colluding = max(asked.coalition_size or 1, len(asked.coalition or ()))
-    if colluding <= asked.parties - 2:  # of all but one, no average hides the last
-        size = f" --coalition-size {colluding}" if colluding > 1 else ""
-        lost = f" --dropout {asked.dropout:g}"
-        rounds = f" --rounds {asked.rounds}"
-        yield Next("settings that hold, and what they cost", f"tacit plan {asked.parties}{size}{rounds}{lost}")
+def _describe_representative(assumption: Remark) -> str:
+    name = _capitalize(name_coalition(assumption["members"]))
+    return f"{name} stands for {assumption['coalitions']} coalitions that are alike by symmetry."
 
 
-def _harder(reports: Sequence[Report], asked: Question) -> Iterator[Next]:
-    rounds = max(asked.rounds, MANY)
-    entry = REGISTRY.get(asked.protocol)
-    if not asked.dropout and not (entry is not None and entry.needs_everybody):
-        yield Next("if parties drop out", replace(asked, dropout=SOME, rounds=rounds).command)
-    elif asked.rounds == 1:
-        yield Next("over several rounds", replace(asked, rounds=rounds).command)
-    if asked.drift != "static":
-        yield Next("if models stand still, which is worse", replace(asked, drift="static").command)
-    larger = _larger(reports, asked)
-    if larger is not None:
-        yield Next("if more of them collude", larger.command)
+ASSUMPTIONS: dict[AssumptionCode, Callable[[Remark], str]] = {
+    AssumptionCode.ROUNDS_LIMITED: lambda it: (
+        f"Only {describe_part(it['analysed'], it['rounds'])} were analysed; more would take long."
+    ),
+    AssumptionCode.FAULTS: _describe_faults,
+    AssumptionCode.NO_DROPOUTS: lambda it: f"No party drops out{_with_worst_case(it)}.",
+    AssumptionCode.DROPOUTS: lambda it: (
+        f"Each party drops out of each round with probability {it['probability']:g}{_with_worst_case(it)}."
+    ),
+    AssumptionCode.ONE_SEED: lambda it: (
+        f"Participation was sampled with one seed ({it['seed']}). Other seeds were not tried, and may expose more."
+    ),
+    AssumptionCode.SEEDS: lambda it: (
+        f"Participation was sampled with {it['seeds']} seeds ({it['first']} to {it['last']}). Others may expose more."
+    ),
+    AssumptionCode.COALITION: _describe_coalition,
+    AssumptionCode.EACH_ALONE: lambda it: (
+        f"Nobody colludes: each party{' and the server' if it['server'] else ''} acts alone."
+    ),
+    AssumptionCode.ANY_OF_SIZE: _describe_sizes,
+    AssumptionCode.ROUNDS: _describe_rounds,
+    AssumptionCode.STATIC: lambda _: (
+        "Models are static: parties contribute the same vector in every round, which is the worst case."
+    ),
+    AssumptionCode.FRESH: lambda _: "Models drift freely: parties contribute new, unrelated vectors in every round.",
+    AssumptionCode.DRIFTING: lambda it: f"Models drift by {it['sigma']:g} per entry and round (standard deviation).",
+    AssumptionCode.NOISE: lambda it: (
+        f"Each party adds fresh noise to every entry in every round (standard deviation {it['sigma']:g})."
+    ),
+    AssumptionCode.PRIOR: lambda it: f"The adversary's prior for an entry has a standard deviation of {it['sigma']:g}.",
+    AssumptionCode.SEMI_HONEST: lambda _: (
+        "Everybody follows the protocol, and the keys on the roster belong to the parties it names."
+    ),
+    AssumptionCode.ENTRIES_SAMPLED: lambda it: (
+        f"{it['entries']} sampled entries of the vectors stand for all others, which may differ."
+    ),
+    AssumptionCode.OPEN_LINKS: lambda _: "Links are not sealed. Tacit seals them when it runs.",
+    AssumptionCode.COALITIONS_SAMPLED: lambda it: (
+        f"{it['analysed']:,} of {it['coalitions']:,} coalitions of {it['size']} were analysed."
+    ),
+    AssumptionCode.REPRESENTATIVE: _describe_representative,
+    AssumptionCode.FAULTS_NOT_REPEATED: lambda _: "The commands that ask again do not inject the faults.",
+}
 
 
-def _larger(reports: Sequence[Report], asked: Question) -> Question | None:
-    """Returns the question about one colluder more, as long as two others are left to hide among each other."""
-    members = max((report.coalition for report in reports), key=len)
-    parties = reports[0].parties
-    if len(set(members) & set(parties)) + 1 > len(parties) - 2:
-        return None
-    if asked.coalition is None and asked.coalition_size is None and any(SERVER in each.coalition for each in reports):
-        return replace(asked, coalition=(SERVER, "p0"))  # of all coalitions of two, the quickest to look at
-    if asked.coalition is None:
-        return replace(asked, coalition_size=(asked.coalition_size or 1) + 1)
-    newcomer = next(f"p{place}" for place in range(len(parties)) if f"p{place}" not in asked.coalition)
-    return replace(asked, coalition=(*asked.coalition, newcomer))
+# --- gaps ----------------------------------------------------------------------------------------------------------
+
+
+def _describe_malicious(gap: Remark) -> str:
+    search = "; tacit attack lies searches for attacks by the server" if gap["searchable"] else ""
+    return f"Malicious parties, or a malicious server, that deviate from the protocol{search}."
+
+
+GAPS: dict[GapCode, Callable[[Remark], str]] = {
+    GapCode.AVERAGE: lambda _: "Inference about the data from the average itself. Only noise limits that.",
+    GapCode.AVERAGE_WITH_NOISE: lambda it: (
+        f"Inference about the data from the average itself, which the noise limits to ε = {it['epsilon']:.3g}."
+    ),
+    GapCode.MALICIOUS: _describe_malicious,
+    GapCode.PRIOR_KNOWLEDGE: lambda _: "Prior knowledge, such as last round's model, or which entries are correlated.",
+    GapCode.METADATA: lambda _: "Metadata: who takes part, when, and how much is sent.",
+    GapCode.SELECTED_ENTRIES: lambda _: "Inference about a vector from which of its entries were sent.",
+}
+
+
+# --- next steps ----------------------------------------------------------------------------------------------------
+
+STEPS = {
+    StepCode.OTHER_SETTING: "the same with {option}",
+    StepCode.OTHER_PROTOCOL: "the same with {protocol}, which hides vectors",
+    StepCode.WITH_DRIFT: "the same with drifting models",
+    StepCode.PLAN: "settings that hold, and their cost",
+    StepCode.WITH_DROPOUTS: "with dropouts",
+    StepCode.NODES_DROP_OUT: "with nodes that drop out",
+    StepCode.MORE_ROUNDS: "over several rounds",
+    StepCode.STATIC: "with static models, which is worse",
+    StepCode.LARGER_COALITION: "with a larger coalition",
+}
+
+
+def render_step(step: Step) -> StepText:
+    """Returns a next step in words."""
+    return StepText(STEPS[step.code].format(**dict(step.parameters)), step.command)

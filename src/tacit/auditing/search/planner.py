@@ -1,7 +1,7 @@
 """What to run: protocols and settings for so many parties, what each of them costs, and what the audit says of it."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from numbers import Real
@@ -11,6 +11,7 @@ import numpy as np
 
 from tacit.auditing.arguments import argument_for
 from tacit.auditing.engine.symbolic_run import SymbolicRun
+from tacit.auditing.findings import PlanCoverage, Verdict
 from tacit.auditing.report import Auditor
 from tacit.auditing.scope import Scope, dropouts, is_count
 from tacit.auditing.search.coalitions import SAMPLE, chosen, number
@@ -41,44 +42,6 @@ MEASURED = (64, 576)
 
 
 @dataclass(frozen=True)
-class Looked:
-    """What the audit of a proposal looked at."""
-
-    coalitions: int
-    """How many coalitions: those that were audited, and those that are alike to one that was,"""
-    of_coalitions: int
-    """of how many there are;"""
-    kinds: int
-    """how many of them were audited;"""
-    rounds: int
-    """how many rounds,"""
-    of_rounds: int
-    """of how many there are to be;"""
-    dropout: float
-    """with what chance parties were lost to a round;"""
-    fewest: int | None
-    """and how many are summed, at the least, in the smallest round that was looked at, if it is smaller than others."""
-
-    @property
-    def everything(self) -> bool:
-        """Whether that is all there is."""
-        return self.coalitions == self.of_coalitions and self.rounds == self.of_rounds
-
-    def __str__(self) -> str:
-        if not self.kinds:
-            return "not audited"
-        some = f"{self.coalitions:,} of {self.of_coalitions:,}" if self.coalitions < self.of_coalitions else "all"
-        many = f"{some} {counted(self.of_coalitions, 'coalition')}" if some == "all" else f"{some} coalitions"
-        rounds = (
-            f"{self.rounds} of {self.of_rounds} rounds"
-            if self.rounds < self.of_rounds
-            else counted(self.rounds, "round")
-        )
-        lost = f", {self.dropout:.0%} dropouts" if self.dropout else ", no dropouts"
-        return f"{many}, {rounds}{lost}" + (f", down to {self.fewest} in a sum" if self.fewest is not None else "")
-
-
-@dataclass(frozen=True)
 class Proposal:
     """Settings, what they cost, and what the audit says of them."""
 
@@ -89,11 +52,11 @@ class Proposal:
     """Sent and received by a party in a round, on average."""
     most_bytes: float
     """Those of the party that has most."""
-    verdict: str
-    """"holds", "holds if models change", "nothing found" or "nothing found if models change" where not all was looked
-    at, "leaks", "leaks by design", or "not linear"."""
-    looked: Looked
-    """What that is the result of."""
+    verdict: Verdict
+    """Verdict on all coalitions of the plan's size: `HOLDS`, `NOTHING_FOUND` if not everything was analysed, `EXPOSED`,
+    `EXPOSED_IN_WORST_CASE`, `LEAKS_BY_DESIGN` or `NOT_AUDITED`."""
+    coverage: PlanCoverage
+    """Part of all coalitions and rounds that was analysed."""
     leaking: int
     """To how many coalitions somebody is exposed, even if models change."""
     safe_rounds: int
@@ -111,30 +74,18 @@ class Proposal:
     """The noise that each party must add for the plan's (ε, δ), by the noise of so many: as a multiple of how far one
     sample, or one user, can move its vector."""
 
+    needs_drift: bool = False
+    """Whether the verdict holds only as long as models drift, and not if they are static."""
+
     @property
     def holds(self) -> bool:
-        """Whether nobody is exposed to any coalition, as long as models change."""
-        return self.verdict.startswith("holds")
+        """Whether nobody is exposed to any coalition, as long as models drift."""
+        return self.verdict is Verdict.HOLDS
 
     @property
     def fine(self) -> bool:
-        """Whether nobody was found to be exposed, as long as models change."""
-        return self.verdict.startswith(("holds", "nothing"))
-
-    @property
-    def told(self) -> str:
-        """The verdict, with what it is the result of."""
-        reason = f", else by argument ({self.argument})" if self.argument else ""
-        return f"{self.verdict} ({self.looked}{reason})" if self.looked.kinds else self.verdict
-
-    @property
-    def spared(self) -> str:
-        """What dropouts cost: how many of the rounds end with an average, if not all do."""
-        rounds = self.looked.of_rounds
-        left = round(self.ending * rounds)
-        if left >= rounds:
-            return ""
-        return f"with these dropouts about {left} of {counted(rounds, 'round')} would end with an average"
+        """Whether no exposure was found, as long as models drift."""
+        return self.verdict.clear
 
 
 @dataclass(frozen=True)
@@ -155,7 +106,7 @@ class Plan:
     each of the proposals is said there."""
 
     def __repr__(self) -> str:
-        proposals = "; ".join(f"{each.protocol} ({each.why}): {each.verdict}" for each in self.proposals)
+        proposals = "; ".join(f"{each.protocol} ({each.why}): {each.verdict.value}" for each in self.proposals)
         asked = f"{self.parties} parties, {self.coalition_size} colluding, {counted(self.rounds, 'round')}"
         return f"<Plan for {asked}: {proposals or 'nothing to propose'}>"
 
@@ -248,17 +199,17 @@ def _proposal(
     mean, most = cost(protocol, terms, entries)
     proposal = partial(Proposal, protocol.name, options, why, mean, most)
     total = number(protocol, terms.parties, asked.coalition_size)
-    unseen = Looked(0, total, 0, 0, asked.rounds, 0.0, None)
+    unseen = PlanCoverage(0, total, 0, 0, asked.rounds, 0.0, None)
     if protocol.leaks_by_design:
-        return proposal("leaks by design", unseen, total, 0, 1)
+        return proposal(Verdict.LEAKS_BY_DESIGN, unseen, total, 0, 1)
     try:
-        return proposal(*_audited(protocol, terms, asked))
+        return _audit_proposal(proposal, protocol, terms, asked)
     except NotLinear:
-        return proposal("not linear", unseen, 0, 0, 1)
+        return proposal(Verdict.NOT_AUDITED, unseen, 0, 0, 1)
 
 
-def _audited(protocol: Protocol, terms: Terms, asked: Asked) -> tuple[str, Looked, int, int, int, str, int, float]:
-    """Returns the verdict and what follows it in a proposal."""
+def _audit_proposal(proposal: Callable[..., Proposal], protocol: Protocol, terms: Terms, asked: Asked) -> Proposal:
+    """Returns a proposal with the verdict of its audit."""
     c, alike = asked.coalition_size, protocol.choice is not None and terms.rounds_alike
     watched = asked.rounds if alike else min(asked.rounds, MOST_RUN)
     dropout = asked.dropout if tolerates(protocol, terms) else 0.0
@@ -275,11 +226,12 @@ def _audited(protocol: Protocol, terms: Terms, asked: Asked) -> tuple[str, Looke
     verdicts = {}
     for place, kind in enumerate(kinds, start=1):
         report_step(f"looking at coalition {place} of {len(kinds)}")
-        verdicts[kind] = still.verdict(kind.coalition)
+        verdicts[kind] = still.assess(kind.coalition)
     # What nobody learns even if models stand still, nobody learns if they change.
     suspects = [kind for kind, verdict in verdicts.items() if verdict.victims]
     free = auditor("free") if suspects else still
-    leaking = {kind for kind in suspects if free.verdict(kind.coalition).victims}
+    leaking = {kind for kind in suspects if free.assess(kind.coalition).victims}
+    exposed = bool(leaking)
     fewest: list[int] = []
     company = len(terms.parties)
     for place, kind in enumerate(kinds, start=1):
@@ -294,7 +246,7 @@ def _audited(protocol: Protocol, terms: Terms, asked: Asked) -> tuple[str, Looke
             # Of a smallest round that there was no time for, nothing is known but that a party adds its own noise.
             group = (known or still.run.knowledge(kind.coalition, 1)).group if in_time else 1
             company = min(company, still.company(kind.coalition, group, at_worst=True) or company)
-    looked = Looked(
+    coverage = PlanCoverage(
         sum(kind.many for kind in kinds), total, len(kinds), watched, asked.rounds, dropout, min(fewest, default=None)
     )
     safe = min(verdict.safe_rounds for verdict in verdicts.values())
@@ -302,7 +254,7 @@ def _audited(protocol: Protocol, terms: Terms, asked: Asked) -> tuple[str, Looke
     argument, changing = "", safe < watched
     # Who takes part may be luck, of which a few drawings were looked at. Then nothing holds but by an argument, nor
     # where there was no time for every coalition's smallest round.
-    everything = looked.everything and not still.scope.drawn and all(small.in_time(kind.coalition) for kind in kinds)
+    everything = coverage.everything and not still.scope.drawn and all(small.in_time(kind.coalition) for kind in kinds)
     if not everything and not leaking:
         argument = "" if changing else _argued(protocol, terms, asked, "static", dropout)
         if not argument and (argument := _argued(protocol, terms, asked, "free", dropout)):
@@ -313,10 +265,12 @@ def _audited(protocol: Protocol, terms: Terms, asked: Asked) -> tuple[str, Looke
             suspects, safe, changing = [found[0]], min(safe, found[1].safe_rounds), True
         if changing and (found := _unlucky(auditor("free"), suspects)) is not None:
             leaking.add(found[0])
-    verdict = "leaks" if leaking else "holds" if everything or argument else "nothing found"
-    verdict += " if models change" if changing and not leaking else ""
+    verdict = Verdict.HOLDS if everything or argument else Verdict.NOTHING_FOUND
+    if leaking:
+        verdict = Verdict.EXPOSED if exposed else Verdict.EXPOSED_IN_WORST_CASE
     ending = _ending(still, asked.dropout)
-    return verdict, looked, sum(kind.many for kind in leaking), safe, group, argument, company, ending
+    count, needs_drift = sum(kind.many for kind in leaking), changing and not leaking
+    return proposal(verdict, coverage, count, safe, group, argument, company, ending, needs_drift=needs_drift)
 
 
 def _ending(auditor: Auditor, dropout: float) -> float:

@@ -1,6 +1,6 @@
-"""What an attack found: a value with what it lies between, and whether that breaks what was attacked.
+"""Results of attacks: a measured value with its interval, and whether the target is broken.
 
-An attack that fails shows only that this attack fails, so the other verdict is "not broken by this", never "secure".
+A failed attack shows only that this attack fails, so the other verdict is "not broken by this", never "secure".
 """
 
 from collections.abc import Callable, Sequence
@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.auditing.findings import AttackVerdict
 from tacit.core.progress import Progress
 
 CONFIDENCE = 0.95
@@ -37,9 +38,9 @@ class Finding:
     """What `samples` counts."""
 
     @property
-    def verdict(self) -> str:
-        """What may be said of the target."""
-        return "broken" if self.broken else "not broken by this"
+    def verdict(self) -> AttackVerdict:
+        """Verdict on the target."""
+        return AttackVerdict.BROKEN if self.broken else AttackVerdict.NOT_BROKEN_BY_THIS
 
 
 def group_by_measure(findings: Sequence[Finding]) -> list[list[Finding]]:

@@ -515,7 +515,7 @@ def test_nobody_is_told_that_nobody_is_exposed_if_something_could_not_be_read(tm
     code, found = verdict(folder, "--rounds", "2")
     assert code == 1
     assert found["exposed"]
-    assert found["verdict"].startswith("Not known whether anybody is exposed: fraction could not be read")
+    assert found["verdict"].startswith("Undecided. The app's source does not show fraction; set it: ")
     assert "--set fraction=" in found["verdict"]
     assert found["says"][0].endswith("how_many()), taken as 1.0.")
     code, found = verdict(folder, "--rounds", "2", "--set", "fraction=1.0")
@@ -545,7 +545,7 @@ def test_the_settings_of_a_roster_that_cannot_be_read_are_not_known(tmp_path):
     folder = written(tmp_path, everybody, client=OURS)
     code, found = verdict(folder, "--parties", "4")
     assert code == 1
-    assert "protocol could not be read; say what is so: --set protocol=" in found["verdict"]
+    assert "does not show protocol; set it: --set protocol=" in found["verdict"]
     assert "the roster, cannot be read" in found["unread"][0]
     assert verdict(folder, "--parties", "4", "--set", "protocol=secagg")[0] == 0
     assert verdict(folder, "--parties", "4", "--set", "protocol=fedavg")[0] == 1
@@ -575,8 +575,8 @@ def test_differences_of_rounds_with_sampled_nodes_are_told(tmp_path):
     assert server.exposed.keys() == again.exposed.keys()
     assert server.exposed
     assert found.says[1].startswith(
-        f"Differences of rounds expose {len(server.exposed)} of 10 nodes, in the worst of {server.drawings} drawings "
-        f"of who takes part, by seed {server.seed}, the first in round {server.safe_rounds + 1} of 60"
+        f"Differences of rounds expose {len(server.exposed)} of 10 nodes, the first in round {server.safe_rounds + 1} "
+        f"of 60 (seed {server.seed}, the worst of {server.drawings} tried)"
     )
 
 
@@ -630,7 +630,7 @@ def test_rounds_that_fall_apart_if_nodes_drop_out_are_not_said_to_hold(tmp_path)
     folder = written(tmp_path / "a", few)
     code, found = verdict(folder, "--rounds", "1", "--dropout", "0.05")
     assert code == 1
-    assert "rounds may show sums over few of them" in found["verdict"]
+    assert "rounds may show sums of few of them" in found["verdict"]
     assert any("1 here and 1 there" in sentence for sentence in found["says"])
     assert verdict(folder, "--rounds", "1")[0] == 0
     more = few.replace("num_shares=3", "num_shares=5").replace(

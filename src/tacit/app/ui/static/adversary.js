@@ -203,7 +203,7 @@ function recipe(name, told, first) {
 }
 
 function claim(each) {
-  const kind = each.verdict === "refuted here" ? "bad" : each.verdict === "holds here" ? "good" : "";
+  const kind = each.verdict_code === "refuted" ? "bad" : each.verdict_code === "holds" ? "good" : "";
   return h("div", { class: `claim ${kind}` }, h("p", {}, `“${each.statement}”`),
     h("p", { class: "muted" }, each.where, each.about ? ` (${each.about})` : "",
       kind ? h("strong", {}, h("i", { class: "sign", "aria-hidden": "true" }), each.verdict) : null));
@@ -215,14 +215,14 @@ const capital = (text) => `${text[0].toUpperCase()}${text.slice(1)}`;
 function aside(event, victims) {
   const parts = Object.entries(event.fractions);
   return [
-    event.luck ? h("p", { class: "note" }, Object.keys(victims).length ? `By other luck: ${event.luck}` : "In the drawing that is shown, nobody is exposed.") : null,
+    event.luck ? h("p", { class: "note" }, Object.keys(victims).length ? `With another seed: ${event.luck}` : "With the seed that is shown, nobody is exposed.") : null,
     event.nearly.length ? h("p", { class: "note" }, `Not exactly, but closely enough: ${listed(event.nearly)}.`) : null,
     parts.length ? h("p", { class: "note" }, `Of ${listed(parts.map(([name, part]) => `${name} ${Math.round(100 * part)} %`))} of the entries.`) : null,
     event.notes.map((note) => h("p", { class: "note" }, `${capital(note)}.`)),
     h("details", {}, h("summary", {}, "What was assumed, and what this does not cover"),
       h("h4", {}, "Assumed"), h("ul", {}, event.assumed.map((each) => h("li", {}, each))),
       h("h4", {}, "Not covered"), h("ul", {}, event.not_covered.map((each) => h("li", {}, each)))),
-    h("p", { class: "muted" }, `Looked at: ${event.looked_at}.`)];
+    h("p", { class: "muted" }, `Coverage: ${event.looked_at}.`)];
 }
 
 // --- rounds and iterations -----------------------------------------------------------------------------------------

@@ -13,11 +13,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tacit.auditing.render.text import Words, drawn_by, victims
+from tacit.auditing.findings import Remark, UndecidedCode, Verdict
+from tacit.auditing.render.text import name_seed
 from tacit.auditing.report import EXACT_ROUNDS, Auditor, Report
 from tacit.auditing.scope import Scope
 from tacit.auditing.search.coalitions import coalitions
 from tacit.auditing.search.worst_seed import AtWorst
+from tacit.auditing.summary import Summary
 from tacit.core.average import counted
 from tacit.core.errors import ConfigError, TacitError
 from tacit.core.suite import SERVER, Party
@@ -53,8 +55,8 @@ class FlowerAudit:
     reports: list[Report]
     says: list[str]
     """What its server can learn, in sentences."""
-    unknown: str = ""
-    """What was not looked at, and may expose somebody."""
+    unknown: Remark | None = None
+    """What was not analysed, and may expose somebody."""
 
     def __post_init__(self) -> None:
         if self.facts.unread:
@@ -76,17 +78,16 @@ class FlowerAudit:
             "says": self.says,
         }
 
-    def settled(self, said: Words) -> Words:
-        """Returns what an audit comes to, which is nothing good if there is something that could not be read."""
-        if said.exposed or not (self.facts.unread or self.unknown):
-            return said
-        if not self.facts.unread:
-            return replace(said, exposed=True, verdict=f"Not known whether anybody is exposed: {self.unknown}.")
-        names = ", ".join(self.facts.unread)
-        cures = [f"--set {name}=…" for name in self.facts.unread if name in TOLD]
-        cure = f": {' '.join(cures)}" if cures else ", by having the app say it where it can be read"
-        verdict = f"Not known whether anybody is exposed: {names} could not be read; say what is so{cure}."
-        return replace(said, exposed=True, verdict=verdict)
+    def settle(self, summary: Summary) -> Summary:
+        """Returns a summary that is undecided if something could not be read, or was not analysed."""
+        if summary.exposed or not (self.facts.unread or self.unknown):
+            return summary
+        reason = self.unknown
+        if self.facts.unread:
+            names = tuple(self.facts.unread)
+            settable = tuple(name for name in names if name in TOLD)
+            reason = Remark.of(UndecidedCode.APP_NOT_READ, names=names, settable=settable)
+        return replace(summary, verdict=Verdict.UNDECIDED, undecided=reason)
 
 
 def audit_app(
@@ -165,10 +166,9 @@ def _secure(app: App, facts: Facts, start: Start, nodes: int, sampled: int, roun
     if dropout:
         says.append("As under secagg, whoever is lost to a round is taken to sit out the next; in SecAgg+ it is back.")
     often = rounds * (sampled * dropout ** (shares // 2)) ** 2
-    unknown = "if nodes drop out, rounds may show sums over few of them" if often > SELDOM else ""
-    return FlowerAudit(
-        app.name, WAYS[workflow], facts, reports, says, unknown if falls_apart(shares, threshold, sampled) else ""
-    )
+    small_sums = often > SELDOM and falls_apart(shares, threshold, sampled)
+    unknown = Remark.of(UndecidedCode.SMALL_SUMS) if small_sums else None
+    return FlowerAudit(app.name, WAYS[workflow], facts, reports, says, unknown)
 
 
 def _by_tacit(app: App, facts: Facts, start: Start, rounds: int, dropout: float) -> FlowerAudit:
@@ -212,8 +212,8 @@ def _by_tacit(app: App, facts: Facts, start: Start, rounds: int, dropout: float)
             "are of fewer, or end without a sum, where they would not. Have it ask all, and let the protocol's "
             "participation choose, which nodes check."
         )
-    unknown = f"the strategy asks {sampled} of {nodes} nodes, which was not looked at as it is"
-    return FlowerAudit(app.name, WAYS[TACIT], facts, reports, says, unknown if sampled < nodes else "")
+    unknown = Remark.of(UndecidedCode.SAMPLING_NOT_ANALYSED, sampled=sampled, nodes=nodes)
+    return FlowerAudit(app.name, WAYS[TACIT], facts, reports, says, unknown if sampled < nodes else None)
 
 
 def _of_each(scope: Scope) -> list[Report]:
@@ -224,7 +224,7 @@ def _of_each(scope: Scope) -> list[Report]:
     auditor, reports = AtWorst(scope), list[Report]()
     for each in coalitions(scope.protocol, scope.parties, 1):
         reports.append(auditor.report(each))
-        if each == (SERVER,) and victims(reports[0]):
+        if each == (SERVER,) and reports[0].victims:
             break
     return reports
 
@@ -283,9 +283,9 @@ def _of_sums(report: Report, nodes: int, sampled: int, rounds: int, dropout: flo
     worst = report.worst
     if worst.victims:
         says.append(
-            f"Differences of rounds expose {len(worst.victims)} of {nodes} nodes, {drawn_by(report)}the first in round "
-            f"{worst.safe_rounds + 1} of {rounds}, if models hardly change; the less they stand still, the less is "
-            f"learnt."
+            f"Differences of rounds expose {len(worst.victims)} of {nodes} nodes, the first in round "
+            f"{worst.safe_rounds + 1} of {rounds}{name_seed(report)}, if models hardly drift; the more they drift, the "
+            f"less is learnt."
         )
     else:
         says.append(

@@ -1,0 +1,272 @@
+"""Typed findings of the auditor: verdicts, coverage, and remarks with stable codes.
+
+Decisions (exit codes, colours, refusals, files) read these types. Sentences are made from them in `render/` alone, so a
+sentence can be reworded without changing what the program does.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any, TypeAlias
+
+from tacit.auditing.symbolic.simulation import Drift
+
+
+class Verdict(StrEnum):
+    """Result of an audit. The values are stable codes, also in JSON."""
+
+    EXPOSED = "exposed"
+    """A coalition recovers somebody's vector."""
+    EXPOSED_IN_WORST_CASE = "exposed_in_worst_case"
+    """A coalition recovers a vector only if the most parties drop out that the settings allow, or with another seed."""
+    NEARLY_EXPOSED = "nearly_exposed"
+    """A coalition does not recover a vector exactly, but so closely that it makes no difference."""
+    UNDECIDED = "undecided"
+    """An exposure could not be ruled out."""
+    NOTHING_FOUND = "nothing_found"
+    """The analysis found no exposure, and did not cover everything."""
+    HOLDS = "holds"
+    """No coalition recovers a vector, and the analysis, or a proved argument, covers everything that was asked."""
+    LEAKS_BY_DESIGN = "leaks_by_design"
+    """The protocol is a baseline that hides nothing."""
+    NOT_AUDITED = "not_audited"
+    """There was no audit."""
+
+    @property
+    def clear(self) -> bool:
+        """Whether the audit found nothing against it."""
+        return self in (Verdict.HOLDS, Verdict.NOTHING_FOUND)
+
+    @property
+    def leaks(self) -> bool:
+        """Whether somebody is exposed, or an exposure could not be ruled out."""
+        return not self.clear and self is not Verdict.NOT_AUDITED
+
+
+SEVERITY = (
+    Verdict.LEAKS_BY_DESIGN,
+    Verdict.EXPOSED,
+    Verdict.NEARLY_EXPOSED,
+    Verdict.EXPOSED_IN_WORST_CASE,
+    Verdict.UNDECIDED,
+    Verdict.NOT_AUDITED,
+    Verdict.NOTHING_FOUND,
+    Verdict.HOLDS,
+)
+"""Verdicts from the worst to the best."""
+
+
+def worst_verdict(verdicts: Iterable[Verdict]) -> Verdict:
+    """Returns the most severe of several verdicts; `NOT_AUDITED` if there are none."""
+    return min(verdicts, key=SEVERITY.index, default=Verdict.NOT_AUDITED)
+
+
+class AttackVerdict(StrEnum):
+    """Result of an attack on one target. A failed attack shows only that this attack fails, never security."""
+
+    BROKEN = "broken"
+    NOT_BROKEN_BY_THIS = "not_broken_by_this"
+
+
+class ClaimVerdict(StrEnum):
+    """Relation of a paper's claim to the audit of one setting."""
+
+    NOT_APPLICABLE = "not_applicable"
+    """The claim is not about this setting."""
+    CLAIMED = "claimed"
+    """The claim is about this setting, which was not audited."""
+    HOLDS = "holds"
+    REFUTED = "refuted"
+
+
+class NoteCode(StrEnum):
+    """Code of a note on an audit."""
+
+    ROUNDS_NOT_ANALYSED = "rounds_not_analysed"
+    NO_AVERAGE = "no_average"
+    LOST_IN_ROUNDING = "lost_in_rounding"
+    ONLY_SUMS = "only_sums"
+    NOT_REPLAYED = "not_replayed"
+    UNMASKED_WITHOUT_RECIPE = "unmasked_without_recipe"
+    REPLAY_FAILED = "replay_failed"
+    NOISE_OF_ONE = "noise_of_one"
+    TOO_LONG = "too_long"
+    NOT_LINEAR = "not_linear"
+    PARTLY_NOT_LINEAR = "partly_not_linear"
+    FAILED = "failed"
+    COALITIONS_SAMPLED = "coalitions_sampled"
+    ENTRIES_SAMPLED = "entries_sampled"
+    EXPOSED_IF_STATIC = "exposed_if_static"
+    WORST_CASE_SKIPPED = "worst_case_skipped"
+
+
+NOT_AUDITED_CODES = frozenset({NoteCode.TOO_LONG, NoteCode.NOT_LINEAR, NoteCode.FAILED})
+"""Notes that say why there was no audit."""
+
+
+class AssumptionCode(StrEnum):
+    """Code of an assumption that a verdict rests on."""
+
+    ROUNDS_LIMITED = "rounds_limited"
+    FAULTS = "faults"
+    NO_DROPOUTS = "no_dropouts"
+    DROPOUTS = "dropouts"
+    ONE_SEED = "one_seed"
+    SEEDS = "seeds"
+    COALITION = "coalition"
+    EACH_ALONE = "each_alone"
+    ANY_OF_SIZE = "any_of_size"
+    ROUNDS = "rounds"
+    STATIC = "static"
+    FRESH = "fresh"
+    DRIFTING = "drifting"
+    NOISE = "noise"
+    PRIOR = "prior"
+    SEMI_HONEST = "semi_honest"
+    ENTRIES_SAMPLED = "entries_sampled"
+    OPEN_LINKS = "open_links"
+    COALITIONS_SAMPLED = "coalitions_sampled"
+    REPRESENTATIVE = "representative"
+    FAULTS_NOT_REPEATED = "faults_not_repeated"
+
+
+class GapCode(StrEnum):
+    """Code of something that an audit does not cover."""
+
+    AVERAGE = "average"
+    AVERAGE_WITH_NOISE = "average_with_noise"
+    MALICIOUS = "malicious"
+    PRIOR_KNOWLEDGE = "prior_knowledge"
+    METADATA = "metadata"
+    SELECTED_ENTRIES = "selected_entries"
+
+
+class StepCode(StrEnum):
+    """Code of a next step that a report proposes."""
+
+    OTHER_SETTING = "other_setting"
+    OTHER_PROTOCOL = "other_protocol"
+    WITH_DRIFT = "with_drift"
+    PLAN = "plan"
+    WITH_DROPOUTS = "with_dropouts"
+    NODES_DROP_OUT = "nodes_drop_out"
+    MORE_ROUNDS = "more_rounds"
+    STATIC = "static"
+    LARGER_COALITION = "larger_coalition"
+
+
+class UndecidedCode(StrEnum):
+    """Code of a reason for an undecided verdict, other than the number of parties."""
+
+    APP_NOT_READ = "app_not_read"
+    SAMPLING_NOT_ANALYSED = "sampling_not_analysed"
+    SMALL_SUMS = "small_sums"
+
+
+Code: TypeAlias = NoteCode | AssumptionCode | GapCode | UndecidedCode
+
+
+@dataclass(frozen=True)
+class Remark:
+    """One statement of a report: a stable code and its parameters. `render/` turns it into a sentence."""
+
+    code: Code
+    parameters: tuple[tuple[str, Any], ...] = ()
+
+    @classmethod
+    def of(cls, code: Code, **parameters: Any) -> "Remark":
+        """Returns a remark with some parameters."""
+        return cls(code, tuple(parameters.items()))
+
+    def __getitem__(self, name: str) -> Any:
+        """Returns a parameter by its name."""
+        return dict(self.parameters)[name]
+
+    def plain(self) -> dict[str, Any]:
+        """Returns the remark as plain data."""
+        return {"code": self.code.value, **dict(self.parameters)}
+
+
+@dataclass(frozen=True)
+class Step:
+    """A proposed next step: a code, and the command to run."""
+
+    code: StepCode
+    command: str
+    parameters: tuple[tuple[str, Any], ...] = ()
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """Part of a question that the report on one coalition analysed."""
+
+    rounds: int
+    """Number of rounds in question."""
+    rounds_analysed: int
+    """Number of rounds that were analysed."""
+    rounds_with_average: int
+    """Number of analysed rounds that ended with an average."""
+    drift: Drift | float
+    """How vectors change between rounds: "static", "free", or the standard deviation of an entry's change."""
+    dropout: float = 0.0
+    """Probability with which each party drops out of each round."""
+    faults: int = 0
+    """Number of faults that were injected besides dropouts."""
+    seeds: int = 0
+    """Number of seeds tried for who takes part; 0 if nothing is sampled."""
+    worst_seed: bool = False
+    """Whether the report is on the worst of these seeds."""
+    entries: int = 1
+    """Number of sampled entries; 1 if one entry stands for all."""
+    fewest: int | None = None
+    """Fewest contributors to a sum that the settings allow, if that worst case was analysed and is smaller."""
+    worst_case: bool = False
+    """Whether the worst case that the settings allow was analysed."""
+
+    @property
+    def exhaustive(self) -> bool:
+        """Whether nothing of the question was sampled or left out."""
+        return (
+            self.rounds_analysed == self.rounds == self.rounds_with_average
+            and not self.seeds
+            and self.entries == 1
+            and self.worst_case
+        )
+
+    def __str__(self) -> str:
+        rounds = f"rounds={self.rounds_analysed}/{self.rounds} drift={self.drift} dropout={self.dropout:g}"
+        return f"{rounds} faults={self.faults} seeds={self.seeds} entries={self.entries} fewest={self.fewest}"
+
+    def plain(self) -> dict[str, Any]:
+        """Returns the coverage as plain data."""
+        return {**asdict(self), "exhaustive": self.exhaustive}
+
+
+@dataclass(frozen=True)
+class PlanCoverage:
+    """Part of all coalitions and rounds that the audit of a proposal analysed."""
+
+    coalitions: int
+    """Number of covered coalitions: those analysed, and those that a symmetry maps to one of them."""
+    of_coalitions: int
+    """Number of all coalitions of the size in question."""
+    kinds: int
+    """Number of coalitions that were analysed."""
+    rounds: int
+    """Number of rounds that were analysed."""
+    of_rounds: int
+    """Number of rounds in question."""
+    dropout: float
+    """Probability with which each party drops out of each round."""
+    fewest: int | None
+    """Fewest contributors to a sum in any analysed worst case; None if rounds do not get smaller."""
+
+    @property
+    def everything(self) -> bool:
+        """Whether all coalitions and all rounds are covered."""
+        return self.coalitions == self.of_coalitions and self.rounds == self.of_rounds
+
+
+def plain_remarks(remarks: Iterable[Remark]) -> list[Mapping[str, Any]]:
+    """Returns remarks as plain data."""
+    return [each.plain() for each in remarks]

@@ -1,0 +1,112 @@
+"""Sentences of notes and refusals."""
+
+from collections.abc import Callable, Sequence
+
+from tacit.auditing.findings import NoteCode, Remark
+from tacit.auditing.report import Report
+from tacit.core.average import counted
+from tacit.core.protocol import Settings
+from tacit.core.suite import Party
+
+
+def render_note(note: Remark) -> str:
+    """Returns a note in words, without a full stop."""
+    code = note.code
+    if not isinstance(code, NoteCode):
+        raise TypeError(code)
+    return NOTES[code](note)
+
+
+def _describe_too_long(note: Remark) -> str:
+    known = ""
+    if note["argument"]:
+        known = f"; known without (docs/arguments.md, {note['argument']}): {note['statement']}"
+    return f"not audited, because an audit would take long; run: tacit audit{known}"
+
+
+def _describe_static_exposure(note: Remark) -> str:
+    return (
+        f"if models stayed static for {note['rounds']} rounds, {' and '.join(note['members'])} could recover the "
+        f"vectors of {', '.join(note['victims'])}"
+    )
+
+
+NOTES: dict[NoteCode, Callable[[Remark], str]] = {
+    NoteCode.ROUNDS_NOT_ANALYSED: lambda it: (
+        f"only {counted(it['analysed'], 'round was', 'rounds were')} analysed, because "
+        f"{', '.join(it['members'])} learns more than sums"
+    ),
+    NoteCode.NO_AVERAGE: lambda it: f"no round ended with an average ({it['error']})",
+    NoteCode.LOST_IN_ROUNDING: lambda it: (
+        f"{', '.join(it['parties'])} could be recovered from numbers with more digits, but not from {it['bits']} bits "
+        f"per entry, because rounding hides the difference"
+    ),
+    NoteCode.ONLY_SUMS: lambda _: (
+        "one worst-case round was analysed in full, and only the sums of all rounds: a round shows nothing else"
+    ),
+    NoteCode.NOT_REPLAYED: lambda _: (
+        "the recipes were not replayed on a real transcript, because the cryptography would take too long"
+    ),
+    NoteCode.UNMASKED_WITHOUT_RECIPE: lambda _: (
+        "rounds in which enough members meet to remove everybody's masks have no recipe"
+    ),
+    NoteCode.REPLAY_FAILED: lambda it: (
+        f"the recipes for {', '.join(it['parties'])} gave other values when replayed on a real transcript"
+    ),
+    NoteCode.NOISE_OF_ONE: lambda _: (
+        "over several rounds ε counts one party's noise, because others pass on what the coalition did not see"
+    ),
+    NoteCode.TOO_LONG: _describe_too_long,
+    NoteCode.NOT_LINEAR: lambda it: f"not audited: {it['error']}",
+    NoteCode.PARTLY_NOT_LINEAR: lambda it: f"not audited in full: {it['error']}",
+    NoteCode.FAILED: lambda it: f"not audited: {it['error']}",
+    NoteCode.COALITIONS_SAMPLED: lambda it: (
+        f"{it['analysed']:,} of {it['coalitions']:,} coalitions of {it['size']} were analysed; run: tacit audit"
+    ),
+    NoteCode.ENTRIES_SAMPLED: lambda it: (
+        f"up to {it['entries']} entries of sparse vectors were analysed, with one seed"
+    ),
+    NoteCode.EXPOSED_IF_STATIC: _describe_static_exposure,
+    NoteCode.WORST_CASE_SKIPPED: lambda it: (
+        f"the worst case of dropouts was not analysed for {it['skipped']} of {it['coalitions']} coalitions"
+    ),
+}
+
+
+def render_refusal(report: Report, settings: Settings, missing: Sequence[Party] = ()) -> str:
+    """Returns why settings are refused, and what to do.
+
+    Args:
+        report: the report that shows the exposure.
+        settings: the settings that are refused.
+        missing: the parties that drop out in the worst case, if the exposure needs that.
+    """
+    if len(report.parties) == 2:
+        return "the average of two parties shows each the other's vector; add a party, or pass allow_leaks=True"
+    victims = [*report.exposed, *report.nearly]
+    whose = f"the vector of {victims[0]}" + (f" and {len(victims) - 1} more" if len(victims) > 1 else "")
+    remedy = settings.remedy(dropouts=bool(missing))
+    cure = "other settings (see tacit plan)"
+    if remedy is not None:
+        cure = f"a larger {remedy.option}" if remedy.value is None else f"{remedy.option}={remedy.value!r}"
+    when = ""
+    if missing:
+        when = f" if {missing[0]} " + (f"and {len(missing) - 1} more drop out" if len(missing) > 1 else "drops out")
+    return (
+        f"{report.protocol} would show {' and '.join(report.coalition)} {whose}{when}, as the report says; use {cure}, "
+        f"or pass allow_leaks=True to go on knowingly"
+    )
+
+
+def render_preflight(protocol_server: bool, adversary: int, notes: Sequence[Remark]) -> list[str]:
+    """Returns the result of a preflight audit that refused nothing, and its notes.
+
+    Args:
+        protocol_server: whether the protocol has a server.
+        adversary: the number of colluding parties.
+        notes: the notes of the preflight audit.
+    """
+    who = "no party" if adversary == 1 else f"no {adversary} parties together"
+    server = ", nor the server," if protocol_server else ""
+    nobody = f"audited: {who}{server} can recover another party's vector in a round, also in the worst case of dropouts"
+    return [nobody, *map(render_note, notes)]

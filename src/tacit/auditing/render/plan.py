@@ -1,0 +1,60 @@
+"""Sentences of a plan: the verdict on a proposal, its coverage and its cost in rounds."""
+
+from tacit.auditing.findings import PlanCoverage, Verdict
+from tacit.auditing.search.planner import Proposal
+from tacit.core.average import counted
+
+VERDICTS = {
+    Verdict.EXPOSED: "leaks",
+    Verdict.EXPOSED_IN_WORST_CASE: "leaks in the worst case",
+    Verdict.NEARLY_EXPOSED: "nearly leaks",
+    Verdict.UNDECIDED: "undecided",
+    Verdict.NOTHING_FOUND: "nothing found",
+    Verdict.HOLDS: "holds",
+    Verdict.LEAKS_BY_DESIGN: "leaks by design",
+    Verdict.NOT_AUDITED: "not audited",
+}
+LEGEND = (
+    "holds: nobody is exposed to any coalition of that size. nothing found: the same, but not everything could be "
+    "analysed. if models drift: not so if parties contribute the same vector again and again."
+)
+
+
+def name_verdict(verdict: Verdict, needs_drift: bool = False) -> str:
+    """Returns the verdict on a proposal in a few words."""
+    return VERDICTS[verdict] + (" if models drift" if needs_drift else "")
+
+
+def describe_plan_coverage(coverage: PlanCoverage) -> str:
+    """Returns what the audit of a proposal covered."""
+    if not coverage.kinds:
+        return "not audited"
+    if coverage.coalitions < coverage.of_coalitions:
+        many = f"{coverage.coalitions:,} of {coverage.of_coalitions:,} coalitions"
+    else:
+        many = f"all {counted(coverage.of_coalitions, 'coalition')}"
+    if coverage.rounds < coverage.of_rounds:
+        rounds = f"{coverage.rounds} of {coverage.of_rounds} rounds"
+    else:
+        rounds = counted(coverage.rounds, "round")
+    dropouts = f", {coverage.dropout:.0%} dropouts" if coverage.dropout else ", no dropouts"
+    fewest = f", down to {coverage.fewest} in a sum" if coverage.fewest is not None else ""
+    return f"{many}, {rounds}{dropouts}{fewest}"
+
+
+def describe_proposal(proposal: Proposal) -> str:
+    """Returns the verdict on a proposal, with its coverage."""
+    verdict = name_verdict(proposal.verdict, proposal.needs_drift)
+    if not proposal.coverage.kinds:
+        return verdict
+    reason = f", else by argument ({proposal.argument})" if proposal.argument else ""
+    return f"{verdict} ({describe_plan_coverage(proposal.coverage)}{reason})"
+
+
+def describe_lost_rounds(proposal: Proposal) -> str:
+    """Returns how many rounds end with an average, if dropouts end some without one."""
+    rounds = proposal.coverage.of_rounds
+    left = round(proposal.ending * rounds)
+    if left >= rounds:
+        return ""
+    return f"with these dropouts about {left} of {counted(rounds, 'round')} would end with an average"

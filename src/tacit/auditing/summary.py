@@ -1,0 +1,187 @@
+"""Summary of the reports on one question: overall verdict, assumptions, gaps and next steps, as typed findings."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from tacit.auditing.findings import AssumptionCode, GapCode, Remark, Step, StepCode, Verdict, worst_verdict
+from tacit.auditing.questions import Question
+from tacit.auditing.report import Report
+from tacit.core.suite import SERVER
+from tacit.protocols import REGISTRY
+
+MANY = 10
+"""Rounds of the next question, if the last one was about a single round."""
+SOME = 0.1
+"""Dropout probability of the next question, if the last one had no dropouts."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Findings of all reports on one question."""
+
+    reports: tuple[Report, ...]
+    verdict: Verdict
+    """Most severe verdict of the reports."""
+    assumptions: tuple[Remark, ...]
+    """Assumptions that the verdict rests on."""
+    gaps: tuple[Remark, ...]
+    """Attacks and inferences that the audit does not cover."""
+    steps: tuple[Step, ...]
+    """Commands to run next."""
+    undecided: Remark | None = None
+    """Reason for an undecided verdict that is not in the reports."""
+    needs_drift: bool = False
+    """Whether the verdict holds only as long as models drift."""
+    part: tuple[int, int] | None = None
+    """Number of rounds that were analysed, and number of all, if only the first ones were."""
+
+    @property
+    def exposed(self) -> bool:
+        """Whether somebody is exposed, also if only in the worst case, or that could not be ruled out."""
+        return self.verdict.leaks
+
+
+def summarize_reports(reports: Sequence[Report], question: Question) -> Summary:
+    """Returns the findings of the reports on one question."""
+    verdict = worst_verdict(report.verdict for report in reports)
+    steps = _steps_after_exposure(question) if verdict.leaks else _harder_questions(reports, question)
+    return Summary(
+        tuple(reports), verdict, tuple(_assumptions(reports, question)), tuple(_gaps(reports, question)), tuple(steps)
+    )
+
+
+# --- assumptions ---------------------------------------------------------------------------------------------------
+
+
+def _assumptions(reports: Sequence[Report], question: Question) -> Iterator[Remark]:
+    code, remark, first = AssumptionCode, Remark.of, reports[0]
+    fewest = min((report.fewest for report in reports if report.fewest is not None), default=None)
+    if first.faults:
+        yield remark(code.FAULTS, faults=first.faults, fewest=None if first.dropout else fewest)
+    if first.dropout:
+        yield remark(code.DROPOUTS, probability=first.dropout, fewest=fewest)
+    elif not first.faults:
+        yield remark(code.NO_DROPOUTS, fewest=fewest)
+    yield from _seed_assumptions(reports)
+    yield _collusion(reports)
+    coverage = first.coverage
+    yield remark(
+        code.ROUNDS,
+        rounds=coverage.rounds,
+        analysed=coverage.rounds_analysed,
+        with_average=coverage.rounds_with_average,
+    )
+    if first.rounds > 1:
+        yield _drift_assumption(first)
+    if question.noise:
+        yield remark(code.NOISE, sigma=question.noise)
+    if question.prior is not None:
+        yield remark(code.PRIOR, sigma=question.prior)
+    yield remark(code.SEMI_HONEST)
+    if first.entries > 1:
+        yield remark(code.ENTRIES_SAMPLED, entries=first.entries)
+    if question.open_links:
+        yield remark(code.OPEN_LINKS)
+
+
+def _seed_assumptions(reports: Sequence[Report]) -> Iterator[Remark]:
+    """Yields with which seeds participation was sampled, if it was."""
+    first = reports[0]
+    seed = first.seed if first.first_seed is None else first.first_seed
+    seeds = min(report.drawings for report in reports)
+    if seeds == 1:
+        yield Remark.of(AssumptionCode.ONE_SEED, seed=seed)
+    elif seeds:
+        yield Remark.of(AssumptionCode.SEEDS, seeds=seeds, first=seed, last=seed + seeds - 1)
+
+
+def _collusion(reports: Sequence[Report]) -> Remark:
+    if len(reports) == 1:
+        return Remark.of(AssumptionCode.COALITION, members=reports[0].coalition)
+    server, largest = any(SERVER in report.coalition for report in reports), largest_coalition(reports)
+    if largest == 1:
+        return Remark.of(AssumptionCode.EACH_ALONE, server=server)
+    return Remark.of(AssumptionCode.ANY_OF_SIZE, size=largest, server=server)
+
+
+def _drift_assumption(report: Report) -> Remark:
+    if report.drift == "static":
+        return Remark.of(AssumptionCode.STATIC)
+    if report.drift == "free":
+        return Remark.of(AssumptionCode.FRESH)
+    return Remark.of(AssumptionCode.DRIFTING, sigma=report.drift)
+
+
+def largest_coalition(reports: Sequence[Report]) -> int:
+    """Returns the size of the largest coalition in some reports."""
+    return max(len(report.coalition) for report in reports)
+
+
+# --- gaps ----------------------------------------------------------------------------------------------------------
+
+
+def _gaps(reports: Sequence[Report], question: Question) -> Iterator[Remark]:
+    epsilon = max((report.epsilon for report in reports if report.epsilon is not None), default=None)
+    if epsilon is None:
+        yield Remark.of(GapCode.AVERAGE)
+    else:
+        yield Remark.of(GapCode.AVERAGE_WITH_NOISE, epsilon=epsilon)
+    entry = REGISTRY.get(question.protocol)
+    yield Remark.of(GapCode.MALICIOUS, searchable=entry is not None and "lies" in entry.attacks)
+    yield Remark.of(GapCode.PRIOR_KNOWLEDGE)
+    yield Remark.of(GapCode.METADATA)
+    if reports[0].entries > 1:
+        yield Remark.of(GapCode.SELECTED_ENTRIES)
+
+
+# --- next steps ----------------------------------------------------------------------------------------------------
+
+
+def _steps_after_exposure(question: Question) -> Iterator[Step]:
+    entry = REGISTRY.get(question.protocol)
+    if entry is None:
+        return
+    options = dict(question.options)
+    remedy = entry.settings_from(options).remedy(dropouts=False)
+    if remedy is not None and remedy.value is not None:
+        command = replace(question, options={**options, remedy.option: remedy.value}).command
+        yield Step(StepCode.OTHER_SETTING, command, (("option", remedy.option),))
+    if other := entry.alternative:
+        command = replace(question, protocol=other, options={}).command
+        yield Step(StepCode.OTHER_PROTOCOL, command, (("protocol", other),))
+    if question.rounds > 1 and question.drift != "free":
+        yield Step(StepCode.WITH_DRIFT, replace(question, drift="free").command)
+    colluding = max(question.coalition_size or 1, len(question.coalition or ()))
+    if colluding <= question.parties - 2:  # no average hides the last party from all others
+        size = f" --coalition-size {colluding}" if colluding > 1 else ""
+        command = f"tacit plan {question.parties}{size} --rounds {question.rounds} --dropout {question.dropout:g}"
+        yield Step(StepCode.PLAN, command)
+
+
+def _harder_questions(reports: Sequence[Report], question: Question) -> Iterator[Step]:
+    rounds = max(question.rounds, MANY)
+    entry = REGISTRY.get(question.protocol)
+    if not question.dropout and not (entry is not None and entry.needs_everybody):
+        yield Step(StepCode.WITH_DROPOUTS, replace(question, dropout=SOME, rounds=rounds).command)
+    elif question.rounds == 1:
+        yield Step(StepCode.MORE_ROUNDS, replace(question, rounds=rounds).command)
+    if question.drift != "static":
+        yield Step(StepCode.STATIC, replace(question, drift="static").command)
+    larger = _larger_coalition(reports, question)
+    if larger is not None:
+        yield Step(StepCode.LARGER_COALITION, larger.command)
+
+
+def _larger_coalition(reports: Sequence[Report], question: Question) -> Question | None:
+    """Returns the question about one colluder more, as long as two others are left to hide among each other."""
+    members = max((report.coalition for report in reports), key=len)
+    parties = reports[0].parties
+    if len(set(members) & set(parties)) + 1 > len(parties) - 2:
+        return None
+    unspecified = question.coalition is None and question.coalition_size is None
+    if unspecified and any(SERVER in each.coalition for each in reports):
+        return replace(question, coalition=(SERVER, "p0"))  # the quickest of all coalitions of two
+    if question.coalition is None:
+        return replace(question, coalition_size=(question.coalition_size or 1) + 1)
+    newcomer = next(f"p{place}" for place in range(len(parties)) if f"p{place}" not in question.coalition)
+    return replace(question, coalition=(*question.coalition, newcomer))
