@@ -103,7 +103,7 @@ def page() -> str:
             f"| --- | --- | --- | --- | --- | --- |{' --- |' * printed}",
         ]
         for finding in every:
-            kind = "" if finding.bracket.startswith("95") else f" ({finding.bracket})"
+            kind = "" if finding.has_interval else f" ({finding.bracket})"
             interval = f"{finding.low:.4g} to {finding.high:.4g}{kind}" if finding.bracket else ""
             values = f"{finding.value:.4g} | {interval} | {finding.samples:,} | {ATTACK_VERDICTS[finding.verdict]}"
             where = f" {finding.paper} |" if printed else ""

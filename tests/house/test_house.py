@@ -243,6 +243,46 @@ def no_print(source: Source) -> Iterator[str]:
             yield f"prints in line {node.lineno}"
 
 
+SENTENCE = re.compile(r"\w[,;:.]? \w")
+"""Words with a space between them."""
+FINDINGS = {"verdict", "says", "looked_at", "note", "headline"}
+"""Names of findings, which are compared by their enumerations, and never with a literal."""
+TEXT_METHODS = {"startswith", "endswith", "replace", "removeprefix", "removesuffix", "find", "index", "count", "get"}
+
+
+def sentence_comparisons(source: Source) -> Iterator[str]:
+    """Complains of decisions that read a sentence. Only render/ has any to do with sentences."""
+    if not source.within(("auditing/", "api/", "integrations/", "learn/", "lab/attacks/", "lab/comparison.py", "app/")):
+        return
+    if source.within(("auditing/render/",)):
+        return
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in TEXT_METHODS:
+            sides = [node.func.value, *node.args[:1]]
+        elif isinstance(node, ast.Subscript):
+            sides = [node.slice]
+        elif isinstance(node, ast.MatchValue):
+            sides = [node.value]
+        else:
+            continue
+        literals = [text for side in sides for text in _literals(side)]
+        named = {_last_name(side) for side in sides} & FINDINGS
+        if any(map(SENTENCE.search, literals)) or (named and literals):
+            yield f"compares with a sentence in line {node.lineno}"
+
+
+def _literals(node: ast.expr) -> list[str]:
+    """Returns the string literals that an expression is, or is a collection of."""
+    inner = node.elts if isinstance(node, ast.Tuple | ast.List | ast.Set) else [node]
+    return [each.value for each in inner if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+
+
+def _last_name(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
 Rule = Callable[[Source], Iterator[str]]
 RULES: tuple[Rule, ...] = (
     import_order,
@@ -252,6 +292,7 @@ RULES: tuple[Rule, ...] = (
     docstrings,
     lengths,
     no_print,
+    sentence_comparisons,
 )
 
 FILES = [
@@ -328,6 +369,16 @@ BREAKS: list[tuple[Rule, str, str, str]] = [
     (lengths, "core/link.py", "\n" * (MOST_LINES + 1), "more than"),
     (lengths, "core/link.py", "def f():\n" + "    pass\n" * MOST_LINES_OF_A_FUNCTION, "f has"),
     (no_print, "core/link.py", "print(1)", "line 1"),
+    (sentence_comparisons, "learn/training/run_audit.py", 'text.replace("nobody drops out", "faults")', "line 1"),
+    (sentence_comparisons, "auditing/search/planner.py", 'verdict.startswith("holds")', "line 1"),
+    (sentence_comparisons, "auditing/search/planner.py", 'self.verdict.startswith(("holds", "nothing"))', "line 1"),
+    (sentence_comparisons, "app/terminal/verdicts.py", '\nit.endswith("if models change")', "line 2"),
+    (sentence_comparisons, "app/terminal/verdicts.py", 'found.verdict == "broken"', "line 1"),
+    (sentence_comparisons, "api/exposure.py", '"drops out" in text', "line 1"),
+    (sentence_comparisons, "api/exposure.py", 'text in ("holds", "nothing found")', "line 1"),
+    (sentence_comparisons, "app/reports/pictures.py", 'MARKS["nothing found"]', "line 1"),
+    (sentence_comparisons, "app/reports/pictures.py", 'MARKS.get("nothing found")', "line 1"),
+    (sentence_comparisons, "lab/comparison.py", 'match it:\n    case "nobody, ever": pass', "line 2"),
 ]
 
 KEEPS: list[tuple[Rule, str, str]] = [
@@ -351,6 +402,9 @@ KEEPS: list[tuple[Rule, str, str]] = [
     (docstrings, "core/link.py", '"""Doc."""\n\n\nclass _Own: ...\n\n\ndef f():\n    """Doc."""\n\n    def g(): ...'),
     (lengths, "core/link.py", "x = 1\n" * MOST_LINES),
     (no_print, "core/link.py", 'console.print(1)\n"print(1)"'),
+    (sentence_comparisons, "auditing/render/text.py", 'verdict.startswith("holds if")'),
+    (sentence_comparisons, "auditing/report.py", 'self.drift == "static" and verdict is Verdict.HOLDS'),
+    (sentence_comparisons, "app/terminal/tables.py", 'name.replace(", ", " ") in ("admm", "a_b")'),
 ]
 
 

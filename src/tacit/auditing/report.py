@@ -114,7 +114,7 @@ class Report:
             for name, victims in (
                 ("exposed", list(self.exposed)),
                 ("nearly", self.nearly),
-                ("at_worst", self.at_worst),
+                ("at_worst", () if self.victims else self.at_worst),
                 ("unsure", self.unsure),
             )
             if victims

@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.app.reports import drawing, pictures
-from tacit.auditing.search.planner import Looked, Plan, Proposal
+from tacit.auditing.findings import PlanCoverage, Verdict
+from tacit.auditing.search.planner import Plan, Proposal
 from tacit.core.errors import ConfigError
 from tacit.lab.attacks.attack_result import Finding
 from tacit.lab.papers.reproduction import Chart
@@ -308,10 +309,11 @@ def test_counts_that_are_all_zero_begin_at_zero(figures, tmp_path):
 
 def test_a_plan_ends_near_its_costs_and_marks_verdicts_apart(figures, tmp_path):
     assert len(set(pictures.MARKS.values())) == len(pictures.MARKS)
-    verdicts = ("holds", "holds if models change", "leaks by design")
+    verdicts = ((Verdict.HOLDS, False), (Verdict.HOLDS, True), (Verdict.LEAKS_BY_DESIGN, False))
+    nothing = PlanCoverage(0, 0, 0, 0, 0, 0.0, None)
     proposals = tuple(
-        Proposal("secagg", {}, f"way {place}", 1e6 * 6**place, 0, verdict, Looked(0, 0, 0, 0, 0, 0.0, None), 0, 0, 0)
-        for place, verdict in enumerate(verdicts)
+        Proposal("secagg", {}, f"way {place}", 1e6 * 6**place, 0, verdict, nothing, 0, 0, 0, needs_drift=needs_drift)
+        for place, (verdict, needs_drift) in enumerate(verdicts)
     )
     pictures.costs(Plan(9, 1, 10, 0.0, 1000, proposals, 1.0, 1e-5, 1.0), str(tmp_path / "plan.png"))
     axes = figures[-1][1]

@@ -174,9 +174,7 @@ def _lines_of(text: str) -> int:
 
 
 def _bracket(finding: Finding) -> str:
-    return (
-        f"the {finding.bracket}" if finding.bracket.startswith("95") else f"from {finding.bracket.replace(', ', ' ')}"
-    )
+    return f"the {finding.bracket}" if finding.has_interval else f"from {finding.bracket.replace(', ', ' ')}"
 
 
 def planes(named: Sequence[tuple[str, NDArray[np.float64], NDArray[np.int64]]], path: str) -> None:

@@ -417,8 +417,6 @@ GAPS: dict[GapCode, Callable[[Remark], str]] = {
 # --- next steps ----------------------------------------------------------------------------------------------------
 
 STEPS = {
-    StepCode.OTHER_SETTING: "the same with {option}",
-    StepCode.OTHER_PROTOCOL: "the same with {protocol}, which hides vectors",
     StepCode.WITH_DRIFT: "the same with drifting models",
     StepCode.PLAN: "settings that hold, and their cost",
     StepCode.WITH_DROPOUTS: "with dropouts",
@@ -431,4 +429,9 @@ STEPS = {
 
 def render_step(step: Step) -> StepText:
     """Returns a next step in words."""
-    return StepText(STEPS[step.code].format(**dict(step.parameters)), step.command)
+    given = dict(step.parameters)
+    if step.code is StepCode.OTHER_SETTING:
+        return StepText(f"the same with {given['option']}", step.command)
+    if step.code is StepCode.OTHER_PROTOCOL:
+        return StepText(f"the same with {given['protocol']}, which hides vectors", step.command)
+    return StepText(STEPS[step.code], step.command)

@@ -14,6 +14,7 @@ from tacit.auditing.findings import AttackVerdict
 from tacit.core.progress import Progress
 
 CONFIDENCE = 0.95
+INTERVAL = "95 % interval"
 
 
 @dataclass(frozen=True)
@@ -30,12 +31,17 @@ class Finding:
     high: float
     samples: int
     broken: bool
-    bracket: str = "95 % interval"
-    """What `low` and `high` are; empty if the value was counted out, and there is nothing between."""
+    bracket: str = INTERVAL
+    """Meaning of `low` and `high`; empty if the value is a count, which has no interval."""
     paper: str = ""
     """Where its paper has the same, if it does: a table, a figure, a theorem."""
     tried: str = "tries"
     """What `samples` counts."""
+
+    @property
+    def has_interval(self) -> bool:
+        """Whether `low` and `high` are a confidence interval."""
+        return self.bracket == INTERVAL
 
     @property
     def verdict(self) -> AttackVerdict:

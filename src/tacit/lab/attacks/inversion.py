@@ -52,6 +52,7 @@ ALIKE = 0.99
 """An image counts as found if it correlates more than this with what came out,"""
 COINCIDENCE = 0.0012
 """which only such a share of the digits do with any other digit there is."""
+SOLVED, SEARCHED = "solved for at once", "by a search"
 SHOWN = 6
 """Images that are shown, with what came out."""
 
@@ -227,7 +228,7 @@ class InversionTarget:
 
     name: str
     by: str
-    """"solved for at once" or "by a search"."""
+    """How images are recovered: `SOLVED` or `SEARCHED`."""
     images: int
     """How many images went into each gradient."""
     labels: bool = True
@@ -281,12 +282,12 @@ def measure_targets(scale: InversionScale, seed: int, progress: Progress = ignor
     x, y = load("digits", share=1).flat()
     singles = {
         (protocol, steps): InversionTarget(
-            f"{protocol}, one client", "by a search" if steps else "solved for at once", images=1, labels=not steps
+            f"{protocol}, one client", SEARCHED if steps else SOLVED, images=1, labels=not steps
         )
         for protocol in ("fedavg", "secagg")
         for steps in (0, scale.steps)
     }
-    averages = {k: InversionTarget(f"secagg, average over {k} clients", "by a search", images=k) for k in scale.rounds}
+    averages = {k: InversionTarget(f"secagg, average over {k} clients", SEARCHED, images=k) for k in scale.rounds}
     plan = [(k, scale.steps) for k, count in scale.rounds.items() for _ in range(count)]
     plan += [(FEW, 0)] * scale.cheap_rounds
     for done, (clients, most) in enumerate(plan):
@@ -322,7 +323,7 @@ class Picture(NamedTuple):
 def collect_pictures(targets: Sequence[InversionTarget]) -> list[Picture]:
     """Returns the images of the rounds of a few clients, to look at."""
     names = ("fedavg, one client", "secagg, one client", f"secagg, average over {FEW} clients")
-    chosen = [next(t for t in targets if t.name == name and t.by == "by a search").attempts for name in names]
+    chosen = [next(t for t in targets if t.name == name and t.by == SEARCHED).attempts for name in names]
     columns = [np.concatenate([attempt.truth for attempt in chosen[0]])]
     columns += [np.concatenate([attempt.found for attempt in attempts]) for attempts in chosen]
     return [Picture(*(image.reshape(8, 8) for image in row)) for row in zip(*columns, strict=True)]

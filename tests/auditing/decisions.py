@@ -1,0 +1,236 @@
+"""Decisions of the program, printed as JSON: exit codes, colours, files, and all data but sentences.
+
+Run as a script. With `--reworded`, every sentence of `tacit.auditing.render` is another one, from its import on.
+"""
+
+import ast
+import contextlib
+import io
+import json
+import re
+import sys
+from importlib.abc import MetaPathFinder
+from importlib.machinery import PathFinder, SourceFileLoader
+from pathlib import Path
+from typing import Any
+
+RENDER = "tacit.auditing.render."
+SENTENCES = {
+    *("verdict", "heading", "assumed", "not_covered", "why", "looked_at", "notes", "in_words", "trusted", "says"),
+    *("told", "spared", "looked", "part", "as_long_as", "luck", "words", "uses", "lines"),
+}
+"""Keys of JSON whose values are sentences of render/."""
+
+
+class Rewording(ast.NodeTransformer):
+    """Changes every string of a module that a reader may see, and neither keys, comparisons nor types."""
+
+    def visit_Constant(self, node: ast.Constant) -> ast.Constant:
+        if isinstance(node.value, str) and re.search(r"\w", node.value):
+            return ast.copy_location(ast.Constant(f"zz {node.value[::-1]} zz"), node)
+        return node
+
+    def visit_Expr(self, node: ast.Expr) -> ast.AST:
+        return node if isinstance(node.value, ast.Constant) else self.generic_visit(node)
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        node.value = self.visit(node.value)
+        return node
+
+    def visit_Dict(self, node: ast.Dict) -> ast.AST:
+        node.values = [self.visit(value) for value in node.values]
+        return node
+
+    def visit_FormattedValue(self, node: ast.FormattedValue) -> ast.AST:
+        node.value = self.visit(node.value)
+        return node
+
+    def visit_Compare(self, node: ast.Compare) -> ast.AST:
+        return node
+
+    def visit_arg(self, node: ast.arg) -> ast.AST:
+        return node
+
+
+class RewordingLoader(SourceFileLoader):
+    """Loads a module in other words."""
+
+    def get_code(self, fullname: str) -> Any:
+        path = self.get_filename(fullname)
+        tree = Rewording().visit(ast.parse(self.get_data(path)))
+        return compile(ast.fix_missing_locations(tree), path, "exec")
+
+
+class RewordingFinder(MetaPathFinder):
+    """Finds the modules of render/."""
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
+        spec = PathFinder.find_spec(fullname, path, target) if fullname.startswith(RENDER) else None
+        if spec is not None:
+            spec.loader = RewordingLoader(spec.loader.name, spec.loader.path)
+        return spec
+
+
+def split(data: Any, sentences: list[str]) -> Any:
+    """Returns data without its sentences, which are collected."""
+    if isinstance(data, dict):
+        # The reason for a proposal is the protocol's own.
+        read = SENTENCES - ({"why"} if "protocol" in data else set())
+        for key in read & data.keys():
+            sentences.extend(texts(data[key]))
+        return {key: split(value, sentences) for key, value in data.items() if key not in read}
+    if isinstance(data, list | tuple):
+        return [split(each, sentences) for each in data]
+    return data
+
+
+def texts(data: Any) -> list[str]:
+    """Returns all strings of some data that have words in them."""
+    if isinstance(data, dict | list | tuple):
+        inner = data.values() if isinstance(data, dict) else data
+        return [text for each in inner for text in texts(each)]
+    return [data] if isinstance(data, str) and re.search(r"\w", data) else []
+
+
+class Decisions:
+    """Runs commands, and keeps what they decide."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, Any] = {}
+        self.sentences: dict[str, list[str]] = {}
+
+    def keep(self, name: str, data: Any) -> None:
+        """Keeps data without its sentences."""
+        self.found[name] = split(json.loads(json.dumps(data)), self.sentences.setdefault(name, []))
+
+    def run(self, name: str, *arguments: str) -> None:
+        """Runs a command for a terminal and as JSON, and keeps codes, colours and files."""
+        from rich.console import Console
+        from typer.testing import CliRunner
+
+        from tacit.app.cli.main import app
+        from tacit.app.terminal import tables
+
+        shown = io.StringIO()
+        tables.Console = lambda **options: Console(file=shown, force_terminal=True, color_system="standard", **options)
+        asked = [*arguments, "--fail-if-exposed"] if arguments[0] == "audit" else list(arguments)
+        printed = CliRunner().invoke(app, asked)
+        self.keep(
+            f"{name}: terminal",
+            {
+                "code": printed.exit_code,
+                "error": re.findall(r"error\[\w+\]", printed.stderr),
+                "colours": sorted(set(re.findall(r"\x1b\[[0-9;]*m", shown.getvalue()))),
+            },
+        )
+        self.sentences[f"{name}: terminal"] = []
+        as_json = CliRunner().invoke(app, [*asked, "--json"])
+        self.keep(f"{name}: JSON", {"code": as_json.exit_code, "data": json.loads(as_json.stdout or "null")})
+
+    def keep_files(self, name: str, folder: Path) -> None:
+        """Keeps which files there are, the colours of pictures and pages, and the data of an audit."""
+        files = sorted(path for path in folder.rglob("*") if path.is_file())
+        found: dict[str, Any] = {"files": [path.relative_to(folder).as_posix() for path in files]}
+        for path in files:
+            text = path.read_text(encoding="utf-8") if path.suffix in (".svg", ".html", ".json") else ""
+            if path.suffix in (".svg", ".html"):
+                found[path.name] = sorted(
+                    {*re.findall(r"#[0-9a-f]{6}", text), *re.findall(r'class="verdict[^"]*"', text)}
+                )
+            if path.name == "audit.json":
+                found[path.name] = json.loads(text)
+        self.keep(name, found)
+
+
+FIVE = 'participation={"kind": "random", "per_round": 5}'
+SCENARIO = """
+rounds = 3
+protocol = {protocol}
+[data]
+parties = 4
+train = 120
+test = 40
+[local]
+rate = 0.5
+[[faults]]
+action = "silence"
+party = "p3"
+round = 2
+"""
+APP = """
+[project]
+name = "ward"
+[tool.flwr.app.components]
+serverapp = "ward.server_app:app"
+clientapp = "ward.client_app:app"
+"""
+SERVER = """
+app = ServerApp()
+
+@app.main()
+def main(grid, context):
+    FedAvg(fraction_train=how_many(), min_available_nodes=4).start(grid=flower.grid(grid, context), num_rounds=2)
+"""
+
+
+def write_inputs() -> None:
+    """Writes scenarios, and a Flower app of which something cannot be read."""
+    for name, protocol in (("hidden", '"secagg"'), ("leaking", '{ name = "admm", iterations = 9 }')):
+        Path(f"{name}.toml").write_text(SCENARIO.replace("{protocol}", protocol), encoding="utf-8")
+    app = Path("app", "ward")
+    app.mkdir(parents=True)
+    Path("app", "pyproject.toml").write_text(APP, encoding="utf-8")
+    (app / "server_app.py").write_text("from tacit import flower\n" + SERVER, encoding="utf-8")
+    (app / "client_app.py").write_text("app = ClientApp()\n", encoding="utf-8")
+
+
+def decide() -> Decisions:
+    """Runs one audit of each verdict, a plan, an attack, two trainings, and the page's worker."""
+    from tacit.app.terminal import progress
+    from tacit.app.ui.adversary_query import AdversaryQuery
+    from tacit.app.ui.worker_process import Audit, planned
+    from tacit.auditing.engine import multi_round
+
+    progress.SHORT = 1e9
+    decisions = Decisions()
+    run = decisions.run
+    write_inputs()
+    run("exposed", "audit", "gossip", "--parties", "4", "--coalition", "p0")
+    run("holds", "audit", "secagg", "--parties", "4", "--rounds", "2", "--coalition", "server")
+    run("worst case", "audit", "secagg", "--parties", "4", "--coalition", "p0", "--set", "threshold=2")
+    seeds = ("--parties", "6", "--coalition", "server", "--rounds", "2", "--set", FIVE)
+    run("nothing found", "audit", "secagg", *seeds)
+    run("eavesdropper", "audit", "gossip", "--parties", "4", "--coalition", "onlooker")
+    run("app", "audit", "--flower", "app", "--parties", "4")
+    estimated, multi_round.MOST_ESTIMATED = multi_round.MOST_ESTIMATED, 4
+    many = ("--parties", "8", "--coalition", "server", "--rounds", "60", "--drift", "0.01", "--set", FIVE)
+    run("undecided", "audit", "secagg", *many)
+    multi_round.MOST_ESTIMATED = estimated
+    Path("files").mkdir()
+    files = ("--report", "files/audit.html", "--picture", "files/audit.svg")
+    run("files", "audit", "fedavg", "--parties", "4", *files)
+    run("plan", "plan", "4", "--rounds", "2", "--picture", "files/plan.svg")
+    run("attack", "attack", "admm", "--picture", "files/attack.svg")
+    for name in ("hidden", "leaking"):
+        run(f"train {name}", "train", f"{name}.toml", "--folder", f"files/{name}")
+    decisions.keep_files("files", Path("files"))
+    events: list[Any] = []
+    planned({"parties": 4, "rounds": 2}, events.append)
+    for setting in ({"parties": 4}, {"protocol": "gossip", "parties": 4}):
+        audit = Audit(AdversaryQuery(coalition=("p0",), **setting), events.append)
+        audit.proof(("p0",), events.append)
+    decisions.keep("page", events)
+    return decisions
+
+
+def main() -> None:
+    """Prints decisions and sentences."""
+    if "--reworded" in sys.argv:
+        sys.meta_path.insert(0, RewordingFinder())
+    with contextlib.redirect_stdout(sys.stderr):
+        decisions = decide()
+    sys.stdout.write(json.dumps({"decisions": decisions.found, "sentences": decisions.sentences}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""Rewording every sentence of render/ changes no decision, exit code, colour or file."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).with_name("decisions.py")
+VERDICTS = {
+    "exposed": ("exposed", 1),
+    "holds": ("holds", 0),
+    "worst case": ("exposed_in_worst_case", 1),
+    "nothing found": ("nothing_found", 0),
+    "eavesdropper": ("nothing_found", 0),
+    "app": ("undecided", 1),
+    "undecided": ("undecided", 1),
+    "files": ("exposed", 1),
+}
+
+
+@pytest.fixture(scope="module")
+def decided(tmp_path_factory):
+    """Returns decisions and sentences, as they are and reworded."""
+
+    def run(*options):
+        folder = tmp_path_factory.mktemp("decisions")
+        done = subprocess.run(  # noqa: S603 (our own script)
+            [sys.executable, str(SCRIPT), *options],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=600,
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        return json.loads(done.stdout)
+
+    return run(), run("--reworded")
+
+
+def test_rewording_changes_no_decision(decided):
+    plain, reworded = decided
+    assert plain["decisions"].keys() == reworded["decisions"].keys()
+    for name, decision in plain["decisions"].items():
+        assert reworded["decisions"][name] == decision, name
+
+
+def test_every_sentence_was_reworded(decided):
+    plain, reworded = decided
+    for name, sentences in plain["sentences"].items():
+        if name.startswith("app"):
+            continue  # what was read of a Flower app is told by the integration
+        kept = set(sentences) & set(reworded["sentences"][name])
+        assert not [text for text in kept if " " in text], name
+    assert sum(map(len, plain["sentences"].values())) > 200
+
+
+def test_there_is_one_of_each_verdict(decided):
+    decisions = decided[0]["decisions"]
+    for name, (verdict, code) in VERDICTS.items():
+        assert decisions[f"{name}: JSON"]["data"]["verdict_code"] == verdict
+        assert decisions[f"{name}: terminal"]["code"] == decisions[f"{name}: JSON"]["code"] == code
+        red = any("31" in colour for colour in decisions[f"{name}: terminal"]["colours"])
+        assert red == bool(code), name
+    codes = {each["verdict_code"] for each in decisions["plan: JSON"]["data"]["proposals"]}
+    assert codes >= {"holds", "leaks_by_design"}
+    attacks = {each["verdict_code"] for each in decisions["attack: JSON"]["data"]}
+    assert attacks == {"broken", "not_broken_by_this"}
+    assert [decisions[f"train {name}: terminal"]["code"] for name in ("hidden", "leaking")] == [0, 1]
+    assert {"hidden/audit.json", "audit.html", "plan.svg"} <= set(decisions["files"]["files"])
+    proofs = [each for each in decisions["page"] if each["event"] == "proof"]
+    assert [each["verdict_code"] for each in proofs] == ["holds", "exposed"]
