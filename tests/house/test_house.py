@@ -57,6 +57,8 @@ PACKAGES = {
     "starlette": ("app/ui/",),
     "uvicorn": ("app/ui/",),
     "matplotlib": ("app/reports/drawing.py",),
+    "jinja2": ("app/reports/html_reports.py",),
+    "markupsafe": ("app/reports/html_reports.py",),
 }
 # What takes a second to import or may not be installed is imported by the function that needs it, or not at all.
 ONLY_WITHIN_FUNCTIONS = {"torch", "ray"}
@@ -85,7 +87,10 @@ RESTRICTED: dict[str, tuple[str, ...]] = {
     ),
     # When a party was last heard of, or a run last wrote anything, for people.
     "time.time": ("net/node.py", "app/cli/node_commands.py", "app/ui/run_folders.py"),
-    "time.gmtime": ("net/observability/telemetry.py", "app/reports/pages.py"),  # how a log, and a page, says when
+    "time.gmtime": (
+        "net/observability/telemetry.py",
+        "app/reports/html_reports.py",
+    ),  # how a log, and a page, says when
     "datetime": ("crypto/certificates.py",),  # a certificate has two dates, which are always the same,
     **dict.fromkeys(("datetime.datetime.now", "datetime.datetime.today", "datetime.date.today"), ()),  # and no clock
     **dict.fromkeys(("asyncio", "socket", "ssl", "subprocess", "threading", "multiprocessing"), OUTSIDE),

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from support.paths import ROOT
 from tacit import Scenario, train
 from tacit.app.cli.main import app
+from tacit.app.reports import html_reports
 from tacit.app.terminal import progress
 from tacit.lab import comparison, papers
 from tacit.lab.papers.reproduction import Reproduction
@@ -514,3 +515,12 @@ def test_what_cannot_be_reproduced_is_told(tacit, given):
 def test_the_page_of_reproductions_is_that_of_what_is_kept():
     check = subprocess.run([sys.executable, ROOT / "docs" / "reproductions.py", "--check"], check=False)  # noqa: S603
     assert check.returncode == 0, "run python docs/reproductions.py"
+
+
+def test_a_run_without_jinja2_says_that_it_has_no_report(tacit, monkeypatch):
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    html_reports.load_templates.cache_clear()
+    done = tacit("train", written(SCENARIO.format(protocol="local")), "--folder", "out", "--json")
+    assert done.exit_code == 0, done.output
+    assert "note: no report.html: this needs jinja2" in done.stderr
+    assert not Path("out/report.html").exists()

@@ -22,7 +22,7 @@ from tacit.app.cli.options import (
     examples,
     protocol_names,
 )
-from tacit.app.reports import pages, pictures
+from tacit.app.reports import html_reports, pictures
 from tacit.app.terminal import tables, verdicts
 from tacit.app.terminal.progress import following
 from tacit.auditing.findings import Step, StepCode
@@ -108,7 +108,7 @@ def audit(
     """Compute whose vectors a coalition can learn, from the code that runs, and prove it on a real transcript."""
     del debug
     pictures.check(picture)
-    pages.check(report)
+    html_reports.check_path(report)
     at_least(2, parties=parties)
     at_least(1, rounds=rounds, coalition_size=coalition_size, entries=entries)
     if flower is not None:
@@ -144,7 +144,7 @@ def _answered(asked: Question, picture: str | None, report: str | None, as_json:
     if picture is not None:
         pictures.exposure(reports, picture, asked.options)
     if report is not None:
-        pages.write_audit(report, found, asked.command, reports)
+        html_reports.write_audit_report(report, found, asked.command, reports)
     if as_json:
         typer.echo(as_text(found))
     else:
@@ -196,7 +196,9 @@ def _flower(
     app, findings = found.described(), describe_summary(summary)
     told_of = {**app, **findings, "assumed": [*app["assumed"], *findings["assumed"]]}
     if report is not None:
-        pages.write_audit(report, told_of, f"{asks}{f' --dropout {dropout:g}' if dropout else ''}", found.reports)
+        html_reports.write_audit_report(
+            report, told_of, f"{asks}{f' --dropout {dropout:g}' if dropout else ''}", found.reports
+        )
     if as_json:
         typer.echo(as_text(told_of))
     else:

@@ -22,14 +22,15 @@ from tacit.app.cli.options import (
     protocol_names,
     reproduction_names,
 )
-from tacit.app.reports import pages, pictures
+from tacit.app.reports import html_reports, pictures
 from tacit.app.terminal import tables
 from tacit.app.terminal.progress import Following, following
-from tacit.core.errors import ConfigError, TacitError
+from tacit.core.errors import ConfigError, MissingExtra, TacitError
 from tacit.lab import comparison, papers
 from tacit.lab.papers.reproduction import Scale
 from tacit.learn.scenario import Scenario, locate_problems
 from tacit.learn.training.assemble import Metrics
+from tacit.learn.training.train import Run
 from tacit.learn.training.train import train as train_scenario
 
 app, machines = typer.Typer(), typer.Typer()
@@ -86,11 +87,18 @@ def train(
         except ConfigError as error:
             raise locate_problems(error, scenario) from None
         if done.folder is not None:
-            pages.write(done)
+            _write_report(done)
     if as_json:
         typer.echo(as_text({"folder": str(done.folder), "notes": done.notes, "history": done.history}))
     else:
         tables.show(tables.run(done))
+
+
+def _write_report(done: Run) -> None:
+    try:
+        html_reports.write_run_report(done)
+    except MissingExtra as missing:
+        typer.echo(f"note: no {html_reports.REPORT}: {missing}", err=True)
 
 
 def _following(told: Following, rounds: int, parties: int) -> dict[str, Any]:
