@@ -21,7 +21,7 @@ import numpy as np
 from fuzz.damage import NUMBERS, Chance, Draws, bent, chosen, damaged, miswritten, spoilt
 from tacit.core.entropy import SeededEntropy
 from tacit.core.errors import ConfigError
-from tacit.core.link import Link, framed
+from tacit.core.link import Link, frame_parts
 from tacit.core.messages import Address, Greeting
 from tacit.core.suite import SERVER, Party, Update
 from tacit.net.membership.identity import Credentials
@@ -131,7 +131,7 @@ class Federation:
     def sealed(self, address: Address, payload: bytes) -> bytes:
         """Returns an authentic envelope around any bytes at all."""
         suite, codec = self.suites[address.sender], self.agreement.codec(self.agreement.ring().length)
-        return codec.enveloped(
+        return codec.wrap_sealed(
             address, codec.seal(suite, suite.channel(address.to, address.session), address, (payload,))
         )
 
@@ -193,7 +193,9 @@ class Inboxes:
         made, agreement = self._made, self._made.agreement
         link = Link(me, agreement.parties, agreement.session, 1)
         told = agreement.difference, agreement.roster
-        return Inbox(link, made.suites[me], self._codec, agreement.terms, EarlyMessages(self._codec.room), *told)
+        return Inbox(
+            link, made.suites[me], self._codec, agreement.terms, EarlyMessages(self._codec.unread_limit), *told
+        )
 
     def take(self, draw: Draws) -> bytes:
         """Hands one frame over, and returns it."""
@@ -281,7 +283,7 @@ class Hellos:
         stamp = Stamp(sender.encode().ljust(16), count, bytes(16), node._hellos._freshness.stamp(sender).asks)
         said = stamp.data + said
         keys = self._made.suites[sender] if draw.below(4) else self._made.suites[node.me]
-        data = keys.sign(framed(b"tacit/v1/hello", node.me.encode(), said)) + said
+        data = keys.sign(frame_parts(b"tacit/v1/hello", node.me.encode(), said)) + said
         if not draw.below(6):
             data = spoilt(data, draw)
         before = node._meeting.others.get(sender)

@@ -99,11 +99,11 @@ class Masses:
         assert taken.vector is not None
         ring, before, out = self.ring, self._state(taken.before), self._neighbours(self.graph.successors, name)
         if before.x is None:
-            step = np.append(ring.brought(taken.vector), ring.values(np.ones(1)))
+            step = np.append(ring.encode_with_noise(taken.vector), ring.values(np.ones(1)))
             x = step
         else:
             x = self._masses(before.x)
-            step = np.append(ring.brought(taken.vector - ring.ratio(x)), ring.zeros(1))
+            step = np.append(ring.encode_with_noise(taken.vector - ring.ratio(x)), ring.zeros(1))
             x = x + step
         if taken.pushed is None:
             self.found.append(f"{name} saved nothing before round {number}")
@@ -154,7 +154,7 @@ class Masses:
             self.found.append(f"all y add up to {held[-1]} units, not {weight}")
 
     def _neighbours(self, of: Any, name: Party) -> tuple[Party, ...]:
-        return self.parties.named(sorted(of(self.parties.place(name))))
+        return self.parties.names_at(sorted(of(self.parties.place(name))))
 
     # --- who learns what -------------------------------------------------------------------------------------------
 

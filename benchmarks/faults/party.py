@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.api.join import Seated
+from tacit.api.join import Membership
 from tacit.core.average import Ending
 from tacit.core.errors import TacitError
 from tacit.core.suite import SERVER, Update
@@ -143,7 +143,7 @@ def model(node: Node, life: int, attempt: int) -> NDArray[np.float64]:
 
 async def live(folder: Path, name: str, life: int, rounds: int) -> None:
     """Takes part until so many rounds were begun, and then stays for the others until it is told to leave."""
-    log, seated = Log(folder / f"{name}.log", life), Seated.of(folder / f"{name}.toml", name)
+    log, seated = Log(folder / f"{name}.log", life), Membership.of(folder / f"{name}.toml", name)
     node, stop, attempt = seated.node(), folder / "stop", 0
     watch(node, log)
     guard = asyncio.create_task(_guarded())

@@ -29,7 +29,7 @@ from benchmarks.faults.rows import rows_of
 from benchmarks.faults.stalls import KILLED, Pulse, is_averaged
 from benchmarks.faults.verdicts import Judge, Verdict
 from benchmarks.measure import Row
-from tacit.api.federation import Checked
+from tacit.api.federation import CheckedRun
 from tacit.core.entropy import SystemEntropy
 from tacit.core.suite import Party
 from tacit.net.membership.identity import Credentials
@@ -127,7 +127,7 @@ class Federation:
     def __post_init__(self) -> None:
         case, entropy = self.case, SystemEntropy()
         names = tuple(f"p{place}" for place in range(case.parties))
-        Checked.of(case.protocol, names, (), 1, case.options)  # as everybody does who joins
+        CheckedRun.of(case.protocol, names, (), 1, case.options)  # as everybody does who joins
         self.everyone = find(case.protocol).everyone(names)
         ports = dict(zip(self.everyone, free_ports(len(self.everyone)), strict=True))
         made = {name: Credentials.generate(name, entropy) for name in self.everyone}

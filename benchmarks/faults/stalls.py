@@ -63,7 +63,7 @@ class Needs(NamedTuple):
             return cls((), terms.peers(party), terms.settings.masking + 1, phases=3)
         if isinstance(terms, PushSumTerms) and terms.settings.masked:
             (graph,) = terms.graphs
-            return cls(terms.parties.named(sorted(graph.predecessors(terms.parties.place(party)))))
+            return cls(terms.parties.names_at(sorted(graph.predecessors(terms.parties.place(party)))))
         raise TypeError(f"it is not known whom a party needs by {type(terms).__name__}")
 
 

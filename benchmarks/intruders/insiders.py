@@ -8,7 +8,7 @@ import msgspec
 from fuzz.damage import Chance, damaged, spoilt
 
 from benchmarks.intruders.attempts import WITH_KEYS, Attempt, Caller, Scene, head
-from tacit.core.link import framed
+from tacit.core.link import frame_parts
 from tacit.core.messages import PIECE, SIGNATURE_BYTES
 from tacit.crypto.sealing import NONCE_BYTES, TAG_BYTES
 from tacit.net.membership.rendezvous import Hello
@@ -164,7 +164,7 @@ async def malformed(scene: Scene) -> None:
 
     def altered(post: Post) -> list[Parcel]:
         sealed = post._suite.seal(post._key, b"\x81\xa4type\xa3odd", msgspec.msgpack.encode(post.address))
-        return [Passed(memoryview(post._codec.enveloped(post.address, sealed)))]
+        return [Passed(memoryview(post._codec.wrap_sealed(post.address, sealed)))]
 
     scene.altered = altered
     await scene.over.wait()
@@ -180,7 +180,7 @@ def _lie(scene: Scene, **changes: Any) -> bytes:
 
 def _signed(scene: Scene, hello: bytes, to: str | None = None) -> bytes:
     said = scene.node._hellos._freshness.stamp(scene.target).data + hello
-    statement = framed(b"tacit/v1/hello", (to or scene.target).encode(), said)
+    statement = frame_parts(b"tacit/v1/hello", (to or scene.target).encode(), said)
     return scene.node._hellos._keys.sign(statement) + said
 
 

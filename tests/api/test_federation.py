@@ -275,7 +275,7 @@ def test_faults_and_records_go_through():
     assert first.contributors == (*NAMES, "e")
     assert second.contributors == ("a", "c", "d", "e")
     assert [address.sender for address, _ in second.transcript.opened(SERVER)].count("b") == 0
-    assert facade.heaviest({"a": 3, "b": 2.5}) == 4.0
+    assert facade.weight_bound({"a": 3, "b": 2.5}) == 4.0
 
 
 # --- what was meant ------------------------------------------------------------------------------------------------

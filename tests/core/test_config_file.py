@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.core.config_file import Section, Source, written
+from tacit.core.config_file import ConfigSource, Section, format_toml
 from tacit.core.errors import ConfigError
 
 
@@ -34,7 +34,7 @@ class Whole(Section, frozen=True, kw_only=True):
 
 
 def told(text: str) -> list[str]:
-    source = Source.parse(text, "file.toml")
+    source = ConfigSource.parse(text, "file.toml")
     made, problems = source.read(Whole)
     del made
     return list(source.error(problems).problems)
@@ -47,8 +47,8 @@ def test_what_is_written_is_read_back():
         options={"a": [1, 2.5, True, "x"], "b c": {"deep": {"er": -1e-9}}},
         several=(Inner(size=3), Inner(size=4, kind="other")),
     )
-    text = written(msgspec.structs.replace(whole, perhaps=Inner(size=2)))
-    made, problems = Source.parse(text, "file.toml").read(Whole)
+    text = format_toml(msgspec.structs.replace(whole, perhaps=Inner(size=2)))
+    made, problems = ConfigSource.parse(text, "file.toml").read(Whole)
     assert problems == []
     assert made == msgspec.structs.replace(whole, perhaps=Inner(size=2))
 
@@ -63,13 +63,13 @@ VALUES = st.recursive(
 
 @given(st.dictionaries(st.text(), VALUES, max_size=4), st.text())
 def test_any_setting_is_read_back(options, title):
-    read = tomllib.loads(written(Whole(title=title, options=options, perhaps=Inner(size=2))))
+    read = tomllib.loads(format_toml(Whole(title=title, options=options, perhaps=Inner(size=2))))
     assert (read["title"], read["options"]) == (title, options)
 
 
 def test_there_is_no_null():
     with pytest.raises(ConfigError, match="a cannot be null"):
-        written(Whole(title="t", options={"a": [None]}, perhaps=Inner(size=2)))
+        format_toml(Whole(title="t", options={"a": [None]}, perhaps=Inner(size=2)))
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_what_cannot_be_done_without_is_told_once():
 
 def test_secrets_are_not_shown_where_they_are_wrong():
     for given_ in ({"key": "hunter2!"}, {"key": ["hunter2"]}, "hunter2"):
-        source = Source(given_)
+        source = ConfigSource(given_)
         _, problems = source.read(Quiet)
         assert len(problems) == 1
         assert "hunter2" not in str(source.error(problems))

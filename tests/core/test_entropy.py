@@ -178,7 +178,7 @@ def test_symbolic_draws_leave_the_stream_where_real_ones_of_any_length_do():
 
 def test_a_stream_apart_is_another_and_leaves_this_one_as_it_is():
     one, two = SeededEntropy(3, "p0"), SeededEntropy(3, "p0")
-    secrets = one.apart("secrets")
-    assert secrets.bytes(8) == two.apart("secrets").bytes(8)
-    assert secrets.bytes(8) != one.apart("other").bytes(8)
+    secrets = one.substream("secrets")
+    assert secrets.bytes(8) == two.substream("secrets").bytes(8)
+    assert secrets.bytes(8) != one.substream("other").bytes(8)
     assert one.bytes(8) == two.bytes(8)

@@ -6,7 +6,7 @@ import pytest
 
 from tacit.core.entropy import SeededEntropy
 from tacit.core.errors import WireError
-from tacit.core.link import Link, framed
+from tacit.core.link import Link, frame_parts
 from tacit.core.messages import MAX_NAME, PIECE, Abort, Address, Codec, Envelope, Message, size_by_class
 from tacit.core.suite import Parties, Secret
 from tacit.crypto.keys import Identity, Keys, Roster
@@ -55,7 +55,7 @@ def written(codec, message):
 def enveloped(codec, suite, key, address, payload):
     """Returns the bytes of an envelope, and checks that its size was foreseen."""
     payload = (payload,) if isinstance(payload, bytes) else payload
-    data = codec.enveloped(address, codec.seal(suite, key, address, payload))
+    data = codec.wrap_sealed(address, codec.seal(suite, key, address, payload))
     assert len(data) == codec.sealed_size(address, payload)
     assert b"".join(codec.pieces(suite, key, address, payload)) == data
     assert data == msgspec.msgpack.encode(codec.read(data)), "the bytes that msgspec would pack"
@@ -272,8 +272,8 @@ def test_an_envelope_has_two_parts(codec):
 
 def test_no_two_lists_are_framed_alike():
     lists = [[], [b""], [b"", b""], [b"ab"], [b"a", b"b"], [b"", b"ab"], [b"ab", b""], [bytes(8)], [bytes(8), b""]]
-    assert len({framed(*parts) for parts in lists}) == len(lists)
-    assert framed(b"ab", b"") == bytes(7) + b"\x02ab" + bytes(8)
+    assert len({frame_parts(*parts) for parts in lists}) == len(lists)
+    assert frame_parts(b"ab", b"") == bytes(7) + b"\x02ab" + bytes(8)
 
 
 def test_a_statement_is_bound_to_what_it_is_about():

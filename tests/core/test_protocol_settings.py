@@ -13,7 +13,7 @@ from tacit.core.entropy import SeededEntropy
 from tacit.core.errors import ConfigError
 from tacit.core.protocol import Settings
 from tacit.core.suite import Parties
-from tacit.core.values import spelled_out
+from tacit.core.values import normalize_value
 from tacit.crypto.keys import Identity, Roster
 from tacit.designs import Batches, Everyone, Partition, Random, Sampled, graphs
 from tacit.designs.graphs import EdgeList, RegularGraph
@@ -139,7 +139,7 @@ def test_settings_that_are_equal_are_spelled_alike_and_give_one_session(protocol
     entry = REGISTRY[protocol]
     first, second = (entry.settings_from({"allow_leaks": True, **each}) for each in (one, other))
     assert first == second
-    assert msgspec.json.encode(spelled_out(first)) == msgspec.json.encode(spelled_out(second))
+    assert msgspec.json.encode(normalize_value(first)) == msgspec.json.encode(normalize_value(second))
     assert agreed(protocol, first).session == agreed(protocol, second).session
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from tacit.core.entropy import SeededEntropy
 from tacit.core.errors import Drop, PeerFault, WireError
-from tacit.core.link import framed
+from tacit.core.link import frame_parts
 from tacit.core.messages import PIECE, sealed_length
 from tacit.core.suite import KeyPair, Secret
 from tacit.crypto.keys import REMEMBERED, Identity, Keys, Roster
@@ -57,7 +57,7 @@ def test_an_agreement_is_hkdf_of_x25519_over_label_context_and_both_keys(alice):
     """HKDF written out (RFC 5869 with one block of output), over the published secret of RFC 7748."""
     assert alice.public(Secret(OUR_SECRET)) == OUR_PUBLIC
     extracted = hmac.digest(bytes(32), SHARED, "sha256")
-    info = framed(b"a label", b"a context", THEIR_PUBLIC, OUR_PUBLIC)  # the keys in ascending order
+    info = frame_parts(b"a label", b"a context", THEIR_PUBLIC, OUR_PUBLIC)  # the keys in ascending order
     expected = hmac.digest(extracted, info + b"\x01", "sha256")
     assert alice.agree(Secret(OUR_SECRET), THEIR_PUBLIC, "a label", b"a context") == Secret(expected)
 
@@ -165,7 +165,7 @@ def test_what_is_long_is_sealed_piece_by_piece(alice, bob, length):
     assert len(sealed) == sealed_length(length)
     assert bob.open(key, sealed, b"context") == plaintext
     halves = (plaintext[:7], memoryview(plaintext)[7:])
-    pieces = list(alice.sealed(key, halves, b"context"))
+    pieces = list(alice.seal_pieces(key, halves, b"context"))
     assert b"".join(pieces) == sealed, "in whatever parts it comes"
     assert max(map(len, pieces)) <= PIECE + 16
     assert alice.stamp(key, halves, b"context") == sealed[:12]
@@ -307,7 +307,7 @@ def test_a_roster_remembers_what_it_verified_and_nothing_else(suites, monkeypatc
 
 def test_a_commitment_is_sha_256_of_the_seed_in_its_context(alice, bob):
     seed = alice.seed()
-    expected = hashlib.sha256(framed(b"tacit/v1/commit", b"context", seed.reveal())).digest()
+    expected = hashlib.sha256(frame_parts(b"tacit/v1/commit", b"context", seed.reveal())).digest()
     assert alice.commit(seed, b"context") == bob.commit(seed, b"context") == expected
 
 

@@ -68,7 +68,7 @@ class Mailroom:
         return self.under(suite, suite.channel(to, self.session), self.address(sender, to, kind, step, number), payload)
 
     def under(self, suite, key, address, payload):
-        return self.codec.enveloped(address, self.codec.seal(suite, key, address, (payload,)))
+        return self.codec.wrap_sealed(address, self.codec.seal(suite, key, address, (payload,)))
 
     def letter(self, sender, to, message, step=0, number=1):
         return self.sealed(sender, to, message.kind(), b"".join(self.codec.encode(message)), step, number)
@@ -368,7 +368,7 @@ def test_clients_of_a_server_have_nothing_to_say_to_each_other(post):
 
 
 def test_unread_mail_is_limited_in_bytes_and_what_was_read_makes_room(talking):
-    room = talking.codec.room
+    room = talking.codec.unread_limit
     most = admm.GroupPart.limit(3, talking.simulation.agreement.ring().length) - 64
     inbox = talking.inbox("p0")
     kinds = [kind(memoryview(bytes(most))) for kind in (admm.GroupPart, admm.GroupSum)]
@@ -393,9 +393,9 @@ def test_unread_mail_is_limited_in_bytes_and_what_was_read_makes_room(talking):
 @pytest.mark.parametrize("protocol", REGISTRY)
 def test_no_sender_can_leave_more_unread_than_one_message_of_each_kind(protocol):
     codec = Codec(REGISTRY[protocol].messages, 100, 100_000)
-    assert codec.room <= sum(kind.limit(100, 100_000) for kind in REGISTRY[protocol].messages) + 1024
+    assert codec.unread_limit <= sum(kind.limit(100, 100_000) for kind in REGISTRY[protocol].messages) + 1024
     if REGISTRY[protocol].server:
-        assert codec.room < 2**22, "a few megabytes, for a hundred thousand parameters"
+        assert codec.unread_limit < 2**22, "a few megabytes, for a hundred thousand parameters"
 
 
 # --- mail of the next round ----------------------------------------------------------------------------------------

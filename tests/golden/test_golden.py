@@ -18,10 +18,10 @@ import pytest
 from golden_rounds import ENTRIES, FEDERATION, Desk, digest_of, fields_of, plain, play, update_of
 
 from tacit.app.ui.run_folders import describe_run
-from tacit.core import detached
+from tacit.core import state_blobs
 from tacit.core.errors import TacitError
 from tacit.core.messages import Abort, Address, Codec, Greeting
-from tacit.core.values import spelled_out
+from tacit.core.values import normalize_value
 from tacit.designs.graphs import graph_from
 from tacit.designs.participation import participation_from
 from tacit.integrations.flower.party import FlowerParty
@@ -45,7 +45,7 @@ from tacit.runtime.simulator import Simulation
 
 GOLDEN = Path(__file__).parent / "0.2.0"
 PROTOCOLS = ("fedavg", "secagg", "gossip", "admm", "pushsum", "cesar")
-STORES = {"secagg": detached.LONG, "pushsum": 8}
+STORES = {"secagg": state_blobs.LONG, "pushsum": 8}
 """Protocols with specimens of stores, and from how many bytes on a vector was written to a file of its own."""
 
 
@@ -137,7 +137,7 @@ def test_control_messages_are_read_and_written_as_they_were():
     data, fields = then.pop("Envelope")
     envelope = codec.read(data)
     assert plain([list(msgspec.structs.astuple(envelope.address)), bytes(envelope.sealed)]) == fields
-    assert codec.enveloped(envelope.address, bytes(envelope.sealed)) == data
+    assert codec.wrap_sealed(envelope.address, bytes(envelope.sealed)) == data
     data, fields = then.pop("Hello")
     hello = msgspec.msgpack.decode(data, type=Hello)
     assert fields_of(hello) == fields
@@ -207,7 +207,7 @@ def test_every_kind_of_a_setting_is_read_and_spelled_as_it_was():
     }
     assert set(then) == set(readers)
     for name, golden in then.items():
-        assert [spelled_out(readers[name](each)) for each in golden] == golden
+        assert [normalize_value(readers[name](each)) for each in golden] == golden
 
 
 def test_a_seed_gives_the_same_session_whatever_goes_wrong():
@@ -245,7 +245,7 @@ def test_a_store_after_a_round_is_read(protocol, copied):
 def test_a_store_in_the_middle_of_a_round_goes_on_to_the_same_average(protocol, copied, credentials):
     folder, agreement = copied(f"{protocol}/store-under-way"), agreement_of(protocol)
     golden = told(f"{protocol}/stores.json")["under_way"]
-    with patch.object(detached, "LONG", STORES[protocol]):
+    with patch.object(state_blobs, "LONG", STORES[protocol]):
         desk = Desk.of(agreement, credentials["p1"].identity, folder)
         with closing(desk.store):
             assert desk.seat.unfinished

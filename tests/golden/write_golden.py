@@ -33,12 +33,12 @@ from golden_rounds import (
     update_of,
 )
 
-from tacit.core import detached
+from tacit.core import state_blobs
 from tacit.core.entropy import SeededEntropy
 from tacit.core.errors import Drop
 from tacit.core.messages import Abort, Address, Codec, Envelope
 from tacit.core.suite import SERVER
-from tacit.core.values import spelled_out
+from tacit.core.values import normalize_value
 from tacit.core.version import RELEASE
 from tacit.designs import participation
 from tacit.designs.graphs import (
@@ -103,8 +103,8 @@ class Writer:
         self.control()
         self.settings()
         self.seeded()
-        for protocol, short, long in (("secagg", round_store.SHORT, detached.LONG), ("pushsum", 10, 8)):
-            with patch.object(round_store, "SHORT", short), patch.object(detached, "LONG", long):
+        for protocol, short, long in (("secagg", round_store.SHORT, state_blobs.LONG), ("pushsum", 10, 8)):
+            with patch.object(round_store, "SHORT", short), patch.object(state_blobs, "LONG", long):
                 self.stores(protocol)
         self.flower()
         self.ledger()
@@ -237,7 +237,7 @@ class Writer:
             if {type(each) for each in given} != set(get_args(union)):
                 raise SystemExit(f"{name}: no example of every kind")
         self.write(
-            "settings.json", {name: [spelled_out(each) for each in given] for name, (_, given) in examples.items()}
+            "settings.json", {name: [normalize_value(each) for each in given] for name, (_, given) in examples.items()}
         )
 
     def seeded(self):
@@ -248,7 +248,7 @@ class Writer:
             simulation = Simulation.of("fedavg", names("fedavg"), ENTRIES, seed=1, faults=given)
             outcome = simulation.average({party: update_of(party, 1) for party in names("fedavg")})
             sessions[name] = {
-                "faults": [spelled_out(each) for each in given],
+                "faults": [normalize_value(each) for each in given],
                 "session": plain(simulation.agreement.session),
                 "contributors": list(outcome.contributors),
             }

@@ -393,7 +393,7 @@ KEEPS: list[tuple[Rule, str, str]] = [
         "from tacit.runtime.round import Round\nfrom tacit.privacy.ledger import Ledger",
     ),
     (import_order, "app/cli/main.py", "from tacit import __version__\nfrom tacit.runtime.round import Round"),
-    (import_order, "crypto/suite.py", "from tacit.crypto import masks\nfrom tacit.core.link import framed"),
+    (import_order, "crypto/suite.py", "from tacit.crypto import masks\nfrom tacit.core.link import frame_parts"),
     (packages, "learn/models/registry.py", "def f():\n    import torch"),
     (packages, "net/node.py", "import grpc"),
     (packages, "crypto/keys.py", "import hashlib\nfrom cryptography.exceptions import InvalidTag\nimport numpy as np"),

@@ -13,8 +13,8 @@ import pytest
 
 import tacit
 from support.federations import SOON, Made, averaged
-from tacit.core.detached import parted, rejoined
 from tacit.core.messages import LONG
+from tacit.core.state_blobs import attach_blobs, detach_blobs
 from tacit.core.suite import Update
 from tacit.net.transport.peer_link import Line
 from tacit.protocols.shapes import star
@@ -145,7 +145,7 @@ def test_a_state_that_is_parted_leaves_nothing_behind_that_keeps_its_vectors():
     gc.disable()
     try:
         apart = {}
-        rejoined(parted(state, apart), apart)
+        attach_blobs(detach_blobs(state, apart), apart)
         del state, apart, vector
         assert not any(each() is not None for each in kept)
     finally:

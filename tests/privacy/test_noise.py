@@ -10,11 +10,11 @@ from tacit.core.entropy import SeededEntropy
 from tacit.core.errors import ConfigError, MissingExtra
 from tacit.core.suite import Parties
 from tacit.privacy import (
-    Shared,
+    SharedNoise,
     accounted_epsilon,
     central_sigma,
     clipped,
-    counted_on,
+    count_honest,
     distributed_sigma,
     epsilon_of,
     local_sigma,
@@ -244,7 +244,7 @@ def renyi(law, moved, alpha):
 @pytest.mark.parametrize("moved", [1, 2, 5])
 def test_a_sum_of_discrete_noise_is_as_private_as_the_bound_says(sigma, honest, moved):
     """Of one entry, against the exact divergence. The step of an entry that rounding may add is in `moved`."""
-    noise = Shared(sigma, 1.0, moved - 1.0, honest)
+    noise = SharedNoise(sigma, 1.0, moved - 1.0, honest)
     assert noise.moved == moved
     law = law_of_sum(sigma, honest)
     # The divergence is decided α times as far away as the law was moved, where the law must still be exact.
@@ -259,26 +259,28 @@ def test_the_term_for_sums_is_needed():
     sigma, honest = 0.5, 8
     gaussian = 1 / (2 * honest * sigma**2)
     assert renyi(law_of_sum(sigma, honest), 1, 1.0001) > 1.0001 * gaussian
-    assert Shared(sigma, 1.0, 0.0, honest).rho > gaussian
+    assert SharedNoise(sigma, 1.0, 0.0, honest).rho > gaussian
 
 
 def test_beyond_a_few_steps_discrete_noise_is_as_good_as_any():
-    noise = Shared(1.0, 1e-6, 0.5, honest=10, entries=1)
+    noise = SharedNoise(1.0, 1e-6, 0.5, honest=10, entries=1)
     assert noise.tau == 0.0
     assert noise.rho == pytest.approx(0.5**2 / (2 * 10), rel=1e-5)
-    assert Shared(1.0, 0.2, 0.5, honest=10).tau < 1e-100
+    assert SharedNoise(1.0, 0.2, 0.5, honest=10).tau < 1e-100
 
 
 def test_less_than_half_a_step_of_noise_is_none():
-    assert Shared(0.49, 1.0, 1.0).rho == math.inf
-    assert Shared(0.49, 1.0, 1.0).epsilon(DELTA) == math.inf
+    assert SharedNoise(0.49, 1.0, 1.0).rho == math.inf
+    assert SharedNoise(0.49, 1.0, 1.0).epsilon(DELTA) == math.inf
 
 
 def test_entries_rounding_rounds_and_encodings_cost_and_honest_parties_help():
-    plain = Shared(1.0, 0.01, 1.0, honest=4)
-    assert Shared(1.0, 0.01, 1.0, honest=4, entries=10_000).rho == pytest.approx(plain.rho * (2 / 1.01) ** 2, rel=0.01)
-    assert Shared(1.0, 0.01, 1.0, honest=16).rho == pytest.approx(plain.rho / 4)
-    assert Shared(1.0, 0.01, 1.0, honest=4, releases=3).rho == pytest.approx(3 * plain.rho)
+    plain = SharedNoise(1.0, 0.01, 1.0, honest=4)
+    assert SharedNoise(1.0, 0.01, 1.0, honest=4, entries=10_000).rho == pytest.approx(
+        plain.rho * (2 / 1.01) ** 2, rel=0.01
+    )
+    assert SharedNoise(1.0, 0.01, 1.0, honest=16).rho == pytest.approx(plain.rho / 4)
+    assert SharedNoise(1.0, 0.01, 1.0, honest=4, releases=3).rho == pytest.approx(3 * plain.rho)
     assert plain.epsilon(DELTA, rounds=9) == pytest.approx(epsilon_of(9 * plain.rho, DELTA))
     assert plain.event().rho == plain.rho
     assert not plain.event().gaussian
@@ -287,9 +289,9 @@ def test_entries_rounding_rounds_and_encodings_cost_and_honest_parties_help():
 @pytest.mark.parametrize("stochastic", [False, True])
 def test_per_user_the_length_of_rounded_vectors_counts(stochastic):
     """A norm of 1 in 16 bits, where a step is a tenth of it, and ten thousand entries."""
-    noise = Shared(1.0, 0.1, of_user(1.0), entries=10_000, norm=1.0, stochastic=stochastic)
+    noise = SharedNoise(1.0, 0.1, of_user(1.0), entries=10_000, norm=1.0, stochastic=stochastic)
     assert noise.moved == min(20 + 100, 2 * longest(10.0, 10_000, stochastic=stochastic))
-    fine = Shared(1.0, 1e-9, of_user(1.0), entries=10_000, norm=1.0, stochastic=stochastic)
+    fine = SharedNoise(1.0, 1e-9, of_user(1.0), entries=10_000, norm=1.0, stochastic=stochastic)
     assert fine.moved * 1e-9 == pytest.approx(2.0, abs=1e-4)
 
 
@@ -297,15 +299,19 @@ def test_the_vectors_of_a_ring_are_no_further_apart_than_is_said():
     rng = np.random.default_rng(0)
     for d, bits in ((50, 16), (400, 16), (400, 32)):
         ring = FixedPoint(bits, 4.0, 20, d, norm=1.0)
-        noise = Shared(1.0, ring.resolution, of_user(1.0), entries=d, norm=1.0)
+        noise = SharedNoise(1.0, ring.resolution, of_user(1.0), entries=d, norm=1.0)
         for _ in range(50):
             one, other = (rng.normal(size=d) * rng.choice([0.01, 1.0], size=d) for _ in range(2))
-            apart = ring.brought(one).view(ring._signed).astype(float) - ring.brought(-other).view(ring._signed)
+            apart = ring.encode_with_noise(one).view(ring._signed).astype(float) - ring.encode_with_noise(-other).view(
+                ring._signed
+            )
             assert np.linalg.norm(apart) <= noise.moved
             near = one + rng.normal(size=d) * 1e-3
             moved = np.linalg.norm(ring._shortened(near) - ring._shortened(one))
-            apart = ring.brought(one).view(ring._signed).astype(float) - ring.brought(near).view(ring._signed)
-            assert np.linalg.norm(apart) <= Shared(1.0, ring.resolution, moved, entries=d).moved
+            apart = ring.encode_with_noise(one).view(ring._signed).astype(float) - ring.encode_with_noise(near).view(
+                ring._signed
+            )
+            assert np.linalg.norm(apart) <= SharedNoise(1.0, ring.resolution, moved, entries=d).moved
 
 
 @pytest.mark.parametrize(
@@ -313,7 +319,7 @@ def test_the_vectors_of_a_ring_are_no_further_apart_than_is_said():
     [(10, 0.0, 0, 10), (10, 0.2, 3, 5), (10, 0.25, 0, 7), (100, 0.29, 0, 71), (3, 0.3, 1, 1), (10, 0.3, 0, 7)],
 )
 def test_whoever_may_drop_out_or_collude_is_not_counted_on(parties, dropouts, colluders, left):
-    assert counted_on(parties, dropouts, colluders) == left
+    assert count_honest(parties, dropouts, colluders) == left
 
 
 @pytest.mark.parametrize(
@@ -328,7 +334,7 @@ def test_whoever_may_drop_out_or_collude_is_not_counted_on(parties, dropouts, co
 )
 def test_somebody_must_be_left(question, named):
     with pytest.raises(ConfigError, match=named):
-        counted_on(*question)
+        count_honest(*question)
 
 
 @pytest.mark.parametrize("accountant", ["zcdp", "rdp"])

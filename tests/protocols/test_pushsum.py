@@ -136,7 +136,7 @@ async def poisonous(link, update, terms, suite, state):
     if link.round > 1:
         return await pushsum.client(link, update, terms, suite, state)
     i, graph = link.place, terms.graphs[0]
-    for party in link.parties.named(sorted(graph.successors(i))):
+    for party in link.parties.names_at(sorted(graph.successors(i))):
         mass = suite.ring.values(np.append(np.zeros(D), -3.0))
         if terms.settings.masked:
             mass = pushsum.covered(link, suite, graph, party, mass)

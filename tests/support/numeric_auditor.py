@@ -97,16 +97,16 @@ class PrimeRing(Ring):
     def __init__(self, entries, width, sizes=None):
         """Takes how many entries and lanes there are and, for choices by size, how large the entries are."""
         self.entries, self.width, self.sizes = entries, width, sizes
-        self.length, self.element_bytes, self.kept_bytes = entries + 1, 8 * width, 8 * width
+        self.length, self.element_bytes, self.dumped_bytes = entries + 1, 8 * width, 8 * width
 
     def encode(self, update):
-        return self.values(np.append(self.weighted(update.vector, update.weight), update.weight))
+        return self.values(np.append(self.apply_weight(update.vector, update.weight), update.weight))
 
     def mean(self, total, *, spent=False):
         del spent
         return self.ratio(total)
 
-    def limited(self, vector, clip):
+    def clip_vector(self, vector, clip):
         del clip
         return vector
 
@@ -134,7 +134,7 @@ class PrimeRing(Ring):
             raise WireError("what is divided by is no number that everybody knows")
         return total[:-1] * Fraction(1, int(divisor[0]))
 
-    def kept(self, vector):
+    def dump_vector(self, vector):
         return memoryview(self.pack(vector))
 
     def magnitudes(self, vector, since=None):

@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 import numpy as np
 
-from tacit.core import detached
+from tacit.core import state_blobs
 from tacit.core.messages import LONG
 from tacit.core.suite import SERVER, Secret, Update
 from tacit.crypto.keys import Identity
@@ -52,7 +52,7 @@ class Case:
     lost: str = ""
     parties: int = 3
     short: int = stores.SHORT
-    long: int = detached.LONG
+    long: int = state_blobs.LONG
     """Bytes from which on what is in a state has a file of its own, and a message is written before it is opened."""
     entries: int = 3
     dtype: str = "<f8"
@@ -126,7 +126,7 @@ class Desk:
     """Those that were opened, for whoever has to close them."""
 
     def __init__(self, folder, place):
-        agreement, self.lazy = place.agreement, detached.LONG < LONG
+        agreement, self.lazy = place.agreement, state_blobs.LONG < LONG
         self.protocol, self.session = agreement.protocol, agreement.session
         self.store = Store(folder, place.me, "test")
         self.stores.append(self.store)
@@ -237,7 +237,7 @@ def _serve(pipe, folder, agreement, me, secrets, short, long, junk, power, last)
     place = SimpleNamespace(me=me, agreement=agreement, identity=Identity(me, *map(Secret, secrets)), junk=junk)
     steps = Steps(last, power)
     steps.watched()
-    with patch.object(stores, "SHORT", short), patch.object(detached, "LONG", long):
+    with patch.object(stores, "SHORT", short), patch.object(state_blobs, "LONG", long):
         desk = Desk(folder, place)
         pipe.send((_sent(desk.again), _standing(desk, steps)))
         while True:

@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from tacit.vectors.buffers import LEAST, Rooms
+from tacit.vectors.buffers import LEAST, BufferPool
 
 LONG = LEAST // 4
 
@@ -16,8 +16,8 @@ def place(vector):
 
 
 @pytest.fixture
-def rooms():
-    made = Rooms()
+def pool():
+    made = BufferPool()
     made.fit(LEAST)
     made.keep(100)
     gc.disable()  # what is kept is kept by names, and not by garbage
@@ -39,37 +39,37 @@ VIEWS = {
 
 
 @pytest.mark.parametrize("view", VIEWS)
-def test_a_block_is_lent_again_once_nobody_has_a_view_of_it(view, rooms):
-    vector = rooms.empty(LONG, np.uint32)
+def test_a_block_is_lent_again_once_nobody_has_a_view_of_it(view, pool):
+    vector = pool.empty(LONG, np.uint32)
     where = place(vector)
     kept = VIEWS[view](vector)
     del vector
-    others = [rooms.empty(LONG, np.uint32) for _ in range(2)]
+    others = [pool.empty(LONG, np.uint32) for _ in range(2)]
     assert where not in map(place, others)
     for other in others:
         assert not np.shares_memory(other, np.asarray(kept))
     del kept
-    assert place(rooms.empty(LONG - 1, np.float32)) == where
+    assert place(pool.empty(LONG - 1, np.float32)) == where
 
 
-def test_a_tensor_keeps_what_it_is_made_of(rooms):
+def test_a_tensor_keeps_what_it_is_made_of(pool):
     torch = pytest.importorskip("torch")
-    vector = rooms.empty(LONG, np.float32)
+    vector = pool.empty(LONG, np.float32)
     where, tensor = place(vector), torch.from_numpy(vector)[3:]
     del vector
-    assert place(rooms.empty(LONG, np.float32)) != where
+    assert place(pool.empty(LONG, np.float32)) != where
     del tensor
-    assert where in {place(rooms.empty(LONG, np.float32)), place(rooms.empty(LONG, np.float32))}
+    assert where in {place(pool.empty(LONG, np.float32)), place(pool.empty(LONG, np.float32))}
 
 
-def test_those_that_are_lent_at_a_time_never_overlap(rooms):
+def test_those_that_are_lent_at_a_time_never_overlap(pool):
     rng, held = np.random.default_rng(0), {}
     for number in range(300):
         if held and rng.random() < 0.5:
             vector, said = held.pop(list(held)[rng.integers(len(held))])
             assert (vector == said).all()
         else:
-            vector = rooms.empty(LEAST - int(rng.integers(3)), np.uint8)
+            vector = pool.empty(LEAST - int(rng.integers(3)), np.uint8)
             vector[:] = said = number % 251
             held[number] = vector, said
         del vector
@@ -77,40 +77,40 @@ def test_those_that_are_lent_at_a_time_never_overlap(rooms):
     assert all(end <= begin for (_, end), (begin, _) in pairwise(spans))
 
 
-def test_nothing_is_kept_where_nothing_is_to_be(rooms):
-    vector = rooms.empty(LONG, np.uint32)
-    rooms.keep(0)
+def test_nothing_is_kept_where_nothing_is_to_be(pool):
+    vector = pool.empty(LONG, np.uint32)
+    pool.keep(0)
     del vector
-    assert not rooms._free
-    rooms.keep(1)
-    vector = rooms.empty(LONG, np.uint32)
+    assert not pool._free
+    pool.keep(1)
+    vector = pool.empty(LONG, np.uint32)
     del vector
-    assert len(rooms._free) == 1
-    rooms.keep(0)
-    assert not rooms._free
+    assert len(pool._free) == 1
+    pool.keep(0)
+    assert not pool._free
 
 
 @pytest.mark.parametrize("size", [1, LEAST // 2, LEAST - LEAST // 8, LEAST + LEAST // 8, 3 * LEAST])
-def test_what_is_of_another_length_is_not_kept(size, rooms):
-    vector = rooms.empty(size, np.uint8)
+def test_what_is_of_another_length_is_not_kept(size, pool):
+    vector = pool.empty(size, np.uint8)
     assert vector.flags.owndata
     del vector
-    assert not rooms._free
+    assert not pool._free
 
 
-def test_blocks_of_another_size_are_given_back(rooms):
-    lent, other = rooms.empty(LONG, np.uint32), rooms.empty(LONG, np.uint32)
+def test_blocks_of_another_size_are_given_back(pool):
+    lent, other = pool.empty(LONG, np.uint32), pool.empty(LONG, np.uint32)
     del other
-    rooms.fit(2 * LEAST)
-    assert not rooms._free
+    pool.fit(2 * LEAST)
+    assert not pool._free
     del lent
-    assert not rooms._free
+    assert not pool._free
 
 
-def test_no_more_are_kept_than_is_said(rooms):
-    rooms.keep(2)
-    lent = [rooms.empty(LONG, np.uint32) for _ in range(5)]
+def test_no_more_are_kept_than_is_said(pool):
+    pool.keep(2)
+    lent = [pool.empty(LONG, np.uint32) for _ in range(5)]
     del lent
-    assert len(rooms._free) == 2
-    rooms.keep(1)
-    assert len(rooms._free) == 1
+    assert len(pool._free) == 2
+    pool.keep(1)
+    assert len(pool._free) == 1

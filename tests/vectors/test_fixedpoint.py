@@ -33,25 +33,25 @@ def test_a_clip_that_no_single_float_is_cuts_off_once():
     single = np.array([0.1, 0.2, -0.05], np.float32)
     for vector in (single, single.astype(np.float64)):
         ring.clipped, ring.largest = 0, 0.0
-        limited = ring.limited(vector, 0.1)
+        limited = ring.clip_vector(vector, 0.1)
         assert limited.tolist() == [0.1, 0.1, float(np.float32(-0.05))]
         ring.values(limited)
         assert ring.clipped == 2
     within = np.array([0.05, -0.05], np.float32)
-    assert ring.limited(within, 0.1) is within
+    assert ring.clip_vector(within, 0.1) is within
 
 
 def test_a_weight_is_not_rounded_to_a_single_float():
     ring = FixedPoint(32, clip=4.0, parties=2, entries=3)
     single = np.array([1.0, 3.0, 0.1], np.float32)
-    np.testing.assert_array_equal(ring.weighted(single, 0.1), single.astype(np.float64) * 0.1)
+    np.testing.assert_array_equal(ring.apply_weight(single, 0.1), single.astype(np.float64) * 0.1)
 
 
 def test_what_was_kept_is_compared_in_single_precision():
     ring = FixedPoint(32, clip=4.0, parties=2, entries=4)
     before = np.array([1.0, -2.0, 1e300, 0.1])
-    kept = ring.kept(before)
-    assert kept.nbytes == len(before) * ring.kept_bytes
+    kept = ring.dump_vector(before)
+    assert kept.nbytes == len(before) * ring.dumped_bytes
     assert kept.readonly
     for dtype in (np.float32, np.float64):
         with np.errstate(over="ignore"):
@@ -441,9 +441,9 @@ def test_symbolic_vectors_have_weights_of_their_own():
     table = FormTable()
     ring = SymbolicRing(2, table, "p0")
     ours, theirs = brought("p0", 2), brought("p1", 2)
-    weighted = ring.weighted(ours.vector, ours.weight / 4)
+    weighted = ring.apply_weight(ours.vector, ours.weight / 4)
     assert [form.terms for form in weighted] == [{("input", "p0", 0): 1}, {("input", "p0", 1): 1}]
-    assert ring.weighted(np.array([2.0, 0.0]), ours.weight)[0].terms == {("input", "p0", 2): 2}
+    assert ring.apply_weight(np.array([2.0, 0.0]), ours.weight)[0].terms == {("input", "p0", 2): 2}
     for vector, weight in (
         (theirs.vector, ours.weight),
         (weighted, ours.weight),
@@ -452,7 +452,7 @@ def test_symbolic_vectors_have_weights_of_their_own():
         (unknowns("noise", "p0", 2), ours.weight),
     ):
         with pytest.raises(TypeError, match="multiply"):
-            ring.weighted(vector, weight)
+            ring.apply_weight(vector, weight)
 
 
 def test_vectors_that_were_never_weighted_are_shown_as_inputs():

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import tacit
 from tacit.core.errors import ConfigError
-from tacit.vectors.layout import Layout, Selection, examined
+from tacit.vectors.layout import Layout, Selection, inspect_model
 
 EVERYTHING = Selection(include=("*",))
 
@@ -18,7 +18,7 @@ DTYPES = ["f2", "f4", "f8", ">f4", "i1", "i4", "i8", "u1", "u2", "u8"]
 
 def problems(model, selection=EVERYTHING):
     """Returns what keeps a model from being averaged, whole numbers and all."""
-    return examined(model, selection)[1]
+    return inspect_model(model, selection)[1]
 
 
 def same(left, right):
@@ -60,7 +60,7 @@ def test_restoring_a_flat_model_gives_the_model(model):
     assert vector.shape == (layout.size,)
     assert same(layout.restore(vector), model)
     assert Layout.of(layout.restore(vector), EVERYTHING) == layout
-    if examined(model)[0] is not None:
+    if inspect_model(model)[0] is not None:
         averaged = Layout.of(model)
         assert averaged.size == sum(each.size for each in layout.entries if np.dtype(each.dtype).kind == "f")
         assert same(averaged.restore(averaged.flatten(model), model), model), "whole numbers are those of the model"
@@ -190,10 +190,10 @@ def test_every_problem_is_told_at_once_with_its_place():
 def test_torch_is_not_imported_for_those_who_do_without():
     program = """
 import sys, numpy as np
-from tacit.vectors.layout import Layout, examined
+from tacit.vectors.layout import Layout, inspect_model
 layout = Layout.of({"a": np.ones(3)})
 layout.restore(layout.flatten({"a": np.ones(3)}))
-examined(None)
+inspect_model(None)
 sys.exit("torch" in sys.modules)
 """
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0  # noqa: S603
@@ -301,20 +301,20 @@ def test_plain_numbers_are_floats_and_so_is_an_array_that_is_all_there_is():
 
 
 def test_a_list_of_text_or_of_numbers_beyond_floats_is_told_in_one_line():
-    assert examined(["a", "b"])[1] == ["0 (<U1 ()), 1 (<U1 ()) are not arrays of real numbers"]
-    (problem,) = examined([10**400, 1.0])[1]
+    assert inspect_model(["a", "b"])[1] == ["0 (<U1 ()), 1 (<U1 ()) are not arrays of real numbers"]
+    (problem,) = inspect_model([10**400, 1.0])[1]
     assert problem.startswith("0 (object ()) is not an array of real numbers")
 
 
 def test_a_model_of_which_nothing_is_averaged_is_refused():
-    (problem,) = examined({"count": np.array([7]), "on": np.array(True)})[1]
+    (problem,) = inspect_model({"count": np.array([7]), "on": np.array(True)})[1]
     assert problem == (
         "nothing would be averaged: count, on are left out, or not of floats; name what to average in include="
     )
 
 
 def test_names_of_nothing_are_told_with_what_was_meant():
-    names = examined(MODEL)[2]
+    names = inspect_model(MODEL)[2]
     assert Selection(exclude=("head",)).problems(names) == [
         "exclude='head' is the name of no array; did you mean 'head.*'?"
     ]

@@ -68,10 +68,10 @@ def test_a_long_vector_has_new_noise_in_every_chunk():
 
 def test_a_part_of_a_vector_has_that_part_of_its_noise():
     ring = ring_of(noise=0.5)
-    found = ring.floats(ring.brought(np.full(ENTRIES, 2.0), Fraction(1, 4)))
+    found = ring.floats(ring.encode_with_noise(np.full(ENTRIES, 2.0), Fraction(1, 4)))
     assert found.mean() == pytest.approx(0.5, abs=0.005)
     assert found.std() == pytest.approx(0.125, rel=0.03)
-    assert ring.noised(np.full(ENTRIES, 2.0)).std() == pytest.approx(0.5, rel=0.03)
+    assert ring.add_noise(np.full(ENTRIES, 2.0)).std() == pytest.approx(0.5, rel=0.03)
 
 
 def test_values_have_none():
@@ -82,8 +82,8 @@ def test_values_have_none():
 def test_without_noise_nothing_is_drawn_and_nothing_is_another():
     ring = FixedPoint(32, 4.0, 5, 100)  # which was told of nothing to draw from
     vector = np.linspace(-4, 4, 100)
-    assert ring.noised(vector) is vector
-    np.testing.assert_array_equal(ring.brought(vector), ring.values(vector))
+    assert ring.add_noise(vector) is vector
+    np.testing.assert_array_equal(ring.encode_with_noise(vector), ring.values(vector))
     np.testing.assert_array_equal(ring.encode(Update(vector))[:100], ring.values(vector))
 
 
@@ -186,7 +186,7 @@ def test_only_what_is_too_long_is_shortened_and_keeps_its_direction():
     ring = FixedPoint(64, 32.0, 2, 3, norm=1.0)
     np.testing.assert_allclose(ring.floats(ring.encode(Update(np.array([3.0, 0.0, 4.0])))[:3]), [0.6, 0.0, 0.8])
     np.testing.assert_allclose(ring.floats(ring.encode(Update(np.array([0.3, 0.0, 0.4])))[:3]), [0.3, 0.0, 0.4])
-    np.testing.assert_allclose(ring.limited(np.array([3.0, 0.0, 4.0]), 32.0), [0.6, 0.0, 0.8])
+    np.testing.assert_allclose(ring.clip_vector(np.array([3.0, 0.0, 4.0]), 32.0), [0.6, 0.0, 0.8])
     np.testing.assert_array_equal(ring.encode(Update(np.zeros(3)))[:3], 0)
     assert ring.clipped == 0
 
@@ -274,7 +274,7 @@ def test_what_was_rounded_to_too_much_is_rounded_again(monkeypatch):
             encoded[:] = 50
 
     monkeypatch.setattr(ring, "_fill", fill)
-    ring.brought(np.full(100, 9.0))
+    ring.encode_with_noise(np.full(100, 9.0))
     assert len(given) == 3
     assert ring.clipped == 0
 

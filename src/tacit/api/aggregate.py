@@ -5,14 +5,14 @@ from numbers import Real
 from typing import Any, Literal, Unpack, overload
 
 from tacit.api.federation import (
-    Checked,
-    heaviest,
+    CheckedRun,
     model_problems,
     named,
+    read_weights,
     seed_problems,
     selected,
+    weight_bound,
     weight_problems,
-    weights_of,
 )
 from tacit.api.options import AdmmRun, CesarRun, FedAvgRun, GossipRun, PushSumRun, SecAggRun
 from tacit.core.protocol import Protocol
@@ -107,13 +107,13 @@ def aggregate(
     [3.0, 5.0]
     """
     models = named(vectors, "vectors")
-    shares = weights_of(weights, models)
-    options.setdefault("max_weight", heaviest(shares))
+    shares = read_weights(weights, models)
+    options.setdefault("max_weight", weight_bound(shares))
     options.setdefault("weighted", len({weight for weight in shares.values() if isinstance(weight, Real)}) > 1)
     selection = selected(options)
     found = model_problems(models, selection)
     found += weight_problems(models, shares, options["max_weight"])
     found += seed_problems(seed)
-    checked = Checked.of(protocol, tuple(models), faults, adversary, options, found, models, BESIDE)
+    checked = CheckedRun.of(protocol, tuple(models), faults, adversary, options, found, models, BESIDE)
     layout = Layout.of(next(iter(models.values())), selection)
     return checked.average(checked.simulation(layout, seed, record), layout, models, shares, 2)

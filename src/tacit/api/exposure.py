@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from tacit.api.federation import Checked
+from tacit.api.federation import CheckedRun
 from tacit.auditing.findings import NoteCode, Remark, Verdict, worst_verdict
 from tacit.auditing.preflight import MOST_COALITIONS, POSITIONS, too_long
 from tacit.auditing.render.notes import render_note
@@ -38,7 +38,7 @@ class Exposure:
         return "" if self.why is None else render_note(self.why)
 
 
-def exposure(checked: Checked) -> Exposure:
+def exposure(checked: CheckedRun) -> Exposure:
     """Audits the settings of a run for single parties, the server, and as many colluding ones as it allows for."""
     protocol, terms = checked.protocol, checked.terms
     if too_long(protocol, terms):

@@ -17,17 +17,17 @@ from tacit.api.options import AdmmRun, CesarRun, FedAvgRun, GossipRun, PushSumRu
 from tacit.auditing.preflight import evidence, preflight
 from tacit.auditing.render.notes import render_note
 from tacit.auditing.scope import is_count
-from tacit.core.average import counted, few
+from tacit.core.average import format_count, list_names
 from tacit.core.errors import ConfigError, LeakRefused
 from tacit.core.protocol import FARTHEST, UNPROTECTED, Protocol, Settings, Terms, names_from
 from tacit.core.suite import Party, Update
-from tacit.core.values import typed
+from tacit.core.values import convert_value
 from tacit.protocols import find
 from tacit.runtime.agreement import Agreement, terms_for
 from tacit.runtime.faults import Fault, faults_from
 from tacit.runtime.outcome import Outcome, describe_clipping
 from tacit.runtime.simulator import Simulation, absent_problems
-from tacit.vectors.layout import ALL, FLOATS, Layout, Selection, examined
+from tacit.vectors.layout import ALL, FLOATS, Layout, Selection, inspect_model
 from tacit.vectors.ring_limits import BITS, LARGEST, ring_problems
 
 SHOWN = 3
@@ -47,7 +47,7 @@ class VanishedWarning(UserWarning):
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckedRun:
     """Settings that were found to work for some parties, and what the audit says of them."""
 
     protocol: Protocol
@@ -67,7 +67,7 @@ class Checked:
         found: Sequence[str] = (),
         models: Mapping[Party, Any] | None = None,
         beside: Collection[str] = (),
-    ) -> "Checked":
+    ) -> "CheckedRun":
         """Binds and audits settings; raises ConfigError with every problem, those found before included.
 
         It is for one round of some models, which matter only where entries are selected by their size, or for many.
@@ -133,7 +133,7 @@ class Checked:
             }
         outcome.local = layout.local
         warn_of_clipping(simulation.agreement, outcome, layout, updates, up + 1)
-        vanished = list(vanishing(simulation.agreement, layout, updates))
+        vanished = list(find_vanishing(simulation.agreement, layout, updates))
         for each in vanished:
             warnings.warn(each, VanishedWarning, stacklevel=up + 1)
         outcome.warnings = (*self.notes, *self._few(outcome), *vanished, *outcome.warnings)
@@ -178,7 +178,7 @@ def warn_of_clipping(
     outcome.warnings = (*told, *outcome.warnings[len(told) :])
 
 
-def vanishing(agreement: Agreement, layout: Layout, updates: Mapping[Party, Update]) -> Iterator[str]:
+def find_vanishing(agreement: Agreement, layout: Layout, updates: Mapping[Party, Update]) -> Iterator[str]:
     """Yields of which arrays the ring rounds most to 0, and what to do about it.
 
     What is rounded by chance counts in the mean, and what has noise drowns in that, as it is meant to.
@@ -194,8 +194,8 @@ def vanishing(agreement: Agreement, layout: Layout, updates: Mapping[Party, Upda
     for (name, whole), parties in found.items():
         what = "all" if whole else "most"
         yield (
-            f"{few(parties)}: {what} entries of {name} that are not 0 are below half a step of the ring, which is "
-            f"{ring.resolution:.2g}, and count as 0; use {cure}"
+            f"{list_names(parties)}: {what} entries of {name} that are not 0 are below half a step of the ring, which "
+            f"is {ring.resolution:.2g}, and count as 0; use {cure}"
         )
 
 
@@ -257,14 +257,14 @@ class Federation:
             found.append(
                 "weights go with the models, to average(models, weights); here pass weighted=True, max_weight=…"
             )
-        self._checked = Checked.of(protocol, names, faults, adversary, options, found, beside=BESIDE)
+        self._checked = CheckedRun.of(protocol, names, faults, adversary, options, found, beside=BESIDE)
         self.parties = self._checked.terms.parties
         self._seed, self._record = seed, record
         self._layout: Layout | None = None
         self._simulation: Simulation | None = None
 
     def __repr__(self) -> str:
-        name, rounds = self._checked.protocol.name, counted(self.rounds, "round")
+        name, rounds = self._checked.protocol.name, format_count(self.rounds, "round")
         return f"<Federation: {name}, {len(self.parties)} parties, {rounds} so far>"
 
     @property
@@ -291,7 +291,7 @@ class Federation:
         """
         absent = names_from(absent)
         brought = named(models, "models", self.parties)
-        shares = weights_of(weights, brought, self.parties)
+        shares = read_weights(weights, brought, self.parties)
         found = absent_problems(absent, self.parties)
         away = set() if found else set(absent) - brought.keys()
         shares = {party: weight for party, weight in shares.items() if party not in away}
@@ -344,7 +344,7 @@ def seed_problems(seed: Any) -> list[str]:
     return [] if seed is None or whole else [f"seed must be a whole number, or None for chance, not {seed!r}"]
 
 
-def weights_of(given: Any, models: Mapping[Party, Any], parties: Sequence[Party] | None = None) -> dict[Party, Any]:
+def read_weights(given: Any, models: Mapping[Party, Any], parties: Sequence[Party] | None = None) -> dict[Party, Any]:
     """Returns the weights by name, as floats where they are numbers; all the same if none are given."""
     if given is None:
         return dict.fromkeys(models, 1.0)
@@ -366,7 +366,7 @@ def selected(options: Mapping[str, Any]) -> Selection:
     found: dict[str, Any] = {}
     for name, wanted in (("include", tuple[str, ...] | None), ("exclude", tuple[str, ...])):
         with contextlib.suppress(msgspec.ValidationError):
-            found[name] = typed(names_from(options.get(name, getattr(Settings(), name))), wanted)
+            found[name] = convert_value(names_from(options.get(name, getattr(Settings(), name))), wanted)
     return Selection(**found)
 
 
@@ -389,7 +389,7 @@ def model_problems(
             tell(party, ["give the model itself, and its weight in weights="])
             continue
         try:
-            layout, wrong, met = examined(model, selection)
+            layout, wrong, met = inspect_model(model, selection)
         except RecursionError:
             layout, wrong, met = None, ["the model contains itself, or is nested too deeply"], []
         tell(party, wrong)
@@ -402,7 +402,7 @@ def model_problems(
     for party, layout in layouts.items():
         if wanted is not None and layout != wanted:
             tell(party, [f"compared with {whose}, {each}" for each in wanted.differences(layout)])
-    found = [f"{few(parties)}: {problem}" for problem, parties in told.items()]
+    found = [f"{list_names(parties)}: {problem}" for problem, parties in told.items()]
     # Of what is no model at all, nothing has a name.
     return found + (selection.problems(names) if names.keys() - {ALL} or layouts else [])
 
@@ -413,14 +413,14 @@ def weight_problems(models: Mapping[Party, Any], weights: Mapping[Party, Any], m
     if weights.keys() != models.keys():
         missing, strange = ([*(one.keys() - other.keys())] for one, other in ((models, weights), (weights, models)))
         who = [
-            *([f"{few(sorted(missing, key=str))} without one"] if missing else []),
-            *([f"{few(sorted(strange, key=str))} without a vector"] if strange else []),
+            *([f"{list_names(sorted(missing, key=str))} without one"] if missing else []),
+            *([f"{list_names(sorted(strange, key=str))} without a vector"] if strange else []),
         ]
         found.append(f"weights must name exactly the parties that bring vectors: {' and '.join(who)}")
     return found
 
 
-def heaviest(weights: Mapping[Party, Any]) -> float:
+def weight_bound(weights: Mapping[Party, Any]) -> float:
     """Returns a bound on the weights, up to the next power of two, for the bound is public and a weight is not."""
     numbers = [float(weight) for weight in weights.values() if isinstance(weight, Real)]
     return float(2.0 ** np.ceil(np.log2(max([each for each in numbers if 0 < each <= LARGEST], default=1.0))))

@@ -10,8 +10,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.api.federation import Checked, model_problems, warn_of_clipping, weight_problems
-from tacit.core.average import Ending, counted
+from tacit.api.federation import CheckedRun, model_problems, warn_of_clipping, weight_problems
+from tacit.core.average import Ending, format_count
 from tacit.core.errors import ConfigError
 from tacit.core.suite import SERVER, Party, Update
 from tacit.net.event_loop_thread import Background
@@ -30,7 +30,7 @@ FAREWELL = 5.0
 
 
 @dataclass(frozen=True)
-class Seated:
+class Membership:
     """Who we are in a federation: the roster, our keys, and where we keep what must outlive us."""
 
     roster: RosterFile
@@ -40,7 +40,7 @@ class Seated:
     @classmethod
     def of(
         cls, federation: str | Path, me: Party, identity: str | Path | None = None, folder: str | Path | None = None
-    ) -> "Seated":
+    ) -> "Membership":
         """Reads the roster and our identity, which lies beside it unless told otherwise, and looks whether they fit."""
         roster = RosterFile.load(federation)
         path = Path(federation)
@@ -59,7 +59,7 @@ class Seated:
 class Peer:
     """A party of a federation between machines, as `tacit.join` returns it."""
 
-    def __init__(self, seated: Seated, checked: Checked, metrics: str | None = None) -> None:
+    def __init__(self, seated: Membership, checked: CheckedRun, metrics: str | None = None) -> None:
         self.name, self.notes = seated.mine.name, checked.notes
         """What it is called, and what the audit had to say before anything was sent."""
         self._checked, self._layout = checked, None
@@ -128,7 +128,7 @@ class Peer:
         self.leave()
 
     def __repr__(self) -> str:
-        protocol, rounds = self._checked.protocol.name, counted(self.rounds, "round")
+        protocol, rounds = self._checked.protocol.name, format_count(self.rounds, "round")
         return f"<Peer: {self.name} of {len(self._checked.terms.parties)} parties, {protocol}, {rounds}>"
 
     def _brought(self, model: Any, weight: float) -> tuple[Layout, Update]:
@@ -168,15 +168,15 @@ def join(
     LeakRefused with the report of the audit if the settings would show somebody's model to as many as the roster's
     `adversary` says.
     """
-    seated = Seated.of(federation, me, identity, folder)
+    seated = Membership.of(federation, me, identity, folder)
     if me == SERVER:
         raise ConfigError("the server brings no model; run: tacit serve")
     roster = seated.roster
-    checked = Checked.of(roster.protocol, roster.names, (), roster.adversary, roster.settings)
+    checked = CheckedRun.of(roster.protocol, roster.names, (), roster.adversary, roster.settings)
     return Peer(seated, checked, metrics)
 
 
-async def _started(seated: Seated, metrics: str | None) -> Node:
+async def _started(seated: Membership, metrics: str | None) -> Node:
     node = seated.node()
     try:
         await node.start(metrics=metrics)

@@ -20,7 +20,7 @@ from tacit.auditing.scope import Scope
 from tacit.auditing.search.seeds import Drawing, Luck
 from tacit.auditing.search.worst_case import Smallest
 from tacit.auditing.symbolic.simulation import Drift
-from tacit.core.average import few
+from tacit.core.average import list_names
 from tacit.core.errors import ConfigError, NotLinear
 from tacit.core.progress import report_step
 from tacit.core.suite import ONLOOKER, Party
@@ -110,7 +110,7 @@ class Report:
 
     def __repr__(self) -> str:
         found = [
-            f"{name}: {few(victims)}"
+            f"{name}: {list_names(victims)}"
             for name, victims in (
                 ("exposed", list(self.exposed)),
                 ("nearly", self.nearly),
@@ -120,8 +120,8 @@ class Report:
             if victims
         ]
         if (worst := self.unluckiest) is not None:
-            found.append(f"seed {worst.seed}: {few(worst.victims)}")
-        who = f"{len(self.parties)} parties, coalition of {few(self.coalition)}"
+            found.append(f"seed {worst.seed}: {list_names(worst.victims)}")
+        who = f"{len(self.parties)} parties, coalition of {list_names(self.coalition)}"
         return f"<Report: {self.protocol}, {who}: {'; '.join([self.verdict.value, *found, str(self.coverage)])}>"
 
     @property
@@ -238,7 +238,7 @@ class Auditor:
         Raises ConfigError if no round ends with an average, or if numbers are too large or too small to compute with.
         """
         self.scope.check(coalition)
-        report_step(f"looking at what {few(coalition)} sees")
+        report_step(f"looking at what {list_names(coalition)} sees")
         with _in_numbers():
             report = self._report(coalition)
             report.drawings, report.unlucky = self.luck.drawings(coalition), self.luck.exposing(coalition)

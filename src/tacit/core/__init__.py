@@ -1,1 +1,1 @@
-"""The language every room speaks. Imports nothing else of Tacit."""
+"""Terms, messages and effects that every other package uses. Imports nothing else of Tacit."""

@@ -1,4 +1,4 @@
-"""What a round ends with, for one party."""
+"""Result of a round for one party: its average, or how the round ended."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,27 +7,27 @@ from tacit.core.errors import Drop, TacitError
 from tacit.core.suite import Party, Vector
 
 CLASSES = ("protocol", "parameters", "metadata")
-"""What bytes are spent on: the classes of paper 004, Section 5."""
+"""Classes that bytes are counted in (paper 004, Section 5)."""
 
 
 SHOWN = 5
-"""Parties that are named, of many."""
+"""Most parties that a text names one by one."""
 
 
-def few(parties: Sequence[Party]) -> str:
-    """Returns some names, and how many more there are."""
+def list_names(parties: Sequence[Party]) -> str:
+    """Returns the first names, and how many more there are."""
     more = f" and {len(parties) - SHOWN} more" if len(parties) > SHOWN else ""
     return ", ".join(map(str, parties[:SHOWN])) + more
 
 
-def counted(count: int, one: str, several: str = "") -> str:
-    """Returns so many of something, as people say it."""
+def format_count(count: int, one: str, several: str = "") -> str:
+    """Returns a count with its noun: "1 round", "2 rounds"."""
     return f"{count:,} {one if count == 1 else several or f'{one}s'}"
 
 
 @dataclass(frozen=True)
 class Average:
-    """What one party's coroutine returns: the average, and whose vectors are in it."""
+    """Result of one party's coroutine: the average, and the contributors to it."""
 
     vector: Vector
     contributors: tuple[Party, ...]
@@ -35,45 +35,46 @@ class Average:
 
 @dataclass(frozen=True)
 class Phase:
-    """One wait of a round that is over."""
+    """One finished wait of a round."""
 
     kind: str
-    """What was waited for."""
+    """The message that was waited for."""
     awaited: int
-    """From how many."""
+    """Number of parties it was expected from."""
     missing: Mapping[Party, Drop]
-    """From whom it did not come, and why."""
+    """Parties it did not come from, and why."""
     seconds: float
-    """How long it took on the driver's clock."""
+    """Duration on the driver's clock."""
 
 
 @dataclass(frozen=True)
 class Ending:
-    """How a round ended for one party, or how it stands if it has not ended."""
+    """How a round ended for one party, or its state if it has not ended."""
 
     party: Party
     round: int
     average: Vector | None
-    """None if the party gave up, was cut off, or has not finished yet."""
+    """The average; None if the party aborted, was interrupted, or has not finished yet."""
     contributors: tuple[Party, ...]
     dropped: Mapping[Party, Drop]
-    """Whom it no longer counted on, and why."""
+    """Parties it excluded or lost, and why."""
     error: TacitError | None
-    """Why it gave up, if it did."""
+    """The error it aborted with, if it did."""
     clipped: int
-    """Entries of its vector that were cut off at the clip,"""
+    """Number of entries of its vector that were clipped."""
     largest: float
-    """and the largest magnitude among them."""
+    """Largest magnitude among the clipped entries."""
     rounded: float
-    """By how much of itself its weight was rounded, for the ring to carry it."""
+    """Relative rounding error of its weight in the ring."""
     sent: Mapping[str, int]
-    """Bytes by class."""
+    """Bytes sent, by class."""
     received: Mapping[str, int]
+    """Bytes received, by class."""
     phases: tuple[Phase, ...]
 
     def __repr__(self) -> str:
         if self.error is not None:
             how = f"{self.error.code}: {self.error}"
         else:
-            how = "no average" if self.average is None else f"the average of {few(self.contributors)}"
+            how = "no average" if self.average is None else f"the average of {list_names(self.contributors)}"
         return f"<Ending: {self.party}, round {self.round}: {how}; {sum(self.sent.values()):,} bytes sent>"

@@ -1,6 +1,6 @@
-"""What people write in TOML or JSON, read into typed sections, and sections written as TOML.
+"""Configuration files: TOML or JSON read into typed sections, and sections written as TOML.
 
-Everything that is wrong is told at once: with its line and, where there is one, the nearest name that can be.
+All problems are reported at once, each with its line and, for an unknown name, the nearest known one.
 """
 
 import re
@@ -17,40 +17,40 @@ from typing import Any, ClassVar, TypeAlias, TypeVar, Union, get_args, get_origi
 import msgspec
 
 from tacit.core.errors import ConfigError
-from tacit.core.values import typed, unfit
+from tacit.core.values import convert_value, describe_mismatch
 
 S = TypeVar("S", bound="Section")
 Place: TypeAlias = tuple[str | int, ...]
-"""Where something is said: names of tables and keys, and numbers in lists of tables."""
+"""Path to a value: names of tables and keys, and numbers in lists of tables."""
 Problem: TypeAlias = tuple[Place, str]
 SHOWN = 60
-"""Letters of a value that are shown where it is wrong."""
+"""Most characters of a wrong value that an error shows."""
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A table of a file."""
+    """A table of a configuration file."""
 
     readers: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
-    """For fields that may be given in several ways: what makes the one that is kept of each of them."""
+    """Functions that convert fields which may be written in several ways to the one that is stored."""
     secret: ClassVar[bool] = False
-    """Whether its values are never shown, not even where they are wrong."""
+    """Whether errors must not show its values."""
 
 
 @dataclass(frozen=True)
-class Source:
-    """Tables that somebody wrote and, if they are those of a file, its text and name."""
+class ConfigSource:
+    """Tables as given and, if they come from a file, its text and name."""
 
     given: Any
     text: str = ""
     name: str = ""
 
     @classmethod
-    def load(cls, path: str | Path) -> "Source":
-        """Returns the tables of a TOML or JSON file; raises ConfigError if there are none."""
+    def load(cls, path: str | Path) -> "ConfigSource":
+        """Returns the tables of a TOML or JSON file; raises ConfigError if it cannot be read."""
         try:
             text = Path(path).read_text(encoding="utf-8")
         except TypeError:
-            raise ConfigError(f"give the path of a file, not {_shown(path)}") from None
+            raise ConfigError(f"give the path of a file, not {_abbreviate(path)}") from None
         except OSError as error:
             raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from None
         except UnicodeDecodeError as error:
@@ -58,28 +58,28 @@ class Source:
         return cls.parse(text, str(path))
 
     @classmethod
-    def parse(cls, text: str, name: str) -> "Source":
-        """Returns the tables of a text in TOML or, if its name ends so, JSON; raises ConfigError if it is neither."""
+    def parse(cls, text: str, name: str) -> "ConfigSource":
+        """Returns the tables of a text: JSON if its name ends in .json, else TOML; raises ConfigError if invalid."""
         if (found := _LONG_KEY.search(text)) is not None and not name.endswith(".json"):
             line = text.count("\n", 0, found.start()) + 1
-            raise ConfigError(f"{name}, line {line}: no key is that long")  # and to read it would take minutes
+            raise ConfigError(f"{name}, line {line}: no key is that long")  # parsing it would take minutes
         try:
             given = msgspec.json.decode(text) if name.endswith(".json") else tomllib.loads(text)
-        except (ValueError, RecursionError) as error:  # of which are those of TOML and JSON, and numbers too long
+        except (ValueError, RecursionError) as error:  # errors of TOML and JSON, and numbers that are too long
             raise ConfigError(f"{name}: {' '.join(str(error).split())}") from None
         return cls(given, text, name)
 
     def read(self, kind: type[S]) -> tuple[S | None, list[Problem]]:
-        """Returns a section, as far as it can be read, and all that is wrong with the rest.
+        """Returns a section, as far as it can be read, and all problems of the rest.
 
-        It is None if not even what it cannot do without can be read. Who does not raise `error` with the problems
-        has a section with less in it than was written.
+        It is None if a required field cannot be read. A caller that does not raise `error` with the problems has a
+        section that lacks fields which were written.
         """
         problems: list[Problem] = []
         return _read(kind, self.given, (), problems), problems
 
     def error(self, problems: Iterable[Problem]) -> ConfigError:
-        """Returns what to raise for problems: each with its line, if it can be found, and in their order."""
+        """Returns the error for problems, each with its line if that is known, in the order of the file."""
         found = sorted(((_line(self.text, place) or 0, problem) for place, problem in problems), key=itemgetter(0))
         return ConfigError([f"{self._where(line)}{problem}" for line, problem in found])
 
@@ -91,8 +91,8 @@ class Source:
 
 def _read(section: type[S], given: Any, place: Place, problems: list[Problem]) -> S | None:
     if not isinstance(given, Mapping):
-        what = _dotted(place) or f"a {section.__name__.lower()}"
-        problems.append((place, f"{what} must be a table{'' if section.secret else f', not {_shown(given)}'}"))
+        what = _format_place(place) or f"a {section.__name__.lower()}"
+        problems.append((place, f"{what} must be a table{'' if section.secret else f', not {_abbreviate(given)}'}"))
         return None
     fields = {field.name: field for field in msgspec.structs.fields(section)}
     read: dict[str, Any] = {}
@@ -101,7 +101,7 @@ def _read(section: type[S], given: Any, place: Place, problems: list[Problem]) -
         if name not in fields:
             near = get_close_matches(str(name), fields, n=1)
             more = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(fields)}"
-            problems.append((here, f"there is no {_dotted(here)}; {more}"))
+            problems.append((here, f"there is no {_format_place(here)}; {more}"))
             continue
         if name in section.readers:
             value = section.readers[name](value)
@@ -109,13 +109,13 @@ def _read(section: type[S], given: Any, place: Place, problems: list[Problem]) -
         try:
             found = _field(wanted, value, here, problems)
         except msgspec.ValidationError as error:
-            shown = "" if section.secret else f" = {_shown(value)}"
-            problems.append((here, f"{_dotted(here)}{shown}: {unfit(error)}"))
+            shown = "" if section.secret else f" = {_abbreviate(value)}"
+            problems.append((here, f"{_format_place(here)}{shown}: {describe_mismatch(error)}"))
             continue
         if found is not _UNREAD:
             read[name] = found
     needed = [name for name, field in fields.items() if field.required]
-    problems += [(place, f"{_dotted((*place, name))} is missing") for name in needed if name not in given]
+    problems += [(place, f"{_format_place((*place, name))} is missing") for name in needed if name not in given]
     return None if any(name not in read for name in needed) else section(**read)
 
 
@@ -124,40 +124,40 @@ _LONG_KEY = re.compile(r"^[ \t]*\[{0,2}[ \t]*[\w.\"'-]{1000}", re.MULTILINE)
 
 
 def _field(wanted: Any, value: Any, here: Place, problems: list[Problem]) -> Any:
-    """Returns what a field is given as: a section, several, or whatever else it is of."""
+    """Returns the value of a field: a section, several sections, or a plain value."""
     kinds = get_args(wanted) if get_origin(wanted) in (Union, UnionType, tuple) else (wanted,)
     section = next((each for each in kinds if isinstance(each, type) and issubclass(each, Section)), None)
     if section is None or value is None:
-        return typed(value, wanted)
+        return convert_value(value, wanted)
     if get_origin(wanted) is not tuple:
         made = _read(section, value, here, problems)
         return _UNREAD if made is None else made
     if not isinstance(value, list | tuple):
-        problems.append((here, f"{_dotted(here)} must be a list of tables, each under [[{_dotted(here)}]]"))
+        problems.append((here, f"{_format_place(here)} must be a list of tables, each under [[{_format_place(here)}]]"))
         return _UNREAD
     several = [_read(section, each, (*here, number), problems) for number, each in enumerate(value)]
     return _UNREAD if any(each is None for each in several) else tuple(several)
 
 
-def _dotted(place: Place) -> str:
-    """Returns a place as people write it, on one line, whoever wrote the names in it."""
-    said = ""
+def _format_place(place: Place) -> str:
+    """Returns a path as people write it, on one line, whatever characters its names have."""
+    text = ""
     for part in place:
         if isinstance(part, int):
-            said += f"[{part}]"
+            text += f"[{part}]"
         else:
-            said += f"{'.' if said else ''}{part if part.isprintable() and len(part) <= SHOWN else _shown(part)}"
-    return said
+            text += f"{'.' if text else ''}{part if part.isprintable() and len(part) <= SHOWN else _abbreviate(part)}"
+    return text
 
 
-def _shown(value: Any) -> str:
-    """Returns a value in a few letters."""
+def _abbreviate(value: Any) -> str:
+    """Returns a value as text of limited length."""
     text = repr(value)
     return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
 
 
 def _line(text: str, place: Place) -> int | None:
-    """Returns the line on which a TOML file gives the last part of a place that it gives at all."""
+    """Returns the line of a TOML file that defines a path or, if none does, its nearest parent."""
     if not place:
         return None
     table: Place = ()
@@ -180,8 +180,8 @@ def _line(text: str, place: Place) -> int | None:
 # --- writing -------------------------------------------------------------------------------------------------------
 
 
-def written(section: Section) -> str:
-    """Returns a section as TOML: its values, its tables, its lists of tables. Raises ConfigError for a null."""
+def format_toml(section: Section) -> str:
+    """Returns a section as TOML: values, then tables, then lists of tables. Raises ConfigError for a null."""
     fields = {name: getattr(section, name) for name in section.__struct_fields__}
     tables = {name: value for name, value in fields.items() if isinstance(value, Mapping | Section)}
     lists = {name: value for name, value in fields.items() if name not in tables and _is_list_of_tables(value)}
@@ -220,9 +220,9 @@ def _value(value: Any, name: str) -> str:
         return f"[{', '.join([_value(each, name) for each in value])}]"
     if isinstance(value, Mapping | Section):
         return f"{{ {', '.join([f'{_key(key)} = {_value(each, name)}' for key, each in _items(value).items()])} }}"
-    return str(value).lower()  # a truth value or a number, whose e may be small as well
+    return str(value).lower()  # a boolean or a number; an exponent may be lower case too
 
 
 def _text(value: str) -> str:
-    # A string of JSON is one of TOML, but for the one character that TOML wants escaped besides.
+    # A JSON string is a TOML string, except for DEL, which TOML wants escaped too.
     return msgspec.json.encode(value).decode().replace("\x7f", "\\u007f")

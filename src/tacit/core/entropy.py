@@ -1,9 +1,8 @@
 """The only source of randomness: the operating system's, or a stream that follows from a seed.
 
-Every round of a party draws from a stream of its own, whose 32-byte seed is drawn anew for each round. So a round can
-be said again byte for byte after a restart, and nothing that is drawn in one round depends on another. Protocol code
-draws through `Entropy` and nothing else. Key material is drawn by the `Suite`, from a stream apart: a symbolic run has
-no keys, and must make the same choices all the same.
+Every round of a party samples from its own stream, with a fresh 32-byte seed for each round. So a round can be replayed
+byte for byte after a restart, and rounds are independent. Protocol code samples through `Entropy` only. The `Suite`
+samples key material from a separate stream: a symbolic run has no keys, and must make the same choices.
 """
 
 import hashlib
@@ -20,7 +19,7 @@ SEED_BYTES = 32
 
 
 class Entropy(ABC):
-    """Draws bytes, subsets and numbers. What is secret in an audit says so in its name."""
+    """Samples bytes, subsets and numbers. Methods whose results are secret in an audit are named `secret_…`."""
 
     @abstractmethod
     def bytes(self, count: int) -> bytes:
@@ -45,20 +44,20 @@ class Entropy(ABC):
         return [items[place] for place in sorted(places[:count])]
 
     def unit(self) -> float:
-        """Returns a number uniform in [0, 1), which is no secret in audits."""
+        """Returns a number uniform in [0, 1), which audits treat as public."""
         return (int.from_bytes(self.bytes(8)) >> 11) * 2.0**-53
 
     def secret_factor(self) -> float:
-        """Returns a secret number uniform in [0, 1), to multiply vectors by. Audits cannot treat it as an unknown."""
+        """Returns a secret factor for vectors, uniform in [0, 1). Audits cannot treat it as an unknown."""
         return self.unit()
 
     def secret_number(self, name: str, sampler: Callable[["Entropy"], float]) -> Any:
-        """Returns a secret number drawn by a sampler. The name says what it is for and shows up in audits."""
+        """Returns a secret number from a sampler. The name states its purpose and appears in audits."""
         del name
         return sampler(self)
 
     def secret_vector(self, name: str, length: int) -> NDArray[Any]:
-        """Returns a secret vector uniform in [0, 1). However long it is, it takes the same number of bytes."""
+        """Returns a secret vector uniform in [0, 1). It takes the same number of bytes at any length."""
         del name
         words = np.frombuffer(hashlib.shake_256(self.bytes(SEED_BYTES)).digest(8 * length), dtype="<u8")
         return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
@@ -73,7 +72,7 @@ class SystemEntropy(Entropy):
 
 
 class SeededEntropy(Entropy):
-    """A repeatable stream: SHAKE-256 of a seed and a path of names, one stream a path."""
+    """A repeatable stream: SHAKE-256 of a seed and a path of names, one stream per path."""
 
     def __init__(self, *path: int | str | bytes) -> None:
         # Each part is hashed on its own so that ("a", "bc") and ("ab", "c") are different streams.
@@ -81,8 +80,8 @@ class SeededEntropy(Entropy):
         self._block = 0
         self._left = b""
 
-    def apart(self, name: str) -> "SeededEntropy":
-        """Returns a stream of its own for one purpose, which leaves this one as it is."""
+    def substream(self, name: str) -> "SeededEntropy":
+        """Returns a separate stream for one purpose, without advancing this one."""
         child = SeededEntropy(name)
         child._seed = self._seed + child._seed
         return child
@@ -98,18 +97,18 @@ class SeededEntropy(Entropy):
 
 
 class RecordingEntropy(SeededEntropy):
-    """Remembers the secret vectors it gave, so that an audit can show what their owner could have done with them."""
+    """Records the secret vectors it returned, so that an audit can show what their owner could compute."""
 
     def __init__(self, *path: int | str | bytes) -> None:
         super().__init__(*path)
-        self.drawn: list[NDArray[Any]] = []
+        self.recorded: list[NDArray[Any]] = []
 
     def secret_number(self, name: str, sampler: Callable[[Entropy], float]) -> Any:
-        """Returns a secret number drawn by a sampler."""
-        self.drawn.append(np.array([super().secret_number(name, sampler)]))
-        return self.drawn[-1][0]
+        """Returns a secret number from a sampler."""
+        self.recorded.append(np.array([super().secret_number(name, sampler)]))
+        return self.recorded[-1][0]
 
     def secret_vector(self, name: str, length: int) -> NDArray[Any]:
         """Returns a secret vector uniform in [0, 1)."""
-        self.drawn.append(super().secret_vector(name, length))
-        return self.drawn[-1]
+        self.recorded.append(super().secret_vector(name, length))
+        return self.recorded[-1]

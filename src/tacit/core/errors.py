@@ -1,4 +1,4 @@
-"""What can go wrong, each kind with a stable code."""
+"""Errors that Tacit raises, each kind with a stable code."""
 
 import copyreg
 from collections.abc import Iterable, Mapping
@@ -7,31 +7,31 @@ from typing import Any, ClassVar
 
 
 class Drop(StrEnum):
-    """Why a party is no longer counted on."""
+    """Reason why a party is excluded or missing."""
 
     SILENT = "silent"  # it had not answered when the phase ended
     MALFORMED = "malformed"  # it sent bytes that are not the message they claim to be
     BAD_SIGNATURE = "bad signature"
     BAD_SHARE = "bad share"
     BROKE_RULES = "broke the rules"  # well-formed, but not what the protocol allows at this point
-    ABORTED = "aborted"  # it gave up and said so
-    BEHIND = "behind"  # it has not heard the last average, or was told another
+    ABORTED = "aborted"  # it aborted and sent that
+    BEHIND = "behind"  # it lacks the last average, or has another one
     DISAGREES = "disagrees"  # it has other settings, another roster or another model
     CRASHED = "crashed"
 
 
 class TacitError(Exception):
-    """The base of everything Tacit raises on purpose."""
+    """Base class of the errors that Tacit raises."""
 
     code: ClassVar[str] = "tacit"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # As it is. Exceptions are otherwise made anew from their message, which is not what all of these take.
+        # Exceptions are otherwise rebuilt from their message, which not all of these classes take.
         return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
 
 class ConfigError(TacitError):
-    """The settings cannot work. Lists every problem at once, before anything is sent."""
+    """Invalid settings. Lists all problems at once, before anything is sent."""
 
     code = "config"
 
@@ -47,7 +47,7 @@ class WireError(TacitError):
 
 
 class PeerFault(TacitError):
-    """One named party broke the protocol or gave up, and we cannot go on without it."""
+    """One named party broke the protocol or aborted, and the round needs it."""
 
     code = "peer"
 
@@ -57,7 +57,7 @@ class PeerFault(TacitError):
 
 
 class NotEnough(TacitError):
-    """Too few parties are left to go on; names those that are missing."""
+    """Too few parties are left to continue; names those that are missing."""
 
     code = "not-enough"
 
@@ -78,54 +78,54 @@ class NotEnough(TacitError):
 
 
 class LeakRefused(TacitError):
-    """The settings would let somebody learn a single party's vector, and nobody passed `allow_leaks=True`."""
+    """The settings would expose a single party's vector, and `allow_leaks=True` was not passed."""
 
     code = "leak"
 
     def __init__(self, message: str, report: Any = None) -> None:
         super().__init__(message)
         self.report = report
-        """What the audit says of the settings, if it was asked."""
+        """The audit's report on the settings, if there is one."""
 
 
 class NotLinear(TacitError):
-    """A protocol computes something from vectors that is not linear, so that the audit cannot say what it shows."""
+    """A protocol computes a non-linear function of vectors, so the audit cannot determine what it exposes."""
 
     code = "not-linear"
 
 
 class NotAuditable(NotLinear):
-    """A protocol shows what an audit on symbols does not see, or does other things to symbols than to numbers."""
+    """A protocol sends data that a symbolic audit does not see, or treats symbols and numbers differently."""
 
     code = "not-auditable"
 
 
 class JournalError(TacitError):
-    """What a party wrote down of a round cannot be gone on from: it is of another round, incomplete, or changed."""
+    """A round cannot be resumed from its journal: it is of another round, incomplete, or was changed."""
 
     code = "journal"
 
 
 class BudgetSpent(TacitError):
-    """A round would take more of somebody's privacy than there is left, and was not begun."""
+    """A round would exceed a party's privacy budget, and was not started."""
 
     code = "budget"
 
     def __init__(self, spent: Mapping[str, float], budget: float) -> None:
         self.spent, self.budget = dict(spent), budget
-        """What each of those who cannot afford it would have spent with it, as ε; and what there was."""
+        """The ε of each party that would exceed the budget, this round included; and the budget."""
         who = ", ".join(f"{party} ({epsilon:.4g})" for party, epsilon in self.spent.items())
         super().__init__(f"after this round ε would be above the budget of {budget:g} for {who}; stop, or add noise")
 
 
 class TransportError(TacitError):
-    """What carries the messages failed."""
+    """The transport of messages failed."""
 
     code = "transport"
 
 
 class WorkerLost(TacitError):
-    """A process that shares the work ended before it was done, or went silent."""
+    """A worker process ended before its work was done, or stopped answering."""
 
     code = "worker"
 

@@ -1,7 +1,7 @@
-"""What a protocol coroutine may do: send, receive, gather, save. Everything else is the driver's business.
+"""Effects of a protocol coroutine: send, receive, gather, save. The driver does everything else.
 
 A coroutine awaits effects; a driver serves them. So the same coroutine runs in a deterministic simulator, between real
-processes, or inside somebody else's framework, and it contains no sockets, clocks, threads or global randomness.
+processes, or inside another framework, and it contains no sockets, clocks, threads or global randomness.
 """
 
 from collections.abc import Collection, Generator
@@ -32,17 +32,17 @@ class Send:
 
 @dataclass(slots=True)
 class Arrived:
-    """What a wait ended with: the messages that came, and why each of the others did not."""
+    """Result of a wait: the messages that arrived, and why each of the others did not."""
 
     messages: dict[Party, Message]
     missing: dict[Party, Drop]
     why: dict[Party, str] = field(default_factory=dict)
-    """More about some of the missing, in words."""
+    """Details on some of the missing, as text."""
 
 
 @dataclass(slots=True)
 class Wait:
-    """Effect: wait for a message of one of the kinds from each sender, until all came, are gone, or time is up."""
+    """Effect: wait for a message of one of the kinds from each sender, until all sent, dropped out, or timed out."""
 
     kinds: tuple[type[Message], ...]
     senders: tuple[Party, ...]
@@ -60,7 +60,7 @@ class Wait:
 
 @dataclass(frozen=True)
 class Save:
-    """Effect: have the state on disk before anything that is sent from here on leaves."""
+    """Effect: have the state on disk before any later message leaves."""
 
     state: Any
 
@@ -80,9 +80,9 @@ class Link:
     session: bytes
     round: int
     dropped: dict[Party, Drop] = field(default_factory=dict)
-    """Whom we no longer count on, and why."""
+    """Parties that we excluded or lost, and why."""
     cure: str = ""
-    """What to do if too few are left, for the error to say."""
+    """Remedy that the error names if too few are left."""
 
     @property
     def place(self) -> int:
@@ -90,12 +90,12 @@ class Link:
         return self.parties.place(self.me)
 
     async def save(self, state: S) -> S:
-        """Returns a new state, once it is certain that it outlives whatever happens from here on."""
+        """Returns a new state once it is durable."""
         await Save(state)
         return state
 
     async def send(self, to: Party, message: Message, *, step: int = 0) -> None:
-        """Sends a message. `step` tells apart several messages of one kind in one round."""
+        """Sends a message. `step` distinguishes several messages of one kind in one round."""
         await Send(to, message, step)
 
     @overload
@@ -127,32 +127,32 @@ class Link:
         step: int = 0,
         patience: int = 1,
     ) -> dict[Party, M]:
-        """Returns what came from the senders when all have answered or time is up, in the senders' order.
+        """Returns the messages that arrived when all have answered or timed out, in the senders' order.
 
         Raises NotEnough, naming the missing, if that is fewer than `at_least` (default: all of them).
         """
         arrived = await Wait((kind,), tuple(senders), step, patience)
         for peer, reason in arrived.missing.items():
-            self.dropped.setdefault(peer, reason)  # what it did first is why it is missing now
+            self.dropped.setdefault(peer, reason)  # the first reason is why it is missing now
         need = len(senders) if at_least is None else at_least
         if len(arrived.messages) < need:
             raise NotEnough(kind.kind(), len(arrived.messages), need, arrived.missing, arrived.why, self.cure)
         return {party: cast(M, arrived.messages[party]) for party in senders if party in arrived.messages}
 
     def exclude(self, peer: Party, reason: Drop) -> None:
-        """Notes that a peer is no longer counted on."""
+        """Excludes a peer from the rest of the round."""
         self.dropped[peer] = reason
 
     def require(self, what: str, have: Collection[object], need: int) -> None:
-        """Raises NotEnough, naming whom we have lost, if there are fewer than `need`."""
+        """Raises NotEnough, naming the parties that dropped out, if there are fewer than `need`."""
         if len(have) < need:
             raise NotEnough(what, len(have), need, self.dropped, cure=self.cure)
 
     def statement(self, what: str, *parts: bytes) -> bytes:
-        """Returns bytes that say `what` about `parts` in this session and round, and can mean nothing else."""
-        return framed(b"tacit/v1", what.encode(), self.session, self.round.to_bytes(8), *parts)
+        """Returns bytes that state `what` about `parts` in this session and round, unambiguously."""
+        return frame_parts(b"tacit/v1", what.encode(), self.session, self.round.to_bytes(8), *parts)
 
 
-def framed(*parts: bytes) -> bytes:
-    """Joins byte strings so that no two different lists join to the same bytes."""
+def frame_parts(*parts: bytes) -> bytes:
+    """Joins byte strings injectively: different lists never give the same bytes."""
     return b"".join([len(part).to_bytes(8) + part for part in parts])

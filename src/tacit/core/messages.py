@@ -2,11 +2,10 @@
 
 A message is a frozen msgspec struct, tagged with its kind, that refuses unknown fields. An envelope addresses it. The
 address (session, round, step, kind, sender, receiver) is authenticated with the sealed message, and names at most one
-message: a second one with the same address is a replay and is thrown away.
+message: a second one with the same address is a replay and is discarded.
 
-A greeting is the one thing that travels outside of envelopes: two parties of different sessions have no key in common,
-and a signed greeting tells each what the other holds to be agreed. It answers one session and round of its receiver's,
-and means nothing in any other.
+Only a greeting travels outside envelopes: two parties of different sessions share no key, and a signed greeting states
+what its sender holds to be agreed. It answers one session and round of its receiver and is invalid in any other.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,14 +19,14 @@ from tacit.core.suite import Buffer, Party, Secret, Suite
 
 SESSION_BYTES = 32
 SEAL_BYTES = 28
-"""What a seal adds to a message of one piece: a nonce and a tag."""
+"""Bytes that sealing adds to a message of one piece: a nonce and a tag."""
 SIGNATURE_BYTES = 64
 PIECE = 2**20
-"""Bytes that are sealed, and travel, in one piece."""
+"""Bytes of one piece, the unit of sealing and transport."""
 MAX_MESSAGE = 2**32 - 2**24
-"""Longest message, in bytes: what msgpack has lengths for, less some room for fields around a vector, and for seals."""
+"""Longest message, in bytes: msgpack's limit, less an allowance for fields around a vector and for seals."""
 LONG = 2**16
-"""Bytes from which on a vector in a message is not copied."""
+"""Size, in bytes, from which a vector in a message is not copied."""
 MAX_NAME = 64
 """Longest name of a party, in bytes."""
 GREETING = "Greeting"
@@ -39,21 +38,21 @@ Session: TypeAlias = Annotated[bytes, msgspec.Meta(min_length=SESSION_BYTES, max
 
 
 class Message(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
-    """What parties say to each other. Subclasses declare their fields, their size, and what they carry."""
+    """Base class of messages. Subclasses declare their fields, their size limits, and what they carry."""
 
     from_server: ClassVar[bool] = False
-    """Whether the server says this, and not a party."""
+    """Whether the server sends this, and not a party."""
     per_party: ClassVar[int] = 0
-    """Bytes a well-formed message may take for each party of the federation …"""
+    """Bytes that a well-formed message may take per party, beyond a fixed allowance."""
     per_entry: ClassVar[int] = 0
-    """… and for each entry of the vector, beyond a fixed allowance."""
+    """Bytes that a well-formed message may take per entry of the vector, beyond a fixed allowance."""
     parameters: ClassVar[tuple[str, ...]] = ()
-    """Fields that carry model parameters,"""
+    """Fields that carry model parameters."""
     metadata: ClassVar[tuple[str, ...]] = ()
-    """and fields that say which parameters those are. Everything else is the protocol's own cost."""
+    """Fields that state which parameters a message carries. All other fields count as the protocol's own cost."""
 
     def __repr__(self) -> str:
-        # Fields may be shares of secrets or somebody's vector, so only their sizes are shown.
+        # Fields may be shares of secrets or a party's vector, so only their sizes are shown.
         sizes = (f"{name}: {_length(getattr(self, name))}" for name in self.__struct_fields__)
         return f"{self.kind()}({', '.join(sizes)})"
 
@@ -74,13 +73,13 @@ class Message(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True)
 
 
 class Abort(Message, frozen=True, tag="Abort"):
-    """The sender gave up. Carries only the stable code of the error, never its text."""
+    """The sender aborted. Carries only the stable code of the error, never its text."""
 
     code: str
 
 
 class Address(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Where an envelope belongs. No two messages share one."""
+    """Address of an envelope. No two messages share one."""
 
     session: Session
     round: int
@@ -91,20 +90,20 @@ class Address(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
 
 
 class Envelope(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """An address anyone may read and a message only its receiver can."""
+    """A readable address and a message that only its receiver can open."""
 
     address: Address
     sealed: Buffer
 
 
 class Greeting(msgspec.Struct, frozen=True, tag=GREETING, forbid_unknown_fields=True):
-    """What its sender holds to be agreed, for all to read, and signed."""
+    """A signed, readable statement of what its sender holds to be agreed."""
 
     address: Address
-    """Where its sender is, and whom it is for."""
+    """Session, round and name of its sender, and its receiver."""
     session: Session
     round: int
-    """What it answers: mail of this session and round of its receiver's."""
+    """Round of its receiver that it answers, in the session above."""
     agreed: bytes
     signature: bytes
 
@@ -117,7 +116,7 @@ _unpack_envelope = msgspec.msgpack.Decoder(tuple[Address, memoryview]).decode
 _unpack_address = msgspec.msgpack.Decoder(tuple[Address, msgspec.Raw]).decode
 _unpack_greeting = msgspec.msgpack.Decoder(Greeting).decode
 _NOTHING = memoryview(b"")
-_BINARY = {1: b"\xc4", 2: b"\xc5", 4: b"\xc6"}  # what msgpack puts before a length of so many bytes
+_BINARY = {1: b"\xc4", 2: b"\xc5", 4: b"\xc6"}  # msgpack's prefix by the size of the length field
 
 
 def _length_bytes(length: int) -> int:
@@ -125,13 +124,13 @@ def _length_bytes(length: int) -> int:
 
 
 def binary(length: int) -> bytes:
-    """Returns what msgpack puts before so many bytes."""
+    """Returns msgpack's header of a byte string of that length."""
     size = _length_bytes(length)
     return _BINARY[size] + length.to_bytes(size)
 
 
 def sealed_length(length: int) -> int:
-    """Returns how long a message of so many bytes is, once it is sealed: every piece of it has a tag."""
+    """Returns the sealed length of a message: every piece of it has a tag."""
     return length + SEAL_BYTES + 16 * ((length - 1) // PIECE if length > PIECE else 0)
 
 
@@ -149,13 +148,13 @@ class Codec:
         self._last: tuple[Message | None, tuple[Buffer, ...]] = None, ()
         self.longest = max(self._limits.values()) + 1024 + 2 * MAX_NAME
         """Bytes of the longest envelope."""
-        self.room = sum(self._limits.values())
-        """Bytes that one sender may leave unread: as much as one message of each kind takes."""
+        self.unread_limit = sum(self._limits.values())
+        """Bytes that one sender may leave unread: those of one message of each kind."""
 
     def encode(self, message: Message) -> tuple[Buffer, ...]:
         """Returns the bytes of a message, in parts: a long vector, which is the last field then, is not copied.
 
-        The last one is kept, for a broadcast sends the same message many times.
+        The last result is cached, because a broadcast sends the same message many times.
         """
         if message is not self._last[0]:
             self._last = message, _parts(message)
@@ -178,25 +177,25 @@ class Codec:
         return suite.seal(key, payload[0] if len(payload) == 1 else b"".join(payload), _pack(address))
 
     def pieces(self, suite: Suite, key: Secret, address: Address, payload: Sequence[Buffer]) -> Iterator[bytes]:
-        """Yields the bytes of an envelope, of which there are never many at once."""
+        """Yields the bytes of an envelope piece by piece, to bound memory."""
         yield self.front(address, payload)
-        yield from suite.sealed(key, payload, _pack(address))
+        yield from suite.seal_pieces(key, payload, _pack(address))
 
     def stamp(self, suite: Suite, key: Secret, address: Address, payload: Sequence[Buffer]) -> bytes:
-        """Returns a few bytes that are others for any other message at that address."""
+        """Returns a short fingerprint of the message at that address."""
         return suite.stamp(key, payload, _pack(address))
 
     def front(self, address: Address, payload: Sequence[Buffer]) -> bytes:
-        """Returns what an envelope begins with: all but the sealed message."""
+        """Returns the header of an envelope: everything but the sealed message."""
         return b"".join((b"\x92", _pack(address), binary(sealed_length(sum(map(len, payload))))))
 
-    def enveloped(self, address: Address, sealed: bytes) -> bytes:
+    def wrap_sealed(self, address: Address, sealed: bytes) -> bytes:
         """Returns the bytes of an envelope around a sealed message."""
-        # The bytes that msgspec would pack, but for a long message without the half as much again that it allocates.
+        # The same bytes as msgspec packs, without the extra half that it allocates for a long message.
         return b"".join((b"\x92", _pack(address), binary(len(sealed)), sealed))
 
     def sealed_size(self, address: Address, payload: Sequence[Buffer]) -> int:
-        """Returns how long the envelope will be."""
+        """Returns the length of the envelope, in bytes."""
         sealed = sealed_length(sum(map(len, payload)))
         return 2 + len(_pack(address)) + _length_bytes(sealed) + sealed
 
@@ -211,7 +210,7 @@ class Codec:
             raise WireError(f"envelope: {error}") from None
 
     def address(self, data: Buffer) -> Address | None:
-        """Returns the address of an envelope that is too long for this protocol; None if there is none to be read."""
+        """Returns the address of an envelope that is too long for this protocol; None if it cannot be read."""
         try:
             return _unpack_address(data)[0] if len(data) > self.longest else None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -220,7 +219,7 @@ class Codec:
     def open(self, suite: Suite, key: Secret, envelope: Envelope, *, keep: bool = False) -> Buffer:
         """Returns the encoded message inside; raises WireError unless sender, address and content are authentic.
 
-        It may lie where the envelope was, unless that is to be kept.
+        It may reuse the memory of the envelope, unless `keep` is set.
         """
         sealed = envelope.sealed
         if keep and isinstance(sealed, memoryview):

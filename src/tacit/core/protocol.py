@@ -12,8 +12,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 import msgspec
 from numpy.typing import NDArray
 
-from tacit.core.average import Average, counted
-from tacit.core.detached import parted, rejoined
+from tacit.core.average import Average, format_count
 from tacit.core.entropy import Entropy
 from tacit.core.errors import ConfigError, JournalError
 from tacit.core.link import Effect, Link
@@ -28,8 +27,9 @@ from tacit.core.protocol_facts import (
     Remedy,
     SecureSum,
 )
+from tacit.core.state_blobs import attach_blobs, detach_blobs
 from tacit.core.suite import SERVER, Buffer, Parties, Party, Ring, Suite, Update
-from tacit.core.values import spelled_out, typed, unfit
+from tacit.core.values import convert_value, describe_mismatch, normalize_value
 
 Run: TypeAlias = Coroutine[Effect, Any, Average]
 Role: TypeAlias = Callable[..., Run]
@@ -333,12 +333,12 @@ class Protocol:
                 problems.append(f"{self.name} has no option {name!r}; {more}")
                 continue
             try:
-                read = readers.get(name, _as_it_is)(spelled_out(value))
-                given[name] = typed(read, fields[name])
+                read = readers.get(name, _as_it_is)(normalize_value(value))
+                given[name] = convert_value(read, fields[name])
             except ConfigError as error:
                 problems += error.problems
             except msgspec.ValidationError as error:
-                problems.append(f"{name}={value!r}: {unfit(error)}")
+                problems.append(f"{name}={value!r}: {describe_mismatch(error)}")
         settings = self.settings(**given)
         if settings.weighted and not self.weighted:
             problems.append(f"{self.name} gives every party the same weight; leave the weights out")
@@ -355,7 +355,7 @@ class Protocol:
         States outlive sessions, and name none. What is long goes into `apart`, if that is given, and digests stand for
         it: so it need not be written again as long as it is the same.
         """
-        short = state if apart is None else parted(state, apart)
+        short = state if apart is None else detach_blobs(state, apart)
         return msgspec.msgpack.encode((self.name, self.state.version, whose, short))
 
     def decode_state(
@@ -378,10 +378,10 @@ class Protocol:
                 )
             if owner != whose:
                 theirs, ours = (
-                    f"{each[0]} after {counted(each[1], 'round')}" if each else "nobody" for each in (owner, whose)
+                    f"{each[0]} after {format_count(each[1], 'round')}" if each else "nobody" for each in (owner, whose)
                 )
                 raise JournalError(f"this is the state of {theirs}, not of {ours}; restore it, or begin a new session")
-            return rejoined(msgspec.msgpack.decode(rest, type=self.state), apart or {})
+            return attach_blobs(msgspec.msgpack.decode(rest, type=self.state), apart or {})
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise JournalError(f"this is no state: {error}; restore it, or begin a new session") from None
 

@@ -1,4 +1,4 @@
-"""What a party can do with numbers and keys, as protocol code sees it.
+"""Interfaces of arithmetic (`Ring`) and cryptography (`Suite`), as protocol code sees them.
 
 There are two implementations of each: one with real numbers and real cryptography, and a symbolic one for audits, in
 which keys are tokens and masks are unknowns. Both deal in bytes, so the same coroutines, messages and
@@ -18,23 +18,23 @@ from tacit.core.entropy import Entropy
 
 Party: TypeAlias = str
 Buffer: TypeAlias = bytes | memoryview
-"""Bytes, wherever they lie."""
+"""Bytes, or a view of bytes."""
 Vector: TypeAlias = NDArray[Any]
 Words: TypeAlias = Callable[[int], NDArray[np.uint64]]
-"""Returns so many uniform words that nobody was ever given before."""
+"""Returns that many fresh uniform words."""
 
 SERVER: Party = "server"
 ONLOOKER: Party = "onlooker"
-"""Who takes no part, and hears links. Audits ask about it, so no party has that name."""
+"""Name of the eavesdropper, who takes no part and hears links. Audits use it, so no party may have it."""
 WHOLE = Fraction(1)
-"""All of a vector. Parts of vectors are fractions, for a third of a third is a ninth and not 0.11111111111111112."""
+"""All of a vector. Parts of vectors are exact fractions: a third of a third is a ninth, not 0.11111111111111112."""
 
 
 class Parties(tuple[Party, ...]):
-    """Everyone on a roster but the server, in its order. Places in it serve as short names."""
+    """All parties of a roster but the server, in order. A party's place is its index."""
 
     def __new__(cls, names: Iterable[Party]) -> "Parties":
-        """Makes them of names, which must differ."""
+        """Creates them from names, which must differ."""
         made = super().__new__(cls, names)
         made._places = {name: place for place, name in enumerate(made)}
         return made
@@ -52,7 +52,7 @@ class Parties(tuple[Party, ...]):
         """Returns the places of some parties, ascending."""
         return sorted(self._places[party] for party in parties)
 
-    def named(self, places: Iterable[int]) -> tuple[Party, ...]:
+    def names_at(self, places: Iterable[int]) -> tuple[Party, ...]:
         """Returns the parties at some places, in their order."""
         return tuple([self[place] for place in places])
 
@@ -86,14 +86,14 @@ class Secret:
 
 
 class KeyPair(NamedTuple):
-    """A key-agreement key: the secret half and the half to show."""
+    """A key-agreement key pair."""
 
     secret: Secret
     public: bytes
 
 
 class Update(NamedTuple):
-    """What a party brings to a round: its vector and how much it counts."""
+    """A party's input to a round: its vector and its weight."""
 
     vector: Vector
     weight: float = 1.0
@@ -103,63 +103,63 @@ class Ring(ABC):
     """Numbers that add up exactly: how vectors are encoded, added, sent and turned back into an average."""
 
     length: int
-    """Entries of an encoded vector, those of the weight included."""
+    """Entries of an encoded vector, including those of the weight."""
     element_bytes: int
-    """Bytes that an entry takes, packed."""
-    kept_bytes: int
-    """Bytes that an entry of a plain vector takes, kept."""
+    """Bytes of a packed entry."""
+    dumped_bytes: int
+    """Bytes of an entry as `dump_vector` stores it."""
 
     def draws_from(self, words: Words) -> None:
-        """Takes what noise and rounding are drawn from. Symbols have neither."""
+        """Sets the source of noise and of stochastic rounding. Symbols have neither."""
         del words
 
     @property
     def draws(self) -> bool:
-        """Whether what a party brings is another thing each time it is encoded, and so is encoded once and kept."""
+        """Whether encoding is randomized, so that an input must be encoded once and reused."""
         return False
 
     @abstractmethod
     def encode(self, update: Update) -> Vector:
-        """Returns the weighted vector, with noise, and behind it the weight, as one vector of ring elements."""
+        """Returns the weighted vector, with noise, followed by the weight, as one vector of ring elements."""
 
     @abstractmethod
     def mean(self, total: Vector, *, spent: bool = False) -> Vector:
-        """Returns the weighted average that a sum of encoded vectors stands for, in its place if it is `spent`."""
+        """Returns the weighted average of a sum of encoded vectors, in the sum's memory if it is `spent`."""
 
-    def weighted(self, vector: Vector, weight: Any) -> Vector:
+    def apply_weight(self, vector: Vector, weight: Any) -> Vector:
         """Returns a vector times its weight."""
         return np.asarray(vector * weight)
 
     @abstractmethod
-    def limited(self, vector: Vector, clip: float) -> Vector:
-        """Returns a plain vector, as long as it may be and cut off at the clip, and counts what was cut off."""
+    def clip_vector(self, vector: Vector, clip: float) -> Vector:
+        """Returns a plain vector shortened to the norm and clipped, and counts the clipped entries."""
 
     @abstractmethod
     def values(self, vector: Vector, part: Fraction = WHOLE) -> Vector:
-        """Returns that part (above 0, up to 1) of a vector of any length as ring elements, without a weight."""
+        """Returns a part (above 0, up to 1) of a vector of any length as ring elements, without a weight."""
 
-    def brought(self, vector: Vector, part: Fraction = WHOLE) -> Vector:
-        """Returns that part of what a party brings to a round as ring elements, with its noise, without a weight.
+    def encode_with_noise(self, vector: Vector, part: Fraction = WHOLE) -> Vector:
+        """Returns a part of a party's input as ring elements, with its noise, without a weight.
 
-        Noise is drawn anew in every call. Whatever is encoded several times in one round is brought once.
+        Every call samples fresh noise. An input that is used several times in a round is encoded once.
         """
         return self.values(vector, part)
 
-    def noised(self, vector: Vector) -> Vector:
-        """Returns what a party brings with its noise, as a plain vector: itself, if there is none."""
+    def add_noise(self, vector: Vector) -> Vector:
+        """Returns a party's input with its noise as a plain vector; the vector itself if there is no noise."""
         return vector
 
     @abstractmethod
     def floats(self, total: Vector) -> Vector:
-        """Returns the numbers that a sum of `values` stands for."""
+        """Returns the numbers that a sum of `values` represents."""
 
     @abstractmethod
     def zeros(self, length: int | None = None) -> Vector:
-        """Returns ring elements of zero, to sum into: as many as an encoded vector has, or as asked."""
+        """Returns zeros to sum into: the length of an encoded vector, or the given length."""
 
     @abstractmethod
     def portion(self, vector: Vector, part: Fraction) -> Vector:
-        """Returns that part of each ring element, so that the vector minus it is exactly what is left."""
+        """Returns a part of each ring element; the vector minus it is exactly the rest."""
 
     @abstractmethod
     def within(self, vector: Vector) -> Vector:
@@ -170,25 +170,25 @@ class Ring(ABC):
         """Returns the numbers of all entries but the last, divided by the last."""
 
     def step(self, total: Vector, vector: Vector, weight: Any) -> Vector:
-        """Returns how far a vector is from a ratio, times its weight, as it is brought, and behind it a zero."""
-        return np.append(self.brought((vector - self.ratio(total)) * weight), self.zeros(1))
+        """Returns the weighted difference of a vector from a ratio, encoded with noise, followed by a zero."""
+        return np.append(self.encode_with_noise((vector - self.ratio(total)) * weight), self.zeros(1))
 
-    def mixed(self, own: Vector, total: Vector, times: Mapping[Fraction, Vector]) -> Vector:
-        """Returns own (1 − Σ weight · times) and what a sum of `values` stands for, added up."""
+    def mix(self, own: Vector, total: Vector, times: Mapping[Fraction, Vector]) -> Vector:
+        """Returns own (1 − Σ weight · times) plus the numbers that a sum of `values` represents."""
         kept = np.ones(len(own))
         for weight, counts in sorted(times.items()):
             kept -= float(weight) * counts
-        kept = kept * own  # not in place, for symbols have another type
+        kept = kept * own  # not in place, because symbols have another type
         kept += self.floats(total)
         return kept
 
     @abstractmethod
-    def kept(self, vector: Vector) -> memoryview:
-        """Returns a plain vector as bytes, to be kept from round to round and compared with later."""
+    def dump_vector(self, vector: Vector) -> memoryview:
+        """Returns a plain vector as bytes, to store between rounds and compare with later."""
 
     @abstractmethod
     def magnitudes(self, vector: Vector, since: memoryview | None = None) -> Vector:
-        """Returns how large each entry of a plain vector is, or how far from that of one that was kept."""
+        """Returns the magnitude of each entry, or of its difference from a dumped vector."""
 
     @abstractmethod
     def pack(self, vector: Vector) -> bytes | memoryview:
@@ -196,11 +196,11 @@ class Ring(ABC):
 
     @abstractmethod
     def unpack(self, data: bytes | memoryview, length: int | None = None) -> Vector:
-        """Returns the ring elements that were sent; WireError unless as many as an encoding has, or as asked."""
+        """Returns received ring elements; raises WireError unless they have the expected or the given length."""
 
 
 class Suite(ABC):
-    """A party's hands in one round: its identity, its randomness, its numbers, and the cryptography it may use."""
+    """A party's tools in one round: its identity, randomness, ring, and cryptography."""
 
     me: Party
     entropy: Entropy
@@ -208,11 +208,11 @@ class Suite(ABC):
 
     @abstractmethod
     def forget(self) -> None:
-        """Drops the keys and seeds of the round, which is over. Channels can still be used."""
+        """Drops the keys and seeds of the finished round. Channels remain usable."""
 
     @abstractmethod
     def key_pair(self) -> KeyPair:
-        """Makes a fresh key-agreement key."""
+        """Generates a fresh key-agreement key."""
 
     @abstractmethod
     def public(self, secret: Secret) -> bytes:
@@ -220,11 +220,11 @@ class Suite(ABC):
 
     @abstractmethod
     def agree(self, secret: Secret, public: bytes, label: str, context: bytes) -> Secret:
-        """Returns the key that our secret and their public half agree on, for one purpose and context only."""
+        """Returns the key agreed from our secret and their public half, for one purpose and context only."""
 
     @abstractmethod
     def pairwise(self, peer: Party, label: str, context: bytes) -> Secret:
-        """Returns the key that our identity and that of `peer` agree on, for one purpose and context only."""
+        """Returns the key agreed between our identity and that of `peer`, for one purpose and context only."""
 
     def channel(self, peer: Party, session: bytes) -> Secret:
         """Returns the key that seals envelopes between us and `peer` in one session."""
@@ -233,45 +233,45 @@ class Suite(ABC):
     @staticmethod
     @abstractmethod
     def words(seed: bytes, count: int) -> NDArray[np.uint32]:
-        """Returns uniform words that follow from a seed anybody may know."""
+        """Returns uniform words derived from a public seed."""
 
     @abstractmethod
     def seed(self) -> Secret:
-        """Draws a fresh secret."""
+        """Samples a fresh secret."""
 
     @abstractmethod
     def commit(self, secret: Secret, context: bytes) -> bytes:
-        """Returns a commitment that hides a seed and can be opened to nothing else."""
+        """Returns a hiding and binding commitment to a seed."""
 
     @abstractmethod
     def seal(self, key: Secret, plaintext: Buffer, context: bytes) -> bytes:
         """Encrypts and authenticates the plaintext, and authenticates the context beside it.
 
-        The same three give the same bytes, and no key and nonce ever seal two plaintexts, whatever the caller does.
+        It is deterministic, and no key and nonce ever seal two plaintexts, whatever the caller does.
         """
 
-    def sealed(self, key: Secret, plaintext: Sequence[Buffer], context: bytes) -> Iterator[bytes]:
-        """Yields the same piece by piece, of a plaintext in parts."""
+    def seal_pieces(self, key: Secret, plaintext: Sequence[Buffer], context: bytes) -> Iterator[bytes]:
+        """Yields the bytes of `seal` piece by piece, of a plaintext in parts."""
         yield self.seal(key, b"".join(plaintext), context)
 
     def stamp(self, key: Secret, plaintext: Sequence[Buffer], context: bytes) -> bytes:
-        """Returns a few bytes of what is sealed that are others for any other plaintext."""
+        """Returns a short fingerprint of the sealed plaintext."""
         return self.seal(key, b"".join(plaintext), context)[-16:]
 
     @abstractmethod
     def open(self, key: Secret, sealed: Buffer, context: bytes) -> Buffer:
         """Returns the plaintext, or raises WireError if anything was changed.
 
-        Memory that may be written is given away with the call: the plaintext may be put there.
+        Writable memory is handed over with the call: the plaintext may be written there.
         """
 
     @abstractmethod
     def tag(self, key: Secret, statement: bytes) -> bytes:
-        """Returns what only those who have the key can say about a statement."""
+        """Returns an authentication tag of a statement under a key."""
 
     @abstractmethod
     def check_tag(self, key: Secret, statement: bytes, tag: bytes) -> None:
-        """Raises WireError unless the tag is that of the statement under the key."""
+        """Raises WireError unless the tag is valid for the statement and the key."""
 
     @abstractmethod
     def sign(self, statement: bytes) -> bytes:
@@ -287,7 +287,7 @@ class Suite(ABC):
 
     @abstractmethod
     def stream(self, seed: Secret, like: Vector, length: int) -> Vector:
-        """Returns the first elements of the mask stream of a seed, of the same kind as those of a vector."""
+        """Returns the first elements of the mask stream of a seed, with the type of a vector."""
 
     @abstractmethod
     def share(self, secret: Secret, threshold: int, holders: Sequence[int]) -> dict[int, bytes]:

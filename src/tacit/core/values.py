@@ -1,4 +1,4 @@
-"""Values of settings: as their types have them however they were written, spelled alike if they are equal."""
+"""Values of settings: conversion to their types, and one normal form for equal values."""
 
 import re
 from collections.abc import Mapping
@@ -22,39 +22,39 @@ _KIND = "|".join(_KINDS)
 _NAMED = re.compile(rf"`((?:{_KIND})(?: \| (?:{_KIND}))*)`")
 
 
-def typed(value: Any, kind: Any) -> Any:
-    """Returns a setting as its type has it, however it was written; raises msgspec.ValidationError if it cannot be."""
+def convert_value(value: Any, kind: Any) -> Any:
+    """Converts a setting to its type, however it was written; raises msgspec.ValidationError if that fails."""
     kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
     words = [word for each in kinds if get_origin(each) is Literal for word in get_args(each)]
     if words and isinstance(value, str) and value not in words and str not in kinds:
         one = "one of " * (len(words) > 1) + ", ".join(map(repr, words))
         raise msgspec.ValidationError(f"Expected {one}{' or a number' if {int, float} & set(kinds) else ''}")
-    return msgspec.convert(spelled_out(value), kind, strict=True)
+    return msgspec.convert(normalize_value(value), kind, strict=True)
 
 
-def spelled_out(value: Any) -> Any:
-    """Returns a setting as JSON has it, with nothing left out, so that equal settings are always spelled alike.
+def normalize_value(value: Any) -> Any:
+    """Returns a setting as JSON data with all defaults, so that equal settings have equal forms.
 
     Raises msgspec.ValidationError for numbers that JSON does not have.
     """
     if isinstance(value, msgspec.Struct):
         config = value.__struct_config__
         kind = {} if config.tag_field is None else {config.tag_field: config.tag}
-        return kind | {name: spelled_out(getattr(value, name)) for name in value.__struct_fields__}
+        return kind | {name: normalize_value(getattr(value, name)) for name in value.__struct_fields__}
     if isinstance(value, Mapping):
-        return {name: spelled_out(each) for name, each in value.items()}
+        return {name: normalize_value(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
-        return [spelled_out(each) for each in value]
+        return [normalize_value(each) for each in value]
     plain = value.item() if isinstance(value, np.generic) else value
     if isinstance(plain, float) and not isfinite(plain):
         raise msgspec.ValidationError(f"Expected a finite number, got {plain}")
-    return plain + 0.0 if isinstance(plain, float) else plain  # there is a -0.0 that equals 0.0
+    return plain + 0.0 if isinstance(plain, float) else plain  # -0.0 becomes 0.0
 
 
-def unfit(error: msgspec.ValidationError) -> str:
-    """Returns why a value is not what it should be, in words."""
-    said = _NAMED.sub(lambda found: _kinds(found[1].split(" | ")), str(error))
-    return f"{said[:1].lower()}{said[1:]}"
+def describe_mismatch(error: msgspec.ValidationError) -> str:
+    """Returns a validation error as text with plain type names."""
+    text = _NAMED.sub(lambda found: _kinds(found[1].split(" | ")), str(error))
+    return f"{text[:1].lower()}{text[1:]}"
 
 
 def _kinds(names: list[str]) -> str:

@@ -1,3 +1,3 @@
-"""Which release of Tacit this is: the one place that says so. pyproject.toml reads it from here."""
+"""Release number of Tacit. pyproject.toml reads it from here."""
 
 RELEASE = "0.2.0"

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 
 from tacit.core.entropy import Entropy
 from tacit.core.errors import Drop, PeerFault, WireError
-from tacit.core.link import framed
+from tacit.core.link import frame_parts
 from tacit.core.suite import Party, Secret
 
 REMEMBERED = 1 << 14
@@ -32,13 +32,13 @@ class Member:
     @property
     def fingerprint(self) -> str:
         """A few letters that stand for both keys."""
-        return hashlib.sha256(framed(self.verify_key, self.channel_key)).hexdigest()[:16]
+        return hashlib.sha256(frame_parts(self.verify_key, self.channel_key)).hexdigest()[:16]
 
     def problems(self) -> list[str]:
         """Returns what is wrong with the keys."""
         try:
             Ed25519PublicKey.from_public_bytes(self.verify_key)
-            exchanged(_ANY, self.channel_key)
+            exchange_keys(_ANY, self.channel_key)
         except (ValueError, TypeError, WireError):
             return [f"the keys of {self.name} cannot be used; ask {self.name} for what `Identity.member` returns there"]
         return []
@@ -84,7 +84,7 @@ class Roster(Mapping[Party, Member]):
         """Raises PeerFault unless `signer` signed the statement."""
         # Where one process plays everybody, a signature is verified by each of those it was sent to. Statements may be
         # long, and are not kept.
-        known = hashlib.sha256(framed(signer.encode(), statement, signature)).digest()
+        known = hashlib.sha256(frame_parts(signer.encode(), statement, signature)).digest()
         if known in self._verified:
             return
         try:
@@ -125,8 +125,8 @@ class Keys:
         """Returns HKDF of the X25519 secret that our identity shares with the peer's."""
         own, public = self.roster[self.me].channel_key, self.roster[peer].channel_key
         if peer not in self._shared:
-            self._shared[peer] = extracted(exchanged(self._channel, public))
-        return expanded(self._shared[peer], label, context, own, public)
+            self._shared[peer] = extract_key(exchange_keys(self._channel, public))
+        return expand_key(self._shared[peer], label, context, own, public)
 
     def channel(self, peer: Party, session: bytes) -> Secret:
         """Returns the key that seals envelopes between us and `peer` in one session."""
@@ -136,7 +136,7 @@ class Keys:
         return self._channels[peer, session]
 
 
-def exchanged(private: X25519PrivateKey, public: bytes) -> bytes:
+def exchange_keys(private: X25519PrivateKey, public: bytes) -> bytes:
     """Returns the X25519 shared secret; raises WireError if there is none."""
     try:
         return private.exchange(X25519PublicKey.from_public_bytes(public))
@@ -148,12 +148,12 @@ def exchanged(private: X25519PrivateKey, public: bytes) -> bytes:
 # the library's object takes five times as long.
 
 
-def extracted(shared: bytes) -> bytes:
+def extract_key(shared: bytes) -> bytes:
     """Returns the pseudorandom key that a shared secret gives."""
     return hmac.digest(bytes(32), shared, "sha256")
 
 
-def expanded(key: bytes, label: str, context: bytes, own: bytes, public: bytes) -> Secret:
+def expand_key(key: bytes, label: str, context: bytes, own: bytes, public: bytes) -> Secret:
     """Returns a key for one purpose: bound to the label, the context and both public halves."""
-    info = framed(label.encode(), context, *sorted((own, public)))
+    info = frame_parts(label.encode(), context, *sorted((own, public)))
     return Secret(hmac.digest(key, info + b"\x01", "sha256"))

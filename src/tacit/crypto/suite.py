@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from tacit.core.entropy import RecordingEntropy, SeededEntropy
 from tacit.core.errors import WireError
-from tacit.core.link import framed
+from tacit.core.link import frame_parts
 from tacit.core.suite import Buffer, KeyPair, Party, Ring, Secret, Suite, Vector, Words
 from tacit.crypto import masks, shares
-from tacit.crypto.keys import Keys, exchanged, expanded, extracted
+from tacit.crypto.keys import Keys, exchange_keys, expand_key, extract_key
 from tacit.crypto.sealing import TAG_BYTES, Sealing
 
 
@@ -26,9 +26,9 @@ class RealSuite(Suite):
     def __init__(self, keys: Keys, entropy: SeededEntropy, ring: Ring) -> None:
         self.me, self.entropy, self.ring = keys.me, entropy, ring
         self._keys = keys
-        self._secrets = entropy.apart("secrets")
+        self._secrets = entropy.substream("secrets")
         # From a stream apart, so that the choices of a round are the same with noise and without.
-        ring.draws_from(_words_from(entropy.apart("noise")))
+        ring.draws_from(_words_from(entropy.substream("noise")))
         self.made: list[Secret] = []
         """The secrets drawn so far, in order."""
         self._loaded: dict[bytes, tuple[X25519PrivateKey, bytes]] = {}
@@ -62,7 +62,7 @@ class RealSuite(Suite):
     def agree(self, secret: Secret, public: bytes, label: str, context: bytes) -> Secret:
         """Returns HKDF of the X25519 shared secret, bound to the label, the context and both public halves."""
         private, own = self._load(secret)
-        return expanded(extracted(exchanged(private, public)), label, context, own, public)
+        return expand_key(extract_key(exchange_keys(private, public)), label, context, own, public)
 
     def pairwise(self, peer: Party, label: str, context: bytes) -> Secret:
         """Returns HKDF of the X25519 secret that our identity shares with the peer's."""
@@ -85,7 +85,7 @@ class RealSuite(Suite):
     def commit(self, secret: Secret, context: bytes) -> bytes:
         """Returns SHA-256 of a seed in its context; hiding because seeds are uniform 256-bit strings."""
         digest = Hash(SHA256())
-        digest.update(framed(b"tacit/v1/commit", context, secret.reveal()))
+        digest.update(frame_parts(b"tacit/v1/commit", context, secret.reveal()))
         return digest.finalize()
 
     def _under(self, key: Secret) -> Sealing:
@@ -96,7 +96,7 @@ class RealSuite(Suite):
         """Returns nonce, ciphertext and tag of AES-256-GCM, with the nonce derived from what is sealed."""
         return self._under(key).seal(plaintext, context)
 
-    def sealed(self, key: Secret, plaintext: Sequence[Buffer], context: bytes) -> Iterator[bytes]:
+    def seal_pieces(self, key: Secret, plaintext: Sequence[Buffer], context: bytes) -> Iterator[bytes]:
         """Yields the same piece by piece, of a plaintext in parts."""
         return self._under(key).pieces(plaintext, context)
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tacit.core.entropy import Entropy, SeededEntropy
 from tacit.core.errors import ConfigError
 from tacit.core.suite import Parties
-from tacit.core.values import unfit
+from tacit.core.values import describe_mismatch
 
 if TYPE_CHECKING:
     import networkx as nx  # slow to import, so functions that need it do
@@ -234,7 +234,7 @@ def graph_from(value: Any) -> Graph:
             found: Graph = msgspec.convert(table, Graph)
         except msgspec.ValidationError as error:
             raise ConfigError(
-                f"no such graph: {dict(table)} ({unfit(error)}); kinds are {', '.join(FAMILIES)}"
+                f"no such graph: {dict(table)} ({describe_mismatch(error)}); kinds are {', '.join(FAMILIES)}"
             ) from None
         return EdgeList.of(found.edges, found.directed) if isinstance(found, EdgeList) else found
     import networkx as nx

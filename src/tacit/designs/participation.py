@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from tacit.core.entropy import Entropy
 from tacit.core.errors import ConfigError
-from tacit.core.values import unfit
+from tacit.core.values import describe_mismatch
 
 MOST_ROWS = 100_000
 """Rows above which the matrix B is not written out. Selection never needs it."""
@@ -375,7 +375,7 @@ def _unfit(given: Any, error: msgspec.ValidationError) -> str:
     elif unknown := [f"{name!r}" for name in given if name not in ("kind", *(each.name for each in fields))]:
         wrong = f"{kind} has no {', '.join(unknown)}; it has {', '.join(each.name for each in fields) or 'no settings'}"
     else:
-        wrong = unfit(error)
+        wrong = describe_mismatch(error)
     example = msgspec.json.encode({"kind": kind, **{name: EXAMPLES[name] for name in needed}}).decode()
     return f"{wrong}; write it as {example}, which is --set 'participation={example}' on the command line"
 

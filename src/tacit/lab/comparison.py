@@ -14,7 +14,7 @@ from tacit.auditing.questions import write_value
 from tacit.auditing.render.text import UNAVERAGED
 from tacit.core.errors import ConfigError, LeakRefused, TacitError
 from tacit.core.progress import Progress, ignore_progress
-from tacit.core.values import spelled_out
+from tacit.core.values import normalize_value
 from tacit.learn.scenario import ALONE, TOGETHER, Data, Scenario, Split
 from tacit.learn.training.assemble import AssembledRun, Metrics, assemble_run
 from tacit.learn.training.local_work import LocalTraining
@@ -85,7 +85,7 @@ def write_variant(protocol: str, options: Mapping[str, Any]) -> str:
 
 def _write_value(value: Any) -> str:
     """Returns a setting in as few letters as JSON has for it; a word stands for itself."""
-    return write_value(value) if isinstance(value, str) else msgspec.json.encode(spelled_out(value)).decode()
+    return write_value(value) if isinstance(value, str) else msgspec.json.encode(normalize_value(value)).decode()
 
 
 def list_variants(scenario: Scenario) -> list[dict[str, Any]]:

@@ -11,9 +11,9 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 import msgspec
 
-from tacit.core.config_file import Place, Section, Source
+from tacit.core.config_file import ConfigSource, Place, Section
 from tacit.core.errors import ConfigError
-from tacit.core.values import spelled_out
+from tacit.core.values import normalize_value
 from tacit.learn.training.local_work import LocalTraining
 from tacit.runtime.faults import Fault
 
@@ -194,7 +194,7 @@ class Scenario(Section, frozen=True, kw_only=True):
     @classmethod
     def load(cls, path: str | Path) -> "Scenario":
         """Returns the scenario of a TOML or JSON file; raises ConfigError with every problem, each with its line."""
-        made = cls._from_source(Source.load(path))
+        made = cls._from_source(ConfigSource.load(path))
         if made.data.folder is None or made.data.beside is not None:
             return made
         data = msgspec.structs.replace(made.data, beside=str(Path(path).resolve().parent))
@@ -203,15 +203,15 @@ class Scenario(Section, frozen=True, kw_only=True):
     @classmethod
     def parse(cls, text: str, name: str) -> "Scenario":
         """Returns the scenario of a text in TOML or, if its name ends so, JSON; raises ConfigError as `load` does."""
-        return cls._from_source(Source.parse(text, name))
+        return cls._from_source(ConfigSource.parse(text, name))
 
     @classmethod
     def of(cls, given: Any) -> "Scenario":
         """Returns the scenario that tables stand for, as a file has them; raises ConfigError with every problem."""
-        return cls._from_source(Source(given))
+        return cls._from_source(ConfigSource(given))
 
     @classmethod
-    def _from_source(cls, source: Source) -> "Scenario":
+    def _from_source(cls, source: ConfigSource) -> "Scenario":
         made, problems = source.read(cls)
         if made is not None and not problems:
             problems += [(_setting_of(problem), problem) for problem in made.problems()]
@@ -254,7 +254,7 @@ class Scenario(Section, frozen=True, kw_only=True):
     @property
     def digest(self) -> str:
         """What stands for all that decides the result: two runs of one digest are the same run."""
-        told = spelled_out(self)
+        told = normalize_value(self)
         for name in ("title", "workers"):
             del told[name]
         del told["data"]["beside"]
@@ -262,12 +262,12 @@ class Scenario(Section, frozen=True, kw_only=True):
 
     def encode(self) -> bytes:
         """Returns it as JSON, which can be loaded again."""
-        return msgspec.json.format(msgspec.json.encode(spelled_out(self)), indent=2)
+        return msgspec.json.format(msgspec.json.encode(normalize_value(self)), indent=2)
 
 
 def locate_problems(error: ConfigError, path: str | Path) -> ConfigError:
     """Returns what showed only when a scenario was to be run, with the lines of settings and names that it is about."""
-    source = Source.load(path)
+    source = ConfigSource.load(path)
 
     def place(problem: str) -> Place | None:
         for table in ("protocol", "model", "data"):

@@ -31,7 +31,7 @@ from tacit.runtime.agreement import Agreement
 from tacit.runtime.journal import Journal, Record
 from tacit.runtime.participant import KeyedParticipant
 from tacit.runtime.round import Action, MessageDeferred, Post, Round, RoundBegun
-from tacit.vectors.buffers import Rooms
+from tacit.vectors.buffers import BufferPool
 
 SEED_BYTES = 32
 OFTEN = 1.0
@@ -70,7 +70,7 @@ class Node:
         self._stirred = asyncio.Event()
         self._turn = asyncio.Lock()
         self._alarm = Alarm(self._deadlines.phase, self._expired)
-        self._rooms = Rooms()
+        self._pool = BufferPool()
         self._telling: asyncio.Task[None] | None = None
         self.telemetry = Telemetry(self.me, roster.federation, roster.protocol)
         self.metrics = Endpoint(lambda: written(self.telemetry, self.status(), self.courier.lines))
@@ -85,7 +85,7 @@ class Node:
             self,
             self._between,
             roster.deadlines.connect,
-            self._rooms,
+            self._pool,
         )
         lines = {peer: self.courier.lines[peer] for peer in self.peers}
         self._hellos = Hellos(Keys(mine.identity, roster.members), lines, self._hello, self._heard)
@@ -394,10 +394,10 @@ class Node:
             number=found.number,
             state=found.state_of(protocol),
             unfinished=found.journal is not None,
-            rooms=self._rooms,
+            pool=self._pool,
         )
         self.last = found.ending
-        self._rooms.fit(agreement.ring().length * agreement.ring().element_bytes)
+        self._pool.fit(agreement.ring().length * agreement.ring().element_bytes)
         # With a server, masks are drawn anew in each round; without one, they follow from the session and the round.
         needed = 0 if SERVER in self.peers or self.me == SERVER else min(len(self.peers), self.roster.adversary + 1)
         self._meeting.sit(agreement, 0 if self.store.has_begun(agreement.session) else needed)
@@ -452,7 +452,7 @@ class Node:
         self._alarm.follow(self._round)
         # Rounds are all that a server does; others give memory back in between.
         playing = self._round is not None and not self._round.over
-        self._rooms.keep(len(self.peers) + 1 if self.me == SERVER else 2 * playing)
+        self._pool.keep(len(self.peers) + 1 if self.me == SERVER else 2 * playing)
         if self._round is not None:
             self.telemetry.follow(self._round, resumed=resumed)
             if self._round.over:

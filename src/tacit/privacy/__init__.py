@@ -1,6 +1,6 @@
 """Differential privacy on top of averaging: noise, what it is worth, and what was spent of it."""
 
-from tacit.privacy.distributed_noise import Shared, counted_on, distributed_sigma, shared_noise
+from tacit.privacy.distributed_noise import SharedNoise, count_honest, distributed_sigma, shared_noise
 from tacit.privacy.ledger import Ledger, Spent
 from tacit.privacy.noise import (
     Accountant,
@@ -19,12 +19,12 @@ from tacit.privacy.noise import (
 __all__ = [
     "Accountant",
     "Ledger",
-    "Shared",
+    "SharedNoise",
     "Spent",
     "accounted_epsilon",
     "central_sigma",
     "clipped",
-    "counted_on",
+    "count_honest",
     "distributed_sigma",
     "epsilon_of",
     "local_sigma",

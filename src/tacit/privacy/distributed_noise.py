@@ -2,7 +2,7 @@
 
 With the setting `noise=σ` every party adds whole numbers from a discrete Gaussian to its encoded vector, under its
 masks. Whoever sees the sum, the server included, sees it with the noise of all who are in it; whoever colludes can take
-its own off. So what counts is the noise of those who are honest *and* did not drop out (`counted_on`).
+its own off. So what counts is the noise of those who are honest *and* did not drop out (`count_honest`).
 
 **The bound.** A sum of discrete Gaussians is not quite one. For n of them, each of σ ≥ 1/2 steps, on d entries, if a
 change moves the sum by at most Δ steps (L2), the Rényi divergence of order α is at most
@@ -38,7 +38,7 @@ PRECISION = 1e-6
 
 
 @dataclass(frozen=True)
-class Shared:
+class SharedNoise:
     """The noise in one sum, of which each honest party adds its part."""
 
     sigma: float
@@ -88,7 +88,7 @@ class Shared:
         return Spent(self.rho, gaussian=False)
 
 
-def counted_on(parties: int, dropouts: float = 0.0, colluders: int = 0) -> int:
+def count_honest(parties: int, dropouts: float = 0.0, colluders: int = 0) -> int:
     """Returns whose noise can be counted on, if that part of the parties may drop out and so many others collude."""
     wrong = []
     if not 0 <= dropouts < 1:
@@ -113,7 +113,7 @@ def shared_noise(
     sensitivity: float | None = None,
     honest: int | None = None,
     colluders: int = 0,
-) -> Shared:
+) -> SharedNoise:
     """Returns the noise of some terms with vectors of so many entries.
 
     The sensitivity is that of a user whose vectors are as long as the `norm` of the settings, unless given. Honest are,
@@ -140,7 +140,7 @@ def shared_noise(
         alone=terms.alone,
     )
     by_length = settings.norm if sensitivity is None else None
-    return Shared(
+    return SharedNoise(
         settings.noise,
         ring.resolution / terms.part,
         of_user(settings.norm or 0.0) if sensitivity is None else sensitivity,
@@ -179,7 +179,7 @@ def distributed_sigma(
         raise ConfigError("give the norm of vectors, for privacy per user, or the sensitivity, for privacy per sample")
     far = of_user(norm) if norm is not None else float(sensitivity or 0.0)
     checked(delta, epsilon=epsilon, rounds=rounds, parties=parties, entries=entries, sensitivity=far)
-    honest = counted_on(parties, dropouts, colluders)
+    honest = count_honest(parties, dropouts, colluders)
     by_chance = bits == 16 if stochastic is None else stochastic
     if accountant == "pld":
         epsilon_of(1.0, delta, accountant, gaussian=False)  # says why not
@@ -188,7 +188,7 @@ def distributed_sigma(
 
     def suffices(sigma: float) -> bool:
         span = clip + FARTHEST * sigma / math.sqrt(parties)
-        noise = Shared(sigma, step * span, far, honest, entries, norm, by_chance)
+        noise = SharedNoise(sigma, step * span, far, honest, entries, norm, by_chance)
         return noise.epsilon(delta, rounds, accountant) <= epsilon
 
     # Rounding only ever adds to what real numbers would take.

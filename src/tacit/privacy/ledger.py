@@ -64,7 +64,7 @@ class Span(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
     """Which of the kinds of rounds that there were."""
 
 
-class Page(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class LedgerState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A ledger as it is written down."""
 
     kind: str
@@ -75,8 +75,8 @@ class Page(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     digest: str
     """Of all the rest. It has no key: it tells what was changed by accident or written in part, and no forgeries."""
 
-    def digested(self) -> "Page":
-        """Returns the page with the digest that it should have."""
+    def with_digest(self) -> "LedgerState":
+        """Returns the state with its right digest."""
         plain = msgspec.json.encode(msgspec.structs.replace(self, digest=""))
         return msgspec.structs.replace(self, digest=hashlib.sha256(plain).hexdigest())
 
@@ -102,10 +102,10 @@ class Ledger:
         epsilon_of(1.0, delta, accountant)  # if there is no such accountant, that is said now
         self.run, self.delta, self.budget, self.accountant = run, delta, budget, accountant
         self._path = None if path is None else Path(path)
-        self._page = Page("tacit ledger", VERSION, run, (), {}, "").digested()
+        self._state = LedgerState("tacit ledger", VERSION, run, (), {}, "").with_digest()
         found = self._found()
         if found is not None:
-            self._page = self._read(found, self._where())
+            self._state = self._read(found, self._where())
         self._epsilons: dict[tuple[float, bool], float] = {}
 
     # --- spending ---------------------------------------------------------------------------------------------------
@@ -142,20 +142,20 @@ class Ledger:
 
     def rounds(self, party: Party) -> dict[int, Spent]:
         """Returns the rounds that a party was in, and what each of them took."""
-        spans = self._page.spent.get(party, ())
-        return {n: self._page.events[span.event] for span in spans for n in range(span.first, span.last + 1)}
+        spans = self._state.spent.get(party, ())
+        return {n: self._state.events[span.event] for span in spans for n in range(span.first, span.last + 1)}
 
     @property
     def parties(self) -> tuple[Party, ...]:
         """Everybody who has spent anything."""
-        return tuple(self._page.spent)
+        return tuple(self._state.spent)
 
     def _next(self) -> int:
-        return 1 + max((span.last for spans in self._page.spent.values() for span in spans), default=0)
+        return 1 + max((span.last for spans in self._state.spent.values() for span in spans), default=0)
 
     def _events(self, party: Party) -> Iterator[tuple[Spent, int]]:
-        for span in self._page.spent.get(party, ()):
-            yield self._page.events[span.event], span.last - span.first + 1
+        for span in self._state.spent.get(party, ()):
+            yield self._state.events[span.event], span.last - span.first + 1
 
     def _composed(self, events: Iterable[tuple[Spent, int]]) -> float:
         every = list(events)
@@ -167,20 +167,20 @@ class Ledger:
 
     def _paid(self, party: Party, event: Spent, number: int) -> bool:
         """Says whether a party has paid for a round; raises JournalError if it paid something else."""
-        for span in self._page.spent.get(party, ()):
+        for span in self._state.spent.get(party, ()):
             if span.first <= number <= span.last:
-                if self._page.events[span.event] != event:
+                if self._state.events[span.event] != event:
                     raise JournalError(
-                        f"round {number} took ρ = {self._page.events[span.event].rho:g} of {party} and cannot take "
+                        f"round {number} took ρ = {self._state.events[span.event].rho:g} of {party} and cannot take "
                         f"{event.rho:g} now; rounds are paid for once, so give this one another number"
                     )
                 return True
         return False
 
-    def _with(self, parties: Iterable[Party], event: Spent, number: int) -> Page:
-        """Returns the page with one more round."""
-        events = self._page.events if event in self._page.events else (*self._page.events, event)
-        spent, kind = dict(self._page.spent), events.index(event)
+    def _with(self, parties: Iterable[Party], event: Spent, number: int) -> LedgerState:
+        """Returns the state with one more round."""
+        events = self._state.events if event in self._state.events else (*self._state.events, event)
+        spent, kind = dict(self._state.spent), events.index(event)
         for party in parties:
             spans = spent.get(party, ())
             last = spans[-1] if spans else None
@@ -188,13 +188,13 @@ class Ledger:
                 spent[party] = (*spans[:-1], Span(last.first, number, kind))
             else:
                 spent[party] = (*spans, Span(number, number, kind))
-        return msgspec.structs.replace(self._page, events=events, spent=spent).digested()
+        return msgspec.structs.replace(self._state, events=events, spent=spent).with_digest()
 
     # --- on disk ----------------------------------------------------------------------------------------------------
 
     def encode(self) -> bytes:
         """Returns the ledger as it is written down, for whoever keeps it with other things."""
-        return msgspec.json.encode(self._page)
+        return msgspec.json.encode(self._state)
 
     def restore(self, data: bytes) -> None:
         """Goes on from what `encode` returned; raises JournalError if that is of another run, or not whole.
@@ -205,7 +205,7 @@ class Ledger:
             raise ConfigError(
                 f"a ledger is kept in a file or with other things, and this one has a file{self._where()}"
             )
-        self._page = self._read(data)
+        self._state = self._read(data)
 
     def covers(self, data: bytes, parties: Iterable[Party] | None = None) -> None:
         """Raises JournalError if this ledger lacks rounds that were in it when `encode` returned that.
@@ -230,26 +230,26 @@ class Ledger:
         """Whether a ledger was written at the path, and is there no more."""
         return self._path is not None and self._found() is None and _marked(_lock_of(self._path))
 
-    def _read(self, data: bytes, where: str = "") -> Page:
+    def _read(self, data: bytes, where: str = "") -> LedgerState:
         try:
             header: dict[str, Any] = msgspec.json.decode(data)
-            if not isinstance(header, dict) or header.get("kind") != self._page.kind:
+            if not isinstance(header, dict) or header.get("kind") != self._state.kind:
                 raise JournalError(f"this is no ledger{where}; give it a file of its own")
             if header.get("version") != VERSION:
                 raise JournalError(
                     f"this is a ledger of version {header.get('version')}, not {VERSION}{where}; go on with "
                     f"the release that wrote it"
                 )
-            page = msgspec.json.decode(data, type=Page)
+            state = msgspec.json.decode(data, type=LedgerState)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise JournalError(f"the ledger cannot be read: {error}{where}; {CURE}") from None
-        if page.digested() != page:
+        if state.with_digest() != state:
             raise JournalError(f"the ledger was changed by accident or written in part{where}; {CURE}")
-        if page.run != self.run:
+        if state.run != self.run:
             raise JournalError(
-                f"this is the ledger of {page.run!r}, not of {self.run!r}{where}; begin a new run elsewhere"
+                f"this is the ledger of {state.run!r}, not of {self.run!r}{where}; begin a new run elsewhere"
             )
-        return page
+        return state
 
     def _where(self) -> str:
         return "" if self._path is None else f" ({self._path})"
@@ -265,10 +265,10 @@ class Ledger:
                 f"the ledger cannot be read: {error.strerror}{self._where()}; give it a file that can be"
             ) from None
 
-    def _write(self, page: Page) -> None:
-        """Puts a page in the place of the last one, all of it or nothing."""
+    def _write(self, state: LedgerState) -> None:
+        """Replaces the file on disk atomically."""
         if self._path is None:
-            self._page = page
+            self._state = state
             return
         try:
             with _locked(self._path) as lock:
@@ -276,8 +276,8 @@ class Ledger:
                     raise JournalError(
                         f"somebody else has written to the ledger{self._where()}; have one for each process"
                     )
-                replace_file(self._path, msgspec.json.encode(page))
-                self._page = page
+                replace_file(self._path, msgspec.json.encode(state))
+                self._state = state
                 sync_folder(self._path.parent)
                 _mark(lock)
         except OSError as error:
@@ -309,7 +309,7 @@ def _marked(lock: Path) -> bool:
 def _locked(path: Path) -> Iterator[int]:
     """Has nobody else write to a file meanwhile.
 
-    A lock is on a file, not on its name, and every page is a new file: so another one is locked, which always stays.
+    A lock is on a file, not on its name, and every state is a new file: so another one is locked, which always stays.
     """
     file = os.open(_lock_of(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

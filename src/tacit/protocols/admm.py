@@ -33,7 +33,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.core.average import Average, counted
+from tacit.core.average import Average, format_count
 from tacit.core.errors import ConfigError, Drop, PeerFault, WireError
 from tacit.core.link import Link
 from tacit.core.messages import Message
@@ -126,8 +126,8 @@ class AdmmSettings(Settings, frozen=True, kw_only=True):
             problems.append(f"rho has {len(several)} values, for more than {MOST_ITERATIONS} iterations")
         elif isinstance(self.rho, tuple) and self.iterations not in (None, len(several)):
             problems.append(
-                f"rho has {counted(len(several), 'value')} for {counted(self.iterations, 'iteration')}; give one for "
-                f"each, or one for all"
+                f"rho has {format_count(len(several), 'value')} for "
+                f"{format_count(self.iterations, 'iteration')}; give one for each, or one for all"
             )
         if not self.lambda0[0] <= self.lambda0[1]:
             problems.append(f"lambda0={self.lambda0} must be a lower and an upper bound")
@@ -203,7 +203,7 @@ class AdmmTerms(Terms):
         notes = []
         if max(rest, drawn) >= FAR_OFF:
             notes.append(
-                f"after {counted(self.iterations, 'iteration')} the average may be off by {drawn:.1g}, and by "
+                f"after {format_count(self.iterations, 'iteration')} the average may be off by {drawn:.1g}, and by "
                 f"{rest:.1g} of itself"
             )
         rounded = self.rounded
@@ -308,8 +308,8 @@ async def peer(link: Link, update: Update, terms: AdmmTerms, suite: Suite, state
     link.cure, settings = CURE, terms.settings
     k, n, ring = link.place, len(link.parties), suite.ring
     weight = update.weight / settings.max_weight if settings.weighted else 1.0
-    vector = ring.noised(ring.limited(update.vector, settings.clip))
-    w = np.append(ring.weighted(vector, weight), weight) if settings.weighted else vector
+    vector = ring.add_noise(ring.clip_vector(update.vector, settings.clip))
+    w = np.append(ring.apply_weight(vector, weight), weight) if settings.weighted else vector
     low, high = settings.lambda0
     lambda_ = suite.entropy.secret_vector("lambda0", len(w)) * (high - low) + low
     z = ring.floats(ring.zeros(len(w)))

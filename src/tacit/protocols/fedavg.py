@@ -95,7 +95,7 @@ async def server(link: Link, terms: FedAvgTerms, suite: Suite, state: StarState)
     for place in asked:
         await link.send(link.parties[place], Asked())
 
-    plain = star.by_place(link, await link.gather(Plain, link.parties.named(asked), terms.fewest_present))
+    plain = star.by_place(link, await link.gather(Plain, link.parties.names_at(asked), terms.fewest_present))
     delivered = star.unpacked(link, ring, {place: message.vector for place, message in plain.items()})
     chosen = star.summed(terms, link, asked, delivered, suite.entropy)
     link.require("vectors to sum", chosen, terms.smallest_sum)

@@ -95,7 +95,7 @@ async def node(link: Link, update: Update, terms: GraphTerms, suite: Suite, stat
         heard[link.parties.place(party)] = theirs
     average = mixed(ring, at, vector, total, heard)
     await remember(link, suite, terms, average)
-    return Average(average, link.parties.named(sorted((at.me, *heard))))
+    return Average(average, link.parties.names_at(sorted((at.me, *heard))))
 
 
 async def share(

@@ -270,7 +270,7 @@ class PushSumTerms(Terms):
         import networkx as nx
 
         i = self.parties.place(me)
-        return self.parties.named(sorted({j for graph in self.graphs for j in nx.all_neighbors(graph, i)}))
+        return self.parties.names_at(sorted({j for graph in self.graphs for j in nx.all_neighbors(graph, i)}))
 
     @property
     def alone(self) -> bool:
@@ -321,8 +321,8 @@ async def client(link: Link, update: Update, terms: PushSumTerms, suite: Suite, 
     """Client i at round t of Algorithm 3 (PSGD), or of Algorithm 4 (PPSGD) with `private`."""
     i, ring = link.place, suite.ring
     graph = terms.graphs[(link.round - 1) % len(terms.graphs)]
-    out = link.parties.named(sorted(graph.successors(i)))
-    heard = link.parties.named(sorted(graph.predecessors(i)))
+    out = link.parties.names_at(sorted(graph.successors(i)))
+    heard = link.parties.names_at(sorted(graph.predecessors(i)))
 
     if state.x is None:
         x = start(terms, update, suite)
@@ -365,7 +365,7 @@ def start(terms: PushSumTerms, update: Update, suite: Suite) -> Vector:
     settings = terms.settings
     y = suite.entropy.secret_number("y0", settings.y0.draw) if settings.private else 1.0
     weight = weight_of(terms, update)
-    x = suite.ring.brought(suite.ring.weighted(update.vector, weight))
+    x = suite.ring.encode_with_noise(suite.ring.apply_weight(update.vector, weight))
     return np.append(x, suite.ring.values(np.array([y * weight])))
 
 
@@ -414,7 +414,7 @@ def pushed(ring: Ring, state: MassState, out: Collection[Party], part: Vector) -
 
 def covered(link: Link, suite: Suite, graph: "nx.DiGraph", party: Party, mass: Vector) -> Vector:
     """Returns what we push to a party, masked pairwise with the others that push to it."""
-    pushing = link.parties.named(sorted(graph.predecessors(link.parties.place(party))))
+    pushing = link.parties.names_at(sorted(graph.predecessors(link.parties.place(party))))
     masked, others = mass.copy(), [other for other in pushing if other != link.me]
     mask_among(link, suite, masked, others, MASK, link.statement("pushsum mask", party.encode()))
     return masked

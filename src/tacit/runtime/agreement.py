@@ -16,11 +16,11 @@ from typing import Any
 import msgspec
 
 from tacit.core.errors import ConfigError, LeakRefused
-from tacit.core.link import framed
+from tacit.core.link import frame_parts
 from tacit.core.messages import GREETING, MAX_GREETING, MAX_MESSAGE, MAX_NAME, SESSION_BYTES, Address, Codec, Greeting
 from tacit.core.protocol import Protocol, Settings, Terms, Unset
 from tacit.core.suite import ONLOOKER, SERVER, Parties, Party, Suite
-from tacit.core.values import spelled_out, typed, unfit
+from tacit.core.values import convert_value, describe_mismatch, normalize_value
 from tacit.crypto.keys import Roster
 from tacit.protocols import find
 from tacit.vectors.fixedpoint import FixedPoint
@@ -60,10 +60,10 @@ class Agreement:
     @cached_property
     def described(self) -> dict[str, Any]:
         """The whole agreement as plain data, in the order in which differences are named."""
-        settings = spelled_out(self.settings)
+        settings = normalize_value(self.settings)
         for name in SELECTED:
             # Without a selection, sessions equal those of releases that had no such settings.
-            if settings[name] == spelled_out(getattr(Settings(), name)):
+            if settings[name] == normalize_value(getattr(Settings(), name)):
                 del settings[name]
         return {
             "version": VERSION,
@@ -80,7 +80,7 @@ class Agreement:
         """The hash of the whole agreement."""
         keys = [part for member in self.roster.values() for part in (member.verify_key, member.channel_key)]
         text = _encode_json(self.described)
-        return hashlib.sha256(framed(b"tacit/v3/session", text, *keys)).digest()[:SESSION_BYTES]
+        return hashlib.sha256(frame_parts(b"tacit/v3/session", text, *keys)).digest()[:SESSION_BYTES]
 
     def ring(self, bits: int | None = None) -> FixedPoint:
         """Returns the ring for the vectors.
@@ -165,7 +165,7 @@ class Agreement:
 
 def _statement(greeting: Greeting) -> bytes:
     """Returns the signed statement of a greeting: all its other fields."""
-    return framed(b"tacit/v3/greeting", msgspec.msgpack.encode(msgspec.structs.replace(greeting, signature=b"")))
+    return frame_parts(b"tacit/v3/greeting", msgspec.msgpack.encode(msgspec.structs.replace(greeting, signature=b"")))
 
 
 def _encode_json(value: Any) -> bytes:
@@ -266,9 +266,9 @@ def agree(protocol: Protocol, terms: Terms, roster: Roster, entries: int, nonce:
     if problems := [problem for member in roster.values() for problem in member.problems()]:
         raise ConfigError(problems)
     try:
-        settings = typed(terms.settings, type(terms.settings))
+        settings = convert_value(terms.settings, type(terms.settings))
     except msgspec.ValidationError as error:
-        raise ConfigError(f"settings: {unfit(error)}") from None
+        raise ConfigError(f"settings: {describe_mismatch(error)}") from None
     return Agreement(protocol, settings, terms, roster, entries, nonce)
 
 

@@ -5,8 +5,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from tacit.core.average import few
-from tacit.core.config_file import Section, Source
+from tacit.core.average import list_names
+from tacit.core.config_file import ConfigSource, Section
 from tacit.core.entropy import Entropy, SeededEntropy
 from tacit.core.protocol import Protocol
 from tacit.core.suite import SERVER, Party
@@ -136,12 +136,12 @@ def faults_from(given: Any, protocol: Protocol, parties: Sequence[Party]) -> tup
     faults, wrong = [], []
     for number, each in enumerate(given):
         # A fault made in Python has not been validated yet, so it is read like one from a file.
-        fault, problems = Source(msgspec.structs.asdict(each) if isinstance(each, Fault) else each).read(Fault)
+        fault, problems = ConfigSource(msgspec.structs.asdict(each) if isinstance(each, Fault) else each).read(Fault)
         wrong += [f"faults[{number}]: {problem}" for _, problem in problems]
         if fault is None or problems:
             continue
         if fault.action in ("crash", "restart") and fault.party is None:
-            who = few([party for party in everyone if party != SERVER])
+            who = list_names([party for party in everyone if party != SERVER])
             wrong.append(
                 f"faults[{number}]: who is to {fault.action}? Give a party, each of several in a fault; there are {who}"
             )

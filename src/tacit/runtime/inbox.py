@@ -189,7 +189,7 @@ class Inbox:
             return None
         if isinstance(message, Abort):
             self.gone[sender] = Drop.ABORTED
-        elif not self._due(message, sender, step) or self._bytes[sender] + len(payload) > self._codec.room:
+        elif not self._due(message, sender, step) or self._bytes[sender] + len(payload) > self._codec.unread_limit:
             self.gone[sender] = Drop.BROKE_RULES
         else:
             self._unread[place] = message, len(payload)

@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 import msgspec
 import numpy as np
 
-from tacit.core.detached import part_digest
 from tacit.core.errors import JournalError
-from tacit.core.link import framed
+from tacit.core.link import frame_parts
 from tacit.core.messages import binary
 from tacit.core.protocol import Protocol
+from tacit.core.state_blobs import blob_digest
 from tacit.core.suite import Buffer, Party, Update
 from tacit.crypto.sealing import gmac
 from tacit.runtime.round import Action, GreetingPost, InputTaken, Post, RoundBegun, StateSaved
@@ -129,7 +129,7 @@ def digest_posts(posts: Iterable[Post]) -> bytes:
     for post in posts:
         if isinstance(post, GreetingPost):
             continue
-        digest.update(framed(msgspec.msgpack.encode(post.address), post.stamp))
+        digest.update(frame_parts(msgspec.msgpack.encode(post.address), post.stamp))
     return digest.digest()
 
 
@@ -175,7 +175,7 @@ class Journal:
             raise JournalError(f"the journal does not say how the round was begun; {CURE}")
         tip = b""
         for number, record in enumerate(records):
-            if any(part_digest(part) != digest for digest, part in record.detached.items()):
+            if any(blob_digest(part) != digest for digest, part in record.detached.items()):
                 raise JournalError(f"what is long in record {number} of the journal was changed; {CURE}")
             if record.before != tip or (number and isinstance(record.event, Beginning)):
                 raise JournalError(f"record {number} of the journal does not follow the one before it; {CURE}")

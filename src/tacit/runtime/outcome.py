@@ -6,13 +6,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tacit.core.average import CLASSES, Ending, counted, few
+from tacit.core.average import CLASSES, Ending, format_count, list_names
 from tacit.core.errors import ConfigError, Drop, NotEnough, TacitError
 from tacit.core.protocol import Settings
 from tacit.core.suite import SERVER, Party
 from tacit.runtime.agreement import Agreement
 from tacit.runtime.transcript import Transcript
-from tacit.vectors.layout import ALL, Beyond
+from tacit.vectors.layout import ALL, EntriesBeyond
 from tacit.vectors.ring_limits import LARGEST
 
 SHOWN = 3
@@ -74,9 +74,13 @@ class Outcome:
         return {peer: why for peer, why in {**lost, **self.dropped}.items() if peer not in there}
 
     def __repr__(self) -> str:
-        lost = f"; without {few([f'{party} ({why})' for party, why in self.dropped.items()])}" if self.dropped else ""
-        more = f"; {counted(len(self.warnings), 'warning')}" if self.warnings else ""
-        who = f"the average of {few(self.contributors)}, for {few(list(self.average))}"
+        lost = (
+            f"; without {list_names([f'{party} ({why})' for party, why in self.dropped.items()])}"
+            if self.dropped
+            else ""
+        )
+        more = f"; {format_count(len(self.warnings), 'warning')}" if self.warnings else ""
+        who = f"the average of {list_names(self.contributors)}, for {list_names(list(self.average))}"
         return f"<Outcome: {who}{lost}; {self.traffic.total:,} bytes{more}>"
 
 
@@ -155,7 +159,7 @@ def find_first_cause(failed: Mapping[Party, TacitError], dropped: Mapping[Party,
     return next(iter(failed.values()), NotEnough("parties that finished", 0, 1, dropped, cure="run the round again"))
 
 
-def describe_clipping(agreement: Agreement, ending: Ending, where: Sequence[Beyond] = ()) -> str:
+def describe_clipping(agreement: Agreement, ending: Ending, where: Sequence[EntriesBeyond] = ()) -> str:
     """Returns a warning about clipped entries with a remedy and, if known, the arrays that have them."""
     settings, names = agreement.settings, [each.name for each in where[:SHOWN]]
     more = f" and {len(where) - SHOWN} more" if len(where) > SHOWN else ""

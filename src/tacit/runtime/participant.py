@@ -16,7 +16,7 @@ from tacit.runtime.agreement import Agreement
 from tacit.runtime.inbox import Discard, EarlyMessages, Inbox
 from tacit.runtime.journal import CURE, Beginning, Journal, Record, digest_posts, fingerprint_update
 from tacit.runtime.round import Action, GreetingPost, InputTaken, MessageDeferred, Post, Round, RoundBegun, StateSaved
-from tacit.vectors.buffers import Rooms
+from tacit.vectors.buffers import BufferPool
 
 
 class Participant(ABC):
@@ -51,7 +51,7 @@ class Participant(ABC):
         self.agreement, self.me, self.number, self.role = agreement, me, number, role
         self.round: Round | None = None
         self.codec = agreement.codec(length)
-        self.early = EarlyMessages(self.codec.room)
+        self.early = EarlyMessages(self.codec.unread_limit)
         self._state = agreement.protocol.state() if state is None else state
         self._unfinished = unfinished
         self._lobby: Inbox | None = None
@@ -195,7 +195,7 @@ class KeyedParticipant(Participant):
         role: Role | None = None,
         bits: int | None = None,
         record: bool = False,
-        rooms: Rooms | None = None,
+        pool: BufferPool | None = None,
     ) -> None:
         """Continues after some rounds, as `Participant` does.
 
@@ -208,12 +208,12 @@ class KeyedParticipant(Participant):
             role: A coroutine that replaces the protocol's.
             bits: A finer ring than the one agreed on, for audits.
             record: Whether secrets that are sampled are recorded, for audits.
-            rooms: A pool for the memory of vectors. With one, averages are no wider than the contributed vector.
+            pool: A pool for the memory of vectors. With one, averages are no wider than the contributed vector.
         """
         length = agreement.ring(bits).length
         super().__init__(agreement, identity.name, length, number=number, state=state, unfinished=unfinished, role=role)
         self.identity, self.keys = identity, Keys(identity, agreement.roster)
-        self.bits, self._record, self._rooms, self._singles = bits, record, rooms, False
+        self.bits, self._record, self._pool, self._singles = bits, record, pool, False
 
     def rebuild(self) -> "KeyedParticipant":
         """Returns the participant as it is after a restart."""
@@ -226,12 +226,12 @@ class KeyedParticipant(Participant):
             role=self.role,
             bits=self.bits,
             record=self._record,
-            rooms=self._rooms,
+            pool=self._pool,
         )
 
     def _round(self, begun: RoundBegun) -> Round:
         vector = None if begun.update is None else np.asarray(begun.update.vector)
-        self._singles = self._rooms is not None and (vector is None or vector.dtype == np.float32)
+        self._singles = self._pool is not None and (vector is None or vector.dtype == np.float32)
         return super()._round(begun)
 
     def suite(self, number: int, seed: bytes) -> RealSuite:
@@ -239,5 +239,5 @@ class KeyedParticipant(Participant):
         del number
         entropy = (RecordingEntropy if self._record else SeededEntropy)(seed)
         ring = self.agreement.ring(self.bits)
-        ring.narrow, ring.rooms = self._singles, self._rooms
+        ring.narrow, ring.pool = self._singles, self._pool
         return RealSuite(self.keys, entropy, ring)

@@ -48,7 +48,7 @@ def trace_participation(simulation: Simulation, rounds: int) -> Iterator[TracedR
         delivered = _sending(faults, number, choice.delivery, parties, asked)
         chosen = choice.summed(terms, link, asked, delivered, entropy) if asked else []
         mute = any(fault.mutes(number, SERVER) for fault in faults)
-        yield TracedRound(*(() if mute else parties.named(each) for each in (asked, delivered, chosen)))
+        yield TracedRound(*(() if mute else parties.names_at(each) for each in (asked, delivered, chosen)))
 
 
 def _sending(

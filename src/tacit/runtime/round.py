@@ -112,7 +112,7 @@ class Post:
     @property
     def data(self) -> bytes:
         """The bytes of the envelope."""
-        return self._codec.enveloped(self.address, self.sealed)
+        return self._codec.wrap_sealed(self.address, self.sealed)
 
     @property
     def sealed(self) -> bytes:

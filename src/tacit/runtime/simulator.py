@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tacit.core.entropy import SEED_BYTES, Entropy, SeededEntropy, SystemEntropy
 from tacit.core.errors import ConfigError
-from tacit.core.link import framed
+from tacit.core.link import frame_parts
 from tacit.core.protocol import Protocol, Role, State, Terms
 from tacit.core.suite import Party, Update
 from tacit.crypto.keys import Identity, Roster
@@ -173,7 +173,7 @@ class Simulation:
         away = [b"absent", *(party.encode() for party in self.parties if party in absent)] if absent else []
         history = hashlib.sha256()
         for part in chain([self._history], prints, self._encoded_states(), self._role_labels(), away):
-            history.update(framed(part))  # one at a time, because states may be large
+            history.update(frame_parts(part))  # one at a time, because states may be large
         self._history = history.digest()
         nonce = entropy_for(self._seed, "session", self._history).bytes(NONCE_BYTES)
         self.join(replace(self.agreement, nonce=nonce))

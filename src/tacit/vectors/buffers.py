@@ -18,7 +18,7 @@ WASTE = 1 / 8
 """The part of a block that a vector may leave unused."""
 
 
-class Rooms:
+class BufferPool:
     """Blocks of memory, of which some that are back are kept, and lent again."""
 
     def __init__(self) -> None:

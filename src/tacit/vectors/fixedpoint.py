@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from tacit.core.errors import ConfigError, WireError
 from tacit.core.protocol import UNPROTECTED
 from tacit.core.suite import WHOLE, Ring, Update, Vector, Words
-from tacit.vectors.buffers import Rooms
+from tacit.vectors.buffers import BufferPool
 from tacit.vectors.gaussian import discrete_gaussian
 from tacit.vectors.ring_limits import limit, ring_problems, span, weight_problems
 
@@ -96,7 +96,7 @@ class FixedPoint(Ring):
         self._wire = self.dtype.newbyteorder("<")
         self.narrow = False
         """Whether averages are singles, which take half."""
-        self.rooms: Rooms | None = None
+        self.pool: BufferPool | None = None
         """Where memory for vectors is from, if not from the system."""
 
     def fresh(self) -> "FixedPoint":
@@ -144,7 +144,7 @@ class FixedPoint(Ring):
         encoded[self.entries :] = weight, 0
         return encoded
 
-    def limited(self, vector: Vector, clip: float) -> Vector:
+    def clip_vector(self, vector: Vector, clip: float) -> Vector:
         """Returns a vector, as long as it may be and cut off at the clip, and counts what was cut off.
 
         It is for those that encode it several times.
@@ -158,7 +158,7 @@ class FixedPoint(Ring):
         self.clipped, self.largest = self.clipped + beyond, max(self.largest, float(magnitudes.max()))
         return np.asarray(np.clip(vector, -clip, clip, dtype=np.float64))
 
-    def weighted(self, vector: Vector, weight: Any) -> Vector:
+    def apply_weight(self, vector: Vector, weight: Any) -> Vector:
         """Returns a vector times its weight, in double precision."""
         return np.asarray(np.multiply(vector, weight, dtype=np.float64))
 
@@ -168,15 +168,15 @@ class FixedPoint(Ring):
         self._fill(encoded, vector, float(part))
         return encoded
 
-    def brought(self, vector: Vector, part: Fraction = WHOLE) -> Vector:
+    def encode_with_noise(self, vector: Vector, part: Fraction = WHOLE) -> Vector:
         """Returns that part of a vector of any length as ring elements, with that part of its noise."""
         encoded = np.empty(len(vector), self.dtype)
         self._bring(encoded, vector, float(part))
         return encoded
 
-    def noised(self, vector: Vector) -> Vector:
+    def add_noise(self, vector: Vector) -> Vector:
         """Returns a vector with its noise, as a plain one: itself, if there is none."""
-        return self.floats(self.brought(vector)) if self.noise else vector
+        return self.floats(self.encode_with_noise(vector)) if self.noise else vector
 
     def floats(self, total: Vector) -> NDArray[np.float64]:
         """Returns the numbers that a sum of `values` stands for."""
@@ -267,7 +267,7 @@ class FixedPoint(Ring):
         return average
 
     def _room(self, length: int, dtype: np.dtype[Any]) -> Vector:
-        return np.empty(length, dtype) if self.rooms is None else self.rooms.empty(length, dtype)
+        return np.empty(length, dtype) if self.pool is None else self.pool.empty(length, dtype)
 
     def weight_of(self, total: Vector) -> float:
         """Returns the sum of the weights in a sum of encoded vectors, in the units of the caller."""
@@ -315,17 +315,17 @@ class FixedPoint(Ring):
         self._bring(step[:-1], _Step(self._divisible(total), vector, weight), 1.0)
         return step
 
-    def mixed(self, own: Vector, total: Vector, times: Mapping[Fraction, Vector]) -> NDArray[np.float64]:
+    def mix(self, own: Vector, total: Vector, times: Mapping[Fraction, Vector]) -> NDArray[np.float64]:
         """Returns own (1 − Σ weight · times) and what a sum of `values` stands for, added up."""
         mixed = np.empty(len(own))
         for chunk in _chunks(len(own)):
             counts = {weight: each[chunk] for weight, each in times.items()}
-            mixed[chunk] = super().mixed(own[chunk], total[chunk], counts)
+            mixed[chunk] = super().mix(own[chunk], total[chunk], counts)
         return mixed
 
-    kept_bytes = 4
+    dumped_bytes = 4
 
-    def kept(self, vector: Vector) -> memoryview:
+    def dump_vector(self, vector: Vector) -> memoryview:
         """Returns a vector in single precision, as models mostly are: then what did not change differs by nothing."""
         return _single(vector).view(np.uint8).data.toreadonly()
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.core.average import counted
+from tacit.core.average import format_count
 from tacit.core.errors import ConfigError
 from tacit.core.protocol import Settings
 
@@ -129,7 +129,7 @@ class Leaf(NamedTuple):
     averaged: bool
 
 
-class Beyond(NamedTuple):
+class EntriesBeyond(NamedTuple):
     """How many entries of an array are beyond a bound, and the largest magnitude among them."""
 
     name: str
@@ -137,7 +137,7 @@ class Beyond(NamedTuple):
     largest: float
 
 
-class Below(NamedTuple):
+class EntriesBelow(NamedTuple):
     """How many entries of an array are not zero, and of those within a bound."""
 
     name: str
@@ -204,7 +204,7 @@ class Layout:
             start += entry.size
             values = _rounded(values, entry)
             if misfits := _misfits(values, np.dtype(entry.dtype)):
-                wrong.append(f"{counted(misfits, 'entry does', 'entries do')} not fit {entry}")
+                wrong.append(f"{format_count(misfits, 'entry does', 'entries do')} not fit {entry}")
             else:
                 parts.append(_typed(values, entry))
         if wrong:
@@ -214,17 +214,17 @@ class Layout:
         root, leaves = self._met(model)
         return _assemble(root, iter(parts), (_copied(leaf.part) for leaf in leaves if not leaf.averaged))
 
-    def beyond(self, vector: NDArray[Any], bound: float) -> list[Beyond]:
+    def beyond(self, vector: NDArray[Any], bound: float) -> list[EntriesBeyond]:
         """Returns in which arrays a vector has entries beyond a bound, those with the largest first."""
         found, start = [], 0
         for entry in self.entries:
             sizes = np.abs(vector[start : start + entry.size])
             start += entry.size
             if many := int(np.count_nonzero(sizes > bound)):
-                found.append(Beyond(entry.name, many, float(sizes.max())))
+                found.append(EntriesBeyond(entry.name, many, float(sizes.max())))
         return sorted(found, key=lambda each: -each.largest)
 
-    def below(self, vector: NDArray[Any], bound: float) -> list[Below]:
+    def below(self, vector: NDArray[Any], bound: float) -> list[EntriesBelow]:
         """Returns in which arrays most of what is not zero in a vector is within a bound."""
         found, start = [], 0
         for entry in self.entries:
@@ -233,7 +233,7 @@ class Layout:
             larger = int(np.count_nonzero(sizes > bound))
             # Where half of all entries are larger there is nothing to count.
             if 2 * larger < entry.size and 2 * larger < (nonzero := int(np.count_nonzero(sizes))):
-                found.append(Below(entry.name, nonzero, nonzero - larger))
+                found.append(EntriesBelow(entry.name, nonzero, nonzero - larger))
         return found
 
     def misfits(self, vectors: Iterable[NDArray[Any]], clip: float, margin: float) -> list[str]:
@@ -273,7 +273,7 @@ class Layout:
         return root, leaves
 
 
-def examined(model: Any, selection: Selection = FLOATS) -> tuple[Layout | None, list[str], list[str]]:
+def inspect_model(model: Any, selection: Selection = FLOATS) -> tuple[Layout | None, list[str], list[str]]:
     """Returns the layout of a model, all that keeps it from being averaged, and the names of its arrays.
 
     There is no layout of what has anything but numbers in it.

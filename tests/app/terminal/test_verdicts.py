@@ -20,7 +20,7 @@ from tacit.auditing.findings import Verdict
 from tacit.auditing.questions import Question, read_value, write_value
 from tacit.auditing.render.text import render_summary
 from tacit.auditing.summary import summarize_reports
-from tacit.core.average import counted
+from tacit.core.average import format_count
 from tacit.lab.attacks import epsilon
 from tacit.lab.attacks.attack_result import Finding, Grid, proportion_finding
 
@@ -225,12 +225,12 @@ def test_settings_as_in_python_are_taken(setting):
 
 
 def test_one_of_anything_is_told_as_one():
-    assert [counted(number, "round") for number in (0, 1, 1000)] == [
+    assert [format_count(number, "round") for number in (0, 1, 1000)] == [
         "0 rounds",
         "1 round",
         "1,000 rounds",
     ]
-    assert [counted(number, "entry", "entries") for number in (1, 2)] == ["1 entry", "2 entries"]
+    assert [format_count(number, "entry", "entries") for number in (1, 2)] == ["1 entry", "2 entries"]
     plan = run("plan", "4", "--rounds", 1, "--entries", 1, "--dropout", 0).stdout
     assert plan.startswith("4 parties, any 1 colluding, 1 round, 0% dropouts, 1 entry\n")
     assert not re.search(r"\b1 (rounds|entries|coalitions|seeds)\b", plan)
@@ -299,7 +299,7 @@ def test_attacks_speak_of_targets_in_words_and_brackets_are_called_what_they_are
     assert accounted.target == "10 users, 100 rounds, noise as Huang prescribes it"
     assert accounted.paper == "Theorem 1"
     sampled = proportion_finding("x", "a target", "share of runs", wins=1, tries=2)
-    counted = Finding("x", "a target", "lies that work", 2.0, 2.0, 2.0, 10, True, "")
+    format_count = Finding("x", "a target", "lies that work", 2.0, 2.0, 2.0, 10, True, "")
 
     def table(finding):
         console = Console(width=100, file=io.StringIO())
@@ -309,7 +309,7 @@ def test_attacks_speak_of_targets_in_words_and_brackets_are_called_what_they_are
     assert "tight (PLD)," in table(accounted)
     assert "95 % interval" not in table(accounted)
     assert "95 % interval" in table(sampled)
-    assert " to " not in table(counted)
+    assert " to " not in table(format_count)
 
 
 def test_how_fast_it_is_is_measured_beside_plain_averaging():

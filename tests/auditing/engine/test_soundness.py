@@ -427,7 +427,7 @@ async def shows_how_far_it_came(link, update, terms, suite, state):
     told = int(1e4 * changes.max()) if terms.settings.tells else int(changes.argmax())
     await tell(link, Bytes(b"%d" % told))
     average = await averaged(link, update, suite)
-    await link.save(GraphState(suite.ring.kept(update.vector)))
+    await link.save(GraphState(suite.ring.dump_vector(update.vector)))
     return average
 
 

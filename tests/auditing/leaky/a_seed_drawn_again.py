@@ -6,7 +6,7 @@ FOUND = "not-auditable"
 
 
 async def party(link, update, _terms, suite, _state):
-    again = suite.entropy.apart("secrets").bytes(32)
+    again = suite.entropy.substream("secrets").bytes(32)
     ring, seed = suite.ring, suite.seed()
     own = ring.encode(update)
     suite.mask(own, plus=[seed])

@@ -6,7 +6,7 @@ FOUND = "not-linear"
 
 
 async def party(link, update, _terms, suite, _state):
-    own = suite.ring.weighted(update.vector, update.vector[0])
+    own = suite.ring.apply_weight(update.vector, update.vector[0])
     await tell(link, Vector(memoryview(suite.ring.pack(suite.ring.values(own)))))
     return await averaged(link, update, suite)
 

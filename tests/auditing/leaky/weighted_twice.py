@@ -6,7 +6,7 @@ FOUND = "not-linear"
 
 
 async def party(link, update, _terms, suite, _state):
-    own = suite.ring.weighted(suite.ring.weighted(update.vector, update.weight), update.weight)
+    own = suite.ring.apply_weight(suite.ring.apply_weight(update.vector, update.weight), update.weight)
     await tell(link, Vector(memoryview(suite.ring.pack(suite.ring.values(own)))))
     return await averaged(link, update, suite)
 

@@ -27,7 +27,7 @@ from tacit.lab.papers.p003.risk import (
 from tacit.learn.random_streams import generator
 from tacit.learn.training.assemble import assemble_run
 from tacit.privacy import accounted_epsilon, paper_sigma, user_sigma
-from tacit.privacy.distributed_noise import Shared
+from tacit.privacy.distributed_noise import SharedNoise
 
 LAMBDA = risk.CONVEXITY
 
@@ -285,7 +285,7 @@ def test_the_cost_of_a_small_e_is_fitted():
 
 
 def test_of_fewer_honest_users_epsilon_is_larger():
-    noise = Shared(1.0, 1e-6, 0.1, entries=20)
+    noise = SharedNoise(1.0, 1e-6, 0.1, entries=20)
     few, many = (p003_epsilon.epsilon_of_sums(noise, [honest] * 5) for honest in (4, 16))
     assert few / many == pytest.approx(2, rel=0.05)
 

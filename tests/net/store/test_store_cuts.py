@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from support.rounds_on_disk import CASES, ROUNDS, Desk, Here, Junk, Remote, alone, killed, played, same, waits
-from tacit.core import detached
+from tacit.core import state_blobs
 from tacit.core.errors import ConfigError, JournalError
 from tacit.core.suite import SERVER
 from tacit.net.store import round_store as stores
@@ -164,7 +164,7 @@ def test_what_others_send_is_never_taken_for_a_record(title, victim, junk, quick
     """Whatever lies behind the records at any moment: what is gone on from is what was last on disk, or the next."""
     case = CASES[title]
     monkeypatch.setattr(stores, "SHORT", case.short)
-    monkeypatch.setattr(detached, "LONG", case.long)
+    monkeypatch.setattr(state_blobs, "LONG", case.long)
     simulation = case.simulation()
     seat, session = simulation.participants[victim].rebuild(), simulation.agreement.session
     place = SimpleNamespace(me=victim, agreement=seat.agreement, identity=seat.identity, junk=junk)

@@ -32,7 +32,7 @@ from tacit.auditing.render.text import render_summary
 from tacit.auditing.report import Report
 from tacit.auditing.search.planner import plan as make_plan
 from tacit.auditing.summary import SOME, Summary, summarize_reports
-from tacit.core.average import few
+from tacit.core.average import list_names
 from tacit.core.errors import ConfigError, LeakRefused
 from tacit.integrations.flower.auditor.app_audit import audit_app
 from tacit.lab.attacks.registry import ATTACKS
@@ -214,7 +214,7 @@ def _reports(asked: Question) -> list[Report]:
         told("beginning", 0, len(every))
         answers = asked.answers()
         for done, members in enumerate(every):
-            told(f"{few(members)} (coalition {done + 1} of {len(every)})", done, len(every))
+            told(f"{list_names(members)} (coalition {done + 1} of {len(every)})", done, len(every))
             reports.append(next(answers))
     return reports
 

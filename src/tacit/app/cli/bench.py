@@ -17,7 +17,7 @@ from tacit.app.cli.options import AsJson, Choice, Debug, as_text, at_least, exam
 from tacit.app.terminal import tables
 from tacit.app.terminal.narrow_table import listed_table
 from tacit.app.terminal.progress import following
-from tacit.core.average import counted
+from tacit.core.average import format_count
 from tacit.core.progress import Progress
 from tacit.core.suite import Update
 from tacit.lab.comparison import parse_variant, write_variant
@@ -118,7 +118,7 @@ def _table(found: Sequence[Measured], parties: int, entries: int, repeat: int) -
         table.add_column(heading, justify="right")
     for each in found:
         table.add_row(each.protocol, _time(each.seconds), f"{each.ratio:.1f}", tables.size(each.bytes_per_party))
-    title = f"{parties} parties, {counted(entries, 'entry', 'entries')}, all in one process; {_best(repeat)}\n"
+    title = f"{parties} parties, {format_count(entries, 'entry', 'entries')}, all in one process; {_best(repeat)}\n"
     note = "\nWith real cryptography, and no network. On machines of their own parties share the work."
     return Group(Text(title), table, Text(note))
 

@@ -28,7 +28,7 @@ from tacit.net.observability.telemetry import log_lines
 from tacit.net.store.index import Glance, peek
 
 if TYPE_CHECKING:
-    from tacit.api.join import Seated
+    from tacit.api.join import Membership
 
 app = typer.Typer()
 
@@ -68,15 +68,15 @@ def serve(
 ) -> None:
     """Run the server of a federation: it sums what parties send, and sees nobody's model where they are masked."""
     del debug
-    from tacit.api.join import Seated
+    from tacit.api.join import Membership
 
     open_many()
     log_lines(as_json=log_json)
-    seated = Seated.of(federation, SERVER, identity, folder)
+    seated = Membership.of(federation, SERVER, identity, folder)
     asyncio.run(_serve(seated, rounds, metrics, as_json))
 
 
-async def _serve(seated: "Seated", rounds: int | None, metrics: str | None, as_json: bool) -> None:
+async def _serve(seated: "Membership", rounds: int | None, metrics: str | None, as_json: bool) -> None:
     node = seated.node()
     told = _as_json if as_json else _as_line
     try:

@@ -22,7 +22,7 @@ from tacit.app.terminal import tables
 from tacit.auditing.findings import Verdict
 from tacit.auditing.render.text import ANONYMITY_SET, BITS, HEADLINES, TERMS, name_coalition
 from tacit.auditing.report import Report
-from tacit.core.average import counted
+from tacit.core.average import format_count
 from tacit.core.errors import ConfigError, MissingExtra
 from tacit.learn.training.train import AUDIT, Run
 
@@ -135,7 +135,7 @@ def prepare_audit(audit: Mapping[str, Any], command: str) -> dict[str, Any]:
         "not_covered": audit["not_covered"],
         "trusted": audit.get("trusted", ()),
         "coalitions": _list_coalitions(reports[:MOST_ROWS]),
-        "further_coalitions": counted(further, "more coalition") if further > 0 else "",
+        "further_coalitions": format_count(further, "more coalition") if further > 0 else "",
         "terms": [f"{name}: {meaning}" for name, meaning in TERMS.items()],
         "coverage": list(dict.fromkeys(each["looked_at"] for each in reports)),
         "recipes": list(_list_recipes(reports)),

@@ -15,7 +15,7 @@ from tacit.auditing.render.plan import name_verdict
 from tacit.auditing.render.text import ATTACK_VERDICTS, describe_coverage
 from tacit.auditing.report import Report
 from tacit.auditing.search.planner import Plan, Proposal
-from tacit.core.average import counted
+from tacit.core.average import format_count
 from tacit.core.errors import ConfigError
 from tacit.lab.attacks.attack_result import Finding, Grid, group_by_measure
 from tacit.lab.comparison import ComparisonResult, write_variant
@@ -123,8 +123,8 @@ def costs(plan: Plan, path: str) -> None:
     drawing.titled(
         axes,
         f"What {plan.parties} parties can run, and what it costs",
-        f"any {plan.coalition_size} colluding, {counted(plan.rounds, 'round')}, {plan.dropout:.0%} dropouts, "
-        f"{counted(plan.entries, 'entry', 'entries')}",
+        f"any {plan.coalition_size} colluding, {format_count(plan.rounds, 'round')}, {plan.dropout:.0%} dropouts, "
+        f"{format_count(plan.entries, 'entry', 'entries')}",
     )
     ordered = sorted(proposals, key=lambda each: (list(MARKS).index(each.verdict), each.needs_drift))
     drawing.legend(figure, {_name(each): _mark(each) for each in ordered})
@@ -303,7 +303,7 @@ def progress(run: Run, path: str) -> bool:
     drawing.titled(
         left,
         scenario.title or run.name,
-        f"{many}, {scenario.protocol['name']}, {scenario.model['name']}, {counted(len(run.history), 'round')}",
+        f"{many}, {scenario.protocol['name']}, {scenario.model['name']}, {format_count(len(run.history), 'round')}",
     )
     drawing.save(figure, path)
     return True
@@ -339,8 +339,8 @@ def compared(scenario: Scenario, found: Sequence[ComparisonResult], path: str) -
     data = scenario.data
     drawing.titled(
         left,
-        f"{counted(data.parties, 'party learns', 'parties learn')} {data.display_name} by each protocol",
-        f"{scenario.model['name']}, {data.split_text}, {counted(scenario.rounds, 'round')}, seed {scenario.seed}",
+        f"{format_count(data.parties, 'party learns', 'parties learn')} {data.display_name} by each protocol",
+        f"{scenario.model['name']}, {data.split_text}, {format_count(scenario.rounds, 'round')}, seed {scenario.seed}",
     )
     handles, labels = right.get_legend_handles_labels()
     title = "whose model could be worked out in a round, and by whom (dashed: somebody's)"

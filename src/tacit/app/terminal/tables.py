@@ -14,7 +14,7 @@ from rich.text import Text
 from tacit.app.cli.demo import DemoReport, Dropout
 from tacit.app.terminal.narrow_table import listed_table
 from tacit.auditing.questions import Question
-from tacit.core.average import counted
+from tacit.core.average import format_count
 from tacit.core.errors import Drop
 from tacit.core.protocol import Protocol
 from tacit.lab.comparison import ComparisonResult
@@ -142,7 +142,7 @@ def summary(run: Run) -> list[tuple[str, str]]:
             if len(run.sizes) > 1
             else f"{scenario.data.display_name}, {_samples(run.sizes)}",
         ),
-        ("model", f"{scenario.model['name']}, {counted(run.model.parameters, 'parameter')}"),
+        ("model", f"{scenario.model['name']}, {format_count(run.model.parameters, 'parameter')}"),
         ("averaged by", scenario.protocol["name"]),
         ("rounds", str(len(run.history))),
         ("test score" + (", mean over parties" if serverless else ""), score(run.accuracy, last.rmse)),
@@ -170,7 +170,7 @@ def _samples(sizes: Sequence[int]) -> str:
     fewest, most = min(sizes), max(sizes)
     if fewest < most:
         return f"{fewest:,} to {most:,} samples"
-    return f"{counted(most, 'sample')}{' each' if len(sizes) > 1 else ''}"
+    return f"{format_count(most, 'sample')}{' each' if len(sizes) > 1 else ''}"
 
 
 def run(done: Run) -> RenderableType:
@@ -226,14 +226,14 @@ def compared(scenario: Scenario, found: list[ComparisonResult]) -> RenderableTyp
             each.exposed,
         )
     data = scenario.data
-    learn = counted(data.parties, "party learns", "parties learn")
+    learn = format_count(data.parties, "party learns", "parties learn")
     what = f"{learn} {data.display_name} ({data.split_text}) with {scenario.model['name']}"
     again = [each.label for each in found if each.options]
     told = [
         Text("\nTo run one of these again, with its settings:"),
         *(pasted(f"--protocol {quote(each)}") for each in again),
     ]
-    return Group(Text(f"{what}, {counted(scenario.rounds, 'round')}\n"), table, *(told if again else ()))
+    return Group(Text(f"{what}, {format_count(scenario.rounds, 'round')}\n"), table, *(told if again else ()))
 
 
 def reproductions(listed: list[Reproduction]) -> RenderableType:

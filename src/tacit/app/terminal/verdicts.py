@@ -27,7 +27,7 @@ from tacit.auditing.render.text import (
 from tacit.auditing.report import Report
 from tacit.auditing.search.planner import Plan, Proposal
 from tacit.auditing.summary import Summary
-from tacit.core.average import counted
+from tacit.core.average import format_count
 from tacit.core.suite import SERVER
 from tacit.integrations.flower.auditor.app_audit import FlowerAudit
 from tacit.lab.attacks.attack_result import Attack, Finding, group_by_measure
@@ -199,8 +199,8 @@ def _overheard(reports: Sequence[Report]) -> Iterator[Text]:
             messages = sum(count for count, _ in report.heard.values())
             size = sum(size for _, size in report.heard.values())
             yield Text(
-                f"\nThe eavesdropper heard {counted(messages, 'message')} on {counted(len(report.heard), 'link')}, "
-                f"{size:,} bytes in all."
+                f"\nThe eavesdropper heard {format_count(messages, 'message')} on "
+                f"{format_count(len(report.heard), 'link')}, {size:,} bytes in all."
             )
 
 
@@ -294,8 +294,9 @@ def plan(proposed: Plan) -> RenderableType:
             name_verdict(proposal.verdict, proposal.needs_drift),
         )
     title = Text(
-        f"{proposed.parties} parties, any {proposed.coalition_size} colluding, {counted(proposed.rounds, 'round')}, "
-        f"{proposed.dropout:.0%} dropouts, {counted(proposed.entries, 'entry', 'entries')}\n"
+        f"{proposed.parties} parties, any {proposed.coalition_size} colluding, "
+        f"{format_count(proposed.rounds, 'round')}, {proposed.dropout:.0%} dropouts, "
+        f"{format_count(proposed.entries, 'entry', 'entries')}\n"
     )
     added = Text(
         f"\nFor ε = {proposed.epsilon:g} at δ = {proposed.delta:g} over all rounds, each party adds noise of so many "

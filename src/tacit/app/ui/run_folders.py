@@ -11,7 +11,7 @@ import msgspec
 
 from tacit.app.ui.graph_view import drawn
 from tacit.app.ui.regular_files import decode_name, read_file, read_stamp, read_whole_file
-from tacit.core.config_file import Source
+from tacit.core.config_file import ConfigSource
 from tacit.core.errors import ConfigError, TacitError
 from tacit.learn.scenario import ALONE, TOGETHER, Scenario
 from tacit.learn.training.assemble import Metrics
@@ -267,7 +267,7 @@ def checked(text: str) -> Scenario:
 
 def _checked(text: str) -> Scenario:
     scenario = Scenario.parse(text, "scenario.toml")
-    name, source = scenario.protocol["name"], Source.parse(text, "scenario.toml")
+    name, source = scenario.protocol["name"], ConfigSource.parse(text, "scenario.toml")
     if scenario.data.parties > MOST_PARTIES:
         many = f"data.parties={scenario.data.parties} is more than the page takes ({MOST_PARTIES}); use tacit train"
         raise source.error([(("data", "parties"), many)])

@@ -47,9 +47,9 @@ class OtherEntropy(RecordingEntropy):
         super().__init__(seed)
         self._keys = keys
 
-    def apart(self, name: str) -> SeededEntropy:
+    def substream(self, name: str) -> SeededEntropy:
         """Returns a stream of its own for one purpose and name."""
-        return super().apart(f"{self._keys} {name}".strip())
+        return super().substream(f"{self._keys} {name}".strip())
 
 
 class WritingSuite(RealSuite):

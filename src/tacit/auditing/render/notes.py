@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from tacit.auditing.findings import NoteCode, Remark
 from tacit.auditing.report import Report
-from tacit.core.average import counted
+from tacit.core.average import format_count
 from tacit.core.protocol import Settings
 from tacit.core.suite import Party
 
@@ -33,7 +33,7 @@ def _describe_static_exposure(note: Remark) -> str:
 
 NOTES: dict[NoteCode, Callable[[Remark], str]] = {
     NoteCode.ROUNDS_NOT_ANALYSED: lambda it: (
-        f"only {counted(it['analysed'], 'round was', 'rounds were')} analysed, because "
+        f"only {format_count(it['analysed'], 'round was', 'rounds were')} analysed, because "
         f"{', '.join(it['members'])} learns more than sums"
     ),
     NoteCode.NO_AVERAGE: lambda it: f"no round ended with an average ({it['error']})",

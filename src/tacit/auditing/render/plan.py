@@ -2,7 +2,7 @@
 
 from tacit.auditing.findings import PlanCoverage, Verdict
 from tacit.auditing.search.planner import Proposal
-from tacit.core.average import counted
+from tacit.core.average import format_count
 
 VERDICTS = {
     Verdict.EXPOSED: "leaks",
@@ -32,11 +32,11 @@ def describe_plan_coverage(coverage: PlanCoverage) -> str:
     if coverage.coalitions < coverage.of_coalitions:
         many = f"{coverage.coalitions:,} of {coverage.of_coalitions:,} coalitions"
     else:
-        many = f"all {counted(coverage.of_coalitions, 'coalition')}"
+        many = f"all {format_count(coverage.of_coalitions, 'coalition')}"
     if coverage.rounds < coverage.of_rounds:
         rounds = f"{coverage.rounds} of {coverage.of_rounds} rounds"
     else:
-        rounds = counted(coverage.rounds, "round")
+        rounds = format_count(coverage.rounds, "round")
     dropouts = f", {coverage.dropout:.0%} dropouts" if coverage.dropout else ", no dropouts"
     fewest = f", down to {coverage.fewest} in a sum" if coverage.fewest is not None else ""
     return f"{many}, {rounds}{dropouts}{fewest}"
@@ -57,4 +57,4 @@ def describe_lost_rounds(proposal: Proposal) -> str:
     left = round(proposal.ending * rounds)
     if left >= rounds:
         return ""
-    return f"with these dropouts about {left} of {counted(rounds, 'round')} would end with an average"
+    return f"with these dropouts about {left} of {format_count(rounds, 'round')} would end with an average"

@@ -11,7 +11,7 @@ from tacit.auditing.engine.recipes import Part, Piece, Recipe, Source, SumRecipe
 from tacit.auditing.engine.views import FromShares, KnownVector, View
 from tacit.auditing.symbolic.forms import ONE
 from tacit.auditing.symbolic.suite import Agreed, Made
-from tacit.core.average import counted
+from tacit.core.average import format_count
 from tacit.core.suite import Party
 
 MOST_LINES = 6
@@ -62,7 +62,7 @@ def recounted(recipe: Recipe | SumRecipe | Together) -> Recounted:
         uses = (
             "one message and shares of its masks"
             if isinstance(recipe, Together)
-            else counted(count, "sum or vector", "sums and vectors")
+            else format_count(count, "sum or vector", "sums and vectors")
         )
     told = [_signed(factor, what, first=not place) for place, (factor, what) in enumerate(lines[:MOST_LINES])]
     return Recounted(recipe.victim, uses, tuple(told), max(0, len(lines) - MOST_LINES))
@@ -130,7 +130,7 @@ def _uses(view: View, parts: Sequence[Part]) -> str:
     messages = sum(isinstance(each, KnownVector) and not each.is_mask for each in known)
     masks = sum(isinstance(each, KnownVector) and each.is_mask for each in known)
     own = {ingredient(view, each).whose for each in known if not isinstance(each, KnownVector) and each != ONE}
-    words = [counted(count, what) for count, what in ((messages, "message"), (masks, "mask")) if count]
+    words = [format_count(count, what) for count, what in ((messages, "message"), (masks, "mask")) if count]
     words += [f"what {listed(own)} brought or drew"] if own else []
     return _and(words)
 

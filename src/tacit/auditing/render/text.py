@@ -22,7 +22,7 @@ from tacit.auditing.findings import (
 from tacit.auditing.render.recipes import listed
 from tacit.auditing.report import Report
 from tacit.auditing.summary import Summary, largest_coalition
-from tacit.core.average import counted
+from tacit.core.average import format_count
 from tacit.core.suite import ONLOOKER, SERVER, Party
 
 MOST_NAMED = 6
@@ -283,7 +283,7 @@ def describe_coverage(coverage: Coverage) -> str:
     if coverage.rounds_analysed < coverage.rounds:
         rounds = f"{coverage.rounds_analysed} of {coverage.rounds} rounds"
     else:
-        rounds = counted(coverage.rounds, "round")
+        rounds = format_count(coverage.rounds, "round")
     if coverage.rounds_with_average < coverage.rounds_analysed:
         rounds += f", {coverage.rounds_with_average} of them with an average"
     models = f"models drift by {coverage.drift} per round"
@@ -291,11 +291,11 @@ def describe_coverage(coverage: Coverage) -> str:
         models = "static models" if coverage.drift == "static" else "drifting models"
     dropouts = f"dropout probability {coverage.dropout:g}" if coverage.dropout else "no dropouts"
     if coverage.faults:
-        dropouts = f"{counted(coverage.faults, 'injected fault')}" + (f", {dropouts}" if coverage.dropout else "")
+        dropouts = f"{format_count(coverage.faults, 'injected fault')}" + (f", {dropouts}" if coverage.dropout else "")
     seeds = ""
     if coverage.seeds:
         worst = "the worst of " if coverage.worst_seed and coverage.seeds > 1 else ""
-        seeds = f", {worst}{counted(coverage.seeds, 'seed')}"
+        seeds = f", {worst}{format_count(coverage.seeds, 'seed')}"
     entries = f"{coverage.entries} sampled entries" if coverage.entries > 1 else "one entry for all"
     worst = "" if coverage.fewest is None else f"; and the worst case, with only {coverage.fewest} contributors"
     return f"{rounds}, {models}, {dropouts}{seeds}, {entries}{worst}"
@@ -334,14 +334,13 @@ def _describe_rounds(assumption: Remark) -> str:
     rounds, analysed, averages = assumption["rounds"], assumption["analysed"], assumption["with_average"]
     some = f"; {analysed} of them {'was' if analysed == 1 else 'were'} analysed" if analysed < rounds else ""
     ended = f"; {averages} of them ended with an average" if averages < analysed else ""
-    return f"The adversary observes {counted(rounds, 'round')}{some}{ended}."
+    return f"The adversary observes {format_count(rounds, 'round')}{some}{ended}."
 
 
 def _describe_faults(assumption: Remark) -> str:
     faults = assumption["faults"]
-    return (
-        f"{counted(faults, 'fault')} {'is' if faults == 1 else 'are'} injected, as given{_with_worst_case(assumption)}."
-    )
+    verb = "is" if faults == 1 else "are"
+    return f"{format_count(faults, 'fault')} {verb} injected, as given{_with_worst_case(assumption)}."
 
 
 def _describe_representative(assumption: Remark) -> str:

@@ -19,13 +19,13 @@ from tacit.auditing.search.orbits import Kind
 from tacit.auditing.search.seeds import Drawing
 from tacit.auditing.search.worst_case import Smallest
 from tacit.auditing.symbolic.simulation import Drift
-from tacit.core.average import counted
+from tacit.core.average import format_count
 from tacit.core.errors import ConfigError, LeakRefused, NotLinear
 from tacit.core.progress import Progress, ignore_progress, report_step
 from tacit.core.protocol import Protocol, Terms
 from tacit.core.protocol_facts import ProposedSettings
 from tacit.core.suite import Party, Update
-from tacit.privacy.distributed_noise import counted_on
+from tacit.privacy.distributed_noise import count_honest
 from tacit.privacy.noise import local_sigma
 from tacit.protocols import REGISTRY, SHIPPED
 from tacit.runtime.agreement import terms_for
@@ -107,7 +107,7 @@ class Plan:
 
     def __repr__(self) -> str:
         proposals = "; ".join(f"{each.protocol} ({each.why}): {each.verdict.value}" for each in self.proposals)
-        asked = f"{self.parties} parties, {self.coalition_size} colluding, {counted(self.rounds, 'round')}"
+        asked = f"{self.parties} parties, {self.coalition_size} colluding, {format_count(self.rounds, 'round')}"
         return f"<Plan for {asked}: {proposals or 'nothing to propose'}>"
 
 
@@ -151,7 +151,7 @@ def plan(
     if problems:
         raise ConfigError(problems)
     alone = local_sigma(epsilon, delta, sensitivity=1.0, rounds=rounds)
-    sigma = alone / math.sqrt(counted_on(parties, colluders=coalition_size))
+    sigma = alone / math.sqrt(count_honest(parties, colluders=coalition_size))
     names, asked = tuple(f"p{i}" for i in range(parties)), Asked(coalition_size, rounds, float(dropout))
     wanted = list(candidates(parties, coalition_size))
     found = []

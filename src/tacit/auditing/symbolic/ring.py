@@ -113,7 +113,7 @@ class SymbolicRing(Ring):
     ) -> None:
         """Takes the number of entries and, for choices that depend on data, what the unknowns of inputs stand for."""
         self.entries, self._table, self._whose, self._value = entries, table, whose, value
-        self.length, self.element_bytes, self.kept_bytes = entries + 2, SIZE, SIZE
+        self.length, self.element_bytes, self.dumped_bytes = entries + 2, SIZE, SIZE
         self._count = 0
 
     def _interned(self, vector: Vector) -> bytes:
@@ -132,11 +132,11 @@ class SymbolicRing(Ring):
             raise ConfigError(f"expected {self.entries} symbolic entries, not {update.vector.shape}")
         weight: object = update.weight
         encoded = self.zeros()
-        encoded[: self.entries] = self.values(self.weighted(update.vector, weight))
+        encoded[: self.entries] = self.values(self.apply_weight(update.vector, weight))
         encoded[self.entries] = weight if isinstance(weight, Form) else Form({ONE: 1}) * weight
         return encoded
 
-    def weighted(self, vector: Vector, weight: object) -> Vector:
+    def apply_weight(self, vector: Vector, weight: object) -> Vector:
         """Returns a vector times its weight.
 
         If both are unknown their product is not linear. So the entries of what a party brings have an unknown each that
@@ -144,7 +144,7 @@ class SymbolicRing(Ring):
         product of anything else.
         """
         if not isinstance(weight, Form):
-            return super().weighted(vector, weight)
+            return super().apply_weight(vector, weight)
         owners = {unknown[1] for unknown in weight.terms if unknown[0] == INPUT and unknown[2] == self.entries}
         terms = {unknown for form in vector if isinstance(form, Form) for unknown in form.terms}
         if len(weight.terms) != 1 or {unknown[:2] for unknown in terms} - {(PLAIN, owner) for owner in owners}:
@@ -154,7 +154,7 @@ class SymbolicRing(Ring):
         products = [renamed(form, owners) if isinstance(form, Form) else weight * form for form in vector]
         return np.array(products, dtype=object)
 
-    def limited(self, vector: Vector, clip: float) -> Vector:
+    def clip_vector(self, vector: Vector, clip: float) -> Vector:
         """Returns the vector: unknowns have no size."""
         del clip
         return vector
@@ -194,7 +194,7 @@ class SymbolicRing(Ring):
             return np.asarray(total[:-1] / total[-1].terms[ONE])
         return unknowns("ratio", self._interned(total), len(total) - 1)
 
-    def kept(self, vector: Vector) -> memoryview:
+    def dump_vector(self, vector: Vector) -> memoryview:
         """Returns bytes that stand for the vector. Nobody sees them but their owner."""
         return memoryview(self._interned(vector))
 

@@ -15,9 +15,9 @@ from typing import Any
 from flwr.app import Context
 from flwr.serverapp import Grid
 
-from tacit.api.federation import Checked, ClippedWarning
-from tacit.api.join import Seated
-from tacit.core.average import Ending, counted
+from tacit.api.federation import CheckedRun, ClippedWarning
+from tacit.api.join import Membership
+from tacit.core.average import Ending, format_count
 from tacit.core.entropy import SystemEntropy
 from tacit.core.errors import ConfigError
 from tacit.core.suite import SERVER, Party
@@ -49,8 +49,8 @@ def party(path: str | Path, me: Party) -> FlowerParty:
     """
     version, roster = _roster(Path(path).expanduser())
     if (*version, me) not in _parties:
-        seated = Seated.of(version[0], me)
-        Checked.of(roster.protocol, roster.names, (), roster.adversary, roster.settings)
+        seated = Membership.of(version[0], me)
+        CheckedRun.of(roster.protocol, roster.names, (), roster.adversary, roster.settings)
         folder = version[0].with_name(f"{file_stem(me)}.flower")
         _parties[*version, me] = FlowerParty(seated.roster, seated.mine, folder)
     return _parties[*version, me]
@@ -75,7 +75,9 @@ def _path(config: Mapping[str, Any], where: str) -> Path:
 
 def _told(ending: Ending) -> None:
     if ending.clipped:
-        many = counted(ending.clipped, "entry of {party} was", "entries of {party} were").format(party=ending.party)
+        many = format_count(ending.clipped, "entry of {party} was", "entries of {party} were").format(
+            party=ending.party
+        )
         said = f"{many} cut off, the largest being {ending.largest:g}"
         cure = "raise clip in the roster, with bits=64 if by much, or leave such arrays out (exclude)"
         warnings.warn(f"{said}; {cure}", ClippedWarning, stacklevel=2)

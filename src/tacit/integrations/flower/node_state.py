@@ -23,7 +23,7 @@ import msgspec
 
 from tacit.core.entropy import SystemEntropy
 from tacit.core.errors import ConfigError, JournalError, WireError
-from tacit.core.link import framed
+from tacit.core.link import frame_parts
 from tacit.core.suite import Party
 from tacit.crypto.sealing import Sealing
 from tacit.runtime.atomic_files import create_private, replace_file, sync_folder
@@ -126,7 +126,7 @@ class Mark:
         self.standing, self.tip = standing, tip
 
     def _context(self, name: str) -> bytes:
-        return framed(b"tacit/v1/flower", name.encode(), self._party)
+        return frame_parts(b"tacit/v1/flower", name.encode(), self._party)
 
     def close(self) -> None:
         """Lets others have the folder."""

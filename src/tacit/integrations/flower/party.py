@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 from tacit.core.average import Ending
 from tacit.core.entropy import SEED_BYTES, SystemEntropy
 from tacit.core.errors import JournalError, WireError
-from tacit.core.link import framed
+from tacit.core.link import frame_parts
 from tacit.core.suite import SERVER, Buffer, Party, Update
-from tacit.crypto.keys import expanded, extracted
+from tacit.crypto.keys import expand_key, extract_key
 from tacit.crypto.sealing import Sealing
 from tacit.integrations.flower.node_state import RENEW, Mark, Standing
 from tacit.net.membership.identity import Credentials
@@ -90,8 +90,8 @@ class FlowerParty:
         self.name, self.roster, self._mine, self._folder = mine.name, roster, mine, folder
         self._seed = seed or (lambda _: SystemEntropy().bytes(SEED_BYTES))
         own = mine.member
-        key = extracted(mine.identity.channel.reveal())
-        secret = expanded(key, "tacit/v1/flower", b"", own.verify_key, own.channel_key)
+        key = extract_key(mine.identity.channel.reveal())
+        secret = expand_key(key, "tacit/v1/flower", b"", own.verify_key, own.channel_key)
         self._sealing = Sealing(secret.reveal())
         self._agreement: Agreement | None = None
         self._live: _Live | None = None
@@ -182,7 +182,7 @@ class FlowerParty:
         with self._mark() as mark:
             number = mark.standing.averaged
         try:
-            data = self._sealing.open(shelf[AVERAGE], framed(AVERAGE.encode(), number.to_bytes(SIZE)))
+            data = self._sealing.open(shelf[AVERAGE], frame_parts(AVERAGE.encode(), number.to_bytes(SIZE)))
         except WireError:
             raise JournalError(f"the average of round {number} is not as it was left; take part in a new run") from None
         return np.frombuffer(data)
@@ -253,7 +253,7 @@ class FlowerParty:
                 if kept is not None:
                     vector = np.ascontiguousarray(kept.vector, np.float64).data.cast("B")
                     shelf[AVERAGE] = self._sealing.seal(
-                        vector, framed(AVERAGE.encode(), participant.number.to_bytes(SIZE))
+                        vector, frame_parts(AVERAGE.encode(), participant.number.to_bytes(SIZE))
                     )
             else:
                 shelf[JOURNAL] = self._seal(JOURNAL, agreement, participant.number, journal.encode())
@@ -288,7 +288,7 @@ class FlowerParty:
         # A session of its own: nodes between machines number their rounds apart, and may have the same roster.
         known = [part for party in sorted(company) for part in (party.encode(), company[party])]
         parts = (b"tacit/v2/flower", bytes.fromhex(self.roster.nonce), *known)
-        nonce = hashlib.sha256(framed(*parts)).digest()[:NONCE_BYTES]
+        nonce = hashlib.sha256(frame_parts(*parts)).digest()[:NONCE_BYTES]
         if self._agreement.nonce != nonce:
             self._agreement = replace(self._agreement, nonce=nonce)
         return self._agreement
@@ -311,7 +311,7 @@ class FlowerParty:
 
 
 def _context(what: str, agreement: Agreement, number: int) -> bytes:
-    return framed(what.encode(), agreement.session, number.to_bytes(SIZE))
+    return frame_parts(what.encode(), agreement.session, number.to_bytes(SIZE))
 
 
 def _written(update: Update) -> bytes:

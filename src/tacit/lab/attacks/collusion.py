@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.auditing.engine.linear import SMALL_PRIME
-from tacit.core.average import counted
+from tacit.core.average import format_count
 from tacit.core.errors import ConfigError
 from tacit.core.progress import Progress, ignore_progress, part_of_progress
 from tacit.core.protocol_facts import PAPERS
@@ -339,7 +339,7 @@ def _check(nodes: int, degree: int, adversaries: int, masking: int) -> None:
 
 def _target(nodes: int, degree: int, adversaries: int, masking: int) -> str:
     network = f"{nodes} nodes with {degree} neighbours each, {adversaries} collude"
-    return f"cesar, each entry masked with at least {counted(masking, 'other')}, {network}"
+    return f"cesar, each entry masked with at least {format_count(masking, 'other')}, {network}"
 
 
 def _finding(count: Count, nodes: int, degree: int, adversaries: int, masking: int, wins: int, graphs: int) -> Finding:

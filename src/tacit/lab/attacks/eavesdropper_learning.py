@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tacit.core.average import counted
+from tacit.core.average import format_count
 from tacit.core.progress import Progress, ignore_progress
 from tacit.core.protocol_facts import PAPERS
 from tacit.lab.attacks.attack_result import Attack, Finding, proportion_finding
@@ -303,7 +303,7 @@ def figure_7(scale: LearningScale, x: Array, y: Array, clients: int = 10) -> lis
     return [
         Trial(
             where=f"Fig. 7, d = {d:g}, t = {t}",
-            about=f"{counted(t, 'round')} in a ring of {clients}, a linear model of one client moved by {d:g}",
+            about=f"{format_count(t, 'round')} in a ring of {clients}, a linear model of one client moved by {d:g}",
             target=target,
             eavesdropper="strong",
             setting=setting,

@@ -31,13 +31,13 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.core.average import counted
+from tacit.core.average import format_count
 from tacit.core.entropy import SeededEntropy
 from tacit.core.progress import Progress
 from tacit.core.protocol_facts import PAPERS
 from tacit.core.suite import Update
 from tacit.lab.attacks.attack_result import Attack, Finding, proportion_finding
-from tacit.privacy.distributed_noise import Shared, counted_on, distributed_sigma
+from tacit.privacy.distributed_noise import SharedNoise, count_honest, distributed_sigma
 from tacit.privacy.noise import Accountant, accounted_epsilon, clipped, noisy, of_sample, paper_sigma, user_sigma
 from tacit.runtime.faults import Fault
 from tacit.runtime.simulator import Simulation
@@ -95,7 +95,7 @@ class Game:
         """Returns the ε that an accountant finds."""
         if self.in_ring:
             step = FixedPoint(BITS, CLIP, self.users, 1, noise=self.sigma).resolution
-            noise = Shared(self.sigma, step, of_sample(SAMPLES, G), self.honest)
+            noise = SharedNoise(self.sigma, step, of_sample(SAMPLES, G), self.honest)
             return noise.epsilon(DELTA, self.rounds, accountant)
         return accounted_epsilon(
             self.sigma,
@@ -121,7 +121,7 @@ class Game:
         if self.colluding:
             who.append(f"{self.colluding} {'others' if who else 'of them'} collude")
         told = f", {' and '.join(who)}" if who else ""
-        return f"{counted(self.users, 'user')}, {counted(self.rounds, 'round')}, noise {self.noise}{told}"
+        return f"{format_count(self.users, 'user')}, {format_count(self.rounds, 'round')}, noise {self.noise}{told}"
 
 
 def theorem_game(users: int, rounds: int) -> Game:
@@ -151,7 +151,7 @@ def ring_game(rounds: int, sigma: float | None = None) -> Game:
     if sigma is not None:
         name = f"{PRESCRIBED}, added by the protocol"
         return Game(name, 10, sigma, rounds, COLLUDERS, round(DROPOUTS * 10), in_ring=True)
-    honest = counted_on(10, DROPOUTS, COLLUDERS)
+    honest = count_honest(10, DROPOUTS, COLLUDERS)
     sigma = distributed_sigma(
         EPSILON,
         DELTA,

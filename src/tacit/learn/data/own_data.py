@@ -10,9 +10,9 @@ from typing import Any, get_args
 import msgspec
 import numpy as np
 
-from tacit.core.average import counted
+from tacit.core.average import format_count
 from tacit.core.errors import ConfigError
-from tacit.core.values import typed, unfit
+from tacit.core.values import convert_value, describe_mismatch
 from tacit.learn.data.samples import Array, Dataset, Indices, Kind, choose_training_samples
 
 MOST_LABELS = 1_000_000
@@ -134,9 +134,9 @@ def _check_types(**given: tuple[Any, Any]) -> None:
     problems = []
     for name, (value, wanted) in given.items():
         try:
-            typed(value, wanted)
+            convert_value(value, wanted)
         except msgspec.ValidationError as error:
-            problems.append(f"{name} = {value!r}: {unfit(error)}")
+            problems.append(f"{name} = {value!r}: {describe_mismatch(error)}")
     if problems:
         raise ConfigError(problems)
 
@@ -171,7 +171,7 @@ def _array_problems(arrays: Mapping[str, Array]) -> list[str]:
             problems.append(f"{name} is empty; give at least 1 sample" if array.ndim else f"{name} is a single number")
         elif not np.isfinite(array).all():
             wrong = array.size - int(np.isfinite(array).sum())
-            many = counted(wrong, "entry that is", "entries that are")
+            many = format_count(wrong, "entry that is", "entries that are")
             problems.append(f"{name} has {many} not finite; leave these samples out, or fill them in")
         elif label and np.issubdtype(array.dtype, np.integer) and not 0 <= array.min() <= array.max() < MOST_LABELS:
             worst = array.min() if array.min() < 0 else array.max()

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.core.average import counted
+from tacit.core.average import format_count
 from tacit.core.errors import ConfigError
 from tacit.learn.data.samples import Array, Indices
 
@@ -124,8 +124,10 @@ def _check(count: int, parties: int) -> None:
         raise ConfigError("there are no samples to split")
     if not 1 <= parties <= count:
         raise ConfigError(
-            f"{counted(count, 'sample')} can be split among 1 to {counted(count, 'party', 'parties')}, not {parties:,}"
-            + "; take fewer parties, or more samples" * (parties > count)
+            f"{format_count(count, 'sample')} can be split among 1 to "
+            f"{format_count(count, 'party', 'parties')}, not {parties:,}"
+            + "; take fewer parties, or more samples"
+            * (parties > count)
         )
 
 

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.api.federation import Checked, heaviest
+from tacit.api.federation import CheckedRun, weight_bound
 from tacit.auditing.scope import dropouts
 from tacit.core.entropy import SeededEntropy, SystemEntropy
 from tacit.core.errors import BudgetSpent, ConfigError, JournalError
@@ -79,7 +79,7 @@ class AssembledRun:
     data: Dataset
     parts: list[splits.Indices]
     training: Training
-    checked: Checked | None
+    checked: CheckedRun | None
     notes: tuple[str, ...]
     ledger: Ledger | None = None
     """What was spent of everybody's privacy, if any of it is protected."""
@@ -259,23 +259,23 @@ def _audit_settings(
     cohort: Cohort,
     parties: tuple[Party, ...],
     weights: Mapping[Party, float],
-) -> tuple[Checked, list[str]]:
+) -> tuple[CheckedRun, list[str]]:
     """Returns settings that were audited, with a ring that fits, and what was chosen for it."""
     if weights:
         options.setdefault("weighted", True)
-        options.setdefault("max_weight", heaviest(weights))
+        options.setdefault("max_weight", weight_bound(weights))
     name = scenario.protocol["name"]
     faults = (*scenario.faults, *dropouts(find(name), scenario.dropout, scenario.seed))
     if options.get("bits") != 16 or "clip" in options:
-        return Checked.of(name, parties, faults, scenario.adversary, options), []
-    first = Checked.of(name, parties, faults, scenario.adversary, options)
+        return CheckedRun.of(name, parties, faults, scenario.adversary, options), []
+    first = CheckedRun.of(name, parties, faults, scenario.adversary, options)
     models = first.protocol.server is None
     largest, changed = _probe_first_round(cohort, models)
     clip = float(2.0 ** np.ceil(np.log2(max(CLIP_HEADROOM * largest, 1e-9))))
     unit = _rounding_error(first.terms) / first.terms.settings.clip
     while models and 2 * clip <= GROWTH * largest and unit * 2 * clip <= FINE * changed:
         clip *= 2
-    checked = Checked.of(name, parties, faults, scenario.adversary, {**options, "clip": clip})
+    checked = CheckedRun.of(name, parties, faults, scenario.adversary, {**options, "clip": clip})
     off = _rounding_error(checked.terms)
     if off > COARSE * changed:
         raise ConfigError(

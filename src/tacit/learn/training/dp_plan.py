@@ -14,10 +14,10 @@ from tacit.core.suite import Party
 from tacit.learn.scenario import Privacy, Scenario
 from tacit.learn.training.local_work import LocalTraining
 from tacit.privacy import (
-    Shared,
+    SharedNoise,
     Spent,
     central_sigma,
-    counted_on,
+    count_honest,
     distributed_sigma,
     of_sample,
     of_user,
@@ -126,7 +126,7 @@ def _count_honest(
     # Every party hears the sum, and can take its own noise off.
     colluders = max(privacy.colluders, 1)
     firm = terms.participation.smallest(2) == summed
-    honest = counted_on(summed, 0.0 if firm else privacy.dropouts, colluders)
+    honest = count_honest(summed, 0.0 if firm else privacy.dropouts, colluders)
     if honest == 1 or firm or privacy.noise != "distributed":
         return honest, options
     threshold = options.get("threshold")
@@ -140,7 +140,7 @@ def _count_honest(
     return min(honest, terms.smallest_sum - colluders), options
 
 
-def _describe_noise(sigma: float, shared: Shared, summed: int) -> str:
+def _describe_noise(sigma: float, shared: SharedNoise, summed: int) -> str:
     return (
         f"every party adds noise of σ = {sigma:.3g} to each entry, and that of {shared.honest} of {summed} who are "
         f"summed is counted on"

@@ -31,7 +31,7 @@ from tacit.core.errors import (
 )
 from tacit.core.progress import Progress, ignore_progress
 from tacit.core.suite import Party
-from tacit.core.values import spelled_out
+from tacit.core.values import normalize_value
 from tacit.learn.data.datasets import Dataset
 from tacit.learn.data.splits import Indices
 from tacit.learn.models import registry
@@ -336,7 +336,7 @@ def _differences(scenario: Scenario, roster: RosterFile) -> list[str]:
     wrong += [
         f"{option}={value!r} is {agreed.get(option, 'not set')!r} in the federation; leave it out of the scenario"
         for option, value in scenario.protocol.items()
-        if option != "name" and spelled_out(value) != spelled_out(agreed.get(option))
+        if option != "name" and normalize_value(value) != normalize_value(agreed.get(option))
     ]
     wrong += [
         f"{option} in the roster is for models that are brought as they are; a scenario averages all floats of its own"
@@ -373,7 +373,7 @@ def _plan_privacy(scenario: Scenario, roster: RosterFile, entries: int, samples:
     missing = {
         option: value
         for option, value in found.options.items()
-        if spelled_out(value) != spelled_out(roster.settings.get(option))
+        if normalize_value(value) != normalize_value(roster.settings.get(option))
     }
     if missing:
         lines = ", ".join(f"{option} = {value!r}" for option, value in missing.items())

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from tacit.api.federation import Checked
+from tacit.api.federation import CheckedRun
 from tacit.auditing.findings import AssumptionCode, NoteCode, Remark, Verdict
 from tacit.auditing.preflight import MOST_COALITIONS, POSITIONS, too_long
 from tacit.auditing.questions import Question
@@ -27,7 +27,7 @@ MOST_WORK, MOST_RUN = 5_000, 16
 """Limits where each round is run whole: messages, shares and masks of all rounds together, and rounds."""
 
 
-def audit_run(checked: Checked, scenario: Scenario) -> bytes:
+def audit_run(checked: CheckedRun, scenario: Scenario) -> bytes:
     """Returns the contents of a run's `audit.json`: the audit of its rounds, with the faults injected in them."""
     told: dict[str, Any] = {
         "says": "",
@@ -51,7 +51,7 @@ def _describe_reason(reason: Remark) -> dict[str, Any]:
     return {"says": render_note(reason), "reason": reason.plain()}
 
 
-def _audit_rounds(checked: Checked, scenario: Scenario) -> dict[str, Any]:
+def _audit_rounds(checked: CheckedRun, scenario: Scenario) -> dict[str, Any]:
     """Returns what single parties, the server, and coalitions of the scenario's size could learn from a run.
 
     What nobody learns of static models, nobody learns of drifting ones. So the harder question is asked first. Only if
@@ -105,7 +105,7 @@ def _audit_rounds(checked: Checked, scenario: Scenario) -> dict[str, Any]:
     return {"says": render_run(summary), **describe_summary(summary), "asked": question.command, **more}
 
 
-def _watched(checked: Checked, scenario: Scenario) -> int:
+def _watched(checked: CheckedRun, scenario: Scenario) -> int:
     """Returns how many rounds of a run can be looked at in little time, from the first on."""
     protocol, terms = checked.protocol, checked.terms
     if _rehearsable(checked, scenario):
@@ -116,7 +116,7 @@ def _watched(checked: Checked, scenario: Scenario) -> int:
     return min(scenario.rounds, max(1, cheap))
 
 
-def _rehearsable(checked: Checked, scenario: Scenario) -> bool:
+def _rehearsable(checked: CheckedRun, scenario: Scenario) -> bool:
     """Says whether sums of rounds are all there is to look at; what faults show besides is seen in whole rounds."""
     return checked.protocol.choice is not None and checked.terms.rounds_alike and not scenario.faults
 

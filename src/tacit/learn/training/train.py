@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save
 
-from tacit.core.average import counted
+from tacit.core.average import format_count
 from tacit.core.entropy import SystemEntropy
 from tacit.core.errors import ConfigError
 from tacit.core.progress import Progress, ignore_progress
-from tacit.core.values import spelled_out
+from tacit.core.values import normalize_value
 from tacit.learn.data.datasets import Dataset
 from tacit.learn.models.registry import Model
 from tacit.learn.scenario import Scenario
@@ -56,7 +56,7 @@ class Run:
     def __repr__(self) -> str:
         found = "" if self.accuracy is None else f", accuracy {self.accuracy:.1%}"
         where = "" if self.folder is None else f", in {self.folder}"
-        rounds = counted(len(self.history), "round")
+        rounds = format_count(len(self.history), "round")
         return f"<Run: {self.name}, {rounds}{found}, {self.bytes:,} bytes{where}>"
 
     @property
@@ -156,7 +156,7 @@ def _check_arguments(scenario: Any, data: Any) -> Scenario:
     if data is not None:
         brought = scenario.data.with_own_samples(_sanitize_name(data.name), owned=data.owner is not None)
         scenario = msgspec.structs.replace(scenario, data=brought)
-    return Scenario.of(spelled_out(scenario))
+    return Scenario.of(normalize_value(scenario))
 
 
 def _restore_run(place: Path, found: AssembledRun, digest: str, over: bool) -> list[Metrics]:
@@ -167,7 +167,7 @@ def _restore_run(place: Path, found: AssembledRun, digest: str, over: bool) -> l
     if over and checkpoint.ledger != (place / LEDGER).read_bytes():
         raise ConfigError(f"{place / CHECKPOINT} is not the last one of this run, which is over; begin anew elsewhere")
     if over and checkpoint.round < found.scenario.rounds:
-        found.stopped = f"the budget was spent after {counted(checkpoint.round, 'round')}"
+        found.stopped = f"the budget was spent after {format_count(checkpoint.round, 'round')}"
     if found.ledger is not None and not over:
         found.ledger.covers(checkpoint.ledger)
     checkpoint.restore(found.training)

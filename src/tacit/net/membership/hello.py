@@ -12,7 +12,7 @@ import msgspec
 
 from tacit.core.entropy import SystemEntropy
 from tacit.core.errors import PeerFault, TransportError
-from tacit.core.link import framed
+from tacit.core.link import frame_parts
 from tacit.core.messages import SIGNATURE_BYTES
 from tacit.core.suite import Party
 from tacit.crypto.keys import Keys
@@ -54,7 +54,7 @@ def opened(keys: Keys, sender: Party, data: bytes) -> Said | None:
 
 
 def _statement(to: Party, said: bytes) -> bytes:
-    return framed(b"tacit/v1/hello", to.encode(), said)
+    return frame_parts(b"tacit/v1/hello", to.encode(), said)
 
 
 class Hellos:

@@ -20,10 +20,10 @@ from typing import ClassVar
 
 import msgspec
 
-from tacit.core.config_file import Problem, Section, Source, written
+from tacit.core.config_file import ConfigSource, Problem, Section, format_toml
 from tacit.core.entropy import Entropy
 from tacit.core.errors import ConfigError, PeerFault, WireError
-from tacit.core.link import framed
+from tacit.core.link import frame_parts
 from tacit.core.suite import SERVER, Party, Secret
 from tacit.crypto.certificates import certificate_pem, check_certificate, check_owner, key_pem, self_signed, tls_key
 from tacit.crypto.keys import Identity, Keys, Member, Roster
@@ -57,7 +57,7 @@ class Card(Section, frozen=True, kw_only=True):
                 f"{path} has secret keys in it, which nobody else may have: give the card beside it, and if this was "
                 f"ever sent to anybody, make new keys: tacit keygen"
             )
-        source = Source.parse(text, str(path))
+        source = ConfigSource.parse(text, str(path))
         card, problems = source.read(cls)
         if card is not None and not problems:
             problems = card.problems()
@@ -69,7 +69,7 @@ class Card(Section, frozen=True, kw_only=True):
         """Writes the card, in place of one that may be there."""
         whose = f"# The card of {self.name}: give it to whoever keeps the roster. There is nothing secret in it.\n"
         try:
-            replace_file(path, (whose + written(self)).encode())
+            replace_file(path, (whose + format_toml(self)).encode())
         except OSError as error:
             raise ConfigError(f"{path} cannot be written: {error.strerror}; use another folder") from None
 
@@ -87,7 +87,7 @@ class Card(Section, frozen=True, kw_only=True):
         that a party may move without another call.
         """
         parts = self.name.encode(), self.verify_key, self.channel_key, self.certificate
-        number = int.from_bytes(hashlib.sha256(framed(b"tacit/v1/fingerprint", *parts)).digest())
+        number = int.from_bytes(hashlib.sha256(frame_parts(b"tacit/v1/fingerprint", *parts)).digest())
         digits = f"{number % 10 ** (GROUPS * DIGITS):0{GROUPS * DIGITS}}"
         return " ".join(digits[start : start + DIGITS] for start in range(0, len(digits), DIGITS))
 
@@ -117,7 +117,7 @@ class Card(Section, frozen=True, kw_only=True):
 def _statement(card: Card) -> bytes:
     """Returns what a card is signed for."""
     said = card.name.encode(), card.address.encode(), card.verify_key, card.channel_key, card.certificate
-    return framed(b"tacit/v1/card", *said)
+    return frame_parts(b"tacit/v1/card", *said)
 
 
 def _name_problems(name: Party) -> list[str]:
@@ -141,7 +141,7 @@ def tls_host(member: Member) -> str:
 
     It follows from the other two keys, for a party may be called what no host can be, and there is no such host.
     """
-    digest = hashlib.sha256(framed(b"tacit/v1/host", member.verify_key, member.channel_key)).hexdigest()
+    digest = hashlib.sha256(frame_parts(b"tacit/v1/host", member.verify_key, member.channel_key)).hexdigest()
     return f"{digest[:40]}.tacit.invalid"
 
 
@@ -215,7 +215,7 @@ class Credentials:
             f"# The secret keys of {self.name}. Who reads them can speak as {self.name}: keep them where they are.\n"
         )
         try:
-            create_private(path, (whose + written(stored)).encode())
+            create_private(path, (whose + format_toml(stored)).encode())
         except FileExistsError:
             raise ConfigError(f"{path} is there already, and keys are never overwritten; move it away first") from None
         except OSError as error:
@@ -224,7 +224,7 @@ class Credentials:
     @classmethod
     def load(cls, path: str | Path) -> "Credentials":
         """Returns the identity in a file; raises ConfigError unless only we can read it, and it is whole."""
-        source = Source.parse(_text(_guarded(path), str(path)), str(path))
+        source = ConfigSource.parse(_text(_guarded(path), str(path)), str(path))
         if "signature" in source.given and "signing_key" not in source.given:
             raise ConfigError(f"{path} is a card, which everybody may have; give the identity that it was made from")
         stored, problems = source.read(_Stored)

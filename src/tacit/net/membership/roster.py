@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from tacit.core.config_file import Place, Problem, Section, Source, written
+from tacit.core.config_file import ConfigSource, Place, Problem, Section, format_toml
 from tacit.core.entropy import Entropy
 from tacit.core.errors import ConfigError, LeakRefused
 from tacit.core.messages import MAX_NAME
@@ -77,7 +77,7 @@ class RosterFile(Section, frozen=True, kw_only=True, dict=True):
         Raises ConfigError with everything that is wrong with it or still missing, each with its line, and LeakRefused
         if its settings would show somebody's vector, as far as can be said without an audit.
         """
-        source = Source.load(path)
+        source = ConfigSource.load(path)
         made = cls._drafted(source, None)
         try:
             made.terms  # noqa: B018 (bound here, so that what cannot be bound is told with its line)
@@ -92,10 +92,10 @@ class RosterFile(Section, frozen=True, kw_only=True, dict=True):
         Raises ConfigError with everything that is wrong with what there is, but for the card of one who is about to
         leave it, or to have another one.
         """
-        return cls._drafted(Source.load(path), leaving)
+        return cls._drafted(ConfigSource.load(path), leaving)
 
     @classmethod
-    def _drafted(cls, source: Source, leaving: Party | None) -> "RosterFile":
+    def _drafted(cls, source: ConfigSource, leaving: Party | None) -> "RosterFile":
         made, problems = source.read(cls)
         if made is not None:
             theirs = [("parties", place) for place, card in enumerate(made.parties) if card.name == leaving]
@@ -107,7 +107,7 @@ class RosterFile(Section, frozen=True, kw_only=True, dict=True):
     def save(self, path: Path) -> None:
         """Writes the roster in place of the one before, whole or not at all."""
         try:
-            replace_file(path, (HEADER + written(self)).encode())
+            replace_file(path, (HEADER + format_toml(self)).encode())
         except OSError as error:
             raise ConfigError(f"{path} cannot be written: {error.strerror}") from None
 

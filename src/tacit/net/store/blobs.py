@@ -8,8 +8,8 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
-from tacit.core.detached import part_digest
 from tacit.core.errors import JournalError
+from tacit.core.state_blobs import blob_digest
 from tacit.core.suite import Buffer
 from tacit.net.store import log as files
 from tacit.net.store.log import RENEW
@@ -43,13 +43,13 @@ class Parts:
     def read(self, places: Mapping[bytes, int]) -> dict[bytes, memoryview]:
         """Returns parts by their digests; raises JournalError if one is not there as it was written."""
         found = {digest: self._read(place) for digest, place in places.items()}
-        if any(part_digest(part) != digest for digest, part in found.items()):
+        if any(blob_digest(part) != digest for digest, part in found.items()):
             raise JournalError(f"a part of the state was changed, or is from another time; restore it, or {RENEW}")
         return found
 
     def found(self) -> dict[bytes, int]:
         """Returns where everything is that lies here, by its digest, whether or not the book names it."""
-        return {part_digest(self._read(place)): place for place in self._files}
+        return {blob_digest(self._read(place)): place for place in self._files}
 
     def drop(self, places: Iterable[int]) -> None:
         """Cuts off what is in no place that is named."""

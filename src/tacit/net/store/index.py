@@ -16,7 +16,7 @@ import msgspec
 
 from tacit.core.average import Ending, Phase
 from tacit.core.errors import ConfigError, Drop, TacitError
-from tacit.core.link import framed
+from tacit.core.link import frame_parts
 from tacit.core.suite import Party, Vector
 from tacit.net.store.log import Sum, careful, damaged
 
@@ -275,11 +275,11 @@ def _written(page: Page) -> tuple[str, tuple[object, ...]]:
 
 
 def _digest(name: str, page: bytes) -> bytes:
-    return hashlib.sha256(framed(name.encode(), page)).digest()
+    return hashlib.sha256(frame_parts(name.encode(), page)).digest()
 
 
 def _chained(tip: bytes, session: bytes, party: Party, incarnation: bytes) -> bytes:
-    return hashlib.sha256(framed(b"peer", tip, session, party.encode(), incarnation)).digest()
+    return hashlib.sha256(frame_parts(b"peer", tip, session, party.encode(), incarnation)).digest()
 
 
 # --- for those who only look ---------------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ from tacit.net.transport.peer_link import (
     Peer,
     Tls,
 )
-from tacit.vectors.buffers import Rooms
+from tacit.vectors.buffers import BufferPool
 
 CALLS = 8
 """Calls of one peer at a time. Whoever has more under way is refused, so that there is always room for the others."""
@@ -71,13 +71,13 @@ class Courier:
         receiver: Receiver,
         relays: Callable[[Party], Sequence[Party]] = lambda _: (),
         patience: float = 10.0,
-        rooms: Rooms | None = None,
+        pool: BufferPool | None = None,
     ) -> None:
         """Knows the peers, and by whom what is for one of them may be passed on. `patience` is in seconds.
 
-        What comes lies in memory from `rooms`.
+        What comes lies in memory from `pool`.
         """
-        self._rooms = rooms or Rooms()
+        self._pool = pool or BufferPool()
         self.me, self.receiver, self.patience = me, receiver, patience
         self.longest = max(FIRST, min(LONGEST, patience))
         """Seconds of the longest pause before something is tried again."""
@@ -194,7 +194,7 @@ class Courier:
         self._check(caller, head)
         if not 0 < head.size <= self.receiver.most(caller):
             raise Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, f"a parcel of {head.size} bytes is longer than any")
-        room, filled = self._rooms.empty(head.size, np.uint8).data, 0  # which nobody fills with zeros first
+        room, filled = self._pool.empty(head.size, np.uint8).data, 0  # which nobody fills with zeros first
         piece: Buffer = rest
         try:
             async with asyncio.timeout(self.patience + head.size / SLOWEST):

@@ -80,7 +80,7 @@ class Receiving:
     async def collect(self, attempt: int) -> None:
         """Gathers masked models, and thereafter the releases."""
         place = self.link.parties.place
-        members = self.link.parties.named(self.selections)
+        members = self.link.parties.names_at(self.selections)
         if self.complete:
             released = await self.link.gather(Release, members, 0, step=attempt, patience=4**attempt)
             if len(released) == len(members):

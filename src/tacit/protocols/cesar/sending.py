@@ -6,7 +6,7 @@ from collections.abc import Collection
 import numpy as np
 
 from tacit.core.errors import Drop, WireError
-from tacit.core.link import Link, framed
+from tacit.core.link import Link, frame_parts
 from tacit.core.suite import Party, Secret, Suite, Vector
 from tacit.protocols.cesar.terms import MASK, CesarTerms, Masked, Release, Turn
 from tacit.protocols.shapes.neighbourhood import (
@@ -93,7 +93,7 @@ class Sending:
         places = np.flatnonzero(own) if self.terms.shows_data else None
         members = b",".join(b"%d" % j for j in sorted(turn.selections))
         # Positions follow from everybody's seeds, if they are drawn: ours as it is, the others' as we were told.
-        seeds = framed(*(turn.selections[j] if j != i else self.selection for j in sorted(turn.selections)))
+        seeds = frame_parts(*(turn.selections[j] if j != i else self.selection for j in sorted(turn.selections)))
         for j, cover in covers.items():
             # Both sides of a pair find the same entries here, because an entry has as many masks with each (Lemma 3).
             common = cover & kept

@@ -109,7 +109,7 @@ class CesarTerms(GraphTerms):
             : max(self.settings.masking + 1, len(near[k]) + others)
         ]
         away = set(range(len(self.parties))) - {k, *heard} - members
-        return (self.parties.named(sorted(away)), ()) if away else None
+        return (self.parties.names_at(sorted(away)), ()) if away else None
 
     def arguments(self, query: CoalitionQuery) -> Iterator[Argument]:
         """Yields what is proved of the sums of neighbours."""

@@ -54,7 +54,7 @@ async def server(link: Link, terms: SecAggTerms, suite: Suite, state: StarState)
         await link.send(parties[u], KeyList(members2, {v: u1[v] for v in circle.neighbours(u)}))
 
     # ShareKeys
-    shared = by_place(link, await link.gather(ShareKeys, parties.named(u2), least))
+    shared = by_place(link, await link.gather(ShareKeys, parties.names_at(u2), least))
     for u in [u for u, message in shared.items() if message.sealed.keys() != set(circle.neighbours(u))]:
         link.exclude(parties[u], Drop.BROKE_RULES)
         del shared[u]
@@ -68,7 +68,7 @@ async def server(link: Link, terms: SecAggTerms, suite: Suite, state: StarState)
     del shared
 
     # MaskedInputCollection
-    masked = by_place(link, await link.gather(MaskedInput, parties.named(sorted(u3)), least))
+    masked = by_place(link, await link.gather(MaskedInput, parties.names_at(sorted(u3)), least))
     for u in [u for u, message in masked.items() if message.views.keys() != u3.intersection(circle.neighbours(u))]:
         link.exclude(parties[u], Drop.BROKE_RULES)
         del masked[u]
@@ -86,7 +86,7 @@ async def server(link: Link, terms: SecAggTerms, suite: Suite, state: StarState)
 
     # ConsistencyCheck
     needed = accord.needed(circle, u2)
-    consents = by_place(link, await link.gather(Consent, parties.named(u4), needed))
+    consents = by_place(link, await link.gather(Consent, parties.names_at(u4), needed))
     statement = accord.consent(members2, members3, members5)
     u6 = {u: consent for u, consent in consents.items() if vouched(accord, u, statement, consent.signature)}
     link.require("valid consents", u6, needed)
@@ -96,7 +96,7 @@ async def server(link: Link, terms: SecAggTerms, suite: Suite, state: StarState)
         await link.send(parties[u], agreed)
 
     # Unmasking
-    opened = by_place(link, await link.gather(Unmask, parties.named(u6), terms.threshold))
+    opened = by_place(link, await link.gather(Unmask, parties.names_at(u6), terms.threshold))
     secrets = Recovery(accord, circle, opened)
     suite.mask(total, minus=[secrets.seed(u, commitments[u]) for u in u5])
     for v in sorted(u3 - chosen):

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterator
 
-from tacit.core.average import counted
+from tacit.core.average import format_count
 from tacit.core.protocol_facts import Claim, Promise, ProposedSettings
 from tacit.core.suite import SERVER, Party
 from tacit.designs.circle import secure_degree
@@ -51,7 +51,7 @@ def _batches(terms: SecAggTerms, coalition: Collection[Party], rounds: int) -> P
     policy = terms.policy
     if not isinstance(policy, Batches) or set(coalition) != {SERVER} or policy.privacy < 2:
         return None
-    return Promise(False, f"batches of T = {policy.privacy}, {counted(rounds, 'round')}")
+    return Promise(False, f"batches of T = {policy.privacy}, {format_count(rounds, 'round')}")
 
 
 CLAIMS = (

@@ -9,9 +9,9 @@ from typing import Any, ClassVar, Literal
 import msgspec
 from numpy.typing import NDArray
 
-from tacit.core.average import counted
+from tacit.core.average import format_count
 from tacit.core.errors import ConfigError
-from tacit.core.link import Link, framed
+from tacit.core.link import Link, frame_parts
 from tacit.core.protocol_facts import Argument, CoalitionQuery, SecureSum
 from tacit.core.suite import Parties, Secret, Suite
 from tacit.designs.circle import Circle, two_thirds
@@ -146,7 +146,8 @@ class SecAggTerms(StarTerms):
             pair = "if two are left each learns the other's vector, so add allow_leaks=True; and " if lower == 2 else ""
             choices.append(
                 f"set threshold={lower}, which spares {most - lower}, but {pair}a server that lies may then have "
-                f"{counted(friends, 'friend') if friends else 'no friends'} among them, where now it may have {before}"
+                f"{format_count(friends, 'friend') if friends else 'no friends'} among them, where now it may "
+                f"have {before}"
             )
         if least < most:
             return f"{told}: {', or '.join(choices)}"
@@ -193,8 +194,8 @@ class Alike:
 
 
 def _among(parties: Parties, length: int) -> bytes:
-    among = framed(*(party.encode() for party in parties), length.to_bytes(8))
-    return hashlib.sha256(framed(b"tacit/v1/secagg among", among)).digest()
+    among = frame_parts(*(party.encode() for party in parties), length.to_bytes(8))
+    return hashlib.sha256(frame_parts(b"tacit/v1/secagg among", among)).digest()
 
 
 @dataclass(frozen=True)
@@ -262,8 +263,8 @@ def too_thin(terms: SecAggTerms, circle: Circle, u5: Collection[int]) -> bool:
 
 def digest_of(result: Sum) -> bytes:
     """Returns what stands for an announcement: users with different ones were told different things."""
-    digest = hashlib.sha256(framed(b"tacit/v1/secagg sum", result.members))
-    # What `framed` would put there, without a copy of it.
+    digest = hashlib.sha256(frame_parts(b"tacit/v1/secagg sum", result.members))
+    # What `frame_parts` would put there, without a copy of it.
     digest.update(result.vector.nbytes.to_bytes(8))
     digest.update(result.vector)
     return digest.digest()

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 
 import msgspec
 
-from tacit.core.average import Average, counted
+from tacit.core.average import Average, format_count
 from tacit.core.errors import Drop, NotEnough, PeerFault, WireError
 from tacit.core.link import Link
 from tacit.core.messages import SIGNATURE_BYTES
@@ -69,7 +69,7 @@ async def client(link: Link, update: Update, terms: SecAggTerms, suite: Suite, s
         raise broke_rules("the shares it passed on are not those of the users it lists")
     if len(u3) < terms.fewest_present or len(others) + 1 < terms.threshold:
         raise broke_rules(
-            f"it goes on with {counted(len(u3), 'user')}, {len(others) + 1} of them to hold our shares: too few"
+            f"it goes on with {format_count(len(u3), 'user')}, {len(others) + 1} of them to hold our shares: too few"
         )
     held = {u: own} | open_shares(accord, u, seals, inbox.sealed)
     y = ring.encode(update)
@@ -119,7 +119,7 @@ async def caught_up(accord: Accord, state: StarState, last: LastSum) -> NotEnoug
     terms, parties = accord.terms, accord.link.parties
     heard = terms.sets.users(last.heard)
     await told(accord, state, Sum(last.members, last.vector))
-    behind = dict.fromkeys(parties.named(sorted(set(range(len(parties))) - heard)), Drop.BEHIND)
+    behind = dict.fromkeys(parties.names_at(sorted(set(range(len(parties))) - heard)), Drop.BEHIND)
     cure = "the last sum was said again, so that the next round finds all together"
     return NotEnough("users who had heard the last sum", len(heard), terms.fewest_present, behind, cure=cure)
 
@@ -128,7 +128,7 @@ def check_asked(accord: Accord, state: StarState, u: int, u2: frozenset[int]) ->
     """Raises PeerFault unless we may take part in a round with U2: before anything of ours leaves, not after."""
     terms = accord.terms
     if u not in u2 or len(u2) < terms.fewest_present or not terms.alike.may_ask(u2):
-        raise broke_rules(f"it sampled {counted(len(u2), 'user')}, which the settings do not allow")
+        raise broke_rules(f"it sampled {format_count(len(u2), 'user')}, which the settings do not allow")
     if terms.policy.promise > 1 and state.batch not in ((), batch_of(accord, u)):
         before, now = (", ".join(batch) for batch in (state.batch, batch_of(accord, u)))
         raise broke_rules(f"it would sum us with {now}; we were summed with {before} before, and could be told apart")
@@ -136,7 +136,7 @@ def check_asked(accord: Accord, state: StarState, u: int, u2: frozenset[int]) ->
 
 def batch_of(accord: Accord, u: int) -> tuple[Party, ...]:
     """Returns those without whom we are not summed, as far as the policy sees to that."""
-    return tuple(sorted(accord.link.parties.named(accord.terms.policy.batch(u))))
+    return tuple(sorted(accord.link.parties.names_at(accord.terms.policy.batch(u))))
 
 
 def check_keys(
@@ -203,7 +203,7 @@ def check_chosen(accord: Accord, circle: Circle, sets: tuple[bytes, bytes, bytes
     if not terms.sets.within(sets[2], sets[1]):
         raise broke_rules("it chose users that it did not list before")
     if not terms.alike.allows(u5) or len(u5) < terms.smallest_sum:
-        raise broke_rules(f"our policy does not allow a sum over {counted(len(u5), 'user')} as it was chosen")
+        raise broke_rules(f"our policy does not allow a sum over {format_count(len(u5), 'user')} as it was chosen")
     if too_thin(terms, circle, u5):
         raise broke_rules("the users it chose are too thinly spread to hide each other")
 
@@ -240,8 +240,8 @@ def check_consents(accord: Accord, circle: Circle, sets: tuple[bytes, bytes, byt
     needed, among = accord.needed(circle, known.users(sets[0])), known.within(consents.members, sets[0])
     if not among or len(u6) != needed or consents.signatures.nbytes != SIGNATURE_BYTES * needed:
         raise broke_rules(
-            f"it shows that {counted(len(u6), 'user agrees', 'users agree')} on the chosen set, and must show it of "
-            f"{needed}"
+            f"it shows that {format_count(len(u6), 'user agrees', 'users agree')} on the chosen set, and must show it "
+            f"of {needed}"
         )
     looked = range(needed) if circle.complete else accord.suite.entropy.sample(range(needed), min(SAMPLE, needed))
     statement = accord.consent(*sets)

@@ -118,7 +118,7 @@ class GraphTerms(Terms):
 
     def peers(self, me: Party) -> Collection[Party]:
         """Returns the neighbours."""
-        return self.parties.named(self.view(self.parties.place(me)))
+        return self.parties.names_at(self.view(self.parties.place(me)))
 
     def ties(self) -> tuple[NDArray[Any], ...] | None:
         """Returns who is whose neighbour, unless every node selects entries of its own."""
@@ -146,7 +146,7 @@ class GraphState(State, frozen=True, omit_defaults=True):
     def problems(self, terms: GraphTerms, ring: Ring, entries: int) -> list[str]:
         """Returns why a round on these terms cannot go on from it: a model of another length."""
         del terms
-        size = entries * ring.kept_bytes
+        size = entries * ring.dumped_bytes
         if self.since is None or self.since.nbytes == size:
             return []
         return [f"a model takes {size} bytes, not {self.since.nbytes}"]
@@ -158,7 +158,7 @@ class Neighbourhood:
     def __init__(self, link: Link, terms: GraphTerms) -> None:
         self.me, self.parties, self._terms = link.place, link.parties, terms
         self.view = terms.view(self.me)
-        self.names: tuple[Party, ...] = link.parties.named(self.view)
+        self.names: tuple[Party, ...] = link.parties.names_at(self.view)
 
     def weight(self, k: int) -> Fraction:
         """Returns the weight of a neighbour."""
@@ -198,19 +198,19 @@ def told_entries(suite: Suite, terms: GraphTerms, selection: bytes, entries: int
 
 def shared(ring: Ring, vector: Vector, bits: Bits, clip: float) -> Vector:
     """Returns the entries to share, cut off at the clip. If those are all, it is the vector, and no copy of it."""
-    limited = ring.limited(vector, clip)
+    limited = ring.clip_vector(vector, clip)
     return limited if size(bits) == len(vector) else limited[unpacked(bits, len(vector))]
 
 
 def brought(ring: Ring, at: Neighbourhood, entries: Vector) -> dict[Fraction, Vector]:
     """Returns entries as ring elements, by the weight that a neighbour gives them."""
-    return {weight: ring.brought(entries, weight) for weight in sorted({at.weight(k) for k in at.view})}
+    return {weight: ring.encode_with_noise(entries, weight) for weight in sorted({at.weight(k) for k in at.view})}
 
 
 async def remember(link: Link, suite: Suite, terms: GraphTerms, average: Vector) -> None:
     """Keeps the model after an average, if entries are ranked by how far they come from there."""
     if terms.remembers:
-        await link.save(GraphState(suite.ring.kept(average)))
+        await link.save(GraphState(suite.ring.dump_vector(average)))
 
 
 @lru_cache(maxsize=128)
@@ -280,4 +280,4 @@ def mixed(ring: Ring, at: Neighbourhood, own: Vector, total: Vector, heard: Mapp
     times = {
         weight: counts((unpacked(bits, entries) for bits in sets), len(sets), entries) for weight, sets in alike.items()
     }
-    return ring.mixed(own, total, times)
+    return ring.mix(own, total, times)

@@ -109,7 +109,7 @@ def _ascending(parties: int, members: bytes) -> tuple[int, ...]:
 
 
 def _names(parties: Parties, members: bytes) -> tuple[Party, ...]:
-    return parties.named(from_bitmap(members, len(parties)))
+    return parties.names_at(from_bitmap(members, len(parties)))
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ class StarTerms(Terms):
             return None
         # A batch with a member missing is left out of the sum, but the others of it still count as there.
         late = {self.policy.batch(place)[-1] for place in asked if place not in summed}
-        return self.parties.named(sorted(set(range(n)) - set(asked))), self.parties.named(sorted(late))
+        return self.parties.names_at(sorted(set(range(n)) - set(asked))), self.parties.names_at(sorted(late))
 
     def peers(self, me: Party) -> Collection[Party]:
         """Returns the server, for a party, and for the server everybody."""
@@ -215,7 +215,7 @@ def asked(
     counts = np.array([state.counts.get(party, 0) for party in terms.parties])
     places = terms.policy.ask(sorted(present), counts, entropy)
     # Being asked counts, not being summed: a batch that keeps losing a member would else be asked for ever.
-    more = {party: state.counts.get(party, 0) + 1 for party in terms.parties.named(places)}
+    more = {party: state.counts.get(party, 0) + 1 for party in terms.parties.names_at(places)}
     return places, msgspec.structs.replace(state, counts=state.counts | more)
 
 

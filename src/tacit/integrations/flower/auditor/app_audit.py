@@ -20,7 +20,7 @@ from tacit.auditing.scope import Scope
 from tacit.auditing.search.coalitions import coalitions
 from tacit.auditing.search.worst_seed import AtWorst
 from tacit.auditing.summary import Summary
-from tacit.core.average import counted
+from tacit.core.average import format_count
 from tacit.core.errors import ConfigError, TacitError
 from tacit.core.suite import SERVER, Party
 from tacit.designs.participation import Random
@@ -137,7 +137,7 @@ def _plain(app: App, facts: Facts, start: Start, nodes: int, sampled: int, round
     report = Auditor(scope).report((SERVER,))
     says = [
         f"The server sees every model that a node sends, as it is: {len(report.exposed)} of {nodes} nodes within "
-        f"{counted(report.rounds, 'round')} ({start.where}). TLS keeps others out, not the server.",
+        f"{format_count(report.rounds, 'round')} ({start.where}). TLS keeps others out, not the server.",
         "Give the strategy the grid of tacit.flower, and the ClientApp its mod, and it sees their average alone.",
     ]
     return FlowerAudit(app.name, WAYS[PLAIN], facts, [report], says)
@@ -289,8 +289,8 @@ def _of_sums(report: Report, nodes: int, sampled: int, rounds: int, dropout: flo
         )
     else:
         says.append(
-            f"In {counted(rounds, 'round')} nobody's model follows from these sums alone; the smallest group that can "
-            f"be told apart has {report.smallest_group}."
+            f"In {format_count(rounds, 'round')} nobody's model follows from these sums alone; the smallest group that "
+            f"can be told apart has {report.smallest_group}."
         )
     if not dropout and sampled == nodes:
         says.append("Whoever drops out of one round of two is their difference: ask again with --dropout.")
@@ -301,7 +301,8 @@ def _of_collusion(shares: int, threshold: int) -> list[str]:
     needed = collusion(threshold, shares)
     how = "put its secrets together from their shares" if threshold < shares - 1 else "know all that it is masked with"
     says = [
-        f"Together with {counted(needed, 'node')} it can read any node's model that they are neighbours of: they {how}."
+        f"Together with {format_count(needed, 'node')} it can read any node's model that they are neighbours of: "
+        f"they {how}."
     ]
     if 2 * threshold <= shares:
         says.append(
@@ -341,6 +342,6 @@ def falls_apart(shares: int, threshold: int, sampled: int) -> bool:
     """Says whether a round can go on of which those who are left do not all mask with each other, by way of others.
 
     Nodes stand in a circle, and each masks with as many to its left as to its right. Where so many in a row are lost,
-    the node in their middle still has one more around it than that, itself counted, if nobody else is lost.
+    the node in their middle still has one more around it than that, itself format_count, if nobody else is lost.
     """
     return shares < sampled and threshold <= shares // 2 + 1

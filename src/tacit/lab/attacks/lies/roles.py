@@ -105,7 +105,7 @@ class Cast(ABC):
         """Casts a case, for encoded vectors of that length."""
         self.case, self.terms, self.agreement = case, case.terms, case.simulation.agreement
         self._codec = self.agreement.codec(length)
-        self.suites = {party: self.suite(party, ()) for party in (SERVER, *self.terms.parties.named(case.colluders))}
+        self.suites = {party: self.suite(party, ()) for party in (SERVER, *self.terms.parties.names_at(case.colluders))}
         """The hands of the server and of those who work with it."""
         self._server = self._accord(SERVER)
         self._accomplices = {w: Accomplice(self._accord(self.terms.parties[w]), w) for w in case.colluders}
@@ -152,7 +152,7 @@ class Cast(ABC):
         actions = round_.start()
         for kind, payload in told:
             address = Address(session, 1, 0, kind, SERVER, party)
-            actions = round_.deliver(codec.enveloped(address, codec.seal(server, channel, address, (payload,))))
+            actions = round_.deliver(codec.wrap_sealed(address, codec.seal(server, channel, address, (payload,))))
         posts = [Envelope(each.address, each.sealed) for each in actions if isinstance(each, Post)]
         refused = round_.error is not None
         round_.close()

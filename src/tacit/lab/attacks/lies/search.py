@@ -37,7 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.auditing.engine.linear import SMALL_PRIME, smallest_support
-from tacit.core.average import counted
+from tacit.core.average import format_count
 from tacit.core.progress import Progress
 from tacit.core.protocol_facts import PAPERS
 from tacit.lab.attacks.attack_result import Attack, Finding
@@ -284,8 +284,8 @@ class SearchTally:
     def findings(self, target: str) -> Iterator[Finding]:
         """Yields how many lies gave away too small a sum, and how many one too many. All were tried: nothing varies."""
         differ = "all the same in one round" if self.cases == 1 else f"of which {self.cases} differ in one round"
-        seen = counted(self.settings, "setting") + (f", {differ}" if self.cases < self.settings else "")
-        seen += f"; {counted(self.sums, 'lie gives', 'lies give')} the server a sum"
+        seen = format_count(self.settings, "setting") + (f", {differ}" if self.cases < self.settings else "")
+        seen += f"; {format_count(self.sums, 'lie gives', 'lies give')} the server a sum"
         for small, measure in ((True, TOO_SMALL), (False, TOO_MANY)):
             those = [each for each in self.breaks if each.too_small == small]
             example = f"; for example {those[0]}" if those else ""

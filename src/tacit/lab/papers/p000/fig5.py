@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
 
-from tacit.core.average import counted
+from tacit.core.average import format_count
 from tacit.core.progress import Progress, part_of_progress
 from tacit.lab.papers.p000.peers import FEDAVG, AccuracyCurve, PeerTask, admm, local_work, train_peers
 from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale
@@ -44,7 +44,7 @@ class IteratedTraining:
     @property
     def name(self) -> str:
         """What to call it."""
-        many = counted(len(self.rho), "iteration")
+        many = format_count(len(self.rho), "iteration")
         return f"{many}, ρ = {' then '.join(f'{rho:g}' for rho in dict.fromkeys(self.rho))}"
 
 

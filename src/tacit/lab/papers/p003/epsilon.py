@@ -43,7 +43,7 @@ from tacit.learn.data.samples import Dataset
 from tacit.learn.scenario import Privacy
 from tacit.learn.training.assemble import AssembledRun, assemble_run
 from tacit.privacy import distributed_sigma, epsilon_of
-from tacit.privacy.distributed_noise import Shared, shared_noise
+from tacit.privacy.distributed_noise import SharedNoise, shared_noise
 from tacit.runtime.outcome import Outcome
 
 EPSILONS = (0.1, 0.3, 1.0, 3.0)
@@ -152,7 +152,7 @@ def run_in_ring(setting: RiskSetting, data: Dataset) -> tuple[AssembledRun, list
     return found, [step.outcome for step in found.training.steps(scenario.rounds)]
 
 
-def epsilon_of_sums(noise: Shared, honest: list[int]) -> float:
+def epsilon_of_sums(noise: SharedNoise, honest: list[int]) -> float:
     """Returns the ε of sums with the noise of so many honest users in each."""
     rho = math.fsum(replace(noise, honest=each).rho for each in honest)
     return epsilon_of(rho, DELTA, gaussian=False)

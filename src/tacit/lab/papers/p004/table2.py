@@ -6,7 +6,7 @@ receiver selected it too. The table inverts it for β of 30 and 50 % and degrees
 draw it, and have 48 nodes run the deployed protocol with these α on vectors as long as the paper's model.
 """
 
-from tacit.core.average import counted
+from tacit.core.average import format_count
 from tacit.core.progress import Progress
 from tacit.lab.papers.p004.exchange import MODEL, measure_exchange
 from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale
@@ -44,7 +44,7 @@ def sent_row(wanted: float, degree: int, entries: int, rounds: int) -> Row:
         f"{wanted:.0%}",
         f"{shared:.2%}",
         abs(shared - wanted) < 0.005,
-        f"{counted(rounds, 'round')} of {entries:,} entries",
+        f"{format_count(rounds, 'round')} of {entries:,} entries",
     )
 
 
