@@ -6,20 +6,29 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt
 # … and then once, also where the environment says not to: tests start hundreds of processes.
 export PYTHONDONTWRITEBYTECODE :=
+TRUSTED_BASE := core vectors crypto designs protocols runtime net privacy
 
-.PHONY: demo test check setup slow lint types format bench chromium docs clean
+.PHONY: demo test check coverage setup slow lint types format bench chromium docs clean
 
 demo: $(VENV)/.demo            ## run the main job on embedded data
 	$(BIN)/tacit demo
 
-# One worker more than there are cores, for some tests wait for a network or a browser; each with one thread.
-test: $(VENV)/.setup chromium  ## run every test that is not marked slow
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n $$($(BIN)/python -c "import os; print(os.cpu_count() + 1)") -m "not slow"
+# One worker more than there are cores, because some tests wait for a network or a browser; each has one thread.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n $$($(BIN)/python -c "import os; print(os.cpu_count() + 1)")
 
-check: lint test                ## run what continuous integration runs; one of the tests checks types
+test: $(VENV)/.setup chromium  ## run the quick tests: every protocol, mode, command and page once
+	$(PYTEST) -m "not slow and not long"
 
-slow: $(VENV)/.setup           ## run the long checks
+check: lint types coverage     ## run what continuous integration runs: style, types, quick and longer tests
+	$(PYTEST) -m "not slow"
+
+slow: $(VENV)/.setup           ## run the tests that take longest
 	$(BIN)/pytest -m slow
+
+# Coverage makes Python half as fast again, so it is measured on the tests of the trusted base alone.
+coverage: $(VENV)/.setup       ## show how much of the trusted base its own quick tests run
+	$(PYTEST) -m "not slow and not long" $(addprefix tests/,$(TRUSTED_BASE)) tests/conformance \
+	  $(addprefix --cov=tacit.,$(TRUSTED_BASE)) --cov-report=term:skip-covered --cov-fail-under=85
 
 setup: $(VENV)/.setup          ## make the virtual environment with every extra
 

@@ -1,28 +1,49 @@
 """What tests of whole rounds share: vectors to bring, the average to expect, and a way to bend what a party sends."""
 
-from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
 from support.bent_roles import rewrite_messages
+from support.checkout_guard import describe_new_files, list_files
+from support.tiers import is_left_out, mark_cases
 from tacit.core.errors import TacitError
 from tacit.core.suite import SERVER, Update
 from tacit.protocols import REGISTRY
 from tacit.runtime.simulator import Simulation
 
+LEFT_FILES = pytest.StashKey()
+
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Leaves all but every so many cases of a test that is `sampled` to the slow ones."""
-    seen = Counter()
-    for item in items:
-        sampled, test = item.get_closest_marker("sampled"), item.nodeid.partition("[")[0]
-        if sampled and not item.get_closest_marker("slow"):
-            if seen[test] % sampled.args[0]:
-                item.add_marker(pytest.mark.slow)
-            seen[test] += 1
+    """Marks which cases of parametrized tests are slow or long."""
+    mark_cases(items)
+
+
+def pytest_ignore_collect(collection_path, config):
+    """Leaves out whole files of tiers that are not run."""
+    return True if is_left_out(collection_path, config.option.markexpr) else None
+
+
+def pytest_sessionstart(session):
+    """Remembers which files the checkout has, once for all workers."""
+    if not hasattr(session.config, "workerinput"):
+        session.files_before = list_files()
+
+
+def pytest_sessionfinish(session):
+    """Fails a run that left a file in the checkout."""
+    if hasattr(session, "files_before") and (left := describe_new_files(session.files_before, list_files())):
+        session.config.stash[LEFT_FILES] = left
+        session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    """Says which files were left behind."""
+    if LEFT_FILES in config.stash:
+        terminalreporter.write_line(config.stash[LEFT_FILES], red=True)
 
 
 @dataclass

@@ -4,7 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import tacit
@@ -48,6 +48,7 @@ def nested(inside):
 
 
 @given(st.recursive(arrays(), nested, max_leaves=6))
+@example(model=[np.zeros(1), [[]]])
 @settings(derandomize=True, deadline=None)
 def test_restoring_a_flat_model_gives_the_model(model):
     if problems(model):

@@ -362,7 +362,7 @@ def _explore(model: Any, selection: Selection) -> tuple[Node, list[Leaf]]:
 
 def _numbers(part: Any) -> NDArray[np.float64] | None:
     """Returns a list of plain numbers, of one length in each of its lists, as an array; None for anything else."""
-    if isinstance(part, list | tuple) and part and _are_numbers(part):
+    if isinstance(part, list | tuple) and _are_numbers(part):
         # What is ragged is a list of lists of its own kind, and what is beyond any float is told with its place.
         with contextlib.suppress(ValueError, OverflowError):
             return np.asarray(part, dtype=np.float64)
@@ -371,7 +371,7 @@ def _numbers(part: Any) -> NDArray[np.float64] | None:
 
 def _are_numbers(value: Any) -> bool:
     if isinstance(value, list | tuple):
-        return all(map(_are_numbers, value))
+        return bool(value) and all(map(_are_numbers, value))
     return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
 
 
