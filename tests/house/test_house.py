@@ -100,6 +100,12 @@ RESTRICTED: dict[str, tuple[str, ...]] = {
     "http.HTTPStatus": ("net/observability/metrics.py",),  # names of numbers
 }
 
+# Who may import a protocol's own modules, and compare names of protocols: the protocols, and research on one of them.
+# Everybody else asks a protocol through the hooks of `core/protocol.py`.
+KNOWS_PROTOCOLS = ("protocols/", "lab/")
+PROTOCOL_NAMES = {"fedavg", "secagg", "gossip", "admm", "pushsum", "cesar"}
+REGISTRY_MODULES = ("tacit.protocols.registry", "tacit.protocols.options")
+
 VAGUE = {"utils", "util", "common", "helpers", "helper", "manager", "misc", "base2"}
 MOST_LINES = 520
 MOST_LINES_OF_A_FUNCTION = 80
@@ -288,6 +294,35 @@ def _last_name(node: ast.expr) -> str:
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
+def hooks(source: Source) -> Iterator[str]:
+    """No file outside a protocol's folder asks which protocol it has."""
+    if source.within(("protocols/",)):
+        return
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("isinstance", "issubclass"):
+            if any(map(_names_terms, ast.walk(node.args[1]))):
+                yield f"asks in line {node.lineno} for the type of terms or settings; use a hook of core/protocol.py"
+        elif isinstance(node, ast.MatchClass) and _names_terms(node.cls):
+            yield f"matches in line {node.lineno} the type of terms or settings; use a hook of core/protocol.py"
+        elif isinstance(node, ast.Compare) and not source.within(KNOWS_PROTOCOLS):
+            constants = {each.value for each in ast.walk(node) if isinstance(each, ast.Constant)}
+            if constants & PROTOCOL_NAMES:
+                yield f"compares in line {node.lineno} with the name of a protocol; use a hook of core/protocol.py"
+    if source.within(KNOWS_PROTOCOLS):
+        return
+    for found in imports(source):
+        package, _, _ = found.name.rpartition(".")
+        inside = package.startswith("tacit.protocols.") and package not in REGISTRY_MODULES
+        whole = package == "tacit.protocols" and found.name.rpartition(".")[2] in PROTOCOL_NAMES | {"shapes"}
+        if inside or whole:
+            yield f"imports {found.name}, which belongs to a protocol"
+
+
+def _names_terms(node: ast.AST) -> bool:
+    name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+    return name.endswith(("Terms", "Settings"))
+
+
 Rule = Callable[[Source], Iterator[str]]
 RULES: tuple[Rule, ...] = (
     import_order,
@@ -298,6 +333,7 @@ RULES: tuple[Rule, ...] = (
     lengths,
     no_print,
     sentence_comparisons,
+    hooks,
 )
 
 FILES = [
@@ -384,6 +420,16 @@ BREAKS: list[tuple[Rule, str, str, str]] = [
     (sentence_comparisons, "app/reports/pictures.py", 'MARKS["nothing found"]', "line 1"),
     (sentence_comparisons, "app/reports/pictures.py", 'MARKS.get("nothing found")', "line 1"),
     (sentence_comparisons, "lab/comparison.py", 'match it:\n    case "nobody, ever": pass', "line 2"),
+    (hooks, "auditing/report.py", "from tacit.protocols.admm import ADMM", "tacit.protocols.admm"),
+    (hooks, "auditing/report.py", "from tacit.protocols import admm", "tacit.protocols.admm"),
+    (hooks, "auditing/report.py", "from tacit.protocols.shapes.star import Sum", "shapes.star.Sum"),
+    (hooks, "auditing/report.py", "isinstance(terms, AdmmTerms)", "line 1"),
+    (hooks, "auditing/report.py", "isinstance(terms, star.StarTerms | None)", "line 1"),
+    (hooks, "auditing/report.py", "isinstance(terms, (int, AdmmSettings))", "line 1"),
+    (hooks, "lab/attacks/admm.py", "isinstance(terms, AdmmTerms)", "line 1"),
+    (hooks, "auditing/report.py", "match terms:\n    case AdmmTerms():\n        pass", "line 2"),
+    (hooks, "app/ui/server.py", 'scope.protocol.name == "secagg"', "line 1"),
+    (hooks, "app/ui/server.py", 'name in ("admm", "cesar")', "line 1"),
 ]
 
 KEEPS: list[tuple[Rule, str, str]] = [
@@ -410,6 +456,10 @@ KEEPS: list[tuple[Rule, str, str]] = [
     (sentence_comparisons, "auditing/render/text.py", 'verdict.startswith("holds if")'),
     (sentence_comparisons, "auditing/report.py", 'self.drift == "static" and verdict is Verdict.HOLDS'),
     (sentence_comparisons, "app/terminal/tables.py", 'name.replace(", ", " ") in ("admm", "a_b")'),
+    (hooks, "auditing/report.py", "from tacit.protocols import REGISTRY, find\nisinstance(terms, Mapping)"),
+    (hooks, "auditing/report.py", "from tacit.protocols.registry import find"),
+    (hooks, "lab/attacks/admm.py", "from tacit.protocols.admm import AdmmTerms\nself.protocol == 'admm'"),
+    (hooks, "protocols/cesar/terms.py", "isinstance(terms, CesarTerms)"),
 ]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from tacit.core.protocol import Protocol, Terms
 from tacit.core.protocol_facts import Argument, CoalitionQuery
-from tacit.protocols import SHIPPED
+from tacit.protocols import is_shipped
 
 
 def argument_for(
@@ -27,7 +27,7 @@ def arguments_for(
 
     Only shipped protocols are asked, whose tests try every argument. Another one may reuse their terms with other code.
     """
-    if protocol not in SHIPPED or not 1 <= coalition_size < len(terms.parties):
+    if not is_shipped(protocol) or not 1 <= coalition_size < len(terms.parties):
         return []
     query = CoalitionQuery(coalition_size, rounds == 1 or drift == "free", rounds)
     return [_complete_statement(each, protocol, terms, query) for each in terms.arguments(query)]

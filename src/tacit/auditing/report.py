@@ -25,7 +25,7 @@ from tacit.core.errors import ConfigError, NotLinear
 from tacit.core.progress import report_step
 from tacit.core.suite import ONLOOKER, Party
 from tacit.privacy.distributed_noise import shared_noise
-from tacit.protocols import SHIPPED
+from tacit.protocols import is_shipped
 
 EXACT_ROUNDS = 16
 """Rounds up to which every one is run; of more, only the sums are looked at, if that is all a round shows."""
@@ -210,7 +210,7 @@ class Auditor:
         Few rounds are run whole, unless they shall be rehearsed where that is possible. Protocols of others are always
         guarded, those that are shipped if asked to and if it takes little: tests do that for all of them.
         """
-        if scope.protocol not in SHIPPED or (guard and scope.terms.work <= MOST_GUARDED):
+        if not is_shipped(scope.protocol) or (guard and scope.terms.work <= MOST_GUARDED):
             with _in_numbers():
                 guarded(scope)
         self.scope = scope
@@ -218,7 +218,7 @@ class Auditor:
         self.luck = luck or Luck(scope, self.small)
         self.rehearsed: RehearsedRun | None = None
         many, alike = scope.rounds > EXACT_ROUNDS, scope.terms.rounds_alike and not scope.stand_ins
-        if scope.protocol.choice is not None and (many or (rehearse and alike and scope.protocol in SHIPPED)):
+        if scope.protocol.choice is not None and (many or (rehearse and alike and is_shipped(scope.protocol))):
             if not alike:
                 raise ConfigError(
                     f"under these settings no round of {scope.protocol.name} stands for another, as in a sparse graph; "
@@ -280,7 +280,7 @@ class Auditor:
             sums = self.run.contributors if self.rehearsed is None else [each.summed for each in self.rehearsed.sets]
             group = min([group, *(honest for each in sums if (honest := len(set(each) - set(coalition))))])
         if at_worst or terms.selective:
-            fewest = terms.fewest_contributors(coalition) if self.scope.protocol in SHIPPED else None
+            fewest = terms.fewest_contributors(coalition) if is_shipped(self.scope.protocol) else None
             unknown = 1 if terms.selective else group
             group = min(group, unknown if fewest is None else fewest)
         return group
@@ -293,7 +293,7 @@ class Auditor:
         rounds can take some of it off again; nobody can take off a party's own.
         """
         scope = self.scope
-        common = scope.protocol.common_result and scope.protocol in SHIPPED
+        common = scope.protocol.common_result and is_shipped(scope.protocol)
         outside = scope.links is not None and set(coalition) == {ONLOOKER}  # it may have missed any sum
         return scope.rounds > 1 and (outside or not common)
 
@@ -343,7 +343,7 @@ class Auditor:
         rehearsed = self.rehearsed
         if rehearsed is None or ONLOOKER in coalition:
             return None
-        foreign = self.scope.protocol not in SHIPPED
+        foreign = not is_shipped(self.scope.protocol)
         return rehearsed if not (whole or foreign) or rehearsed.agrees(coalition) else None
 
     def _knowledge(self, coalition: tuple[Party, ...]) -> Knowledge:

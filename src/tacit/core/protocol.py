@@ -31,6 +31,8 @@ from tacit.core.state_blobs import attach_blobs, detach_blobs
 from tacit.core.suite import SERVER, Buffer, Parties, Party, Ring, Suite, Update
 from tacit.core.values import convert_value, describe_mismatch, normalize_value
 
+PROTOCOL_API = 1
+"""The version of the interface between protocols and the rest of Tacit. It changes when a protocol has to."""
 Run: TypeAlias = Coroutine[Effect, Any, Average]
 Role: TypeAlias = Callable[..., Run]
 """A coroutine function: of a party, which brings an update, or of a server."""
@@ -270,12 +272,25 @@ class Choice:
     """Given terms, state, who is there, and entropy: whom to ask, nobody if too few are there; and the new state."""
     summed: Callable[[Any, Link, Sequence[int], Collection[int], Entropy], list[int]]
     """Given terms, link, who was asked, who delivered, and entropy: whose vectors to sum, nobody's if too few did."""
+    announcement: type[Message] | None = None
+    """The message that announces the sum, as its field `vector`; without it no recipe can be replayed."""
 
 
 def propose_defaults(parties: int, colluding: int) -> Iterable[ProposedSettings]:
     """Returns the default settings, whatever is asked for."""
     del parties, colluding
     return (ProposedSettings({}, "default settings"),)
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The installed package that a protocol comes from."""
+
+    package: str
+    version: str
+
+    def __str__(self) -> str:
+        return f"{self.package} {self.version}"
 
 
 @dataclass(frozen=True)
@@ -312,6 +327,10 @@ class Protocol:
     """For a baseline: the name of a protocol for the same parties that protects vectors."""
     attacks: tuple[str, ...] = ()
     """Names of attacks of `tacit attack` that try what its audit assumes."""
+    api_version: int | None = None
+    """The version of this interface that the protocol is written for (`PROTOCOL_API`); None for any."""
+    origin: Origin | None = field(default=None, compare=False)
+    """The package that added it, set by the registry; None for shipped protocols and for those given directly."""
 
     def everyone(self, parties: tuple[Party, ...]) -> tuple[Party, ...]:
         """Returns the parties and, if there is one, the server."""

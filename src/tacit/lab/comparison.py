@@ -91,7 +91,7 @@ def _write_value(value: Any) -> str:
 def list_variants(scenario: Scenario) -> list[dict[str, Any]]:
     """Returns every protocol there is, as the audit lets it pass, and learning alone and all in one place."""
     own = scenario.protocol
-    listed = [{"name": name, **each.example_options} for name, each in REGISTRY.items()]
+    listed = [{"name": each.name, **each.example_options} for each in REGISTRY.usable()]
     return [{"name": ALONE}, {"name": TOGETHER}, *(own if own["name"] == each["name"] else each for each in listed)]
 
 

@@ -15,6 +15,7 @@ from tacit.core.config_file import ConfigSource, Place, Section
 from tacit.core.errors import ConfigError
 from tacit.core.values import normalize_value
 from tacit.learn.training.local_work import LocalTraining
+from tacit.protocols import DEFAULT_PROTOCOL
 from tacit.runtime.faults import Fault
 
 LEAST_EPSILON = 1e-8
@@ -184,7 +185,7 @@ class Scenario(Section, frozen=True, kw_only=True):
     model: dict[str, Any] = msgspec.field(default_factory=lambda: {"name": "softmax"})
     """A name, and the options of that model."""
     local: LocalTraining = LocalTraining()
-    protocol: dict[str, Any] = msgspec.field(default_factory=lambda: {"name": "secagg"})
+    protocol: dict[str, Any] = msgspec.field(default_factory=lambda: {"name": DEFAULT_PROTOCOL})
     """A name, and the options of that protocol; or "local" or "centralized"."""
     privacy: Privacy | None = None
     dropout: float = 0.0

@@ -38,7 +38,7 @@ from typing import TypeAlias
 import msgspec
 
 from tacit.core.average import CLASSES, Average, Ending, Phase
-from tacit.core.errors import TacitError
+from tacit.core.errors import ConfigError, TacitError
 from tacit.core.link import Effect, Link, Save, Send, Wait
 from tacit.core.messages import Abort, Address, Codec, Greeting, Message, size_by_class
 from tacit.core.protocol import Role, State
@@ -196,6 +196,7 @@ class Round:
         self._phases: list[Phase] = []
         self._since = 0.0
         self._sent, self._received = [0, 0, 0], [0, 0, 0]
+        self._is_honest = role is None
         honest: Role | None = protocol.server if suite.me == SERVER else protocol.party
         brings = () if begun.update is None else (begun.update,)
         self._run = (role or honest)(self.link, *brings, terms, suite, begun.state)  # type: ignore[misc]
@@ -272,11 +273,13 @@ class Round:
                 answer, number = None, self.effects
                 self.effects += 1
                 if isinstance(effect, Send):
+                    self._check_steps(effect.step, type(effect.message))
                     yield self._post(effect.to, effect.message, effect.step, number)
                 elif isinstance(effect, Save):
                     self.state = effect.state
                     yield StateSaved(effect.state, number)
                 else:
+                    self._check_steps(effect.step, *effect.kinds)
                     self._since = at
                     if not self.inbox.expect(effect):
                         self.wait, self.waits = effect, self.waits + 1
@@ -294,6 +297,18 @@ class Round:
             error.add_note(f"in party {self.link.me!r}, round {self.link.round}, after {self.effects} effects")
             raise
         self.suite.forget()
+
+    def _check_steps(self, step: int, *kinds: type[Message]) -> None:
+        """Raises ConfigError if the protocol's own code uses a step at which receivers would take no such message."""
+        if not self._is_honest:
+            return  # An attack may send what it likes.
+        for kind in kinds:
+            due = self.agreement.terms.steps(kind)
+            if step not in due:
+                raise ConfigError(
+                    f"{self.agreement.protocol.name} uses step {step} of {kind.__name__}, and its terms have steps "
+                    f"{due.start} to {due.stop - 1}; let steps() of the terms return the steps of every message"
+                )
 
     def _collect(self, wait: Wait, at: float) -> object:
         arrived = self.inbox.collect(wait)

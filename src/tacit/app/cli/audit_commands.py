@@ -22,6 +22,7 @@ from tacit.app.cli.options import (
     examples,
     protocol_names,
 )
+from tacit.app.cli.protocols_command import PROTOCOLS_THERE_ARE
 from tacit.app.reports import html_reports, pictures
 from tacit.app.terminal import tables, verdicts
 from tacit.app.terminal.progress import following
@@ -58,7 +59,7 @@ def audit(
     context: typer.Context,
     protocol: Annotated[
         str | None,
-        typer.Argument(help=f"The protocol: {', '.join(REGISTRY)}.", autocompletion=protocol_names),
+        typer.Argument(help=f"The protocol: {PROTOCOLS_THERE_ARE}.", autocompletion=protocol_names),
     ] = None,
     flower: Annotated[
         str | None, Choice(metavar="FOLDER", help="Audit the Flower app in a folder instead, whose code is read.")

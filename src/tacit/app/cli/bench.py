@@ -101,7 +101,7 @@ def bench(
         asked = [parse_variant(each) for each in protocol]
         known("protocol", next((each["name"] for each in asked if each["name"] not in REGISTRY), BASELINE), REGISTRY)
     else:
-        asked = [{"name": name, **each.example_options} for name, each in REGISTRY.items()]
+        asked = [{"name": each.name, **each.example_options} for each in REGISTRY.usable()]
     others = [each for each in asked if each != {"name": BASELINE}]
     with following(counted=True) as told:
         found = measured([{"name": BASELINE}, *others], parties, entries, repeat, told)

@@ -62,7 +62,7 @@ def protocol_names() -> Iterator[tuple[str, str]]:
     """Yields the protocols."""
     from tacit.protocols import REGISTRY
 
-    yield from ((each.name, each.summary) for each in REGISTRY.values())
+    yield from ((each.name, each.summary) for each in REGISTRY.usable())
 
 
 @completing
@@ -88,8 +88,9 @@ def setting_names(context: typer.Context, incomplete: str) -> list[str]:
     from tacit.protocols import REGISTRY
 
     # Before an option that has no value yet, what was typed is still in a heap.
-    named = (REGISTRY[each] for each in (context.params.get("protocol"), *context.args) if each in REGISTRY)
-    fields = [field.name for entry in list(named)[:1] for field in msgspec.structs.fields(entry.settings)]
+    typed = (context.params.get("protocol"), *context.args)
+    entry = next((found for each in typed if each and (found := REGISTRY.get(each)) is not None), None)
+    fields = [] if entry is None else [field.name for field in msgspec.structs.fields(entry.settings)]
     return [f"{name}=" for name in fields if name.startswith(incomplete)]
 
 

@@ -1,21 +1,32 @@
 """The command `tacit protocols`."""
 
+import warnings
+
 import typer
 
 from tacit.app.cli.command_table import OVERVIEW
 from tacit.app.cli.options import AsJson, Debug, as_text, examples
 from tacit.app.terminal import tables
-from tacit.protocols import REGISTRY
+from tacit.protocols import REGISTRY, PluginWarning
+from tacit.protocols.registry import SHIPPED_AT
 
 app = typer.Typer()
+PROTOCOLS_THERE_ARE = f"{', '.join(SHIPPED_AT)}, or one that an installed package adds (tacit protocols)"
+"""Which protocols a command takes, for its help. Packages are not searched for it."""
 
 
 @app.command(epilog=examples("tacit protocols", "tacit protocols --json"), rich_help_panel=OVERVIEW)
 def protocols(as_json: AsJson = False, debug: Debug = False) -> None:
     """List the protocols, what each of them gives away, and their settings."""
     del debug
-    descriptions = [tables.described(protocol) for protocol in REGISTRY.values()]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PluginWarning)  # They are listed below.
+        descriptions = [tables.described(protocol) for protocol in REGISTRY.usable()]
+    unusable = REGISTRY.problems
     if as_json:
-        typer.echo(as_text(descriptions))
-    else:
-        tables.show(tables.protocols(descriptions))
+        broken = [{"name": each.name, "package": each.package, "problem": each.reason} for each in unusable]
+        typer.echo(as_text([*descriptions, *broken]))
+        return
+    tables.show(tables.protocols(descriptions))
+    for problem in unusable:
+        typer.echo(str(problem))

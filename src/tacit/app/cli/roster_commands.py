@@ -10,6 +10,7 @@ import typer
 from tacit.api.option_text import settings_from
 from tacit.app.cli.command_table import MACHINES
 from tacit.app.cli.options import AsJson, Choice, Debug, Settings, as_text, examples, protocol_names
+from tacit.app.cli.protocols_command import PROTOCOLS_THERE_ARE
 from tacit.app.terminal import tables
 from tacit.app.terminal.progress import following
 from tacit.auditing.findings import NOT_AUDITED_CODES
@@ -20,7 +21,7 @@ from tacit.core.errors import ConfigError, LeakRefused
 from tacit.core.suite import SERVER, Party
 from tacit.net.membership.identity import Card, Credentials, file_stem
 from tacit.net.membership.roster import RosterFile
-from tacit.protocols import REGISTRY
+from tacit.protocols import DEFAULT_PROTOCOL
 
 PORT = 7400
 """Where a party listens unless told otherwise."""
@@ -38,7 +39,8 @@ Address = Annotated[
 ]
 Folder = Annotated[str, Choice(help="Where to write; here unless set.")]
 Protocol = Annotated[
-    str, Choice(help=f"One of {', '.join(REGISTRY)}; secagg unless set.", autocompletion=protocol_names)
+    str,
+    Choice(help=f"The protocol: {PROTOCOLS_THERE_ARE}; {DEFAULT_PROTOCOL} unless set.", autocompletion=protocol_names),
 ]
 File = Annotated[str, typer.Argument(help=f"The roster, such as {ROSTER}.")]
 CardFile = Annotated[str, typer.Argument(help="A card, as tacit keygen makes them.")]
@@ -55,7 +57,7 @@ def keygen(
     ] = None,
     parties: Annotated[str, Choice(help="With --federation: name=host:port of each party, with commas between.")] = "",
     server: Annotated[str | None, Choice(help="With --federation: host:port of the server.")] = None,
-    protocol: Protocol = "secagg",
+    protocol: Protocol = DEFAULT_PROTOCOL,
     options: Settings = None,
     folder: Folder = ".",
     as_json: AsJson = False,
@@ -66,7 +68,7 @@ def keygen(
     if (name is None) == (federation is None):
         raise ConfigError("say whose keys to make, such as tacit keygen hospital-a, or give --federation")
     if federation is None:
-        if parties or server is not None or options or protocol != "secagg":
+        if parties or server is not None or options or protocol != DEFAULT_PROTOCOL:
             raise ConfigError("--parties, --server, --protocol and --set go with --federation")
         _one(name or "", address, _folder(folder), as_json)
         return
@@ -163,7 +165,7 @@ def card(
 @roster.command(epilog=examples("tacit roster new three-hospitals --protocol secagg --set bits=16"))
 def new(
     name: Annotated[str, typer.Argument(help="The name of the federation.")],
-    protocol: Protocol = "secagg",
+    protocol: Protocol = DEFAULT_PROTOCOL,
     options: Settings = None,
     folder: Folder = ".",
     as_json: AsJson = False,

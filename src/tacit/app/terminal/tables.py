@@ -275,9 +275,14 @@ def described(protocol: Protocol) -> dict[str, Any]:
         "server": protocol.server is not None,
         "leaks_by_design": protocol.leaks_by_design,
         "options": {
-            option.name: msgspec.to_builtins(option.default) for option in msgspec.structs.fields(protocol.settings)
+            option.name: msgspec.to_builtins(_unset(option)) for option in msgspec.structs.fields(protocol.settings)
         },
     }
+
+
+def _unset(option: msgspec.structs.FieldInfo) -> Any:
+    """Returns what an option is unless set."""
+    return option.default if option.default_factory is msgspec.NODEFAULT else option.default_factory()
 
 
 def protocols(descriptions: list[dict[str, Any]]) -> RenderableType:

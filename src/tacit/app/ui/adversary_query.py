@@ -12,7 +12,7 @@ from tacit.auditing.questions import Question
 from tacit.auditing.scope import Scope
 from tacit.core.errors import ConfigError
 from tacit.core.suite import Party
-from tacit.protocols import find
+from tacit.protocols import DEFAULT_PROTOCOL, find
 
 MOST_PARTIES, MOST_ROUNDS = 200, 500
 """Limits of the page, beyond which an answer takes too long; the command line has none."""
@@ -21,7 +21,7 @@ MOST_PARTIES, MOST_ROUNDS = 200, 500
 class AdversaryQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Query of what a coalition would learn under some settings, as in the address of the page."""
 
-    protocol: str = "secagg"
+    protocol: str = DEFAULT_PROTOCOL
     parties: int = 9
     rounds: int = 1
     drift: str = "static"
@@ -38,7 +38,7 @@ class AdversaryQuery(msgspec.Struct, frozen=True, kw_only=True):
         """Returns the query of an address; raises ConfigError with all problems at once."""
         problems: list[str] = []
         query = cls(
-            protocol=params.get("protocol") or "secagg",
+            protocol=params.get("protocol") or DEFAULT_PROTOCOL,
             parties=int(parse_number(params, "parties", 9, 2, MOST_PARTIES, problems)),
             rounds=int(parse_number(params, "rounds", 1, 1, MOST_ROUNDS, problems)),
             drift=params.get("drift") or "static",

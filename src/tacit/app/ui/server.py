@@ -82,7 +82,7 @@ class PageServer:
     async def protocols(self, request: Request) -> Response:
         """Serves the list of protocols with their settings."""
         del request
-        return _respond({"protocols": [describe_controls(each) for each in REGISTRY.values()]})
+        return _respond({"protocols": [describe_controls(each) for each in REGISTRY.usable()]})
 
     async def run(self, request: Request) -> Response:
         """Serves the whole of one run."""

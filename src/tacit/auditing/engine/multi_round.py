@@ -30,7 +30,7 @@ from tacit.auditing.symbolic.simulation import SymbolicSimulation
 from tacit.core.errors import ConfigError, TacitError
 from tacit.core.progress import report_step
 from tacit.core.suite import SERVER, Party, Vector
-from tacit.protocols import SHIPPED
+from tacit.protocols import is_shipped
 from tacit.runtime.participation_trace import TracedRound, trace_participation
 from tacit.runtime.simulator import Simulation
 from tacit.runtime.transcript import Transcript
@@ -119,7 +119,7 @@ class RehearsedRun:
         self._heard: dict[tuple[Party, int], Vector] = {}
         """and what was announced in it, to whom."""
         self.first: SymbolicRun | None = None
-        if checked and (len(self.names) <= MOST_CHECKED or scope.protocol not in SHIPPED):
+        if checked and (len(self.names) <= MOST_CHECKED or not is_shipped(scope.protocol)):
             self.first = first = SymbolicRun(replace(self.scope, rounds=min(CHECKED, self.rounds)))
             if [each.summed for each in self.sets[: len(first.contributors)]] != first.contributors:
                 raise ConfigError(f"{scope.protocol.name} chose other parties in a round that was run than rehearsed")

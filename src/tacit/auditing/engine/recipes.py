@@ -34,7 +34,6 @@ from tacit.core.suite import Party, Secret, Vector
 from tacit.crypto.keys import Identity, Keys
 from tacit.crypto.masks import stream
 from tacit.crypto.suite import RealSuite
-from tacit.protocols.shapes.star import Sum
 from tacit.runtime.transcript import Transcript
 
 SHOWN = 200
@@ -144,9 +143,12 @@ class SumRecipe:
 
 def announced(transcript: Transcript, listener: Party) -> Vector:
     """Returns the sum that somebody heard in a recorded round, or said; raises ConfigError if there was none."""
+    choice = transcript.agreement.protocol.choice
+    kind = None if choice is None else choice.announcement
     for _, message in transcript.opened(listener):
-        if isinstance(message, Sum):
-            return transcript.ring().unpack(message.vector)
+        if kind is not None and isinstance(message, kind):
+            vector: memoryview = getattr(message, "vector")  # noqa: B009 (the field that `Choice` names)
+            return transcript.ring().unpack(vector)
     raise ConfigError("no sum was announced in a round that the recipe uses")
 
 

@@ -23,7 +23,7 @@ from tacit.core.errors import NotAuditable
 from tacit.core.messages import Address
 from tacit.core.suite import Party, Vector
 from tacit.crypto.masks import stream
-from tacit.protocols import SHIPPED
+from tacit.protocols import is_shipped
 from tacit.runtime.simulated_round import SimulatedRound
 
 TOLERANCE, UNITS = 1e-12, 16
@@ -78,7 +78,7 @@ class Comparison:
         agreement = simulation.agreement
         self.entries, self.ring = agreement.entries, agreement.ring(PROOF_BITS)
         # Of protocols of others nothing is believed by their terms: one could leave itself any room to differ.
-        self.units = UNITS * (scope.terms.amplifies if scope.protocol in SHIPPED else 1.0)
+        self.units = UNITS * (scope.terms.amplifies if is_shipped(scope.protocol) else 1.0)
         self.room = 2.0 ** (agreement.ring().bits - 1) / agreement.ring().scale
         self.masks: dict[bytes, Vector] = {}
         self.vectors: dict[Party, list[tuple[bytes, bytes]]] = defaultdict(list)

@@ -17,7 +17,7 @@ from tacit.auditing.scope import Scope
 from tacit.core.protocol import Protocol
 from tacit.core.suite import SERVER, Party
 from tacit.designs.symmetry import Permutation, Symmetry, all_different, symmetry_of
-from tacit.protocols import SHIPPED
+from tacit.protocols import is_shipped
 from tacit.runtime.faults import Fault
 
 Ints: TypeAlias = NDArray[np.int64]
@@ -48,7 +48,7 @@ def symmetry(scope: Scope) -> Symmetry:
     every party different. What terms say is believed only of protocols that are shipped, of which tests try it: the
     code of others may treat a place otherwise than their terms, which they may have from elsewhere.
     """
-    n, ties = len(scope.parties), scope.terms.ties() if scope.protocol in SHIPPED else None
+    n, ties = len(scope.parties), scope.terms.ties() if is_shipped(scope.protocol) else None
     named = {place for fault in scope.faults for place in _places(scope, fault)}
     particular = scope.vectors is not None or scope.links is not None or scope.stand_ins
     if ties is None or particular or not all(map(_treats_alike, scope.faults)):

@@ -27,7 +27,7 @@ from tacit.core.protocol_facts import ProposedSettings
 from tacit.core.suite import Party, Update
 from tacit.privacy.distributed_noise import count_honest
 from tacit.privacy.noise import local_sigma
-from tacit.protocols import REGISTRY, SHIPPED
+from tacit.protocols import REGISTRY, is_shipped
 from tacit.runtime.agreement import terms_for
 from tacit.runtime.faults import Fault
 from tacit.runtime.simulator import Simulation
@@ -169,7 +169,7 @@ def plan(
 
 def candidates(n: int, c: int) -> Iterator[tuple[Protocol, ProposedSettings]]:
     """Yields the settings that each protocol proposes for n parties of which c collude, baselines first."""
-    for protocol in sorted(REGISTRY.values(), key=lambda each: not each.leaks_by_design):
+    for protocol in sorted(REGISTRY.usable(), key=lambda each: not each.leaks_by_design):
         yield from ((protocol, proposed) for proposed in protocol.propose(n, c))
 
 
@@ -180,7 +180,7 @@ def _allowed(protocol: Protocol, options: Mapping[str, Any], names: Sequence[Par
     except LeakRefused:
         return None
     except ConfigError:
-        if protocol in SHIPPED:
+        if is_shipped(protocol):
             raise
         return None
 

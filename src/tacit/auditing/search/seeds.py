@@ -15,7 +15,7 @@ from tacit.auditing.search.worst_case import Smallest
 from tacit.core.errors import TacitError
 from tacit.core.progress import report_step
 from tacit.core.suite import ONLOOKER, Party
-from tacit.protocols import SHIPPED
+from tacit.protocols import is_shipped
 
 DRAWINGS = 8
 """Drawings that are looked at, the one that was asked about among them."""
@@ -56,7 +56,7 @@ class Luck:
     def _others(self) -> list[RehearsedRun | SymbolicRun]:
         """The other drawings; none if they would take too long, or cannot be made."""
         scope, terms = self._scope, self._scope.terms
-        if not scope.drawn or scope.protocol not in SHIPPED or scope.stand_ins:
+        if not scope.drawn or not is_shipped(scope.protocol) or scope.stand_ins:
             return []
         others = [scope.redrawn(number) for number in range(1, DRAWINGS)]
         try:

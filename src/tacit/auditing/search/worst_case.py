@@ -11,7 +11,7 @@ from tacit.auditing.engine.symbolic_run import Knowledge, SymbolicRun
 from tacit.auditing.scope import Scope
 from tacit.core.progress import report_step
 from tacit.core.suite import SERVER, Party
-from tacit.protocols import SHIPPED
+from tacit.protocols import is_shipped
 from tacit.runtime.faults import Fault
 
 MOST_RUNS = 32
@@ -29,7 +29,7 @@ class Smallest:
         # serves them all.
         policy = scope.terms.participation
         no_batches = policy is not None and policy.batch(0) == (0,)
-        self._alike = scope.protocol in SHIPPED and not scope.stand_ins and (no_batches or scope.terms.ties() == ())
+        self._alike = is_shipped(scope.protocol) and not scope.stand_ins and (no_batches or scope.terms.ties() == ())
 
     def in_time(self, coalition: Sequence[Party]) -> bool:
         """Says whether there is time to look at the smallest round of this coalition, after those that were."""

@@ -28,6 +28,7 @@ from tacit.integrations.flower.auditor.app_facts import FEDERATION, WAYS, App, F
 from tacit.integrations.flower.auditor.modules import NOT_GIVEN, Found, is_number, unread
 from tacit.integrations.flower.auditor.round_starts import MODS, OUR_MODS, PLAIN, TACIT, Start
 from tacit.net.membership.roster import RosterFile
+from tacit.protocols import DEFAULT_PROTOCOL
 
 WIDEST = 8.0
 """The clip of SecAgg+ unless set,"""
@@ -188,7 +189,7 @@ def _by_tacit(app: App, facts: Facts, start: Start, rounds: int, dropout: float)
         why = why or f"{path}, the roster, cannot be read, and says the settings too"
         facts.take("roster", NOT_GIVEN, "none", f"{path} is not read, so settings are the protocol's own")
         there, said = NOT_GIVEN, unread(why)
-    protocol = str(facts.take("protocol", said, app.configured("tacit-protocol").value or "secagg", ""))
+    protocol = str(facts.take("protocol", said, app.configured("tacit-protocol").value or DEFAULT_PROTOCOL, ""))
     settings = settings if protocol == said.value else {}  # which are those of the protocol on the roster
     nodes, sampled = _sampled(app, facts, start, there)
     app.look_for_mod(facts, OUR_MODS)
