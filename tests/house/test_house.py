@@ -104,7 +104,8 @@ RESTRICTED: dict[str, tuple[str, ...]] = {
 # Everybody else asks a protocol through the hooks of `core/protocol.py`.
 KNOWS_PROTOCOLS = ("protocols/", "lab/")
 PROTOCOL_NAMES = {"fedavg", "secagg", "gossip", "admm", "pushsum", "cesar"}
-REGISTRY_MODULES = ("tacit.protocols.registry", "tacit.protocols.options")
+REGISTRY_MODULE = "tacit.protocols.registry"
+GENERATED_FROM_SETTINGS = ("api/option_types.py",)  # names, for editors, types that settings of protocols have
 
 VAGUE = {"utils", "util", "common", "helpers", "helper", "manager", "misc", "base2"}
 MOST_LINES = 520
@@ -308,11 +309,11 @@ def hooks(source: Source) -> Iterator[str]:
             constants = {each.value for each in ast.walk(node) if isinstance(each, ast.Constant)}
             if constants & PROTOCOL_NAMES:
                 yield f"compares in line {node.lineno} with the name of a protocol; use a hook of core/protocol.py"
-    if source.within(KNOWS_PROTOCOLS):
+    if source.within((*KNOWS_PROTOCOLS, *GENERATED_FROM_SETTINGS)):
         return
     for found in imports(source):
         package, _, _ = found.name.rpartition(".")
-        inside = package.startswith("tacit.protocols.") and package not in REGISTRY_MODULES
+        inside = package.startswith("tacit.protocols.") and package != REGISTRY_MODULE
         whole = package == "tacit.protocols" and found.name.rpartition(".")[2] in PROTOCOL_NAMES | {"shapes"}
         if inside or whole:
             yield f"imports {found.name}, which belongs to a protocol"

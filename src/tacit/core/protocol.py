@@ -75,6 +75,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     readers: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"include": names_from, "exclude": names_from}
     """For fields that may be given in several ways: what makes the one that is kept of each of them."""
+    editor_types: ClassVar[Mapping[str, str]] = {
+        "bits": "Literal[16, 32, 64]",
+        "include": "Sequence[str] | None",
+        "exclude": "Sequence[str]",
+    }
+    """For fields of this class that may be given as more, or as less, than their type: what to tell editors."""
 
     @property
     def stochastic(self) -> bool:

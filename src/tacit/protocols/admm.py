@@ -109,6 +109,10 @@ class AdmmSettings(Settings, frozen=True, kw_only=True):
     """λ⁰ is uniform between these two."""
 
     readers: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"group_size": _group_size_from}
+    editor_types: ClassVar[Mapping[str, str]] = {
+        "rho": "float | Sequence[float]",
+        "group_size": 'int | Literal["all"] | None',
+    }
 
     def problems(self, parties: Parties) -> list[str]:
         """Returns the reasons why settings cannot work for these parties that can be told at a glance."""

@@ -220,6 +220,10 @@ class PushSumSettings(Settings, frozen=True, kw_only=True):
     """In-neighbours mask pairwise, so that a client learns only their sum."""
 
     readers: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"graph": _graphs_from, "y0": _start_from}
+    editor_types: ClassVar[Mapping[str, str]] = {
+        "graph": "GraphInput | Sequence[GraphInput]",
+        "y0": 'StartKind | Literal["uniform", "exp", "lognormal"] | tuple[str | float, ...] | Mapping[str, Any]',
+    }
 
     def problems(self, parties: Parties) -> list[str]:
         """Returns the reasons why settings cannot work for these parties that can be told at a glance."""

@@ -40,6 +40,11 @@ class GraphSettings(Settings, frozen=True, kw_only=True):
     """The score of an entry: its "magnitude", or its "change" since this node last averaged; before that, both."""
 
     readers: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"graph": graph_from}
+    editor_types: ClassVar[Mapping[str, str]] = {
+        "graph": "GraphInput",
+        "sparsifier": 'Literal["random", "topk"]',
+        "score": 'Literal["magnitude", "change"]',
+    }
 
     def problems(self, parties: Parties) -> list[str]:
         """Returns the reasons why settings cannot work for these parties that can be told at a glance."""

@@ -56,6 +56,7 @@ class StarSettings(Settings, frozen=True, kw_only=True):
     """How many must be there to the end."""
 
     readers: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"participation": participation_from}
+    editor_types: ClassVar[Mapping[str, str]] = {"participation": 'Policy | Literal["everyone"] | Mapping[str, Any]'}
 
     @property
     def policy(self) -> Participation:
