@@ -13,7 +13,7 @@ import tacit
 from support.page_visits import page_of
 from support.paths import ROOT
 from tacit.auditing.render.plan import name_verdict
-from tacit.learn.training.assemble import Metrics
+from tacit.learn.training.metrics import Metrics
 from tacit.net.observability.status import Ended, Standing, Status, show
 
 AXE = Path(__file__).with_name("axe.min.js").read_text(encoding="utf-8")

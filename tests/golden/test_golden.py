@@ -26,9 +26,10 @@ from tacit.designs.graphs import graph_from
 from tacit.designs.participation import participation_from
 from tacit.integrations.flower.party import FlowerParty
 from tacit.learn.scenario import Scenario
-from tacit.learn.training.assemble import Metrics
+from tacit.learn.training.metrics import Metrics
 from tacit.learn.training.node_training import NodeCheckpoint
-from tacit.learn.training.train import CHECKPOINT, LEDGER, METRICS, MODEL, SCENARIO, train
+from tacit.learn.training.run_folder import CHECKPOINT, LEDGER, METRICS, MODEL, SCENARIO
+from tacit.learn.training.train import train
 from tacit.net.membership.identity import Card, Credentials
 from tacit.net.membership.rendezvous import Hello
 from tacit.net.membership.roster import RosterFile

@@ -16,8 +16,9 @@ from tacit.core.errors import ConfigError, LeakRefused, TacitError
 from tacit.core.progress import Progress, ignore_progress
 from tacit.core.values import normalize_value
 from tacit.learn.scenario import ALONE, TOGETHER, Data, Scenario, Split
-from tacit.learn.training.assemble import AssembledRun, Metrics, assemble_run
+from tacit.learn.training.assemble import AssembledRun, assemble_run
 from tacit.learn.training.local_work import LocalTraining
+from tacit.learn.training.metrics import Metrics
 from tacit.protocols import REGISTRY
 
 STANDARD = Scenario(

@@ -266,27 +266,31 @@ class Scenario(Section, frozen=True, kw_only=True):
         return msgspec.json.format(msgspec.json.encode(normalize_value(self)), indent=2)
 
 
+def find_place(source: ConfigSource, problem: str) -> Place | None:
+    """Returns the setting of a file that a problem names; None if it names none."""
+    setting = _setting_of(problem)
+    if len(setting) > 1:
+        return setting
+    for table in ("protocol", "model", "data"):
+        given = source.given.get(table)
+        name, settings = (given.get("name"), given) if isinstance(given, Mapping) else (given, {})
+        options = settings.get("options") if isinstance(settings.get("options"), Mapping) else {}
+        places: dict[str, Place] = {key: (table, "options", key) for key in options or {}}
+        places |= {key: (table, key) for key in settings}
+        for key, where in places.items():
+            if key == setting[0] or repr(key) in problem:
+                return where
+        if isinstance(name, str) and repr(name) in problem:
+            return (table, "name") if settings else (table,)
+    return None
+
+
 def locate_problems(error: ConfigError, path: str | Path) -> ConfigError:
-    """Returns what showed only when a scenario was to be run, with the lines of settings and names that it is about."""
+    """Returns an error of a run with the lines of the settings that it names, if the file has them all."""
     source = ConfigSource.load(path)
-
-    def place(problem: str) -> Place | None:
-        for table in ("protocol", "model", "data"):
-            given = source.given.get(table)
-            name, settings = (given.get("name"), given) if isinstance(given, Mapping) else (given, {})
-            options = settings.get("options") if isinstance(settings.get("options"), Mapping) else {}
-            places: dict[str, Place] = {key: (table, "options", key) for key in options or {}}
-            places |= {key: (table, key) for key in settings}
-            for key, where in places.items():
-                if key == _setting_of(problem)[0] or repr(key) in problem:
-                    return where
-            if isinstance(name, str) and repr(name) in problem:
-                return (table, "name") if settings else (table,)
-        return None
-
-    found = [(place(problem), problem) for problem in error.problems]
+    found = [(find_place(source, problem), problem) for problem in error.problems]
     if any(where is None for where, _ in found):
-        return error  # of what is not in the file no line of it can be told
+        return error  # the file has no line for some problem
     return source.error([(where or (), problem) for where, problem in found])
 
 

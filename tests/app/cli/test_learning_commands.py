@@ -86,7 +86,7 @@ def test_a_run_as_json_and_again(tacit):
     assert again.exit_code == 2
     assert "has a run already" in again.output
     resumed = tacit("train", scenario, "--folder", "out", "--resume", "--json")
-    assert json.loads(resumed.output)["history"] == json.loads(first.stdout)["history"]
+    assert json.loads(resumed.stdout)["history"] == json.loads(first.stdout)["history"]
 
 
 def test_the_former_name_of_train_still_works_with_a_note_on_stderr(tacit):

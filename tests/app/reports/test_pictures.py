@@ -6,7 +6,7 @@ import pytest
 from tacit.app.reports import pictures
 from tacit.core.errors import ConfigError
 from tacit.learn.scenario import Scenario
-from tacit.learn.training.assemble import Metrics
+from tacit.learn.training.metrics import Metrics
 from tacit.learn.training.train import Run
 
 pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip install 'tacit[pictures]'")

@@ -11,7 +11,7 @@ import pytest
 from tacit.app.ui import regular_files, run_folders
 from tacit.core.errors import ConfigError
 from tacit.learn.scenario import Scenario
-from tacit.learn.training.assemble import Metrics
+from tacit.learn.training.metrics import Metrics
 from tacit.net.observability.status import Ended, Standing, Status, show
 
 SCENARIO = {"rounds": 3, "title": "first", "protocol": "secagg", "data": {"parties": 4}}
@@ -243,31 +243,31 @@ def test_a_party_tells_how_it_stands(tmp_path):
 
 def test_a_scenario_is_checked_with_the_line_of_each_problem():
     good = 'rounds = 3\n[data]\nparties = 4\n[protocol]\nname = "secagg"\n'
-    assert run_folders.checked(good).rounds == 3
+    assert run_folders.check_text(good).rounds == 3
     with pytest.raises(ConfigError) as caught:
-        run_folders.checked(good.replace("rounds", "round").replace("parties = 4", 'parties = "many"'))
+        run_folders.check_text(good.replace("rounds", "round").replace("parties = 4", 'parties = "many"'))
     assert [problem.split(":")[0] for problem in caught.value.problems] == [
         "scenario.toml, line 1",
         "scenario.toml, line 3",
     ]
     with pytest.raises(ConfigError, match=r"line 6: .*treshold"):
-        run_folders.checked(good + "treshold = 3\n")
+        run_folders.check_text(good + "treshold = 3\n")
 
 
 @pytest.mark.parametrize("name", ["../../out", "/srv/out", ".out", "", "a\\u0000b", "a/b", "a\\\\b", "a b", "x\\n"])
 def test_names_that_could_lead_out_of_a_folder_are_problems(name):
     with pytest.raises(ConfigError, match=r"line 3: data\.name=.* cannot be part of a folder's name"):
-        run_folders.checked(f'rounds = 3\n[data]\nname = "{name}"\nparties = 4\n')
+        run_folders.check_text(f'rounds = 3\n[data]\nname = "{name}"\nparties = 4\n')
 
 
 def test_more_parties_than_a_page_takes_are_a_problem_before_anything_is_made_for_them():
     with pytest.raises(ConfigError, match=r"line 3: data\.parties=10{15} is more than the page takes"):
-        run_folders.checked(f'rounds = 3\n[data]\nparties = {10**15}\n[protocol]\nname = "secagg"\n')
+        run_folders.check_text(f'rounds = 3\n[data]\nparties = {10**15}\n[protocol]\nname = "secagg"\n')
 
 
 def test_a_scenario_that_is_nested_deep_is_a_problem():
     with pytest.raises(ConfigError, match=r"nested too deep|depth|recursion"):
-        run_folders.checked("model = {name = 'softmax', a = " + "[" * 950 + "]" * 950 + "}\n")
+        run_folders.check_text("model = {name = 'softmax', a = " + "[" * 950 + "]" * 950 + "}\n")
 
 
 def test_stamps_change_with_what_is_shown(tmp_path, monkeypatch):

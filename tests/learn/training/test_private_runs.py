@@ -13,7 +13,8 @@ from tacit.learn.scenario import Scenario
 from tacit.learn.training.assemble import assemble_run
 from tacit.learn.training.cohort import Cohort
 from tacit.learn.training.local_work import LocalBatches, LocalTraining
-from tacit.learn.training.train import CHECKPOINT, KEY, LEDGER, MODEL, SCENARIO, train
+from tacit.learn.training.run_folder import CHECKPOINT, KEY, LEDGER, MODEL, SCENARIO
+from tacit.learn.training.train import train
 
 ONE_STEP = {"rate": 0.5, "batch": 300, "steps": 1}
 SAMPLE = {"epsilon": 2.0, "clip": 1.0, "unit": "sample"}

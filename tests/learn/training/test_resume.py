@@ -11,7 +11,8 @@ import pytest
 
 from tacit.core.errors import ConfigError
 from tacit.learn.scenario import Scenario
-from tacit.learn.training.train import CHECKPOINT, METRICS, MODEL, SCENARIO, train
+from tacit.learn.training.run_folder import CHECKPOINT, METRICS, MODEL, SCENARIO
+from tacit.learn.training.train import train
 
 SCENARIOS = {
     "secagg": {"rounds": 12, "data": {"parties": 5}, "protocol": {"name": "secagg", "bits": 16}},

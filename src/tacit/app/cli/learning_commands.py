@@ -29,7 +29,8 @@ from tacit.core.errors import ConfigError, MissingExtra, TacitError
 from tacit.lab import comparison, papers
 from tacit.lab.papers.reproduction import Scale
 from tacit.learn.scenario import Scenario, locate_problems
-from tacit.learn.training.assemble import Metrics
+from tacit.learn.scenario_check import load_scenario
+from tacit.learn.training.metrics import Metrics
 from tacit.learn.training.train import Run
 from tacit.learn.training.train import train as train_scenario
 
@@ -76,7 +77,7 @@ def train(
 ) -> None:
     """Learn together as a scenario says, and write accuracy, bytes, privacy spent and the audit to a folder."""
     del debug
-    wanted = Scenario.load(scenario)
+    wanted = load_scenario(scenario)
     target = [f"--folder {shlex.quote(folder)}"] if folder else []
     again = [f"tacit train {shlex.quote(scenario)}", *target, "--resume"]
     with going_on_by(" ".join(again)), following(counted=True) as told:

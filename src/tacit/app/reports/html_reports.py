@@ -24,7 +24,8 @@ from tacit.auditing.render.text import ANONYMITY_SET, BITS, HEADLINES, TERMS, na
 from tacit.auditing.report import Report
 from tacit.core.average import format_count
 from tacit.core.errors import ConfigError, MissingExtra
-from tacit.learn.training.train import AUDIT, Run
+from tacit.learn.training.run_folder import AUDIT
+from tacit.learn.training.train import Run
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -21,7 +21,7 @@ from tacit.lab.attacks.attack_result import Finding, Grid, group_by_measure
 from tacit.lab.comparison import ComparisonResult, write_variant
 from tacit.lab.papers.reproduction import Chart
 from tacit.learn.scenario import Scenario
-from tacit.learn.training.assemble import Metrics
+from tacit.learn.training.metrics import Metrics
 from tacit.learn.training.train import Run
 
 KINDS = (".png", ".svg")

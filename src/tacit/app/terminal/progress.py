@@ -18,7 +18,7 @@ from rich.table import Column
 
 from tacit.app.terminal import tables
 from tacit.core.progress import Progress, listen_for_steps
-from tacit.learn.training.assemble import Metrics
+from tacit.learn.training.metrics import Metrics
 
 MOST_MISSING = 4
 """Parties up to which those who are missing are named."""

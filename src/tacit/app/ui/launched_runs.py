@@ -10,11 +10,11 @@ from pathlib import Path
 
 from tacit.app.ui.daemon_threads import DaemonThreads
 from tacit.app.ui.regular_files import read_file
-from tacit.app.ui.run_folders import RUNS, checked
+from tacit.app.ui.run_folders import RUNS, check_text
 from tacit.app.ui.worker_pool import PYTHON
 from tacit.core.errors import ConfigError
 from tacit.learn.scenario import Scenario
-from tacit.learn.training.train import folder_name
+from tacit.learn.training.run_folder import folder_name
 
 PROGRAM = (*PYTHON, "-c", "from tacit.app.cli.main import main; main()", "train")
 LOG = "run.log"
@@ -39,7 +39,7 @@ class LaunchedRuns:
 
     async def start(self, text: str) -> str:
         """Starts a scenario and returns the name of its folder; raises ConfigError with what is wrong with it."""
-        scenario = await self._threads.run(checked, text)
+        scenario = await self._threads.run(check_text, text)
         # There is no await between this check and the count, so two requests cannot take the last slot.
         if len(self.list_running()) + self._starting >= MOST_RUNNING:
             raise ConfigError(f"{MOST_RUNNING} runs are under way already; wait for one of them")

@@ -12,10 +12,11 @@ import msgspec
 from tacit.app.ui.graph_view import drawn
 from tacit.app.ui.regular_files import decode_name, read_file, read_stamp, read_whole_file
 from tacit.core.config_file import ConfigSource
-from tacit.core.errors import ConfigError, TacitError
+from tacit.core.errors import TacitError
 from tacit.learn.scenario import ALONE, TOGETHER, Scenario
-from tacit.learn.training.assemble import Metrics
-from tacit.learn.training.train import AUDIT, METRICS, MODEL, SCENARIO, folder_name
+from tacit.learn.scenario_check import MOST_BOUND, parse_scenario
+from tacit.learn.training.metrics import Metrics
+from tacit.learn.training.run_folder import AUDIT, METRICS, MODEL, SCENARIO
 from tacit.net.observability.status import STATUS, Status
 from tacit.protocols import REGISTRY, find
 from tacit.runtime.agreement import terms_for
@@ -34,8 +35,6 @@ MOST_DRAWN = 400
 """Parties up to which the graph of a run is drawn."""
 MOST_NAMED = 2000
 """Parties up to which the page gets their names."""
-MOST_PARTIES = 1000
-"""Parties up to which the page checks and starts a scenario."""
 MOST_LETTERS = 200
 """Characters of a title, or of an error, in the list."""
 MOST_POINTS = 200
@@ -255,32 +254,10 @@ def read_stamps(root: Path) -> list[tuple[str, Stamp]]:
     return [(name, read_folder_stamp(path)) for name, path in list_folders(root).items()]
 
 
-def checked(text: str) -> Scenario:
+def check_text(text: str) -> Scenario:
     """Returns the scenario of a text in TOML; raises ConfigError with every problem, each with its line."""
-    try:
-        scenario = _checked(text)
-        msgspec.json.encode(scenario)
-    except (RecursionError, ValueError) as error:  # of which are folders with a name that no file can have
-        raise ConfigError(f"scenario.toml: {explain_error(error)}") from None
-    return scenario
-
-
-def _checked(text: str) -> Scenario:
-    scenario = Scenario.parse(text, "scenario.toml")
-    name, source = scenario.protocol["name"], ConfigSource.parse(text, "scenario.toml")
-    if scenario.data.parties > MOST_PARTIES:
-        many = f"data.parties={scenario.data.parties} is more than the page takes ({MOST_PARTIES}); use tacit train"
-        raise source.error([(("data", "parties"), many)])
-    try:
-        folder_name(scenario)
-    except ConfigError as error:
-        raise source.error([(tuple(each.split("=")[0].split(".")), each) for each in error.problems]) from None
-    if name in (ALONE, TOGETHER):
-        return scenario
-    options = {key: value for key, value in scenario.protocol.items() if key != "name"}
-    try:
-        terms_for(find(name), [f"p{place}" for place in range(scenario.data.parties)], options)
-    except ConfigError as error:
-        places = [("protocol", *(option for option in options if option in each)) for each in error.problems]
-        raise source.error([(place[:2], each) for place, each in zip(places, error.problems, strict=True)]) from None
+    scenario = parse_scenario(text, "scenario.toml")
+    if scenario.data.parties > MOST_BOUND:
+        many = f"data.parties={scenario.data.parties} is more than the page takes ({MOST_BOUND}); use tacit train"
+        raise ConfigSource.parse(text, "scenario.toml").error([(("data", "parties"), many)])
     return scenario

@@ -149,7 +149,7 @@ class PageServer:
     async def check(self, request: Request) -> Response:
         """Serves the problems of a scenario."""
         try:
-            scenario = await self._checks.run(run_folders.checked, await _read_text(request))
+            scenario = await self._checks.run(run_folders.check_text, await _read_text(request))
         except ConfigError as error:
             return _respond({"problems": error.problems})
         return _respond({"problems": [], "scenario": msgspec.to_builtins(scenario)})

@@ -7,7 +7,7 @@ import io
 import json
 import tarfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib.resources import files
@@ -339,9 +339,15 @@ DATASETS: dict[str, NamedDataset] = {
 def load(name: str, *, download: bool = True, progress: Progress = ignore_progress, **options: Any) -> Dataset:
     """Returns the set of that name; raises ConfigError if there is none, or if its files are nowhere to be had.
 
-    `progress(file, bytes, of)` is called during downloads, which `download=False` forbids. What options there are
-    depends on the set: `DATASETS[name].options`.
+    Downloads, which `download=False` forbids, report their bytes to `progress`. Options depend on the set:
+    `DATASETS[name].options`.
     """
+    check_name(name, options)
+    return DATASETS[name].load(FileFinder(download, progress), **options)
+
+
+def check_name(name: str, options: Mapping[str, Any]) -> None:
+    """Raises ConfigError if there is no data set of that name, or if it lacks an option."""
     if name not in DATASETS:
         near = get_close_matches(name, DATASETS, n=1)
         more = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(DATASETS)}"
@@ -354,4 +360,3 @@ def load(name: str, *, download: bool = True, progress: Progress = ignore_progre
                 for option in strange
             ]
         )
-    return DATASETS[name].load(FileFinder(download, progress), **options)

@@ -128,18 +128,23 @@ def build(source: Any, data: Dataset, **options: Any) -> Model:
         if problems := model.unfit(data):
             raise ConfigError(problems)
         return model
-    if source not in MODELS:
-        near = get_close_matches(source, MODELS, n=1)
-        more = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(MODELS)}"
-        raise ConfigError(f"there is no model {source!r}; {more}")
+    check_name(source, options)
     make = MODELS[source]
-    _check_options(options, tuple(signature(make).parameters)[1:], source)
     try:
         if source in NUMPY_MODELS:
             return make(data, **options)  # type: ignore[no-any-return]
         return _network(make, source, data, **options)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"{source} cannot be made with {options}: {error}") from None
+
+
+def check_name(name: str, options: dict[str, Any]) -> None:
+    """Raises ConfigError if there is no model of that name, or if it lacks an option."""
+    if name not in MODELS:
+        near = get_close_matches(name, MODELS, n=1)
+        more = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(MODELS)}"
+        raise ConfigError(f"there is no model {name!r}; {more}")
+    _check_options(options, tuple(signature(MODELS[name]).parameters)[1:], name)
 
 
 def _check_options(options: dict[str, Any], known: tuple[str, ...], name: str) -> dict[str, Any]:

@@ -27,13 +27,14 @@ from tacit.learn.scenario import ALONE, TOGETHER, Data, Privacy, Scenario
 from tacit.learn.training.cohort import Cohort
 from tacit.learn.training.dp_plan import NoisePlan, plan_noise
 from tacit.learn.training.loop import Training, TrainingStep, weigh_by_samples
+from tacit.learn.training.metrics import Metrics
+from tacit.learn.training.run_folder import SECRET_BYTES
 from tacit.privacy import Ledger
 from tacit.protocols import find
 from tacit.runtime.shards.sharded_simulation import ShardedSimulation
 from tacit.runtime.simulator import Simulation
 from tacit.vectors.fixedpoint import FixedPoint
 
-SECRET_BYTES = 32
 SPREAD_FROM = 200
 """Parties from which on it pays to spread rounds over processes: messages have to be passed between them."""
 CLIP_HEADROOM = 4.0
@@ -43,32 +44,6 @@ GROWTH, FINE = 64.0, 0.02
 rounding adds no more than this part of what a round changes."""
 COARSE = 0.5
 """A ring in which rounding adds more than this part of what a round changes is refused."""
-
-
-class Metrics(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known after a round. Of models without a server, scores are the mean over parties."""
-
-    round: int
-    loss: float | None = None
-    """The mean over local steps of the round, and over those who worked."""
-    accuracy: float | None = None
-    rmse: float | None = None
-    test_loss: float | None = None
-    consensus: float | None = None
-    """The accuracy, or the rmse, of the mean of all models, where there is no server."""
-    contributors: int = 0
-    bytes: int = 0
-    """Sent by all parties in this round,"""
-    classes: dict[str, int] = {}
-    """and of what class they are."""
-    averaged: tuple[Party, ...] = ()
-    """Who contributed."""
-    seconds: float = 0.0
-    """Since the run, or what was resumed of it, began."""
-    epsilon: float | None = None
-    """The most that anybody has spent so far."""
-    left_out: dict[Party, str] = {}
-    notes: tuple[str, ...] = ()
 
 
 @dataclass

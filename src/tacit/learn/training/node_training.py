@@ -36,10 +36,12 @@ from tacit.learn.data.datasets import Dataset
 from tacit.learn.data.splits import Indices
 from tacit.learn.models import registry
 from tacit.learn.scenario import Scenario
-from tacit.learn.training.assemble import Metrics, load_data, split_samples
+from tacit.learn.training.assemble import load_data, split_samples
 from tacit.learn.training.cohort import Cohort
 from tacit.learn.training.dp_plan import NoisePlan, plan_noise
-from tacit.learn.training.train import CHECKPOINT, LEDGER, METRICS, MODEL, SCENARIO, RoundCallback, Run
+from tacit.learn.training.metrics import Metrics
+from tacit.learn.training.run_folder import CHECKPOINT, LEDGER, METRICS, MODEL, SCENARIO
+from tacit.learn.training.train import RoundCallback, Run
 from tacit.net.membership.identity import file_stem
 from tacit.net.membership.roster import RosterFile
 from tacit.net.store.log import private as private_file

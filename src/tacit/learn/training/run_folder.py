@@ -1,0 +1,133 @@
+"""Folder of a training run: its files, its name, and how a run that was cut off is found again."""
+
+import re
+from itertools import chain, count
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tacit.core.entropy import SystemEntropy
+from tacit.core.errors import ConfigError
+from tacit.learn.scenario import Scenario
+from tacit.learn.training.metrics import Metrics
+from tacit.runtime.atomic_files import create_private
+
+SECRET_BYTES = 32
+"""Length of the secret that noise follows from."""
+SCENARIO, AUDIT, METRICS, CHECKPOINT = "scenario.json", "audit.json", "metrics.jsonl", "checkpoint"
+MODEL, LEDGER, KEY = "model.safetensors", "ledger.json", "noise.key"
+"""What is in the folder of a run. What noise follows from is there as long as the run goes on, and no longer."""
+
+_PLAIN = re.compile(r"\w[\w.-]{0,79}")
+"""Names that are one part of a path, and not a hidden one."""
+
+
+def is_over(place: Path) -> bool:
+    """Says whether a run with noise has come to its end: then no round of it is run any more."""
+    return not (place / KEY).exists() and all((place / each).exists() for each in (MODEL, CHECKPOINT, LEDGER))
+
+
+def load_noise_key(place: Path) -> bytes:
+    """Returns what the noise of a run follows from: drawn once, and gone when the run is over.
+
+    Whoever has it can take the noise off. Rounds that were paid for are had again with the same noise, or not at all.
+    """
+    if not (place / KEY).exists():
+        if (place / CHECKPOINT).exists() or (place / LEDGER).exists():
+            raise ConfigError(f"{place / KEY} is gone, from which the noise of this run follows; begin anew elsewhere")
+        create_private(place / KEY, SystemEntropy().bytes(SECRET_BYTES))
+    try:
+        found = (place / KEY).read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{place / KEY} cannot be read: {error.strerror}; begin anew elsewhere") from None
+    if len(found) != SECRET_BYTES:
+        raise ConfigError(f"{place / KEY} was changed or cut short; begin anew elsewhere")
+    return found
+
+
+def encode_line(metrics: Metrics) -> bytes:
+    """Returns the metrics of a round as one line of JSON."""
+    return msgspec.json.encode(metrics) + b"\n"
+
+
+def read_metrics(path: Path, rounds: int) -> list[Metrics]:
+    """Returns what was written of the first rounds. Behind them, a line may be cut short."""
+    lines = path.read_bytes().splitlines()[:rounds] if path.is_file() else []
+    if len(lines) < rounds:
+        raise ConfigError(f"{path} has fewer rounds than the checkpoint; begin anew in another folder")
+    try:
+        return [msgspec.json.decode(line, type=Metrics) for line in lines]
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise ConfigError(f"{path} is not as it was written; begin anew in another folder") from None
+
+
+def folder_name(scenario: Scenario) -> str:
+    """Returns the name of a run's folder, unless it is given one.
+
+    Names in a scenario are free: raises ConfigError for those that would lead out of the folder that runs are in.
+    """
+    data = scenario.data.name if scenario.data.folder is None else sanitize_name(scenario.data.display_name)
+    wrong = [
+        f"{key}={name!r} cannot be part of a folder's name; use letters, digits, and - _ . between them"
+        for key, name in (("data.name", data), ("protocol.name", scenario.protocol["name"]))
+        if _PLAIN.fullmatch(name) is None
+    ]
+    if wrong:
+        raise ConfigError(wrong)
+    return f"{data}-{scenario.protocol['name']}-{scenario.digest[:8]}"
+
+
+def sanitize_name(name: str) -> str:
+    """Returns what somebody calls data of their own, such that it can be part of a path."""
+    return re.sub(r"[^\w.-]+", "-", name).strip("-.")[:60] or "yours"
+
+
+def make_folder(scenario: Scenario, folder: Any, resume: bool) -> Path:
+    """Returns where to write, and makes sure that it is there."""
+    try:
+        place = _choose_folder(scenario, None if folder is None else Path(folder), resume)
+    except TypeError:
+        raise ConfigError(f"folder must be the path of one, not {folder!r}") from None
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"{place} cannot be made: {error.strerror}; give another folder") from None
+    return place
+
+
+def _choose_folder(scenario: Scenario, given: Path | None, resume: bool) -> Path:
+    """Returns where to write: a folder that is new, or that of a run that goes on."""
+    if given is not None:
+        if (given / SCENARIO).exists():
+            if not resume:
+                raise ConfigError(
+                    f"{given} has a run already; go on with it by --resume (resume=True), or give another folder"
+                )
+            if Scenario.load(given / SCENARIO).digest != scenario.digest:
+                raise ConfigError(f"{given} has a run of another scenario; give another folder, or go on with that one")
+        return given
+    name = folder_name(scenario)
+    if resume:
+        return _find_last_run(scenario, name)
+    numbered = (Path("runs") / f"{name}-{number}" for number in count(2))
+    return next(place for place in chain([Path("runs") / name], numbered) if not place.exists())
+
+
+def _find_last_run(scenario: Scenario, name: str) -> Path:
+    """Returns the folder of the last run of a scenario, whatever somebody called it; raises ConfigError if none is."""
+    found = []
+    for place in Path("runs").glob("*"):
+        try:
+            same = Scenario.load(place / SCENARIO).digest == scenario.digest
+        except ConfigError:
+            # One that was cut off before it wrote anything goes by its name.
+            same = place.is_dir() and re.fullmatch(re.escape(name) + r"(-\d+)?", place.name) is not None
+        if same:
+            found.append(place)
+    if not found:
+        raise ConfigError(
+            "there is no run of this scenario in the folder runs to go on with; give the folder that it was written to "
+            "(--folder), or begin one without --resume"
+        )
+    return max(found, key=lambda place: (place.stat().st_mtime_ns, place.name))
