@@ -15,9 +15,9 @@ import pytest
 
 from support.paths import ROOT
 from tacit.auditing.arguments import argument_for, arguments_for
-from tacit.auditing.report import Auditor
+from tacit.auditing.auditor import Auditor
 from tacit.auditing.scope import Scope
-from tacit.auditing.search.coalitions import coalitions
+from tacit.auditing.search.coalitions import list_coalitions
 from tacit.core.errors import TacitError
 from tacit.core.suite import SERVER
 from tacit.designs import Batches, Partition, Random, graphs
@@ -43,7 +43,7 @@ def argued(scope, size, name=None):
 def leaking(scope, size, most=None):
     """Returns the coalitions of a size to which somebody is exposed, of the first so many."""
     auditor = Auditor(scope)
-    every = list(coalitions(scope.protocol, scope.parties, size))
+    every = list(list_coalitions(scope.protocol, scope.parties, size))
     if most is not None and len(every) > most:
         every = [every[place] for place in np.random.default_rng(size).choice(len(every), most, replace=False)]
     return [members for members in every if auditor.assess(members).victims]
@@ -79,7 +79,7 @@ def test_one_sum_is_all_that_anybody_learns(protocol, options):
         argument = argued(scope, size, "one sum")
         assert (argument is not None) == (size <= getattr(scope.terms, "threshold", n))
         if argument is not None:
-            for members in coalitions(scope.protocol, scope.parties, size):
+            for members in list_coalitions(scope.protocol, scope.parties, size):
                 verdict = auditor.assess(members)
                 assert verdict.victims == []
                 assert verdict.smallest_group == n - len(set(members) - {SERVER})
@@ -353,7 +353,7 @@ def test_plain_messages_show_vectors_to_whom_they_are_sent(protocol, options):
     for size in (1, 2, 3):
         argument = argued(scope, size)
         assert (argument.name, argument.exposes) == ("plain", True)
-        for members in coalitions(scope.protocol, scope.parties, size):
+        for members in list_coalitions(scope.protocol, scope.parties, size):
             assert bool(auditor.assess(members).victims) == (scope.protocol.server is None or SERVER in members)
 
 
@@ -361,7 +361,7 @@ def test_plain_gossip_shows_neighbours_and_nobody_else():
     graph = nx.convert_node_labels_to_integers(nx.grid_2d_graph(3, 3))
     scope = scope_of("gossip", 9, graph=graph, rounds=3)
     auditor = Auditor(scope)
-    for members in coalitions(scope.protocol, scope.parties, 2):
+    for members in list_coalitions(scope.protocol, scope.parties, 2):
         places = {int(party[1:]) for party in members}
         near = {f"p{i}" for place in places for i in graph[place]} - set(members)
         assert set(auditor.assess(members).victims) == near
@@ -382,7 +382,7 @@ def test_no_argument_says_fewer_bits_than_the_audit(protocol, options, size):
     scope = scope_of(protocol, 8, **options)
     auditor = Auditor(scope)
     argument = argued(scope, size)
-    for members in list(coalitions(scope.protocol, scope.parties, size))[::7]:
+    for members in list(list_coalitions(scope.protocol, scope.parties, size))[::7]:
         assert max(auditor.report(members).bits.values()) <= argument.bits + 1e-6
 
 

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 import tacit
 from tacit.app.cli.main import app
+from tacit.auditing.auditor import Auditor
 from tacit.auditing.findings import NoteCode, Verdict
-from tacit.auditing.report import Auditor
 from tacit.auditing.scope import Scope
 from tacit.core.suite import Parties
 from tacit.designs.graphs import column_stochastic, metropolis_weight

@@ -12,7 +12,7 @@ import pytest
 
 from support import numeric_auditor as numeric
 from support.numeric_auditor import PRIME, Lanes, Numbers, eliminated, entries_of, residue
-from tacit.auditing.report import Auditor
+from tacit.auditing.auditor import Auditor
 from tacit.auditing.scope import Scope
 from tacit.core.errors import ConfigError, NotLinear, TacitError
 from tacit.core.suite import SERVER

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack, overload
 
 import numpy as np
 
-from tacit.auditing.report import Auditor, Report
+from tacit.auditing.auditor import Auditor
+from tacit.auditing.report import Report
 from tacit.auditing.scope import Scope, is_count
-from tacit.auditing.search.coalitions import coalitions, of_size
+from tacit.auditing.search.coalitions import coalitions_of_size, list_coalitions
 from tacit.auditing.symbolic.simulation import Drift
 from tacit.core.errors import ConfigError
 from tacit.core.protocol import Protocol, Role
@@ -150,9 +151,9 @@ def audit(
     )
     members = None if coalition is None else _members(coalition)
     if coalition_size is not None:
-        every = of_size(scope.protocol, names, coalition_size, members)
+        every = coalitions_of_size(scope.protocol, names, coalition_size, members)
     else:
-        every = list(coalitions(scope.protocol, names, 1)) if members is None else [members]
+        every = list(list_coalitions(scope.protocol, names, 1)) if members is None else [members]
     for each in every:
         scope.check(each)
     auditor = Auditor(scope, guard=True)

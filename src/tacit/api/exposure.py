@@ -3,13 +3,14 @@
 from dataclasses import dataclass
 
 from tacit.api.federation import CheckedRun
+from tacit.auditing.auditor import Auditor
 from tacit.auditing.findings import NoteCode, Remark, Verdict, worst_verdict
-from tacit.auditing.preflight import MOST_COALITIONS, POSITIONS, too_long
+from tacit.auditing.preflight import POSITIONS, too_long
 from tacit.auditing.render.notes import render_note
 from tacit.auditing.render.text import summarize_exposure
-from tacit.auditing.report import Auditor, Report
+from tacit.auditing.report import Report
 from tacit.auditing.scope import Scope
-from tacit.auditing.search.coalitions import chosen
+from tacit.auditing.search.coalitions import choose_by_size
 from tacit.core.errors import NotLinear
 
 
@@ -47,9 +48,8 @@ def exposure(checked: CheckedRun) -> Exposure:
     reports: list[Report] = []
     try:
         auditor = Auditor(scope)
-        for size in sorted({1, checked.adversary}):
-            most = len(terms.parties) + 1 if size == 1 else MOST_COALITIONS
-            reports += [auditor.report(kind.coalition) for kind in chosen(scope, size, most)[0]]
+        for sample in choose_by_size(scope, checked.adversary):
+            reports += [auditor.report(kind.coalition) for kind in sample.kinds]
     except NotLinear as error:
         return Exposure(why=Remark.of(NoteCode.NOT_LINEAR, error=str(error)))
     return Exposure(tuple(reports))

@@ -1,4 +1,4 @@
-"""What is checked before anything is sent: would these settings show somebody's vector?"""
+"""Preflight audit: refuses settings that would show somebody's vector, before anything is sent."""
 
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
@@ -8,26 +8,24 @@ import msgspec
 from numpy.typing import NDArray
 
 from tacit.auditing.arguments import argument_for
+from tacit.auditing.auditor import Auditor
 from tacit.auditing.findings import NoteCode, Remark
 from tacit.auditing.render.notes import render_refusal
-from tacit.auditing.report import Auditor, Report
+from tacit.auditing.report import Report
 from tacit.auditing.scope import Scope
-from tacit.auditing.search.coalitions import chosen
-from tacit.auditing.search.worst_case import Smallest
+from tacit.auditing.search.coalitions import choose_by_size
+from tacit.auditing.search.worst_case import WorstCase
 from tacit.auditing.symbolic.simulation import Drift
 from tacit.core.errors import LeakRefused, NotLinear
 from tacit.core.protocol import Protocol, Terms
 from tacit.core.suite import Party
 
 MOST_WORK, MOST_STEPS = 20_000, 128
-"""Messages, shares and masks of a round, and steps of it, above which an audit takes longer than somebody who only
-wants an average would wait."""
-MOST_COALITIONS = 256
-"""Coalitions of several that are looked at. Single parties, and the server, always are."""
+"""Messages, shares and masks of a round times its steps, and steps, up to which there is time for a preflight audit."""
 STILL_ROUNDS = 2
-"""Rounds over which it is looked at what would leak if models stood still."""
+"""Rounds, at least, over which static models are analysed."""
 POSITIONS = 64
-"""Positions of a sparse vector that are looked at."""
+"""Entries of a sparse vector that are sampled."""
 REMEMBERED = 256
 
 _found: OrderedDict[Any, tuple[tuple[Report, str] | None, tuple[Remark, ...]]] = OrderedDict()
@@ -43,9 +41,14 @@ def preflight(
 ) -> tuple[Remark, ...]:
     """Raises LeakRefused, with the report, if settings show somebody's vector; returns what else there is to say.
 
-    The adversary is any so many parties, and the server with one party fewer. Any single party, and the server, are
-    looked at in any case. Models change from round to round; what would leak only if they stood still is a warning. As
-    many parties drop out as the settings allow. The vectors matter only where entries are selected by their size.
+    The analysis covers the worst case of dropouts, and drifting models. An exposure of static models is a note.
+
+    Args:
+        protocol: the protocol.
+        terms: its settings, bound to the parties.
+        adversary: size of the coalitions, besides single parties and the server.
+        rounds: number of rounds that the adversary observes.
+        vectors: vectors by whose size entries are selected, where the protocol does that.
     """
     parties, settings = terms.parties, terms.settings
     # The baselines say of themselves that they leak by design, and nobody takes them for anything else.
@@ -84,9 +87,8 @@ def evidence(protocol: Protocol, terms: Terms) -> Report | None:
     if too_long(protocol, terms):
         return None
     scope = Scope(protocol, terms, 1, "free")
-    found = exposure(
-        Auditor(scope, rehearse=True), (kind.coalition for kind in chosen(scope, 1, len(terms.parties) + 1)[0])
-    )
+    singles = (kind.coalition for kind in choose_by_size(scope, 1)[0].kinds)
+    found = exposure(Auditor(scope, rehearse=True), singles)
     return None if found is None else Auditor(scope).report(found)
 
 
@@ -106,18 +108,17 @@ def _look(
 
     notes: list[Remark] = []
     several: list[tuple[Party, ...]] = []
-    for size in sorted({1, adversary}):
-        kinds, total = chosen(scope(1, "free"), size, MOST_COALITIONS if size > 1 else len(terms.parties) + 1)
-        looked = sum(kind.many for kind in kinds)
-        several += [kind.coalition for kind in kinds]
-        if looked < total:
-            notes.append(Remark.of(NoteCode.COALITIONS_SAMPLED, size=size, coalitions=total, analysed=looked))
+    for sample in choose_by_size(scope(1, "free"), adversary):
+        several += [kind.coalition for kind in sample.kinds]
+        if not sample.exhaustive:
+            counts = {"size": sample.size, "coalitions": sample.coalitions, "analysed": sample.covered}
+            notes.append(Remark.of(NoteCode.COALITIONS_SAMPLED, **counts))
     if terms.selective:
         notes.append(Remark.of(NoteCode.ENTRIES_SAMPLED, entries=POSITIONS))
-    suspects, small = several, Smallest(scope(1, "free"))
+    suspects, worst_case = several, WorstCase(scope(1, "free"))
     try:
         # What nobody learns even if models stand still, nobody learns if they change, so most need no second audit.
-        still = Auditor(scope(max(rounds, STILL_ROUNDS), "static"), rehearse=True, small=small)
+        still = Auditor(scope(max(rounds, STILL_ROUNDS), "static"), rehearse=True, worst_case=worst_case)
         verdicts = {coalition: still.assess(coalition) for coalition in several}
         suspects = [coalition for coalition, verdict in verdicts.items() if verdict.victims]
         if suspects:
@@ -127,25 +128,29 @@ def _look(
     except NotLinear as error:
         notes.append(Remark.of(NoteCode.PARTLY_NOT_LINEAR, error=str(error)))
     try:
-        found = exposure(Auditor(scope(rounds, "free"), rehearse=True, small=small), suspects) if suspects else None
+        found = (
+            exposure(Auditor(scope(rounds, "free"), rehearse=True, worst_case=worst_case), suspects)
+            if suspects
+            else None
+        )
         if found is not None:
             report = Auditor(scope(rounds, "free")).report(found)
             return (report, render_refusal(report, terms.settings)), ()
-        if (worst := _worst(small, several)) is not None:
+        if (worst := _worst(worst_case, several)) is not None:
             report, missing = worst
             return (report, render_refusal(report, terms.settings, missing)), ()
     except NotLinear as error:
         return None, (Remark.of(NoteCode.NOT_LINEAR, error=str(error)),)
-    if missed := sum(not small.in_time(coalition) for coalition in several):
+    if missed := sum(not worst_case.in_time(coalition) for coalition in several):
         notes.append(Remark.of(NoteCode.WORST_CASE_SKIPPED, skipped=missed, coalitions=len(several)))
     return None, tuple(notes)
 
 
-def _worst(small: Smallest, coalitions: Iterable[tuple[Party, ...]]) -> tuple[Report, list[Party]] | None:
+def _worst(worst_case: WorstCase, coalitions: Iterable[tuple[Party, ...]]) -> tuple[Report, list[Party]] | None:
     """Returns the report on a coalition that learns a vector if as many drop out as may, and who that is."""
     for coalition in coalitions:
-        known = small.knowledge(coalition) if small.in_time(coalition) else None
+        known = worst_case.knowledge(coalition) if worst_case.in_time(coalition) else None
         if known is not None and known.victims:
             alone = known.run.scope
-            return Auditor(alone).report(small.members(coalition)), [fault.party or "" for fault in alone.faults]
+            return Auditor(alone).report(worst_case.members(coalition)), [fault.party or "" for fault in alone.faults]
     return None

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tacit.auditing.auditor import WorstSeedAuditor
 from tacit.auditing.report import Report
 from tacit.auditing.scope import Scope
-from tacit.auditing.search.coalitions import coalitions, of_size
-from tacit.auditing.search.worst_seed import AtWorst
+from tacit.auditing.search.coalitions import coalitions_of_size, list_coalitions
 from tacit.auditing.symbolic.simulation import Drift
 from tacit.core.errors import ConfigError
 from tacit.core.suite import Party
@@ -114,14 +114,14 @@ class Question:
     def coalitions(self) -> list[tuple[Party, ...]]:
         """Returns whom it is about: each party alone, and the server, unless others are asked for."""
         if self.coalition_size is not None:
-            return of_size(find(self.protocol), self.names, self.coalition_size, self.coalition)
+            return coalitions_of_size(find(self.protocol), self.names, self.coalition_size, self.coalition)
         if self.coalition is not None:
             return [self.coalition]
-        return list(coalitions(find(self.protocol), self.names, 1))
+        return list(list_coalitions(find(self.protocol), self.names, 1))
 
     def answers(self) -> Iterator[Report]:
         """Yields a report on each coalition, in the worst drawing of who takes part that was looked at."""
-        auditor = AtWorst(self.scope(), guard=True)
+        auditor = WorstSeedAuditor(self.scope(), guard=True)
         return (auditor.report(members) for members in self.coalitions())
 
     def _given(self) -> Iterator[tuple[str, Any]]:

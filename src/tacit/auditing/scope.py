@@ -167,8 +167,8 @@ class Scope:
         return not self.static and self.drift != "free"
 
     @property
-    def drawn(self) -> bool:
-        """Whether chance decides who takes part: whom the server asks, who shares masks with whom, or who drops out."""
+    def sampled(self) -> bool:
+        """Whether participation is sampled: whom the server asks, who shares masks with whom, or who drops out."""
         policy = self.terms.participation
         everybody = self.protocol.choice is None if policy is None else policy.sums_everybody(len(self.parties))
         return not (everybody and self.terms.rounds_alike) or any(0 < fault.chance < 1 for fault in self.faults)
@@ -178,10 +178,10 @@ class Scope:
         """Number of faults besides those by which parties drop out at random."""
         return len(self.faults) - len(dropouts(self.protocol, self.dropout))
 
-    def redrawn(self, number: int) -> "Scope":
-        """Returns the same with other luck: that of the seed that comes so many later."""
-        faults = (msgspec.structs.replace(each, seed=each.seed + number) for each in self.faults)
-        return replace(self, seed=self.seed + number, faults=tuple(faults))
+    def with_later_seed(self, offset: int) -> "Scope":
+        """Returns the scope with a later seed."""
+        faults = (msgspec.structs.replace(each, seed=each.seed + offset) for each in self.faults)
+        return replace(self, seed=self.seed + offset, faults=tuple(faults))
 
     @property
     def changing(self) -> Drift:

@@ -88,7 +88,7 @@ def _seed_assumptions(reports: Sequence[Report]) -> Iterator[Remark]:
     """Yields with which seeds participation was sampled, if it was."""
     first = reports[0]
     seed = first.seed if first.first_seed is None else first.first_seed
-    seeds = min(report.drawings for report in reports)
+    seeds = min(report.seeds_tried for report in reports)
     if seeds == 1:
         yield Remark.of(AssumptionCode.ONE_SEED, seed=seed)
     elif seeds:

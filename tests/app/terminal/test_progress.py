@@ -114,7 +114,7 @@ def test_an_audit_tells_what_it_does_to_which_coalition_of_how_many():
         "choosing who is summed, in round 20 of 20",
         "running round 2 of 2 on unknowns",
         "comparing the sums of 20 rounds",
-        "if chance decides otherwise, drawing 8 of 8",
+        "trying seed 8 of 8",
         "proving it on numbers, round 2",
     ):
         assert any(line.endswith(doing) or f"{doing} " in line for line in told), doing

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tacit
-from tacit.auditing import report as reports
+from tacit.auditing import auditor
 from tacit.auditing.engine.linear import SMALL_PRIME, Echelon, smallest_class, smallest_support
 from tacit.auditing.findings import NoteCode
 from tacit.core.suite import Update
@@ -18,9 +18,9 @@ DROPS = {"action": "drop", "message": "MaskedInput", "chance": 0.15}
 
 def long_and_exact(monkeypatch, **question):
     """Returns the same audit twice: from sums, and with every round run."""
-    monkeypatch.setattr(reports, "EXACT_ROUNDS", 2)
+    monkeypatch.setattr(auditor, "EXACT_ROUNDS", 2)
     sums = tacit.audit("secagg", **question)
-    monkeypatch.setattr(reports, "EXACT_ROUNDS", 10**6)
+    monkeypatch.setattr(auditor, "EXACT_ROUNDS", 10**6)
     return sums, tacit.audit("secagg", **question)
 
 
@@ -52,7 +52,7 @@ def test_sums_say_what_whole_rounds_say(monkeypatch, participation, drift, coali
 
 
 def test_a_coalition_that_learns_more_than_sums_is_not_judged_by_them(monkeypatch):
-    monkeypatch.setattr(reports, "EXACT_ROUNDS", 2)
+    monkeypatch.setattr(auditor, "EXACT_ROUNDS", 2)
     report = tacit.audit("secagg", parties=5, coalition=["server", "p0", "p1"], threshold=2, rounds=9)
     assert sorted(report.exposed) == ["p2", "p3", "p4"]
     assert NoteCode.UNMASKED_WITHOUT_RECIPE in [note.code for note in report.notes]

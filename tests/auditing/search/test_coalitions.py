@@ -6,11 +6,10 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from tacit.auditing.report import Auditor
+from tacit.auditing.auditor import Auditor
 from tacit.auditing.scope import Scope
-from tacit.auditing.search import orbits
-from tacit.auditing.search.coalitions import coalitions, number
-from tacit.auditing.search.orbits import kinds, symmetry
+from tacit.auditing.search import coalitions as coalition_search
+from tacit.auditing.search.coalitions import count_coalitions, find_symmetry, group_coalitions, list_coalitions
 from tacit.core.protocol import Terms
 from tacit.core.suite import SERVER
 from tacit.designs import Batches, Random, graphs
@@ -93,7 +92,7 @@ def moved(move, parties, coalition):
 
 def pieces(scope, alike, size):
     """Returns the orbits as they are by definition: coalitions joined to where every generator takes them."""
-    left = set(map(frozenset, coalitions(scope.protocol, scope.parties, size)))
+    left = set(map(frozenset, list_coalitions(scope.protocol, scope.parties, size)))
     while left:
         fresh = [left.pop()]
         found = set(fresh)
@@ -112,11 +111,11 @@ def pieces(scope, alike, size):
 def test_every_coalition_is_counted_once_with_one_that_it_can_be_moved_to(setting):
     singles, protocol, n, options = setting
     scope = scope_of(protocol, n, **options)
-    alike = symmetry(scope)
+    alike = find_symmetry(scope)
     assert (singles is None) == alike.trivial
     for size in (1, 2, 3):
-        found = kinds(scope.protocol, scope.parties, alike, size)
-        assert sum(kind.many for kind in found) == number(scope.protocol, scope.parties, size)
+        found = group_coalitions(scope.protocol, scope.parties, alike, size)
+        assert sum(kind.many for kind in found) == count_coalitions(scope.protocol, scope.parties, size)
         if size == 1 and singles is not None:
             assert len(found) == singles + (scope.protocol.server is not None)
         expected = list(pieces(scope, alike, size))
@@ -124,7 +123,7 @@ def test_every_coalition_is_counted_once_with_one_that_it_can_be_moved_to(settin
         for kind in found:
             (orbit,) = (each for each in expected if frozenset(kind.coalition) in each)
             assert len(orbit) == kind.many
-        everyone = set(coalitions(scope.protocol, scope.parties, size))
+        everyone = set(list_coalitions(scope.protocol, scope.parties, size))
         assert {kind.coalition for kind in found} <= everyone  # spelled as the audit spells them
 
 
@@ -133,7 +132,7 @@ def differences(scope, alike, sizes=(1, 2, 3)):
     auditor = Auditor(scope)
     verdicts = {}
     for size in sizes:
-        for coalition in coalitions(scope.protocol, scope.parties, size):
+        for coalition in list_coalitions(scope.protocol, scope.parties, size):
             verdict = auditor.assess(coalition)
             verdicts[frozenset(coalition)] = verdict.victims, verdict.safe_rounds, verdict.smallest_group
     for members, (victims, *rest) in verdicts.items():
@@ -149,7 +148,7 @@ def test_the_audit_says_the_same_of_all_of_a_kind(setting):
     _, protocol, n, options = setting
     scope = scope_of(protocol, n, **options)
     sizes = (1, 2) if protocol == "admm" and n > 8 else (1, 2, 3)  # its rounds have most to look at
-    assert list(differences(scope, symmetry(scope), sizes)) == []
+    assert list(differences(scope, find_symmetry(scope), sizes)) == []
 
 
 # --- what is not alike ---------------------------------------------------------------------------------------------
@@ -177,13 +176,13 @@ def test_what_is_no_symmetry_is_refused():
 def test_the_audit_finds_out_terms_that_claim_too_much(protocol, options, terms, monkeypatch):
     monkeypatch.setattr(terms, "ties", lambda _: ())
     scope = scope_of(protocol, **options)
-    assert symmetry(scope) == all_alike(6)
-    assert list(differences(scope, symmetry(scope)))
+    assert find_symmetry(scope) == all_alike(6)
+    assert list(differences(scope, find_symmetry(scope)))
 
 
 def test_nothing_is_alike_in_an_audit_that_treats_parties_in_particular():
     scope = scope_of("gossip", 5, graph="ring")
-    assert not symmetry(scope).trivial
+    assert not find_symmetry(scope).trivial
     vectors = {party: np.zeros(4) for party in scope.parties}
     lucky, late = Fault(action="drop", chance=0.5), Fault(action="delay", party="p0")
     for particular in (
@@ -194,7 +193,7 @@ def test_nothing_is_alike_in_an_audit_that_treats_parties_in_particular():
         {"faults": (late,)},
         {"faults": (Fault(action="drop", number=3),)},
     ):
-        assert symmetry(Scope(scope.protocol, scope.terms, **particular)).trivial
+        assert find_symmetry(Scope(scope.protocol, scope.terms, **particular)).trivial
     assert Terms(scope.terms.settings, scope.terms.parties).ties() is None  # as of a protocol that says nothing
 
 
@@ -220,7 +219,9 @@ def test_all_symmetries_of_small_tables_are_found():
         assert all(keeps(ties, move) for move in found.generators()), trial
         for size in range(1, n):
             parties = tuple(map(str, range(n)))
-            mine, all_of_them = (kinds(REGISTRY["gossip"], parties, each, size) for each in (found, everything))
+            mine, all_of_them = (
+                group_coalitions(REGISTRY["gossip"], parties, each, size) for each in (found, everything)
+            )
             assert sorted(kind.many for kind in mine) == sorted(kind.many for kind in all_of_them), trial
         several += len(everything.moves) > 1
     assert several > 50
@@ -241,7 +242,7 @@ def test_all_symmetries_of_small_tables_are_found():
 def test_groups_of_well_known_graphs(graph, order):
     n = len(graph)
     found = symmetry_of([graphs.adjacency(nx.convert_node_labels_to_integers(graph))], n)
-    group = orbits._group(found.moves, n)
+    group = coalition_search._group(found.moves, n)
     assert len(group) == order
 
 
@@ -253,10 +254,10 @@ def test_both_ways_to_tell_kinds_apart_agree(monkeypatch):
         ("secagg", 12, {"participation": Batches(12, 2)}),
     ):
         scope = scope_of(protocol, n, **options)
-        listed = [set(orbits.orbits(scope, size)) for size in (1, 2, 3, 4)]
+        listed = [set(coalition_search.representative_coalitions(scope, size)) for size in (1, 2, 3, 4)]
         with monkeypatch.context() as patched:
-            patched.setattr(orbits, "MOST_MOVES", 1)
-            assert [set(orbits.orbits(scope, size)) for size in (1, 2, 3, 4)] == listed
+            patched.setattr(coalition_search, "MOST_MOVES", 1)
+            assert [set(coalition_search.representative_coalitions(scope, size)) for size in (1, 2, 3, 4)] == listed
 
 
 def test_all_coalitions_of_three_of_a_hundred():
@@ -269,26 +270,28 @@ def test_all_coalitions_of_three_of_a_hundred():
         ("pushsum", {"graph": "complete", "masked": True}, 1),
     ):
         scope = scope_of(protocol, 100, **options)
-        found = orbits.orbits(scope, 3)
+        found = coalition_search.representative_coalitions(scope, 3)
         assert len(found) == expected
-        assert sum(kind.many for kind in found) == number(scope.protocol, scope.parties, 3)
+        assert sum(kind.many for kind in found) == count_coalitions(scope.protocol, scope.parties, 3)
 
 
 def test_there_is_no_answer_if_there_are_too_many_kinds():
     scope = scope_of("cesar", 30, graph={"kind": "regular", "degree": 4, "girth": 5})
-    assert symmetry(scope).trivial
-    assert orbits.orbits(scope, 2, most=434) is None
-    assert len(orbits.orbits(scope, 2, most=435)) == 435
-    assert orbits.orbits(scope, 14) is None
-    assert orbits.orbits(scope_of("secagg", 30, sampled=20), 10) is None
+    assert find_symmetry(scope).trivial
+    assert coalition_search.representative_coalitions(scope, 2, most=434) is None
+    assert len(coalition_search.representative_coalitions(scope, 2, most=435)) == 435
+    assert coalition_search.representative_coalitions(scope, 14) is None
+    assert coalition_search.representative_coalitions(scope_of("secagg", 30, sampled=20), 10) is None
 
 
 def test_all_but_one_and_the_server_with_all_but_two():
-    found = orbits.orbits(scope_of("secagg", 5), 4)
+    found = coalition_search.representative_coalitions(scope_of("secagg", 5), 4)
     assert [(len(kind.coalition), kind.many) for kind in found] == [(4, 10), (4, 5)]
-    assert [kind.many for kind in orbits.orbits(scope_of("secagg", 5), 5)] == [5]  # nobody is left without the server
+    assert [kind.many for kind in coalition_search.representative_coalitions(scope_of("secagg", 5), 5)] == [
+        5
+    ]  # nobody is left without the server
 
 
 def test_members_of_a_kind_are_parties_in_their_order():
-    for coalition, _ in orbits.orbits(scope_of("gossip", 9, graph="ring"), 3):
+    for coalition, _ in coalition_search.representative_coalitions(scope_of("gossip", 9, graph="ring"), 3):
         assert coalition in set(combinations(tuple(f"p{i}" for i in range(9)), 3))

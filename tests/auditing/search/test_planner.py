@@ -73,14 +73,18 @@ def test_the_noise_grows_with_rounds_and_shrinks_with_honest_parties(small):
 def test_coalitions_are_drawn_if_there_are_too_many():
     names = tuple(f"p{i}" for i in range(30))
     secagg, gossip = REGISTRY["secagg"], REGISTRY["gossip"]
-    drawn = coalitions.some(secagg, names, 3, 30)
-    assert coalitions.number(secagg, names, 3) == 4060 + 435 == len(list(coalitions.coalitions(secagg, names, 3)))
+    drawn = coalitions.sample_coalitions(secagg, names, 3, 30)
+    assert (
+        coalitions.count_coalitions(secagg, names, 3)
+        == 4060 + 435
+        == len(list(coalitions.list_coalitions(secagg, names, 3)))
+    )
     assert len(set(drawn)) == len(drawn) == 30
     assert {len(each) for each in drawn} == {3}
     assert any("server" in each for each in drawn)
     assert any("server" not in each for each in drawn)
-    every = coalitions.some(gossip, names[:4], 2, 30)
-    assert len(every) == coalitions.number(gossip, names[:4], 2) == 6
+    every = coalitions.sample_coalitions(gossip, names[:4], 2, 30)
+    assert len(every) == coalitions.count_coalitions(gossip, names[:4], 2) == 6
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,11 @@ import pytest
 
 import tacit
 from tacit.auditing.arguments import argument_for
+from tacit.auditing.auditor import Auditor
 from tacit.auditing.findings import Verdict
 from tacit.auditing.render.plan import describe_plan_coverage, describe_proposal
-from tacit.auditing.report import Auditor
 from tacit.auditing.scope import Scope, dropouts
-from tacit.auditing.search.coalitions import coalitions, number
+from tacit.auditing.search.coalitions import count_coalitions, list_coalitions
 from tacit.protocols import find
 from tacit.runtime.agreement import terms_for
 
@@ -45,8 +45,8 @@ def confirmed(parties, colluders, dropout):
         changing = "free" if proposal.needs_drift else "static"
         faults = dropouts(entry, looked.dropout)
         auditor = Auditor(Scope(entry, terms, looked.rounds, changing, faults=faults, dropout=looked.dropout))
-        step = -(-number(entry, terms.parties, colluders) // MOST)
-        for coalition in islice(coalitions(entry, terms.parties, colluders), 0, None, step):
+        step = -(-count_coalitions(entry, terms.parties, colluders) // MOST)
+        for coalition in islice(list_coalitions(entry, terms.parties, colluders), 0, None, step):
             assert not auditor.assess(coalition).victims, (proposal.protocol, proposal.options, coalition)
             asked += 1
     return asked

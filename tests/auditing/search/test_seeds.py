@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 import tacit
 from tacit.app.cli.main import app
 from tacit.app.terminal import progress
-from tacit.auditing import report
+from tacit.auditing import auditor
 from tacit.auditing.engine import multi_round
 from tacit.auditing.findings import Verdict
 from tacit.auditing.questions import Question
@@ -55,25 +55,25 @@ def refused(*arguments):
 def test_who_is_asked_is_drawn_several_times_and_the_worst_counts():
     question = {"parties": 6, "coalition": ["server"], "rounds": 9, **FIVE}
     first = tacit.audit("secagg", **question)
-    assert (first.exposed, first.seed, first.drawings) == ({}, 0, seeds.DRAWINGS)
-    assert first.unlucky, "what the reviewer found: another seed exposes everybody"
-    for drawing in first.unlucky:
+    assert (first.exposed, first.seed, first.seeds_tried) == ({}, 0, seeds.SEEDS_TRIED)
+    assert first.exposing_seeds, "what the reviewer found: another seed exposes everybody"
+    for drawing in first.exposing_seeds:
         again = tacit.audit("secagg", seed=drawing.seed, **question)
         assert (tuple(again.exposed), again.safe_rounds) == (drawing.victims, drawing.safe_rounds)
     assert first.verdict is Verdict.EXPOSED_IN_WORST_CASE
     (found,), summary, text = asked("secagg", 6, coalition=("server",), rounds=9, options=FIVE)
-    assert found.drawing == first.unluckiest == found.worst
+    assert found.this_seed == first.worst_other_seed == found.worst
     assert summary.verdict is found.verdict is Verdict.EXPOSED
     assert text.verdict.startswith(
         f"Exposed. The server can recover the vectors of all 6 parties, first in round {found.safe_rounds + 1} "
-        f"(seed {found.seed}, the worst of {seeds.DRAWINGS} tried)."
+        f"(seed {found.seed}, the worst of {seeds.SEEDS_TRIED} tried)."
     )
-    often = len(first.unlucky)
-    assert text.verdict.endswith(f" Exposed with {often} of the {seeds.DRAWINGS} seeds.")
-    sampled = f"Participation was sampled with {seeds.DRAWINGS} seeds (0 to 7). Others may expose more."
+    often = len(first.exposing_seeds)
+    assert text.verdict.endswith(f" Exposed with {often} of the {seeds.SEEDS_TRIED} seeds.")
+    sampled = f"Participation was sampled with {seeds.SEEDS_TRIED} seeds (0 to 7). Others may expose more."
     assert sampled in text.assumptions
-    assert f"the worst of {seeds.DRAWINGS} seeds" in describe_coverage(found.coverage)
-    assert f", {seeds.DRAWINGS} seeds" in describe_coverage(first.coverage)
+    assert f"the worst of {seeds.SEEDS_TRIED} seeds" in describe_coverage(found.coverage)
+    assert f", {seeds.SEEDS_TRIED} seeds" in describe_coverage(first.coverage)
 
 
 def test_the_table_is_of_the_drawing_that_the_verdict_is_of():
@@ -96,11 +96,11 @@ def test_a_pipeline_fails_for_other_luck():
 def test_dropouts_are_drawn_again_too(monkeypatch):
     question = {"parties": 8, "coalition": ["server"], "rounds": 24, "dropout": 0.02}
     found = tacit.audit("secagg", **question)
-    assert found.unlucky
-    assert found.drawings == seeds.DRAWINGS
-    for drawing in found.unlucky[:2]:
+    assert found.exposing_seeds
+    assert found.seeds_tried == seeds.SEEDS_TRIED
+    for drawing in found.exposing_seeds[:2]:
         assert tuple(tacit.audit("secagg", seed=drawing.seed, **question).exposed) == drawing.victims
-    monkeypatch.setattr(seeds, "DRAWINGS", 1)
+    monkeypatch.setattr(seeds, "SEEDS_TRIED", 1)
     assert tacit.audit("secagg", **question).exposed.keys() == found.exposed.keys(), "the first drawing is as it was"
 
 
@@ -114,18 +114,18 @@ def test_dropouts_are_drawn_again_too(monkeypatch):
 def test_rounds_that_have_to_be_run_are_drawn_again_if_they_are_few(protocol, question, monkeypatch):
     parties = question.pop("parties")
     reports, _, text = asked(protocol, parties, coalition=("p0",), **question)
-    assert reports[0].drawings == seeds.DRAWINGS
-    assert any(f"sampled with {seeds.DRAWINGS} seeds" in each for each in text.assumptions)
+    assert reports[0].seeds_tried == seeds.SEEDS_TRIED
+    assert any(f"sampled with {seeds.SEEDS_TRIED} seeds" in each for each in text.assumptions)
     monkeypatch.setattr(seeds, "MOST_RUN", 0)
     reports, _, text = asked(protocol, parties, coalition=("p0",), **question)
-    assert reports[0].drawings == 1
+    assert reports[0].seeds_tried == 1
     assert ONE_SEED in text.assumptions
 
 
 def test_where_there_is_no_time_only_one_is_said_to_have_been_looked_at(monkeypatch):
     monkeypatch.setattr(seeds, "MOST_REHEARSED", 0)
     (found,), summary, text = asked("secagg", 6, coalition=("server",), rounds=9, options=FIVE)
-    assert (found.drawings, found.unlucky, summary.verdict) == (1, (), Verdict.NOTHING_FOUND)
+    assert (found.seeds_tried, found.exposing_seeds, summary.verdict) == (1, (), Verdict.NOTHING_FOUND)
     assert ONE_SEED in text.assumptions
     assert ", 1 seed," in describe_coverage(found.coverage)
 
@@ -133,7 +133,7 @@ def test_where_there_is_no_time_only_one_is_said_to_have_been_looked_at(monkeypa
 @pytest.mark.parametrize("options", [{}, batches(6, 3), {"threshold": 6}])
 def test_where_nothing_is_drawn_nothing_is_said_of_it(options):
     (found,), _, text = asked("secagg", 6, coalition=("server",), rounds=3, options=options)
-    assert (found.drawings, found.unlucky) == (0, ())
+    assert (found.seeds_tried, found.exposing_seeds) == (0, ())
     assert "seed" not in describe_coverage(found.coverage)
     assert not any("seed" in each for each in text.assumptions)
 
@@ -142,13 +142,15 @@ def test_where_nothing_is_drawn_nothing_is_said_of_it(options):
 def test_of_several_drawings_the_worst_is_told_beside_the_first():
     first = tacit.audit("secagg", parties=12, coalition=["server"], rounds=40, dropout=0.02)
     assert first.exposed
-    worst = first.unluckiest
+    worst = first.worst_other_seed
     assert len(worst.victims) > len(first.exposed)
     assert f"seed {worst.seed}: " in repr(first)
     (found,), _, text = asked("secagg", 12, coalition=("server",), rounds=40, dropout=0.02)
     assert tuple(found.exposed) == worst.victims
-    assert {each.seed for each in found.unlucky} == {0, *(each.seed for each in first.unlucky)} - {worst.seed}
-    assert f"(seed {worst.seed}, the worst of {seeds.DRAWINGS} tried)" in text.verdict
+    assert {each.seed for each in found.exposing_seeds} == {0, *(each.seed for each in first.exposing_seeds)} - {
+        worst.seed
+    }
+    assert f"(seed {worst.seed}, the worst of {seeds.SEEDS_TRIED} tried)" in text.verdict
 
 
 # --- what cannot be estimated --------------------------------------------------------------------------------------
@@ -237,7 +239,7 @@ def test_numbers_that_cannot_be_computed_with_are_one_line(monkeypatch, error):
     def fail(*_):
         raise error
 
-    monkeypatch.setattr(report.Auditor, "_of_everything", fail)
+    monkeypatch.setattr(auditor.Auditor, "_of_everything", fail)
     told = refused("audit", "secagg", "--parties", 4, "--coalition", "server", "--json", "--fail-if-exposed")
     assert f"({type(error).__name__}: {error}); use settings, drift, noise and prior that are closer" in told
 

@@ -20,6 +20,7 @@ import msgspec
 from tacit.app.ui.adversary_query import AdversaryQuery
 from tacit.app.ui.claims import claims
 from tacit.app.ui.graph_view import drawn
+from tacit.auditing.auditor import Auditor
 from tacit.auditing.engine.multi_round import Together
 from tacit.auditing.engine.recipes import SumRecipe
 from tacit.auditing.findings import plain_remarks
@@ -28,7 +29,7 @@ from tacit.auditing.render.notes import render_note
 from tacit.auditing.render.plan import describe_plan_coverage
 from tacit.auditing.render.recipes import recounted
 from tacit.auditing.render.text import describe_coverage, describe_worse_seed, render_headline
-from tacit.auditing.report import Auditor, Report
+from tacit.auditing.report import Report
 from tacit.auditing.search.planner import plan
 from tacit.auditing.summary import summarize_reports
 from tacit.core.errors import ConfigError, NotLinear, TacitError

@@ -24,7 +24,7 @@ from tacit.auditing.engine.precision import NEAR, Spread, of_sums
 from tacit.auditing.engine.recipes import SumRecipe, announced, recorded
 from tacit.auditing.engine.symbolic_run import PROOF_ENTRIES, SymbolicRun, proof_vectors, transcripts
 from tacit.auditing.scope import Scope
-from tacit.auditing.search.worst_case import Smallest
+from tacit.auditing.search.worst_case import WorstCase
 from tacit.auditing.symbolic.forms import Unknown
 from tacit.auditing.symbolic.simulation import SymbolicSimulation
 from tacit.core.errors import ConfigError, TacitError
@@ -99,7 +99,7 @@ class Sums:
 class RehearsedRun:
     """The sums of many rounds, looked at by one coalition after another."""
 
-    def __init__(self, scope: Scope, small: Smallest, *, checked: bool = True) -> None:
+    def __init__(self, scope: Scope, worst_case: WorstCase, *, checked: bool = True) -> None:
         """Chooses for all rounds; raises ConfigError if the first ones, where they are run, choose differently.
 
         They are run for protocols of others, and for few parties, unless they need not be `checked` again.
@@ -112,12 +112,12 @@ class RehearsedRun:
             self.sets.append(each)
             report_step(f"choosing who is summed, in round {number} of {self.rounds}")
         self.spread: Spread = scope.spread(simulation.agreement.ring().resolution)
-        self.small = small
+        self.worst_case = worst_case
         self._least: dict[tuple[bool, int], int | None] = {}
         self._real: list[list[Transcript]] = []
-        """What was recorded of each round that was replayed on numbers so far,"""
+        """Transcripts of the rounds that were replayed on numbers so far."""
         self._heard: dict[tuple[Party, int], Vector] = {}
-        """and what was announced in it, to whom."""
+        """Sums that were announced in those rounds, by receiver and round."""
         self.first: SymbolicRun | None = None
         if checked and (len(self.names) <= MOST_CHECKED or not is_shipped(scope.protocol)):
             self.first = first = SymbolicRun(replace(self.scope, rounds=min(CHECKED, self.rounds)))
@@ -166,7 +166,7 @@ class RehearsedRun:
         Users are alike but for their names, so the first ones stand for any.
         """
         members = [*([SERVER] if server else []), *self.names[:count]] or [self.names[-1]]
-        known = self.small.knowledge(members, others=2) or self._full.knowledge(members, 1)
+        known = self.worst_case.knowledge(members, others=2) or self._full.knowledge(members, 1)
         chosen = known.run.contributors[0]
         taken, summed = (Echelon(len(known.others)) for _ in range(2))
         for row in known.rows:

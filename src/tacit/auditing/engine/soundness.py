@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 
 from tacit.auditing.engine.concrete_run import Brought, Twin, in_order, in_scale, pair, twin
-from tacit.auditing.engine.culprits import culprit, refusal
+from tacit.auditing.engine.failures import culprit, refusal
 from tacit.auditing.engine.run_comparison import Comparison, Spot, different
 from tacit.auditing.engine.views import contents
 from tacit.auditing.scope import PROOF_BITS, Scope

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.auditing.engine.culprits import refusal
+from tacit.auditing.engine.failures import refusal
 from tacit.auditing.engine.linear import SmallRowSpace, smallest_class, solved
 from tacit.auditing.engine.precision import DROWNED, NEAR, Spread, estimated
 from tacit.auditing.engine.recipes import Part, Piece, Recipe, Source

@@ -81,8 +81,8 @@ def describe_report(report: Report) -> dict[str, Any]:
         "looked_at": describe_coverage(report.coverage),
         "averages": report.averages,
         "seed": report.seed,
-        "drawings": report.drawings,
-        "unlucky": [each._asdict() for each in report.unlucky],
+        "drawings": report.seeds_tried,
+        "unlucky": [each._asdict() for each in report.exposing_seeds],
         "entries": report.entries,
         "exposed": {
             victim: {

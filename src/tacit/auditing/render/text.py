@@ -159,8 +159,8 @@ def _explain_exposure(reports: Sequence[Report], learning: Sequence[Report]) -> 
     when = f", first in round {worst.worst.safe_rounds + 1}" if worst.rounds > 1 else ""
     seed, often = name_seed(worst), ""
     if seed:
-        exposing = len(worst.unlucky) + bool(worst.victims)
-        often = f" Exposed with {exposing} of the {worst.drawings} seeds."
+        exposing = len(worst.exposing_seeds) + bool(worst.victims)
+        often = f" Exposed with {exposing} of the {worst.seeds_tried} seeds."
     if len(learning) == 1:
         return f"{_capitalize(name)} can recover {whose}{when}{seed}.{_explain_others(reports)}{often}"
     acting = "adversaries, each acting alone," if largest_coalition(reports) == 1 else "coalitions"
@@ -182,12 +182,12 @@ def _explain_others(reports: Sequence[Report]) -> str:
 
 def name_seed(report: Report) -> str:
     """Returns which of several seeds is the worst; nothing if only one was tried."""
-    return f" (seed {report.worst.seed}, the worst of {report.drawings} tried)" if report.drawings > 1 else ""
+    return f" (seed {report.worst.seed}, the worst of {report.seeds_tried} tried)" if report.seeds_tried > 1 else ""
 
 
 def describe_worse_seed(report: Report) -> str:
     """Returns what the worst seed exposes, if it is worse than that of a report."""
-    worst = report.unluckiest
+    worst = report.worst_other_seed
     if worst is None:
         return ""
     when = f", first in round {worst.safe_rounds + 1}" if report.rounds > 1 else ""

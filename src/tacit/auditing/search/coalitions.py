@@ -1,21 +1,55 @@
-"""Who may put their heads together: every so many parties and, if there is one, the server with one party fewer."""
+"""Coalitions of a size, and the few that stand for all of them by symmetry.
+
+A coalition of size n has n parties or, where there is a server, the server and n - 1 parties. If parties change places
+and the settings stay the same, a coalition learns what the one in its place learnt before. So one coalition of each
+orbit has to be audited. `Terms.ties` says what counts as the same; `tacit.designs.symmetry` finds the permutations that
+keep it.
+"""
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import combinations, islice
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tacit.auditing.scope import Scope, is_count
-from tacit.auditing.search.orbits import Kind, orbits
 from tacit.core.entropy import SeededEntropy
 from tacit.core.errors import ConfigError
 from tacit.core.protocol import Protocol
 from tacit.core.suite import SERVER, Party
+from tacit.designs.symmetry import Permutation, Symmetry, all_different, symmetry_of
+from tacit.protocols import is_shipped
+from tacit.runtime.faults import Fault
 
 SAMPLE = 64
-"""Coalitions that are drawn where there are too many."""
+"""Size of a random sample, where there are too many coalitions."""
+MOST_COALITIONS = 256
+"""Coalitions of several parties that are analysed, at most, for one size."""
+Ints: TypeAlias = NDArray[np.int64]
+
+MOST_KINDS = 100_000
+"""Kinds of coalitions, at most, of which one each is audited."""
+MOST_MOVES = 20_000
+"""Permutations that are enumerated, at most."""
+MOST_IMAGES = 50_000_000
+"""Images of coalitions under permutations that are computed, at most."""
+MOST_SETS = 3_000_000
+"""Coalitions that are enumerated at once, at most."""
 
 
-def coalitions(protocol: Protocol, parties: Sequence[Party], size: int) -> Iterator[tuple[Party, ...]]:
+class CoalitionKind(NamedTuple):
+    """Coalitions that learn the same, up to the names of parties."""
+
+    coalition: tuple[Party, ...]
+    """One of these coalitions."""
+    many: int
+    """Number of these coalitions."""
+
+
+def list_coalitions(protocol: Protocol, parties: Sequence[Party], size: int) -> Iterator[tuple[Party, ...]]:
     """Yields every coalition of a size, those with the server first."""
     if protocol.server is not None:
         yield from ((SERVER, *members) for members in combinations(parties, size - 1))
@@ -23,37 +57,71 @@ def coalitions(protocol: Protocol, parties: Sequence[Party], size: int) -> Itera
         yield from combinations(parties, size)
 
 
-def number(protocol: Protocol, parties: Sequence[Party], size: int) -> int:
-    """Returns how many there are."""
+def count_coalitions(protocol: Protocol, parties: Sequence[Party], size: int) -> int:
+    """Returns the number of coalitions of a size."""
     n = len(parties)
     return (math.comb(n, size - 1) if protocol.server is not None else 0) + (math.comb(n, size) if size < n else 0)
 
 
-def some(protocol: Protocol, parties: Sequence[Party], size: int, most: int) -> list[tuple[Party, ...]]:
-    """Returns all coalitions of a size, or that many at random, every other one with the server, if there are more."""
-    if number(protocol, parties, size) <= most:
-        return list(coalitions(protocol, parties, size))
+def sample_coalitions(protocol: Protocol, parties: Sequence[Party], size: int, most: int) -> list[tuple[Party, ...]]:
+    """Returns all coalitions of a size or, if there are more than `most`, a random sample, half with the server."""
+    if count_coalitions(protocol, parties, size) <= most:
+        return list(list_coalitions(protocol, parties, size))
     entropy = SeededEntropy("coalitions", len(parties), size)
-    drawn: dict[tuple[Party, ...], None] = {}
+    sampled: dict[tuple[Party, ...], None] = {}
     for turn in range(100 * most):
         server = (SERVER,) if protocol.server is not None and turn % 2 == 0 else ()
-        drawn[(*server, *entropy.sample(parties, size - len(server)))] = None
-    return list(islice(drawn, most))
+        sampled[(*server, *entropy.sample(parties, size - len(server)))] = None
+    return list(islice(sampled, most))
 
 
-def chosen(scope: Scope, size: int, most: int) -> tuple[list[Kind], int]:
-    """Returns the coalitions of a size to look at, and how many there are: one of each kind, or some at random.
+def choose_coalitions(scope: Scope, size: int, most: int) -> tuple[list[CoalitionKind], int]:
+    """Returns the coalitions of a size to analyse, one of each kind or a random sample, and the number of all.
 
-    If there are more kinds than `most`, no number of them is all, and a few dozen say as much as a thousand.
+    If there are more kinds than `most`, a few dozen say as much as a thousand.
     """
-    total = number(scope.protocol, scope.parties, size)
-    kinds = orbits(scope, size, most)
+    total = count_coalitions(scope.protocol, scope.parties, size)
+    kinds = representative_coalitions(scope, size, most)
     if kinds is None:
-        kinds = [Kind(members, 1) for members in some(scope.protocol, scope.parties, size, min(most, SAMPLE))]
+        some = sample_coalitions(scope.protocol, scope.parties, size, min(most, SAMPLE))
+        kinds = [CoalitionKind(members, 1) for members in some]
     return kinds, total
 
 
-def of_size(
+@dataclass(frozen=True)
+class CoalitionSample:
+    """Coalitions to analyse of one size."""
+
+    size: int
+    kinds: tuple[CoalitionKind, ...]
+    """One coalition of each kind, or a random sample."""
+    coalitions: int
+    """Number of all coalitions of the size."""
+
+    @property
+    def covered(self) -> int:
+        """Number of coalitions that these stand for."""
+        return sum(kind.many for kind in self.kinds)
+
+    @property
+    def exhaustive(self) -> bool:
+        """Whether these stand for all coalitions of the size."""
+        return self.covered >= self.coalitions
+
+
+def choose_by_size(scope: Scope, adversary: int) -> list[CoalitionSample]:
+    """Returns the coalitions to analyse: single parties and the server, and those of the adversary's size.
+
+    Single parties, and the server, are always all analysed. Of larger coalitions there may be too many.
+    """
+    found = []
+    for size in sorted({1, adversary}):
+        kinds, total = choose_coalitions(scope, size, len(scope.parties) + 1 if size == 1 else MOST_COALITIONS)
+        found.append(CoalitionSample(size, tuple(kinds), total))
+    return found
+
+
+def coalitions_of_size(
     protocol: Protocol, parties: Sequence[Party], size: int, coalition: Sequence[Party] | None = None
 ) -> list[tuple[Party, ...]]:
     """Returns every coalition of a size, the server among them where there is one.
@@ -64,4 +132,189 @@ def of_size(
         raise ConfigError("coalition names one, and coalition_size is for all of a size; give one of the two")
     if not is_count(size) or size >= len(parties):
         raise ConfigError(f"coalition_size must be from 1 to {len(parties) - 1}, not {size!r}: somebody must be left")
-    return list(coalitions(protocol, parties, size))
+    return list(list_coalitions(protocol, parties, size))
+
+
+# --- symmetry -----------------------------------------------------------------------------------------------------
+
+
+def find_symmetry(scope: Scope) -> Symmetry:
+    """Returns which parties can change places without changing the audit; none, if that is not certain.
+
+    Parties that a fault names stay in place. Chance, the order of messages, other coroutines and given vectors make
+    every party different. `Terms.ties` is believed only of shipped protocols, whose ties tests check: the code of
+    others may treat a place otherwise than their terms say.
+    """
+    n, ties = len(scope.parties), scope.terms.ties() if is_shipped(scope.protocol) else None
+    named = {place for fault in scope.faults for place in _places(scope, fault)}
+    particular = scope.vectors is not None or scope.links is not None or scope.stand_ins
+    if ties is None or particular or not all(map(_treats_alike, scope.faults)):
+        return all_different(n)
+    if named:
+        marks = np.zeros((n, n), dtype=np.int64)
+        for mark, place in enumerate(sorted(named), start=1):
+            marks[place, place] = mark
+        ties = (*ties, marks)
+    return symmetry_of(ties, n)
+
+
+def _places(scope: Scope, fault: Fault) -> list[int]:
+    parties = scope.terms.parties
+    return [parties.place(party) for party in (fault.party, fault.to) if party is not None and party in parties]
+
+
+def _treats_alike(fault: Fault) -> bool:
+    """Says whether a fault befalls all those alike whom it does not name."""
+    return fault.action in ("drop", "silence") and fault.number is None and fault.chance == 1.0
+
+
+def representative_coalitions(scope: Scope, size: int, most: int = MOST_KINDS) -> list[CoalitionKind] | None:
+    """Returns one coalition of each kind, as many parties or the server with one fewer, and how many there are of it.
+
+    None if there are more kinds than `most`, or it would take too long to tell them apart.
+    """
+    return group_coalitions(scope.protocol, scope.parties, find_symmetry(scope), size, most)
+
+
+def group_coalitions(
+    protocol: Protocol, parties: Sequence[Party], alike: Symmetry, size: int, most: int = MOST_KINDS
+) -> list[CoalitionKind] | None:
+    """Returns one coalition of each kind under some symmetry; those with the server first, which nobody replaces."""
+    asked: list[tuple[tuple[Party, ...], int]] = [((SERVER,), size - 1)] if protocol.server is not None else []
+    if size < len(parties):
+        asked.append(((), size))
+    found: list[CoalitionKind] = []
+    for before, members in asked:
+        sets = _sets(alike, members, most - len(found))
+        if sets is None:
+            return None
+        found += [CoalitionKind((*before, *(parties[place] for place in places)), count) for places, count in sets]
+    return found
+
+
+def _sets(alike: Symmetry, size: int, most: int) -> list[tuple[list[int], int]] | None:
+    """Returns one set of places of each kind, and how many there are; None if that is too many, or takes too long.
+
+    What matters of a set is how many members it has in each class. So it is written as a sorted row of classes, each as
+    often as it has members there.
+    """
+    sizes = np.array([len(members) for members in alike.classes])
+    of = {place: number for number, members in enumerate(alike.classes) for place in members}
+    turns = sorted({tuple(of[move[members[0]]] for members in alike.classes) for move in alike.moves})
+    turns = [turn for turn in turns if turn != tuple(range(len(turn)))]
+    total = _count(sizes, size)
+    if total == 0 or len(sizes) ** size >= 2**62:
+        return [] if total == 0 else None
+    if not turns:
+        return None if total > most else [_described(alike, row, 1) for row in _rows(sizes, size)]
+    group = _group(turns, len(sizes))
+    if group is not None and total > most * len(group):
+        return None
+    found = None if group is None else _by_group(group, sizes, size)
+    if found is None:
+        found = _by_turns(turns, sizes, size) if total <= MOST_SETS else None
+    if found is None or len(found[0]) > most:
+        return None
+    return [_described(alike, row, count) for row, count in zip(found[0].tolist(), found[1].tolist(), strict=True)]
+
+
+def _described(alike: Symmetry, row: Sequence[int], turns: int) -> tuple[list[int], int]:
+    """Returns the first set with so many members in each class, and how many sets there are like it."""
+    places: list[int] = []
+    count = turns
+    for number in dict.fromkeys(row):
+        members, taken = alike.classes[number], row.count(number)
+        places += members[:taken]
+        count *= math.comb(len(members), taken)
+    return sorted(places), count
+
+
+def _count(sizes: Ints, size: int) -> int:
+    """Returns how many rows there are."""
+    ways = [1] + [0] * size
+    for room in sizes.tolist():
+        ways = [sum(ways[taken - more] for more in range(min(room, taken) + 1)) for taken in range(size + 1)]
+    return ways[size]
+
+
+def _rows(sizes: Ints, size: int) -> Iterator[tuple[int, ...]]:
+    """Yields every sorted row in which no class is more often than it has members."""
+    if (sizes == 1).all():
+        yield from combinations(range(len(sizes)), size)
+        return
+    room = sizes.tolist()
+
+    def filled(first: int, left: int) -> Iterator[tuple[int, ...]]:
+        if left == 0:
+            yield ()
+            return
+        for number in range(first, len(room)):
+            for taken in range(min(room[number], left), 0, -1):
+                for rest in filled(number + 1, left - taken):
+                    yield (number,) * taken + rest
+
+    yield from filled(0, size)
+
+
+def _group(turns: Sequence[Permutation], length: int) -> Ints | None:
+    """Returns every permutation that some make up, or None if they are too many."""
+    tables = [np.array(turn) for turn in turns]
+    start = np.arange(length)
+    found, fresh = {start.tobytes(): start}, [start]
+    while fresh:
+        here = fresh.pop()
+        for table in tables:
+            there = table[here]
+            if there.tobytes() not in found:
+                if len(found) >= MOST_MOVES:
+                    return None
+                found[there.tobytes()] = there
+                fresh.append(there)
+    return np.stack(list(found.values()))
+
+
+def _by_group(group: Ints, sizes: Ints, size: int) -> tuple[Ints, Ints] | None:
+    """Returns the least row of each kind, and how many there are of it: member by member, each row moved every way.
+
+    Any set is alike to one that has the least row of a smaller set in it, so only those are made larger.
+    """
+    classes, scale = len(sizes), None
+    rows, counts = np.empty((1, 0), dtype=np.int64), np.ones(1, dtype=np.int64)
+    for length in range(1, size + 1):
+        longer = np.concatenate(
+            (np.repeat(rows, classes, axis=0), np.tile(np.arange(classes), len(rows))[:, None]), axis=1
+        )
+        fits = (longer == longer[:, -1:]).sum(axis=1) <= sizes[longer[:, -1]]
+        scale = classes ** np.arange(length - 1, -1, -1)
+        codes = np.unique(np.sort(longer[fits], axis=1) @ scale)
+        if len(codes) * len(group) > MOST_IMAGES:
+            return None
+        least, ways = np.empty_like(codes), np.empty_like(codes)
+        stride = max(1, 1_000_000 // len(group))
+        for start in range(0, len(codes), stride):
+            some = codes[start : start + stride, None] // scale % classes
+            moved = np.sort(group[:, some], axis=2) @ scale
+            least[start : start + stride] = moved.min(axis=0)
+            # As many moves lead to the least row as leave it where it is.
+            ways[start : start + stride] = len(group) // (moved == moved.min(axis=0)).sum(axis=0)
+        codes, first = np.unique(least, return_index=True)
+        rows, counts = codes[:, None] // scale % classes, ways[first]
+    return rows, counts
+
+
+def _by_turns(turns: Sequence[Permutation], sizes: Ints, size: int) -> tuple[Ints, Ints]:
+    """Returns the same, of all rows written out and joined to where each permutation takes them."""
+    from scipy.sparse import coo_array  # slow to import, and most groups are small enough to do without
+    from scipy.sparse.csgraph import connected_components
+
+    rows = np.array(list(_rows(sizes, size)), dtype=np.int64)
+    scale = len(sizes) ** np.arange(size - 1, -1, -1)
+    codes = rows @ scale
+    order = np.argsort(codes)
+    rows, codes = rows[order], codes[order]
+    here = np.tile(np.arange(len(codes)), len(turns))
+    there = np.concatenate([np.searchsorted(codes, np.sort(np.array(turn)[rows], axis=1) @ scale) for turn in turns])
+    joined = coo_array((np.ones(len(here), dtype=bool), (here, there)), shape=(len(codes), len(codes)))
+    _, piece = connected_components(joined, directed=False)
+    _, first, counts = np.unique(piece, return_index=True, return_counts=True)
+    return rows[first], counts

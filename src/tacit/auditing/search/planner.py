@@ -10,14 +10,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tacit.auditing.arguments import argument_for
+from tacit.auditing.auditor import Auditor
 from tacit.auditing.engine.symbolic_run import SymbolicRun
 from tacit.auditing.findings import PlanCoverage, Verdict
-from tacit.auditing.report import Auditor
 from tacit.auditing.scope import Scope, dropouts, is_count
-from tacit.auditing.search.coalitions import SAMPLE, chosen, number
-from tacit.auditing.search.orbits import Kind
-from tacit.auditing.search.seeds import Drawing
-from tacit.auditing.search.worst_case import Smallest
+from tacit.auditing.search.coalitions import SAMPLE, CoalitionKind, choose_coalitions, count_coalitions
+from tacit.auditing.search.seeds import SeedResult
+from tacit.auditing.search.worst_case import WorstCase
 from tacit.auditing.symbolic.simulation import Drift
 from tacit.core.average import format_count
 from tacit.core.errors import ConfigError, LeakRefused, NotLinear
@@ -152,12 +151,12 @@ def plan(
         raise ConfigError(problems)
     alone = local_sigma(epsilon, delta, sensitivity=1.0, rounds=rounds)
     sigma = alone / math.sqrt(count_honest(parties, colluders=coalition_size))
-    names, asked = tuple(f"p{i}" for i in range(parties)), Asked(coalition_size, rounds, float(dropout))
+    names, asked = tuple(f"p{i}" for i in range(parties)), PlanQuestion(coalition_size, rounds, float(dropout))
     wanted = list(candidates(parties, coalition_size))
     found = []
     for done, (protocol, proposed) in enumerate(wanted):
         progress(f"{protocol.name}: {proposed.why}", done / len(wanted))
-        terms = _allowed(protocol, proposed.options, names)
+        terms = _bind_terms(protocol, proposed.options, names)
         if terms is not None:
             proposal = _proposal(protocol, terms, proposed.options, proposed.why, asked, entries)
             needed = alone * math.sqrt(terms.releases / proposal.company)
@@ -173,7 +172,7 @@ def candidates(n: int, c: int) -> Iterator[tuple[Protocol, ProposedSettings]]:
         yield from ((protocol, proposed) for proposed in protocol.propose(n, c))
 
 
-def _allowed(protocol: Protocol, options: Mapping[str, Any], names: Sequence[Party]) -> Terms | None:
+def _bind_terms(protocol: Protocol, options: Mapping[str, Any], names: Sequence[Party]) -> Terms | None:
     """Returns the terms, unless the settings themselves refuse so many parties."""
     try:
         return terms_for(protocol, names, options)
@@ -185,7 +184,7 @@ def _allowed(protocol: Protocol, options: Mapping[str, Any], names: Sequence[Par
         return None
 
 
-class Asked(NamedTuple):
+class PlanQuestion(NamedTuple):
     """What a plan is for."""
 
     coalition_size: int
@@ -194,11 +193,11 @@ class Asked(NamedTuple):
 
 
 def _proposal(
-    protocol: Protocol, terms: Terms, options: dict[str, Any], why: str, asked: Asked, entries: int
+    protocol: Protocol, terms: Terms, options: dict[str, Any], why: str, asked: PlanQuestion, entries: int
 ) -> Proposal:
     mean, most = cost(protocol, terms, entries)
     proposal = partial(Proposal, protocol.name, options, why, mean, most)
-    total = number(protocol, terms.parties, asked.coalition_size)
+    total = count_coalitions(protocol, terms.parties, asked.coalition_size)
     unseen = PlanCoverage(0, total, 0, 0, asked.rounds, 0.0, None)
     if protocol.leaks_by_design:
         return proposal(Verdict.LEAKS_BY_DESIGN, unseen, total, 0, 1)
@@ -208,7 +207,9 @@ def _proposal(
         return proposal(Verdict.NOT_AUDITED, unseen, 0, 0, 1)
 
 
-def _audit_proposal(proposal: Callable[..., Proposal], protocol: Protocol, terms: Terms, asked: Asked) -> Proposal:
+def _audit_proposal(
+    proposal: Callable[..., Proposal], protocol: Protocol, terms: Terms, asked: PlanQuestion
+) -> Proposal:
     """Returns a proposal with the verdict of its audit."""
     c, alike = asked.coalition_size, protocol.choice is not None and terms.rounds_alike
     watched = asked.rounds if alike else min(asked.rounds, MOST_RUN)
@@ -217,17 +218,17 @@ def _audit_proposal(proposal: Callable[..., Proposal], protocol: Protocol, terms
     def auditor(drift: Drift) -> Auditor:
         faults = dropouts(protocol, dropout)
         return Auditor(
-            Scope(protocol, terms, watched, drift, faults=faults, dropout=dropout), rehearse=True, small=small
+            Scope(protocol, terms, watched, drift, faults=faults, dropout=dropout), rehearse=True, worst_case=worst_case
         )
 
-    small = Smallest(Scope(protocol, terms))
+    worst_case = WorstCase(Scope(protocol, terms))
     still = auditor("static")
-    kinds, total = chosen(still.scope, c, min(MOST_COALITIONS, max(30, MOST_WORK // terms.work)))
+    kinds, total = choose_coalitions(still.scope, c, min(MOST_COALITIONS, max(30, MOST_WORK // terms.work)))
     verdicts = {}
     for place, kind in enumerate(kinds, start=1):
-        report_step(f"looking at coalition {place} of {len(kinds)}")
+        report_step(f"analysing coalition {place} of {len(kinds)}")
         verdicts[kind] = still.assess(kind.coalition)
-    # What nobody learns even if models stand still, nobody learns if they change.
+    # What nobody learns of static models, nobody learns of drifting ones.
     suspects = [kind for kind, verdict in verdicts.items() if verdict.victims]
     free = auditor("free") if suspects else still
     leaking = {kind for kind in suspects if free.assess(kind.coalition).victims}
@@ -235,15 +236,15 @@ def _audit_proposal(proposal: Callable[..., Proposal], protocol: Protocol, terms
     fewest: list[int] = []
     company = len(terms.parties)
     for place, kind in enumerate(kinds, start=1):
-        report_step(f"looking at the smallest round of coalition {place} of {len(kinds)}")
-        in_time = small.in_time(kind.coalition)
-        known = small.knowledge(kind.coalition) if in_time else None
+        report_step(f"analysing the worst case of coalition {place} of {len(kinds)}")
+        in_time = worst_case.in_time(kind.coalition)
+        known = worst_case.knowledge(kind.coalition) if in_time else None
         if known is not None:
             fewest.append(len(known.run.contributors[0]))
             if known.victims:
                 leaking.add(kind)
         if company > 1:
-            # Of a smallest round that there was no time for, nothing is known but that a party adds its own noise.
+            # Without time for the worst case, nothing is certain but that a party adds its own noise.
             group = (known or still.run.knowledge(kind.coalition, 1)).group if in_time else 1
             company = min(company, still.company(kind.coalition, group, at_worst=True) or company)
     coverage = PlanCoverage(
@@ -252,18 +253,20 @@ def _audit_proposal(proposal: Callable[..., Proposal], protocol: Protocol, terms
     safe = min(verdict.safe_rounds for verdict in verdicts.values())
     group = min(verdict.smallest_group for verdict in verdicts.values())
     argument, changing = "", safe < watched
-    # Who takes part may be luck, of which a few drawings were looked at. Then nothing holds but by an argument, nor
-    # where there was no time for every coalition's smallest round.
-    everything = coverage.everything and not still.scope.drawn and all(small.in_time(kind.coalition) for kind in kinds)
+    # Where participation is sampled, a few seeds were tried, so only an argument makes it hold. The same goes if there
+    # was no time for every coalition's worst case.
+    everything = (
+        coverage.everything and not still.scope.sampled and all(worst_case.in_time(kind.coalition) for kind in kinds)
+    )
     if not everything and not leaking:
-        argument = "" if changing else _argued(protocol, terms, asked, "static", dropout)
-        if not argument and (argument := _argued(protocol, terms, asked, "free", dropout)):
+        argument = "" if changing else _find_argument(protocol, terms, asked, "static", dropout)
+        if not argument and (argument := _find_argument(protocol, terms, asked, "free", dropout)):
             changing = True
     if not everything and not leaking and not argument:
-        # Nothing was found in one drawing, so others are looked at.
-        if not changing and (found := _unlucky(still, kinds)) is not None:
+        # Nothing was found with one seed, so others are tried.
+        if not changing and (found := _exposing_seed(still, kinds)) is not None:
             suspects, safe, changing = [found[0]], min(safe, found[1].safe_rounds), True
-        if changing and (found := _unlucky(auditor("free"), suspects)) is not None:
+        if changing and (found := _exposing_seed(auditor("free"), suspects)) is not None:
             leaking.add(found[0])
     verdict = Verdict.HOLDS if everything or argument else Verdict.NOTHING_FOUND
     if leaking:
@@ -286,13 +289,13 @@ def _ending(auditor: Auditor, dropout: float) -> float:
     return 1.0 if rehearsed is None else float(np.mean([bool(each.summed) for each in rehearsed.sets]))
 
 
-def _unlucky(auditor: Auditor, kinds: Sequence[Kind]) -> tuple[Kind, Drawing] | None:
-    """Returns the first of some dozens of coalitions that other luck shows a vector to, and by which drawing."""
-    drawn = ((kind, drawing) for kind in kinds[:SAMPLE] for drawing in auditor.luck.exposing(kind.coalition))
-    return next(drawn, None)
+def _exposing_seed(auditor: Auditor, kinds: Sequence[CoalitionKind]) -> tuple[CoalitionKind, SeedResult] | None:
+    """Returns the first of some dozens of coalitions that another seed shows a vector to, and that seed."""
+    found = ((kind, seed) for kind in kinds[:SAMPLE] for seed in auditor.seeds.exposing_seeds(kind.coalition))
+    return next(found, None)
 
 
-def _argued(protocol: Protocol, terms: Terms, asked: Asked, drift: Drift, dropout: float) -> str:
+def _find_argument(protocol: Protocol, terms: Terms, asked: PlanQuestion, drift: Drift, dropout: float) -> str:
     """Returns the name of an argument by which nobody is exposed to any coalition in any round, if there is one."""
     found = argument_for(protocol, terms, asked.coalition_size, asked.rounds, drift)
     return "" if found is None or found.exposes or (dropout and not found.dropouts) else found.name

@@ -1,7 +1,7 @@
-"""The smallest round that settings allow: what a coalition learns if as many others drop out as may.
+"""Worst case of dropouts: what a coalition learns if the fewest contributors are left that the settings allow.
 
-A sum of many hides a vector, and one of few does not, if colluding members take themselves off it. So settings are
-judged by the smallest sum that they let happen, and not by the one of a day on which nobody is missing.
+A sum of many hides a vector. A sum of few does not, if colluding members subtract their own. So settings are judged by
+the smallest sum that they allow, and not by a round without dropouts.
 """
 
 from collections.abc import Sequence
@@ -15,11 +15,11 @@ from tacit.protocols import is_shipped
 from tacit.runtime.faults import Fault
 
 MOST_RUNS = 32
-"""Different smallest rounds for which there is time. Where parties are not alike, every coalition has its own."""
+"""Different worst cases for which there is time. Where parties are not alike, every coalition has its own."""
 
 
-class Smallest:
-    """Smallest rounds, looked at by one coalition after another."""
+class WorstCase:
+    """Rounds with the fewest contributors, analysed for one coalition after another."""
 
     def __init__(self, scope: Scope) -> None:
         self._scope = replace(scope, rounds=1, faults=(), vectors=None, entries=1, noise=0.0, drift="static")
@@ -32,7 +32,7 @@ class Smallest:
         self._alike = is_shipped(scope.protocol) and not scope.stand_ins and (no_batches or scope.terms.ties() == ())
 
     def in_time(self, coalition: Sequence[Party]) -> bool:
-        """Says whether there is time to look at the smallest round of this coalition, after those that were."""
+        """Says whether there is time to analyse the worst case of this coalition."""
         key = self._faults(coalition, 1)
         return key is None or key in self._runs or len(self._runs) < MOST_RUNS
 
@@ -56,14 +56,14 @@ class Smallest:
         return tuple(party for party in parties if party in found)
 
     def run(self, coalition: Sequence[Party], others: int = 1) -> SymbolicRun | None:
-        """Returns the smallest round for a coalition and so many others; None if rounds do not get smaller."""
+        """Returns the round with the fewest contributors besides a coalition; None if rounds do not get smaller."""
         key = self._faults(coalition, others)
         if key is not None and key not in self._runs:
             self._runs[key] = SymbolicRun(replace(self._scope, faults=key))
         return None if key is None else self._runs[key]
 
     def _faults(self, coalition: Sequence[Party], others: int) -> tuple[Fault, ...] | None:
-        """Returns what must go wrong for a round to be that small."""
+        """Returns the faults that leave so few contributors."""
         found = self._scope.terms.thinnest(self.members(coalition), others)
         if found is None:
             return None
@@ -75,11 +75,11 @@ class Smallest:
         return tuple(faults)
 
     def knowledge(self, coalition: Sequence[Party], others: int = 1) -> Knowledge | None:
-        """Returns what a coalition, or the one that stands for it, learns from its smallest round, if there is one."""
+        """Returns what a coalition, or the one that stands for it, learns in its worst case, if there is one."""
         members, run = self.members(coalition), self.run(coalition, others)
         if run is None or run.aborted:
             return None
         if self._last is None or self._last[0] is not run or self._last[1] != members:
-            report_step("looking at the smallest round that may be")
+            report_step("analysing the worst case of dropouts")
             self._last = run, members, run.knowledge(members, 1)
         return self._last[2]

@@ -7,16 +7,15 @@ from typing import Any
 import msgspec
 
 from tacit.api.federation import CheckedRun
+from tacit.auditing.auditor import Auditor
 from tacit.auditing.findings import AssumptionCode, NoteCode, Remark, Verdict
-from tacit.auditing.preflight import MOST_COALITIONS, POSITIONS, too_long
+from tacit.auditing.preflight import POSITIONS, too_long
 from tacit.auditing.questions import Question
 from tacit.auditing.render.json_report import FORMAT, describe_subject, describe_summary
 from tacit.auditing.render.notes import render_note
 from tacit.auditing.render.text import DRIFT_CONDITION, describe_part, render_run, render_summary
-from tacit.auditing.report import Auditor
 from tacit.auditing.scope import Scope
-from tacit.auditing.search.coalitions import chosen
-from tacit.auditing.search.orbits import Kind
+from tacit.auditing.search.coalitions import CoalitionKind, CoalitionSample, choose_by_size
 from tacit.auditing.summary import summarize_reports
 from tacit.core.errors import TacitError
 from tacit.learn.scenario import Scenario
@@ -69,7 +68,8 @@ def _audit_rounds(checked: CheckedRun, scenario: Scenario) -> dict[str, Any]:
         entries=entries,
         dropout=scenario.dropout,
     )
-    kinds, sampled = _kinds(still, checked.adversary)
+    samples = choose_by_size(still, checked.adversary)
+    kinds = [kind for sample in samples for kind in sample.kinds]
     options = {name: value for name, value in scenario.protocol.items() if name != "name"}
     question = Question(
         checked.protocol.name, len(still.parties), options, rounds=rounds, drift="static", dropout=scenario.dropout
@@ -90,7 +90,7 @@ def _audit_rounds(checked: CheckedRun, scenario: Scenario) -> dict[str, Any]:
         question, auditor = replace(question, drift="free"), Auditor(replace(still, drift="free"), rehearse=sums)
     reports = [auditor.report(kind.coalition) for kind in kinds]
     summary = summarize_reports(reports, question)
-    assumptions = [*summary.assumptions, *sampled, *_representatives(kinds)]
+    assumptions = [*summary.assumptions, *_sampling_assumptions(samples), *_representatives(kinds)]
     if scenario.faults:
         assumptions.append(Remark.of(AssumptionCode.FAULTS_NOT_REPEATED))
     part = (rounds, scenario.rounds) if rounds < scenario.rounds else None
@@ -121,21 +121,16 @@ def _rehearsable(checked: CheckedRun, scenario: Scenario) -> bool:
     return checked.protocol.choice is not None and checked.terms.rounds_alike and not scenario.faults
 
 
-def _kinds(scope: Scope, adversary: int) -> tuple[list[Kind], list[Remark]]:
-    """Returns one coalition of each kind, and how many of all were sampled, if not all are covered."""
-    every: list[Kind] = []
-    sampled = []
-    for size in sorted({1, adversary}):
-        kinds, total = chosen(scope, size, len(scope.parties) + 1 if size == 1 else MOST_COALITIONS)
-        every += kinds
-        covered = sum(kind.many for kind in kinds)
-        if covered < total:
-            code = AssumptionCode.COALITIONS_SAMPLED
-            sampled.append(Remark.of(code, size=size, coalitions=total, analysed=covered))
-    return every, sampled
+def _sampling_assumptions(samples: Sequence[CoalitionSample]) -> list[Remark]:
+    """Returns how many coalitions of each size were analysed, where these do not stand for all."""
+    return [
+        Remark.of(AssumptionCode.COALITIONS_SAMPLED, size=each.size, coalitions=each.coalitions, analysed=each.covered)
+        for each in samples
+        if not each.exhaustive
+    ]
 
 
-def _representatives(kinds: Sequence[Kind]) -> list[Remark]:
+def _representatives(kinds: Sequence[CoalitionKind]) -> list[Remark]:
     """Returns for how many coalitions each one stands, if it stands for several."""
     code = AssumptionCode.REPRESENTATIVE
     return [Remark.of(code, members=kind.coalition, coalitions=kind.many) for kind in kinds if kind.many > 1]

@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tacit.auditing.auditor import EXACT_ROUNDS, Auditor, WorstSeedAuditor
 from tacit.auditing.findings import Remark, UndecidedCode, Verdict
 from tacit.auditing.render.text import name_seed
-from tacit.auditing.report import EXACT_ROUNDS, Auditor, Report
+from tacit.auditing.report import Report
 from tacit.auditing.scope import Scope
-from tacit.auditing.search.coalitions import coalitions
-from tacit.auditing.search.worst_seed import AtWorst
+from tacit.auditing.search.coalitions import list_coalitions
 from tacit.auditing.summary import Summary
 from tacit.core.average import format_count
 from tacit.core.errors import ConfigError, TacitError
@@ -222,8 +222,8 @@ def _of_each(scope: Scope) -> list[Report]:
 
     If the server learns anything by itself, that is the answer, and nobody else is asked.
     """
-    auditor, reports = AtWorst(scope), list[Report]()
-    for each in coalitions(scope.protocol, scope.parties, 1):
+    auditor, reports = WorstSeedAuditor(scope), list[Report]()
+    for each in list_coalitions(scope.protocol, scope.parties, 1):
         reports.append(auditor.report(each))
         if each == (SERVER,) and reports[0].victims:
             break

@@ -1,0 +1,359 @@
+"""The auditor: computes from one symbolic run what any coalition learns, and proves it on a real transcript."""
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.auditing.engine.linear import smallest_class
+from tacit.auditing.engine.multi_round import RehearsedRun, Together
+from tacit.auditing.engine.recipes import Recipe, SumRecipe
+from tacit.auditing.engine.soundness import guarded
+from tacit.auditing.engine.symbolic_run import Knowledge, SymbolicRun
+from tacit.auditing.findings import NoteCode, Remark
+from tacit.auditing.report import Report
+from tacit.auditing.scope import Scope
+from tacit.auditing.search.seeds import SeedSearch
+from tacit.auditing.search.worst_case import WorstCase
+from tacit.auditing.symbolic.simulation import Drift
+from tacit.core.average import list_names
+from tacit.core.errors import ConfigError, NotLinear
+from tacit.core.progress import report_step
+from tacit.core.suite import ONLOOKER, Party
+from tacit.privacy.distributed_noise import shared_noise
+from tacit.protocols import is_shipped
+
+EXACT_ROUNDS = 16
+"""Rounds up to which every one is run; of more, only the sums are analysed, if a round shows nothing else."""
+HEARD_ROUNDS = 2
+"""Rounds that are run for an eavesdropper, who sees more than sums, if there are more than `EXACT_ROUNDS`."""
+MOST_GUARDED = 500
+"""Messages, shares and masks of a round up to which a shipped protocol is checked for soundness."""
+PROVED = 1e-3
+"""Largest error of a replayed recipe that counts as a proof; replayed entries are up to 1."""
+
+
+class Assessment(NamedTuple):
+    """Result of an audit of one coalition, without recipes and their proof."""
+
+    victims: list[Party]
+    safe_rounds: int
+    smallest_group: int
+
+
+class Auditor:
+    """Reports on one coalition after another, from one symbolic run."""
+
+    def __init__(
+        self,
+        scope: Scope,
+        *,
+        rehearse: bool = False,
+        worst_case: WorstCase | None = None,
+        guard: bool = False,
+        seeds: SeedSearch | None = None,
+    ) -> None:
+        """Takes a scope; raises NotLinear, or NotAuditable, if symbols do not stand for all that parties show.
+
+        Few rounds are run whole, unless they shall be rehearsed where that is possible. Protocols of others are always
+        guarded, those that are shipped if asked to and if it takes little: tests do that for all of them.
+        """
+        if not is_shipped(scope.protocol) or (guard and scope.terms.work <= MOST_GUARDED):
+            with _in_numbers():
+                guarded(scope)
+        self.scope = scope
+        self.worst_case = worst_case or WorstCase(scope)
+        self.seeds = seeds or SeedSearch(scope, self.worst_case)
+        self.rehearsed: RehearsedRun | None = None
+        many, alike = scope.rounds > EXACT_ROUNDS, scope.terms.rounds_alike and not scope.stand_ins
+        if scope.protocol.choice is not None and (many or (rehearse and alike and is_shipped(scope.protocol))):
+            if not alike:
+                raise ConfigError(
+                    f"under these settings no round of {scope.protocol.name} stands for another, as in a sparse graph; "
+                    f"audit at most {EXACT_ROUNDS} rounds, or other settings"
+                )
+            self.rehearsed = RehearsedRun(scope, self.worst_case)
+
+    @cached_property
+    def run(self) -> SymbolicRun:
+        """All rounds on unknowns, or the first ones if only their sums are looked at otherwise."""
+        rounds = self.scope.rounds if self.rehearsed is None else HEARD_ROUNDS
+        return SymbolicRun(replace(self.scope, rounds=rounds))
+
+    def report(self, coalition: tuple[Party, ...]) -> Report:
+        """Returns what a coalition can learn, and proves it.
+
+        Raises ConfigError if no round ends with an average, or if numbers are too large or too small to compute with.
+        """
+        self.scope.check(coalition)
+        report_step(f"analysing the view of {list_names(coalition)}")
+        with _in_numbers():
+            report = self._report(coalition)
+            report.seeds_tried, report.exposing_seeds = (
+                self.seeds.seeds_tried(coalition),
+                self.seeds.exposing_seeds(coalition),
+            )
+            return report
+
+    def _report(self, coalition: tuple[Party, ...]) -> Report:
+        rehearsed = self._by_sums(coalition, whole=True)
+        report = self._of_everything(coalition) if rehearsed is None else self._of_sums(rehearsed, coalition)
+        members = tuple(member for member in coalition if member != ONLOOKER)
+        if members and members != coalition and self.rehearsed is not None:
+            self._add(report, self._report(members))
+        unproved = [victim for victim, error in report.errors.items() if not error <= PROVED]
+        if unproved:
+            report.notes += (Remark.of(NoteCode.REPLAY_FAILED, parties=tuple(unproved)),)
+        if ONLOOKER not in coalition and self.worst_case.in_time(coalition):
+            known = self.worst_case.knowledge(coalition)
+            report.at_worst = () if known is None else self.worst_case.victims(coalition, known)
+            report.fewest = None if known is None else len(known.run.contributors[0])
+            group = report.company if known is None else known.group
+            worst = self._epsilon(self.company(coalition, group, at_worst=True))
+            report.epsilon_at_worst = None if worst is None else max(worst, report.epsilon or 0.0)
+        if report.epsilon and report.smallest_group > 1 and self._passed_on(coalition):
+            report.notes += (Remark.of(NoteCode.NOISE_OF_ONE),)
+        return report
+
+    def company(self, coalition: tuple[Party, ...], group: int | None, *, at_worst: bool = False) -> int | None:
+        """Returns by the noise of how many all rounds are private, given the smallest class in what a coalition saw.
+
+        That is the worst that the settings allow if asked for, and always where entries fare differently, of which only
+        some were looked at.
+        """
+        terms = self.scope.terms
+        if group is None:
+            return None
+        if self._passed_on(coalition):
+            return 1
+        if self.scope.rounds > 1:
+            # A sum that it missed is in what others bring next, so it counts as seen.
+            sums = self.run.contributors if self.rehearsed is None else [each.summed for each in self.rehearsed.sets]
+            group = min([group, *(honest for each in sums if (honest := len(set(each) - set(coalition))))])
+        if at_worst or terms.selective:
+            fewest = terms.fewest_contributors(coalition) if is_shipped(self.scope.protocol) else None
+            unknown = 1 if terms.selective else group
+            group = min(group, unknown if fewest is None else fewest)
+        return group
+
+    def _passed_on(self, coalition: tuple[Party, ...]) -> bool:
+        """Says whether there are rounds to which others bring what a coalition saw nothing of in those before.
+
+        Where all end a round with the same average and nothing else, what they send next has the noise of earlier
+        rounds only as it was seen. Elsewhere that noise is also in what others received and keep, and whoever compares
+        rounds can take some of it off again; nobody can take off a party's own.
+        """
+        scope = self.scope
+        common = scope.protocol.common_result and is_shipped(scope.protocol)
+        outside = scope.links is not None and set(coalition) == {ONLOOKER}  # it may have missed any sum
+        return scope.rounds > 1 and (outside or not common)
+
+    def _epsilon(self, company: int | None) -> float | None:
+        """Returns the ε of all rounds, by the noise of so many; None if there is nothing to say it by."""
+        scope = self.scope
+        if not scope.noise or (scope.sensitivity is None and scope.terms.settings.norm is None):
+            return None
+        if company is None:
+            return 0.0  # it saw nothing
+        noise = shared_noise(scope.terms, scope.length, sensitivity=scope.sensitivity, honest=company)
+        return noise.epsilon(scope.delta, scope.rounds)
+
+    @staticmethod
+    def _add(report: Report, more: Report) -> None:
+        """Adds what members learn without the eavesdropper, for whom fewer rounds were run."""
+        report.safe_rounds = min(each.safe_rounds for each in (report, more) if each.exposed or each is more)
+        report.exposed = {**more.exposed, **report.exposed}
+        report.errors, report.fractions = more.errors | report.errors, more.fractions | report.fractions
+        report.bits = {party: max(bits, report.bits.get(party, 0.0)) for party, bits in more.bits.items()}
+        report.nearly = tuple(party for party in {*report.nearly, *more.nearly} if party not in report.exposed)
+        report.unsure = tuple(party for party in more.unsure if party not in {*report.exposed, *report.nearly})
+        report.smallest_group = min(report.smallest_group, more.smallest_group)
+        if report.epsilon is not None and more.epsilon is not None:
+            report.epsilon = max(report.epsilon, more.epsilon)
+        report.company = min((each.company for each in (report, more) if each.company is not None), default=None)
+
+    def assess(self, coalition: tuple[Party, ...]) -> Assessment:
+        """Returns whom a coalition exposes, its safe rounds and smallest group, as in a report but without proof."""
+        with _in_numbers():
+            return self._assess(coalition)
+
+    def _assess(self, coalition: tuple[Party, ...]) -> Assessment:
+        if (rehearsed := self._by_sums(coalition)) is not None:
+            sums = rehearsed.sums(coalition)
+            return Assessment(sums.victims, sums.safe_rounds, _group(sums.rows, len(sums.victims), self.scope))
+        known = self._knowledge(coalition)
+        victims = known.victims
+        safe = self.run.safe_rounds(coalition) if victims else self.run.scope.rounds
+        return Assessment(victims, safe, _group(known.rows, len(victims), self.scope))
+
+    def _by_sums(self, coalition: tuple[Party, ...], whole: bool = False) -> RehearsedRun | None:
+        """Returns the rehearsal, if there is one and sums are all that the coalition learns from a round.
+
+        Of shipped protocols that is looked at in the smallest round alone, and for reports in the first ones too.
+        """
+        rehearsed = self.rehearsed
+        if rehearsed is None or ONLOOKER in coalition:
+            return None
+        foreign = not is_shipped(self.scope.protocol)
+        return rehearsed if not (whole or foreign) or rehearsed.agrees(coalition) else None
+
+    def _knowledge(self, coalition: tuple[Party, ...]) -> Knowledge:
+        known = self.run.knowledge(coalition, self.run.scope.rounds)
+        if self.run.aborted is not None and not known.victims:
+            raise _no_average(self.run.scope.rounds, f" ({self.run.aborted})") from self.run.aborted
+        # Secret factors are taken as known, which is the worst case: only what nobody learns even so is certain.
+        if known.divided or (known.victims and self.run.multiplies(coalition)):
+            raise NotLinear(
+                f"under these settings {self.scope.protocol.name} multiplies or divides by numbers that are secret, so "
+                f"what {', '.join(coalition)} sees is not linear and the audit does not guess; try: tacit attack decode"
+            )
+        return known
+
+    def _of_everything(self, coalition: tuple[Party, ...]) -> Report:
+        run, scope, known = self.run, self.scope, self._knowledge(coalition)
+        notes = []
+        if run.scope.rounds < scope.rounds:
+            notes.append(Remark.of(NoteCode.ROUNDS_NOT_ANALYSED, analysed=run.scope.rounds, members=coalition))
+        if run.aborted is not None:
+            notes.append(Remark.of(NoteCode.NO_AVERAGE, error=str(run.aborted)))
+        if known.drowned:
+            bits = scope.terms.settings.bits
+            notes.append(Remark.of(NoteCode.LOST_IN_ROUNDING, parties=tuple(known.drowned), bits=bits))
+        victims, company = known.victims, self.company(coalition, known.group)
+        found = {victim: recipe for victim, recipe in known.recipes().items() if victim in victims} if victims else {}
+        return Report(
+            *self._identify(coalition),
+            exposed=dict(found),
+            safe_rounds=run.safe_rounds(coalition) if victims else run.scope.rounds,
+            smallest_group=_group(known.rows, len(victims), scope),
+            bits=known.bits,
+            most_bits=run.spread.most,
+            epsilon=self._epsilon(company),
+            company=company,
+            delta=scope.delta,
+            nearly=tuple(victim for victim in victims if victim not in found),
+            drowned=tuple(known.drowned),
+            dropout=scope.dropout,
+            watched=run.scope.rounds,
+            averages=run.averages,
+            seed=scope.seed,
+            fractions={victim: len(recipe.pieces) / run.entries for victim, recipe in found.items()},
+            entries=run.entries,
+            errors={victim: run.error(recipe, victim) for victim, recipe in found.items()},
+            heard=self._collect_metadata(coalition),
+            notes=tuple(notes),
+            faults=scope.injected_faults,
+            rows=known.rows,
+        )
+
+    def _of_sums(self, rehearsed: RehearsedRun, coalition: tuple[Party, ...]) -> Report:
+        scope, sums = self.scope, rehearsed.sums(coalition)
+        if not rehearsed.averages:
+            raise _no_average(scope.rounds)
+        errors, company = rehearsed.errors(sums.recipes), self.company(coalition, smallest_class(sums.rows))
+        notes = [Remark.of(NoteCode.ONLY_SUMS)]
+        if sums.recipes and not errors:
+            notes.append(Remark.of(NoteCode.NOT_REPLAYED))
+        if sums.together:
+            notes.append(Remark.of(NoteCode.UNMASKED_WITHOUT_RECIPE))
+        exposed: dict[Party, Recipe | SumRecipe | Together] = dict(sums.exposed)
+        return Report(
+            *self._identify(coalition),
+            exposed=exposed,
+            safe_rounds=sums.safe_rounds,
+            smallest_group=_group(sums.rows, len(sums.victims), scope),
+            bits=sums.bits,
+            most_bits=rehearsed.spread.most,
+            epsilon=self._epsilon(company),
+            company=company,
+            delta=scope.delta,
+            nearly=tuple(sums.nearly),
+            unsure=sums.unsure,
+            dropout=scope.dropout,
+            watched=scope.rounds,
+            averages=rehearsed.averages,
+            seed=scope.seed,
+            fractions=dict.fromkeys(exposed, 1.0),
+            errors=errors,
+            notes=tuple(notes),
+            faults=scope.injected_faults,
+            rows=sums.rows,
+        )
+
+    def _identify(
+        self, coalition: tuple[Party, ...]
+    ) -> tuple[str, tuple[Party, ...], tuple[Party, ...], int, Drift | float]:
+        scope = self.scope
+        return scope.protocol.name, scope.parties, coalition, scope.rounds, scope.drift
+
+    def _collect_metadata(self, coalition: tuple[Party, ...]) -> dict[tuple[Party, Party], tuple[int, int]]:
+        if ONLOOKER not in coalition:
+            return {}
+        _, heard = self.run.seen([ONLOOKER], self.run.scope.rounds)
+        messages: Counter[tuple[Party, Party]] = Counter()
+        volume: Counter[tuple[Party, Party]] = Counter()
+        for number in heard:
+            envelope = self.run.envelopes[number]
+            link = envelope.address.sender, envelope.address.to
+            messages[link] += 1
+            volume[link] += len(envelope.sealed)
+        return {link: (count, volume[link]) for link, count in sorted(messages.items())}
+
+
+def _group(rows: NDArray[np.int64], victims: int, scope: Scope) -> int:
+    """Returns T of what a coalition knows. Who is known nearly, in spite of what changes, stands out as well."""
+    return 1 if victims else smallest_class(rows) or len(scope.parties)
+
+
+def _no_average(rounds: int, why: str = "") -> ConfigError:
+    """Returns the complaint that there is no average to say anything about."""
+    none = "the round did not end" if rounds == 1 else f"none of {rounds} rounds ended"
+    return ConfigError(
+        f"{none} with an average, so there is nothing to look at; use a smaller dropout, fewer faults, or settings "
+        f"with which a round goes on without more parties{why}"
+    )
+
+
+@contextmanager
+def _in_numbers() -> Iterator[None]:
+    """Turns numbers that cannot be computed with into a complaint."""
+    try:
+        yield
+    except (np.linalg.LinAlgError, ArithmeticError) as error:
+        raise ConfigError(
+            f"floats cannot follow the numbers of this question ({type(error).__name__}: {error}); use settings, "
+            f"drift, noise and prior that are closer to each other in size, or fewer rounds"
+        ) from error
+
+
+class WorstSeedAuditor:
+    """Auditor that reports on each coalition with the seed, of those tried, that exposes most to it."""
+
+    def __init__(self, scope: Scope, *, guard: bool = False) -> None:
+        self._first, self._others = Auditor(scope, guard=guard), dict[int, Auditor]()
+
+    def report(self, coalition: tuple[Party, ...]) -> Report:
+        """Returns what a coalition can learn, and proves it."""
+        first = self._first.report(coalition)
+        first.first_seed, worst = first.seed, first.worst_other_seed
+        if worst is None:
+            return first
+        report = self._auditor_for(worst.seed).report(coalition)
+        report.exposing_seeds = tuple(
+            each for each in (first.this_seed, *first.exposing_seeds) if each.victims and each.seed != worst.seed
+        )
+        report.first_seed = first.seed
+        return report
+
+    def _auditor_for(self, seed: int) -> Auditor:
+        """Returns the auditor for another seed, which serves all coalitions."""
+        if seed not in self._others:
+            before = self._first
+            scope = before.scope.with_later_seed(seed - before.scope.seed)
+            self._others[seed] = Auditor(scope, worst_case=before.worst_case, seeds=before.seeds)
+        return self._others[seed]
