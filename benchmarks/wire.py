@@ -28,7 +28,7 @@ from tacit.core.suite import SERVER, Update
 from tacit.net.membership.identity import Credentials, tls_host
 from tacit.net.membership.roster import RosterFile
 from tacit.net.node import Node
-from tacit.net.store.round_store import Store
+from tacit.net.store.round_store import RoundStore
 
 ENTRIES, PARTIES, ROUNDS, COMPARED = 25_000_000, 3, 3, 5
 PATIENCE = 600.0
@@ -70,7 +70,7 @@ def _party(folder: Path, name: str, entries: int, rounds: int, pipe: Pipe) -> No
 async def _rounds(folder: Path, name: str, entries: int, rounds: int, pipe: Pipe) -> None:
     roster = RosterFile.load(folder / "federation.toml")
     mine = Credentials.load(folder / f"{name}.identity")
-    node = Node(roster, mine, Store(folder / f"{name}.rounds", name, roster.federation))
+    node = Node(roster, mine, RoundStore(folder / f"{name}.rounds", name, roster.federation))
     await node.start()
     model = None if name == SERVER else np.random.default_rng(len(name)).normal(0, 0.1, entries).astype(np.float32)
     before = _resident()

@@ -25,11 +25,11 @@ from tacit.core.link import Link, frame_parts
 from tacit.core.messages import Address, Greeting
 from tacit.core.suite import SERVER, Party, Update
 from tacit.net.membership.identity import Credentials
-from tacit.net.membership.rendezvous import Hello, Meeting
+from tacit.net.membership.rendezvous import Hello, Rendezvous
 from tacit.net.membership.replay_guard import Stamp
 from tacit.net.membership.roster import RosterFile
 from tacit.net.node import Node
-from tacit.net.store.round_store import Store
+from tacit.net.store.round_store import RoundStore
 from tacit.net.transport import courier
 from tacit.protocols import REGISTRY
 from tacit.runtime.agreement import VERSION, Agreement, _statement
@@ -258,7 +258,7 @@ class Hellos:
         self._made, self.outcomes = made, Counter[str]()
         self._nodes = {}
         for party in {PARTIES[0], next(reversed(made.credentials))}:
-            store = Store(folder / f"{made.roster.protocol}-{party}.rounds", party, "fuzz")
+            store = RoundStore(folder / f"{made.roster.protocol}-{party}.rounds", party, "fuzz")
             self._nodes[party] = Node(made.roster, made.credentials[party], store)
 
     def take(self, draw: Draws) -> bytes:
@@ -267,8 +267,8 @@ class Hellos:
         sender = chosen(draw, [party for party in self._made.credentials if party != node.me])
         if not draw.below(20):  # as after a restart, so that not all is settled
             node._participant = None
-            meeting = Meeting(node.me, node.peers, node.store.first_seen, node.store.incarnation)
-            node._meeting = meeting
+            meeting = Rendezvous(node.me, node.peers, node.store.first_seen, node.store.incarnation)
+            node._rendezvous = meeting
         if node._participant is None and node.me != SERVER and draw.below(2):
             node._settle(ENTRIES)
         said = pack(self._made.hello(sender))
@@ -280,15 +280,15 @@ class Hellos:
         count = sum(self.outcomes.values()) + 1
         if not draw.below(8):
             count -= 1  # which was heard before
-        stamp = Stamp(sender.encode().ljust(16), count, bytes(16), node._hellos._freshness.stamp(sender).asks)
+        stamp = Stamp(sender.encode().ljust(16), count, bytes(16), node._hellos._replay_guard.stamp(sender).asks)
         said = stamp.data + said
         keys = self._made.suites[sender] if draw.below(4) else self._made.suites[node.me]
         data = keys.sign(frame_parts(b"tacit/v1/hello", node.me.encode(), said)) + said
         if not draw.below(6):
             data = spoilt(data, draw)
-        before = node._meeting.others.get(sender)
+        before = node._rendezvous.others.get(sender)
         node.greet(sender, data)
-        self.outcomes["listened to" if node._meeting.others.get(sender) is not before else "not a hello"] += 1
+        self.outcomes["listened to" if node._rendezvous.others.get(sender) is not before else "not a hello"] += 1
         return data
 
     def close(self) -> None:
@@ -304,7 +304,7 @@ class Parcels:
         self._made, self.outcomes = made, Counter[str]()
         self._me = next(reversed(made.credentials))
         peers = [
-            courier.Peer(card.name, card.address, made.roster.certificate_of(card.name), "")
+            courier.PeerEndpoint(card.name, card.address, made.roster.certificate_of(card.name), "")
             for card in made.roster.parties
             if card.name != self._me
         ]
@@ -327,9 +327,9 @@ class Parcels:
                 yield piece
 
         try:
-            await self._courier._gathered(caller, arriving())
+            await self._courier._gather_pieces(caller, arriving())
             self.outcomes["taken in"] += 1
-        except courier.Refused as refused:
+        except courier.FrameRefused as refused:
             self.outcomes[refused.code.name] += 1
         return first
 

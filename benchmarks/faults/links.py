@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from tacit.core.entropy import SystemEntropy
-from tacit.net.event_loop_thread import Background
+from tacit.net.event_loop_thread import EventLoopThread
 
 CHUNK = 1 << 16
 FIRST, EPHEMERAL = 10_000, 32_768
@@ -96,7 +96,7 @@ class Links:
 
     def __init__(self, pairs: Iterable[tuple[str, str]], ports: dict[str, int]) -> None:
         """Opens a link from the first to the second of each pair, who listens at a port."""
-        self._background = Background("links")
+        self._background = EventLoopThread("links")
         self.ports: dict[tuple[str, str], int] = {}
         """Where the first of a pair finds the second."""
         self._links: dict[tuple[str, str], Link] = {}

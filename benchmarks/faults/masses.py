@@ -21,7 +21,7 @@ from benchmarks.faults.replayed import Place
 from tacit.auditing.engine.linear import SMALL_PRIME, Echelon
 from tacit.core.suite import Party
 from tacit.net.membership.roster import RosterFile
-from tacit.net.store.round_store import Store
+from tacit.net.store.round_store import RoundStore
 from tacit.protocols.pushsum import ALL, MassState, PushSumTerms
 
 Ending = dict[str, Any]
@@ -138,7 +138,7 @@ class Masses:
         """Compares all that is held and under way in the end with all that was ever brought."""
         states = {}
         for name in self.parties:
-            with Store(self.folder / f"{name}.rounds", name, self.roster.federation) as store:
+            with RoundStore(self.folder / f"{name}.rounds", name, self.roster.federation) as store:
                 state = store.load(self.agreement.session).state_of(self.protocol)
             assert isinstance(state, MassState)
             states[name] = state

@@ -25,7 +25,7 @@ from tacit.core.average import Ending
 from tacit.core.errors import TacitError
 from tacit.core.suite import SERVER, Update
 from tacit.net.node import Node
-from tacit.net.transport.peer_link import Line
+from tacit.net.transport.peer_link import PeerLink
 from tacit.runtime.journal import Record
 from tacit.runtime.round import GreetingPost, Post, Round
 
@@ -102,14 +102,14 @@ def watch(node: Node, log: Log) -> None:
     honest: dict[str, Callable[..., Any]] = {name: getattr(store, name) for name in ("begin", "record", "load")}
     for name, mine in (("begin", begin), ("record", record), ("load", load)):
         setattr(store, name, mine)
-    setattr(node._alarm, "follow", _timed(node, log))  # noqa: B010 (a method of one alarm alone)
-    for line in node.courier.lines.values():
+    setattr(node._timer, "follow", _timed(node, log))  # noqa: B010 (a method of one alarm alone)
+    for line in node.courier.links.values():
         setattr(line, "send", _noted(line, log))  # noqa: B010 (a method of one line alone)
 
 
 def _timed(node: Node, log: Log) -> Callable[[Round | None], None]:
     """Has it written down for how long each wait of a round may take."""
-    follow, phase, last = node._alarm.follow, node.roster.deadlines.phase, (0, 0)
+    follow, phase, last = node._timer.follow, node.roster.deadlines.phase, (0, 0)
 
     def timed(round_: Round | None) -> None:
         nonlocal last
@@ -121,7 +121,7 @@ def _timed(node: Node, log: Log) -> Callable[[Round | None], None]:
     return timed
 
 
-def _noted(line: Line, log: Log) -> Callable[..., None]:
+def _noted(line: PeerLink, log: Log) -> Callable[..., None]:
     send = line.send
 
     def noted(post: Post, number: int, arrived: Callable[[], None]) -> None:

@@ -23,7 +23,7 @@ from benchmarks.faults.stalls import Course, Courses
 from tacit.auditing.scope import Scope
 from tacit.core.suite import SERVER, Party
 from tacit.net.membership.roster import RosterFile
-from tacit.net.store.round_store import Store
+from tacit.net.store.round_store import RoundStore
 from tacit.protocols.admm import AdmmTerms
 from tacit.protocols.cesar.terms import CesarTerms
 from tacit.protocols.pushsum import PushSumTerms
@@ -286,7 +286,7 @@ class Judge:
     def _look_at_disks(self) -> None:
         """Compares what is left on disk with what was told last."""
         for name, account in self.accounts.items():
-            with Store(self.folder / f"{name}.rounds", name, self.roster.federation) as store:
+            with RoundStore(self.folder / f"{name}.rounds", name, self.roster.federation) as store:
                 kept = told(store.load(self.agreement.session).ending)
             last = account.rounds[max(account.rounds)].ending if account.rounds else None
             if kept != last:

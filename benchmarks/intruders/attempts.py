@@ -15,7 +15,7 @@ from tacit.core.messages import PIECE
 from tacit.core.suite import SERVER, Party
 from tacit.net.membership.identity import Credentials
 from tacit.net.node import Node
-from tacit.net.transport.framing import Parcel
+from tacit.net.transport.framing import Frame
 from tacit.net.transport.peer_link import LATER, SERVICE, SETTLED
 from tacit.runtime.round import Post
 
@@ -57,7 +57,7 @@ class Scene:
     """That of whom on the roster who breaks the rules: it follows them, beside what is tried."""
     frames: dict[int, list[Post]] = field(default_factory=dict)
     """What that node had for the target, by round."""
-    altered: Callable[[Post], list[Parcel]] | None = None
+    altered: Callable[[Post], list[Frame]] | None = None
     """What leaves in the place of each."""
     before: int = 0
     """The last round before the one that goes on."""
@@ -66,7 +66,7 @@ class Scene:
     answers: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
-        line = self.node.courier.lines[self.target]
+        line = self.node.courier.links[self.target]
         honest = line.send
 
         def send(post: Any, number: int, arrived: Callable[[], None]) -> None:

@@ -29,7 +29,7 @@ from tacit.net.membership.identity import Credentials
 from tacit.net.membership.rendezvous import Hello
 from tacit.net.membership.roster import Deadlines, RosterFile
 from tacit.net.node import Node
-from tacit.net.store.round_store import Store
+from tacit.net.store.round_store import RoundStore
 from tacit.protocols import find
 
 ROOT = Path(__file__).parents[2]
@@ -85,7 +85,7 @@ class Federation:
 
     def node(self, party: Party) -> Node:
         """Returns the node of a party."""
-        store = Store(self.folder / f"{party}.rounds", party, self.roster.federation)
+        store = RoundStore(self.folder / f"{party}.rounds", party, self.roster.federation)
         return Node(self.roster, self.credentials[party], store)
 
 
@@ -98,13 +98,13 @@ class Witness:
     def __init__(self, node: Node, entries: int) -> None:
         self.node, self._entries = node, entries
         self._furthest: dict[Party, int] = {}
-        listen = node._meeting.listen
+        listen = node._rendezvous.listen
 
         def listened(sender: Party, hello: Hello, at: float) -> bool:
             self._furthest[sender] = max(hello.begun, self._furthest.get(sender, 0))
             return listen(sender, hello, at)
 
-        node._meeting.listen = listened
+        node._rendezvous.listen = listened
 
     async def average(self, number: int) -> dict[str, Any]:
         """Returns how a round ended, and whether its average is right."""

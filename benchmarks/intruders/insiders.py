@@ -13,7 +13,7 @@ from tacit.core.messages import PIECE, SIGNATURE_BYTES
 from tacit.crypto.sealing import NONCE_BYTES, TAG_BYTES
 from tacit.net.membership.rendezvous import Hello
 from tacit.net.membership.replay_guard import STAMP_BYTES
-from tacit.net.transport.framing import Parcel, Passed
+from tacit.net.transport.framing import Frame, RelayedFrame
 from tacit.net.transport.peer_link import HELLO_BYTES
 from tacit.runtime.round import Post
 
@@ -76,8 +76,8 @@ def ahead(change: Change, times: int = 1) -> Callable[[Scene], Awaitable[None]]:
     """Returns the attempt to say what is changed, several times, ahead of everything that the intruder's node says."""
 
     async def attempt(scene: Scene) -> None:
-        def altered(post: Post) -> list[Parcel]:
-            changed = [Passed(memoryview(change(post, number))) for number in range(times)]
+        def altered(post: Post) -> list[Frame]:
+            changed = [RelayedFrame(memoryview(change(post, number))) for number in range(times)]
             scene.answers["changed"] += times
             return [*changed, post]
 
@@ -162,9 +162,9 @@ async def fuzzed(scene: Scene) -> None:
 async def malformed(scene: Scene) -> None:
     """Seals and sends, with its own key and at the right time, bytes that are no message of the protocol."""
 
-    def altered(post: Post) -> list[Parcel]:
+    def altered(post: Post) -> list[Frame]:
         sealed = post._suite.seal(post._key, b"\x81\xa4type\xa3odd", msgspec.msgpack.encode(post.address))
-        return [Passed(memoryview(post._codec.wrap_sealed(post.address, sealed)))]
+        return [RelayedFrame(memoryview(post._codec.wrap_sealed(post.address, sealed)))]
 
     scene.altered = altered
     await scene.over.wait()
@@ -179,7 +179,7 @@ def _lie(scene: Scene, **changes: Any) -> bytes:
 
 
 def _signed(scene: Scene, hello: bytes, to: str | None = None) -> bytes:
-    said = scene.node._hellos._freshness.stamp(scene.target).data + hello
+    said = scene.node._hellos._replay_guard.stamp(scene.target).data + hello
     statement = frame_parts(b"tacit/v1/hello", (to or scene.target).encode(), said)
     return scene.node._hellos._keys.sign(statement) + said
 

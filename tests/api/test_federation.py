@@ -15,7 +15,7 @@ from tacit.core import errors
 from tacit.core.errors import Drop, TacitError
 from tacit.core.protocol import Settings, Unset
 from tacit.core.suite import SERVER, Update
-from tacit.net.store.index import Past
+from tacit.net.store.index import PastError
 from tacit.protocols import REGISTRY
 from tacit.protocols.admm import MOST_ITERATIONS, GroupPart, GroupSum, peer
 from tacit.protocols.secagg import user
@@ -184,7 +184,7 @@ def everything_raised():
         errors.WorkerLost("a"),
         errors.MissingExtra("torch", "torch"),
         Unset(["a", "b"], Settings(bits=16)),
-        Past("not-enough", "a"),
+        PastError("not-enough", "a"),
         Stopped("a"),
     )
 

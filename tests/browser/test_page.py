@@ -14,7 +14,7 @@ from support.page_visits import page_of
 from support.paths import ROOT
 from tacit.auditing.render.plan import name_verdict
 from tacit.learn.training.metrics import Metrics
-from tacit.net.observability.status import Ended, Standing, Status, show
+from tacit.net.observability.status import PeerStatus, RoundSummary, Status, write_status
 
 AXE = Path(__file__).with_name("axe.min.js").read_text(encoding="utf-8")
 HOSTILE = '"><img src=x onerror=alert(1)>'
@@ -127,15 +127,15 @@ def test_the_slider_shows_who_was_missing_in_which_round(visit, address, place, 
 
 
 def test_the_health_of_a_federation_is_told_by_its_parties(visit, address, place):
-    peers = [Standing("b", 1, 0.5, 0, None, ""), Standing(HOSTILE, 0, None, 2, 12.0, "")]
-    last = Ended(1, ("b",), {}, None, {}, {}, 1.0)
+    peers = [PeerStatus("b", 1, 0.5, 0, None, ""), PeerStatus(HOSTILE, 0, None, 2, 12.0, "")]
+    last = RoundSummary(1, ("b",), {}, None, {}, {}, 1.0)
     page = visit(address).page
-    show(place / "clinic.rounds", Status("clinic", 0.0, 2, 0, False, "GroupPart", peers, "", last))
+    write_status(place / "clinic.rounds", Status("clinic", 0.0, 2, 0, False, "GroupPart", peers, "", last))
     card = page.locator(".card", has_text="clinic")
     card.get_by_text("round 2 is under way, waits for GroupPart").wait_for()
     assert f"Missing: {HOSTILE} for 12 s" in card.inner_text()
     assert "Round 1: 1 averaged." in card.inner_text()
-    show(place / "clinic.rounds", Status("clinic", 0.0, 2, 3, True, "", []))
+    write_status(place / "clinic.rounds", Status("clinic", 0.0, 2, 3, True, "", []))
     card.get_by_text("ready for round 3").wait_for()
     assert "healthy" in card.inner_text()
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from tacit.core.suite import SERVER, Update
-from tacit.net.store.round_store import Store
+from tacit.net.store.round_store import RoundStore
 from tacit.runtime.agreement import Agreement
 from tacit.runtime.journal import Journal
 from tacit.runtime.participant import KeyedParticipant
@@ -74,7 +74,7 @@ class Desk:
     """A party with its journal and, as long as it has one, its folder."""
 
     seat: KeyedParticipant
-    store: Store | None = None
+    store: RoundStore | None = None
     journal: Journal = field(default_factory=Journal)
 
     @classmethod
@@ -82,7 +82,7 @@ class Desk:
         """Returns a party that begins anew, or goes on from its folder, and what it says again."""
         if folder is None:
             return cls(KeyedParticipant(agreement, identity))
-        store = Store(folder, identity.name, FEDERATION)
+        store = RoundStore(folder, identity.name, FEDERATION)
         found = store.load(agreement.session)
         state, unfinished = found.state_of(agreement.protocol), found.journal is not None
         seat = KeyedParticipant(agreement, identity, number=found.number, state=state, unfinished=unfinished)

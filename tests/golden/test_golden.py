@@ -34,9 +34,9 @@ from tacit.net.membership.identity import Card, Credentials
 from tacit.net.membership.rendezvous import Hello
 from tacit.net.membership.roster import RosterFile
 from tacit.net.observability.status import Status
-from tacit.net.store.index import peek
-from tacit.net.store.round_store import Store
-from tacit.net.transport.framing import opened
+from tacit.net.store.index import summarize_store
+from tacit.net.store.round_store import RoundStore
+from tacit.net.transport.framing import split_header
 from tacit.privacy import Ledger
 from tacit.protocols import REGISTRY
 from tacit.protocols.pushsum import StartKind
@@ -144,7 +144,7 @@ def test_control_messages_are_read_and_written_as_they_were():
     assert fields_of(hello) == fields
     assert msgspec.msgpack.encode(hello) == data
     data, fields = then.pop("Head")
-    head, rest = opened(memoryview(data))
+    head, rest = split_header(memoryview(data))
     assert fields_of(head) == fields
     assert rest == b"bytes"
     assert not then
@@ -227,9 +227,9 @@ def test_a_seed_gives_the_same_session_whatever_goes_wrong():
 def test_a_store_after_a_round_is_read(protocol, copied):
     folder, agreement = copied(f"{protocol}/store-finished"), agreement_of(protocol)
     golden = told(f"{protocol}/stores.json")["finished"]
-    glance = peek(folder)
+    glance = summarize_store(folder)
     assert (glance.party, glance.federation, glance.number, glance.under_way) == ("p1", FEDERATION, 1, False)
-    with closing(Store(folder, "p1", FEDERATION)) as store:
+    with closing(RoundStore(folder, "p1", FEDERATION)) as store:
         found = store.load(agreement.session)
         assert store.first_seen(agreement.session, "p2", b"another") == b"p" * 16
     ending = found.ending
@@ -351,7 +351,7 @@ def _older_store(copied):
     folder = copied("secagg/store-finished")
     with closing(sqlite3.connect(folder / "book.db")) as book:
         book.execute("PRAGMA user_version = 2")
-    Store(folder, "p1", FEDERATION)
+    RoundStore(folder, "p1", FEDERATION)
 
 
 def _older_checkpoint(copied):

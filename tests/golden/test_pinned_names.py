@@ -19,7 +19,7 @@ from tacit.core.errors import ConfigError
 from tacit.core.messages import GREETING, Abort, Codec, Greeting, Message
 from tacit.designs.graphs import Graph
 from tacit.designs.participation import Policy
-from tacit.net.store.index import Page
+from tacit.net.store.index import IndexEntry
 from tacit.protocols import REGISTRY
 from tacit.protocols.pushsum import StartKind
 from tacit.runtime.faults import Fault
@@ -43,7 +43,7 @@ def shipped(base):
 
 
 MESSAGES = sorted({*shipped(Message), *(kind for each in REGISTRY.values() for kind in each.messages)}, key=repr)
-PAGES = shipped(Page)
+PAGES = shipped(IndexEntry)
 KINDS = [*get_args(Policy), *get_args(Graph), *get_args(StartKind)]
 TAGGED = [*MESSAGES, *KINDS, Greeting, Beginning]
 

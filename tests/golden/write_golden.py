@@ -61,7 +61,7 @@ from tacit.net.membership.rendezvous import Hello
 from tacit.net.membership.roster import RosterFile
 from tacit.net.observability import status
 from tacit.net.store import round_store
-from tacit.net.transport.framing import Head, behind
+from tacit.net.transport.framing import FrameHeader, join_frame
 from tacit.privacy import Ledger, Spent
 from tacit.protocols import REGISTRY
 from tacit.protocols.pushsum import ExponentialStart, LognormalStart, StartKind, UniformStart
@@ -103,8 +103,8 @@ class Writer:
         self.control()
         self.settings()
         self.seeded()
-        for protocol, short, long in (("secagg", round_store.SHORT, state_blobs.LONG), ("pushsum", 10, 8)):
-            with patch.object(round_store, "SHORT", short), patch.object(state_blobs, "LONG", long):
+        for protocol, short, long in (("secagg", round_store.SHORT_STATE, state_blobs.LONG), ("pushsum", 10, 8)):
+            with patch.object(round_store, "SHORT_STATE", short), patch.object(state_blobs, "LONG", long):
                 self.stores(protocol)
         self.flower()
         self.ledger()
@@ -187,14 +187,14 @@ class Writer:
         codec = Codec((), 2, ENTRIES)
         heard = Address(bytes(range(32)), 7, 0, "MaskedInput", "p1", "p0")
         hello = Hello("p0", VERSION, b"i" * 16, agreement.session, ENTRIES, 3, False, 4, False, b"k" * 16, b"{}")
-        head = Head("p0", "p1", 5)
+        head = FrameHeader("p0", "p1", 5)
         found = {
             "Abort": (fields_of(Abort("not-enough")), b"".join(codec.encode(Abort("not-enough")))),
             "Greeting": self._greeting(agreement, seat, heard),
             "Envelope": (plain([list(msgspec.to_builtins(heard, builtin_types=(bytes,))), b"sealed"]),
                          msgspec.msgpack.encode(Envelope(heard, b"sealed"))),
             "Hello": (fields_of(hello), msgspec.msgpack.encode(hello)),
-            "Head": (fields_of(head), behind(head, b"bytes")),
+            "Head": (fields_of(head), join_frame(head, b"bytes")),
         }  # fmt: skip
         self.write(
             "control.json", {name: {"fields": fields, "data": plain(data)} for name, (fields, data) in found.items()}
@@ -396,9 +396,10 @@ class Writer:
             digest="d" * 64, session="ab" * 16, round=4, model=np.arange(3, dtype=np.float32).tobytes(), ledger=b"{}"
         )
         (place / "checkpoint").write_bytes(msgspec.msgpack.encode(kept))
-        ended = status.Ended(3, ("p0", "p1"), {"p2": Drop.SILENT.value}, None, {"protocol": 5}, {"protocol": 6}, 0.5)
-        peer = status.Standing("p1", 3, 1.5, 0, None, "")
-        status.show(place, status.Status("p0", 1.7e9, 4, 0, False, "MaskedInput", [peer], "", ended))
+        dropped, sent, received = {"p2": Drop.SILENT.value}, {"protocol": 5}, {"protocol": 6}
+        ended = status.RoundSummary(3, ("p0", "p1"), dropped, None, sent, received, 0.5)
+        peer = status.PeerStatus("p1", 3, 1.5, 0, None, "")
+        status.write_status(place, status.Status("p0", 1.7e9, 4, 0, False, "MaskedInput", [peer], "", ended))
 
 
 def main():

@@ -14,13 +14,13 @@ from support.federations import HASTY, Made, averaged
 from tacit.core.errors import ConfigError, TransportError
 from tacit.core.suite import SERVER, Update
 from tacit.net import node as nodes_
-from tacit.net.membership.hello import Hellos
+from tacit.net.membership.hello import HelloExchange
 from tacit.net.membership.rendezvous import Hello
 from tacit.net.membership.roster import Deadlines
 from tacit.net.observability.status import STATUS
-from tacit.net.store.index import Book
-from tacit.net.store.round_store import Store
-from tacit.net.transport.peer_link import Line, Peer, explained
+from tacit.net.store.index import StoreIndex
+from tacit.net.store.round_store import RoundStore
+from tacit.net.transport.peer_link import PeerEndpoint, PeerLink, explain_rpc_error
 from tacit.runtime.agreement import VERSION
 
 
@@ -32,10 +32,10 @@ async def tried(nodes, updates):
 
 def test_whoever_hangs_up_is_not_said_to_have_another_roster():
     """A party that is killed in the middle of a word hangs up as one does that does not know us."""
-    peer = Peer("a", "localhost:7401", b"", "a.tacit")
+    peer = PeerEndpoint("a", "localhost:7401", b"", "a.tacit")
     for details in ("Socket closed", "recvmsg:Connection reset by peer", "Broken pipe"):
         error = grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, grpc.aio.Metadata(), grpc.aio.Metadata(), details)
-        assert explained(error, peer).startswith("a at localhost:7401 hung up: it may have been stopped or, ")
+        assert explain_rpc_error(error, peer).startswith("a at localhost:7401 hung up: it may have been stopped or, ")
 
 
 # --- other releases, other models ----------------------------------------------------------------------------------
@@ -44,7 +44,7 @@ def test_whoever_hangs_up_is_not_said_to_have_another_roster():
 @pytest.fixture
 def newer(monkeypatch):
     """Makes p1 a node of another release, whose hellos have one more field."""
-    honest = Hellos.signed
+    honest = HelloExchange.sign_hello
 
     class Later(msgspec.Struct, array_like=True):
         party: str
@@ -55,7 +55,7 @@ def newer(monkeypatch):
         me = hellos._keys.me
         return honest(hellos, Later(me, VERSION + 1, [1]) if me == "p1" else hello, to, answered)
 
-    monkeypatch.setattr(Hellos, "signed", signed)
+    monkeypatch.setattr(HelloExchange, "sign_hello", signed)
 
 
 WORDS = f"p1 speaks version {VERSION + 1} of what is sent, and p0 version {VERSION}; have both run the same release"
@@ -93,10 +93,10 @@ def test_whoever_has_taken_the_same_release_is_talked_to_again(tmp_path):
 
     async def run():
         async with made.nodes() as nodes:
-            nodes["p0"]._meeting.foreign("p1", VERSION + 1)
-            wrong = nodes["p0"]._meeting.wrong
+            nodes["p0"]._rendezvous.foreign("p1", VERSION + 1)
+            wrong = nodes["p0"]._rendezvous.wrong
             nodes["p1"]._hellos.say()
-            while nodes["p0"]._meeting.wrong is not None:
+            while nodes["p0"]._rendezvous.wrong is not None:
                 await asyncio.sleep(0.01)
             return wrong, await averaged(nodes, made.updates(4))
 
@@ -166,7 +166,7 @@ class Disk:
 
     def __init__(self, monkeypatch, party):
         self.left, self.full = None, False
-        honest = Book._commit
+        honest = StoreIndex._commit
 
         def commit(book, *statements):
             if book._folder.name == f"{party}.rounds":
@@ -179,7 +179,7 @@ class Disk:
                     raise error
             honest(book, *statements)
 
-        monkeypatch.setattr(Book, "_commit", commit)
+        monkeypatch.setattr(StoreIndex, "_commit", commit)
 
     def room(self):
         self.left, self.full = None, False
@@ -188,13 +188,13 @@ class Disk:
 @pytest.fixture
 def said(monkeypatch):
     """Gives every message that was said, by address; fails if another is said at the same one."""
-    found, honest = {}, Line.send
+    found, honest = {}, PeerLink.send
 
     def send(line, parcel, number, arrived):
         assert found.setdefault(parcel.address, parcel.data) == parcel.data
         honest(line, parcel, number, arrived)
 
-    monkeypatch.setattr(Line, "send", send)
+    monkeypatch.setattr(PeerLink, "send", send)
     return found
 
 
@@ -242,14 +242,14 @@ def test_a_full_disk_is_one_line_and_the_round_goes_on_once_there_is_room(
 
 def test_a_disk_that_is_full_for_what_is_long_is_told_and_nobody_is_blamed(tmp_path, monkeypatch):
     made = Made.of(tmp_path, "secagg", 3, threshold=3, deadlines=Deadlines(phase=1.5, start=20.0, connect=5.0))
-    stage, full = Store.stage, TransportError("p1.rounds cannot be written; make room")
+    stage, full = RoundStore.stage, TransportError("p1.rounds cannot be written; make room")
 
     def staged(store, message):
         if store.party == "p1":
             raise full
         stage(store, message)
 
-    monkeypatch.setattr(Store, "stage", staged)
+    monkeypatch.setattr(RoundStore, "stage", staged)
 
     async def run():
         async with made.nodes() as nodes:
@@ -273,7 +273,7 @@ def test_parcels_of_one_that_says_no_hello_have_us_say_one_at_a_time(tmp_path):
         await node.start()
         try:
             node._settle(4)
-            node._meeting.others.clear()
+            node._rendezvous.others.clear()
             for _ in range(50):
                 assert not await node.take(SERVER, b"x")
             return [task.get_name() for task in node._hellos._tasks].count(SERVER)

@@ -16,7 +16,7 @@ from support.federations import SOON, Made, averaged
 from tacit.core.messages import LONG
 from tacit.core.state_blobs import attach_blobs, detach_blobs
 from tacit.core.suite import Update
-from tacit.net.transport.peer_link import Line
+from tacit.net.transport.peer_link import PeerLink
 from tacit.protocols.shapes import star
 from tacit.protocols.shapes.star import StarState
 
@@ -119,9 +119,9 @@ def test_a_copy_is_found_wherever_it_is_made(where, tmp_path, monkeypatch):
                 ),
             )
         elif where == "the wire":
-            deliver = Line.deliver
+            deliver = PeerLink.deliver
             monkeypatch.setattr(
-                Line,
+                PeerLink,
                 "deliver",
                 lambda line, parcel, *rest: _copied(b"".join(parcel.pieces()), deliver(line, parcel, *rest)),
             )

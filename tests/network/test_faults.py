@@ -18,8 +18,8 @@ from support.paths import ROOT
 from tacit.auditing.engine.linear import Echelon
 from tacit.auditing.scope import Scope
 from tacit.net.transport.courier import Courier
-from tacit.net.transport.framing import Passed
-from tacit.net.transport.peer_link import FIRST, LONGEST, Peer, Tls
+from tacit.net.transport.framing import RelayedFrame
+from tacit.net.transport.peer_link import FIRST, LONGEST, PeerEndpoint, Tls
 
 NEVER = ("wrong", "hung", "mass", "lost", "changed", "twice", "exposed", "strayed")
 SHORT = {
@@ -199,7 +199,7 @@ def calling(made, name, other, receiver, **more):
     """Returns the courier of a party that knows one other."""
     mine, roster = made.credentials[name], made.roster
     (card,) = (card for card in roster.parties if card.name == other)
-    peer = Peer(other, card.address, roster.certificate_of(other), roster.host_of(other))
+    peer = PeerEndpoint(other, card.address, roster.certificate_of(other), roster.host_of(other))
     return Courier(name, Tls(mine.key_pem.reveal(), mine.certificate_pem), [peer], receiver, **more)
 
 
@@ -212,12 +212,12 @@ def test_a_line_outlives_a_channel_that_is_given_up_while_something_is_under_way
         one, other = calling(made, "p0", "p1", slow), calling(made, "p1", "p0", slow)
         await other.start(cards["p1"].address)
         try:
-            line, arrived = one.lines["p1"], asyncio.Event()
-            line.send(Passed(memoryview(b"parcel")), 1, arrived.set)
+            line, arrived = one.links["p1"], asyncio.Event()
+            line.send(RelayedFrame(memoryview(b"parcel")), 1, arrived.set)
             await slow.came.wait()
             # There was a sign of life while nothing arrived, and what is under way has no time left to end.
             line.trouble, one.patience = "it does not answer", 0.0
-            line.hurry()
+            line.retry_now()
             one.patience = 10.0
             await asyncio.wait_for(arrived.wait(), 20)
         finally:
@@ -232,6 +232,6 @@ def test_a_line_outlives_a_channel_that_is_given_up_while_something_is_under_way
 def test_no_pause_is_longer_than_a_connection_may_take(patience, longest, tmp_path):
     """Pauses grew to five seconds whatever the deadlines, so that one that was back was missed for several phases."""
     courier = calling(Made.of(tmp_path, "gossip", 2), "p0", "p1", Slow(), patience=patience)
-    pauses = list(islice(courier.pauses(), 40))
+    pauses = list(islice(courier.backoff(), 40))
     assert pauses[0] <= 1.5 * FIRST
     assert longest / 2 <= max(pauses) <= 1.5 * longest

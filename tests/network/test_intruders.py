@@ -9,8 +9,8 @@ import pytest
 
 from support.paths import ROOT
 from tacit.core.suite import SERVER
-from tacit.net.membership.hello import signed
-from tacit.net.membership.rendezvous import Hello, Meeting
+from tacit.net.membership.hello import sign_hello
+from tacit.net.membership.rendezvous import Hello, Rendezvous
 from tacit.net.membership.roster import Deadlines
 
 ENTRIES = 40
@@ -127,8 +127,8 @@ def test_a_server_does_not_sit_down_for_vectors_that_one_party_speaks_of(intrude
             for entries in (10**9, 2**62):
                 hello = msgspec.structs.replace(liar._hello(SERVER), entries=entries, session=bytes(32))
                 for _ in range(2):  # the answer to the first says what the second has to repeat
-                    liar._hellos.listen(SERVER, server.greet("p3", liar._hellos.signed(hello, SERVER)))
-                assert server._meeting.others["p3"][0].entries == entries
+                    liar._hellos.listen(SERVER, server.greet("p3", liar._hellos.sign_hello(hello, SERVER)))
+                assert server._rendezvous.others["p3"][0].entries == entries
                 seen.append((server._participant, server.most("p3")))
             ended, _ = await asyncio.gather(company.average(1), company.witnesses["p3"].average(1))
             return seen, ended
@@ -139,7 +139,7 @@ def test_a_server_does_not_sit_down_for_vectors_that_one_party_speaks_of(intrude
 
 
 def meeting_of(*entries):
-    made = Meeting(SERVER, ("a", "b", "c", "d"), lambda *known: known[-1], b"ours")
+    made = Rendezvous(SERVER, ("a", "b", "c", "d"), lambda *known: known[-1], b"ours")
     for party, said in zip("abcd", entries, strict=False):
         made.listen(party, Hello(party, 4, b"i", entries=said), 0.0)
     return made
@@ -163,11 +163,11 @@ def test_whoever_is_no_peer_has_nothing_to_say_about_our_rounds(intruders, tmp_p
             user, other = company.nodes["p0"], company.nodes["p3"]
             ended = asyncio.gather(company.average(1), company.witnesses["p3"].average(1))
             for changes in ({"session": bytes(32), "told": b'{"clip": 1}'}, {"known": bytes(16)}, {"version": 99}):
-                asked = user._hellos._freshness.stamp("p3")
-                stamp = other._hellos._freshness.stamp("p0", asked)
+                asked = user._hellos._replay_guard.stamp("p3")
+                stamp = other._hellos._replay_guard.stamp("p0", asked)
                 hello = msgspec.structs.replace(other._hello("p0"), **changes)
-                user.greet("p3", signed(other._hellos._keys, "p0", stamp, hello))
-            return user._meeting.wrong, (await ended)[0]
+                user.greet("p3", sign_hello(other._hellos._keys, "p0", stamp, hello))
+            return user._rendezvous.wrong, (await ended)[0]
 
     found, ended = asyncio.run(run())
     assert found is None

@@ -15,7 +15,7 @@ from tacit.net.membership.replay_guard import STAMP_BYTES
 from tacit.net.membership.roster import Deadlines
 from tacit.net.transport import connection_limits
 from tacit.net.transport.courier import CALLS
-from tacit.net.transport.peer_link import Line
+from tacit.net.transport.peer_link import PeerLink
 
 HASTY_TO_BEGIN = Deadlines(phase=20.0, start=1.5, connect=1.0)
 
@@ -24,13 +24,13 @@ HASTY_TO_BEGIN = Deadlines(phase=20.0, start=1.5, connect=1.0)
 def posted(monkeypatch):
     """Gives all that was sent, by address."""
     found = {}
-    honest = Line.send
+    honest = PeerLink.send
 
     def send(line, parcel, number, arrived):
         found[parcel.address] = parcel.data
         honest(line, parcel, number, arrived)
 
-    monkeypatch.setattr(Line, "send", send)
+    monkeypatch.setattr(PeerLink, "send", send)
     return found
 
 
@@ -199,7 +199,7 @@ def test_whoever_leaves_is_not_waited_for(tmp_path):
             await nodes.pop("p2").close(leaving=True)
             began = asyncio.get_running_loop().time()
             await asyncio.sleep(0)
-            ready = nodes["p0"]._meeting.is_gone("p2") and nodes["p1"]._meeting.is_gone("p2")
+            ready = nodes["p0"]._rendezvous.is_gone("p2") and nodes["p1"]._rendezvous.is_gone("p2")
             return ready, asyncio.get_running_loop().time() - began
 
     ready, _ = asyncio.run(run())
@@ -274,7 +274,7 @@ def test_neighbours_without_a_way_between_them_are_passed_on(tmp_path):
     async def run():
         async with made.nodes(rosters=apart) as nodes:
             found = [await averaged(nodes, made.updates(4, number)) for number in (1, 2)]
-            return found, nodes["p0"].courier.lines["p1"].trouble
+            return found, nodes["p0"].courier.links["p1"].trouble
 
     endings, trouble = asyncio.run(run())
     for ended, played in zip(endings, made.played(4, 2), strict=True):
@@ -312,7 +312,7 @@ def test_strangers_take_some_connections_and_no_more(tmp_path, monkeypatch):
 @pytest.mark.parametrize(("files", "most"), [(1024, 512), (10**6, 4096 + 24), (resource.RLIM_INFINITY, 4096 + 24)])
 def test_half_of_all_files_are_not_for_those_who_call(files, most, monkeypatch):
     monkeypatch.setattr(resource, "getrlimit", lambda _: (files, files))
-    assert dict(connection_limits.for_strangers(24, 1.0))["grpc.max_allowed_incoming_connections"] == most
+    assert dict(connection_limits.connection_options(24, 1.0))["grpc.max_allowed_incoming_connections"] == most
 
 
 def test_parties_that_are_far_from_each_other_average(tmp_path):
@@ -334,16 +334,16 @@ def test_who_passes_a_hello_on_cannot_change_it(tmp_path):
             await averaged(nodes, made.updates(4))
             hello = nodes["p0"]._hello("p1")
             other = msgspec.structs.replace(hello, incarnation=bytes(16))
-            signed = nodes["p0"]._hellos.signed(hello, "p1")
+            signed = nodes["p0"]._hellos.sign_hello(hello, "p1")
             for said in (
                 signed[: 64 + STAMP_BYTES] + msgspec.msgpack.encode(other),
-                nodes["p2"]._hellos.signed(other, "p1"),
+                nodes["p2"]._hellos.sign_hello(other, "p1"),
                 b"",
                 signed[:40],
             ):
                 nodes["p1"].greet("p0", said)
-            wrong = dict(nodes["p1"]._meeting.lost)
-            nodes["p1"].greet("p0", nodes["p0"]._hellos.signed(other, "p1"))
-            return wrong, set(nodes["p1"]._meeting.lost)
+            wrong = dict(nodes["p1"]._rendezvous.lost)
+            nodes["p1"].greet("p0", nodes["p0"]._hellos.sign_hello(other, "p1"))
+            return wrong, set(nodes["p1"]._rendezvous.lost)
 
     assert asyncio.run(run()) == ({}, {"p0"})

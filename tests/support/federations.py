@@ -16,7 +16,7 @@ from tacit.core.suite import SERVER, Update
 from tacit.net.membership.identity import Credentials
 from tacit.net.membership.roster import Deadlines, RosterFile
 from tacit.net.node import Node
-from tacit.net.store.round_store import Store
+from tacit.net.store.round_store import RoundStore
 from tacit.protocols import find
 from tacit.runtime.participant import KeyedParticipant
 from tacit.runtime.simulated_round import SimulatedRound
@@ -70,7 +70,7 @@ class Made:
         return hashlib.sha256(f"{party} {number}".encode()).digest()
 
     def node(self, party, roster=None):
-        store = Store(self.folder / f"{party}.rounds", party, self.roster.federation)
+        store = RoundStore(self.folder / f"{party}.rounds", party, self.roster.federation)
         return Node(roster or self.roster, self.credentials[party], store, lambda number: self.seed(party, number))
 
     def moved(self, addresses):

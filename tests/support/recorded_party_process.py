@@ -16,10 +16,10 @@ from federations import Made
 from tacit.core.suite import SERVER
 from tacit.net.membership.identity import Credentials
 from tacit.net.membership.roster import RosterFile
-from tacit.net.transport.peer_link import Line
+from tacit.net.transport.peer_link import PeerLink
 
 folder, name, entries, rounds = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-envelopes, honest = {}, Line.send
+envelopes, honest = {}, PeerLink.send
 
 
 def send(line, parcel, number, arrived):
@@ -28,7 +28,7 @@ def send(line, parcel, number, arrived):
     honest(line, parcel, number, arrived)
 
 
-Line.send = send
+PeerLink.send = send
 
 
 async def main():

@@ -18,10 +18,10 @@ from tacit.core.messages import LONG
 from tacit.core.suite import SERVER, Secret, Update
 from tacit.crypto.keys import Identity
 from tacit.crypto.sealing import gmac
-from tacit.net.store import round_store as stores
-from tacit.net.store.index import Book
-from tacit.net.store.log import Records
-from tacit.net.store.round_store import Store
+from tacit.net.store import round_store
+from tacit.net.store.index import StoreIndex
+from tacit.net.store.log import RecordLog
+from tacit.net.store.round_store import RoundStore
 from tacit.runtime.journal import Journal
 from tacit.runtime.participant import KeyedParticipant
 from tacit.runtime.round import Post
@@ -51,7 +51,7 @@ class Case:
     options: dict = field(default_factory=dict)
     lost: str = ""
     parties: int = 3
-    short: int = stores.SHORT
+    short: int = round_store.SHORT_STATE
     long: int = state_blobs.LONG
     """Bytes from which on what is in a state has a file of its own, and a message is written before it is opened."""
     entries: int = 3
@@ -94,14 +94,14 @@ class Junk:
 
     def sent(self, behind=None):
         """Has a parcel staged, whose pieces begin behind as many bytes: those of the next record, if they are known."""
-        if not self._kind or not self._store._standing.under_way:
+        if not self._kind or not self._store._round.under_way:
             return
         self._phase += 1
         gap = self._phase % FRAME.size if behind is None else behind
         if self._kind == "copied":
-            pieces = (self._store.folder / "records").read_bytes()[Records.start :]
+            pieces = (self._store.folder / "records").read_bytes()[RecordLog.start :]
         else:
-            pieces = b"".join(self._pieces(self._store._end + FRAME.size + gap))
+            pieces = b"".join(self._pieces(self._store._log_end + FRAME.size + gap))
         self._store.stage(bytes(gap) + pieces)
 
     def _pieces(self, place):
@@ -122,13 +122,13 @@ class Desk:
     A round is finished when it is over, or, where vectors count as long, when there is no next one.
     """
 
-    stores: ClassVar[list[Store]] = []
+    stores: ClassVar[list[RoundStore]] = []
     """Those that were opened, for whoever has to close them."""
 
     def __init__(self, folder, place):
         agreement, self.lazy = place.agreement, state_blobs.LONG < LONG
         self.protocol, self.session = agreement.protocol, agreement.session
-        self.store = Store(folder, place.me, "test")
+        self.store = RoundStore(folder, place.me, "test")
         self.stores.append(self.store)
         self.junk = Junk(getattr(place, "junk", ""), self.store)
         self.found = found = self.store.load(self.session)
@@ -190,7 +190,7 @@ class Steps:
 
     def __init__(self, last, power=False):
         self.count, self._last, self._power = 0, last, power
-        self._put, self._sync, self._cut, self._commit = os.pwrite, os.fsync, os.ftruncate, Book._commit
+        self._put, self._sync, self._cut, self._commit = os.pwrite, os.fsync, os.ftruncate, StoreIndex._commit
         self._safe = {}
 
     def step(self):
@@ -229,7 +229,12 @@ class Steps:
         self.step()
 
     def watched(self):
-        os.pwrite, os.fsync, os.ftruncate, Book._commit = self.put, self.sync, self.cut, lambda *a: self.commit(*a)
+        os.pwrite, os.fsync, os.ftruncate, StoreIndex._commit = (
+            self.put,
+            self.sync,
+            self.cut,
+            lambda *a: self.commit(*a),
+        )
 
 
 def _serve(pipe, folder, agreement, me, secrets, short, long, junk, power, last):
@@ -237,7 +242,7 @@ def _serve(pipe, folder, agreement, me, secrets, short, long, junk, power, last)
     place = SimpleNamespace(me=me, agreement=agreement, identity=Identity(me, *map(Secret, secrets)), junk=junk)
     steps = Steps(last, power)
     steps.watched()
-    with patch.object(stores, "SHORT", short), patch.object(state_blobs, "LONG", long):
+    with patch.object(round_store, "SHORT_STATE", short), patch.object(state_blobs, "LONG", long):
         desk = Desk(folder, place)
         pipe.send((_sent(desk.again), _standing(desk, steps)))
         while True:

@@ -14,13 +14,13 @@ from tacit.api.federation import CheckedRun, model_problems, warn_of_clipping, w
 from tacit.core.average import Ending, format_count
 from tacit.core.errors import ConfigError
 from tacit.core.suite import SERVER, Party, Update
-from tacit.net.event_loop_thread import Background
+from tacit.net.event_loop_thread import EventLoopThread
 from tacit.net.membership.identity import Credentials, file_stem
 from tacit.net.membership.roster import RosterFile
 from tacit.net.node import Node
 from tacit.net.observability.status import Status
 from tacit.net.observability.telemetry import log_lines
-from tacit.net.store.round_store import Store
+from tacit.net.store.round_store import RoundStore
 from tacit.runtime.outcome import Outcome, merge_endings
 from tacit.vectors.layout import Layout, Selection
 
@@ -53,7 +53,7 @@ class Membership:
 
     def node(self, seed: Callable[[int], bytes] | None = None) -> Node:
         """Opens the folder and returns a node that has not started."""
-        return Node(self.roster, self.mine, Store(self.folder, self.mine.name, self.roster.federation), seed)
+        return Node(self.roster, self.mine, RoundStore(self.folder, self.mine.name, self.roster.federation), seed)
 
 
 class Peer:
@@ -63,7 +63,7 @@ class Peer:
         self.name, self.notes = seated.mine.name, checked.notes
         """What it is called, and what the audit had to say before anything was sent."""
         self._checked, self._layout = checked, None
-        self._background = Background(f"tacit {self.name}")
+        self._background = EventLoopThread(f"tacit {self.name}")
         try:
             self._node = self._background.run(_started(seated, metrics))
         except BaseException:
@@ -100,7 +100,7 @@ class Peer:
     async def average_async(self, model: Any, weight: float = 1.0) -> Outcome:
         """Does the same without blocking an event loop."""
         layout, update = self._brought(model, weight)
-        return self._outcome(await self._background.aside(self._node.average(update)), layout, model, update)
+        return self._outcome(await self._background.run_from_loop(self._node.average(update)), layout, model, update)
 
     def status(self) -> Status:
         """Returns how it stands: the round, who is missing, and for how long."""

@@ -10,7 +10,7 @@ from tacit.core.errors import TransportError
 T = TypeVar("T")
 
 
-class Background:
+class EventLoopThread:
     """Runs coroutines elsewhere, while the caller waits or does something else."""
 
     def __init__(self, name: str) -> None:
@@ -36,7 +36,7 @@ class Background:
             under_way.cancel()
             raise
 
-    async def aside(self, work: Coroutine[Any, Any, T]) -> T:
+    async def run_from_loop(self, work: Coroutine[Any, Any, T]) -> T:
         """Returns the same to another event loop, without blocking it."""
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self.loop))
 

@@ -16,17 +16,17 @@ from tacit.core.errors import ConfigError, TacitError, TransportError
 from tacit.core.messages import MAX_GREETING
 from tacit.core.suite import SERVER, Buffer, Party, Update
 from tacit.crypto.keys import Keys
-from tacit.net.membership.hello import Hellos
+from tacit.net.membership.hello import HelloExchange
 from tacit.net.membership.identity import Credentials
-from tacit.net.membership.rendezvous import Hello, Meeting
+from tacit.net.membership.rendezvous import Hello, Rendezvous
 from tacit.net.membership.roster import RosterFile
-from tacit.net.observability.metrics import Endpoint, written
-from tacit.net.observability.status import Ended, Standing, Status, show
+from tacit.net.observability.metrics import MetricsEndpoint, render_metrics
+from tacit.net.observability.status import PeerStatus, RoundSummary, Status, write_status
 from tacit.net.observability.telemetry import Telemetry
-from tacit.net.store.round_store import Store
+from tacit.net.store.round_store import RoundStore
 from tacit.net.transport.courier import Courier
-from tacit.net.transport.peer_link import Peer, Tls
-from tacit.net.wait_timer import Alarm
+from tacit.net.transport.peer_link import PeerEndpoint, Tls
+from tacit.net.wait_timer import WaitTimer
 from tacit.runtime.agreement import Agreement
 from tacit.runtime.journal import Journal, Record
 from tacit.runtime.participant import KeyedParticipant
@@ -42,7 +42,7 @@ class Node:
     """A party, or the server, on a network. Everything but `start`, `average` and `close` happens in between."""
 
     def __init__(
-        self, roster: RosterFile, mine: Credentials, store: Store, seed: Callable[[int], bytes] | None = None
+        self, roster: RosterFile, mine: Credentials, store: RoundStore, seed: Callable[[int], bytes] | None = None
     ) -> None:
         """Knows everybody on the roster, and must be on it itself.
 
@@ -53,7 +53,7 @@ class Node:
         self.peers = tuple(peer for peer in roster.terms.peers(self.me) if peer != self.me)
         self._deadlines = roster.deadlines
         self._seed = seed or (lambda _: SystemEntropy().bytes(SEED_BYTES))
-        self._meeting = Meeting(self.me, self.peers, store.first_seen, store.incarnation)
+        self._rendezvous = Rendezvous(self.me, self.peers, store.first_seen, store.incarnation)
         self._participant: KeyedParticipant | None = None
         self.last: Ending | None = None
         """How the last round ended that is over."""
@@ -69,16 +69,16 @@ class Node:
         self._left = False
         self._stirred = asyncio.Event()
         self._turn = asyncio.Lock()
-        self._alarm = Alarm(self._deadlines.phase, self._expired)
+        self._timer = WaitTimer(self._deadlines.phase, self._expired)
         self._pool = BufferPool()
         self._telling: asyncio.Task[None] | None = None
         self.telemetry = Telemetry(self.me, roster.federation, roster.protocol)
-        self.metrics = Endpoint(lambda: written(self.telemetry, self.status(), self.courier.lines))
+        self.metrics = MetricsEndpoint(lambda: render_metrics(self.telemetry, self.status(), self.courier.links))
         self.courier = Courier(
             self.me,
             Tls(mine.key_pem.reveal(), mine.certificate_pem),
             [
-                Peer(card.name, card.address, roster.certificate_of(card.name), roster.host_of(card.name))
+                PeerEndpoint(card.name, card.address, roster.certificate_of(card.name), roster.host_of(card.name))
                 for card in roster.parties
                 if card.name != self.me
             ],
@@ -87,8 +87,8 @@ class Node:
             roster.deadlines.connect,
             self._pool,
         )
-        lines = {peer: self.courier.lines[peer] for peer in self.peers}
-        self._hellos = Hellos(Keys(mine.identity, roster.members), lines, self._hello, self._heard)
+        links = {peer: self.courier.links[peer] for peer in self.peers}
+        self._hellos = HelloExchange(Keys(mine.identity, roster.members), links, self._hello, self._heard)
 
     @property
     def rounds(self) -> int:
@@ -118,7 +118,7 @@ class Node:
         await self.courier.start(where)
         if metrics is not None:
             await self.metrics.start(metrics)
-        self.telemetry.joined(where, self.rounds)
+        self.telemetry.report_joined(where, self.rounds)
         self._hellos.say()
         self._telling = asyncio.create_task(self._tell())
 
@@ -137,7 +137,7 @@ class Node:
                 return await self._averaged(update)
             except TacitError as error:
                 self._declare(0)  # or others would begin, and wait for us
-                self.telemetry.refused(error, self.rounds)
+                self.telemetry.report_refused(error, self.rounds)
                 raise
 
     async def _averaged(self, update: Update | None) -> Ending:
@@ -167,11 +167,11 @@ class Node:
         if leaving:
             self._left = True
             self._hellos.say()
-            await self._hellos.all_said()
+            await self._hellos.wait_until_sent()
         self._hellos.stop()
         if self._telling is not None:
             self._telling.cancel()
-        self._alarm.stop()
+        self._timer.stop()
         await self.metrics.close()
         await self.courier.close()
         try:
@@ -180,47 +180,47 @@ class Node:
                 self._finish()
         finally:
             self.store.close()
-        self.telemetry.closed(leaving)
+        self.telemetry.report_closed(leaving)
 
     async def flushed(self, seconds: float) -> bool:
         """Waits until all that was said has arrived, up to so long; says whether it has."""
         try:
             async with asyncio.timeout(seconds):
-                await self._until(lambda: not any(line.waiting for line in self.courier.lines.values()))
+                await self._until(lambda: not any(link.waiting for link in self.courier.links.values()))
         except TimeoutError:
             return False
         return True
 
     def status(self) -> Status:
         """Returns how it stands."""
-        meeting, now = self._meeting, self._now()
+        rendezvous, now = self._rendezvous, self._now()
         round_ = self._round if self._round is not None and self._round.wait is not None else None
         pending = frozenset[Party]() if round_ is None else round_.inbox.pending
         kinds = () if round_ is None or round_.wait is None else round_.wait.names
         peers = [
-            Standing.of(peer, meeting, self.courier.lines[peer], now, self._alarm.since, peer in pending)
+            PeerStatus.of(peer, rendezvous, self.courier.links[peer], now, self._timer.since, peer in pending)
             for peer in self.peers
         ]
-        wrong = self._failed or self._untaken or meeting.wrong
+        wrong = self._failed or self._untaken or rendezvous.wrong
         return Status(
             self.me,
             round(time(), 1),  # which is enough for people
             self.rounds,
-            meeting.ready,
+            rendezvous.ready,
             not self.resuming,
             " or ".join(kinds),
             peers,
             "" if wrong is None else str(wrong),
-            None if self.last is None else Ended.of(self.last),
+            None if self.last is None else RoundSummary.of(self.last),
         )
 
     async def _tell(self) -> None:
         """Writes down how it stands, for those who look, again and again."""
         while True:
-            self.telemetry.look({peer: self.courier.lines[peer] for peer in self.peers})
+            self.telemetry.report_links({peer: self.courier.links[peer] for peer in self.peers})
             with suppress(TacitError):
                 self._go_on()
-            show(self.store.folder, self.status())
+            write_status(self.store.folder, self.status())
             await asyncio.sleep(OFTEN)
 
     # --- when to begin ---------------------------------------------------------------------------------------------
@@ -236,7 +236,7 @@ class Node:
         # All of the last round is on disk until this one has begun, and nothing of it is written once more.
         self._go_on()
         over, self._journal, participant.number = bool(self._journal.tip), Journal(kept=False), number - 1
-        self._meeting.ready = 0
+        self._rendezvous.ready = 0
         if self.last is not None:
             # Where the next round has begun it is no longer on disk either.
             self.last = replace(self.last, average=None)
@@ -246,31 +246,35 @@ class Node:
 
     async def _due(self) -> int:
         """Returns which round to begin, when it is time to; raises what keeps us from it."""
-        since = self._alarm.since = self._now()
+        since = self._timer.since = self._now()
         self._failed = self._untaken = None
         self._hellos.say()
         while True:
             self._stirred.clear()
-            meeting = self._meeting
-            if (wrong := self._failed or meeting.wrong) is not None:
+            rendezvous = self._rendezvous
+            if (wrong := self._failed or rendezvous.wrong) is not None:
                 raise wrong
-            number = 0 if self._participant is None else meeting.next(self._participant.number + 1)
+            number = 0 if self._participant is None else rendezvous.next(self._participant.number + 1)
             if number:
                 self._declare(number)
-                if self.me == SERVER and not any(meeting.is_ready(peer, number) for peer in self.peers):
+                if self.me == SERVER and not any(rendezvous.is_ready(peer, number) for peer in self.peers):
                     since = self._now()  # as long as nobody waits, there is no hurry
             late = self._now() - since >= self._longest
-            if number and meeting.assured and (meeting.may_begin(number) or (late and meeting.alone_may())):
-                meeting.needed = 0
+            if (
+                number
+                and rendezvous.assured
+                and (rendezvous.may_begin(number) or (late and rendezvous.may_begin_without_all()))
+            ):
+                rendezvous.needed = 0
                 return number
             if late:
-                raise self._meeting.nobody(self.roster.protocol, self.courier.lines, self._longest)
+                raise self._rendezvous.nobody(self.roster.protocol, self.courier.links, self._longest)
             try:
                 async with asyncio.timeout(min(OFTEN, since + self._longest - self._now() + 0.001)):
                     await self._stirred.wait()
             except TimeoutError:
                 # What was said may not have been heard, on either side. A server has many to ask, and asks a few.
-                self._hellos.say([peer for peer in self.peers if self.me != SERVER or not meeting.is_there(peer)])
+                self._hellos.say([peer for peer in self.peers if self.me != SERVER or not rendezvous.is_there(peer)])
 
     @property
     def _longest(self) -> float:
@@ -282,7 +286,7 @@ class Node:
     def _hello(self, to: Party) -> Hello:
         """Returns how far we are."""
         over = self._participant is None or not self._participant.unfinished
-        return self._meeting.hello(to, self.rounds, over, self._left)
+        return self._rendezvous.hello(to, self.rounds, over, self._left)
 
     def greet(self, sender: Party, hello: bytes) -> bytes:
         """Takes a hello in, and returns ours."""
@@ -293,35 +297,35 @@ class Node:
         if isinstance(hello, Hello):
             self._note(sender, hello)
         else:
-            self._meeting.foreign(sender, hello)
+            self._rendezvous.foreign(sender, hello)
             self._stirred.set()
-        self.telemetry.apart({**self._meeting.apart, **self._meeting.lost})
+        self.telemetry.report_disagreements({**self._rendezvous.disagreements, **self._rendezvous.lost})
 
     def _note(self, sender: Party, hello: Hello) -> None:
         if hello.left:
-            self.courier.lines[sender].forget(self.rounds + 1)
+            self.courier.links[sender].discard_before(self.rounds + 1)
         try:
-            new = self._meeting.listen(sender, hello, self._now())
+            new = self._rendezvous.listen(sender, hello, self._now())
         except TransportError as error:  # of the disk: it is said again, and then noted again
             self._failed, new = error, True
         if new:
             self._stirred.set()
-        if self._participant is None and self.me == SERVER and self._meeting.entries:
+        if self._participant is None and self.me == SERVER and self._rendezvous.entries:
             with suppress(ConfigError):  # whoever brings vectors that fit no message was told so at home
-                self._settle(self._meeting.entries)
+                self._settle(self._rendezvous.entries)
 
     def _declare(self, number: int) -> None:
         """Says that we are ready for a round, once, or no longer for any."""
-        if self._meeting.ready != number:
-            self._meeting.ready = number
+        if self._rendezvous.ready != number:
+            self._rendezvous.ready = number
             if number:
-                self.telemetry.ready(number)
+                self.telemetry.report_ready(number)
             self._hellos.say()
 
     # --- rounds ----------------------------------------------------------------------------------------------------
 
     def most(self, sender: Party) -> int:
-        """Returns how long a parcel may be: as long as any message of the protocol, or as a greeting."""
+        """Returns how long a frame may be: as long as any message of the protocol, or as a greeting."""
         del sender
         return max(MAX_GREETING, self._participant.codec.longest if self._participant is not None else 0)
 
@@ -329,11 +333,11 @@ class Node:
         """Takes in what came; says whether it is on disk, or does not count."""
         if self._participant is None:
             return False
-        if sender in self._meeting.lost:
+        if sender in self._rendezvous.lost:
             return True
-        if self._meeting.heard(sender) is None:
+        if self._rendezvous.heard(sender) is None:
             # Before it has said hello it may be one that has lost its journal.
-            if not self._hellos.is_greeting(sender):  # or it could have us say any number of them
+            if not self._hellos.is_sending(sender):  # or it could have us say any number of them
                 self._hellos.say([sender])
             return False
         try:
@@ -365,10 +369,10 @@ class Node:
             self.store.stage(view)
         except TacitError as error:
             self._untaken = error
-            self.telemetry.disk(error)
+            self.telemetry.report_disk(error)
             raise
         self._untaken = None
-        self.telemetry.disk(None)
+        self.telemetry.report_disk(None)
 
     @property
     def _round(self) -> Round | None:
@@ -400,7 +404,7 @@ class Node:
         self._pool.fit(agreement.ring().length * agreement.ring().element_bytes)
         # With a server, masks are drawn anew in each round; without one, they follow from the session and the round.
         needed = 0 if SERVER in self.peers or self.me == SERVER else min(len(self.peers), self.roster.adversary + 1)
-        self._meeting.sit(agreement, 0 if self.store.has_begun(agreement.session) else needed)
+        self._rendezvous.sit(agreement, 0 if self.store.has_begun(agreement.session) else needed)
         if found.journal is not None:
             self._journal.tip = found.journal.tip
             for post in participant.resume(found.journal, found.update, self._now()):
@@ -433,34 +437,34 @@ class Node:
                 self.store.record(record, time())
         except TacitError as error:
             self._failed, self._owed = error, True
-            self.telemetry.disk(error)
+            self.telemetry.report_disk(error)
             self._stirred.set()
             raise
         self._undone = self._failed = None
-        self.telemetry.disk(None)
+        self.telemetry.report_disk(None)
         for action in actions:
             if isinstance(action, Post):
                 self._send(action)
         if begun:
-            for line in self.courier.lines.values():
-                line.forget(self.rounds - 1)
+            for link in self.courier.links.values():
+                link.discard_before(self.rounds - 1)
             self._hellos.say()
         self._moved()
 
     def _moved(self, *, resumed: bool = False) -> None:
         """Takes note of where the round is by now."""
-        self._alarm.follow(self._round)
+        self._timer.follow(self._round)
         # Rounds are all that a server does; others give memory back in between.
         playing = self._round is not None and not self._round.over
         self._pool.keep(len(self.peers) + 1 if self.me == SERVER else 2 * playing)
         if self._round is not None:
-            self.telemetry.follow(self._round, resumed=resumed)
+            self.telemetry.report_round(self._round, resumed=resumed)
             if self._round.over:
                 self.last = self._round.ending
                 self._stirred.set()
 
     def _send(self, post: Post) -> None:
-        self.courier.lines[post.to].send(post, self.rounds, self._stirred.set)
+        self.courier.links[post.to].send(post, self.rounds, self._stirred.set)
 
     def _expired(self) -> None:
         with suppress(TacitError):  # of the disk, which whoever averages is told

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from tacit.runtime.round import Round
 
 
-class Alarm:
+class WaitTimer:
     """Set for one wait of one round at a time."""
 
-    def __init__(self, seconds: float, rings: Callable[[], None]) -> None:
-        """A wait may take so many seconds for each unit of its patience; `rings` is called when it has."""
-        self._seconds, self._rings = seconds, rings
+    def __init__(self, seconds: float, on_timeout: Callable[[], None]) -> None:
+        """A wait may take so many seconds for each unit of its patience; `on_timeout` is called when it has."""
+        self._seconds, self._on_timeout = seconds, on_timeout
         self._timer: asyncio.TimerHandle | None = None
         self._round: Round | None = None
         self._waits = 0
@@ -26,7 +26,7 @@ class Alarm:
             self.stop()
             loop = asyncio.get_running_loop()
             self._round, self._waits, self.since = round_, round_.waits, loop.time()
-            self._timer = loop.call_later(round_.wait.patience * self._seconds, self._up)
+            self._timer = loop.call_later(round_.wait.patience * self._seconds, self._expire)
 
     def stop(self) -> None:
         """Has it never go off."""
@@ -34,8 +34,8 @@ class Alarm:
             self._timer.cancel()
             self._timer = None
 
-    def _up(self) -> None:
+    def _expire(self) -> None:
         self._timer = None
         # The round may have gone on meanwhile, or another one have begun, whose waits are their own.
         if self._round is not None and self._round.waits == self._waits:
-            self._rings()
+            self._on_timeout()

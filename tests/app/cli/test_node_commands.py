@@ -19,7 +19,7 @@ import tacit
 from tacit.app.cli.main import app
 from tacit.net.membership.roster import RosterFile
 from tacit.net.observability.telemetry import LOG
-from tacit.net.store.round_store import Store
+from tacit.net.store.round_store import RoundStore
 
 TACIT = Path(sys.executable).with_name("tacit")
 
@@ -104,7 +104,7 @@ def taken(path):
     ],
 )
 def test_what_is_wrong_is_one_line_and_the_journal_stays_whole(mishap, said, run, federation):
-    incarnation = Store("server.rounds", "server", "four")
+    incarnation = RoundStore("server.rounds", "server", "four")
     incarnation.close()
     held = mishap(federation)
     try:
@@ -115,7 +115,7 @@ def test_what_is_wrong_is_one_line_and_the_journal_stays_whole(mishap, said, run
     lines = [line for line in done.stderr.splitlines() if line.startswith("error[config]: ")]
     assert lines == done.stderr.splitlines()
     assert any(said in line for line in lines)
-    with Store("server.rounds", "server", "four") as store:
+    with RoundStore("server.rounds", "server", "four") as store:
         assert store.incarnation == incarnation.incarnation
         assert store.load(bytes(32)).number == 0
 
@@ -133,7 +133,7 @@ def test_a_place_for_metrics_that_is_taken_or_none_is_one_line(run, federation):
 
 def test_status_of_what_is_no_folder_or_never_ran(run, tmp_path):
     assert "there is no folder of a party at nowhere; say where it is" in run("status", "nowhere", code=2).stderr
-    Store(tmp_path / "a.rounds", "a", "three").close()
+    RoundStore(tmp_path / "a.rounds", "a", "three").close()
     assert run("status", "a.rounds").stdout.splitlines() == [
         "a in three: no round was begun yet",
         "it is not running: it has not been started yet",

@@ -14,7 +14,7 @@ from tacit.app.cli.main import app
 from tacit.app.terminal import verdicts
 from tacit.app.terminal.narrow_table import Listed, listed_table
 from tacit.lab.attacks.attack_result import proportion_finding
-from tacit.net.observability.status import Standing
+from tacit.net.observability.status import PeerStatus
 
 COMMANDS = (
     ("audit", "secagg", "--parties", "5", "--dropout", "0.1"),
@@ -129,7 +129,7 @@ def test_a_matrix_is_a_list_where_it_would_be_broken(monkeypatch):
 
 
 def test_peers_are_whole():
-    peer = Standing("hospital-a", 12, 3.0, 2, 125.0, "its certificate has expired")
+    peer = PeerStatus("hospital-a", 12, 3.0, 2, 125.0, "its certificate has expired")
     peers = node_commands._peers(SimpleNamespace(peers=[peer]))
     assert shown(peers, 40).splitlines() == [
         "peer: hospital-a",

@@ -12,7 +12,7 @@ from tacit.app.ui import regular_files, run_folders
 from tacit.core.errors import ConfigError
 from tacit.learn.scenario import Scenario
 from tacit.learn.training.metrics import Metrics
-from tacit.net.observability.status import Ended, Standing, Status, show
+from tacit.net.observability.status import PeerStatus, RoundSummary, Status, write_status
 
 SCENARIO = {"rounds": 3, "title": "first", "protocol": "secagg", "data": {"parties": 4}}
 
@@ -229,9 +229,9 @@ def test_no_name_leads_out_of_the_folder(tmp_path, name):
 def test_a_party_tells_how_it_stands(tmp_path):
     folder = tmp_path / "a.rounds"
     folder.mkdir()
-    peers = [Standing("b", 1, 0.5, 0, None, ""), Standing("c", 0, None, 2, 12.0, "refused")]
-    last = Ended(1, ("a", "b"), {"c": "silent"}, None, {}, {}, 1.0)
-    show(folder, Status("a", 0.0, 2, 0, False, "GroupPart", peers, "", last))
+    peers = [PeerStatus("b", 1, 0.5, 0, None, ""), PeerStatus("c", 0, None, 2, 12.0, "refused")]
+    last = RoundSummary(1, ("a", "b"), {"c": "silent"}, None, {}, {}, 1.0)
+    write_status(folder, Status("a", 0.0, 2, 0, False, "GroupPart", peers, "", last))
     (told,) = run_folders.list_parties(tmp_path)
     assert told["running"]
     assert [peer["party"] for peer in told["peers"] if peer["missing"] is not None] == ["c"]

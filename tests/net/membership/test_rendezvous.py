@@ -6,14 +6,14 @@ import msgspec
 import pytest
 
 from tacit.core.suite import SERVER
-from tacit.net.membership.rendezvous import AHEAD, Hello, Meeting
+from tacit.net.membership.rendezvous import AHEAD, Hello, Rendezvous
 
-OURS = SimpleNamespace(session=b"session", described={}, terms=SimpleNamespace(whole=False))
+OURS = SimpleNamespace(session=b"session", described={}, protocol=SimpleNamespace(needs_everybody=False))
 
 
 def meeting(me, peers, **begun):
     """Returns what a party knows after hellos of peers whose last round is over."""
-    made = Meeting(me, peers, lambda *known: known[-1], b"ours")
+    made = Rendezvous(me, peers, lambda *known: known[-1], b"ours")
     made.sit(OURS)
     for peer, number in begun.items():
         made.listen(peer, Hello(peer, 4, b"i", b"session", 4, number, True, known=b"ours"), 0.0)
@@ -52,7 +52,7 @@ def test_nobody_counts_who_has_not_said_which_journal_of_ours_it_knows():
     made = meeting("a", ("b", "c"))
     made.listen("b", said("b", b""), 0.0)
     assert made.heard("b") is None
-    assert not made.alone_may()
+    assert not made.may_begin_without_all()
     made.listen("b", said("b", b"ours"), 0.0)
     assert made.is_ready("b", 4)
     assert made.wrong is None
@@ -86,7 +86,7 @@ def test_few_peers_do_not_have_us_begin():
 
 
 def test_the_first_round_of_a_session_takes_more_than_may_collude():
-    made = Meeting("a", ("b", "c"), lambda *known: known[-1], b"ours")
+    made = Rendezvous("a", ("b", "c"), lambda *known: known[-1], b"ours")
     made.sit(OURS, needed=2)
     made.listen("b", said("b", b"ours"), 0.0)
     assert not made.assured

@@ -9,10 +9,10 @@ import pytest
 
 from support.federations import Made, averaged, free_ports
 from tacit.core.entropy import SeededEntropy
-from tacit.net.membership.hello import AGAIN
-from tacit.net.membership.rendezvous import Meeting
-from tacit.net.membership.replay_guard import Freshness, Stamp
-from tacit.net.transport.framing import Head
+from tacit.net.membership.hello import MAX_REPEATS
+from tacit.net.membership.rendezvous import Rendezvous
+from tacit.net.membership.replay_guard import ReplayGuard, Stamp
+from tacit.net.transport.framing import FrameHeader
 from tacit.runtime.agreement import VERSION
 
 ENTRIES = 4
@@ -35,8 +35,8 @@ class Relay:
         there = dict(zip(("p0", "p1"), free_ports(2), strict=True))
         ways = {one: made.moved({other: f"127.0.0.1:{there[other]}"}) for one, other in (("p0", "p1"), ("p1", "p0"))}
         async with made.nodes(rosters=ways) as nodes:
-            for line in nodes["p2"].courier.lines.values():
-                line.say = self._said(line.say)
+            for line in nodes["p2"].courier.links.values():
+                line.send_hello = self._said(line.send_hello)
             yield nodes
 
     def _said(self, honest):
@@ -45,7 +45,7 @@ class Relay:
                 return await honest(head, said)
             self.kept.append((head, said))
             answer = self.instead.pop() if self.instead else await honest(head, said)
-            self.kept.append((Head(head.to, head.sender, len(answer)), answer))
+            self.kept.append((FrameHeader(head.to, head.sender, len(answer)), answer))
             return answer
 
         return say
@@ -53,7 +53,7 @@ class Relay:
     async def say_again(self, nodes, old):
         """Says everything again to whom it was said, and answers with it what its receivers say next."""
         for head, said in old:
-            await nodes["p2"].courier.lines[head.to].say(head, said)
+            await nodes["p2"].courier.links[head.to].send_hello(head, said)
             self.instead = [said]
             nodes[head.to]._hellos.say([head.sender])
             await quiet(nodes)
@@ -69,11 +69,16 @@ async def quiet(nodes):
 def known(nodes):
     """Returns all that p0 and p1 hold to be so, of what hellos say."""
 
-    def of(meeting: Meeting):
+    def of(meeting: Rendezvous):
         hellos = {peer: hello for peer, (hello, _) in meeting.others.items()}
-        return hellos, dict(meeting.lost), {peer: str(why) for peer, why in meeting.apart.items()}, dict(meeting.known)
+        return (
+            hellos,
+            dict(meeting.lost),
+            {peer: str(why) for peer, why in meeting.disagreements.items()},
+            dict(meeting.known),
+        )
 
-    return {party: of(nodes[party]._meeting) for party in ("p0", "p1")}
+    return {party: of(nodes[party]._rendezvous) for party in ("p0", "p1")}
 
 
 # --- what is kept ---------------------------------------------------------------------------------------------------
@@ -180,32 +185,32 @@ def test_hellos_of_this_life_that_are_said_again_move_nobody(tmp_path):
 
 
 def process(name):
-    return Freshness(SeededEntropy(name))
+    return ReplayGuard(SeededEntropy(name))
 
 
 def met(one, other):
     """Has two processes, a and b, learn each other's marks, as nodes do."""
     for _ in range(3):
         said = one.stamp("b")
-        other.is_news("a", said)
-        one.is_news("b", other.stamp("a", said))
+        other.is_fresh("a", said)
+        one.is_fresh("b", other.stamp("a", said))
 
 
 def test_a_hello_counts_once_and_none_before_it():
     a, b = process("a"), process("b")
     met(a, b)
     first, second = a.stamp("b"), a.stamp("b")
-    assert b.is_news("a", second)
-    assert not b.is_news("a", second)
-    assert not b.is_news("a", first)
+    assert b.is_fresh("a", second)
+    assert not b.is_fresh("a", second)
+    assert not b.is_fresh("a", first)
 
 
 def test_whoever_does_not_repeat_our_mark_is_not_heard_and_learns_it_from_the_answer():
     a, b = process("a"), process("b")
     said = a.stamp("b")
-    assert not b.is_news("a", said)
-    assert a.is_news("b", b.stamp("a", said))
-    assert b.is_news("a", a.stamp("b"))
+    assert not b.is_fresh("a", said)
+    assert a.is_fresh("b", b.stamp("a", said))
+    assert b.is_fresh("a", a.stamp("b"))
 
 
 def test_nothing_that_was_held_back_counts_once_its_process_was_started_again():
@@ -214,16 +219,16 @@ def test_nothing_that_was_held_back_counts_once_its_process_was_started_again():
     held_back = [a.stamp("b") for _ in range(100)]
     again = process("a, started again")
     met(again, b)
-    assert b.is_news("a", again.stamp("b"))
-    assert [b.is_news("a", each) for each in held_back] == [False] * 100
-    assert b.is_news("a", again.stamp("b")), "the process that is there is heard as before"
+    assert b.is_fresh("a", again.stamp("b"))
+    assert [b.is_fresh("a", each) for each in held_back] == [False] * 100
+    assert b.is_fresh("a", again.stamp("b")), "the process that is there is heard as before"
 
 
 def test_nothing_that_was_said_to_an_earlier_process_counts():
     a, b = process("a"), process("b")
     met(a, b)
     held_back = a.stamp("b")
-    assert not process("b, started again").is_news("a", held_back)
+    assert not process("b, started again").is_fresh("a", held_back)
 
 
 def test_a_stamp_has_the_same_place_in_every_release():
@@ -244,7 +249,7 @@ def test_a_peer_that_asks_for_something_else_every_time_does_not_keep_us_at_it(t
 
             def another(sender, hello):
                 asked.append(sender)
-                nodes["p1"]._hellos._freshness._asks.clear()
+                nodes["p1"]._hellos._replay_guard._asks.clear()
                 return greet(sender, hello)
 
             nodes["p1"].greet = another
@@ -252,4 +257,4 @@ def test_a_peer_that_asks_for_something_else_every_time_does_not_keep_us_at_it(t
             await quiet({"p0": nodes["p0"]})
             return asked
 
-    assert asyncio.run(run()) == ["p0"] * AGAIN
+    assert asyncio.run(run()) == ["p0"] * MAX_REPEATS

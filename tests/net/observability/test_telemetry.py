@@ -21,7 +21,7 @@ from tacit.core.errors import ConfigError
 from tacit.core.suite import SERVER, Update
 from tacit.crypto.suite import RealSuite
 from tacit.net.observability import metrics, telemetry
-from tacit.net.observability.metrics import CONTENT, Endpoint
+from tacit.net.observability.metrics import CONTENT, MetricsEndpoint
 from tacit.net.observability.status import STATUS
 from tacit.net.observability.telemetry import LOG, Spans, log_lines
 
@@ -105,11 +105,11 @@ def test_a_round_that_was_cut_off_is_told_and_not_counted_twice(tmp_path, lines)
     async def run():
         async with made.nodes(["p0", "p1"]) as nodes:
             work = [asyncio.create_task(nodes[each].average(made.updates(4)[each])) for each in nodes]
-            nodes["p0"]._meeting.peers = nodes["p1"]._meeting.peers = ()  # who is missing is not waited for
-            nodes["p0"]._meeting.may_begin = nodes["p1"]._meeting.may_begin = lambda number: number > 0
+            nodes["p0"]._rendezvous.peers = nodes["p1"]._rendezvous.peers = ()  # who is missing is not waited for
+            nodes["p0"]._rendezvous.may_begin = nodes["p1"]._rendezvous.may_begin = lambda number: number > 0
             async with asyncio.timeout(30):
                 while not all(node.rounds for node in nodes.values()):
-                    nodes["p0"]._meeting.needed = nodes["p1"]._meeting.needed = 0
+                    nodes["p0"]._rendezvous.needed = nodes["p1"]._rendezvous.needed = 0
                     await asyncio.sleep(0.01)
             for each in work:
                 each.cancel()
@@ -130,8 +130,8 @@ def test_a_round_that_was_cut_off_is_told_and_not_counted_twice(tmp_path, lines)
 def test_trouble_and_its_end_are_told_once_each(lines):
     told, line = telemetry.Telemetry("a", "three", "gossip"), SimpleNamespace(trouble="", reached=1, retries=0)
     for trouble, reached in (("", 1), ("nobody", 1), ("no answer", 1), ("", 1), ("nobody", 1), ("", 2), ("", 2)):
-        line.trouble, line.reached = trouble, reached
-        told.look({"b": line})
+        line.trouble, line.arrivals = trouble, reached
+        told.report_links({"b": line})
     assert [(each["event"], each["peer"]) for each in lines()] == [("trouble", "b"), ("trouble-over", "b")]
     assert told.troubles == {"b": 1}
 
@@ -371,7 +371,7 @@ def test_metrics_are_what_openmetrics_says(measured):
 )
 def test_requests_that_are_none_are_answered_as_such(request_, code):
     async def run():
-        endpoint = Endpoint(lambda: "# EOF\n")
+        endpoint = MetricsEndpoint(lambda: "# EOF\n")
         await endpoint.start("127.0.0.1:0")
         try:
             return await asked(endpoint.url, request_)
@@ -411,14 +411,14 @@ def test_slow_and_many_callers_do_not_disturb_a_node(tmp_path, monkeypatch):
 @pytest.mark.parametrize("address", ["", "here", "localhost:", "localhost:x", "localhost:70000", "::1:9464"])
 def test_what_is_no_place_for_metrics_is_said(address):
     with pytest.raises(ConfigError, match="write it as host:port, such as"):
-        asyncio.run(Endpoint(str).start(address))
+        asyncio.run(MetricsEndpoint(str).start(address))
 
 
 def test_a_port_alone_is_of_this_machine():
     (port,) = free_ports(1)
 
     async def run():
-        endpoints = [Endpoint(str), Endpoint(str)]
+        endpoints = [MetricsEndpoint(str), MetricsEndpoint(str)]
         try:
             await endpoints[0].start(f":{port}")
             with pytest.raises(ConfigError, match=rf"metrics cannot be had at {port}: .*; use another host:port"):
@@ -544,10 +544,10 @@ def test_nothing_is_imported_unless_somebody_asked_for_spans(monkeypatch):
     monkeypatch.delitem(sys.modules, "opentelemetry", raising=False)
     for name in [name for name in telemetry.os.environ if name.startswith("OTEL_")]:
         monkeypatch.delenv(name)
-    assert Spans.found() is None
+    assert Spans.detect() is None
     assert tried == []
     monkeypatch.setenv("OTEL_SERVICE_NAME", "tacit")
-    assert Spans.found() is None
+    assert Spans.detect() is None
     assert tried == ["opentelemetry.trace"]
 
 

@@ -21,10 +21,9 @@ from tacit.core.average import Phase
 from tacit.core.errors import ConfigError, Drop, JournalError, NotEnough, TransportError
 from tacit.core.messages import PIECE
 from tacit.core.suite import Update
-from tacit.net.store import log as files
-from tacit.net.store import round_store as stores
-from tacit.net.store.index import BOOK, VERSION, Book, peek
-from tacit.net.store.round_store import FILES, Store
+from tacit.net.store import log, round_store
+from tacit.net.store.index import INDEX_FILE, VERSION, StoreIndex, summarize_store
+from tacit.net.store.round_store import FILES, RoundStore
 from tacit.runtime.journal import Journal
 from tacit.runtime.participant import KeyedParticipant
 
@@ -56,15 +55,15 @@ def state_after(desk, number):
 
 
 def test_a_new_folder_is_empty(tmp_path):
-    with Store(tmp_path / "deep" / "p1", "p1", "test") as store:
+    with RoundStore(tmp_path / "deep" / "p1", "p1", "test") as store:
         kept = store.load(bytes(32))
         assert (kept.number, kept.journal, kept.update, kept.ending, store.entries) == (0, None, None, None, 0)
         assert kept.state_of(SECAGG.simulation().agreement.protocol) is None
         assert len(store.incarnation) == 16
         incarnation = store.incarnation
-    with Store(tmp_path / "deep" / "p1", "p1", "test") as store:
+    with RoundStore(tmp_path / "deep" / "p1", "p1", "test") as store:
         assert store.incarnation == incarnation
-    with Store(tmp_path / "other", "p1", "test") as store:
+    with RoundStore(tmp_path / "other", "p1", "test") as store:
         assert store.incarnation != incarnation
 
 
@@ -77,7 +76,7 @@ def test_what_was_brought_comes_back_as_it_was(tmp_path, dtype):
     np.testing.assert_array_equal(kept.update.vector, vector)
     assert (kept.update.vector.dtype, kept.update.weight) == (np.dtype(dtype), 0.5)
     assert (kept.number, kept.journal.records, kept.journal.tip) == (1, desk.journal.records, desk.journal.tip)
-    assert repr(kept) == "Found(p1, round 1, cut off)"
+    assert repr(kept) == "ResumePoint(p1, round 1, interrupted)"
 
 
 @pytest.mark.parametrize("average", [None, np.arange(3, dtype="f4"), np.arange(3.0)], ids=["none", "single", "double"])
@@ -138,10 +137,10 @@ def test_a_number_is_begun_once(tmp_path):
 def test_nothing_is_written_that_does_not_follow(tmp_path):
     desk = begun(tmp_path / "p1")
     desk.store.close()
-    with Store(tmp_path / "p1", "p1", "test") as store:
+    with RoundStore(tmp_path / "p1", "p1", "test") as store:
         record = Journal(list(desk.journal.records), desk.journal.tip)
         record.record(desk.protocol, desk.session, "p1", desk.seat.expire())
-        with pytest.raises(ConfigError, match="has to be loaded before more is written"):
+        with pytest.raises(ConfigError, match="has to be loaded before anything is written"):
             store.record(record.read()[-1])
         store.load(desk.session)
         store.record(record.read()[-1])
@@ -163,7 +162,7 @@ def elsewhere(place):
 
 @pytest.mark.parametrize("title", ["secagg", "pushsum"])
 def test_a_round_of_another_session_is_left_until_the_next_is_begun(title, tmp_path, monkeypatch):
-    monkeypatch.setattr(stores, "SHORT", CASES[title].short)
+    monkeypatch.setattr(round_store, "SHORT_STATE", CASES[title].short)
     case, place = CASES[title], CASES[title].simulation().participants["p1"]
     desk = begun(tmp_path / "p1", case)
     desk.store.close()
@@ -190,7 +189,7 @@ def test_a_new_session_goes_on_where_records_are_damaged(tmp_path):
     path = tmp_path / "p1" / "records"
     path.write_bytes(path.read_bytes()[:-1] + b"?")
     with (
-        Store(tmp_path / "p1", "p1", "test") as store,
+        RoundStore(tmp_path / "p1", "p1", "test") as store,
         pytest.raises(JournalError, match="are not those of round 1; restore them, or begin a new session: tacit"),
     ):
         store.load(desk.session)
@@ -202,11 +201,11 @@ def test_a_new_session_goes_on_where_records_are_damaged(tmp_path):
 
 
 def test_peers_are_known_by_their_first_incarnation(tmp_path):
-    with Store(tmp_path / "p1", "p1", "test") as store:
+    with RoundStore(tmp_path / "p1", "p1", "test") as store:
         assert store.first_seen(b"session 1", "p2", b"first") == b"first"
         assert store.first_seen(b"session 1", "p2", b"first") == b"first"
         assert store.first_seen(b"session 1", "p2", b"second") == b"first"
-    with Store(tmp_path / "p1", "p1", "test") as store:
+    with RoundStore(tmp_path / "p1", "p1", "test") as store:
         assert store.first_seen(b"session 1", "p2", b"second") == b"first"
         assert store.first_seen(b"session 1", "p3", b"second") == b"second"
         assert store.first_seen(b"session 2", "p2", b"second") == b"second"
@@ -215,32 +214,32 @@ def test_peers_are_known_by_their_first_incarnation(tmp_path):
 def test_a_bit_of_a_peer_that_was_seen_is_noticed(tmp_path):
     """Otherwise a peer that lost its journal would be taken for one that was never seen."""
     folder, session = tmp_path / "p1", bytes(range(32))
-    with Store(folder, "p1", "test") as store:
+    with RoundStore(folder, "p1", "test") as store:
         for party in ("p2", "p3", "p4"):
             store.first_seen(session, party, party.encode() * 8)
-    whole = (folder / BOOK).read_bytes()
+    whole = (folder / INDEX_FILE).read_bytes()
     row = whole.rindex(session + b"p3" + b"p3" * 8)
     for bit in range(8 * len(session + b"p3" + b"p3" * 8)):
         changed = bytearray(whole)
         changed[row + bit // 8] ^= 1 << bit % 8
-        (folder / BOOK).write_bytes(changed)
-        with pytest.raises(JournalError, match=r"cannot be gone on from .*; move the folder away") as refused:
-            Store(folder, "p1", "test")
+        (folder / INDEX_FILE).write_bytes(changed)
+        with pytest.raises(JournalError, match=r"cannot be used .*; move the folder away") as refused:
+            RoundStore(folder, "p1", "test")
         assert "\n" not in str(refused.value)
-    (folder / BOOK).write_bytes(whole)
+    (folder / INDEX_FILE).write_bytes(whole)
     for statement in ("DELETE FROM peers WHERE party = 'p4'", "DELETE FROM peers"):
-        with sqlite3.connect(folder / BOOK) as database:
+        with sqlite3.connect(folder / INDEX_FILE) as database:
             database.execute(statement)
         database.close()
         with pytest.raises(JournalError, match="the peers that were seen were changed"):
-            Store(folder, "p1", "test")
-        (folder / BOOK).write_bytes(whole)
-    with Store(folder, "p1", "test") as store:
+            RoundStore(folder, "p1", "test")
+        (folder / INDEX_FILE).write_bytes(whole)
+    with RoundStore(folder, "p1", "test") as store:
         assert [store.first_seen(session, party, b"?") for party in ("p2", "p3")] == [b"p2" * 8, b"p3" * 8]
 
 
 def test_a_peer_whose_first_sight_may_be_on_disk_is_seen_again(tmp_path, monkeypatch):
-    honest = Book._commit
+    honest = StoreIndex._commit
 
     def failing(book, *statements):
         honest(book, *statements)
@@ -248,14 +247,14 @@ def test_a_peer_whose_first_sight_may_be_on_disk_is_seen_again(tmp_path, monkeyp
         error.sqlite_errorcode = sqlite3.SQLITE_IOERR_FSYNC
         raise error
 
-    with Store(tmp_path / "p1", "p1", "test") as store:
-        monkeypatch.setattr(Book, "_commit", failing)
+    with RoundStore(tmp_path / "p1", "p1", "test") as store:
+        monkeypatch.setattr(StoreIndex, "_commit", failing)
         with pytest.raises(TransportError):
             store.first_seen(bytes(32), "p2", b"first")
-        monkeypatch.setattr(Book, "_commit", honest)
+        monkeypatch.setattr(StoreIndex, "_commit", honest)
         assert store.first_seen(bytes(32), "p3", b"second") == b"second"
         assert store.first_seen(bytes(32), "p2", b"second") == b"first"
-    with Store(tmp_path / "p1", "p1", "test") as store:
+    with RoundStore(tmp_path / "p1", "p1", "test") as store:
         assert store.first_seen(bytes(32), "p2", b"third") == b"first"
         assert store.first_seen(bytes(32), "p3", b"third") == b"second"
 
@@ -275,15 +274,15 @@ def test_only_the_owner_can_read_it(tmp_path):
             FILES, "0o600"
         )
         desk.store.close()
-        (folder / BOOK).chmod(0o644)
+        (folder / INDEX_FILE).chmod(0o644)
         sat(folder).store.close()
-        assert stat.S_IMODE((folder / BOOK).stat().st_mode) == 0o600
+        assert stat.S_IMODE((folder / INDEX_FILE).stat().st_mode) == 0o600
     finally:
         os.umask(before)
 
 
 def _open_and_wait(folder, pipe):
-    with Store(folder, "p1", "test"):
+    with RoundStore(folder, "p1", "test"):
         pipe.send(os.getpid())
         pipe.recv()
 
@@ -294,39 +293,39 @@ def test_one_process_at_a_time(tmp_path):
     child.start()
     number = here.recv()
     with pytest.raises(ConfigError, match=f"is in use by process {number}; end that first"):
-        Store(tmp_path / "p1", "p1", "test")
+        RoundStore(tmp_path / "p1", "p1", "test")
     os.kill(number, signal.SIGKILL)
     child.join()
     with (
-        Store(tmp_path / "p1", "p1", "test"),
+        RoundStore(tmp_path / "p1", "p1", "test"),
         pytest.raises(ConfigError, match=f"is in use by process {os.getpid()}"),
     ):
-        Store(tmp_path / "p1", "p1", "test")
-    with Store(tmp_path / "p1", "p1", "test"):
+        RoundStore(tmp_path / "p1", "p1", "test")
+    with RoundStore(tmp_path / "p1", "p1", "test"):
         pass
 
 
 def test_folders_of_others_are_refused(tmp_path):
-    Store(tmp_path / "p1", "p1", "test").close()
+    RoundStore(tmp_path / "p1", "p1", "test").close()
     for party, federation in (("p2", "test"), ("p1", "other")):
         with pytest.raises(ConfigError, match=r"is of p1 in test, not of .* give each party a folder of its own"):
-            Store(tmp_path / "p1", party, federation)
+            RoundStore(tmp_path / "p1", party, federation)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").touch(mode=0o644)
     (tmp_path / "mine").chmod(0o755)
     for path in (tmp_path / "mine", tmp_path / "mine" / "thesis.tex"):
         with pytest.raises(ConfigError, match="there already, and no folder of a party"):
-            Store(path, "p1", "test")
+            RoundStore(path, "p1", "test")
     assert stat.S_IMODE((tmp_path / "mine").stat().st_mode) == 0o755
 
 
 def test_a_folder_of_another_release_is_refused(tmp_path):
-    Store(tmp_path / "p1", "p1", "test").close()
-    database = sqlite3.connect(tmp_path / "p1" / BOOK)
+    RoundStore(tmp_path / "p1", "p1", "test").close()
+    database = sqlite3.connect(tmp_path / "p1" / INDEX_FILE)
     database.execute("PRAGMA user_version = 99")
     database.close()
     with pytest.raises(JournalError, match=f"version 99, not {VERSION}"):
-        Store(tmp_path / "p1", "p1", "test")
+        RoundStore(tmp_path / "p1", "p1", "test")
 
 
 def test_a_book_that_is_cut_short_is_said_in_one_line(tmp_path):
@@ -334,13 +333,13 @@ def test_a_book_that_is_cut_short_is_said_in_one_line(tmp_path):
     for place in range(300):  # so that there is more to be damaged
         desk.store.first_seen(bytes(32), f"peer {place}", bytes(16))
     desk.store.close()
-    whole, lines = (tmp_path / "p1" / BOOK).read_bytes(), set()
+    whole, lines = (tmp_path / "p1" / INDEX_FILE).read_bytes(), set()
     for size in range(512, len(whole), 500):
-        (tmp_path / "p1" / BOOK).write_bytes(whole[:size])
+        (tmp_path / "p1" / INDEX_FILE).write_bytes(whole[:size])
         with pytest.raises(JournalError) as refused:
-            Store(tmp_path / "p1", "p1", "test")
+            RoundStore(tmp_path / "p1", "p1", "test")
         lines.add(str(refused.value))
-    (tmp_path / "p1" / BOOK).write_bytes(whole)
+    (tmp_path / "p1" / INDEX_FILE).write_bytes(whole)
     assert [each for each in lines if not each.isprintable()] == []
     sat(tmp_path / "p1")
 
@@ -374,22 +373,26 @@ def test_nothing_secret_is_left(tmp_path):
 def test_others_can_look_at_any_time(tmp_path):
     folder = tmp_path / "p1"
     with pytest.raises(ConfigError, match="no folder of a party"):
-        peek(folder)
+        summarize_store(folder)
     desk = sat(folder)
-    assert (peek(folder).number, peek(folder).under_way, peek(folder).ending) == (0, False, None)
+    assert (summarize_store(folder).number, summarize_store(folder).under_way, summarize_store(folder).ending) == (
+        0,
+        False,
+        None,
+    )
     update, seed = SECAGG.update("p1", 1), bytes(range(32))
     actions = desk.seat.begin(update, seed, 1.0)
     record = desk.journal.record(desk.protocol, desk.session, "p1", actions)
     desk.store.begin(record, update, 3, at=1000.0)
     record = desk.journal.record(desk.protocol, desk.session, "p1", desk.seat.expire())
     desk.store.record(record, at=1030.5)
-    seen = peek(folder)
+    seen = summarize_store(folder)
     assert (seen.party, seen.federation, seen.session) == ("p1", "test", desk.session)
     assert (seen.number, seen.under_way, seen.records, seen.begun, seen.last) == (1, True, 2, 1000.0, 1030.5)
     ending = replace(desk.seat.round.ending, average=np.ones(3), contributors=("p0", "p1"))
     desk.store.finish(1, state_after(desk, 1), ending, at=1060.0)
     for _ in range(2):
-        seen = peek(folder)
+        seen = summarize_store(folder)
         assert (seen.number, seen.under_way, seen.last, seen.ending.average) == (1, False, 1060.0, None)
         assert seen.ending.contributors == ("p0", "p1")
         assert not any(secret in repr(seen) for secret in (repr(seed), repr(desk.journal.tip)))
@@ -440,7 +443,7 @@ def survives(folder, full, room):
                 done = not said[-1]
                 if restart and not done:
                     desk.store.close()
-                    desk.store = Store(folder / str(restart), "p1", "test")
+                    desk.store = RoundStore(folder / str(restart), "p1", "test")
                     desk.stores.append(desk.store)
                     kept = desk.store.load(desk.session)
                     done = not last and kept.journal is not None and kept.journal.tip == desk.journal.tip
@@ -512,7 +515,7 @@ def test_files_that_may_not_grow_are_said_in_one_line_and_lose_nothing(tmp_path)
 
 def test_a_commit_that_fails_may_be_on_disk_all_the_same(tmp_path, monkeypatch):
     """After an error of the disk nobody knows. Both are gone on from."""
-    honest = Book._commit
+    honest = StoreIndex._commit
     for lands in (False, True):
 
         def failing(book, *statements, lands=lands):
@@ -525,10 +528,10 @@ def test_a_commit_that_fails_may_be_on_disk_all_the_same(tmp_path, monkeypatch):
         place = tmp_path / str(lands)
         desk = begun(place)
         later = desk.journal.record(desk.protocol, desk.session, "p1", desk.seat.expire())
-        monkeypatch.setattr(Book, "_commit", failing)
+        monkeypatch.setattr(StoreIndex, "_commit", failing)
         with pytest.raises(TransportError, match=r"disk I/O error\); see to the disk, and restart"):
             desk.store.record(later)
-        monkeypatch.setattr(Book, "_commit", honest)
+        monkeypatch.setattr(StoreIndex, "_commit", honest)
         desk.store.close()
         kept = sat(place).found
         assert (kept.journal.records, kept.journal.tip) == (desk.journal.records, desk.journal.tip)
@@ -571,13 +574,13 @@ def some(plain, file, data, at):
 @pytest.mark.parametrize("size", LONG_ONES)
 def test_what_is_long_is_the_same_on_disk_whether_or_not_it_goes_past_the_cache(size, at, put, tmp_path, monkeypatch):
     straight, data = past_cache(monkeypatch, put), np.random.default_rng(size).bytes(size)
-    file = files.private(tmp_path / "some")
+    file = log.open_private(tmp_path / "some")
     before = b"before" * 1000
-    assert files._put(file, 0, before) == len(before)
-    assert files._put(file, at, memoryview(data)) == at + size
-    assert files._put(file, at + size, b"behind") == at + size + 6
+    assert log._write_at(file, 0, before) == len(before)
+    assert log._write_at(file, at, memoryview(data)) == at + size
+    assert log._write_at(file, at + size, b"behind") == at + size + 6
     expected = before[:at] + data + b"behind"
-    assert files.content(file, 0, len(expected) + 1) == expected + before[len(expected) :]
+    assert log.read_at(file, 0, len(expected) + 1) == expected + before[len(expected) :]
     assert not fcntl.fcntl(file, fcntl.F_GETFL) & os.O_DIRECT
     os.close(file)
     if straight and put not in (some, refused):  # not every file system goes along
@@ -589,12 +592,12 @@ def test_a_disk_that_is_full_past_the_cache_is_said_to_be(tmp_path, monkeypatch)
         raise OSError(errno.ENOSPC, "No space left on device")
 
     straight = past_cache(monkeypatch, full)
-    file = files.private(tmp_path / "some")
+    file = log.open_private(tmp_path / "some")
     with suppress(OSError):
-        files._put(file, 0, bytes(PIECE))
+        log._write_at(file, 0, bytes(PIECE))
     if not straight:
         pytest.skip("this file system writes nothing past the cache")
     with pytest.raises(OSError, match="No space left"):
-        files._put(file, 0, bytes(PIECE))
+        log._write_at(file, 0, bytes(PIECE))
     assert not fcntl.fcntl(file, fcntl.F_GETFL) & os.O_DIRECT
     os.close(file)

@@ -14,11 +14,11 @@ from support.rounds_on_disk import CASES, ROUNDS, Desk, Here, Junk, Remote, alon
 from tacit.core import state_blobs
 from tacit.core.errors import ConfigError, JournalError
 from tacit.core.suite import SERVER
-from tacit.net.store import round_store as stores
-from tacit.net.store.index import BOOK, Book
-from tacit.net.store.round_store import FILES, Store
+from tacit.net.store import round_store
+from tacit.net.store.index import INDEX_FILE, StoreIndex
+from tacit.net.store.round_store import FILES, RoundStore
 
-LOG = (BOOK, f"{BOOK}-wal", f"{BOOK}-shm")
+LOG = (INDEX_FILE, f"{INDEX_FILE}-wal", f"{INDEX_FILE}-shm")
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def cut_everywhere(title, victim, folder, apart, again=0, power=False, junk="", 
         found, remote = killed(case, victim, place, cuts, power)
         assert same(found, expected), step
         assert 1 <= remote.deaths <= len(cuts), step  # in its last life there may not be as much left to do
-        with Store(place, victim, "test") as store:
+        with RoundStore(place, victim, "test") as store:
             kept = store.load(case.simulation().agreement.session)
         assert (kept.number, kept.journal, kept.update) == (ROUNDS, None, None)
         np.testing.assert_array_equal(kept.ending.average, remote.standing["average"])
@@ -116,7 +116,7 @@ class Watching(Here):
     def __init__(self, folder, place, to, monkeypatch):
         self._folder, self._to, self._doing, self.copies, self.tips = folder, to, "", [], {}
         self.desk = None
-        put, cut, commit = os.pwrite, os.ftruncate, Book._commit
+        put, cut, commit = os.pwrite, os.ftruncate, StoreIndex._commit
 
         def half(file, data, at):
             self._copy()
@@ -135,19 +135,21 @@ class Watching(Here):
 
         monkeypatch.setattr(os, "pwrite", half)
         monkeypatch.setattr(os, "ftruncate", shorter)
-        monkeypatch.setattr(Book, "_commit", committed)
+        monkeypatch.setattr(StoreIndex, "_commit", committed)
         self.desk = Desk(folder, place)
 
     def ask(self, method, *arguments):
         self._doing = method
         posts = getattr(self.desk, method)(*arguments)
-        self.tips[self.desk.seat.number] = [stores._decoded(each).digest() for each in self.desk.journal.records]
+        self.tips[self.desk.seat.number] = [
+            round_store._decode_record(each).digest() for each in self.desk.journal.records
+        ]
         return [(post.address, post.data) for post in posts]
 
     def _copy(self):
         copy = self._to / str(len(self.copies))
         shutil.copytree(self._folder, copy)
-        self.copies.append((copy, self._doing, None if self.desk is None else self.desk.store._standing))
+        self.copies.append((copy, self._doing, None if self.desk is None else self.desk.store._round))
 
     @property
     def standing(self):
@@ -163,7 +165,7 @@ class Watching(Here):
 def test_what_others_send_is_never_taken_for_a_record(title, victim, junk, quick, monkeypatch):
     """Whatever lies behind the records at any moment: what is gone on from is what was last on disk, or the next."""
     case = CASES[title]
-    monkeypatch.setattr(stores, "SHORT", case.short)
+    monkeypatch.setattr(round_store, "SHORT_STATE", case.short)
     monkeypatch.setattr(state_blobs, "LONG", case.long)
     simulation = case.simulation()
     seat, session = simulation.participants[victim].rebuild(), simulation.agreement.session
@@ -175,7 +177,7 @@ def test_what_others_send_is_never_taken_for_a_record(title, victim, junk, quick
         watching.desk.store.close()
     assert len(watching.copies) > 80
     for copy, doing, standing in watching.copies:
-        with Store(copy, victim, "test") as store:
+        with RoundStore(copy, victim, "test") as store:
             kept = store.load(session)
         if standing is None:
             assert (kept.number, kept.journal) == (0, None)
@@ -186,7 +188,7 @@ def test_what_others_send_is_never_taken_for_a_record(title, victim, junk, quick
             continue
         before = standing.records if kept.number == standing.number else 0
         assert len(kept.journal.records) in (before, before + 1)
-        tips = [stores._decoded(each).digest() for each in kept.journal.records]
+        tips = [round_store._decode_record(each).digest() for each in kept.journal.records]
         assert tips == watching.tips[kept.number][: len(tips)]
 
 
@@ -245,7 +247,7 @@ def put(folder, copy):
 def found(folder, party, agreement):
     """Returns what a folder is gone on from, in a form that compares; None if it is refused."""
     try:
-        with Store(folder, party, "test") as store:
+        with RoundStore(folder, party, "test") as store:
             kept = store.load(agreement.session)
             state, incarnation = kept.state_of(agreement.protocol), store.incarnation
     except (JournalError, ConfigError):
@@ -265,7 +267,7 @@ def found(folder, party, agreement):
     ("title", "victim"), [VICTIMS[0], pytest.param(*VICTIMS[1], marks=pytest.mark.slow), VICTIMS[2]]
 )
 def test_copies_from_another_time_are_refused_or_nothing_is_lost(title, victim, quick, monkeypatch):
-    monkeypatch.setattr(stores, "SHORT", CASES[title].short)
+    monkeypatch.setattr(round_store, "SHORT_STATE", CASES[title].short)
     every, agreement = copies(title, victim, quick / "real")
     again, refused = quick / "again", 0
     truths = []
@@ -294,7 +296,7 @@ def test_older_records_are_refused_in_mid_round(quick):
         if now and then:
             put(quick / "again", {**copy, "records": older["records"]})
             with (
-                Store(quick / "again", "p1", "test") as store,
+                RoundStore(quick / "again", "p1", "test") as store,
                 pytest.raises(JournalError, match=r"not those of round \d; restore them, or begin a new session"),
             ):
                 store.load(agreement.session)
@@ -306,7 +308,7 @@ def test_an_older_book_is_refused_in_every_session(quick):
     put(quick / "again", {**copy, **{name: older[name] for name in LOG}})
     for session in (agreement.session, bytes(32)):
         with (
-            Store(quick / "again", "p1", "test") as store,
+            RoundStore(quick / "again", "p1", "test") as store,
             pytest.raises(JournalError, match=r"older copy, from before round 2 was over\); move the folder away"),
         ):
             store.load(session)
@@ -323,17 +325,15 @@ def test_a_book_of_any_time_is_refused_without_the_records(left, quick):
             if left == "empty files":
                 (quick / "again" / name).touch()
         for _ in range(2):
-            with pytest.raises(
-                JournalError, match=r"its records are gone, .*\); move the folder away, and begin a new"
-            ):
-                Store(quick / "again", "p1", "test")
+            with pytest.raises(JournalError, match=r"its logs are gone, .*\); move the folder away, and begin a new"):
+                RoundStore(quick / "again", "p1", "test")
 
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("moment", ["in mid-round", "over"])
 @pytest.mark.parametrize("title", ["secagg", "pushsum"])
 def test_flipped_bits_are_noticed_or_harmless(title, moment, quick, monkeypatch):
-    monkeypatch.setattr(stores, "SHORT", CASES[title].short)
+    monkeypatch.setattr(round_store, "SHORT_STATE", CASES[title].short)
     every, agreement = copies(title, "p1", quick / "real")
     copy = every[-1][0] if moment == "over" else [copy for copy, _, records in every if records][-2]
     put(quick / "again", copy)
@@ -347,17 +347,17 @@ def test_flipped_bits_are_noticed_or_harmless(title, moment, quick, monkeypatch)
             assert outcome in (None, truth), (name, place)
             if outcome is None:
                 noticed.add(name)
-    assert {BOOK, *(("records",) if moment == "in mid-round" else ("average",))} <= noticed
+    assert {INDEX_FILE, *(("records",) if moment == "in mid-round" else ("average",))} <= noticed
 
 
-@pytest.mark.parametrize("name", [BOOK, "records", "average", "state"])
+@pytest.mark.parametrize("name", [INDEX_FILE, "records", "average", "state"])
 def test_a_file_that_is_gone_is_noticed_if_it_matters(name, quick, monkeypatch):
-    monkeypatch.setattr(stores, "SHORT", 10)
+    monkeypatch.setattr(round_store, "SHORT_STATE", 10)
     every, agreement = copies("pushsum", "p1", quick / "real")
     for copy, _, records in every[1:]:
         put(quick / "again", copy)
         truth = found(quick / "again", "p1", agreement)
         put(quick / "again", copy)
         (quick / "again" / name).unlink()
-        needed = name in (BOOK, "records") or records is None
+        needed = name in (INDEX_FILE, "records") or records is None
         assert found(quick / "again", "p1", agreement) == (None if needed else truth)

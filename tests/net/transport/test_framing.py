@@ -33,7 +33,7 @@ def test_nothing_is_raised_by_frames_that_were_damaged(frames, tmp_path):
 
 def test_what_is_raised_is_found(frames, tmp_path, monkeypatch):
     """The same frames, where decoders are taken to raise nothing but what msgspec says they do."""
-    monkeypatch.setattr(frames.courier, "opened", lambda data: (data[2], data))
+    monkeypatch.setattr(frames.courier, "split_header", lambda data: (data[2], data))
     with pytest.raises(frames.Finding, match=r"^fedavg, parcels, frame \d+ of seed 3: "):
         frames.fuzzed(FRAMES, 3, tmp_path, ["fedavg"])
 

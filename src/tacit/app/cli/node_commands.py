@@ -23,9 +23,9 @@ from tacit.app.terminal import tables
 from tacit.app.terminal.narrow_table import Listed
 from tacit.core.average import Ending
 from tacit.core.suite import SERVER
-from tacit.net.observability.status import STATUS, Ended, Standing, Status
+from tacit.net.observability.status import STATUS, PeerStatus, RoundSummary, Status
 from tacit.net.observability.telemetry import log_lines
-from tacit.net.store.index import Glance, peek
+from tacit.net.store.index import StoreSummary, summarize_store
 
 if TYPE_CHECKING:
     from tacit.api.join import Membership
@@ -103,11 +103,11 @@ def _echo(line: str, *, err: bool = False) -> None:
 
 
 def _as_line(ending: Ending) -> None:
-    _echo(str(Ended.of(ending)))
+    _echo(str(RoundSummary.of(ending)))
 
 
 def _as_json(ending: Ending) -> None:
-    _echo(msgspec.json.encode(Ended.of(ending)).decode())
+    _echo(msgspec.json.encode(RoundSummary.of(ending)).decode())
 
 
 # --- how it stands -------------------------------------------------------------------------------------------------
@@ -139,7 +139,7 @@ def status(
 class _Seen:
     """What there is to be seen of a party."""
 
-    kept: Glance
+    kept: StoreSummary
     """What it has on disk,"""
     said: Status | None
     """what it last said of itself,"""
@@ -152,15 +152,15 @@ class _Seen:
         return self.said if self.ago < FRESH else None
 
     @property
-    def last(self) -> Ended | None:
+    def last(self) -> RoundSummary | None:
         """How its last round ended that is over."""
         if self.live is None and self.kept.ending is not None:
-            return Ended.of(self.kept.ending)
+            return RoundSummary.of(self.kept.ending)
         return None if self.said is None else self.said.last
 
 
 def _looked(folder: Path) -> _Seen:
-    kept, path = peek(folder), folder / STATUS
+    kept, path = summarize_store(folder), folder / STATUS
     try:
         said, at = msgspec.json.decode(path.read_bytes(), type=Status), path.stat().st_mtime
     except (OSError, msgspec.DecodeError):  # it was never started, or is of another release
@@ -196,7 +196,7 @@ def _doing(seen: _Seen) -> str:
     return before if live is None or not live.ready else f"{before}, ready for round {live.ready}"
 
 
-def _missing(peer: Standing) -> str:
+def _missing(peer: PeerStatus) -> str:
     heard = "never heard" if peer.heard is None else f"last heard {tables.lasting(peer.heard)} ago"
     return f"{peer.party} for {tables.lasting(peer.missing or 0.0)} ({heard})"
 

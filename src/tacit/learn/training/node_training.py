@@ -44,7 +44,7 @@ from tacit.learn.training.run_folder import CHECKPOINT, LEDGER, METRICS, MODEL, 
 from tacit.learn.training.train import RoundCallback, Run
 from tacit.net.membership.identity import file_stem
 from tacit.net.membership.roster import RosterFile
-from tacit.net.store.log import private as private_file
+from tacit.net.store.log import open_private as private_file
 from tacit.net.store.log import replace_private
 from tacit.privacy import Ledger, Spent
 from tacit.runtime.outcome import Outcome

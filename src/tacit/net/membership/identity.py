@@ -51,7 +51,7 @@ class Card(Section, frozen=True, kw_only=True):
     @classmethod
     def load(cls, path: str | Path) -> "Card":
         """Returns the card in a file; raises ConfigError with everything that is wrong with it."""
-        text = _text(_opened(path), str(path))
+        text = _read_text(_open_file(path), str(path))
         if "PRIVATE KEY" in text or re.search(r"^\s*signing_key\s*=", text, re.MULTILINE):
             raise ConfigError(
                 f"{path} has secret keys in it, which nobody else may have: give the card beside it, and if this was "
@@ -204,7 +204,7 @@ class Credentials:
 
     def create(self, path: Path) -> None:
         """Writes the identity to a file that only we can read; raises ConfigError if there is one already."""
-        stored = _Stored(
+        stored = _StoredIdentity(
             name=self.name,
             signing_key=self.identity.signing.reveal(),
             channel_key=self.identity.channel.reveal(),
@@ -224,10 +224,10 @@ class Credentials:
     @classmethod
     def load(cls, path: str | Path) -> "Credentials":
         """Returns the identity in a file; raises ConfigError unless only we can read it, and it is whole."""
-        source = ConfigSource.parse(_text(_guarded(path), str(path)), str(path))
+        source = ConfigSource.parse(_read_text(_open_secret_file(path), str(path)), str(path))
         if "signature" in source.given and "signing_key" not in source.given:
             raise ConfigError(f"{path} is a card, which everybody may have; give the identity that it was made from")
-        stored, problems = source.read(_Stored)
+        stored, problems = source.read(_StoredIdentity)
         if stored is None or problems:
             raise ConfigError([f"{problem}; {CURE}" for problem in source.error(problems).problems])
         identity = Identity(stored.name, Secret(stored.signing_key), Secret(stored.channel_key))
@@ -241,7 +241,7 @@ class Credentials:
         return found
 
 
-class _Stored(Section, frozen=True, kw_only=True):
+class _StoredIdentity(Section, frozen=True, kw_only=True):
     """An identity as its file has it."""
 
     secret: ClassVar[bool] = True
@@ -253,10 +253,10 @@ class _Stored(Section, frozen=True, kw_only=True):
     certificate: bytes
 
     def __repr__(self) -> str:
-        return f"_Stored({self.name!r}, …)"
+        return f"_StoredIdentity({self.name!r}, …)"
 
 
-def _opened(path: str | Path) -> int:
+def _open_file(path: str | Path) -> int:
     """Opens a file to be read; raises ConfigError if it is none."""
     try:
         # Whoever put a pipe in its place shall not keep us waiting.
@@ -273,9 +273,9 @@ def _opened(path: str | Path) -> int:
     return number
 
 
-def _guarded(path: str | Path) -> int:
+def _open_secret_file(path: str | Path) -> int:
     """Opens a file with secrets; raises ConfigError if it is not ours, or not ours alone."""
-    number = _opened(path)
+    number = _open_file(path)
     # What was opened is looked at, and not what the path may lead to by now.
     found, quoted = os.fstat(number), shlex.quote(str(path))
     problem = ""
@@ -289,7 +289,7 @@ def _guarded(path: str | Path) -> int:
     return number
 
 
-def _text(number: int, name: str) -> str:
+def _read_text(number: int, name: str) -> str:
     """Returns the text of an open file, and closes it."""
     with open(number, "rb") as file:
         data = file.read(MAX_BYTES + 1)

@@ -18,7 +18,7 @@ from tacit.core.suite import SERVER, Party
 from tacit.runtime.agreement import VERSION, Agreement, first_difference
 from tacit.runtime.round_numbers import AHEAD, RoundNumber, estimate_progress
 
-MOST_TOLD = 1 << 15
+MAX_AGREEMENT_BYTES = 1 << 15
 """Bytes of what was agreed that a hello may carry."""
 
 
@@ -46,7 +46,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
     """What it holds to be agreed, unless that is too long."""
 
 
-class Meeting:
+class Rendezvous:
     """Those whom we exchange messages with, and how far each of them said to be."""
 
     def __init__(
@@ -62,23 +62,23 @@ class Meeting:
         """The last hello of each, and when it came."""
         self.lost: dict[Party, str] = {}
         """From whom we take nothing any more, and why."""
-        self.apart: dict[Party, TacitError] = {}
+        self.disagreements: dict[Party, TacitError] = {}
         """Who disagrees with us, and on what."""
         self.ready = 0
         """The round that we are ready to begin, if any."""
         self._agreement: Agreement | None = None
 
-    def nobody(self, protocol: str, lines: Mapping[Party, Any], seconds: float) -> TacitError:
+    def nobody(self, protocol: str, links: Mapping[Party, Any], seconds: float) -> TacitError:
         """Returns why nothing can begin, after so long."""
         if SERVER in self.peers:
-            why = lines[SERVER].trouble or "it has not begun a round"
+            why = links[SERVER].trouble or "it has not begun a round"
             return PeerFault(SERVER, Drop.SILENT, f"after {seconds:g} s: {why}")
         if (peer := self.missing()) is not None:
             gone = "it has left" if self.is_gone(peer) else "it is not ready"
-            why = f"{protocol} needs everybody ({lines[peer].trouble or gone})"
+            why = f"{protocol} needs everybody ({links[peer].trouble or gone})"
             return TransportError(f"{peer} was not there after {seconds:g} s, and {why}")
-        why = next((line.trouble for line in lines.values() if line.trouble), "nobody is ready")
-        if self.alone_may():
+        why = next((link.trouble for link in links.values() if link.trouble), "nobody is ready")
+        if self.may_begin_without_all():
             why = (
                 f"before the first round of a session {self.needed} have to know our journal, or one could lie ({why})"
             )
@@ -102,7 +102,7 @@ class Meeting:
             self.ready,
             left,
             self.known.get(to, b""),
-            told if len(told) <= MOST_TOLD else b"",
+            told if len(told) <= MAX_AGREEMENT_BYTES else b"",
         )
 
     def sit(self, agreement: Agreement, needed: int = 0) -> None:
@@ -120,13 +120,13 @@ class Meeting:
 
     def _compare(self, sender: Party, hello: Hello) -> None:
         """Notices whom we cannot go on with: one that disagrees, or has lost its journal."""
-        self.apart.pop(sender, None)
+        self.disagreements.pop(sender, None)
         if self._agreement is None or not hello.session:
             return
         session = self._agreement.session
         if hello.session != session:
-            if (difference := _differing(self._agreement, sender, hello)) is not None:
-                self.apart[sender] = difference
+            if (difference := _find_difference(self._agreement, sender, hello)) is not None:
+                self.disagreements[sender] = difference
             return
         if sender not in self.known:
             self.known[sender] = self._seen(session, sender, hello.incarnation)
@@ -136,7 +136,7 @@ class Meeting:
     def foreign(self, sender: Party, version: int) -> None:
         """Takes note of a peer of another version, of which nothing else can be read."""
         self.others.pop(sender, None)
-        self.apart[sender] = ConfigError(
+        self.disagreements[sender] = ConfigError(
             f"{sender} speaks version {version} of what is sent, and {self.me} version {VERSION}; have both run the "
             f"same release of Tacit"
         )
@@ -153,7 +153,7 @@ class Meeting:
                 f"{strangers[0]} takes nothing from {self.me}, and says that {self.me} has lost its journal: it could "
                 "say two things in one round; begin a new session (tacit roster renew)"
             )
-        return None if self.me == SERVER else next(iter(self.apart.values()), None)
+        return None if self.me == SERVER else next(iter(self.disagreements.values()), None)
 
     # --- who is where ----------------------------------------------------------------------------------------------
 
@@ -217,7 +217,7 @@ class Meeting:
             server = self.heard(SERVER)
             return server is not None and server.begun >= number and not server.over
         others = [peer for peer in self.peers if not self.is_gone(peer)]
-        if self._whole and len(others) < len(self.peers):
+        if self._needs_everybody and len(others) < len(self.peers):
             return False
         if self.me != SERVER and 2 * len([peer for peer in others if self.heard(peer) is not None]) < len(others):
             return False  # those who are heard may be few, and say anything
@@ -225,22 +225,22 @@ class Meeting:
             return True
         return bool(others) and all(self.is_ready(peer, number) for peer in others)
 
-    def alone_may(self) -> bool:
+    def may_begin_without_all(self) -> bool:
         """Says whether we begin without those who are not there, once there was time enough."""
         some = any(self.heard(peer) is not None for peer in self.peers)
-        return SERVER not in self.peers and some and not self._whole
+        return SERVER not in self.peers and some and not self._needs_everybody
 
     def missing(self) -> Party | None:
         """Returns somebody without whom no round can be, and who is not there."""
         absent = (peer for peer in self.peers if self.is_gone(peer) or not self.is_there(peer))
-        return next(absent, None) if self._whole else None
+        return next(absent, None) if self._needs_everybody else None
 
     @property
-    def _whole(self) -> bool:
+    def _needs_everybody(self) -> bool:
         return self._agreement is not None and self._agreement.protocol.needs_everybody
 
 
-def _differing(agreement: Agreement, sender: Party, hello: Hello) -> TacitError | None:
+def _find_difference(agreement: Agreement, sender: Party, hello: Hello) -> TacitError | None:
     """Returns on what a peer disagrees, if it said enough to tell."""
     try:
         theirs = msgspec.json.decode(hello.told, type=dict[str, Any])

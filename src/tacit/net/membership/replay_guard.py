@@ -48,7 +48,7 @@ class Stamp(NamedTuple):
         return cls(data[:MARK_BYTES], int.from_bytes(data[MARK_BYTES:middle]), asks, repeats)
 
 
-class Freshness:
+class ReplayGuard:
     """What a process has asked its peers to repeat, and the last that it heard of each. None of it outlives it."""
 
     def __init__(self, entropy: Entropy) -> None:
@@ -57,7 +57,7 @@ class Freshness:
         self._asks: dict[Party, bytes] = {}
         self._heard: dict[Party, Stamp] = {}
 
-    def asked(self, by: Party) -> bytes:
+    def expected_mark(self, by: Party) -> bytes:
         """Returns the mark that a peer has to hear from us."""
         return self._heard[by].asks if by in self._heard else NONE
 
@@ -67,10 +67,10 @@ class Freshness:
         An answer repeats what it was asked for, whether or not that is news: it may be the first that is heard of us.
         """
         self._count += 1
-        repeats = self.asked(to) if answered is None else answered.asks
+        repeats = self.expected_mark(to) if answered is None else answered.asks
         return Stamp(self._start, self._count, self._ask(to), repeats)
 
-    def is_news(self, sender: Party, stamp: Stamp) -> bool:
+    def is_fresh(self, sender: Party, stamp: Stamp) -> bool:
         """Says whether a hello of a sender, which has signed it, counts; the same one does not again."""
         if stamp.repeats != self._ask(sender):
             return False

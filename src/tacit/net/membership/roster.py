@@ -68,7 +68,7 @@ class RosterFile(Section, frozen=True, kw_only=True, dict=True):
     ) -> "RosterFile":
         """Returns a roster, which nobody has to be on yet; raises ConfigError with everything that is wrong with it."""
         made = cls(federation=federation, protocol=protocol, settings=settings, parties=tuple(parties))
-        return _sound(made.renewed(entropy))
+        return _validate(made.renewed(entropy))
 
     @classmethod
     def load(cls, path: str | Path) -> "RosterFile":
@@ -78,11 +78,13 @@ class RosterFile(Section, frozen=True, kw_only=True, dict=True):
         if its settings would show somebody's vector, as far as can be said without an audit.
         """
         source = ConfigSource.load(path)
-        made = cls._drafted(source, None)
+        made = cls._read_draft(source, None)
         try:
             made.terms  # noqa: B018 (bound here, so that what cannot be bound is told with its line)
         except ConfigError as error:
-            raise source.error((_said(made.settings, problem), problem) for problem in error.problems) from None
+            raise source.error(
+                (_locate_problem(made.settings, problem), problem) for problem in error.problems
+            ) from None
         return made
 
     @classmethod
@@ -92,10 +94,10 @@ class RosterFile(Section, frozen=True, kw_only=True, dict=True):
         Raises ConfigError with everything that is wrong with what there is, but for the card of one who is about to
         leave it, or to have another one.
         """
-        return cls._drafted(ConfigSource.load(path), leaving)
+        return cls._read_draft(ConfigSource.load(path), leaving)
 
     @classmethod
-    def _drafted(cls, source: ConfigSource, leaving: Party | None) -> "RosterFile":
+    def _read_draft(cls, source: ConfigSource, leaving: Party | None) -> "RosterFile":
         made, problems = source.read(cls)
         if made is not None:
             theirs = [("parties", place) for place, card in enumerate(made.parties) if card.name == leaving]
@@ -197,22 +199,22 @@ class RosterFile(Section, frozen=True, kw_only=True, dict=True):
         """Returns the roster with one more on it; raises ConfigError for one who cannot be."""
         if card.name in self._cards:
             raise ConfigError(f"{card.name} is on the roster already; to change its card, run: tacit roster replace")
-        return self._changed([*self.parties, card], entropy)
+        return self._with_parties([*self.parties, card], entropy)
 
     def removed(self, party: Party, entropy: Entropy) -> "RosterFile":
         """Returns the roster without somebody, who must be on it."""
         self.card_of(party)
-        return self._changed([card for card in self.parties if card.name != party], entropy)
+        return self._with_parties([card for card in self.parties if card.name != party], entropy)
 
     def replaced(self, card: Card, entropy: Entropy) -> "RosterFile":
         """Returns the roster with another card of somebody who is on it."""
         before = self.card_of(card.name)
         if card == before:
             raise ConfigError(f"this is the card that {card.name} has on the roster; nothing was changed")
-        return self._changed([card if each is before else each for each in self.parties], entropy)
+        return self._with_parties([card if each is before else each for each in self.parties], entropy)
 
-    def _changed(self, parties: Iterable[Card], entropy: Entropy) -> "RosterFile":
-        return _sound(msgspec.structs.replace(self.renewed(entropy), parties=tuple(parties)))
+    def _with_parties(self, parties: Iterable[Card], entropy: Entropy) -> "RosterFile":
+        return _validate(msgspec.structs.replace(self.renewed(entropy), parties=tuple(parties)))
 
     # --- what may be wrong -----------------------------------------------------------------------------------------
 
@@ -250,7 +252,7 @@ class RosterFile(Section, frozen=True, kw_only=True, dict=True):
         try:
             protocol.settings_from(self.settings)
         except ConfigError as error:
-            found += [(_said(self.settings, problem), problem) for problem in error.problems]
+            found += [(_locate_problem(self.settings, problem), problem) for problem in error.problems]
         if protocol.server is None and SERVER in self._cards:
             place = [card.name for card in self.parties].index(SERVER)
             found.append((("parties", place), f"{self.protocol} has no server; leave it out (tacit roster remove)"))
@@ -286,13 +288,13 @@ class RosterFile(Section, frozen=True, kw_only=True, dict=True):
         return {card.name: card for card in self.parties}
 
 
-def _sound(roster: RosterFile) -> RosterFile:
+def _validate(roster: RosterFile) -> RosterFile:
     if problems := roster.problems():
         raise ConfigError([problem for _, problem in problems])
     return roster
 
 
-def _said(settings: Mapping[str, Any], problem: str) -> Place:
+def _locate_problem(settings: Mapping[str, Any], problem: str) -> Place:
     """Returns where a file says what a problem is about: the first thing that it names."""
     words = re.findall(r"\w+", problem)
     for word in words:

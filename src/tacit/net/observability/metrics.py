@@ -14,8 +14,8 @@ from itertools import accumulate
 from tacit.core.errors import ConfigError
 from tacit.core.suite import Party
 from tacit.core.version import RELEASE
-from tacit.net.observability.status import Standing, Status
-from tacit.net.observability.telemetry import BOUNDS, Histogram, Telemetry, Way
+from tacit.net.observability.status import PeerStatus, Status
+from tacit.net.observability.telemetry import BOUNDS, Histogram, LinkState, Telemetry
 
 CONTENT = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 PATH = "/metrics"
@@ -36,7 +36,7 @@ Sample = tuple[str, Labels, float]
 # --- the text ------------------------------------------------------------------------------------------------------
 
 
-def written(telemetry: Telemetry, status: Status, lines: Mapping[Party, Way]) -> str:
+def render_metrics(telemetry: Telemetry, status: Status, lines: Mapping[Party, LinkState]) -> str:
     """Returns all that is counted, and how it stands, as OpenMetrics text."""
     who = {"version": RELEASE, "protocol": telemetry.protocol, "federation": telemetry.federation}
     peers = status.peers
@@ -55,7 +55,7 @@ def written(telemetry: Telemetry, status: Status, lines: Mapping[Party, Way]) ->
         *_counts("tacit_exclusions", "Parties that a round went on without.", "reason", telemetry.excluded),
         *_counts("tacit_troubles", "How often a peer could not be reached.", "peer", troubles),
         *_counts("tacit_retries", "How often something was sent again.", "peer", retries),
-        *_family("tacit_parcels_waiting", "gauge", "Parcels that have not arrived.", _gauge(peers, "waiting")),
+        *_family("tacit_parcels_waiting", "gauge", "Frames that have not arrived.", _gauge(peers, "waiting")),
         *_family("tacit_heard_seconds", "gauge", "How long ago a peer was heard.", _gauge(peers, "heard"), "seconds"),
         *_family(
             "tacit_missing_seconds", "gauge", "For how long it is waited for.", _gauge(peers, "missing"), "seconds"
@@ -80,7 +80,7 @@ def _counts(name: str, about: str, label: str, found: Mapping[str, int], unit: s
     return _family(name, "counter", about, samples, unit)
 
 
-def _gauge(peers: Iterable[Standing], what: str) -> Iterator[Sample]:
+def _gauge(peers: Iterable[PeerStatus], what: str) -> Iterator[Sample]:
     for peer in peers:
         value = getattr(peer, what)
         if value is not None:
@@ -107,7 +107,7 @@ def _escaped(text: str) -> str:
 # --- the server ----------------------------------------------------------------------------------------------------
 
 
-class Endpoint:
+class MetricsEndpoint:
     """Gives a text to whoever asks for it."""
 
     def __init__(self, text: Callable[[], str]) -> None:
@@ -121,7 +121,7 @@ class Endpoint:
         """Listens at host:port, or at a port of this machine; raises ConfigError if that cannot be."""
         host, port = _place(address)
         try:
-            self._server = await asyncio.start_server(self._called, host, port, limit=LONGEST)
+            self._server = await asyncio.start_server(self._serve, host, port, limit=LONGEST)
         except OSError as error:
             why = error.strerror or error
             raise ConfigError(f"metrics cannot be had at {address}: {why}; use another host:port") from None
@@ -136,7 +136,7 @@ class Endpoint:
             task.cancel()
         await asyncio.gather(*self._open, return_exceptions=True)
 
-    async def _called(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         if len(self._open) >= MOST or task is None:
             writer.transport.abort()

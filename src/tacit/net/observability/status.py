@@ -9,17 +9,17 @@ import msgspec
 
 from tacit.core.average import Ending
 from tacit.core.suite import Party
-from tacit.net.membership.rendezvous import Meeting
+from tacit.net.membership.rendezvous import Rendezvous
 
 if TYPE_CHECKING:
-    from tacit.net.transport.peer_link import Line
+    from tacit.net.transport.peer_link import PeerLink
 
 STATUS = "status.json"
 """Where, in its folder, a party writes it."""
 
 
 @dataclass(frozen=True)
-class Standing:
+class PeerStatus:
     """How it stands between a node and one of its peers."""
 
     party: Party
@@ -28,29 +28,31 @@ class Standing:
     heard: float | None
     """and how many seconds ago it was last heard; None if never."""
     waiting: int
-    """Parcels that have not arrived there."""
+    """Frames that have not arrived there."""
     missing: float | None
     """For how many seconds something of it is waited for; None if nothing is."""
     trouble: str
     """Why nothing arrives there, or why nothing of it counts, in words; empty if all is well."""
 
     @classmethod
-    def of(cls, peer: Party, meeting: Meeting, line: "Line", now: float, since: float, pending: bool) -> "Standing":
+    def of(
+        cls, peer: Party, rendezvous: Rendezvous, link: "PeerLink", now: float, since: float, pending: bool
+    ) -> "PeerStatus":
         """Returns how it stands with a peer, of which something may be waited for since a time."""
-        hello, at = meeting.others.get(peer, (None, 0.0))
-        late = pending or (meeting.ready > 0 and not meeting.is_there(peer))
+        hello, at = rendezvous.others.get(peer, (None, 0.0))
+        late = pending or (rendezvous.ready > 0 and not rendezvous.is_there(peer))
         return cls(
             peer,
             0 if hello is None else hello.begun,
             None if hello is None else round(now - at, 1),
-            line.waiting,
+            link.waiting,
             round(now - since, 1) if late else None,
-            str(meeting.lost.get(peer) or meeting.apart.get(peer) or line.trouble),
+            str(rendezvous.lost.get(peer) or rendezvous.disagreements.get(peer) or link.trouble),
         )
 
 
 @dataclass(frozen=True)
-class Ended:
+class RoundSummary:
     """How a round ended, without any vector."""
 
     round: int
@@ -63,7 +65,7 @@ class Ended:
     seconds: float
 
     @classmethod
-    def of(cls, ending: Ending) -> "Ended":
+    def of(cls, ending: Ending) -> "RoundSummary":
         """Returns what can be told of an ending."""
         return cls(
             ending.round,
@@ -94,14 +96,14 @@ class Status:
     over: bool
     waits_for: str
     """The kinds of messages that it waits for in its round."""
-    peers: list[Standing]
+    peers: list[PeerStatus]
     trouble: str = ""
     """Why it cannot go on, in words; empty if it can."""
-    last: Ended | None = None
+    last: RoundSummary | None = None
     """How the last round ended that is over."""
 
 
-def show(folder: Path, status: Status) -> None:
+def write_status(folder: Path, status: Status) -> None:
     """Writes down how it stands, for those who look."""
     # It need not outlive a crash, and on a full disk others have more to say.
     with suppress(OSError):

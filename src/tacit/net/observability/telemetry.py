@@ -30,11 +30,11 @@ AVERAGED = "averaged"
 """The result of a round that has one; of another, it is the code of the error."""
 
 
-class Way(Protocol):
+class LinkState(Protocol):
     """The way to a peer, as a courier has it."""
 
     trouble: str
-    reached: int
+    arrivals: int
     """How often something arrived there,"""
     retries: int
     """and how often something had to be sent again."""
@@ -69,34 +69,34 @@ class Telemetry:
         """Bytes of rounds that are over, by class."""
         self.troubles: Counter[Party] = Counter()
         """How often the way to a peer was cut off."""
-        self._spans = Spans.found()
+        self._spans = Spans.detect()
         self._round: Round | None = None
         self._moved = (0, False)
-        self._told = 0
+        self._reported_phases = 0
         self._dropped: set[Party] = set()
-        self._apart: dict[Party, str] = {}
-        self._cut: dict[Party, int] = {}
+        self._disagreements: dict[Party, str] = {}
+        self._unreachable: dict[Party, int] = {}
         self._disk = False
 
-    def _say(self, level: int, event: str, text: str, **fields: Any) -> None:
+    def _log(self, level: int, event: str, text: str, **fields: Any) -> None:
         if LOG.isEnabledFor(level):
             line = " ".join(f"{self.party}: {text}".split())
             LOG.log(level, "%s", line, extra={"event": event, "party": self.party, **fields})
 
     # --- the node --------------------------------------------------------------------------------------------------
 
-    def joined(self, address: str, number: int) -> None:
+    def report_joined(self, address: str, number: int) -> None:
         """Says that the node listens, and which round was its last."""
         where = {"federation": self.federation, "protocol": self.protocol, "address": address, "round": number}
-        self._say(logging.INFO, "joined", f"joined {self.federation} ({self.protocol}) at {address}", **where)
+        self._log(logging.INFO, "joined", f"joined {self.federation} ({self.protocol}) at {address}", **where)
 
-    def ready(self, number: int) -> None:
+    def report_ready(self, number: int) -> None:
         """Says that the node waits to begin a round."""
-        self._say(logging.DEBUG, "ready", f"ready for round {number}", round=number)
+        self._log(logging.DEBUG, "ready", f"ready for round {number}", round=number)
 
-    def refused(self, error: TacitError, number: int) -> None:
+    def report_refused(self, error: TacitError, number: int) -> None:
         """Says why there is no average."""
-        self._say(
+        self._log(
             logging.ERROR,
             "not-averaged",
             f"after round {number}: {error}",
@@ -105,45 +105,45 @@ class Telemetry:
             why=str(error),
         )
 
-    def disk(self, error: TacitError | None) -> None:
+    def report_disk(self, error: TacitError | None) -> None:
         """Says that nothing can be written down, or that it can again; once."""
         if error is not None and not self._disk:
-            self._say(logging.ERROR, "disk-failed", str(error), code=error.code, why=str(error))
+            self._log(logging.ERROR, "disk-failed", str(error), code=error.code, why=str(error))
         elif error is None and self._disk:
-            self._say(logging.WARNING, "disk-back", "what had to be is on disk now, and it goes on")
+            self._log(logging.WARNING, "disk-back", "what had to be is on disk now, and it goes on")
         self._disk = error is not None
 
-    def closed(self, leaving: bool) -> None:
+    def report_closed(self, leaving: bool) -> None:
         """Says that the node has ended."""
         if self._spans is not None:
             self._spans.end("closed")
-        self._say(logging.INFO, "closed", "left the federation" if leaving else "closed", left=leaving)
+        self._log(logging.INFO, "closed", "left the federation" if leaving else "closed", left=leaving)
 
     # --- peers -----------------------------------------------------------------------------------------------------
 
-    def apart(self, found: Mapping[Party, TacitError | str]) -> None:
+    def report_disagreements(self, found: Mapping[Party, TacitError | str]) -> None:
         """Says with whom the node cannot go on, and why; once."""
         for peer, why in found.items():
-            if self._apart.get(peer) != str(why):
-                self._say(logging.WARNING, "peer-apart", str(why), peer=peer, why=str(why))
-                self._apart[peer] = str(why)
+            if self._disagreements.get(peer) != str(why):
+                self._log(logging.WARNING, "peer-apart", str(why), peer=peer, why=str(why))
+                self._disagreements[peer] = str(why)
 
-    def look(self, lines: Mapping[Party, Way]) -> None:
-        """Says to whom nothing arrives, and who is reached again."""
+    def report_links(self, lines: Mapping[Party, LinkState]) -> None:
+        """Says to whom nothing arrives, and who is arrivals again."""
         for peer, line in lines.items():
-            if peer not in self._cut:
+            if peer not in self._unreachable:
                 if line.trouble:
-                    self._cut[peer] = line.reached
+                    self._unreachable[peer] = line.arrivals
                     self.troubles[peer] += 1
-                    self._say(logging.WARNING, "trouble", line.trouble, peer=peer, why=line.trouble)
+                    self._log(logging.WARNING, "trouble", line.trouble, peer=peer, why=line.trouble)
             # Trouble is forgotten for a moment at every sign of life, so it takes more than that to be over.
-            elif not line.trouble and line.reached > self._cut[peer]:
-                del self._cut[peer]
-                self._say(logging.WARNING, "trouble-over", f"{peer} is reached again", peer=peer)
+            elif not line.trouble and line.arrivals > self._unreachable[peer]:
+                del self._unreachable[peer]
+                self._log(logging.WARNING, "trouble-over", f"{peer} is arrivals again", peer=peer)
 
     # --- rounds ----------------------------------------------------------------------------------------------------
 
-    def follow(self, round_: Round, *, resumed: bool = False) -> None:
+    def report_round(self, round_: Round, *, resumed: bool = False) -> None:
         """Says what is new in a round, which is all of it if it was not followed before.
 
         Of one that is resumed, what happened before it was cut off was said then.
@@ -153,40 +153,40 @@ class Telemetry:
             return
         self._moved, ending = (round_.waits, round_.over), round_.ending
         if first:
-            self._began(round_, ending, resumed)
-        for phase in ending.phases[self._told :]:
-            self._phase(ending.round, phase)
-        self._told = len(ending.phases)
+            self._report_begin(round_, ending, resumed)
+        for phase in ending.phases[self._reported_phases :]:
+            self._report_phase(ending.round, phase)
+        self._reported_phases = len(ending.phases)
         for peer, reason in ending.dropped.items():
             if peer not in self._dropped:
                 self.excluded[reason.value] += 1
                 text = f"round {ending.round} goes on without {peer}: {reason}"
-                self._say(logging.WARNING, "party-excluded", text, round=ending.round, peer=peer, reason=reason.value)
+                self._log(logging.WARNING, "party-excluded", text, round=ending.round, peer=peer, reason=reason.value)
         self._dropped = set(ending.dropped)
         if round_.over:
-            self._ended(ending)
+            self._report_end(ending)
         elif self._spans is not None and round_.wait is not None:
             self._spans.wait(" or ".join(round_.wait.names))
 
-    def _began(self, round_: Round, ending: Ending, resumed: bool) -> None:
+    def _report_begin(self, round_: Round, ending: Ending, resumed: bool) -> None:
         number = ending.round
         self._round = round_
-        self._told, self._dropped = (len(ending.phases), set(ending.dropped)) if resumed else (0, set())
+        self._reported_phases, self._dropped = (len(ending.phases), set(ending.dropped)) if resumed else (0, set())
         if self._spans is not None:
             who = {"party": self.party, "federation": self.federation, "protocol": self.protocol}
             self._spans.begin({**who, "round": number, "resumed": resumed})
         if resumed:
-            self._say(logging.WARNING, "round-resumed", f"goes on with round {number}, which was cut off", round=number)
+            self._log(logging.WARNING, "round-resumed", f"goes on with round {number}, which was cut off", round=number)
         else:
-            self._say(logging.INFO, "round-begun", f"round {number} has begun", round=number)
+            self._log(logging.INFO, "round-begun", f"round {number} has begun", round=number)
 
-    def _phase(self, number: int, phase: Phase) -> None:
+    def _report_phase(self, number: int, phase: Phase) -> None:
         self.phases.setdefault(phase.kind, Histogram()).add(phase.seconds)
         missing = {peer: reason.value for peer, reason in phase.missing.items()}
         came = phase.awaited - len(missing)
         if self._spans is not None:
-            self._spans.waited(phase.kind, {"awaited": phase.awaited, "missing": sorted(missing)})
-        self._say(
+            self._spans.end_wait(phase.kind, {"awaited": phase.awaited, "missing": sorted(missing)})
+        self._log(
             logging.DEBUG,
             "phase-ended",
             f"round {number}: {phase.kind} came from {came} of {phase.awaited} in {phase.seconds:.3f} s",
@@ -197,7 +197,7 @@ class Telemetry:
             missing=missing,
         )
 
-    def _ended(self, ending: Ending) -> None:
+    def _report_end(self, ending: Ending) -> None:
         error = ending.error
         self.results[AVERAGED if error is None else error.code] += 1
         self.sent.update(ending.sent)
@@ -214,10 +214,10 @@ class Telemetry:
         }
         if error is None:
             text = f"round {ending.round} is over: {len(ending.contributors)} averaged"
-            self._say(logging.INFO, "round-finished", text, **fields)
+            self._log(logging.INFO, "round-finished", text, **fields)
         else:
             text = f"round {ending.round} was given up: {error}"
-            self._say(logging.WARNING, "round-aborted", text, code=error.code, why=str(error), **fields)
+            self._log(logging.WARNING, "round-aborted", text, code=error.code, why=str(error), **fields)
 
 
 # --- lines ---------------------------------------------------------------------------------------------------------
@@ -279,7 +279,7 @@ class Spans:
         self._wait: Any = None
 
     @classmethod
-    def found(cls) -> "Spans | None":
+    def detect(cls) -> "Spans | None":
         """Returns where spans go; None unless OpenTelemetry is in use here, or its environment variables are set."""
         if "opentelemetry" not in sys.modules and not any(name.startswith("OTEL_") for name in os.environ):
             return None
@@ -292,19 +292,19 @@ class Spans:
     def begin(self, fields: Mapping[str, Any]) -> None:
         """Begins the span of a round."""
         self.end("cut off")
-        self._round = self._tracer.start_span("tacit.round", attributes=_named(fields))
+        self._round = self._tracer.start_span("tacit.round", attributes=_prefix_names(fields))
 
     def wait(self, kind: str) -> None:
         """Begins the span of a wait."""
         if self._round is not None and self._wait is None:
             context = self._trace.set_span_in_context(self._round)
-            self._wait = self._tracer.start_span("tacit.phase", context, attributes=_named({"kind": kind}))
+            self._wait = self._tracer.start_span("tacit.phase", context, attributes=_prefix_names({"kind": kind}))
 
-    def waited(self, kind: str, fields: Mapping[str, Any]) -> None:
+    def end_wait(self, kind: str, fields: Mapping[str, Any]) -> None:
         """Ends the span of a wait. One that took no time has not begun yet."""
         self.wait(kind)
         if self._wait is not None:
-            self._wait.set_attributes(_named(fields))
+            self._wait.set_attributes(_prefix_names(fields))
             self._wait.end()
             self._wait = None
 
@@ -312,12 +312,12 @@ class Spans:
         """Ends the span of a round, if there is one, with why it failed."""
         for span in (self._wait, self._round):
             if span is not None:
-                span.set_attributes(_named(fields or {}) if span is self._round else {})
+                span.set_attributes(_prefix_names(fields or {}) if span is self._round else {})
                 if failed:
                     span.set_status(self._trace.StatusCode.ERROR, failed)
                 span.end()
         self._round = self._wait = None
 
 
-def _named(fields: Mapping[str, Any]) -> dict[str, Any]:
+def _prefix_names(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {f"tacit.{name}": value for name, value in fields.items()}

@@ -1,8 +1,8 @@
-"""The book of a store: where a party stands, on a few short pages of a database.
+"""Index of a store: the progress of a party, in a few short entries of a database.
 
-SQLite with a write-ahead log: a commit takes one fsync and is there whole or not at all, and another process can read
-meanwhile. SQLite does not notice bytes that were changed, so every page goes with a digest. So do the peers that were
-seen, of whom there may be many: each is a row, and one digest goes over all rows, in the order in which they came.
+SQLite with a write-ahead log: a commit takes one fsync and is atomic, and another process can read meanwhile. SQLite
+does not detect changed bytes, so every entry has a digest. The peers that were seen, of which there may be many, have a
+row each, and one digest covers all rows in the order in which they were added.
 """
 
 import hashlib
@@ -18,11 +18,11 @@ from tacit.core.average import Ending, Phase
 from tacit.core.errors import ConfigError, Drop, TacitError
 from tacit.core.link import frame_parts
 from tacit.core.suite import Party, Vector
-from tacit.net.store.log import Sum, careful, damaged
+from tacit.net.store.log import FileChecksum, damage_error, translate_disk_errors
 
-BOOK = "book.db"
+INDEX_FILE = "book.db"
 VERSION = 3
-"""Of everything in the folder."""
+"""Version of everything in the folder."""
 _TABLES = (
     "CREATE TABLE pages (name TEXT PRIMARY KEY, page BLOB NOT NULL, digest BLOB NOT NULL) WITHOUT ROWID",
     "CREATE TABLE peers (place INTEGER PRIMARY KEY, session BLOB NOT NULL, party TEXT NOT NULL, "
@@ -31,91 +31,92 @@ _TABLES = (
 )
 
 
-class Page(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Something that is written whole or not at all. There is one of each kind."""
+class IndexEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An entry of the index, written whole or not at all. There is one of each kind."""
 
     row: ClassVar[str]
     """Name of its row in the database, and part of its digest. It stays when the class is renamed."""
 
 
-class Owner(Page, frozen=True):
-    """Whose folder it is."""
+class StoreOwner(IndexEntry, frozen=True):
+    """The party and federation of the folder."""
 
     row: ClassVar[str] = "Owner"
 
     party: Party
     federation: str
     incarnation: bytes
-    """Drawn when the folder is made. Another one is another folder, which does not know what was said before."""
+    """Random identifier of the folder. A folder with another one does not know the earlier messages of the party."""
     key: bytes
-    """Drawn with it, and told to nobody: what tells pieces of records from what others have sent."""
+    """Secret key of the log's checksums. It never leaves the folder."""
 
     def __repr__(self) -> str:
-        return f"Owner({self.party}, {self.federation})"
+        return f"StoreOwner({self.party}, {self.federation})"
 
 
-class Seen(Page, frozen=True):
-    """The peers that were seen, of whom each has a row."""
+class SeenPeers(IndexEntry, frozen=True):
+    """The peers that were seen, each of which has a row."""
 
     row: ClassVar[str] = "Seen"
 
     tip: bytes = b""
-    """A digest of the last row and of all before it."""
+    """Digest of all rows."""
 
 
-class Standing(Page, frozen=True):
-    """The round that was begun last."""
+class StoredRound(IndexEntry, frozen=True):
+    """Progress of the last round that was begun."""
 
     row: ClassVar[str] = "Standing"
 
     number: int = 0
     session: bytes = b""
     entries: int = 0
-    """How many a vector has."""
+    """Length of the vectors."""
     under_way: bool = False
     tip: bytes = b""
-    """The journal's, while the round is under way."""
+    """Tip of the journal, while the round is under way."""
     records: int = 0
-    """How many there are of it."""
+    """Number of records in the journal."""
     begun: float = 0.0
+    """Time of the beginning, on the driver's clock."""
     last: float = 0.0
-    """When it was begun, and when it last moved, on the clock of whoever drives it."""
+    """Time of the last record, on the driver's clock."""
     ended: bool = False
-    """Whether there is an ending of it."""
+    """Whether the ending is stored."""
     file: int = 0
-    """Which of the two files of records is its."""
+    """Number of the log file, of which there are two."""
 
     def __repr__(self) -> str:
-        return f"Standing(round {self.number}{', under way' if self.under_way else ''})"
+        return f"StoredRound(round {self.number}{', under way' if self.under_way else ''})"
 
 
-class Held(Page, frozen=True):
-    """The state that was saved last."""
+class StoredState(IndexEntry, frozen=True):
+    """The last saved state."""
 
     row: ClassVar[str] = "Held"
 
     data: bytes = b""
-    """The state, if it is short. If not, the records have it while the round is under way, and then a file."""
-    file: Sum = Sum()
+    """The state, if it is short. A long one is in the records while the round is under way, and then in a file."""
+    file: FileChecksum = FileChecksum()
     owner: int | None = None
-    """The number that it names, beside the party. None if it is as records have it, which name nobody."""
+    """Round number in the encoded state. None for a state from the records, which contains no number and no party."""
     parts: dict[bytes, int] = {}
-    """Where the parts are that it has, or that the state before the round has, by their digests."""
+    """File numbers of the blobs of this state, and of the state before the round, by digest."""
 
     def __repr__(self) -> str:
-        return "Held(…)"
+        return "StoredState(…)"
 
 
-class Past(TacitError):
-    """Why a round was given up, as it was written down: its code and its text."""
+class PastError(TacitError):
+    """Stored error of a round that was given up: its code and its text."""
 
     def __init__(self, code: str, text: str) -> None:
         super().__init__(text)
-        self.__dict__["code"] = code  # otherwise it is its class's
+        self.__dict__["code"] = code  # or it would be the code of the class
 
 
-class Told(Page, frozen=True):
-    """How the last round ended, but for the entries of the average."""
+class StoredEnding(IndexEntry, frozen=True):
+    """The ending of the last round, without the entries of the average."""
 
     row: ClassVar[str] = "Told"
 
@@ -124,7 +125,7 @@ class Told(Page, frozen=True):
     contributors: tuple[Party, ...]
     dropped: dict[Party, Drop]
     error: tuple[str, str] | None
-    """Its code and its text."""
+    """Code and text of the error."""
     clipped: int
     largest: float
     rounded: float
@@ -132,12 +133,12 @@ class Told(Page, frozen=True):
     received: dict[str, int]
     phases: tuple[Phase, ...]
     dtype: str
-    """The type of the average's entries, nothing if there is no average."""
-    file: Sum
+    """Type of the average's entries; empty without an average."""
+    file: FileChecksum
 
     @classmethod
-    def of(cls, ending: Ending, dtype: str, file: Sum) -> "Told":
-        """Returns the page of an ending, whose average is in a file."""
+    def of(cls, ending: Ending, dtype: str, file: FileChecksum) -> "StoredEnding":
+        """Returns the entry of an ending, whose average is in a file."""
         return cls(
             ending.party,
             ending.round,
@@ -162,7 +163,7 @@ class Told(Page, frozen=True):
             average,
             self.contributors,
             self.dropped,
-            None if self.error is None else Past(*self.error),
+            None if self.error is None else PastError(*self.error),
             self.clipped,
             self.largest,
             self.rounded,
@@ -172,21 +173,21 @@ class Told(Page, frozen=True):
         )
 
 
-P = TypeVar("P", bound=Page)
+P = TypeVar("P", bound=IndexEntry)
 
 
-class Book:
-    """The pages, as they were last written."""
+class StoreIndex:
+    """The entries, as they were last written."""
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
-        """Opens the book at a path. Calls may come from any thread, one at a time."""
+        """Opens the index at a path. Calls may come from any thread, one at a time."""
         self._folder, uri = path.parent, f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rw'}"
         self._db = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
         self._peers: dict[tuple[bytes, Party], bytes] | None = None
-        self._seen = Seen()
+        self._seen = SeenPeers()
         try:
             if read_only:
-                self._db.execute("BEGIN")  # so that all pages are of one moment
+                self._db.execute("BEGIN")  # so that all entries are of one moment
             else:
                 for setting in ("journal_mode = WAL", "synchronous = FULL", "secure_delete = ON"):
                     self._db.execute(f"PRAGMA {setting}")
@@ -198,57 +199,60 @@ class Book:
             self._db.close()
             raise
 
-    def make(self, *pages: Page) -> None:
-        """Writes the first pages."""
-        self._commit(*((table, ()) for table in _TABLES), *map(_written, (*pages, self._seen)))
+    def make(self, *pages: IndexEntry) -> None:
+        """Writes the first entries."""
+        self._commit(*((table, ()) for table in _TABLES), *map(_replace_row, (*pages, self._seen)))
         self._version, self.blank = VERSION, False
 
     def check(self) -> None:
-        """Raises JournalError unless this is a book of this version, in which everything can be found."""
+        """Raises JournalError unless the index has this version and is intact."""
         if self._version != VERSION:
-            raise damaged(self._folder, f"it is of version {self._version}, not {VERSION}")
+            raise damage_error(self._folder, f"it is of version {self._version}, not {VERSION}")
         if (found := self._db.execute("PRAGMA integrity_check(1)").fetchone()[0]) != "ok":
-            raise damaged(self._folder, str(found))
-        self._peers = self._met()
+            raise damage_error(self._folder, str(found))
+        self._peers = self._load_peers()
 
-    def _met(self) -> dict[tuple[bytes, Party], bytes]:
-        """Returns the peers that were seen; raises JournalError if they are not there as they were written."""
-        self._seen, tip, peers = self.read(Seen), b"", {}
+    def _load_peers(self) -> dict[tuple[bytes, Party], bytes]:
+        """Returns the peers that were seen; raises JournalError if their rows were changed."""
+        self._seen, tip, peers = self.read(SeenPeers), b"", {}
         for row in self._db.execute("SELECT session, party, incarnation FROM peers ORDER BY place"):
             session, party, incarnation = row
             if tuple(map(type, row)) != (bytes, str, bytes):
-                raise damaged(self._folder, "the peers that were seen were changed")
+                raise damage_error(self._folder, "the peers that were seen were changed")
             peers[session, party] = incarnation
-            tip = _chained(tip, session, party, incarnation)
+            tip = _chain_peer(tip, session, party, incarnation)
         if tip != self._seen.tip:
-            raise damaged(self._folder, "the peers that were seen were changed")
+            raise damage_error(self._folder, "the peers that were seen were changed")
         return peers
 
     def read(self, kind: type[P]) -> P:
-        """Returns a page; raises JournalError if it is not there as it was written."""
+        """Returns an entry; raises JournalError if it is missing or changed."""
         name = kind.row
         row = self._db.execute("SELECT page, digest FROM pages WHERE name = ?", (name,)).fetchone()
         if row is None or not isinstance(row[0], bytes) or _digest(name, row[0]) != row[1]:
-            raise damaged(self._folder, f"page {name} was changed")
+            raise damage_error(self._folder, f"entry {name} was changed")
         return msgspec.msgpack.decode(row[0], type=kind)
 
-    def write(self, *pages: Page) -> None:
-        """Puts pages in the place of those of their kinds. They are on disk when it returns."""
-        self._commit(*map(_written, pages))
+    def write(self, *pages: IndexEntry) -> None:
+        """Replaces the entries of some kinds. They are on disk when it returns."""
+        self._commit(*map(_replace_row, pages))
 
     def first_seen(self, session: bytes, party: Party, incarnation: bytes) -> bytes:
-        """Returns the incarnation that a peer was first seen as in a session, which is now if it never was."""
-        peers = self._met() if self._peers is None else self._peers
+        """Returns the incarnation under which a peer was first seen in a session, and stores this one if it is new."""
+        peers = self._load_peers() if self._peers is None else self._peers
         if (session, party) not in peers:
-            seen, row = Seen(_chained(self._seen.tip, session, party, incarnation)), (session, party, incarnation)
-            self._peers = None  # if the commit fails, it may be there all the same, and is looked up
-            self._commit(("INSERT INTO peers VALUES (?, ?, ?, ?)", (len(peers), *row)), _written(seen))
+            seen, row = (
+                SeenPeers(_chain_peer(self._seen.tip, session, party, incarnation)),
+                (session, party, incarnation),
+            )
+            self._peers = None  # a commit that fails may be on disk all the same, so the rows are read again
+            self._commit(("INSERT INTO peers VALUES (?, ?, ?, ?)", (len(peers), *row)), _replace_row(seen))
             peers[session, party], self._seen = incarnation, seen
         self._peers = peers
         return peers[session, party]
 
     def tidy(self) -> None:
-        """Leaves nothing of earlier pages. Where that cannot be done now, because somebody reads, it is done later."""
+        """Erases earlier entries. If a reader prevents that now, it is done later."""
         with suppress(sqlite3.OperationalError):
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
@@ -269,7 +273,7 @@ class Book:
             raise
 
 
-def _written(page: Page) -> tuple[str, tuple[object, ...]]:
+def _replace_row(page: IndexEntry) -> tuple[str, tuple[object, ...]]:
     name, data = page.row, msgspec.msgpack.encode(page)
     return "INSERT OR REPLACE INTO pages VALUES (?, ?, ?)", (name, data, _digest(name, data))
 
@@ -278,45 +282,46 @@ def _digest(name: str, page: bytes) -> bytes:
     return hashlib.sha256(frame_parts(name.encode(), page)).digest()
 
 
-def _chained(tip: bytes, session: bytes, party: Party, incarnation: bytes) -> bytes:
+def _chain_peer(tip: bytes, session: bytes, party: Party, incarnation: bytes) -> bytes:
     return hashlib.sha256(frame_parts(b"peer", tip, session, party.encode(), incarnation)).digest()
 
 
-# --- for those who only look ---------------------------------------------------------------------------------------
+# --- reading from another process ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Glance:
-    """What anybody who may look into a folder can be told."""
+class StoreSummary:
+    """Public content of a folder."""
 
     party: Party
     federation: str
     incarnation: bytes
     session: bytes
     number: int
-    """The last round that was begun,"""
+    """Number of the last round that was begun."""
     under_way: bool
-    """whether it is still going on,"""
+    """Whether that round is still under way."""
     records: int
-    """and how often it has moved."""
+    """Number of records in its journal."""
     begun: float
+    """Time of its beginning, on the driver's clock."""
     last: float
-    """When it was begun, and when it last moved, on the clock of whoever drove it."""
+    """Time of its last record, on the driver's clock."""
     ending: Ending | None
-    """How it ended, if it did, but for the average."""
+    """Its ending without the average, if it is over."""
 
 
-def peek(folder: str | Path) -> Glance:
-    """Returns how it stands with a folder, which another process may have open; raises ConfigError if it is none."""
+def summarize_store(folder: str | Path) -> StoreSummary:
+    """Returns the public content of a folder, which another process may have open; raises ConfigError if it is none."""
     path = Path(folder)
-    if not (path / BOOK).is_file():
+    if not (path / INDEX_FILE).is_file():
         raise ConfigError(f"there is no folder of a party at {path}; say where it is")
-    with careful(path), closing(Book(path / BOOK, read_only=True)) as book:
+    with translate_disk_errors(path), closing(StoreIndex(path / INDEX_FILE, read_only=True)) as book:
         if book.blank:
             raise ConfigError(f"nothing was written in {path} yet; start its party first")
         book.check()
-        owner, now = book.read(Owner), book.read(Standing)
-        return Glance(
+        owner, now = book.read(StoreOwner), book.read(StoredRound)
+        return StoreSummary(
             owner.party,
             owner.federation,
             owner.incarnation,
@@ -326,5 +331,5 @@ def peek(folder: str | Path) -> Glance:
             now.records,
             now.begun,
             now.last,
-            book.read(Told).ending(None) if now.ended else None,
+            book.read(StoredEnding).ending(None) if now.ended else None,
         )

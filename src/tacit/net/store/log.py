@@ -1,14 +1,14 @@
-"""Files of a store: the records of the round that is under way, and what is too long for a page of the book.
+"""Log files of a store: the records of the present round, and values that are too long for the index.
 
-They are made once, with the folder, and from then on written in place and cut off. So their names are on disk for good,
-and what is written takes one fsync, not a second one for the folder. What lies in them counts only if the book says so,
-and until it does it can be written again.
+They are created once, with the folder, and from then on overwritten in place and truncated. So their names are on disk
+for good, and a write takes one fsync, without a second one for the folder. Their content counts only if the index
+refers to it, and can be overwritten until then.
 
-Every piece has a checksum, for a cut may leave half of one. It is under a key of the folder's own, and has the place in
-it. A long message is written before anybody knows whose it is (`Store.stage`), and if it is then thrown away, what is
-shorter is written over its front, and only then is the rest cut off. So a cut may leave bytes behind the records that
-somebody else has chosen. Whoever does not know the key can choose none that are a piece, and what is a piece in one
-place is none in another.
+Every entry has a checksum, because a crash may leave half of one. The checksum is keyed with the folder's own key and
+covers the offset. A long message is written before its sender is authenticated (`RoundStore.stage`). If it is then
+discarded, shorter entries overwrite its front, and only then is the rest truncated. So a crash may leave bytes behind
+the records that an adversary has chosen. Without the key nobody can choose bytes that form an entry, and an entry is
+valid at its own offset only.
 """
 
 import errno
@@ -32,7 +32,7 @@ from tacit.crypto.sealing import gmac
 
 RENEW = "begin a new session: tacit roster renew"
 _ROOM, _DISK = "make room, and go on or restart", "see to the disk, and restart"
-_PASSING = {  # what SQLite says of the disk, and not of what lies on it
+_PASSING = {  # SQLite's errors about the disk, and not about its content
     sqlite3.SQLITE_PERM,
     sqlite3.SQLITE_BUSY,
     sqlite3.SQLITE_NOMEM,
@@ -48,66 +48,65 @@ _FRAME = struct.Struct(f">?Q{_CHECK_BYTES}s")
 _PLACE = struct.Struct(">?QQ")
 _NIL = msgspec.msgpack.encode(None)
 _BLOCK = mmap.PAGESIZE
-"""What places and lengths are multiples of where bytes go past the cache."""
+"""Unit of offsets and lengths for writes that bypass the page cache."""
 
 
 @contextmanager
-def careful(folder: Path) -> Iterator[None]:
-    """Turns what the disk fails with into one line: TransportError, or JournalError if what lies on it is damaged."""
+def translate_disk_errors(folder: Path) -> Iterator[None]:
+    """Turns disk errors into one line: TransportError, or JournalError if the content is damaged."""
     try:
         yield
     except OSError as error:
         cure = _ROOM if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) else _DISK
         raise TransportError(f"{folder} cannot be read or written ({error.strerror or error}); {cure}") from error
-    except (sqlite3.Error, UnicodeDecodeError) as error:  # what is damaged may have damaged names in it
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # a damaged file may contain damaged names
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
         if code not in _PASSING:
-            raise damaged(folder, str(error)) from error
+            raise damage_error(folder, str(error)) from error
         cure = _ROOM if code == sqlite3.SQLITE_FULL else _DISK
         raise TransportError(f"{folder} cannot be read or written ({_line(str(error))}); {cure}") from error
 
 
-def damaged(folder: Path, why: str) -> JournalError:
-    """Returns what says that a folder can no longer be told what it says."""
-    said = f"the book in {folder} cannot be gone on from ({_line(why)})"
-    return JournalError(f"{said}; move the folder away, and {RENEW}")
+def damage_error(folder: Path, why: str) -> JournalError:
+    """Returns the error for a folder whose index cannot be used."""
+    return JournalError(f"the index in {folder} cannot be used ({_line(why)}); move the folder away, and {RENEW}")
 
 
 def _line(text: str) -> str:
-    """Returns a text as one line that prints. SQLite says several, with names in them that may be damaged."""
+    """Returns a text as one printable line. SQLite's errors have several, with names that may be damaged."""
     return " ".join("".join(each if each.isprintable() else " " for each in text).split())
 
 
-def private(path: Path) -> int:
-    """Opens a file that only its owner can read, and makes it if it is not there."""
+def open_private(path: Path) -> int:
+    """Opens a file that only its owner can read, and creates it if it does not exist."""
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     os.fchmod(file, 0o600)  # whatever the umask is, and whoever copied it
     return file
 
 
 def replace_private(path: Path, data: Buffer) -> None:
-    """Writes a file that only its owner can read, in place of the one before, whole or not at all."""
+    """Replaces a file that only its owner can read, whole or not at all."""
     fresh = path.with_name(f"{path.name}.new")
-    file = private(fresh)
+    file = open_private(fresh)
     try:
-        write(file, data)
+        write_file(file, data)
     finally:
         os.close(file)
     fresh.replace(path)
 
 
-def octets(vector: Vector) -> memoryview:
-    """Returns the bytes of a vector, without a copy if they lie one behind the other."""
+def view_octets(vector: Vector) -> memoryview:
+    """Returns the bytes of a vector, without a copy if they are contiguous."""
     return np.ascontiguousarray(vector).reshape(-1).view(np.uint8).data
 
 
-def _put(file: int, at: int, data: Buffer) -> int:
-    """Writes bytes at a place, and returns where they end."""
+def _write_at(file: int, at: int, data: Buffer) -> int:
+    """Writes bytes at an offset, and returns the offset of their end."""
     left = memoryview(data)
     if left.nbytes >= PIECE:
         ahead = -at % _BLOCK
-        at, left = _put(file, at, left[:ahead]), left[ahead:]
-        done = _past_cache(file, at, left)
+        at, left = _write_at(file, at, left[:ahead]), left[ahead:]
+        done = _write_direct(file, at, left)
         at, left = at + done, left[done:]
     while left.nbytes:
         count = os.pwrite(file, left, at)
@@ -115,33 +114,33 @@ def _put(file: int, at: int, data: Buffer) -> int:
     return at
 
 
-def _past_cache(file: int, at: int, data: memoryview) -> int:
-    """Writes whole blocks straight to the disk, and returns how many bytes it took: none where that cannot be done.
+def _write_direct(file: int, at: int, data: memoryview) -> int:
+    """Writes whole blocks past the page cache, and returns the number of bytes written: 0 where that is unsupported.
 
-    In the system's cache, memory would be taken for a second copy of every vector, page by page, and that costs more
-    than all the rest of writing it. Nobody reads it from there: what is long is only read after a crash.
+    The page cache would allocate a second copy of every vector, page by page, which costs more than the rest of the
+    write. Nobody reads it from there: long values are read only after a crash.
     """
     whole, done, flags = data.nbytes - data.nbytes % _BLOCK, 0, fcntl.fcntl(file, fcntl.F_GETFL)
-    room = memoryview(mmap.mmap(-1, PIECE))  # for memory has to begin at a block too
+    buffer = memoryview(mmap.mmap(-1, PIECE))  # memory has to be aligned to blocks too
     try:
         fcntl.fcntl(file, fcntl.F_SETFL, flags | getattr(os, "O_DIRECT", 0))
         while done < whole:
             part = data[done : min(done + PIECE, whole)]
-            room[: part.nbytes] = part
-            count = os.pwrite(file, room[: part.nbytes], at + done)
+            buffer[: part.nbytes] = part
+            count = os.pwrite(file, buffer[: part.nbytes], at + done)
             done += count - count % _BLOCK
-            if count < _BLOCK:  # there is no room for more, which the cache has an error for
+            if count < _BLOCK:  # the disk is full, which the cached write reports as an error
                 break
     except OSError as error:
-        if error.errno != errno.EINVAL:  # which is what file systems say that cannot
+        if error.errno != errno.EINVAL:  # from file systems that do not support it
             raise
     finally:
         fcntl.fcntl(file, fcntl.F_SETFL, flags)
     return done
 
 
-def content(file: int, at: int, size: int) -> bytearray:
-    """Returns so many bytes, or as many as there are."""
+def read_at(file: int, at: int, size: int) -> bytearray:
+    """Returns up to `size` bytes from an offset."""
     data = bytearray(size)
     view, done = memoryview(data), 0
     while done < size and (count := os.preadv(file, [view[done:]], at + done)):
@@ -151,42 +150,42 @@ def content(file: int, at: int, size: int) -> bytearray:
     return data
 
 
-# --- one thing in a file -------------------------------------------------------------------------------------------
+# --- files with one value ------------------------------------------------------------------------------------------
 
 
-def _check(parts: Iterable[Buffer], key: bytes = bytes(32)) -> bytes:
-    """Returns what tells bytes from those that a cut or a fault leaves, and, under a key, from those of others."""
+def _compute_mac(parts: Iterable[Buffer], key: bytes = bytes(32)) -> bytes:
+    """Returns a checksum that detects damage and, with a key, forgery."""
     return gmac(key, parts)
 
 
-class Sum(NamedTuple):
-    """What a file must hold."""
+class FileChecksum(NamedTuple):
+    """Size and checksum of a file."""
 
     size: int = 0
     check: bytes = b""
 
 
-def write(file: int, data: Buffer) -> None:
-    """Puts bytes in the place of what a file held. They are on disk when it returns."""
-    os.ftruncate(file, _put(file, 0, data))
+def write_file(file: int, data: Buffer) -> None:
+    """Overwrites a file. The bytes are on disk when it returns."""
+    os.ftruncate(file, _write_at(file, 0, data))
     os.fsync(file)
 
 
-def known(data: Buffer) -> Sum:
-    """Returns what bytes in a file are known by."""
-    return Sum(memoryview(data).nbytes, _check((data,)))
+def compute_checksum(data: Buffer) -> FileChecksum:
+    """Returns the size and checksum of bytes."""
+    return FileChecksum(memoryview(data).nbytes, _compute_mac((data,)))
 
 
-def read(file: int, expected: Sum, what: str) -> bytearray:
-    """Returns the bytes of a file; raises JournalError if they are not those that were written."""
-    data = content(file, 0, expected.size)
-    if (os.fstat(file).st_size, known(memoryview(data))) != (expected.size, expected):
+def read_checked(file: int, expected: FileChecksum, what: str) -> bytearray:
+    """Returns the bytes of a file; raises JournalError if they do not match the checksum."""
+    data = read_at(file, 0, expected.size)
+    if (os.fstat(file).st_size, compute_checksum(memoryview(data))) != (expected.size, expected):
         raise JournalError(f"{what} was changed, or is from another time; restore it, or {RENEW}")
     return data
 
 
-def forget(file: int) -> None:
-    """Cuts off what a file holds."""
+def truncate_file(file: int) -> None:
+    """Empties a file."""
     if os.fstat(file).st_size:
         os.ftruncate(file, 0)
 
@@ -194,77 +193,77 @@ def forget(file: int) -> None:
 # --- records -------------------------------------------------------------------------------------------------------
 
 
-class Piece(NamedTuple):
-    """Something that was written in one go, and where it ends."""
+class LogEntry(NamedTuple):
+    """One entry of a log, and the offset of its end."""
 
     data: bytes
     end: int
 
 
-class Records:
-    """What was brought to a round, and its records, one behind the other.
+class RecordLog:
+    """The update of a round, followed by its records.
 
-    In front stands the last round that was over before, so that a book of another time is noticed. That is written when
-    the folder is made, so that a file without it is one that is gone.
+    The header has the number of the last round that was over before, so that an index of another time is detected. It
+    is written when the folder is created, so a file without a header has been lost.
     """
 
     start = _HEAD.size + _CHECK_BYTES
-    """Where the first piece begins."""
+    """Offset of the first entry."""
 
     def __init__(self, file: int, incarnation: bytes, key: bytes) -> None:
-        """Reads and writes a file of a folder, by its incarnation, and its key, which nobody else knows."""
+        """Reads and writes a file of a folder, given the folder's incarnation and secret key."""
         self._file, self._incarnation, self._key = file, incarnation, key
 
     @classmethod
-    def unused(cls, file: int) -> bool:
-        """Says whether a file never had a round in it, as far as can be said without the folder's key."""
-        head, size = bytes(content(file, 0, _HEAD.size)), os.fstat(file).st_size
+    def is_unused(cls, file: int) -> bool:
+        """Says whether a file never contained a round, as far as that is visible without the folder's key."""
+        head, size = bytes(read_at(file, 0, _HEAD.size)), os.fstat(file).st_size
         return size < cls.start or (size == cls.start and not _HEAD.unpack(head)[2])
 
     @property
     def gone(self) -> bool:
-        """Whether the file is another one than was made with the folder, which nobody has written in."""
+        """Whether the file has no header, so it is not the one that was created with the folder."""
         return os.fstat(self._file).st_size < self.start
 
     def over(self) -> int | None:
-        """Returns the last round that was over; None if that cannot be read, or is another folder's."""
-        head = bytes(content(self._file, 0, self.start))
-        if len(head) < self.start or head[_HEAD.size :] != _check((head[: _HEAD.size],), self._key):
+        """Returns the number of the last round that was over; None if the header is damaged or another folder's."""
+        head = bytes(read_at(self._file, 0, self.start))
+        if len(head) < self.start or head[_HEAD.size :] != _compute_mac((head[: _HEAD.size],), self._key):
             return None
         kind, incarnation, number = _HEAD.unpack_from(head)
         return int(number) if (kind, incarnation) == (_KIND, self._incarnation) else None
 
     def clear(self, over: int) -> None:
-        """Drops everything, now that a round is over.
+        """Drops all entries, after a round is over.
 
-        This needs no fsync: until it is on disk, the file has records of a round that the book says is over.
+        This needs no fsync: until it is on disk, the file has records of a round that is over according to the index.
         """
-        self.cut(self.start)  # first, or they would be taken for records of the round after it
+        self.cut(self.start)  # first, or they would be mistaken for records of the next round
         head = _HEAD.pack(_KIND, self._incarnation, over)
-        _put(self._file, 0, head + _check((head,), self._key))
+        _write_at(self._file, 0, head + _compute_mac((head,), self._key))
 
     def make(self) -> None:
-        """Writes that no round was over yet. It is on disk when it returns."""
+        """Writes a header for a folder without rounds. It is on disk when it returns."""
         self.clear(0)
         os.fsync(self._file)
 
     def cut(self, end: int) -> None:
-        """Drops what lies behind a place."""
+        """Truncates the file at an offset."""
         if os.fstat(self._file).st_size > end:
             os.ftruncate(self._file, end)
 
     def add(self, at: int, *pieces: Sequence[Buffer], ahead: bool = False) -> int:
-        """Writes pieces, each of one or more parts, at a place; returns, once they are on disk, where they end.
+        """Writes entries, each of one or more parts, at an offset; returns their end once they are on disk.
 
-        A piece that goes ahead is the event of the record behind it, which has nothing in its place. What lay behind it
-        is cut off.
+        An entry that goes `ahead` is the event of the record after it, which has nil in its place. The file is
+        truncated after the entries.
         """
         end = at
         try:
             for parts in pieces:
                 size = sum(memoryview(part).nbytes for part in parts)
-                for part in (_FRAME.pack(ahead, size, self._sum(end, ahead, size, parts)), *parts):
-                    end = _put(self._file, end, part)
+                for part in (_FRAME.pack(ahead, size, self._entry_mac(end, ahead, size, parts)), *parts):
+                    end = _write_at(self._file, end, part)
             self.cut(end)
             os.fsync(self._file)
         except OSError:
@@ -273,16 +272,16 @@ class Records:
             raise
         return end
 
-    def pieces(self) -> list[Piece]:
-        """Returns what is whole, up to the first piece that is not."""
-        found: list[Piece] = []
+    def pieces(self) -> list[LogEntry]:
+        """Returns the valid entries, up to the first that is not."""
+        found: list[LogEntry] = []
         place, size, event = self.start, os.fstat(self._file).st_size, b""
         while place + _FRAME.size <= size:
             at = place
-            ahead, length, check = _FRAME.unpack(content(self._file, at, _FRAME.size))
+            ahead, length, check = _FRAME.unpack(read_at(self._file, at, _FRAME.size))
             place += _FRAME.size
-            data = bytes(content(self._file, place, length)) if place + length <= size else b""
-            if len(data) != length or self._sum(at, ahead, length, (data,)) != check:
+            data = bytes(read_at(self._file, place, length)) if place + length <= size else b""
+            if len(data) != length or self._entry_mac(at, ahead, length, (data,)) != check:
                 break
             place += length
             if ahead:
@@ -292,10 +291,10 @@ class Records:
                 if not data.endswith(_NIL):
                     break
                 data = b"".join((data[: -len(_NIL)], binary(len(event)), event))
-            found.append(Piece(data, place))
+            found.append(LogEntry(data, place))
             event = b""
         return found
 
-    def _sum(self, at: int, ahead: bool, size: int, parts: Sequence[Buffer]) -> bytes:
-        """Returns the checksum of a piece that begins at a place."""
-        return _check((_PLACE.pack(ahead, at, size), *parts), self._key)
+    def _entry_mac(self, at: int, ahead: bool, size: int, parts: Sequence[Buffer]) -> bytes:
+        """Returns the checksum of an entry that begins at an offset."""
+        return _compute_mac((_PLACE.pack(ahead, at, size), *parts), self._key)

@@ -1,18 +1,18 @@
-"""What those may take of a node who have not shown yet whether they are on its roster: connections, for a while.
+"""Limits on connections of unauthenticated callers.
 
-A connection costs an open file and some 40 KB until its certificate is there, or its time is up.
+A connection costs an open file and some 40 KB until its certificate arrives, or it times out.
 """
 
 import resource
 
 SPARE = 4096
-"""Connections at a time beyond what peers may have, of those who never show a certificate."""
+"""Simultaneous connections for unauthenticated callers, beyond those of peers."""
 
 
-def for_strangers(peers: int, patience: float) -> tuple[tuple[str, int], ...]:
-    """Returns options for a server of grpc whose peers may have so many connections, and who waits so many seconds.
+def connection_options(peers: int, patience: float) -> tuple[tuple[str, int], ...]:
+    """Returns options of a gRPC server for `peers` connections of peers and a handshake of `patience` seconds.
 
-    Half of the files that we may open are not for those who call, or a journal could not be written any more.
+    Half of the open files are reserved for the node itself, so that it can always write its journal.
     """
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = SPARE + peers if files == resource.RLIM_INFINITY else min(SPARE + peers, files // 2)

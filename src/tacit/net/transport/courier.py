@@ -1,10 +1,10 @@
 """Carries bytes between parties over grpc, with mutual TLS: it knows whose they are, and not what they say.
 
-Each end shows the certificate that the roster has for it, and takes no other. A parcel is a stream of pieces, so that
+Each end shows the certificate that the roster has for it, and takes no other. A frame is a stream of pieces, so that
 nothing has to fit a message of grpc's, and is answered once its receiver has it on disk, or has found that it does not
-count; until then it is sent again, with pauses that grow. Parcels to one peer leave in order and one at a time, and a
+count; until then it is sent again, with pauses that grow. Frames to one peer leave in order and one at a time, and a
 receiver takes one at a time from each peer, so that what lies in memory is bounded by the roster. Where there is no way
-to a peer, a parcel goes by way of another one: it is sealed, and who carries it sees an address. So do hellos, which
+to a peer, a frame goes by way of another one: it is sealed, and who carries it sees an address. So do hellos, which
 are signed.
 """
 
@@ -19,15 +19,15 @@ from tacit.core.entropy import SystemEntropy
 from tacit.core.errors import ConfigError, MissingExtra, TransportError
 from tacit.core.messages import LONG
 from tacit.core.suite import Buffer, Party
-from tacit.net.transport.connection_limits import for_strangers
+from tacit.net.transport.connection_limits import connection_options
 
 try:
     import grpc.aio
 except ImportError:
     raise MissingExtra("grpcio", "grpc") from None
 
-from tacit.net.transport.framing import Head, Passed, Refused, opened
-from tacit.net.transport.malloc import keep_heap
+from tacit.net.transport.framing import FrameHeader, FrameRefused, RelayedFrame, split_header
+from tacit.net.transport.malloc import tune_malloc
 from tacit.net.transport.peer_link import (
     FIRST,
     HELLO_BYTES,
@@ -37,8 +37,8 @@ from tacit.net.transport.peer_link import (
     SERVICE,
     SETTLED,
     SLOWEST,
-    Line,
-    Peer,
+    PeerEndpoint,
+    PeerLink,
     Tls,
 )
 from tacit.vectors.buffers import BufferPool
@@ -51,23 +51,23 @@ class Receiver(Protocol):
     """Whom a courier works for."""
 
     def most(self, sender: Party) -> int:
-        """Returns how long a parcel of a sender may be."""
+        """Returns how long a frame of a sender may be."""
 
     async def take(self, sender: Party, data: Buffer) -> bool:
-        """Takes a parcel in; says whether it is settled, or is to be sent again later."""
+        """Takes a frame in; says whether it is settled, or is to be sent again later."""
 
     def greet(self, sender: Party, hello: bytes) -> bytes:
         """Takes a hello in, and returns ours."""
 
 
 class Courier:
-    """Our end of all lines: listens for peers, and sends to them."""
+    """Our end of all links: listens for peers, and sends to them."""
 
     def __init__(
         self,
         me: Party,
         tls: Tls,
-        peers: Iterable[Peer],
+        peers: Iterable[PeerEndpoint],
         receiver: Receiver,
         relays: Callable[[Party], Sequence[Party]] = lambda _: (),
         patience: float = 10.0,
@@ -83,8 +83,8 @@ class Courier:
         """Seconds of the longest pause before something is tried again."""
         self._tls, self._peers = tls, {peer.name: peer for peer in peers}
         self._by_certificate = {_plain(peer.certificate): peer.name for peer in self._peers.values()}
-        self.lines: Mapping[Party, Line] = {
-            name: Line(me, tls, peer, relays(name), self) for name, peer in self._peers.items()
+        self.links: Mapping[Party, PeerLink] = {
+            name: PeerLink(me, tls, peer, relays(name), self) for name, peer in self._peers.items()
         }
         self._calls: Counter[Party] = Counter()
         self._lanes = {name: asyncio.Lock() for name in self._peers}
@@ -92,9 +92,9 @@ class Courier:
 
     async def start(self, address: str) -> None:
         """Listens at an address; raises ConfigError if that cannot be."""
-        keep_heap()
+        tune_malloc()
         calls = CALLS * (len(self._peers) + 1)
-        options = (*OPTIONS, *for_strangers(calls, self.patience))
+        options = (*OPTIONS, *connection_options(calls, self.patience))
         server = grpc.aio.server(options=options, maximum_concurrent_rpcs=calls)
         server.add_generic_rpc_handlers((self._handlers(),))
         # Whoever shows one of these is known; there is no authority that could vouch for anybody else.
@@ -114,13 +114,13 @@ class Courier:
         raise ConfigError(f"{self.me} cannot listen at {address}: the port is taken, or is not ours; use another one")
 
     async def close(self) -> None:
-        """Ends all lines, and listens no longer."""
+        """Ends all links, and listens no longer."""
         if self._server is not None:
             # Calls that are under way get a moment to end: grpc has a traceback for each that does not.
             await self._server.stop(FIRST)
-        await asyncio.gather(*(line.close() for line in self.lines.values()))
+        await asyncio.gather(*(link.close() for link in self.links.values()))
 
-    def pauses(self) -> Iterator[float]:
+    def backoff(self) -> Iterator[float]:
         """Yields how long to wait before trying again: twice as long each time, and not all at the same moment."""
         pause = FIRST
         while True:
@@ -149,7 +149,7 @@ class Courier:
         context.add_done_callback(lambda _: self._calls.subtract([name]))
         if self._calls[name] > CALLS:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"more than {CALLS} calls at a time")
-        self.lines[name].hurry()
+        self.links[name].retry_now()
         return name
 
     async def _hello(self, said: bytes, context: Any) -> bytes:
@@ -157,15 +157,15 @@ class Courier:
         if len(said) > HELLO_BYTES:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"a hello has up to {HELLO_BYTES} bytes")
         try:
-            head, rest = opened(memoryview(said))
+            head, rest = split_header(memoryview(said))
             self._check(caller, head)
-        except Refused as refused:
+        except FrameRefused as refused:
             await context.abort(refused.code, str(refused))
             raise AssertionError from None  # abort raises
         if head.to == self.me:
             return self.receiver.greet(head.sender, bytes(rest))
         try:
-            return await self.lines[head.to].say(head, bytes(rest))
+            return await self.links[head.to].send_hello(head, bytes(rest))
         except TransportError as error:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
             raise AssertionError from None  # abort raises
@@ -174,8 +174,8 @@ class Courier:
         caller = await self._caller(context)
         async with self._lanes[caller]:
             try:
-                head, data = await self._gathered(caller, pieces)
-            except Refused as refused:
+                head, data = await self._gather_pieces(caller, pieces)
+            except FrameRefused as refused:
                 await context.abort(refused.code, str(refused))
                 raise AssertionError from None  # abort raises
             if head.to != self.me:
@@ -183,46 +183,46 @@ class Courier:
             settled = await self.receiver.take(head.sender, data)
         return SETTLED if settled else LATER
 
-    async def _gathered(self, caller: Party, pieces: AsyncIterator[bytes]) -> tuple[Head, memoryview]:
-        """Returns a parcel, once it is all there; nothing is kept of one that is longer than it may be, or too slow."""
+    async def _gather_pieces(self, caller: Party, pieces: AsyncIterator[bytes]) -> tuple[FrameHeader, memoryview]:
+        """Returns a frame, once it is all there; nothing is kept of one that is longer than it may be, or too slow."""
         try:
             async with asyncio.timeout(self.patience):
                 first = memoryview(await anext(pieces, b""))
         except TimeoutError:
-            raise Refused(grpc.StatusCode.DEADLINE_EXCEEDED, "too slow") from None
-        head, rest = opened(first)
+            raise FrameRefused(grpc.StatusCode.DEADLINE_EXCEEDED, "too slow") from None
+        head, rest = split_header(first)
         self._check(caller, head)
         if not 0 < head.size <= self.receiver.most(caller):
-            raise Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, f"a parcel of {head.size} bytes is longer than any")
+            raise FrameRefused(grpc.StatusCode.RESOURCE_EXHAUSTED, f"a frame of {head.size} bytes is longer than any")
         room, filled = self._pool.empty(head.size, np.uint8).data, 0  # which nobody fills with zeros first
         piece: Buffer = rest
         try:
             async with asyncio.timeout(self.patience + head.size / SLOWEST):
                 while True:
                     if filled + len(piece) > head.size:
-                        raise Refused(grpc.StatusCode.OUT_OF_RANGE, "a parcel that is longer than it said")
+                        raise FrameRefused(grpc.StatusCode.OUT_OF_RANGE, "a frame that is longer than it said")
                     room[filled : filled + len(piece)] = piece
                     filled += len(piece)
                     piece = await anext(pieces)
         except StopAsyncIteration:
             pass
         except TimeoutError:
-            raise Refused(grpc.StatusCode.DEADLINE_EXCEEDED, "too slow") from None
+            raise FrameRefused(grpc.StatusCode.DEADLINE_EXCEEDED, "too slow") from None
         if filled < head.size:
-            raise Refused(grpc.StatusCode.DATA_LOSS, "a parcel that is shorter than it said")
+            raise FrameRefused(grpc.StatusCode.DATA_LOSS, "a frame that is shorter than it said")
         return head, room if head.size >= LONG else room.toreadonly()  # a long one may be opened where it lies
 
-    def _check(self, caller: Party, head: Head) -> None:
-        """Raises Refused unless something may be here that a caller brings."""
+    def _check(self, caller: Party, head: FrameHeader) -> None:
+        """Raises FrameRefused unless something may be here that a caller brings."""
         if head.sender != caller and head.to != self.me:
-            raise Refused(grpc.StatusCode.PERMISSION_DENIED, "what is passed on is passed on once")
+            raise FrameRefused(grpc.StatusCode.PERMISSION_DENIED, "what is passed on is passed on once")
         if head.sender not in self._peers or (head.to != self.me and head.to not in self._peers):
-            raise Refused(grpc.StatusCode.PERMISSION_DENIED, "no such parties here")
+            raise FrameRefused(grpc.StatusCode.PERMISSION_DENIED, "no such parties here")
 
-    async def _passed_on(self, head: Head, data: memoryview, context: Any) -> bytes:
-        """Passes a parcel on, and its answer back."""
+    async def _passed_on(self, head: FrameHeader, data: memoryview, context: Any) -> bytes:
+        """Passes a frame on, and its answer back."""
         try:
-            settled = await self.lines[head.to].deliver(Passed(data), head, self.patience)
+            settled = await self.links[head.to].deliver(RelayedFrame(data), head, self.patience)
         except TransportError as error:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
             raise AssertionError from None  # abort raises

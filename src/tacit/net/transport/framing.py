@@ -1,4 +1,4 @@
-"""Parcels, as they travel: a head that says whose they are, for whom and how long, and bytes in pieces behind it."""
+"""Frames, as they travel: a head that says whose they are, for whom and how long, and bytes in pieces behind it."""
 
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
@@ -11,70 +11,70 @@ from tacit.core.messages import PIECE
 from tacit.core.suite import Buffer, Party
 
 
-class Head(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """What goes ahead of a parcel: whose it is, for whom, and how long."""
+class FrameHeader(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Header of a frame: its sender, receiver and length."""
 
     sender: Party
     to: Party
     size: int
 
 
-class Parcel(Protocol):
-    """What is to be sent: a `Post`, or bytes that are passed on."""
+class Frame(Protocol):
+    """Bytes to send: those of a `Post`, or another party's."""
 
     @property
     def size(self) -> int:
-        """How many bytes it has."""
+        """Number of bytes."""
 
     def pieces(self) -> Iterator[bytes]:
-        """Yields the bytes, of which there are never many at once."""
+        """Yields the bytes in short pieces."""
 
 
 @dataclass(frozen=True)
-class Passed:
-    """Somebody else's bytes, to be passed on."""
+class RelayedFrame:
+    """A frame of another party, to be relayed."""
 
     data: memoryview
 
     @property
     def size(self) -> int:
-        """How many there are."""
+        """Number of bytes."""
         return len(self.data)
 
     def pieces(self) -> Iterator[bytes]:
-        """Yields them."""
+        """Yields the bytes in short pieces."""
         for start in range(0, len(self.data), PIECE):
             yield bytes(self.data[start : start + PIECE])
 
 
-class Refused(Exception):
-    """A parcel that is not taken in."""
+class FrameRefused(Exception):
+    """A frame that is refused."""
 
     def __init__(self, code: grpc.StatusCode, why: str) -> None:
         super().__init__(why)
         self.code = code
 
 
-def behind(head: Head, *pieces: Buffer) -> bytes:
-    """Returns bytes with their head in front."""
+def join_frame(head: FrameHeader, *pieces: Buffer) -> bytes:
+    """Returns a header followed by bytes."""
     said = msgspec.msgpack.encode(head)
     return b"".join((len(said).to_bytes(2), said, *pieces))
 
 
-def opened(data: memoryview) -> tuple[Head, memoryview]:
-    """Returns a head and what is behind it; raises Refused if there is none."""
+def split_header(data: memoryview) -> tuple[FrameHeader, memoryview]:
+    """Returns a header and the bytes after it; raises FrameRefused if there is none."""
     begins = 2 + int.from_bytes(data[:2])
     try:
-        return msgspec.msgpack.decode(data[2:begins], type=Head), data[begins:]
+        return msgspec.msgpack.decode(data[2:begins], type=FrameHeader), data[begins:]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise Refused(grpc.StatusCode.INVALID_ARGUMENT, "this is no parcel, and no hello") from None
+        raise FrameRefused(grpc.StatusCode.INVALID_ARGUMENT, "this is neither a frame nor a hello") from None
 
 
-async def pieces_of(head: Head, parcel: Parcel) -> AsyncIterator[bytes]:
-    """Yields a parcel with its head, a short one in one piece."""
+async def split_frame(head: FrameHeader, frame: Frame) -> AsyncIterator[bytes]:
+    """Yields a header and a frame in pieces, a short frame in one piece."""
     if head.size <= PIECE:
-        yield behind(head, *parcel.pieces())
+        yield join_frame(head, *frame.pieces())
         return
-    yield behind(head)
-    for piece in parcel.pieces():
+    yield join_frame(head)
+    for piece in frame.pieces():
         yield piece

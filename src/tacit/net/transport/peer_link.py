@@ -1,4 +1,4 @@
-"""The way to one peer: what is waiting to be sent there leaves in order, again and again until it has arrived."""
+"""Link to one peer: a queue of frames that are sent in order, each until it is acknowledged."""
 
 import asyncio
 from collections import deque
@@ -12,22 +12,22 @@ import grpc.aio
 from tacit.core.errors import TransportError
 from tacit.core.messages import PIECE
 from tacit.core.suite import Party
-from tacit.net.transport.framing import Head, Parcel, behind, pieces_of
+from tacit.net.transport.framing import Frame, FrameHeader, join_frame, split_frame
 
 if TYPE_CHECKING:
     from tacit.net.transport.courier import Courier
 
 T = TypeVar("T")
 HELLO_BYTES = 1 << 16
-"""The longest hello."""
+"""Bytes of the longest hello."""
 FIRST, LONGEST = 0.05, 5.0
-"""Seconds of the first pause before something is sent again, and of the longest; none is longer than a connection may
-take. Where that is a second, so is a phase, and a peer that is back must not be missed for several."""
+"""Seconds of the first and the longest pause before a retry. No pause is longer than the timeout of a connection:
+where that is a second, so is a phase, and a peer that is back must not be missed for several."""
 SLOWEST = 1 << 16
-"""Bytes a second that a parcel must come at, or its sender is no longer listened to."""
+"""Lowest rate of a frame, in bytes per second; the call of a slower sender is aborted."""
 SERVICE = "tacit.v1.Courier"
 SETTLED, LATER = b"settled", b"later"
-"""What a receiver answers: it has it, or it is not there yet in its rounds."""
+"""Answers of a receiver: the frame is settled, or to be sent again later."""
 OPTIONS = (
     ("grpc.max_receive_message_length", PIECE + HELLO_BYTES),
     ("grpc.max_send_message_length", PIECE + HELLO_BYTES),
@@ -41,153 +41,157 @@ OPTIONS = (
 
 @dataclass(frozen=True)
 class Tls:
-    """The key and certificate that we show, in PEM."""
+    """Our own key and certificate for TLS, in PEM."""
 
     key: bytes = field(repr=False)
     certificate: bytes
 
 
 @dataclass(frozen=True)
-class Peer:
-    """Where a party is, and what it has to show."""
+class PeerEndpoint:
+    """Address and certificate of a peer."""
 
     name: Party
     address: str
     certificate: bytes
-    """In PEM."""
+    """The certificate that the peer has to present, in PEM."""
     host: str
-    """The name in its certificate."""
+    """The host name in the certificate."""
 
 
 @dataclass
-class _Waiting:
-    """A parcel on its way, and who is told when it has arrived."""
+class _QueuedFrame:
+    """A frame to send, and the callback for its acknowledgement."""
 
-    parcel: Parcel
+    frame: Frame
     number: int
     arrived: Callable[[], None]
 
 
-class Line:
-    """The way to one peer: what is waiting to be sent, and how it goes."""
+class PeerLink:
+    """Sends frames and hellos to one peer, directly or through relays."""
 
-    def __init__(self, me: Party, tls: Tls, peer: Peer, relays: Sequence[Party], courier: "Courier") -> None:
+    def __init__(self, me: Party, tls: Tls, peer: PeerEndpoint, relays: Sequence[Party], courier: "Courier") -> None:
         self.me, self.peer, self.relays, self._courier = me, peer, relays, courier
         self._tls = tls
         self._channel: grpc.aio.Channel | None = None
-        self._waiting: deque[_Waiting] = deque()
-        self._more = asyncio.Event()
-        self._hurry = asyncio.Event()
+        self._waiting: deque[_QueuedFrame] = deque()
+        self._queued = asyncio.Event()
+        self._retry = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
-        self._aside: set[asyncio.Future[Any]] = set()
-        """What goes on that nobody may be waiting for."""
+        self._tasks: set[asyncio.Future[Any]] = set()
+        """Background tasks, which nobody may be waiting for."""
         self.trouble = ""
-        """Why nothing arrives at present, in words; empty if all is well."""
-        self.reached = self.retries = 0
-        """How often something arrived, and how often something had to be sent again."""
+        """Reason why the peer cannot be reached directly at present; empty if it can."""
+        self.arrivals = 0
+        """Number of calls that the peer answered."""
+        self.retries = 0
+        """Number of frames that had to be sent again."""
 
     @property
     def waiting(self) -> int:
-        """How many parcels have not arrived yet."""
+        """Number of frames that are not acknowledged yet."""
         return len(self._waiting)
 
-    def send(self, parcel: Parcel, number: int, arrived: Callable[[], None]) -> None:
-        """Has a parcel of a round sent until it has arrived."""
-        self._waiting.append(_Waiting(parcel, number, arrived))
-        self._more.set()
+    def send(self, frame: Frame, number: int, arrived: Callable[[], None]) -> None:
+        """Queues a frame of a round, which is sent until it is acknowledged."""
+        self._waiting.append(_QueuedFrame(frame, number, arrived))
+        self._queued.set()
         if self._task is None:
-            self._task = asyncio.create_task(self._run(), name=f"line to {self.peer.name}")
+            self._task = asyncio.create_task(self._run(), name=f"link to {self.peer.name}")
 
-    def forget(self, before: int) -> None:
-        """Gives up what was to be sent in rounds before one."""
-        # The one at the front may be under way, which does no harm: it is only no longer sent again.
+    def discard_before(self, before: int) -> None:
+        """Drops queued frames of rounds before a number."""
+        # The first frame may be in transit, which does no harm: it is only not sent again.
         self._waiting = deque(each for each in self._waiting if each.number >= before)
 
-    def hurry(self) -> None:
-        """Tries again at once: there was a sign of life."""
+    def retry_now(self) -> None:
+        """Retries at once, after the peer was heard from."""
         if self.trouble and self._channel is not None and (self._closing is None or self._closing.done()):
-            # One that could not connect waits before it tries again, and cannot be told to hurry. What is under way on
-            # it may still end: a channel that is closed at once would cancel whoever waits for that.
-            self._closing = self._started(self._channel.close(2 * self._courier.patience))
+            # A channel that could not connect backs off, and cannot be made to retry. Calls on it may still complete,
+            # so it is closed with a grace period.
+            self._closing = self._start_task(self._channel.close(2 * self._courier.patience))
             self._channel, self.trouble = None, ""
-        self._hurry.set()
+        self._retry.set()
 
-    async def hello(self, said: bytes) -> bytes:
-        """Says hello, by way of others too, and returns the answer; raises TransportError with what is wrong."""
-        head = Head(self.me, self.peer.name, len(said))
-        straight = self._started(self._straight(head, said))
+    async def exchange_hello(self, said: bytes) -> bytes:
+        """Sends a hello, through relays if necessary, and returns the answer; raises TransportError if that fails."""
+        head = FrameHeader(self.me, self.peer.name, len(said))
+        straight = self._start_task(self._hello_directly(head, said))
         if not self.trouble:
             with suppress(TransportError):
                 return await straight
-        # The straight way is tried all the same, so that it is noticed when there is one again.
-        for line in self._others():
+        # The direct call is made all the same, so that the link is used again when it works.
+        for link in self._relay_links():
             with suppress(TransportError):
-                answer = await line.say(head, said)
-                self._hurry.set()
+                answer = await link.send_hello(head, said)
+                self._retry.set()
                 return answer
         return await straight
 
-    async def _straight(self, head: Head, said: bytes) -> bytes:
+    async def _hello_directly(self, head: FrameHeader, said: bytes) -> bytes:
         try:
-            answer = await self.say(head, said)
+            answer = await self.send_hello(head, said)
         except TransportError as error:
             self.trouble = str(error)
             raise
         self.trouble = ""
-        self._hurry.set()
+        self._retry.set()
         return answer
 
-    async def say(self, head: Head, said: bytes) -> bytes:
-        """Says a hello once, which may be somebody else's, and returns the answer."""
-        call = self._connected().unary_unary(f"/{SERVICE}/Hello")
-        return await self._answered(call(behind(head, said), timeout=self._courier.patience))
+    async def send_hello(self, head: FrameHeader, said: bytes) -> bytes:
+        """Sends a hello once, which may be another party's, and returns the answer."""
+        call = self._open_channel().unary_unary(f"/{SERVICE}/Hello")
+        return await self._await_reply(call(join_frame(head, said), timeout=self._courier.patience))
 
-    async def _answered(self, call: Awaitable[bytes]) -> bytes:
-        """Returns the answer to a call; raises TransportError with what is wrong."""
+    async def _await_reply(self, call: Awaitable[bytes]) -> bytes:
+        """Returns the answer to a call; raises TransportError if it fails."""
         try:
             answer = await call
         except grpc.aio.AioRpcError as error:
-            raise TransportError(explained(error, self.peer)) from None
+            raise TransportError(explain_rpc_error(error, self.peer)) from None
         except asyncio.CancelledError:
-            # A channel that is closed cancels its calls, which must not end those for good who wait for them.
+            # Closing a channel cancels its calls, which must not cancel the tasks that wait for them.
             if (task := asyncio.current_task()) is not None and task.cancelling():
                 raise
-            raise TransportError(f"{self.peer.name} at {self.peer.address} is called anew") from None
-        self.reached += 1
+            raise TransportError(f"{self.peer.name} at {self.peer.address} is called again") from None
+        self.arrivals += 1
         return answer
 
-    def _started(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Has something done, whether or not somebody waits for it to the end."""
+    def _start_task(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Starts a background task."""
         task = asyncio.ensure_future(work)
-        self._aside.add(task)
-        task.add_done_callback(self._aside.discard)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
         return task
 
-    def _others(self) -> Iterator["Line"]:
-        """Yields the lines to those who may pass something on, as far as they are in order."""
+    def _relay_links(self) -> Iterator["PeerLink"]:
+        """Yields the working links to parties that may relay."""
         for name in self.relays:
-            if not self._courier.lines[name].trouble:
-                yield self._courier.lines[name]
+            if not self._courier.links[name].trouble:
+                yield self._courier.links[name]
 
-    async def deliver(self, parcel: Parcel, head: Head, timeout: float) -> bool:
-        """Sends a parcel once; says whether it is settled. Raises TransportError if it did not get through."""
-        call = self._connected().stream_unary(f"/{SERVICE}/Deliver")
-        return await self._answered(call(pieces_of(head, parcel), timeout=timeout + parcel.size / SLOWEST)) == SETTLED
+    async def deliver(self, frame: Frame, head: FrameHeader, timeout: float) -> bool:
+        """Sends a frame once; returns whether it is settled. Raises TransportError if it was not delivered."""
+        call = self._open_channel().stream_unary(f"/{SERVICE}/Deliver")
+        return (
+            await self._await_reply(call(split_frame(head, frame), timeout=timeout + frame.size / SLOWEST)) == SETTLED
+        )
 
     async def close(self) -> None:
-        """Ends what is under way."""
+        """Cancels all tasks and closes the channel."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        for aside in tuple(self._aside):
+        for aside in tuple(self._tasks):
             aside.cancel()
-        await asyncio.gather(*self._aside, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._channel is not None:
             await self._channel.close()
 
-    def _connected(self) -> grpc.aio.Channel:
+    def _open_channel(self) -> grpc.aio.Channel:
         if self._channel is None:
             credentials = grpc.ssl_channel_credentials(self.peer.certificate, self._tls.key, self._tls.certificate)
             options = (
@@ -201,50 +205,50 @@ class Line:
         return self._channel
 
     async def _run(self) -> None:
-        pauses = self._courier.pauses()
+        pauses = self._courier.backoff()
         while True:
             if not self._waiting:
-                self._more.clear()
-                await self._more.wait()
+                self._queued.clear()
+                await self._queued.wait()
             first = self._waiting[0]
             try:
-                settled = await self._sent(first.parcel)
+                settled = await self._deliver_once(first.frame)
             except TransportError:
                 settled = False
                 self.retries += 1
             if settled:
-                if self._waiting and self._waiting[0] is first:  # it may have been given up meanwhile
+                if self._waiting and self._waiting[0] is first:  # it may have been dropped meanwhile
                     self._waiting.popleft()
                 first.arrived()
-                pauses = self._courier.pauses()
-                del first  # it may be long, and the next one may take its time
+                pauses = self._courier.backoff()
+                del first  # it may be long, and the next one may take a while
                 continue
-            self._hurry.clear()
+            self._retry.clear()
             try:
-                await asyncio.wait_for(self._hurry.wait(), next(pauses))
+                await asyncio.wait_for(self._retry.wait(), next(pauses))
             except TimeoutError:
                 pass
             else:
-                pauses = self._courier.pauses()
+                pauses = self._courier.backoff()
 
-    async def _sent(self, parcel: Parcel) -> bool:
-        """Sends a parcel on the straight way or, where there is none, by way of somebody else."""
-        head, patience = Head(self.me, self.peer.name, parcel.size), self._courier.patience
+    async def _deliver_once(self, frame: Frame) -> bool:
+        """Sends a frame directly or, if that fails, through a relay."""
+        head, patience = FrameHeader(self.me, self.peer.name, frame.size), self._courier.patience
         if not self.trouble or not self.relays:
             try:
-                return await self.deliver(parcel, head, patience)
+                return await self.deliver(frame, head, patience)
             except TransportError as error:
                 self.trouble = str(error)
-        for line in self._others():
+        for link in self._relay_links():
             with suppress(TransportError):
-                return await line.deliver(parcel, head, patience)
+                return await link.deliver(frame, head, patience)
         raise TransportError(self.trouble)
 
 
-def explained(error: grpc.aio.AioRpcError, peer: Peer) -> str:
-    """Returns, in words, why a peer was not reached, and what to do."""
-    said, code, where = (error.details() or "")[:200], error.code(), f"{peer.name} at {peer.address}"
-    details = "".join(each if each.isprintable() else " " for each in said)  # it may be anything that a peer says
+def explain_rpc_error(error: grpc.aio.AioRpcError, peer: PeerEndpoint) -> str:
+    """Returns why a call failed, and what to do."""
+    text, code, where = (error.details() or "")[:200], error.code(), f"{peer.name} at {peer.address}"
+    details = "".join(each if each.isprintable() else " " for each in text)  # a peer may write anything
     if code is grpc.StatusCode.UNAUTHENTICATED:
         return f"{where} does not know our certificate; have both take the newest federation.toml"
     if "CERTIFICATE_VERIFY_FAILED" in details or "Hostname Verification" in details:
