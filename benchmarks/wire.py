@@ -81,7 +81,7 @@ async def _rounds(folder: Path, name: str, entries: int, rounds: int, pipe: Pipe
         if ending.error is not None:
             raise ending.error
         del ending
-        await node.flushed(PATIENCE)
+        await node.flush(PATIENCE)
         # Others may not be done yet, and what they ask for is part of the round.
         cpu, wall = time.process_time() - began, time.monotonic()
         pipe.send((cpu, _peak() - before, wall))

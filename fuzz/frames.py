@@ -29,6 +29,7 @@ from tacit.net.membership.rendezvous import Hello, Rendezvous
 from tacit.net.membership.replay_guard import Stamp
 from tacit.net.membership.roster import RosterFile
 from tacit.net.node import Node
+from tacit.net.node_lifecycle import NodeLifecycle
 from tacit.net.store.round_store import RoundStore
 from tacit.net.transport import courier
 from tacit.protocols import REGISTRY
@@ -266,11 +267,11 @@ class Hellos:
         node = chosen(draw, list(self._nodes.values()))
         sender = chosen(draw, [party for party in self._made.credentials if party != node.me])
         if not draw.below(20):  # as after a restart, so that not all is settled
-            node._participant = None
+            node._participant, node.lifecycle = None, NodeLifecycle()
             meeting = Rendezvous(node.me, node.peers, node.store.first_seen, node.store.incarnation)
             node._rendezvous = meeting
         if node._participant is None and node.me != SERVER and draw.below(2):
-            node._settle(ENTRIES)
+            node._set_vector_length(ENTRIES)
         said = pack(self._made.hello(sender))
         if draw.below(3):
             said = damaged(said, draw)
@@ -287,7 +288,7 @@ class Hellos:
         if not draw.below(6):
             data = spoilt(data, draw)
         before = node._rendezvous.others.get(sender)
-        node.greet(sender, data)
+        node.answer_hello(sender, data)
         self.outcomes["listened to" if node._rendezvous.others.get(sender) is not before else "not a hello"] += 1
         return data
 

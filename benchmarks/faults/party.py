@@ -153,7 +153,7 @@ async def live(folder: Path, name: str, life: int, rounds: int) -> None:
         attempt += 1
         if not node.resuming:
             # A server waits for somebody to be ready, for as long as that takes.
-            log.note("waits", round=node.rounds, seconds=None if name == SERVER else node._longest)
+            log.note("waits", round=node.rounds, seconds=None if name == SERVER else node._max_wait)
         try:
             update = None if name == SERVER else Update(model(node, life, attempt))
             log.note("ends", **(told(await node.average(update)) or {}))
@@ -162,7 +162,7 @@ async def live(folder: Path, name: str, life: int, rounds: int) -> None:
     log.note("done", round=node.rounds)
     while not stop.exists():
         await asyncio.sleep(PERIOD)
-    log.note("leaves", flushed=await node.flushed(2 * seated.roster.deadlines.start), round=node.rounds)
+    log.note("leaves", flushed=await node.flush(2 * seated.roster.deadlines.start), round=node.rounds)
     await node.close(leaving=True)
     guard.cancel()
 

@@ -174,7 +174,7 @@ async def malformed(scene: Scene) -> None:
 
 
 def _lie(scene: Scene, **changes: Any) -> bytes:
-    hello: Hello = scene.node._hello(scene.target)
+    hello: Hello = scene.node._make_hello(scene.target)
     return msgspec.msgpack.encode(msgspec.structs.replace(hello, **changes))
 
 
@@ -207,17 +207,17 @@ def lies(**changes: Any) -> Callable[[Scene], Awaitable[None]]:
     """Returns the attempt to say nothing in hellos that is true, from before the round until it is over."""
 
     async def attempt(scene: Scene) -> None:
-        honest = scene.node._hello
-        scene.node._hello = lambda to: msgspec.structs.replace(honest(to), **changes)
+        honest = scene.node._make_hello
+        scene.node._make_hello = lambda to: msgspec.structs.replace(honest(to), **changes)
         try:
             async with _caller(scene) as caller:
                 while not scene.over.is_set():
-                    said = _signed(scene, msgspec.msgpack.encode(scene.node._hello(scene.target)))
+                    said = _signed(scene, msgspec.msgpack.encode(scene.node._make_hello(scene.target)))
                     await caller.hello(head(WITH_KEYS, scene.target, len(said)) + said)
                     await asyncio.sleep(0.02)
             await _listened(scene, WITH_KEYS)
         finally:
-            scene.node._hello = honest
+            scene.node._make_hello = honest
             scene.node._hellos.say()
 
     return attempt

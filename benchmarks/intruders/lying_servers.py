@@ -72,13 +72,13 @@ async def nodes(made: Federation, role: Callable[[Node], Role] | None) -> AsyncI
     running = {party: made.node(party) for party in made.roster.entry.everyone(made.roster.names)}
     if role is not None:
         server = running[SERVER]
-        sit = server._sit
+        sit = server._restore
 
         def seated(agreement: Any) -> None:
             sit(agreement)
             server._participant.role = role(server)
 
-        server._sit = seated
+        server._restore = seated
     try:
         for node in running.values():
             await node.start()

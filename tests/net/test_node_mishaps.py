@@ -272,10 +272,10 @@ def test_parcels_of_one_that_says_no_hello_have_us_say_one_at_a_time(tmp_path):
         node = made.node("p0")
         await node.start()
         try:
-            node._settle(4)
+            node._set_vector_length(4)
             node._rendezvous.others.clear()
             for _ in range(50):
-                assert not await node.take(SERVER, b"x")
+                assert not await node.accept_frame(SERVER, b"x")
             return [task.get_name() for task in node._hellos._tasks].count(SERVER)
         finally:
             await node.close()

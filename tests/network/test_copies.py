@@ -70,11 +70,11 @@ def second_round(folder, change=lambda: None, protocol="secagg", **options):
             first = await averaged(nodes, updates)
             assert all(ending.error is None for ending in first.values())
             del first
-            await asyncio.gather(*(node.flushed(60.0) for node in nodes.values()))
+            await asyncio.gather(*(node.flush(60.0) for node in nodes.values()))
             change()
             with Watch(ENTRIES * 4 * 0.9) as watch:
                 second = await averaged(nodes, updates)
-                await asyncio.gather(*(node.flushed(60.0) for node in nodes.values()))
+                await asyncio.gather(*(node.flush(60.0) for node in nodes.values()))
             expected = np.mean([update.vector for update in updates.values()], axis=0)
             assert all(np.allclose(ending.average, expected, atol=1e-4) for ending in second.values())
             return watch.taken

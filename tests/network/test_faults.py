@@ -181,17 +181,17 @@ class Slow:
     def __init__(self):
         self.taken, self.came = 0, asyncio.Event()
 
-    def most(self, _sender):
+    def max_frame_bytes(self, _sender):
         return 1 << 16
 
-    async def take(self, _sender, _data):
+    async def accept_frame(self, _sender, _data):
         self.taken += 1
         self.came.set()
         if self.taken == 1:
             await asyncio.sleep(60)
         return True
 
-    def greet(self, _sender, _hello):
+    def answer_hello(self, _sender, _hello):
         return b""
 
 

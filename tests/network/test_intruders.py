@@ -127,9 +127,9 @@ def test_a_server_does_not_sit_down_for_vectors_that_one_party_speaks_of(intrude
             for entries in (10**9, 2**62):
                 hello = msgspec.structs.replace(liar._hello(SERVER), entries=entries, session=bytes(32))
                 for _ in range(2):  # the answer to the first says what the second has to repeat
-                    liar._hellos.listen(SERVER, server.greet("p3", liar._hellos.sign_hello(hello, SERVER)))
+                    liar._hellos.listen(SERVER, server.answer_hello("p3", liar._hellos.sign_hello(hello, SERVER)))
                 assert server._rendezvous.others["p3"][0].entries == entries
-                seen.append((server._participant, server.most("p3")))
+                seen.append((server._participant, server.max_frame_bytes("p3")))
             ended, _ = await asyncio.gather(company.average(1), company.witnesses["p3"].average(1))
             return seen, ended
 
@@ -166,7 +166,7 @@ def test_whoever_is_no_peer_has_nothing_to_say_about_our_rounds(intruders, tmp_p
                 asked = user._hellos._replay_guard.stamp("p3")
                 stamp = other._hellos._replay_guard.stamp("p0", asked)
                 hello = msgspec.structs.replace(other._hello("p0"), **changes)
-                user.greet("p3", sign_hello(other._hellos._keys, "p0", stamp, hello))
+                user.answer_hello("p3", sign_hello(other._hellos._keys, "p0", stamp, hello))
             return user._rendezvous.wrong, (await ended)[0]
 
     found, ended = asyncio.run(run())

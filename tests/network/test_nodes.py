@@ -332,7 +332,7 @@ def test_who_passes_a_hello_on_cannot_change_it(tmp_path):
     async def run():
         async with made.nodes() as nodes:
             await averaged(nodes, made.updates(4))
-            hello = nodes["p0"]._hello("p1")
+            hello = nodes["p0"]._make_hello("p1")
             other = msgspec.structs.replace(hello, incarnation=bytes(16))
             signed = nodes["p0"]._hellos.sign_hello(hello, "p1")
             for said in (
@@ -341,9 +341,9 @@ def test_who_passes_a_hello_on_cannot_change_it(tmp_path):
                 b"",
                 signed[:40],
             ):
-                nodes["p1"].greet("p0", said)
+                nodes["p1"].answer_hello("p0", said)
             wrong = dict(nodes["p1"]._rendezvous.lost)
-            nodes["p1"].greet("p0", nodes["p0"]._hellos.sign_hello(other, "p1"))
+            nodes["p1"].answer_hello("p0", nodes["p0"]._hellos.sign_hello(other, "p1"))
             return wrong, set(nodes["p1"]._rendezvous.lost)
 
     assert asyncio.run(run()) == ({}, {"p0"})

@@ -39,7 +39,7 @@ async def main():
     for number in range(1, rounds + 1):
         ending = await node.average(None if name == SERVER else made.updates(entries, number)[name])
         averages.append([ending.contributors, np.asarray(ending.average, np.float64).tolist(), str(ending.error or "")])
-    await node.flushed(20)
+    await node.flush(20)
     (folder / f"{name}.said").write_text(json.dumps({"averages": averages, "envelopes": envelopes}))
     await node.close(leaving=True)
 

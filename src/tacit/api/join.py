@@ -192,5 +192,5 @@ async def _asked(node: Node) -> Status:
 
 async def _left(node: Node, leaving: bool) -> None:
     if leaving:
-        await node.flushed(FAREWELL)
+        await node.flush(FAREWELL)
     await node.close(leaving=leaving)

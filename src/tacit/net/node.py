@@ -7,7 +7,7 @@ envelope is acknowledged once it is on disk. So a node can be killed at any mome
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from time import time
 
 from tacit.core.average import Ending
@@ -20,6 +20,7 @@ from tacit.net.membership.hello import HelloExchange
 from tacit.net.membership.identity import Credentials
 from tacit.net.membership.rendezvous import Hello, Rendezvous
 from tacit.net.membership.roster import RosterFile
+from tacit.net.node_lifecycle import NodeLifecycle, Presence
 from tacit.net.observability.metrics import MetricsEndpoint, render_metrics
 from tacit.net.observability.status import PeerStatus, RoundSummary, Status, write_status
 from tacit.net.observability.telemetry import Telemetry
@@ -35,18 +36,34 @@ from tacit.vectors.buffers import BufferPool
 
 SEED_BYTES = 32
 OFTEN = 1.0
-"""Seconds between hellos to those who are waited for, and between looks at how it stands."""
+"""Seconds between hellos to awaited peers, and between updates of the status."""
+
+
+@dataclass(frozen=True)
+class PendingCall:
+    """Result of a call of the participant whose record is not on disk yet, so that no action is performed."""
+
+    actions: list[Action]
+    record: Record | None
+    update: Update | None = None
+    """The update, if the call begins a round."""
+    after_ending: bool = False
+    """Whether the call begins a round while the previous one is over and not finished on disk."""
 
 
 class Node:
-    """A party, or the server, on a network. Everything but `start`, `average` and `close` happens in between."""
+    """A party, or the server, on a network. Peers and timers drive it between `start`, `average` and `close`."""
 
     def __init__(
         self, roster: RosterFile, mine: Credentials, store: RoundStore, seed: Callable[[int], bytes] | None = None
     ) -> None:
-        """Knows everybody on the roster, and must be on it itself.
+        """Prepares a node for a party on the roster.
 
-        A round draws from the operating system, or from what `seed` gives for its number.
+        Args:
+            roster: The roster of the federation.
+            mine: The party's own keys, which have to match the roster.
+            store: The party's folder.
+            seed: Returns the seed of a round; by default seeds come from the operating system.
         """
         roster.check(mine)
         self.me, self.roster, self.store, self._mine = mine.name, roster, store, mine
@@ -56,22 +73,21 @@ class Node:
         self._rendezvous = Rendezvous(self.me, self.peers, store.first_seen, store.incarnation)
         self._participant: KeyedParticipant | None = None
         self.last: Ending | None = None
-        """How the last round ended that is over."""
+        """The ending of the last round that is over."""
+        self.lifecycle = NodeLifecycle()
+        """The states of the node."""
         self._journal = Journal(kept=False)
-        self._undone: tuple[list[Action], Record | None, tuple[Update | None, bool]] | None = None
-        """What a call of the participant returned that is not on disk yet, and so not done."""
-        self._failed: TacitError | None = None
-        """What the disk failed with, as long as it does;"""
-        self._untaken: TacitError | None = None
-        """and with what came last that is long."""
-        self._owed = False
-        """Whether whoever averages was told of that, instead of how the round ended."""
-        self._left = False
-        self._stirred = asyncio.Event()
-        self._turn = asyncio.Lock()
-        self._timer = WaitTimer(self._deadlines.phase, self._expired)
+        self._pending: PendingCall | None = None
+        """The call that blocks the node until its record is on disk."""
+        self._record_error: TacitError | None = None
+        """Error of the last write of a record or hello, until one succeeds."""
+        self._stage_error: TacitError | None = None
+        """Error of the last write of a long message, until one succeeds."""
+        self._changed = asyncio.Event()
+        self._average_lock = asyncio.Lock()
+        self._timer = WaitTimer(self._deadlines.phase, self._expire_wait)
         self._pool = BufferPool()
-        self._telling: asyncio.Task[None] | None = None
+        self._status_task: asyncio.Task[None] | None = None
         self.telemetry = Telemetry(self.me, roster.federation, roster.protocol)
         self.metrics = MetricsEndpoint(lambda: render_metrics(self.telemetry, self.status(), self.courier.links))
         self.courier = Courier(
@@ -83,116 +99,118 @@ class Node:
                 if card.name != self.me
             ],
             self,
-            self._between,
+            self._relays_for,
             roster.deadlines.connect,
             self._pool,
         )
         links = {peer: self.courier.links[peer] for peer in self.peers}
-        self._hellos = HelloExchange(Keys(mine.identity, roster.members), links, self._hello, self._heard)
+        self._hellos = HelloExchange(Keys(mine.identity, roster.members), links, self._make_hello, self._receive_hello)
 
     @property
     def rounds(self) -> int:
-        """The number of the last round that was begun."""
+        """Number of the last round that was begun."""
         return 0 if self._participant is None else self._participant.number
 
     @property
     def agreement(self) -> Agreement:
-        """What was agreed; there is nothing yet before it is known how long vectors are."""
+        """The agreement; raises ConfigError before the length of the vectors is known."""
         if self._participant is None:
             raise ConfigError("nothing was averaged yet")
         return self._participant.agreement
 
     @property
     def resuming(self) -> bool:
-        """Whether a round that was cut off is being finished."""
-        return self._participant is not None and (self._participant.unfinished or self._owed)
+        """Whether `average` completes an interrupted round instead of beginning one."""
+        return self.lifecycle.is_resuming
 
     async def start(self, address: str | None = None, metrics: str | None = None) -> None:
-        """Listens where the roster has it, or elsewhere, and goes on with a round that was cut off.
+        """Listens at the roster's address, or another one, and resumes an interrupted round.
 
-        What it counts can be had at `metrics`, a host:port, if that is given.
+        With `metrics`, a host:port, it serves its metrics there.
         """
+        self.lifecycle.change_presence(Presence.LISTENING)
         if self.store.entries:
-            self._settle(self.store.entries)
+            self._set_vector_length(self.store.entries)
         where = address or self.roster.address_of(self.me)
         await self.courier.start(where)
         if metrics is not None:
             await self.metrics.start(metrics)
         self.telemetry.report_joined(where, self.rounds)
         self._hellos.say()
-        self._telling = asyncio.create_task(self._tell())
+        self._status_task = asyncio.create_task(self._write_status())
 
-    def _between(self, peer: Party) -> tuple[Party, ...]:
-        """Returns who may pass on what we have for a peer: those whom both of us know as peers."""
+    def _relays_for(self, peer: Party) -> tuple[Party, ...]:
+        """Returns the parties that may relay to a peer: those that are peers of both of us."""
         theirs = self.roster.terms.peers(peer) if peer in self.peers else ()
         return tuple(each for each in self.peers if each != peer and each in theirs and each != SERVER)
 
     async def average(self, update: Update | None) -> Ending:
-        """Takes part in the next round and returns how it ended for us, which may be with an error.
+        """Takes part in the next round and returns its ending for us, which may have an error.
 
-        If a round was cut off it is finished first, with what was brought to it then, and its ending is returned.
+        An interrupted round is completed first, with its own update, and its ending is returned.
         """
-        async with self._turn:
+        async with self._average_lock:
             try:
-                return await self._averaged(update)
+                return await self._run_round(update)
             except TacitError as error:
-                self._declare(0)  # or others would begin, and wait for us
+                self._announce_ready(0)  # or others would begin, and wait for us
                 self.telemetry.report_refused(error, self.rounds)
                 raise
 
-    async def _averaged(self, update: Update | None) -> Ending:
+    async def _run_round(self, update: Update | None) -> Ending:
         if self._participant is None and update is not None:
-            self._settle(len(update.vector))  # which may find that a round was begun
+            self._set_vector_length(len(update.vector))  # which may find an interrupted round
         if self.resuming:
-            self._go_on()
+            self._complete_pending()
         else:
             await self._begin(update)
-        await self._until(lambda: self._undone is not None or (self._round is not None and self._round.over))
-        if self._undone is not None and self._failed is not None:
-            raise self._failed
-        round_, self._owed = self._round, False
-        if round_ is None:
+        await self._wait_until(lambda: self._pending is not None or (self._round is not None and self._round.over))
+        if self._pending is not None and self._record_error is not None:
+            raise self._record_error
+        if (round_ := self._round) is None:
             raise TransportError("the node was closed")
-        if round_.error is not None and self._untaken is not None:
-            raise self._untaken  # others are said to be silent only because of that
+        self.lifecycle.report_ending()
+        if round_.error is not None and self._stage_error is not None:
+            raise self._stage_error  # peers timed out only because of that
         return round_.ending
 
-    async def serve(self, told: Callable[[Ending], None], rounds: int | None = None) -> None:
-        """Takes part in round after round, as a server does, and tells how each of them ended."""
+    async def serve(self, report: Callable[[Ending], None], rounds: int | None = None) -> None:
+        """Takes part in round after round, as a server does, and reports the ending of each."""
         while rounds is None or self.rounds < rounds:
-            told(await self.average(None))
+            report(await self.average(None))
 
     async def close(self, *, leaving: bool = False) -> None:
-        """Says no more. Whoever leaves says so, and the others do not wait for it any longer."""
+        """Stops the node. One that leaves announces it, so that its peers do not wait for it any longer."""
         if leaving:
-            self._left = True
+            self.lifecycle.change_presence(Presence.LEAVING)
             self._hellos.say()
             await self._hellos.wait_until_sent()
         self._hellos.stop()
-        if self._telling is not None:
-            self._telling.cancel()
+        if self._status_task is not None:
+            self._status_task.cancel()
         self._timer.stop()
         await self.metrics.close()
         await self.courier.close()
         try:
-            # What is not on disk by now is done again by whoever goes on from there.
+            # What is not on disk by now is repeated after the restart.
             with suppress(TransportError):
-                self._finish()
+                self._finish_round()
         finally:
             self.store.close()
+            self.lifecycle.change_presence(Presence.CLOSED)
         self.telemetry.report_closed(leaving)
 
-    async def flushed(self, seconds: float) -> bool:
-        """Waits until all that was said has arrived, up to so long; says whether it has."""
+    async def flush(self, seconds: float) -> bool:
+        """Waits until all messages are acknowledged, up to a timeout; returns whether they are."""
         try:
             async with asyncio.timeout(seconds):
-                await self._until(lambda: not any(link.waiting for link in self.courier.links.values()))
+                await self._wait_until(lambda: not any(link.waiting for link in self.courier.links.values()))
         except TimeoutError:
             return False
         return True
 
     def status(self) -> Status:
-        """Returns how it stands."""
+        """Returns the present status."""
         rendezvous, now = self._rendezvous, self._now()
         round_ = self._round if self._round is not None and self._round.wait is not None else None
         pending = frozenset[Party]() if round_ is None else round_.inbox.pending
@@ -201,10 +219,10 @@ class Node:
             PeerStatus.of(peer, rendezvous, self.courier.links[peer], now, self._timer.since, peer in pending)
             for peer in self.peers
         ]
-        wrong = self._failed or self._untaken or rendezvous.wrong
+        wrong = self._record_error or self._stage_error or rendezvous.wrong
         return Status(
             self.me,
-            round(time(), 1),  # which is enough for people
+            round(time(), 1),
             self.rounds,
             rendezvous.ready,
             not self.resuming,
@@ -214,52 +232,54 @@ class Node:
             None if self.last is None else RoundSummary.of(self.last),
         )
 
-    async def _tell(self) -> None:
-        """Writes down how it stands, for those who look, again and again."""
+    async def _write_status(self) -> None:
+        """Writes the status file periodically, and retries a blocked call."""
         while True:
             self.telemetry.report_links({peer: self.courier.links[peer] for peer in self.peers})
             with suppress(TacitError):
-                self._go_on()
+                self._complete_pending()
             write_status(self.store.folder, self.status())
             await asyncio.sleep(OFTEN)
 
     # --- when to begin ---------------------------------------------------------------------------------------------
 
     async def _begin(self, update: Update | None) -> None:
-        """Begins the next round, once it is time to."""
+        """Begins the next round, once the peers are ready."""
         if update is not None:
-            self._settle(len(update.vector))
-        number = await self._due()
+            self._set_vector_length(len(update.vector))
+        number = await self._wait_for_peers()
         participant = self._participant
         if participant is None:
-            raise AssertionError  # nobody is ready before it knows what is averaged
-        # All of the last round is on disk until this one has begun, and nothing of it is written once more.
-        self._go_on()
+            raise AssertionError  # a node is not ready before the length of the vectors is known
+        # All of the last round is on disk until this one has begun, and nothing of it is written again.
+        self._complete_pending()
         over, self._journal, participant.number = bool(self._journal.tip), Journal(kept=False), number - 1
         self._rendezvous.ready = 0
         if self.last is not None:
-            # Where the next round has begun it is no longer on disk either.
+            # Once the next round has begun the average is no longer on disk either.
             self.last = replace(self.last, average=None)
-        self._do(participant.begin(update, self._seed(number), self._now()), (update, over))
+        actions = participant.begin(update, self._seed(number), self._now())
+        self.lifecycle.begin_round()
+        self._perform(actions, update, after_ending=over)
         for data in participant.early.take():
             self._deliver(data)
 
-    async def _due(self) -> int:
-        """Returns which round to begin, when it is time to; raises what keeps us from it."""
+    async def _wait_for_peers(self) -> int:
+        """Waits until the next round can begin, and returns its number; raises the error that prevents it."""
         since = self._timer.since = self._now()
-        self._failed = self._untaken = None
+        self._record_error = self._stage_error = None
         self._hellos.say()
         while True:
-            self._stirred.clear()
+            self._changed.clear()
             rendezvous = self._rendezvous
-            if (wrong := self._failed or rendezvous.wrong) is not None:
+            if (wrong := self._record_error or rendezvous.wrong) is not None:
                 raise wrong
             number = 0 if self._participant is None else rendezvous.next(self._participant.number + 1)
             if number:
-                self._declare(number)
+                self._announce_ready(number)
                 if self.me == SERVER and not any(rendezvous.is_ready(peer, number) for peer in self.peers):
-                    since = self._now()  # as long as nobody waits, there is no hurry
-            late = self._now() - since >= self._longest
+                    since = self._now()  # without a waiting party the server waits on
+            late = self._now() - since >= self._max_wait
             if (
                 number
                 and rendezvous.assured
@@ -268,54 +288,54 @@ class Node:
                 rendezvous.needed = 0
                 return number
             if late:
-                raise self._rendezvous.nobody(self.roster.protocol, self.courier.links, self._longest)
+                raise self._rendezvous.nobody(self.roster.protocol, self.courier.links, self._max_wait)
             try:
-                async with asyncio.timeout(min(OFTEN, since + self._longest - self._now() + 0.001)):
-                    await self._stirred.wait()
+                async with asyncio.timeout(min(OFTEN, since + self._max_wait - self._now() + 0.001)):
+                    await self._changed.wait()
             except TimeoutError:
-                # What was said may not have been heard, on either side. A server has many to ask, and asks a few.
+                # A hello may have been lost, on either side. A server asks only the peers that are missing.
                 self._hellos.say([peer for peer in self.peers if self.me != SERVER or not rendezvous.is_there(peer)])
 
     @property
-    def _longest(self) -> float:
-        """How long we wait for others, in seconds. A server waits as long for others before it begins."""
+    def _max_wait(self) -> float:
+        """Seconds to wait for peers. With a server it is twice as long, because the server waits for others first."""
         return self._deadlines.start * (2 if SERVER in self.peers else 1)
 
     # --- hellos ----------------------------------------------------------------------------------------------------
 
-    def _hello(self, to: Party) -> Hello:
-        """Returns how far we are."""
+    def _make_hello(self, to: Party) -> Hello:
+        """Returns our hello to a peer."""
         over = self._participant is None or not self._participant.unfinished
-        return self._rendezvous.hello(to, self.rounds, over, self._left)
+        return self._rendezvous.hello(to, self.rounds, over, self.lifecycle.presence is Presence.LEAVING)
 
-    def greet(self, sender: Party, hello: bytes) -> bytes:
-        """Takes a hello in, and returns ours."""
+    def answer_hello(self, sender: Party, hello: bytes) -> bytes:
+        """Takes in a hello, and returns ours."""
         return self._hellos.answer(sender, hello)
 
-    def _heard(self, sender: Party, hello: Hello | int) -> None:
-        """Takes in how far a peer is, or of which version it is if that is another than ours."""
+    def _receive_hello(self, sender: Party, hello: Hello | int) -> None:
+        """Takes in the hello of a peer, or its version if that is not ours."""
         if isinstance(hello, Hello):
-            self._note(sender, hello)
+            self._record_hello(sender, hello)
         else:
             self._rendezvous.foreign(sender, hello)
-            self._stirred.set()
+            self._changed.set()
         self.telemetry.report_disagreements({**self._rendezvous.disagreements, **self._rendezvous.lost})
 
-    def _note(self, sender: Party, hello: Hello) -> None:
+    def _record_hello(self, sender: Party, hello: Hello) -> None:
         if hello.left:
             self.courier.links[sender].discard_before(self.rounds + 1)
         try:
             new = self._rendezvous.listen(sender, hello, self._now())
-        except TransportError as error:  # of the disk: it is said again, and then noted again
-            self._failed, new = error, True
+        except TransportError as error:  # of the disk: the hello will be repeated, and recorded then
+            self._record_error, new = error, True
         if new:
-            self._stirred.set()
+            self._changed.set()
         if self._participant is None and self.me == SERVER and self._rendezvous.entries:
-            with suppress(ConfigError):  # whoever brings vectors that fit no message was told so at home
-                self._settle(self._rendezvous.entries)
+            with suppress(ConfigError):  # a party whose vectors fit no message reports that itself
+                self._set_vector_length(self._rendezvous.entries)
 
-    def _declare(self, number: int) -> None:
-        """Says that we are ready for a round, once, or no longer for any."""
+    def _announce_ready(self, number: int) -> None:
+        """Announces once that we are ready for a round, or, with 0, for none."""
         if self._rendezvous.ready != number:
             self._rendezvous.ready = number
             if number:
@@ -324,64 +344,64 @@ class Node:
 
     # --- rounds ----------------------------------------------------------------------------------------------------
 
-    def most(self, sender: Party) -> int:
-        """Returns how long a frame may be: as long as any message of the protocol, or as a greeting."""
+    def max_frame_bytes(self, sender: Party) -> int:
+        """Returns the length of the longest message of the protocol, or of a greeting."""
         del sender
         return max(MAX_GREETING, self._participant.codec.longest if self._participant is not None else 0)
 
-    async def take(self, sender: Party, data: Buffer) -> bool:
-        """Takes in what came; says whether it is on disk, or does not count."""
+    async def accept_frame(self, sender: Party, data: Buffer) -> bool:
+        """Takes in a frame; returns whether it is on disk, or discarded."""
         if self._participant is None:
             return False
         if sender in self._rendezvous.lost:
             return True
         if self._rendezvous.heard(sender) is None:
-            # Before it has said hello it may be one that has lost its journal.
-            if not self._hellos.is_sending(sender):  # or it could have us say any number of them
+            # Without its hello it may be a peer that has lost its journal.
+            if not self._hellos.is_sending(sender):  # or it could have us send any number of hellos
                 self._hellos.say([sender])
             return False
         try:
             actions = self._deliver(data)
         except TacitError:
-            return False  # it is not on disk, and comes again
+            return False  # it is not on disk, and will be sent again
         early = any(isinstance(action, MessageDeferred) for action in actions)
         if early:
-            self._stirred.set()
+            self._changed.set()
         return not early
 
     def _deliver(self, data: Buffer) -> list[Action]:
-        """Delivers what came, and does what that asks for."""
-        self._go_on()
+        """Delivers an envelope, and performs the resulting actions."""
+        self._complete_pending()
         participant, view = self._participant, memoryview(data)
         if participant is None:
             return []
         if not view.readonly and participant.round is not None and participant.unfinished:
-            self._stage(view)  # before it is opened, which may be where it lies
+            self._stage(view)  # before it is opened, which may be in place
         else:
             view = view.toreadonly()
         actions = participant.deliver(view, self._now())
-        self._do(actions)
+        self._perform(actions)
         return actions
 
     def _stage(self, view: memoryview) -> None:
-        """Has the disk take what came. What that fails with is why nothing comes any more, if nothing does."""
+        """Writes a long message to disk. If that keeps failing, it is why messages of peers are missing."""
         try:
             self.store.stage(view)
         except TacitError as error:
-            self._untaken = error
+            self._stage_error = error
             self.telemetry.report_disk(error)
             raise
-        self._untaken = None
+        self._stage_error = None
         self.telemetry.report_disk(None)
 
     @property
     def _round(self) -> Round | None:
         return None if self._participant is None else self._participant.round
 
-    def _settle(self, entries: int) -> None:
-        """Sits down for vectors of a length, if we have not."""
+    def _set_vector_length(self, entries: int) -> None:
+        """Creates the participant for vectors of a length; raises ConfigError if there is one of another length."""
         if self._participant is None:
-            self._sit(self.roster.agreement(entries))
+            self._restore(self.roster.agreement(entries))
         elif self._participant.agreement.entries != entries:
             raise ConfigError(
                 f"this model has {entries} numbers, and the federation averages ones of "
@@ -389,8 +409,8 @@ class Node:
                 f"with empty folders: tacit roster renew"
             )
 
-    def _sit(self, agreement: Agreement) -> None:
-        """Goes on from what is on disk: after the last round, or in the middle of it."""
+    def _restore(self, agreement: Agreement) -> None:
+        """Restores the participant from disk: after the last round, or in the middle of it."""
         found, protocol = self.store.load(agreement.session), agreement.protocol
         self._participant = participant = KeyedParticipant(
             agreement,
@@ -402,92 +422,96 @@ class Node:
         )
         self.last = found.ending
         self._pool.fit(agreement.ring().length * agreement.ring().element_bytes)
-        # With a server, masks are drawn anew in each round; without one, they follow from the session and the round.
+        # With a server, masks are sampled in each round; without one, they follow from the session and the round.
         needed = 0 if SERVER in self.peers or self.me == SERVER else min(len(self.peers), self.roster.adversary + 1)
         self._rendezvous.sit(agreement, 0 if self.store.has_begun(agreement.session) else needed)
         if found.journal is not None:
             self._journal.tip = found.journal.tip
             for post in participant.resume(found.journal, found.update, self._now()):
                 self._send(post)
-            self._moved(resumed=True)
+        self.lifecycle.size_known(under_way=participant.unfinished)
+        if found.journal is not None:
+            self._update_round(resumed=True)
 
-    def _do(self, actions: list[Action], begun: tuple[Update | None, bool] = (None, False)) -> None:
-        """Does what a call of the participant returned, in the order of the contract.
+    def _perform(self, actions: list[Action], update: Update | None = None, *, after_ending: bool = False) -> None:
+        """Performs the actions of a call in the order of the contract, once its record is on disk.
 
-        A round is `begun` with an update, and while the one before it, though over, may not have been finished.
+        For a call that begins a round, see `PendingCall`.
         """
         participant, first = self._participant, actions[0] if actions else None
         if participant is None or first is None or isinstance(first, MessageDeferred):
             return
         agreement = participant.agreement
         record = self._journal.record(agreement.protocol, agreement.session, self.me, actions)
-        self._undone = actions, record, begun
-        self._go_on()
+        self._pending = PendingCall(actions, record, update, after_ending)
+        self._complete_pending()
 
-    def _go_on(self) -> None:
-        """Does what is still to be done, as far as the disk allows; raises what that fails with."""
-        if self._undone is None:
+    def _complete_pending(self) -> None:
+        """Writes the record of a pending call, and performs its actions; raises the disk's error."""
+        if (call := self._pending) is None:
             return
-        actions, record, (update, over) = self._undone
-        begun = isinstance(actions[0], RoundBegun)
+        begins = isinstance(call.actions[0], RoundBegun)
         try:
-            if record is not None and begun:
-                self.store.begin(record, update, self.agreement.entries, time(), over=over)
-            elif record is not None:
-                self.store.record(record, time())
+            if call.record is not None and begins:
+                self.store.begin(call.record, call.update, self.agreement.entries, time(), over=call.after_ending)
+            elif call.record is not None:
+                self.store.record(call.record, time())
         except TacitError as error:
-            self._failed, self._owed = error, True
+            self._record_error = error
+            self.lifecycle.block()
             self.telemetry.report_disk(error)
-            self._stirred.set()
+            self._changed.set()
             raise
-        self._undone = self._failed = None
+        self._pending = self._record_error = None
         self.telemetry.report_disk(None)
-        for action in actions:
+        for action in call.actions:
             if isinstance(action, Post):
                 self._send(action)
-        if begun:
+        if begins:
             for link in self.courier.links.values():
                 link.discard_before(self.rounds - 1)
             self._hellos.say()
-        self._moved()
+        self._update_round()
 
-    def _moved(self, *, resumed: bool = False) -> None:
-        """Takes note of where the round is by now."""
+    def _update_round(self, *, resumed: bool = False) -> None:
+        """Updates timer, memory, telemetry and state after a change of the round."""
         self._timer.follow(self._round)
-        # Rounds are all that a server does; others give memory back in between.
+        # A server only runs rounds; other parties return memory in between.
         playing = self._round is not None and not self._round.over
         self._pool.keep(len(self.peers) + 1 if self.me == SERVER else 2 * playing)
         if self._round is not None:
             self.telemetry.report_round(self._round, resumed=resumed)
+            self.lifecycle.advance_round(self._round.over)
             if self._round.over:
                 self.last = self._round.ending
-                self._stirred.set()
+                self._changed.set()
 
     def _send(self, post: Post) -> None:
-        self.courier.links[post.to].send(post, self.rounds, self._stirred.set)
+        self.courier.links[post.to].send(post, self.rounds, self._changed.set)
 
-    def _expired(self) -> None:
-        with suppress(TacitError):  # of the disk, which whoever averages is told
-            self._go_on()
+    def _expire_wait(self) -> None:
+        with suppress(TacitError):  # of the disk, which the caller of `average` gets
+            self._complete_pending()
             if self._participant is not None:
-                self._do(self._participant.expire(self._now()))
+                self._perform(self._participant.expire(self._now()))
 
-    def _finish(self) -> None:
-        """Forgets what the last round took, once it is over: its ending and the state are kept."""
+    def _finish_round(self) -> None:
+        """Drops the journal of the last round, once it is over; its ending and the state are kept."""
         participant, round_ = self._participant, self._round
-        done = self._undone is None and round_ is not None and round_.over
+        done = self._pending is None and round_ is not None and round_.over
         if participant is not None and round_ is not None and done and self._journal.tip:
-            apart: dict[bytes, memoryview] = {}
-            state = participant.agreement.protocol.encode_state(participant.state, (self.me, participant.number), apart)
-            self.store.finish(participant.number, state, round_.ending, time(), apart)
+            detached: dict[bytes, memoryview] = {}
+            owner = self.me, participant.number
+            state = participant.agreement.protocol.encode_state(participant.state, owner, detached)
+            self.store.finish(participant.number, state, round_.ending, time(), detached)
             self._journal = Journal(kept=False)
 
-    async def _until(self, true: Callable[[], bool]) -> None:
+    async def _wait_until(self, true: Callable[[], bool]) -> None:
         while not true():
-            self._stirred.clear()
-            await self._stirred.wait()
+            self._changed.clear()
+            await self._changed.wait()
 
     @staticmethod
     def _now() -> float:
-        """Returns the time by a clock that nobody sets."""
+        """Returns the time of a monotonic clock."""
         return asyncio.get_running_loop().time()

@@ -306,7 +306,7 @@ class Round:
             due = self.agreement.terms.steps(kind)
             if step not in due:
                 raise ConfigError(
-                    f"{self.agreement.protocol.name} uses step {step} of {kind.__name__}, and its terms have steps "
+                    f"{self.agreement.protocol.name} uses step {step} of {kind.kind()}, and its terms have steps "
                     f"{due.start} to {due.stop - 1}; let steps() of the terms return the steps of every message"
                 )
 

@@ -38,7 +38,7 @@ async def served(made, rounds):
     await node.start()
     try:
         await node.serve(lambda _: None, rounds)
-        await node.flushed(10)
+        await node.flush(10)
     finally:
         await node.close()
 

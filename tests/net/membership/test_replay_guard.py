@@ -12,6 +12,7 @@ from tacit.core.entropy import SeededEntropy
 from tacit.net.membership.hello import MAX_REPEATS
 from tacit.net.membership.rendezvous import Rendezvous
 from tacit.net.membership.replay_guard import ReplayGuard, Stamp
+from tacit.net.node_lifecycle import Presence
 from tacit.net.transport.framing import FrameHeader
 from tacit.runtime.agreement import VERSION
 
@@ -106,7 +107,7 @@ async def at_leaving(relay):
     """That p0 and p1 leave, which they did once."""
     async with after_a_round(relay) as nodes:
         for party in ("p0", "p1"):
-            nodes[party]._left = True
+            nodes[party].lifecycle.change_presence(Presence.LEAVING)
             nodes[party]._hellos.say()
             await quiet(nodes)
 
@@ -127,7 +128,7 @@ async def of_another_journal(relay):
     before = Made(relay.made.folder / "before", relay.made.roster, relay.made.credentials)
     async with relay.nodes(before) as nodes:
         for node in nodes.values():
-            node._settle(ENTRIES)
+            node._set_vector_length(ENTRIES)
             node._hellos.say()
         await quiet(nodes)
 
@@ -136,7 +137,9 @@ async def of_another_release(relay):
     """Hellos of a release that p0 and p1 no longer run."""
     async with after_a_round(relay) as nodes:
         for node in (nodes["p0"], nodes["p1"]):
-            node._hellos._ours = lambda to, hello=node._hello: msgspec.structs.replace(hello(to), version=VERSION + 1)
+            node._hellos._ours = lambda to, hello=node._make_hello: msgspec.structs.replace(
+                hello(to), version=VERSION + 1
+            )
             node._hellos.say()
 
 
@@ -245,14 +248,14 @@ def test_a_peer_that_asks_for_something_else_every_time_does_not_keep_us_at_it(t
     async def run():
         async with made.nodes(["p0", "p1"]) as nodes:
             await quiet(nodes)
-            asked, greet = [], nodes["p1"].greet
+            asked, greet = [], nodes["p1"].answer_hello
 
             def another(sender, hello):
                 asked.append(sender)
                 nodes["p1"]._hellos._replay_guard._asks.clear()
                 return greet(sender, hello)
 
-            nodes["p1"].greet = another
+            nodes["p1"].answer_hello = another
             nodes["p0"]._hellos.say(["p1"])
             await quiet({"p0": nodes["p0"]})
             return asked

@@ -91,7 +91,7 @@ async def _serve(seated: "Membership", rounds: int | None, metrics: str | None, 
         except asyncio.CancelledError:
             _echo("stopped; start it again to go on", err=True)
         else:
-            await node.flushed(seated.roster.deadlines.phase)
+            await node.flush(seated.roster.deadlines.phase)
     finally:
         await node.close()
 

@@ -50,13 +50,13 @@ CALLS = 8
 class Receiver(Protocol):
     """Whom a courier works for."""
 
-    def most(self, sender: Party) -> int:
+    def max_frame_bytes(self, sender: Party) -> int:
         """Returns how long a frame of a sender may be."""
 
-    async def take(self, sender: Party, data: Buffer) -> bool:
+    async def accept_frame(self, sender: Party, data: Buffer) -> bool:
         """Takes a frame in; says whether it is settled, or is to be sent again later."""
 
-    def greet(self, sender: Party, hello: bytes) -> bytes:
+    def answer_hello(self, sender: Party, hello: bytes) -> bytes:
         """Takes a hello in, and returns ours."""
 
 
@@ -163,7 +163,7 @@ class Courier:
             await context.abort(refused.code, str(refused))
             raise AssertionError from None  # abort raises
         if head.to == self.me:
-            return self.receiver.greet(head.sender, bytes(rest))
+            return self.receiver.answer_hello(head.sender, bytes(rest))
         try:
             return await self.links[head.to].send_hello(head, bytes(rest))
         except TransportError as error:
@@ -180,7 +180,7 @@ class Courier:
                 raise AssertionError from None  # abort raises
             if head.to != self.me:
                 return await self._passed_on(head, data, context)
-            settled = await self.receiver.take(head.sender, data)
+            settled = await self.receiver.accept_frame(head.sender, data)
         return SETTLED if settled else LATER
 
     async def _gather_pieces(self, caller: Party, pieces: AsyncIterator[bytes]) -> tuple[FrameHeader, memoryview]:
@@ -192,7 +192,7 @@ class Courier:
             raise FrameRefused(grpc.StatusCode.DEADLINE_EXCEEDED, "too slow") from None
         head, rest = split_header(first)
         self._check(caller, head)
-        if not 0 < head.size <= self.receiver.most(caller):
+        if not 0 < head.size <= self.receiver.max_frame_bytes(caller):
             raise FrameRefused(grpc.StatusCode.RESOURCE_EXHAUSTED, f"a frame of {head.size} bytes is longer than any")
         room, filled = self._pool.empty(head.size, np.uint8).data, 0  # which nobody fills with zeros first
         piece: Buffer = rest
