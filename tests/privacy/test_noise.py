@@ -13,7 +13,7 @@ from tacit.privacy import (
     SharedNoise,
     accounted_epsilon,
     central_sigma,
-    clipped,
+    clip_gradients,
     count_honest,
     distributed_sigma,
     epsilon_of,
@@ -95,7 +95,7 @@ def test_the_most_extreme_draws_are_finite(number, length):
 
 def test_only_what_is_too_long_is_clipped():
     gradients = np.array([[3.0, 4.0], [0.3, 0.4], [0.0, 0.0], [0.0, -1.0]])
-    assert clipped(gradients, 1.0) == pytest.approx(np.array([[0.6, 0.8], [0.3, 0.4], [0.0, 0.0], [0.0, -1.0]]))
+    assert clip_gradients(gradients, 1.0) == pytest.approx(np.array([[0.6, 0.8], [0.3, 0.4], [0.0, 0.0], [0.0, -1.0]]))
     assert gradients[0].tolist() == [3.0, 4.0]
 
 

@@ -8,8 +8,8 @@ from tacit.auditing.questions import read_value
 from tacit.core.errors import ConfigError
 
 
-def known(kind: str, name: str, names: Iterable[str]) -> str:
-    """Returns a name that there is; raises ConfigError with the nearest one, and all, for any other."""
+def check_name(kind: str, name: str, names: Iterable[str]) -> str:
+    """Returns a name if it exists; raises ConfigError with the nearest one, and all, for any other."""
     there = list(names)
     if name in there:
         return name
@@ -19,7 +19,7 @@ def known(kind: str, name: str, names: Iterable[str]) -> str:
 
 
 def drift_from(given: str) -> Any:
-    """Returns by how much models change: a number, or a word for it."""
+    """Returns the drift of models: a number, or the word as given."""
     try:
         return float(given)
     except ValueError:
@@ -29,7 +29,7 @@ def drift_from(given: str) -> Any:
 def settings_from(given: Sequence[str], option: str = "--set") -> dict[str, Any]:
     """Returns the settings in a list of name=value, where a value is JSON, Python, TOML or plain text.
 
-    What is wrong with them is told by the name of the option that they were given to.
+    Errors name the option that they were given to.
     """
     settings: dict[str, Any] = {}
     for each in given:

@@ -1,8 +1,8 @@
-"""Certificates for TLS: one a party, self-signed, and worth something only because the roster lists it.
+"""TLS certificates: one per party, self-signed, and trusted only because the roster lists it.
 
-They are of P-256, for the TLS of gRPC knows no Ed25519. Nobody is an authority: a certificate vouches for no other, so
-that no party can issue one in another's name. Nor do they run out, for who is in and with which keys is for the roster
-to say: a date would end a federation on a day on which nobody changed anything, and for any clock that is wrong sooner.
+They use P-256, because the TLS of gRPC does not support Ed25519. There is no authority: a certificate vouches for no
+other, so no party can issue one in another's name. They do not expire, because the roster decides on membership and
+keys: a date would end a federation without a change by anybody, and sooner on a wrong clock.
 """
 
 from datetime import UTC, datetime
@@ -31,19 +31,19 @@ _UNREADABLE = (
     x509.DuplicateExtension,
     x509.UnsupportedGeneralNameType,
 )
-"""What becomes of certificates that somebody made up."""
-# What RFC 5280 has for a certificate without an end, and a day before all clocks.
+"""Errors that forged or damaged certificates cause."""
+# The date of RFC 5280 for certificates without expiry, and one before all clocks.
 _FROM, _UNTIL = datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
 
 
 def tls_key(entropy: Entropy) -> Secret:
-    """Draws a private key of P-256."""
+    """Samples a private key of P-256."""
     return Secret((1 + entropy.below(_ORDER - 1)).to_bytes(KEY_BYTES))
 
 
 def self_signed(key: Secret, party: Party, host: str, entropy: Entropy) -> bytes:
-    """Returns a certificate, in DER, that calls the holder of a key by the name of a party and of a host."""
-    private, name = _private(key), _called(party)
+    """Returns a certificate, in DER, that names the party and the host of a key's owner."""
+    private, name = _private(key), _subject_name(party)
     usage = x509.KeyUsage(
         digital_signature=True,
         content_commitment=False,
@@ -68,7 +68,7 @@ def self_signed(key: Secret, party: Party, host: str, entropy: Entropy) -> bytes
 
 
 def check_certificate(data: bytes, party: Party, host: str) -> None:
-    """Raises WireError unless bytes are a certificate as `self_signed` makes them for the party and the host."""
+    """Raises WireError unless the bytes are a certificate as `self_signed` makes for the party and the host."""
     try:
         found = x509.load_der_x509_certificate(data)
         found.verify_directly_issued_by(found)
@@ -79,12 +79,12 @@ def check_certificate(data: bytes, party: Party, host: str) -> None:
         raise WireError("it cannot be read, or was changed") from None
     if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1) or authority:
         raise WireError("it is not of the kind that parties have")
-    if found.subject != _called(party) or hosts != x509.SubjectAlternativeName([x509.DNSName(host)]):
+    if found.subject != _subject_name(party) or hosts != x509.SubjectAlternativeName([x509.DNSName(host)]):
         raise WireError("it is somebody else's")
 
 
 def check_owner(certificate: bytes, key: Secret) -> None:
-    """Raises WireError unless a certificate is that of a private key."""
+    """Raises WireError unless a certificate belongs to a private key."""
     try:
         fits = x509.load_der_x509_certificate(certificate).public_key() == _private(key).public_key()
     except _UNREADABLE:
@@ -104,9 +104,9 @@ def certificate_pem(certificate: bytes) -> bytes:
 
 
 def _private(key: Secret) -> ec.EllipticCurvePrivateKey:
-    """Returns the key; raises ValueError if there is none of that number."""
+    """Returns the private key; raises ValueError if the bytes are out of range."""
     return ec.derive_private_key(int.from_bytes(key.reveal()), _CURVE)
 
 
-def _called(party: Party) -> x509.Name:
+def _subject_name(party: Party) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, party)])

@@ -1,4 +1,4 @@
-"""Who is who: the long-lived identities of a federation, and the roster of their public halves."""
+"""Long-lived identities of a federation, and the roster of their public halves."""
 
 import hashlib
 import hmac
@@ -17,13 +17,13 @@ from tacit.core.link import frame_parts
 from tacit.core.suite import Party, Secret
 
 REMEMBERED = 1 << 14
-"""Signatures that a roster remembers to have verified."""
-_ANY = X25519PrivateKey.from_private_bytes(bytes(range(32)))  # no secret: it only tries whether keys can be used
+"""Most verified signatures that a roster caches."""
+_ANY = X25519PrivateKey.from_private_bytes(bytes(range(32)))  # no secret: it only checks whether public keys are usable
 
 
 @dataclass(frozen=True)
 class Member:
-    """The public half of an identity: what the roster says of a party."""
+    """The public half of an identity, as the roster lists it."""
 
     name: Party
     verify_key: bytes
@@ -31,11 +31,11 @@ class Member:
 
     @property
     def fingerprint(self) -> str:
-        """A few letters that stand for both keys."""
+        """Short hash of both keys, for people to compare."""
         return hashlib.sha256(frame_parts(self.verify_key, self.channel_key)).hexdigest()[:16]
 
     def problems(self) -> list[str]:
-        """Returns what is wrong with the keys."""
+        """Returns the problems of the keys."""
         try:
             Ed25519PublicKey.from_public_bytes(self.verify_key)
             exchange_keys(_ANY, self.channel_key)
@@ -54,7 +54,7 @@ class Identity:
 
     @classmethod
     def generate(cls, name: Party, entropy: Entropy) -> "Identity":
-        """Makes a fresh identity."""
+        """Generates a fresh identity."""
         return cls(name, Secret(entropy.bytes(32)), Secret(entropy.bytes(32)))
 
     def member(self) -> Member:
@@ -82,8 +82,7 @@ class Roster(Mapping[Party, Member]):
 
     def verify(self, signer: Party, statement: bytes, signature: bytes) -> None:
         """Raises PeerFault unless `signer` signed the statement."""
-        # Where one process plays everybody, a signature is verified by each of those it was sent to. Statements may be
-        # long, and are not kept.
+        # In a simulation, every receiver verifies the same signature. Statements may be long, so only a hash is cached.
         known = hashlib.sha256(frame_parts(signer.encode(), statement, signature)).digest()
         if known in self._verified:
             return
@@ -100,14 +99,14 @@ class Roster(Mapping[Party, Member]):
 
 
 class Keys:
-    """A party's own keys and the roster, over all rounds, with what it has agreed on with others."""
+    """A party's own keys and the roster, over all rounds, with a cache of agreed keys."""
 
     def __init__(self, identity: Identity, roster: Roster) -> None:
         self.me, self.roster, self._identity = identity.name, roster, identity
         self._shared: dict[Party, bytes] = {}
         self._channels: dict[tuple[Party, bytes], Secret] = {}
 
-    # To load a key is to compute its public half, which takes as long as to use it.
+    # Loading a key computes its public half, which takes as long as using it.
 
     @cached_property
     def _signing(self) -> Ed25519PrivateKey:
@@ -130,30 +129,30 @@ class Keys:
 
     def channel(self, peer: Party, session: bytes) -> Secret:
         """Returns the key that seals envelopes between us and `peer` in one session."""
-        # Asked for with every envelope, so it is kept.
+        # Needed for every envelope, so it is cached.
         if (peer, session) not in self._channels:
             self._channels[peer, session] = self.pairwise(peer, "tacit/v1/channel", session)
         return self._channels[peer, session]
 
 
 def exchange_keys(private: X25519PrivateKey, public: bytes) -> bytes:
-    """Returns the X25519 shared secret; raises WireError if there is none."""
+    """Returns the X25519 shared secret; raises WireError for an unusable public key."""
     try:
         return private.exchange(X25519PublicKey.from_public_bytes(public))
     except ValueError as error:  # wrong length, or a point of small order
         raise WireError(f"not a usable public key: {error}") from None
 
 
-# HKDF of RFC 5869 with no salt and one block of output, in the two steps it has: many keys follow from one secret, and
+# HKDF of RFC 5869 with no salt and one block of output, in its two steps: many keys are derived from one secret, and
 # the library's object takes five times as long.
 
 
 def extract_key(shared: bytes) -> bytes:
-    """Returns the pseudorandom key that a shared secret gives."""
+    """Returns the pseudorandom key of a shared secret (HKDF-Extract)."""
     return hmac.digest(bytes(32), shared, "sha256")
 
 
 def expand_key(key: bytes, label: str, context: bytes, own: bytes, public: bytes) -> Secret:
-    """Returns a key for one purpose: bound to the label, the context and both public halves."""
+    """Returns a key bound to a label, a context and both public halves (HKDF-Expand)."""
     info = frame_parts(label.encode(), context, *sorted((own, public)))
     return Secret(hmac.digest(key, info + b"\x01", "sha256"))

@@ -2,8 +2,8 @@
 
 The stream of a key is the AES-256 keystream in counter mode whose first counter block is twelve zero bytes and the
 number 2 (four bytes, big endian), read as little-endian ring elements. The counter can be fixed because a key is fresh
-for every pair, round and purpose. All 256 bits of the key count, and entry i of a stream depends on the key, on i and
-on the size of an element, nothing else.
+for every pair, round and purpose. All 256 bits of the key matter, and entry i of a stream depends only on the key, i
+and the size of an element.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from tacit.core.suite import Vector
 
 KEY_BYTES = 32
 STREAM_BYTES = (2**32 - 2) * 16
-"""The longest mask: beyond it a 32-bit block counter that starts at 2 would come round again."""
+"""The longest mask: beyond it a 32-bit block counter that starts at 2 would wrap around."""
 
 _CHUNK_BYTES = 256 * 1024  # the chunk of the vector, its mask and the zeros stay in L2 together; chosen by measurement
 _KEYS_AT_ONCE = 1024  # an open stream holds about 1 KiB, so that many take a few chunks of memory
@@ -54,9 +54,9 @@ def add_masks(vector: Vector, plus: Sequence[bytes], minus: Sequence[bytes] = ()
         # Chunks outside, keys inside: a chunk comes from memory once, whatever the number of keys.
         for start in range(0, len(vector), step):
             chunk = vector[start : start + step]
-            zeros, room, mask = _ZEROS[: chunk.nbytes], buffer[: chunk.nbytes], masks[: len(chunk)]
+            zeros, output, mask = _ZEROS[: chunk.nbytes], buffer[: chunk.nbytes], masks[: len(chunk)]
             for update_into, combine in streams:
-                update_into(zeros, room)
+                update_into(zeros, output)
                 combine(chunk, mask, out=chunk)
 
 
@@ -69,11 +69,11 @@ def stream(key: bytes, length: int, size: int) -> NDArray[np.unsignedinteger]:
         add_masks(long, [key])
         long.flags.writeable = False
         return long
-    # In one call, with a tag at the end that nobody asked for: half the time that it takes to set up a cipher.
-    drawn: NDArray[np.unsignedinteger] = np.frombuffer(
+    # One call, whose tag is discarded, takes half the time of setting up a cipher.
+    elements: NDArray[np.unsignedinteger] = np.frombuffer(
         AESGCM(key).encrypt(_NONCE, _ZEROS[: length * size], None), dtype=f"<u{size}", count=length
     )
-    return drawn
+    return elements
 
 
 def words(seed: bytes, count: int) -> NDArray[np.uint32]:
@@ -82,14 +82,14 @@ def words(seed: bytes, count: int) -> NDArray[np.uint32]:
 
 
 def _check(vector: Vector, plus: Sequence[bytes], minus: Sequence[bytes]) -> None:
-    """Raises ValueError, with the vector untouched, for what cannot be masked."""
+    """Raises ValueError, before the vector is changed, for input that cannot be masked."""
     if vector.dtype not in (np.uint16, np.uint32, np.uint64):
         raise ValueError(f"masks are added to uint16, uint32 or uint64 entries, not to {vector.dtype}")
     if vector.nbytes > STREAM_BYTES:
         raise ValueError(f"a vector of {vector.nbytes} bytes is longer than a mask stream of {STREAM_BYTES}")
     if vector.ndim != 1 or not vector.flags.c_contiguous:
         raise ValueError("masks are added to one-dimensional contiguous vectors")
-    # AES would take 16 and 24 bytes too, and the mask would be weaker than it says.
+    # AES would also take 16 and 24 bytes, and the mask would be weaker than stated.
     if any(len(key) != KEY_BYTES for key in (*plus, *minus)):
         raise ValueError(f"a mask key has {KEY_BYTES} bytes")
 

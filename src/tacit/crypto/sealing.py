@@ -1,19 +1,18 @@
-"""Sealing that survives whatever a restart does: the nonce follows from what is sealed.
+"""Deterministic authenticated encryption that is safe across restarts: the nonce is derived from the plaintext.
 
-A party that is rebuilt after a crash says its messages again. If it is rebuilt wrongly it may say others, and under a
-counter or a repeated stream AES-GCM would then meet one key and nonce with two plaintexts, which gives both away. Here
-the nonce is a pseudorandom function of context and plaintext, so the same ones give the same bytes, and others another
-nonce (two of them collide with probability 2^-96). This is the construction of SIV (Rogaway and Shrimpton 2006): the
-nonce of AES-256-GCM is keyed BLAKE2b of context and plaintext. Of a long plaintext it is that of a universal hash of
-it, as in AES-GCM-SIV, here GMAC under a key of its own, which is much faster and no less of a pseudorandom function.
+A party that is restored after a crash sends its messages again. If it is restored wrongly it may send others, and with
+a counter or a repeated stream AES-GCM would then use one key and nonce for two plaintexts, which exposes both. Here the
+nonce is a pseudorandom function of context and plaintext: equal inputs give equal bytes, different ones another nonce
+(two collide with probability 2^-96). This is the construction of SIV (Rogaway and Shrimpton 2006): the nonce of
+AES-256-GCM is keyed BLAKE2b of context and plaintext. A long plaintext is first hashed by a universal hash, as in
+AES-GCM-SIV, here GMAC under its own key, which is much faster and still a pseudorandom function.
 
-What is longer than a piece is sealed piece by piece, so that nobody has to hold it twice, nor believe a piece before it
-is known to be the sender's: under a key that follows from that nonce, the context and the length of it all, each with
-its number for a nonce, as in STREAM (Hoang, Reyhanitabar, Rogaway and Vizár 2015).
+Messages longer than a piece are sealed piece by piece, so that no copy is needed and each piece is authenticated before
+it is used: under a key derived from that nonce, the context and the total length, with the piece number as nonce, as in
+STREAM (Hoang, Reyhanitabar, Rogaway and Vizár 2015).
 
-`python -m benchmarks sealing` sets this against other ways. A long message takes about twice as long as under a nonce
-from elsewhere, several times as long with SHA-256 in the place of GMAC, and some twenty times as long in the library's
-own AES-GCM-SIV.
+`python -m benchmarks sealing` compares alternatives. A long message takes about twice as long as with an external
+nonce, several times as long with SHA-256 instead of GMAC, and twenty times as long with the library's AES-GCM-SIV.
 """
 
 import hashlib
@@ -32,17 +31,17 @@ from tacit.core.suite import Buffer
 
 NONCE_BYTES, TAG_BYTES = 12, 16
 SHORT = 4096
-"""Plaintexts up to here are hashed as they are."""
+"""Longest plaintext, in bytes, that is hashed without GMAC."""
 LEFT = 64
-"""Bytes at the end of what is sealed that are left as they are where it is opened in place."""
+"""Bytes at the end of the sealed message that opening in place does not overwrite."""
 ALIGNED = 16
-"""What the address of the end of a long plaintext is a multiple of."""
+"""Alignment, in bytes, of the end of a long plaintext."""
 
 
 def gmac(key: bytes, parts: Iterable[Buffer]) -> bytes:
-    """Returns 16 bytes that follow from a key and some bytes, and are others for others, for all who lack the key.
+    """Returns a 16-byte universal hash of some bytes under a key.
 
-    GMAC is AES-GCM that only authenticates. Its nonce is always the same, so the tag is for nobody else to see.
+    GMAC is AES-GCM that only authenticates. Its nonce is always the same, so the tag must stay secret.
     """
     hashing = Cipher(AES(key), GCM(bytes(NONCE_BYTES))).encryptor()
     for part in parts:
@@ -63,55 +62,55 @@ class Sealing:
     def nonce(self, plaintext: Sequence[Buffer], context: bytes) -> bytes:
         """Returns the nonce under which a plaintext, in one or more parts, is sealed in its context."""
         length = sum(map(len, plaintext))
-        # The lengths in front keep what would join to the same bytes apart, and short plaintexts from long ones.
+        # The lengths make the encoding injective, and separate short plaintexts from long ones.
         lengths = len(context).to_bytes(8) + length.to_bytes(8)
-        stands = plaintext if length <= SHORT else (gmac(self._hash_key, plaintext),)
-        joined = b"".join((lengths, context, *stands))
+        hashed = plaintext if length <= SHORT else (gmac(self._hash_key, plaintext),)
+        joined = b"".join((lengths, context, *hashed))
         return hashlib.blake2b(joined, key=self._nonce_key, digest_size=NONCE_BYTES).digest()
 
     def _piecewise(self, nonce: bytes, length: int, context: bytes) -> AESGCM:
-        """Returns what seals the pieces of a long plaintext, and of no other one."""
-        said = b"".join((b"pieces", nonce, length.to_bytes(8), context))
-        return AESGCM(hashlib.blake2b(said, key=self._nonce_key, digest_size=32).digest())
+        """Returns the cipher for the pieces of one long plaintext."""
+        label = b"".join((b"pieces", nonce, length.to_bytes(8), context))
+        return AESGCM(hashlib.blake2b(label, key=self._nonce_key, digest_size=32).digest())
 
     def seal(self, plaintext: Buffer, context: bytes) -> bytes:
         """Returns nonce, ciphertext and tag; of a long plaintext, ciphertext and tag of each piece."""
         return b"".join(self.pieces((plaintext,), context))
 
     def pieces(self, plaintext: Sequence[Buffer], context: bytes) -> Iterator[bytes]:
-        """Yields the same, of a plaintext in parts, piece by piece."""
+        """Yields the bytes of `seal` piece by piece, of a plaintext in parts."""
         nonce, length = self.nonce(plaintext, context), sum(map(len, plaintext))
         yield nonce
         if length <= PIECE:
             yield self._cipher.encrypt(nonce, plaintext[0] if len(plaintext) == 1 else b"".join(plaintext), context)
             return
         cipher = self._piecewise(nonce, length, context)
-        for number, piece in enumerate(_cut(plaintext)):
+        for number, piece in enumerate(_split_pieces(plaintext)):
             yield cipher.encrypt(number.to_bytes(NONCE_BYTES), piece, None)
 
     def open(self, sealed: Buffer, context: bytes) -> Buffer:
         """Returns the plaintext, or raises WireError if key, context or a single bit is not the sender's.
 
-        A long one is put in the place of what is sealed, if that may be written, but for its last `LEFT` bytes.
+        A long one overwrites the sealed bytes if they are writable, except for the last `LEFT` bytes.
         """
         view = memoryview(sealed)
         nonce, rest = bytes(view[:NONCE_BYTES]), view[NONCE_BYTES:]
         try:
             if len(rest) <= PIECE + TAG_BYTES:
                 return self._cipher.decrypt(nonce, rest, context)
-            return self._opened(nonce, rest, context)
+            return self._open_pieces(nonce, rest, context)
         except (InvalidTag, ValueError):  # ValueError: too short for a nonce, or for a tag
             raise WireError("sealed bytes are not authentic") from None
 
-    def _opened(self, nonce: bytes, sealed: memoryview, context: bytes) -> memoryview:
+    def _open_pieces(self, nonce: bytes, sealed: memoryview, context: bytes) -> memoryview:
         count = -(-len(sealed) // (PIECE + TAG_BYTES))
         length = len(sealed) - count * TAG_BYTES
         cipher = self._piecewise(nonce, length, context)
         spent = not sealed.readonly and (count - 1) * TAG_BYTES >= LEFT
-        room = sealed if spent else np.empty(length + ALIGNED, np.uint8).data
-        # What is long is a vector at the end of a message, which is read faster where a number begins.
-        start = -(np.frombuffer(room, np.uint8).ctypes.data + length) % ALIGNED
-        plaintext = room[start : start + length]
+        memory = sealed if spent else np.empty(length + ALIGNED, np.uint8).data
+        # A long message ends with a vector, which is read faster if it is aligned.
+        start = -(np.frombuffer(memory, np.uint8).ctypes.data + length) % ALIGNED
+        plaintext = memory[start : start + length]
         scratch = memoryview(bytearray(PIECE if spent else 0))
         for number in range(count):
             piece = sealed[number * (PIECE + TAG_BYTES) : (number + 1) * (PIECE + TAG_BYTES)]
@@ -119,23 +118,23 @@ class Sealing:
             clear = scratch[: len(place)] if spent else place
             cipher.decrypt_into(number.to_bytes(NONCE_BYTES), piece, None, clear)
             if spent:
-                place[:] = clear  # which reaches into what was just opened, and no further
+                place[:] = clear  # overwrites only pieces that were opened already
         return plaintext if spent else plaintext.toreadonly()
 
 
-def _cut(parts: Sequence[Buffer]) -> Iterator[Buffer]:
-    """Yields parts, one behind the other, as pieces; without a copy, but where a piece is of several parts."""
+def _split_pieces(parts: Sequence[Buffer]) -> Iterator[Buffer]:
+    """Yields the concatenation of parts as pieces, copying only where a piece spans several parts."""
     waiting: list[Buffer] = []
-    room = PIECE
+    free = PIECE
     for part in parts:
         view = memoryview(part)
-        while len(view) >= room:
-            waiting.append(view[:room])
-            view = view[room:]
+        while len(view) >= free:
+            waiting.append(view[:free])
+            view = view[free:]
             yield waiting[0] if len(waiting) == 1 else b"".join(waiting)
-            waiting, room = [], PIECE
+            waiting, free = [], PIECE
         if len(view):
             waiting.append(view)
-            room -= len(view)
+            free -= len(view)
     if waiting:
         yield waiting[0] if len(waiting) == 1 else b"".join(waiting)

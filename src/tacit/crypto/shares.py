@@ -1,9 +1,9 @@
 """Shamir's secret sharing of 32-byte secrets over the integers modulo the smallest prime above 2^256.
 
 The secret is the constant term of a random polynomial of degree threshold - 1; the share of holder x is its value at x,
-as 33 bytes. Any `threshold` shares give the polynomial back, fewer say nothing about the secret. Shares carry no proof:
-whoever hands in a wrong one changes what is recovered, so callers must check the result against a commitment or a
-public key. Python's integers do not compute in constant time: whoever can time this very process is not kept out.
+as 33 bytes. Any `threshold` shares recover the polynomial, fewer reveal nothing about the secret. Shares carry no
+proof: a wrong one changes the result, so callers must check it against a commitment or a public key. Python's integers
+are not constant-time: there is no protection against an adversary that can time this process.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -32,21 +32,20 @@ def split(
         raise ValueError(f"holders are distinct numbers from 1 to {MAX_HOLDER}")
     if not 1 <= threshold <= len(holders):
         raise ValueError(f"the threshold must be between 1 and the {len(holders)} holders, not {threshold}")
-    # 384 random bits modulo a 257-bit prime are uniform but for 2^-127. Rejection would be uniform to the last bit, but
-    # would draw an amount that depends on luck, and runs are repeated by drawing the same bytes again.
-    drawn = random_bytes(_DRAW_BYTES * (threshold - 1))
-    if len(drawn) != _DRAW_BYTES * (
-        threshold - 1
-    ):  # a shorter polynomial would need fewer shares, and nobody would see
-        raise ValueError(f"asked for {_DRAW_BYTES * (threshold - 1)} random bytes, got {len(drawn)}")
-    falling = [int.from_bytes(drawn[i : i + _DRAW_BYTES]) % PRIME for i in range(0, len(drawn), _DRAW_BYTES)]
+    # 384 random bits modulo a 257-bit prime are uniform up to 2^-127. Rejection sampling would be exactly uniform, but
+    # would consume a random number of bytes, and a replay must consume the same bytes.
+    sampled = random_bytes(_DRAW_BYTES * (threshold - 1))
+    # With fewer bytes the polynomial would be shorter, and need fewer shares, unnoticed.
+    if len(sampled) != _DRAW_BYTES * (threshold - 1):
+        raise ValueError(f"asked for {_DRAW_BYTES * (threshold - 1)} random bytes, got {len(sampled)}")
+    falling = [int.from_bytes(sampled[i : i + _DRAW_BYTES]) % PRIME for i in range(0, len(sampled), _DRAW_BYTES)]
     falling.append(int.from_bytes(secret))
     runs = [falling[i : i + _RUN] for i in range(0, threshold, _RUN)]
     return {x: _value(runs, x).to_bytes(SHARE_BYTES) for x in holders}
 
 
 def combine(shares: Mapping[int, bytes], threshold: int) -> bytes:
-    """Returns the secret that the `threshold` lowest-numbered shares stand for; raises WireError if there is none."""
+    """Returns the secret from the `threshold` lowest-numbered shares; raises WireError if they have none."""
     if threshold < 1:
         raise ValueError(f"the threshold must be at least 1, not {threshold}")
     if len(shares) < threshold:
@@ -85,7 +84,7 @@ def _parse(holder: int, share: bytes) -> int:
 def _at_zero(holders: tuple[int, ...]) -> tuple[int, ...]:
     """Returns the Lagrange coefficients that take values at the holders to the value at zero."""
     # Coefficient i is the product of all x over x_i Π (x_j - x_i), j ≠ i. Inverting the product of all these
-    # denominators and peeling it apart costs one inversion instead of one a holder.
+    # denominators and dividing step by step costs one inversion instead of one per holder.
     denominators = []
     for x in holders:
         value = x

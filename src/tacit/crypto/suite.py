@@ -27,10 +27,10 @@ class RealSuite(Suite):
         self.me, self.entropy, self.ring = keys.me, entropy, ring
         self._keys = keys
         self._secrets = entropy.substream("secrets")
-        # From a stream apart, so that the choices of a round are the same with noise and without.
+        # A separate stream, so that a round makes the same choices with and without noise.
         ring.draws_from(_words_from(entropy.substream("noise")))
         self.made: list[Secret] = []
-        """The secrets drawn so far, in order."""
+        """The secrets sampled so far, in order."""
         self._loaded: dict[bytes, tuple[X25519PrivateKey, bytes]] = {}
         self._channels: dict[bytes, Sealing] = {}
 
@@ -51,7 +51,7 @@ class RealSuite(Suite):
             self.ring.draws_from(_words_from(SeededEntropy()))
 
     def key_pair(self) -> KeyPair:
-        """Makes a fresh X25519 key."""
+        """Generates a fresh X25519 key."""
         secret = self.seed()
         return KeyPair(secret, self.public(secret))
 
@@ -78,7 +78,7 @@ class RealSuite(Suite):
     words = staticmethod(masks.words)
 
     def seed(self) -> Secret:
-        """Draws a fresh 256-bit secret."""
+        """Samples a fresh 256-bit secret."""
         self.made.append(Secret(self._secrets.bytes(32)))
         return self.made[-1]
 
@@ -89,19 +89,19 @@ class RealSuite(Suite):
         return digest.finalize()
 
     def _under(self, key: Secret) -> Sealing:
-        # The keys of channels serve many envelopes and are kept ready; others serve one.
+        # Channel keys serve many envelopes and are cached; other keys serve one.
         return self._channels.get(key.reveal()) or Sealing(key.reveal())
 
     def seal(self, key: Secret, plaintext: Buffer, context: bytes) -> bytes:
-        """Returns nonce, ciphertext and tag of AES-256-GCM, with the nonce derived from what is sealed."""
+        """Returns nonce, ciphertext and tag of AES-256-GCM, with the nonce derived from the plaintext."""
         return self._under(key).seal(plaintext, context)
 
     def seal_pieces(self, key: Secret, plaintext: Sequence[Buffer], context: bytes) -> Iterator[bytes]:
-        """Yields the same piece by piece, of a plaintext in parts."""
+        """Yields the bytes of `seal` piece by piece, of a plaintext in parts."""
         return self._under(key).pieces(plaintext, context)
 
     def stamp(self, key: Secret, plaintext: Sequence[Buffer], context: bytes) -> bytes:
-        """Returns the nonce, which follows from what is sealed."""
+        """Returns the nonce, which is derived from the plaintext."""
         return self._under(key).nonce(plaintext, context)
 
     def open(self, key: Secret, sealed: Buffer, context: bytes) -> Buffer:
@@ -113,9 +113,9 @@ class RealSuite(Suite):
         return hashlib.blake2b(statement, key=key.reveal(), digest_size=TAG_BYTES, person=b"tacit/v1/tag").digest()
 
     def check_tag(self, key: Secret, statement: bytes, tag: bytes) -> None:
-        """Raises WireError unless the tag is that of the statement under the key."""
+        """Raises WireError unless the tag is valid for the statement and the key."""
         if not hmac.compare_digest(self.tag(key, statement), tag):
-            raise WireError("a tag that does not fit")
+            raise WireError("the tag is invalid")
 
     def sign(self, statement: bytes) -> bytes:
         """Returns our Ed25519 signature."""
@@ -138,12 +138,12 @@ class RealSuite(Suite):
         return shares.split(secret.reveal(), threshold, holders, self._secrets.bytes)
 
     def recover(self, shares_: Mapping[int, bytes], threshold: int) -> Secret:
-        """Returns the secret that the shares belong to."""
+        """Returns the secret that the shares recover."""
         return Secret(shares.combine(shares_, threshold))
 
 
 def _words_from(entropy: SeededEntropy) -> Words:
-    """Returns what draws words that follow from some entropy: a key stream for each time it is asked."""
+    """Returns a source of words derived from some entropy: one key stream per call."""
 
     def words(count: int) -> NDArray[np.uint64]:
         return masks.stream(entropy.bytes(masks.KEY_BYTES), count, 8).view(np.uint64)

@@ -1,4 +1,4 @@
-"""Who meets whom: participation over rounds, and the graphs that parties share masks on."""
+"""Designs of who meets whom: participation over rounds, groups, and graphs."""
 
 from tacit.designs.circle import Circle, secure_degree
 from tacit.designs.groups import Groups, groups, randomized_groups

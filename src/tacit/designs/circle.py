@@ -70,7 +70,7 @@ class Circle:
 
 
 SAMPLE = 40
-"""How many consents a user of a sparse graph looks at, of those of two thirds of all users that it must be shown."""
+"""Consents that a user of a sparse graph checks, of those of two thirds of all users that it must receive."""
 
 
 def two_thirds(users: int) -> int:
@@ -81,7 +81,7 @@ def two_thirds(users: int) -> int:
 def secure_degree(
     n: int, corrupted: float, dropouts: float, security_bits: int = 80, failure_bits: int = 20
 ) -> tuple[int, int]:
-    """Returns the smallest even degree k, and the threshold t, with which a circle of n users is safe and gets done.
+    """Returns the smallest even degree k, and the threshold t, for which a circle of n users is safe and finishes.
 
     `corrupted` and `dropouts` are fractions of the users. The server says who takes part: as few as two thirds, and all
     the corrupted ones among them. Over the random order of such a circle, what users look at, and all its places,
@@ -96,9 +96,9 @@ def secure_degree(
     (b) except with probability 2^-failure_bits, t holders of each secret survive, and more members of each run survive
         than may be corrupted in it, so that `Circle.weakest` of the survivors is above t − k/2 − 1.
 
-    A server that lies can try in its head what circles come of many a set of users. Of 80 bits, 40 are for that.
-    Where no sparse graph does, the degree is n − 1 and t is that of the complete graph. Raises ConfigError where not
-    even that one is both safe and sure to get done.
+    A malicious server can try the circles of many sets of users offline. 40 of the 80 bits are for that. Where no
+    sparse graph suffices, the degree is n − 1 and t is that of the complete graph. Raises ConfigError if even that one
+    is not both safe and certain to finish.
     """
     # The nudge undoes rounding such as 0.29 · 100 = 28.999…, which would lose a corrupted user.
     c, d = (math.floor(fraction * n + 1e-9) for fraction in (corrupted, dropouts))
@@ -109,9 +109,9 @@ def secure_degree(
             f"corrupted + 2·dropouts must stay below {n}"
         )
     if two_thirds(n) > n - d or c >= two_thirds(n):
-        return n - 1, t  # too few would be left to show that they agree
+        return n - 1, t  # too few would be left to prove agreement
 
-    deceived = _deceived(n, c)
+    deceived = _deception_probability(n, c)
 
     def threshold(k: int) -> int | None:
         return _threshold(n, k, c, d, deceived, 2.0**-security_bits / n, 2.0**-failure_bits / n)
@@ -119,7 +119,7 @@ def secure_degree(
     def works(k: int) -> bool:
         return threshold(k) is not None
 
-    # Double, then halve, so that the cost grows with log k and the large, slow degrees are looked at only if needed.
+    # Double, then halve, so that the cost grows with log k and the large, slow degrees are tried only if needed.
     degrees = range(2, two_thirds(n) - 1, 2)
     above = 1
     while above <= len(degrees) and not works(degrees[above - 1]):
@@ -132,23 +132,23 @@ def secure_degree(
     return (n - 1, t) if best is None else (degrees[first], best)
 
 
-def _deceived(n: int, c: int) -> float:
-    """Returns how likely a user is deceived at most, of all the numbers of users that the server may let in.
+def _deception_probability(n: int, c: int) -> float:
+    """Returns the largest probability that a user is deceived, over all numbers of users that the server may admit.
 
-    It may be worst for any of them: the more there are, the less of their consents is looked at.
+    The maximum may be at any of them: with more users, a smaller part of their consents is checked.
     """
     users = np.arange(two_thirds(n), n + 1)
     shown = 2 * users // 3 + 1
     good = np.minimum((users + c) // 2, shown)
     chance = np.ones(len(users))
-    for i in range(SAMPLE):  # of fewer than SAMPLE, all are looked at
+    for i in range(SAMPLE):  # if there are fewer than SAMPLE, all are checked
         chance *= np.where(i < shown, np.maximum(good - i, 0) / np.maximum(shown - i, 1), 1.0)
     return float(chance.max())
 
 
 def _threshold(n: int, k: int, c: int, d: int, deceived: float, exposed: float, stuck: float) -> int | None:
     """Returns the smallest safe threshold for degree k, or None if too few would survive to reach it."""
-    from scipy.stats import binom, hypergeom  # slow to import, and parties that only join a circle never need them
+    from scipy.stats import binom, hypergeom  # slow to import, and not needed to join a circle
 
     holders, run, fewest = k + 1, k // 2, two_thirds(n)
 

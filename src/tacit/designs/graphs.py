@@ -1,7 +1,7 @@
-"""Who is whose neighbour: graphs for gossip, push-sum and masked exchange, and the weights they mix with.
+"""Graphs for gossip, push-sum and masked exchange, and their mixing weights.
 
 Nodes are places on the roster, 0 … n−1. As a setting, a graph is a plain description, of a family or by its edges,
-from which everybody draws the same graph for the same roster.
+from which all parties construct the same graph for the same roster.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     import networkx as nx  # slow to import, so functions that need it do
 
 TRIES = 6
-"""How often a random graph is drawn anew before giving up."""
+"""Most attempts to sample a random graph."""
 
 
 def complete(n: int) -> "nx.Graph":
-    """Returns the graph in which everybody is everybody's neighbour."""
+    """Returns the complete graph."""
     import networkx as nx
 
     return nx.complete_graph(n)
@@ -51,13 +51,13 @@ def exponential(n: int) -> "nx.DiGraph":
 
 
 def directed(n: int, degree: int, seed: int = 0) -> "nx.DiGraph":
-    """Returns a random strongly connected directed graph in which everybody sends to `degree` others."""
+    """Returns a random strongly connected directed graph in which every node sends to `degree` others."""
     import networkx as nx
 
     if not 1 <= degree < n:
-        raise ConfigError(f"everybody can send to 1 to {n - 1} others, not {degree}")
+        raise ConfigError(f"a node can send to 1 to {n - 1} others, not {degree}")
     entropy = SeededEntropy(seed, "directed graph")
-    order = _shuffled(range(n), entropy)
+    order = _shuffle(range(n), entropy)
     graph = nx.DiGraph()
     for place, i in enumerate(order):
         # A cycle through everybody makes it strongly connected whatever the rest is.
@@ -83,7 +83,7 @@ def regular(n: int, degree: int, girth: int = 3, seed: int = 0) -> "nx.Graph":
         )
     entropy = SeededEntropy(seed, "regular graph")
     for _ in range(TRIES):
-        graph = _grown(n, degree, girth, entropy)
+        graph = _grow_regular(n, degree, girth, entropy)
         if graph is not None and nx.is_connected(graph):
             return graph
     raise ConfigError(
@@ -98,8 +98,8 @@ def _moore_bound(degree: int, girth: int) -> int:
     return 1 + degree * branches if girth % 2 else 2 * branches
 
 
-def _grown(n: int, degree: int, girth: int, entropy: Entropy) -> "nx.Graph | None":
-    """Adds edges between nodes that are far apart; where none fits, takes one out again. None if that leads nowhere."""
+def _grow_regular(n: int, degree: int, girth: int, entropy: Entropy) -> "nx.Graph | None":
+    """Adds edges between distant nodes, and removes one where none fits; None if that does not finish."""
     import networkx as nx
 
     graph = nx.empty_graph(n)
@@ -123,7 +123,7 @@ def _grown(n: int, degree: int, girth: int, entropy: Entropy) -> "nx.Graph | Non
     return None
 
 
-def _shuffled(items: Iterable[int], entropy: Entropy) -> list[int]:
+def _shuffle(items: Iterable[int], entropy: Entropy) -> list[int]:
     left = list(items)
     return [left.pop(entropy.below(len(left))) for _ in range(len(left))]
 
@@ -132,15 +132,15 @@ def _shuffled(items: Iterable[int], entropy: Entropy) -> list[int]:
 
 
 class GraphFamily(msgspec.Struct, frozen=True, tag_field="kind", forbid_unknown_fields=True, omit_defaults=True):
-    """A graph as it is written down."""
+    """Description of a graph, as written in settings."""
 
     def draw(self, parties: Parties) -> "nx.Graph":
-        """Returns the graph over the places of a roster; raises ConfigError with what would work."""
+        """Returns the graph over the places of a roster; raises ConfigError with a remedy."""
         raise NotImplementedError
 
 
 class CompleteGraph(GraphFamily, frozen=True, tag="complete"):
-    """Everybody is everybody's neighbour."""
+    """Every pair of nodes is joined."""
 
     def draw(self, parties: Parties) -> "nx.Graph":
         """Returns the complete graph."""
@@ -156,7 +156,7 @@ class RingGraph(GraphFamily, frozen=True, tag="ring"):
 
 
 class ExponentialGraph(GraphFamily, frozen=True, tag="exponential"):
-    """Directed: everybody sends to those 1, 2, 4, … places further."""
+    """Directed: every node sends to those 1, 2, 4, … places further."""
 
     def draw(self, parties: Parties) -> "nx.DiGraph":
         """Returns the exponential graph."""
@@ -164,7 +164,7 @@ class ExponentialGraph(GraphFamily, frozen=True, tag="exponential"):
 
 
 class DirectedGraph(GraphFamily, frozen=True, tag="directed"):
-    """Directed and random: everybody sends to `degree` others."""
+    """Directed and random: every node sends to `degree` others."""
 
     degree: int
     seed: int = 0
@@ -175,7 +175,7 @@ class DirectedGraph(GraphFamily, frozen=True, tag="directed"):
 
 
 class RegularGraph(GraphFamily, frozen=True, tag="regular"):
-    """Random: everybody has `degree` neighbours, and there are no cycles shorter than `girth`."""
+    """Random: every node has `degree` neighbours, and there are no cycles shorter than `girth`."""
 
     degree: int
     girth: int = 3
@@ -194,7 +194,7 @@ class EdgeList(GraphFamily, frozen=True, tag="edges"):
 
     @classmethod
     def of(cls, edges: Iterable[Sequence[Any]], directed: bool = False) -> "EdgeList":
-        """Returns the edges in an order that says nothing of the one they came in; loops are left out."""
+        """Returns the edges in a canonical order, without loops."""
         plain = {tuple(end.item() if isinstance(end, np.generic) else end for end in edge) for edge in edges}
         if any(len(edge) != 2 or not all(isinstance(end, int | str) for end in edge) for edge in plain):
             raise ConfigError("an edge joins two parties, by name or by place")
@@ -202,7 +202,7 @@ class EdgeList(GraphFamily, frozen=True, tag="edges"):
         return cls(tuple(sorted(ordered, key=lambda edge: (_rank(edge[0]), _rank(edge[1])))), directed)
 
     def draw(self, parties: Parties) -> "nx.Graph":
-        """Returns the graph; parties that no edge names are alone in it."""
+        """Returns the graph; parties that no edge names are isolated."""
         import networkx as nx
 
         places = {party: place for place, party in enumerate(parties)}
@@ -221,7 +221,7 @@ FAMILIES = ("complete", "ring", "exponential", "directed", "regular", "edges")
 
 
 def graph_from(value: Any) -> Graph:
-    """Returns a graph as it is written down: from a networkx graph, a list of pairs, the name of a family, or a table.
+    """Returns the description of a networkx graph, a list of pairs, the name of a family, or a table.
 
     A table is such as {"kind": "regular", "degree": 6, "girth": 5}. Raises ConfigError for anything else.
     """
@@ -249,13 +249,13 @@ def graph_from(value: Any) -> Graph:
 
 
 def is_edge(value: Any) -> bool:
-    """Says whether a value can be one edge of a list, and is not itself a graph."""
+    """Returns whether a value can be one edge of a list, and is not itself a graph."""
     pair = isinstance(value, list | tuple) and len(value) == 2
     return pair and all(isinstance(end, int | str | np.integer) for end in value)
 
 
 def _rank(end: int | str) -> tuple[bool, int, str]:
-    """Returns what ends of edges are ordered by: places first, by number, then names."""
+    """Returns the sort key of an end of an edge: places first, by number, then names."""
     return (False, end, "") if isinstance(end, int) else (True, 0, end)
 
 
@@ -263,7 +263,7 @@ def _rank(end: int | str) -> tuple[bool, int, str]:
 
 
 def connection_problems(graph: "nx.Graph") -> list[str]:
-    """Returns why not everybody can reach everybody."""
+    """Returns a problem if some node cannot reach some other."""
     import networkx as nx
 
     if graph.is_directed():
@@ -280,7 +280,7 @@ def connection_problems(graph: "nx.Graph") -> list[str]:
 
 
 def adjacency(graph: "nx.Graph") -> NDArray[np.int64]:
-    """Returns a table that has a 1 where there is an edge, a row and a column for each node."""
+    """Returns the adjacency matrix."""
     import networkx as nx
 
     table: NDArray[np.int64] = nx.to_numpy_array(graph, nodelist=range(len(graph)), dtype=np.int64, weight=None)
@@ -305,9 +305,9 @@ def metropolis(graph: "nx.Graph") -> dict[tuple[int, int], float]:
 
 
 def column_stochastic(graph: "nx.DiGraph", self_weights: Sequence[float] | None = None) -> dict[tuple[int, int], float]:
-    """Returns p[j, i], the part of its mass that i sends to j; each node's parts and its own add up to 1.
+    """Returns p[j, i], the part of its mass that i sends to j; the parts of each node add up to 1.
 
-    Without `self_weights` a node keeps as much as it sends to each; with them, what it does not keep is split evenly.
+    Without `self_weights` a node keeps as much as it sends to each neighbour; with them, it splits the rest evenly.
     """
     weights = {}
     for i in graph.nodes:

@@ -39,12 +39,12 @@ class Groups(msgspec.Struct, frozen=True):
 
     @property
     def gap(self) -> int:
-        """How many partitions there are: iterations before anybody is met again (t_g in the paper)."""
+        """Number of partitions: iterations before two users meet again (t_g in the paper)."""
         return len(self.partitions)
 
     @property
     def bound(self) -> int:
-        """How many there can be at most: a user meets size − 1 or more of n − 1 others in each."""
+        """Largest possible number of partitions: a user meets size − 1 or more of n − 1 others in each."""
         return (self.n - 1) // (self.size - 1)
 
     def verify(self) -> None:
@@ -88,7 +88,7 @@ def group_sizes(n: int, size: int) -> list[int]:
 
 
 class Starter(NamedTuple):
-    """A few partitions that an abelian group moves, so that they stand for many.
+    """A few partitions that an abelian group moves, so that they represent many.
 
     The users are `orbits` copies of the group Z_m1 × Z_m2 × …, one after the other, and those that it leaves alone.
     """
@@ -118,7 +118,7 @@ class Starter(NamedTuple):
 
 
 LETTERS = string.digits + string.ascii_letters
-SEARCHED = 400
+MOST_SEARCHED = 400
 """Users above which there is no search, only algebra, because it would take longer than it should."""
 
 
@@ -162,11 +162,11 @@ def _ways(n: int, size: int) -> Iterator[Sequence[Sequence[Sequence[int]]]]:
         ways.append(starters()[n, size].develop(n))
     yield from ways
     if n > 100 or size not in range(3, 7):  # within these, the stored results come from a longer search
-        yield from _searched(n, size, max(map(len, ways)))
+        yield from _search_groups(n, size, max(map(len, ways)))
 
 
 def _constructions(n: int, size: int) -> Iterator[Iterable[list[list[int]]]]:
-    """Yields what algebra has to offer."""
+    """Yields the algebraic constructions."""
     sizes = group_sizes(n, size)
     count, over = divmod(n, size)
     ends = np.cumsum(sizes).tolist()
@@ -217,12 +217,12 @@ def _round_robin(n: int) -> Iterator[list[list[int]]]:
         yield [[turn, m]] + [[(turn + k) % m, (turn - k) % m] for k in range(1, n // 2)]
 
 
-def _searched(n: int, size: int, best: int) -> Iterator[list[Blocks]]:
-    """Yields what a short search for a cyclic starter finds, if it is more than `best`.
+def _search_groups(n: int, size: int, best: int) -> Iterator[list[Blocks]]:
+    """Yields the result of a short search for a cyclic starter, if it is better than `best`.
 
-    Everybody must find the same, on any machine: so it counts steps instead of time, and computes in integers.
+    All parties must find the same on any machine, so it counts steps instead of time and computes in integers.
     """
-    if n > SEARCHED or n // size < max(group_sizes(n, size)):
+    if n > MOST_SEARCHED or n // size < max(group_sizes(n, size)):
         return
     for percent in range(96, 12, -8):
         order = (n - 1) * percent // (100 * (size - 1))
@@ -251,7 +251,7 @@ def _cyclic_starter(n: int, size: int, order: int) -> Starter | None:
     of = [(g, i) for g, row in enumerate(rows) for i in range(len(row))]
     steps = 300_000 // size
     words = np.frombuffer(SeededEntropy("groups", n, size, order).bytes(12 * steps), dtype="<u4").astype(np.int64)
-    for step, (a, b, luck) in enumerate((words.reshape(-1, 3) % (n, n, 1000)).tolist()):
+    for step, (a, b, chance) in enumerate((words.reshape(-1, 3) % (n, n, 1000)).tolist()):
         if cost == 0:
             return Starter((order,), n // order, (tuple(map(tuple, rows)),), ())
         (g, i), (h, j) = of[a], of[b]
@@ -268,7 +268,7 @@ def _cyclic_starter(n: int, size: int, order: int) -> Starter | None:
             delta += counts[kind] > 0
             counts[kind] += 1
         # A step that makes it worse by one is taken now and then, ever more seldom, to get out of dead ends.
-        if delta <= 0 or (delta == 1 and luck * steps < 30 * (steps - step)):
+        if delta <= 0 or (delta == 1 and chance * steps < 30 * (steps - step)):
             rows[g][i], rows[h][j] = y, x
             cost += delta
             continue
@@ -287,12 +287,12 @@ def _kinds(n: int, order: int) -> tuple[list[list[int]], list[int]]:
     orbit = np.where(users < orbits * order, users // order, users - orbits * order + orbits)
     place = np.where(users < orbits * order, users % order, 0)
     low, high = np.minimum.outer(orbit, orbit), np.maximum.outer(orbit, orbit)
-    apart = np.where(orbit[:, None] <= orbit, 1, -1) * (place - place[:, None]) % order
-    apart = np.where(low == high, np.minimum(apart, order - apart), apart)
+    distance = np.where(orbit[:, None] <= orbit, 1, -1) * (place - place[:, None]) % order
+    distance = np.where(low == high, np.minimum(distance, order - distance), distance)
     # A pair that some move takes to itself would meet again: two users left alone, or opposite ones of an orbit.
-    never = (low >= orbits) | ((low == high) & (2 * apart == order))
-    apart = np.where(high >= orbits, 0, apart)
-    codes, kinds = np.unique(np.where(never, -1, (low * n + high) * order + apart), return_inverse=True)
+    never = (low >= orbits) | ((low == high) & (2 * distance == order))
+    distance = np.where(high >= orbits, 0, distance)
+    codes, kinds = np.unique(np.where(never, -1, (low * n + high) * order + distance), return_inverse=True)
     return kinds.reshape(n, n).tolist(), (codes == -1).astype(int).tolist()
 
 

@@ -1,6 +1,6 @@
-"""What participation gives away over rounds: the measures of paper 002.
+"""Measures of what participation exposes over rounds (paper 002).
 
-A participation matrix has a row for each round and a column for each user, and says whose vectors were summed.
+A participation matrix has a row for each round and a column for each user, and marks whose vectors were summed.
 """
 
 import numpy as np
@@ -12,9 +12,9 @@ def multi_round_privacy(matrix: ArrayLike) -> int:
 
     That is the size of the smallest class of users with equal columns: a generic combination of the sums weighs the
     members of a class alike and everybody else differently. Users that never took part are in no sum and do not count.
-    If nobody ever did, nothing was learnt and T is the number of users, the most there is, so that T only ever falls.
+    If nobody ever did, nothing was learnt and T is the number of users, its maximum, so that T only ever falls.
     """
-    taken = _taken(matrix)
+    taken = _as_matrix(matrix)
     columns = taken[:, taken.any(axis=0)].T
     if not columns.size:
         return int(taken.shape[1])
@@ -25,15 +25,15 @@ def multi_round_privacy(matrix: ArrayLike) -> int:
 
 def cardinality(matrix: ArrayLike) -> float:
     """Returns C, the average number of users that took part in a round."""
-    taken = _taken(matrix)
+    taken = _as_matrix(matrix)
     return float(taken.sum() / max(len(taken), 1))
 
 
 def fairness_gap(matrix: ArrayLike) -> float:
     """Returns F, the largest share of rounds that any user took part in, minus the smallest."""
-    taken = _taken(matrix)
+    taken = _as_matrix(matrix)
     return float(np.ptp(taken.sum(axis=0)) / max(len(taken), 1)) if taken.size else 0.0
 
 
-def _taken(matrix: ArrayLike) -> NDArray[np.bool]:
+def _as_matrix(matrix: ArrayLike) -> NDArray[np.bool]:
     return np.atleast_2d(np.asarray(matrix)).astype(bool)

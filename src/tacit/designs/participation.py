@@ -1,7 +1,7 @@
-"""Who takes part in which round, and what that gives away over many rounds (paper 002, Multi-RoundSecAgg).
+"""Participation policies: who takes part in which round, and the multi-round privacy (paper 002, Multi-RoundSecAgg).
 
 Secure aggregation hides who contributed what to one sum. Over rounds, sums of different sets can be subtracted, and if
-models change slowly the difference of two sets that differ in one user is that user's model. A policy says whom the
+models change slowly the difference of two sets that differ in one user is that user's model. A policy states whom the
 server may ask (U2), whose vectors it may sum (U5), and what a client accepts before it helps to unmask.
 
 Users are roster positions 0 … N−1. Letters are the paper's: N users, K asked in a round, T the multi-round privacy.
@@ -28,7 +28,7 @@ MOST_ROWS = 100_000
 class Participation(
     msgspec.Struct, frozen=True, tag=str.lower, tag_field="kind", forbid_unknown_fields=True, omit_defaults=True
 ):
-    """A policy of participation. Subclasses say whom to ask, what to sum, and what a client accepts."""
+    """A participation policy. Subclasses state whom to ask, what to sum, and what a client accepts."""
 
     def problems(self, users: int) -> list[str]:
         """Returns every reason why the policy cannot work for that many users, each with what would."""
@@ -69,11 +69,11 @@ class Participation(
         raise NotImplementedError
 
     def may_ask(self, asked: Collection[int], users: int) -> bool:
-        """Returns whether a client may take part in a round in which exactly these of so many users are asked."""
+        """Returns whether a client may take part in a round in which exactly these users are asked."""
         return _is_set(asked, users) and self.least <= len(asked) <= self.most(users)
 
     def batch(self, user: int) -> tuple[int, ...]:
-        """Returns those without whom a user is never summed: nobody else, where nothing is promised."""
+        """Returns the users with whom a user is always summed; only the user itself if nothing is promised."""
         return (user,)
 
     def choose(self, delivered: Sequence[int], entropy: Entropy) -> list[int]:
@@ -230,7 +230,7 @@ class _Whole(Participation, frozen=True):
 
     @property
     def promise(self) -> int:
-        """T: members of a batch are never seen apart."""
+        """T: members of a batch are only ever summed together."""
         return 1 if self._loose else self._shape[1]
 
     def ask(self, present: Sequence[int], counts: NDArray[np.int64], entropy: Entropy) -> list[int]:
@@ -295,9 +295,9 @@ class _Whole(Participation, frozen=True):
     def expected_cardinality(self, dropout: float) -> float:
         """Returns C(T), how many users take part on average if each is absent with this probability (closed form).
 
-        As in the paper, users are absent before the selection; who leaves in mid-round takes its batch along besides.
+        As in the paper, users are absent before the selection; a dropout in mid-round also removes its batch.
         """
-        from scipy.stats import binom  # takes a second to import, and nobody needs it in a round
+        from scipy.stats import binom  # takes a second to import, and no round needs it
 
         k, t, n = self._bound()
         if not 0 <= dropout <= 1:
@@ -314,13 +314,13 @@ class _Whole(Participation, frozen=True):
 
 
 class Batches(_Whole, frozen=True, tag="batches"):
-    """Asks K/T batches of T users, the rarest first: members of a batch can never be told apart, in any round."""
+    """Asks K/T batches of T users, the rarest first: members of a batch are indistinguishable, over all rounds."""
 
     per_round: int
     privacy: int
     users: int | None = None
     partial: bool = False
-    """Sum whoever delivered, as paper 002 has it, even if a batch has lost a member: what it promises is then void."""
+    """Sum all who delivered, as in paper 002, even if a batch lost a member: the promise is then void."""
 
     @property
     def _loose(self) -> bool:
@@ -345,7 +345,7 @@ class Partition(_Whole, frozen=True, tag="partition"):
 Policy: TypeAlias = Everyone | Sampled | Random | Partition | Batches
 """A policy as a setting."""
 EXAMPLES = {"exactly": 6, "per_round": 6, "privacy": 3}
-"""What somebody is shown who does not know how to write one."""
+"""Values for the example that an error shows."""
 
 
 def participation_from(value: Participation | str | Mapping[str, Any]) -> Participation:
@@ -356,12 +356,12 @@ def participation_from(value: Participation | str | Mapping[str, Any]) -> Partic
     try:
         policy: Participation = msgspec.convert(data, Policy)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"participation {value!r}: {_unfit(data, error)}") from None
+        raise ConfigError(f"participation {value!r}: {_describe_problem(data, error)}") from None
     return policy
 
 
-def _unfit(given: Any, error: msgspec.ValidationError) -> str:
-    """Returns what is wrong with a policy as it was written, and how one is written."""
+def _describe_problem(given: Any, error: msgspec.ValidationError) -> str:
+    """Returns the problem of a policy as written, with an example."""
     kinds = {kind.__struct_config__.tag: kind for kind in get_args(Policy)}
     named = given.get("kind") if isinstance(given, Mapping) else None
     known = isinstance(named, str) and named in kinds
@@ -381,7 +381,7 @@ def _unfit(given: Any, error: msgspec.ValidationError) -> str:
 
 
 def _is_set(users: Collection[int], below: int | None = None) -> bool:
-    """Says whether these are users, and none of them is named twice, which would make a set look larger than it is."""
+    """Returns whether these are users, none named twice, which would make a set look larger than it is."""
     in_range = not users or (min(users) >= 0 and (below is None or max(users) < below))
     return in_range and len(set(users)) == len(users)
 

@@ -1,7 +1,7 @@
-"""Which places can change with which others without anything else being different: the symmetries of a table of ties.
+"""Symmetries of tables of ties: permutations of places that leave every table unchanged.
 
-Ties are square tables, a row and a column for each place: what place i is to place j, as a number. A permutation of the
-places is a symmetry if it leaves every table as it is. Nothing is taken for one that was not tried on the whole table.
+Ties are square tables with a row and a column for each place: the relation of place i to place j, as a number. A
+permutation counts as a symmetry only after it was checked on the whole table.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,9 +19,9 @@ Ints: TypeAlias = NDArray[np.int64]
 Words: TypeAlias = NDArray[np.uint64]
 
 MOST_PLACES = 2000
-"""With more, tables are too large to be looked at, and places are taken to be all different."""
+"""Most places for which symmetries are searched; with more, all places count as different."""
 MOST_LOOKS = 200_000_000
-"""How many places and ties are looked at, at most, in search of symmetries. What was found by then is still some."""
+"""Most places and ties that a search visits. Symmetries found by then are still valid."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def all_different(places: int) -> Symmetry:
 
 
 def keeps(ties: Iterable[Table], move: Sequence[int] | Ints) -> bool:
-    """Says whether a permutation leaves every table as it is."""
+    """Returns whether a permutation leaves every table unchanged."""
     order = np.asarray(move)
     if sorted(order.tolist()) != list(range(len(order))):
         return False
@@ -68,15 +68,15 @@ def keeps(ties: Iterable[Table], move: Sequence[int] | Ints) -> bool:
 
 
 def symmetry_of(ties: Sequence[Table], places: int) -> Symmetry:
-    """Returns the symmetries of some tables, each of them tried; as many as are found, if it takes too long to say."""
+    """Returns the checked symmetries of some tables; those found so far if the search takes too long."""
     if not ties:
         return all_alike(places)
     if places > MOST_PLACES:
         return all_different(places)
-    tied = _tied(ties)
+    tied = _merge_tables(ties)
     classes = _classes(tied)
     first = np.array([members[0] for members in classes])
-    # Of each class one stands for all, and is told apart by how many they are, and what they are to each other.
+    # One member represents each class, marked by the size of the class and the relation within it.
     inner = [int(tied[members[0], members[1]]) if len(members) > 1 else -1 for members in classes]
     marks = np.array([[len(members), what] for members, what in zip(classes, inner, strict=True)])
     search = _Search(tied[np.ix_(first, first)], marks)
@@ -90,7 +90,7 @@ def symmetry_of(ties: Sequence[Table], places: int) -> Symmetry:
     return Symmetry(tuple(classes), tuple(moves))
 
 
-def _tied(ties: Sequence[Table]) -> Ints:
+def _merge_tables(ties: Sequence[Table]) -> Ints:
     """Returns one table for all of them: what i is to j and j to i, as a number."""
     n = len(ties[0])
     found = np.zeros((n, n), dtype=np.int64)
@@ -104,7 +104,7 @@ def _classes(tied: Ints) -> list[tuple[int, ...]]:
     """Returns the classes of places of which any two can change places, each as a sorted tuple."""
     # To change two places, they must be the same to themselves, to each other, and to all the rest. A sum of random
     # words, one for each place and what it is, says of most pairs that they are not.
-    words: Words = _mixed(_mixed(tied.astype(np.uint64)) + np.arange(len(tied)).astype(np.uint64))
+    words: Words = _mix_words(_mix_words(tied.astype(np.uint64)) + np.arange(len(tied)).astype(np.uint64))
     np.fill_diagonal(words, 0)
     sums = words.sum(axis=1, dtype=np.uint64)
     classes: list[list[int]] = []
@@ -127,7 +127,7 @@ def _can_change(tied: Ints, a: int, b: int) -> bool:
 
 
 class _Search:
-    """Tells places apart by what they are to each other, and finds the permutations under which they cannot be.
+    """Distinguishes places by their relations, and finds the permutations that preserve all relations.
 
     Places have colours, and each takes on a new one by the colours of all that it is tied to, until nothing changes. To
     find a permutation that takes one place to another, both are painted, each in a copy, and the copies compared; where
@@ -140,26 +140,26 @@ class _Search:
         # What most are to most need not be looked at: how many they are follows from all the others.
         usual = kinds[counts.argmax()]
         self.source, self.target = np.nonzero((tied != usual) & ~np.eye(self.n, dtype=bool))
-        self.kind = _mixed(tied[self.source, self.target].astype(np.uint64))
+        self.kind = _mix_words(tied[self.source, self.target].astype(np.uint64))
         start = np.concatenate((marks, np.diag(tied)[:, None]), axis=1).astype(np.uint64)
         self.start: Words = np.zeros(self.n, dtype=np.uint64)
         for column in start.T:
-            self.start = _mixed(self.start + column)
+            self.start = _mix_words(self.start + column)
 
     def moves(self) -> list[list[int]]:
-        """Returns permutations of which all others are made up, or as many as were found in time."""
+        """Returns generators of all permutations, or those that were found in time."""
         path: list[tuple[Words, int]] = []
-        colours = self.settled(self.start)
+        colours = self.refine(self.start)
         while (cell := _smallest_cell(colours)) is not None:
             path.append((colours, int(cell[0])))
-            colours = self.settled(_painted(colours, int(cell[0])))
+            colours = self.refine(_paint(colours, int(cell[0])))
         found: list[list[int]] = []
         for colours, place in reversed(path):
-            done, left = _orbit(place, found), self.settled(_painted(colours, place))
+            done, left = _orbit(place, found), self.refine(_paint(colours, place))
             for other in np.flatnonzero(colours == colours[place]).tolist():
                 if other in done:
                     continue
-                move = self.match(left, _painted(colours, other))
+                move = self.match(left, _paint(colours, other))
                 if move is not None:
                     found.append(move)
                 # If there is no way to it, there is none to where it can be moved.
@@ -167,8 +167,8 @@ class _Search:
         return found
 
     def match(self, left: Words, right: Words) -> list[int] | None:
-        """Returns a permutation that takes colours to those that others settle on, if one is found in time."""
-        right = self.settled(right)
+        """Returns a permutation that takes colours to the refined other colours, if one is found in time."""
+        right = self.refine(right)
         if self.looks > MOST_LOOKS or not np.array_equal(np.sort(left), np.sort(right)):
             return None
         cell = _smallest_cell(left)
@@ -177,21 +177,21 @@ class _Search:
             move[np.argsort(left)] = np.argsort(right)
             return move.tolist() if keeps((self.tied,), move) else None
         place = int(cell[0])
-        painted = self.settled(_painted(left, place))
+        painted = self.refine(_paint(left, place))
         for other in np.flatnonzero(right == left[place]).tolist():
-            found = self.match(painted, _painted(right, other))
+            found = self.match(painted, _paint(right, other))
             if found is not None or self.looks > MOST_LOOKS:
                 return found
         return None
 
-    def settled(self, colours: Words) -> Words:
-        """Returns the colours that places have in the end."""
+    def refine(self, colours: Words) -> Words:
+        """Returns the stable refinement of a colouring."""
         count = len(np.unique(colours))
         while count < self.n:
             self.looks += self.n + len(self.source)
             seen = np.zeros(self.n, dtype=np.uint64)
-            np.add.at(seen, self.source, _mixed(self.kind ^ colours[self.target]))
-            finer = _mixed(_mixed(colours) + seen)
+            np.add.at(seen, self.source, _mix_words(self.kind ^ colours[self.target]))
+            finer = _mix_words(_mix_words(colours) + seen)
             more = len(np.unique(finer))
             if more <= count:
                 break
@@ -199,7 +199,7 @@ class _Search:
         return colours
 
 
-def _mixed(words: Words) -> Words:
+def _mix_words(words: Words) -> Words:
     """Returns words that look random, the same for the same (the finaliser of SplitMix64)."""
     words = words + np.uint64(0x9E3779B97F4A7C15)
     words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -207,9 +207,9 @@ def _mixed(words: Words) -> Words:
     return words ^ (words >> np.uint64(31))
 
 
-def _painted(colours: Words, place: int) -> Words:
+def _paint(colours: Words, place: int) -> Words:
     painted = colours.copy()
-    painted[place] = _mixed(painted[place : place + 1] ^ np.uint64(1))[0]
+    painted[place] = _mix_words(painted[place : place + 1] ^ np.uint64(1))[0]
     return painted
 
 

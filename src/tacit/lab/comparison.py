@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from tacit.api.exposure import exposure
-from tacit.api.option_text import known, settings_from
+from tacit.api.option_text import check_name, settings_from
 from tacit.auditing.findings import Verdict
 from tacit.auditing.questions import write_value
 from tacit.auditing.render.text import UNAVERAGED
@@ -99,7 +99,7 @@ def list_variants(scenario: Scenario) -> list[dict[str, Any]]:
 def parse_variant(text: str) -> dict[str, Any]:
     """Returns the protocol that somebody asked for, such as "cesar share=0.3", with values as JSON has them."""
     name, *options = _split_words(text) or [""]
-    known("protocol", name, (*REGISTRY, ALONE, TOGETHER))
+    check_name("protocol", name, (*REGISTRY, ALONE, TOGETHER))
     return {"name": name, **settings_from(options, "--protocol")}
 
 

@@ -1,4 +1,4 @@
-"""Differential privacy on top of averaging: noise, what it is worth, and what was spent of it."""
+"""Differential privacy on top of averaging: noise, accounting, and the ledger of spent privacy."""
 
 from tacit.privacy.distributed_noise import SharedNoise, count_honest, distributed_sigma, shared_noise
 from tacit.privacy.ledger import Ledger, Spent
@@ -6,7 +6,7 @@ from tacit.privacy.noise import (
     Accountant,
     accounted_epsilon,
     central_sigma,
-    clipped,
+    clip_gradients,
     epsilon_of,
     local_sigma,
     noisy,
@@ -23,7 +23,7 @@ __all__ = [
     "Spent",
     "accounted_epsilon",
     "central_sigma",
-    "clipped",
+    "clip_gradients",
     "count_honest",
     "distributed_sigma",
     "epsilon_of",

@@ -1,8 +1,8 @@
-"""Noise that parties add in the ring, each its part of it: what the noise of all honest ones is worth in their sum.
+"""Distributed noise: each party adds a part of it in the ring, and the sum has the noise of all honest contributors.
 
-With the setting `noise=σ` every party adds whole numbers from a discrete Gaussian to its encoded vector, under its
-masks. Whoever sees the sum, the server included, sees it with the noise of all who are in it; whoever colludes can take
-its own off. So what counts is the noise of those who are honest *and* did not drop out (`count_honest`).
+With the setting `noise=σ` every party adds integers from a discrete Gaussian to its encoded vector, under its masks.
+The sum has the noise of all contributors, also for the server; colluding parties can subtract their own. So only the
+noise of parties that are honest *and* did not drop out counts (`count_honest`).
 
 **The bound.** A sum of discrete Gaussians is not quite one. For n of them, each of σ ≥ 1/2 steps, on d entries, if a
 change moves the sum by at most Δ steps (L2), the Rényi divergence of order α is at most
@@ -10,16 +10,16 @@ change moves the sum by at most Δ steps (L2), the Rényi divergence of order α
     min( α Δ²/(2 n σ²) + τ d,  α (Δ/(√n σ) + τ √d)²/2 )    with τ = 10 Σ_{k<n} exp(−2 π² σ² k/(k + 1))
 
 (Kairouz, Liu and Steinke 2021, Proposition 14). That is ρ-zCDP with ρ = min(Δ²/(2 n σ²) + τ d, (Δ/(√n σ) + τ √d)²/2),
-for α > 1. Beyond three steps τ is nothing. Skellam noise adds up exactly, but takes a Poisson sampler of any mean, and
-its own bound has a term beyond the Gaussian's that does not vanish as fast; here steps are fine, and τ does.
+for α > 1. Beyond three steps τ is negligible. Skellam noise adds up exactly, but needs a Poisson sampler of any mean,
+and its bound has a term beyond the Gaussian's that vanishes more slowly; here steps are fine, and τ vanishes.
 
-**What rounding adds to Δ.** Two vectors that are rounded to steps can be further apart by a step an entry, √d in all.
-Of two that are no longer than `norm`, each is at most as long as `tacit.vectors.fixedpoint.longest` says, and they are
-at most twice that apart. The smaller one counts.
+**What rounding adds to Δ.** Rounding to steps can increase the distance of two vectors by a step per entry, √d in all.
+A vector no longer than `norm` is at most `tacit.vectors.fixedpoint.longest` after rounding, and two of them are at most
+twice that from each other. The smaller bound counts.
 
-**Whose noise.** Parties fall into classes that are alike in all that somebody saw: summed with the same factor, or not
-at all. Then everything that was seen follows from the sums over classes, each with the noise of all in it. So it is as
-private as the sum over the smallest class is, whose size audits call the smallest group.
+**Whose noise.** Parties fall into classes that the adversary's view treats alike: summed with the same factor, or not
+at all. The view then follows from the sums over classes, each with the noise of all its members. So it is as private as
+the sum over the smallest class, whose size is the anonymity set of an audit.
 """
 
 import math
@@ -28,37 +28,37 @@ from dataclasses import dataclass
 from tacit.core.errors import ConfigError
 from tacit.core.protocol import FARTHEST, Terms
 from tacit.privacy.ledger import Spent
-from tacit.privacy.noise import Accountant, checked, epsilon_of, local_sigma, of_user
+from tacit.privacy.noise import Accountant, check_positive, epsilon_of, local_sigma, of_user
 from tacit.vectors.fixedpoint import FixedPoint, longest
 
 DOUBLINGS = 60
-"""How often the noise for numbers without steps is doubled, at most, before it is said that no noise will do."""
+"""Most doublings of the noise before the search for a sufficient one gives up."""
 PRECISION = 1e-6
-"""How close to the least noise that will do is close enough."""
+"""Relative precision of the least sufficient noise."""
 
 
 @dataclass(frozen=True)
 class SharedNoise:
-    """The noise in one sum, of which each honest party adds its part."""
+    """The noise in one sum, to which each honest party adds its part."""
 
     sigma: float
-    """σ of each one's own, in the units of an entry."""
+    """Standard deviation σ of each party's noise, in the units of an entry."""
     step: float
     """The step of the ring, in the same units."""
     sensitivity: float
-    """How far one sample, or one user, can move a vector before it is rounded (L2)."""
+    """Sensitivity: how far one sample, or one user, can move a vector before rounding (L2)."""
     honest: int = 1
-    """Whose noise can be counted on."""
+    """Number of contributors whose noise counts."""
     entries: int = 1
     norm: float | None = None
-    """How long a vector may be, if the sensitivity is that of all a user has."""
+    """Largest length (L2) of a vector, if the sensitivity is per user."""
     stochastic: bool = False
     releases: int = 1
-    """How often a vector is encoded with other noise."""
+    """Number of times a vector is encoded with fresh noise in a round."""
 
     @property
     def moved(self) -> float:
-        """Δ: by how many steps the sum is moved at most, once vectors are rounded."""
+        """Δ: the largest change of the sum, in steps, once vectors are rounded."""
         moved = self.sensitivity / self.step + math.sqrt(self.entries)
         if self.norm is not None:
             moved = min(moved, 2 * longest(self.norm / self.step, self.entries, stochastic=self.stochastic))
@@ -66,7 +66,7 @@ class SharedNoise:
 
     @property
     def tau(self) -> float:
-        """τ: how far a sum of discrete Gaussians may be from one."""
+        """τ: the distance of a sum of discrete Gaussians from one."""
         exponent = -2 * math.pi**2 * (self.sigma / self.step) ** 2
         return 10 * sum(math.exp(exponent * k / (k + 1)) for k in range(1, self.honest))
 
@@ -80,16 +80,16 @@ class SharedNoise:
         return self.releases * min(moved**2 / 2 + tau * d, (moved + tau * math.sqrt(d)) ** 2 / 2)
 
     def epsilon(self, delta: float, rounds: int = 1, accountant: Accountant = "zcdp") -> float:
-        """Returns the ε of so many rounds."""
+        """Returns the ε of a number of rounds."""
         return epsilon_of(rounds * self.rho, delta, accountant, gaussian=False)
 
     def event(self) -> Spent:
-        """Returns what a round takes of the privacy of whoever is in it, for a ledger."""
+        """Returns the privacy loss of one round, for a ledger."""
         return Spent(self.rho, gaussian=False)
 
 
 def count_honest(parties: int, dropouts: float = 0.0, colluders: int = 0) -> int:
-    """Returns whose noise can be counted on, if that part of the parties may drop out and so many others collude."""
+    """Returns how many parties' noise counts if a part of them drops out and others collude."""
     wrong = []
     if not 0 <= dropouts < 1:
         wrong.append(f"dropouts={dropouts} must be a part of the parties, from 0 to less than 1")
@@ -114,11 +114,11 @@ def shared_noise(
     honest: int | None = None,
     colluders: int = 0,
 ) -> SharedNoise:
-    """Returns the noise of some terms with vectors of so many entries.
+    """Returns the noise of some terms for vectors with a number of entries.
 
-    The sensitivity is that of a user whose vectors are as long as the `norm` of the settings, unless given. Honest are,
-    unless given, all in the smallest sum that `secagg` allows but for the colluders; elsewhere only a party itself,
-    since others may see its vector alone: an audit says how many are behind whatever they see.
+    The sensitivity defaults to that of a user whose vectors are as long as the `norm` of the settings. `honest`
+    defaults to all contributors of the smallest sum that `secagg` allows but the colluders; elsewhere to one, because
+    others may see a party's vector alone: an audit determines the anonymity set.
     """
     settings = terms.settings
     wrong = [] if settings.noise else ["the settings have no noise; set noise= to its standard deviation"]
@@ -170,15 +170,29 @@ def distributed_sigma(
 ) -> float:
     """Returns the σ that each party must add, as `noise=`, so that T sums of `secagg` are (ε, δ)-private.
 
-    That is against everybody who sees the sums, the server included, if up to that part of the parties drop out of
-    each and so many others collude. Per user, `norm` is how long vectors may be; per sample, the sensitivity is how far
-    one can move a vector. Sums of fewer than were counted on must be refused: set a threshold of as many and the
-    colluders. Raises ConfigError if no noise will do, for the ring is too coarse.
+    That holds against everyone who sees the sums, including the server. Sums of fewer contributors than counted must be
+    refused: set a threshold of that many plus the colluders. Raises ConfigError if no noise suffices because the ring
+    is too coarse.
+
+    Args:
+        epsilon: Privacy to reach over all rounds.
+        delta: Probability with which ε may be exceeded.
+        parties: Number of parties.
+        sensitivity: How far one sample can move a vector (L2), for privacy per sample.
+        norm: Largest length (L2) of a vector, for privacy per user.
+        dropouts: Part of the parties that may drop out of a round.
+        colluders: Number of other parties that may collude.
+        rounds: Number of rounds T.
+        entries: Entries of a vector.
+        bits: Bits of a ring element.
+        clip: Largest magnitude of an entry.
+        stochastic: Whether rounding is stochastic; by default it is in a ring of 16 bits.
+        accountant: How rounds are composed.
     """
     if (sensitivity is None) == (norm is None):
         raise ConfigError("give the norm of vectors, for privacy per user, or the sensitivity, for privacy per sample")
     far = of_user(norm) if norm is not None else float(sensitivity or 0.0)
-    checked(delta, epsilon=epsilon, rounds=rounds, parties=parties, entries=entries, sensitivity=far)
+    check_positive(delta, epsilon=epsilon, rounds=rounds, parties=parties, entries=entries, sensitivity=far)
     honest = count_honest(parties, dropouts, colluders)
     by_chance = bits == 16 if stochastic is None else stochastic
     if accountant == "pld":

@@ -1,21 +1,21 @@
-"""What was spent of everybody's privacy: which rounds each party was in, what each of them took, and what that makes.
+"""Ledger of spent privacy: the rounds of each party, the privacy loss of each round, and their total.
 
     ledger = Ledger("scenario 4f2a", budget=8.0, delta=1e-5, path="ledger.json")
     for number in range(1, 1001):
-        ledger.spend(parties, event, round=number)  # raises BudgetSpent before the round that would be too much
+        ledger.spend(parties, event, round=number)  # raises BudgetSpent before a round that would exceed it
         outcome = federation.average(...)
 
-A round is paid for before its vectors leave, and is not paid back if it fails: who saw what nobody can tell. A round of
-a number is paid for once, so that one that is resumed after a restart, with the same noise, costs nothing more. A
-training loop has a ledger of all parties, and a node on a network one of its own.
+A round is recorded before its vectors leave, and is not refunded if it fails, because nobody knows who saw it. A round
+number is recorded once, so a round that is resumed after a restart, with the same noise, costs nothing more. A training
+loop has a ledger of all parties, and a node on a network its own.
 
-What is spent adds up as ρ of zero-concentrated privacy. ε is the accountant's answer to the sum: exact for Gaussian
-noise, whose rounds are together one Gaussian, and for other noise what follows from ρ. Parties count one by one, so
-what it says of each is about its own data; data that several parties have is spent by all of them.
+Losses add up as ρ of zero-concentrated privacy. ε is the accountant's result for the sum: exact for Gaussian noise,
+whose rounds compose to one Gaussian, and for other noise the bound that follows from ρ. Parties are accounted
+separately, so a party's ε is about its own data; data that several parties hold is spent by all of them.
 
-What was changed by accident or written in part is noticed. Whoever can write to the file can also make one that fits,
-or put back an older one, so where a run keeps other things too, it keeps what `encode` returned, and asks `covers`. A
-ledger that was deleted leaves its lock, which tells one that is `lost` from one that was never begun.
+Accidental changes and partial writes are detected. An attacker with write access can forge a valid file or restore an
+older one, so a run that stores other files also stores the result of `encode` and checks it with `covers`. A deleted
+ledger leaves its lock file, which distinguishes a `lost` ledger from one that was never written.
 """
 
 import fcntl
@@ -31,41 +31,41 @@ import msgspec
 
 from tacit.core.errors import BudgetSpent, ConfigError, JournalError
 from tacit.core.suite import Party
-from tacit.privacy.noise import Accountant, checked, epsilon_of
+from tacit.privacy.noise import Accountant, check_positive, epsilon_of
 from tacit.runtime.atomic_files import replace_file, sync_folder
 
 VERSION = 1
-"""Of what is written down."""
+"""Version of the file format."""
 CURE = "an older copy forgets what was spent since, so add to it what it lacks, or begin a new run"
-"""What to do where a ledger cannot be gone on from."""
+"""Remedy for a ledger that cannot be continued."""
 
 
 class Spent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a round takes of the privacy of whoever is in it."""
+    """Privacy loss of one round for each participant."""
 
     rho: float
-    """ρ of zero-concentrated privacy."""
+    """The loss ρ of zero-concentrated privacy."""
     gaussian: bool = True
-    """Whether that is of Gaussian noise on real numbers, of which tight accountants can say more."""
+    """Whether it is Gaussian noise on real numbers, for which tight accountants apply."""
 
     @classmethod
     def of(cls, multiplier: float, times: int = 1) -> "Spent":
-        """Returns what so many sums take, whose Gaussian noise is that multiple of the sensitivity."""
-        checked(0.5, multiplier=multiplier, times=times)
+        """Returns the loss of `times` sums whose Gaussian noise is a multiple of the sensitivity."""
+        check_positive(0.5, multiplier=multiplier, times=times)
         return cls(times / (2 * multiplier**2))
 
 
 class Span(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Rounds from the first to the last, each of which took the same."""
+    """Consecutive rounds with equal losses."""
 
     first: int
     last: int
     event: int
-    """Which of the kinds of rounds that there were."""
+    """Index of the loss in `LedgerState.events`."""
 
 
 class LedgerState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A ledger as it is written down."""
+    """Content of a ledger file."""
 
     kind: str
     version: int
@@ -73,16 +73,16 @@ class LedgerState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     events: tuple[Spent, ...]
     spent: dict[Party, tuple[Span, ...]]
     digest: str
-    """Of all the rest. It has no key: it tells what was changed by accident or written in part, and no forgeries."""
+    """Hash of all other fields. It has no key: it detects accidental changes and partial writes, not forgeries."""
 
     def with_digest(self) -> "LedgerState":
-        """Returns the state with its right digest."""
+        """Returns the state with its correct digest."""
         plain = msgspec.json.encode(msgspec.structs.replace(self, digest=""))
         return msgspec.structs.replace(self, digest=hashlib.sha256(plain).hexdigest())
 
 
 class Ledger:
-    """Who spent what, within a budget."""
+    """Spent privacy of each party, within a budget."""
 
     def __init__(
         self,
@@ -93,13 +93,13 @@ class Ledger:
         accountant: Accountant = "zcdp",
         path: str | Path | None = None,
     ) -> None:
-        """Opens the ledger of a run, or begins it if there is none at the path yet.
+        """Opens the ledger of a run, or starts it if there is none at the path yet.
 
-        `run` is what tells it apart from others: the hash of a scenario, or the name of a federation. Raises
-        JournalError for a ledger of another run, or one that was changed by accident or written in part.
+        `run` identifies it: the hash of a scenario, or the name of a federation. Raises JournalError for a ledger of
+        another run, or one that was changed by accident or written in part.
         """
-        checked(delta, **({} if budget is None else {"budget": budget}))
-        epsilon_of(1.0, delta, accountant)  # if there is no such accountant, that is said now
+        check_positive(delta, **({} if budget is None else {"budget": budget}))
+        epsilon_of(1.0, delta, accountant)  # refuses an unknown accountant now
         self.run, self.delta, self.budget, self.accountant = run, delta, budget, accountant
         self._path = None if path is None else Path(path)
         self._state = LedgerState("tacit ledger", VERSION, run, (), {}, "").with_digest()
@@ -111,10 +111,10 @@ class Ledger:
     # --- spending ---------------------------------------------------------------------------------------------------
 
     def spend(self, parties: Party | Iterable[Party], event: Spent, round: int | None = None) -> None:  # noqa: A002
-        """Writes down that parties are about to take part in a round, the next one unless its number is given.
+        """Records that parties are about to take part in a round, the next one unless its number is given.
 
-        Raises BudgetSpent, and writes down nothing, if that is more than anybody of them can afford, and JournalError
-        if that round was written down with something else.
+        Raises BudgetSpent, and records nothing, if a party would exceed the budget, and JournalError if that round was
+        recorded with another loss.
         """
         names = [parties] if isinstance(parties, str) else list(dict.fromkeys(parties))
         number = self._next() if round is None else round
@@ -122,10 +122,10 @@ class Ledger:
             raise ConfigError(f"round {number!r} cannot be; give a whole number from 0 on, or none for the next one")
         if not isinstance(event.rho, int | float) or isinstance(event.rho, bool) or not 0 <= event.rho < math.inf:
             raise ConfigError(f"ρ = {event.rho!r} cannot be; give a number from 0 on")
-        event = Spent(float(event.rho), event.gaussian)  # as it will be read again
+        event = Spent(float(event.rho), event.gaussian)  # in the form that a file is read into
         fresh = [party for party in names if not self._paid(party, event, number)]
         if self.budget is not None:
-            after = {party: self._composed([*self._events(party), (event, 1)]) for party in fresh}
+            after = {party: self._compose([*self._events(party), (event, 1)]) for party in fresh}
             over = {party: epsilon for party, epsilon in after.items() if not epsilon <= self.budget}
             if over:
                 raise BudgetSpent(over, self.budget)
@@ -134,20 +134,20 @@ class Ledger:
 
     def epsilon(self, party: Party) -> float:
         """Returns the ε that a party has spent."""
-        return self._composed(self._events(party))
+        return self._compose(self._events(party))
 
     def rho(self, party: Party) -> float:
         """Returns the ρ that a party has spent."""
         return math.fsum(event.rho * times for event, times in self._events(party))
 
     def rounds(self, party: Party) -> dict[int, Spent]:
-        """Returns the rounds that a party was in, and what each of them took."""
+        """Returns the rounds that a party took part in, and the loss of each."""
         spans = self._state.spent.get(party, ())
         return {n: self._state.events[span.event] for span in spans for n in range(span.first, span.last + 1)}
 
     @property
     def parties(self) -> tuple[Party, ...]:
-        """Everybody who has spent anything."""
+        """All parties that have spent privacy."""
         return tuple(self._state.spent)
 
     def _next(self) -> int:
@@ -157,16 +157,16 @@ class Ledger:
         for span in self._state.spent.get(party, ()):
             yield self._state.events[span.event], span.last - span.first + 1
 
-    def _composed(self, events: Iterable[tuple[Spent, int]]) -> float:
+    def _compose(self, events: Iterable[tuple[Spent, int]]) -> float:
         every = list(events)
         rho = math.fsum(event.rho * times for event, times in every)
         gaussian = all(event.gaussian for event, _ in every)
-        if (rho, gaussian) not in self._epsilons:  # most parties have spent the same
+        if (rho, gaussian) not in self._epsilons:  # most parties have the same losses
             self._epsilons[rho, gaussian] = epsilon_of(rho, self.delta, self.accountant, gaussian=gaussian)
         return self._epsilons[rho, gaussian]
 
     def _paid(self, party: Party, event: Spent, number: int) -> bool:
-        """Says whether a party has paid for a round; raises JournalError if it paid something else."""
+        """Returns whether a round of a party is recorded; raises JournalError if it is with another loss."""
         for span in self._state.spent.get(party, ()):
             if span.first <= number <= span.last:
                 if self._state.events[span.event] != event:
@@ -193,7 +193,7 @@ class Ledger:
     # --- on disk ----------------------------------------------------------------------------------------------------
 
     def encode(self) -> bytes:
-        """Returns the ledger as it is written down, for whoever keeps it with other things."""
+        """Returns the content of the ledger file, to store with other files."""
         return msgspec.json.encode(self._state)
 
     def restore(self, data: bytes) -> None:
@@ -227,8 +227,8 @@ class Ledger:
 
     @property
     def lost(self) -> bool:
-        """Whether a ledger was written at the path, and is there no more."""
-        return self._path is not None and self._found() is None and _marked(_lock_of(self._path))
+        """Whether a ledger was written at the path and is gone."""
+        return self._path is not None and self._found() is None and _is_marked(_lock_of(self._path))
 
     def _read(self, data: bytes, where: str = "") -> LedgerState:
         try:
@@ -255,7 +255,7 @@ class Ledger:
         return "" if self._path is None else f" ({self._path})"
 
     def _found(self) -> bytes | None:
-        """Returns what is in the file, or None if there is none."""
+        """Returns the content of the file, or None if there is none."""
         try:
             return None if self._path is None else self._path.read_bytes()
         except FileNotFoundError:
@@ -271,7 +271,7 @@ class Ledger:
             self._state = state
             return
         try:
-            with _locked(self._path) as lock:
+            with _lock_file(self._path) as lock:
                 if self._found() not in (None, self.encode()):
                     raise JournalError(
                         f"somebody else has written to the ledger{self._where()}; have one for each process"
@@ -283,7 +283,7 @@ class Ledger:
         except OSError as error:
             raise JournalError(
                 f"the ledger cannot be written: {error.strerror}{self._where()}; no round begins before it can, so "
-                f"make room, or give it a folder that is there"
+                f"free disk space, or give it a folder that exists"
             ) from None
 
 
@@ -292,13 +292,13 @@ def _lock_of(path: Path) -> Path:
 
 
 def _mark(lock: int) -> None:
-    """Has a lock say that there is a ledger, once there is one: whoever is killed before that has lost none."""
-    with suppress(OSError):  # the round is paid for, whether or not there is room for this
+    """Marks in the lock file that a ledger was written. A process that is killed earlier has lost none."""
+    with suppress(OSError):  # the round is recorded, whether or not the disk has space for this
         if not os.fstat(lock).st_size:
             os.write(lock, b"written\n")
 
 
-def _marked(lock: Path) -> bool:
+def _is_marked(lock: Path) -> bool:
     try:
         return lock.stat().st_size > 0
     except OSError:
@@ -306,10 +306,10 @@ def _marked(lock: Path) -> bool:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[int]:
-    """Has nobody else write to a file meanwhile.
+def _lock_file(path: Path) -> Iterator[int]:
+    """Locks out other writers of a file.
 
-    A lock is on a file, not on its name, and every state is a new file: so another one is locked, which always stays.
+    A lock is on a file, not on its name, and every state is a new file: so a separate file is locked, which stays.
     """
     file = os.open(_lock_of(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -317,6 +317,8 @@ def _locked(path: Path) -> Iterator[int]:
         try:
             yield file
         finally:
-            fcntl.flock(file, fcntl.LOCK_UN)  # a process that was forked meanwhile has the file too, and would keep it
+            fcntl.flock(
+                file, fcntl.LOCK_UN
+            )  # a process that was forked meanwhile also has the file, and would hold the lock
     finally:
         os.close(file)

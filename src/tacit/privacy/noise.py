@@ -1,19 +1,20 @@
-"""Gaussian noise on gradients: how much of it each user adds, and which ε that gives (paper 003, Section 2).
+"""Gaussian noise on gradients: the σ of each user, and the resulting ε (paper 003, Section 2).
 
 Letters are the paper's: m users of whom at least h are honest, n₍₁₎ samples at the user that has fewest, T updates with
-one aggregation each (K = 1), and losses that are G-Lipschitz, so that no sample's gradient is longer than G. `clipped`
-sees to the latter where a loss does not. Neighbouring data differ in one sample of one user, which is replaced.
+one aggregation each (K = 1), and losses that are G-Lipschitz, so that no sample's gradient is longer than G.
+`clip_gradients` ensures the latter where a loss does not. Neighbouring data differ in one sample of one user, which is
+replaced.
 
 Theorem 1 calibrates **one** noise vector on the average over all m users. In Algorithm 1 every user adds one of its
 own, and averaging divides the variance by the number of users summed: for E = m by m. So the noise of Theorem 1 is too
 little by √m, and `paper_sigma` is here to be compared with, not to be used.
 
-`user_sigma` gives the noise that is needed in the **sum** to the h users that must be assumed honest: the others know
-what they added and can take it off again. `accounted_epsilon` is its inverse, and what should be reported. If a round
-sums a random E of the users, count the honest ones among those E; that the sampling itself helps is not accounted for.
+`user_sigma` distributes the noise that the **sum** needs among the h users that must be assumed honest: the others know
+what they added and can subtract it. `accounted_epsilon` is its inverse, and the figure to report. If a round sums a
+random E of the users, count the honest ones among those E; amplification by sampling is not accounted for.
 
-`local_sigma` is the noise that is enough if all others collude, and `central_sigma` that of somebody who is trusted
-with the sum. Noise that protocols add themselves, in the ring, is in `tacit.privacy.distributed_noise`.
+`local_sigma` is the noise that suffices if all others collude, and `central_sigma` that of a party that is trusted with
+the sum. Noise that protocols add themselves, in the ring, is in `tacit.privacy.distributed_noise`.
 
 **Limits.** `noisy` draws with 53 bits and adds in floating point, whose last bits can tell more than real numbers would
 (Mironov 2012). Rounding to a ring of 32 bits takes these off, but nothing is proved here about what is left. What
@@ -34,7 +35,7 @@ Accountant: TypeAlias = Literal["zcdp", "rdp", "pld"]
 """Zero-concentrated DP in closed form, an upper bound; Rényi DP, a closer one; privacy loss distributions, tight."""
 
 
-def clipped(gradients: NDArray[np.float64], norm: float) -> NDArray[np.float64]:
+def clip_gradients(gradients: NDArray[np.float64], norm: float) -> NDArray[np.float64]:
     """Returns gradients, one a row, with those that are longer than `norm` (G) shortened to it."""
     lengths = np.linalg.norm(gradients, axis=1, keepdims=True)
     shortened: NDArray[np.float64] = gradients * np.minimum(1.0, norm / np.maximum(lengths, norm))
@@ -42,12 +43,12 @@ def clipped(gradients: NDArray[np.float64], norm: float) -> NDArray[np.float64]:
 
 
 def of_sample(samples: int, lipschitz: float = 1.0) -> float:
-    """Returns how far one sample can move a sum: its user's mean gradient goes from one side, G/n₍₁₎, to the other."""
+    """Returns the sensitivity of a sum to one sample: its user's mean gradient moves by at most 2 G/n₍₁₎."""
     return 2 * lipschitz / samples
 
 
 def of_user(norm: float) -> float:
-    """Returns how far one user can move a sum: its vector, of that length at most, goes from one side to the other."""
+    """Returns the sensitivity of a sum to one user: its vector, of that length at most, moves by twice the length."""
     return 2 * norm
 
 
@@ -66,7 +67,7 @@ def paper_sigma(
     epsilon: float, delta: float, *, users: int, samples: int, rounds: int, lipschitz: float = 1.0
 ) -> float:
     """Returns σ of Theorem 1 as printed, σ² = 8 G² T log(1/δ) / (m² n₍₁₎² ε²): too little for Algorithm 1."""
-    checked(delta, epsilon=epsilon, users=users, samples=samples, rounds=rounds, lipschitz=lipschitz)
+    check_positive(delta, epsilon=epsilon, users=users, samples=samples, rounds=rounds, lipschitz=lipschitz)
     m, n, t, g = users, samples, rounds, lipschitz
     return math.sqrt(8 * g**2 * t * math.log(1 / delta) / (m**2 * n**2 * epsilon**2))
 
@@ -81,28 +82,38 @@ def user_sigma(
     lipschitz: float = 1.0,
     accountant: Accountant = "zcdp",
 ) -> float:
-    """Returns the σ that each user must add so that T sums with `honest` such noises in them are (ε, δ)-private."""
-    checked(delta, epsilon=epsilon, honest=honest, samples=samples, rounds=rounds, lipschitz=lipschitz)
+    """Returns the σ that each user must add so that T sums with the noise of `honest` users are (ε, δ)-private.
+
+    Args:
+        epsilon: Privacy to reach over all rounds.
+        delta: Probability with which ε may be exceeded.
+        honest: Number of contributors that are assumed honest.
+        samples: Samples of the user that has fewest, n₍₁₎.
+        rounds: Number of sums, T.
+        lipschitz: Bound G on the length of a sample's gradient.
+        accountant: How rounds are composed.
+    """
+    check_positive(delta, epsilon=epsilon, honest=honest, samples=samples, rounds=rounds, lipschitz=lipschitz)
     return _multiplier(epsilon, delta, rounds, accountant) * of_sample(samples, lipschitz) / math.sqrt(honest)
 
 
 def local_sigma(
     epsilon: float, delta: float, *, sensitivity: float, rounds: int = 1, accountant: Accountant = "zcdp"
 ) -> float:
-    """Returns the σ with which a party's own noise makes T vectors of it (ε, δ)-private, whatever others do.
+    """Returns the σ with which a party's own noise makes T of its vectors (ε, δ)-private, whatever others do.
 
     The sensitivity is how far one sample, or one user, can move its vector: see `of_sample` and `of_user`.
     """
-    checked(delta, epsilon=epsilon, sensitivity=sensitivity, rounds=rounds)
+    check_positive(delta, epsilon=epsilon, sensitivity=sensitivity, rounds=rounds)
     return _multiplier(epsilon, delta, rounds, accountant) * sensitivity
 
 
 def central_sigma(
     epsilon: float, delta: float, *, sensitivity: float, rounds: int = 1, accountant: Accountant = "zcdp"
 ) -> float:
-    """Returns the σ of the one noise vector on each of T sums that makes these (ε, δ)-private, once it is added.
+    """Returns the σ of a single noise vector on each of T sums that makes these (ε, δ)-private.
 
-    Whoever adds it knows the sums without it, and divides both by the same number to have an average.
+    The party that adds it knows the sums without it. To publish averages, divide both by the same number.
     """
     return local_sigma(epsilon, delta, sensitivity=sensitivity, rounds=rounds, accountant=accountant)
 
@@ -117,16 +128,26 @@ def accounted_epsilon(
     lipschitz: float = 1.0,
     accountant: Accountant = "zcdp",
 ) -> float:
-    """Returns the ε of T sums, each with the noise of `honest` users that added σ each."""
-    checked(delta, sigma=sigma, honest=honest, samples=samples, rounds=rounds, lipschitz=lipschitz)
+    """Returns the ε of T sums, each with the noise of `honest` users that added σ each.
+
+    Args:
+        sigma: Standard deviation of each user's noise.
+        delta: Probability with which ε may be exceeded.
+        honest: Number of contributors that are assumed honest.
+        samples: Samples of the user that has fewest, n₍₁₎.
+        rounds: Number of sums, T.
+        lipschitz: Bound G on the length of a sample's gradient.
+        accountant: How rounds are composed.
+    """
+    check_positive(delta, sigma=sigma, honest=honest, samples=samples, rounds=rounds, lipschitz=lipschitz)
     return _epsilon(sigma * math.sqrt(honest) / of_sample(samples, lipschitz), delta, rounds, accountant)
 
 
 def epsilon_of(rho: float, delta: float, accountant: Accountant = "zcdp", *, gaussian: bool = True) -> float:
-    """Returns the ε of whatever is ρ-zCDP in all.
+    """Returns the ε of a mechanism that is ρ-zCDP in total.
 
-    Rényi DP says more of it than the closed form does; privacy loss distributions are of `gaussian` noise alone, whose
-    rounds add up to one Gaussian with that ρ.
+    Rényi DP gives a closer bound than the closed form; privacy loss distributions apply to `gaussian` noise only, whose
+    rounds compose to one Gaussian with that ρ.
     """
     if accountant == "pld" and not gaussian:
         raise ConfigError(
@@ -138,7 +159,7 @@ def epsilon_of(rho: float, delta: float, accountant: Accountant = "zcdp", *, gau
 
 
 def _epsilon(multiplier: float, delta: float, rounds: int, accountant: Accountant) -> float:
-    """Returns the ε of T sums, the noise in each of which is that multiple of the sensitivity."""
+    """Returns the ε of T sums whose noise is a multiple of the sensitivity."""
     if accountant == "zcdp":
         rho = rounds / (2 * multiplier**2)
         return rho + 2 * math.sqrt(rho * math.log(1 / delta))  # Bun and Steinke 2016, Proposition 1.3
@@ -154,11 +175,11 @@ def _multiplier(epsilon: float, delta: float, rounds: int, accountant: Accountan
     most = math.sqrt(rounds / 2) / root
     if accountant == "zcdp":
         return most
-    # The others find that less will do. We come from above, for accounting takes long where ε is large.
+    # The other accountants need less. Search from above, because accounting takes long where ε is large.
     least = most
     while (spent := _epsilon(least, delta, rounds, accountant)) <= epsilon:
         least /= 2
-    # They reckon with so many orders, or steps, and no more. Where these do not reach, no noise seems to be enough.
+    # Accountants use a limited number of orders, or steps. Beyond these, no noise seems to suffice.
     if spent == math.inf or (least == most and _epsilon(2 * most, delta, rounds, accountant) > epsilon):
         raise ConfigError(
             f'the accountant "{accountant}" does not reach ε = {epsilon:g} at δ = {delta:g}; use "zcdp", which holds '
@@ -194,14 +215,14 @@ def _fresh(accountant: Accountant) -> Any:
 
 def _dp_accounting() -> Any:
     try:
-        import dp_accounting  # takes a second, and comes with an extra
+        import dp_accounting  # takes a second to import, and is an extra
     except ImportError:
         raise MissingExtra("dp-accounting", "dp") from None
     return dp_accounting
 
 
-def checked(delta: float, **positive: float) -> None:
-    """Raises ConfigError with everything that cannot be."""
+def check_positive(delta: float, **positive: float) -> None:
+    """Raises ConfigError with all values that are out of range."""
     wrong = [
         f"{name}={value!r} must be a positive number"
         for name, value in positive.items()

@@ -1,8 +1,8 @@
-"""Memory for vectors that is used again: on many machines, to touch memory first costs more than to fill it.
+"""Bounded pool of reusable vector buffers: on many machines, first touching memory costs more than filling it.
 
-A vector is lent a block, and the block is back when nobody has a view of it any more, whoever that was. So nobody has
-to say that a vector is no longer needed, and none is ever lent twice. All blocks are of one size, and no more of them
-are kept than is said, whatever somebody may send.
+A vector borrows a block, and the block returns to the pool when no view of it is left. So callers need not release
+vectors, and no block is ever lent twice. All blocks have one size, and the number of free ones is bounded whatever
+others send.
 """
 
 from weakref import finalize
@@ -13,32 +13,32 @@ from numpy.typing import DTypeLike
 from tacit.core.suite import Vector
 
 LEAST = 1 << 22
-"""Bytes from which on there are blocks. The C library keeps what is smaller."""
+"""Smallest size, in bytes, of pooled vectors. The C library reuses smaller blocks itself."""
 WASTE = 1 / 8
-"""The part of a block that a vector may leave unused."""
+"""Fraction of a block that a vector may leave unused."""
 
 
 class BufferPool:
-    """Blocks of memory, of which some that are back are kept, and lent again."""
+    """Blocks of memory, some of which are kept when they return, and lent again."""
 
     def __init__(self) -> None:
         self._size = self._most = 0
         self._free: list[Vector] = []
 
     def fit(self, size: int) -> None:
-        """Has blocks for vectors of so many bytes, with what they travel in, in place of those there were."""
+        """Sets the block size to that of vectors of `size` bytes with their envelopes, and drops other blocks."""
         fits = int(size * (1 + WASTE / 2)) if size >= LEAST else 0
         if fits != self._size:
             self._size = fits
             self._free.clear()
 
     def keep(self, most: int) -> None:
-        """Has so many blocks kept that are back, and no more. The system has the others at once."""
+        """Keeps at most `most` free blocks; the system gets the others back at once."""
         self._most = most
         del self._free[most:]
 
     def empty(self, length: int, dtype: DTypeLike) -> Vector:
-        """Returns a vector of any numbers, as `numpy.empty` does."""
+        """Returns an uninitialised vector, as `numpy.empty` does."""
         kind = np.dtype(dtype)
         size = length * kind.itemsize
         if not (1 - WASTE) * self._size < size <= self._size:
@@ -47,8 +47,8 @@ class BufferPool:
             block = self._free.pop()
         except IndexError:
             block = np.empty(self._size, np.uint8)
-        # Whatever is made of this one refers to it and not to the block, for the block is not its base but by way of a
-        # memoryview. So when it is gone, nobody has a view any more.
+        # Views of this array refer to it and not to the block, because its base is a memoryview of the block. So when
+        # it is collected, no view is left.
         lent = np.frombuffer(block.data, np.uint8, size)
         finalize(lent, self._back, block).atexit = False
         return lent.view(kind)

@@ -1,15 +1,14 @@
 """Real vectors as integers modulo 2^b, so that sums are exact and masks cancel without a trace.
 
 An entry x of a party with relative weight r (0 < r ≤ 1) becomes the integer nearest to x·r·scale, where the scale is
-the largest for which the agreed number of parties cannot overflow the ring. Behind the entries travel the weight
-itself, as one more element, and a zero. All are masked alike, so nobody sees a weight in clear, and of the weights in a
-sum nothing shows but their sum. If the zeros do not add up to zero, masks were left in the sum.
+the largest for which the agreed number of parties cannot overflow the ring. The entries are followed by the weight
+itself, as one more element, and a zero. All are masked alike, so no weight is sent in clear, and a sum reveals only the
+sum of the weights. If the zeros do not add up to zero, masks were left in the sum.
 
-Noise is whole numbers of the ring's steps, drawn from a discrete Gaussian and added to the entries, not to what lies
-behind them. The scale leaves room for `FARTHEST` standard deviations of the sum of everybody's noise, √parties times
-those of one. Beyond that it is with a chance of less than 2 e⁻⁵⁰ an entry, and the average is then wrong there, though
-no less private. Where each vector has to fit its own part of the ring (`alone`), there is room for all that is ever
-drawn.
+Noise is whole numbers of the ring's steps, sampled from a discrete Gaussian and added to the entries only. The scale
+leaves space for `FARTHEST` standard deviations of the sum of all parties' noise, √parties times that of one. With
+probability less than 2 e⁻⁵⁰ per entry the noise exceeds that, and the average is then wrong there, though no less
+private. Where each vector must fit its own part of the ring (`alone`), there is space for every possible sample.
 """
 
 from collections.abc import Iterator, Mapping
@@ -31,22 +30,22 @@ from tacit.vectors.ring_limits import limit, ring_problems, span, weight_problem
 CHUNK = 1 << 16  # entries encoded at a time: their scratch of 512 KiB stays in cache through all passes over it
 
 FINEST = (1 << 32) - 1
-"""As many weights are told apart at most. A ring of 16 bits, or very many parties, allow fewer."""
+"""Most distinct weights. A ring of 16 bits, or very many parties, allow fewer."""
 
 UNLIKELY = 1e-3
-"""The chance with which rounding by chance makes a vector longer than `longest` says, and is done again."""
+"""Probability that stochastic rounding makes a vector longer than `longest`, and is repeated."""
 SHORT = 1 - 1e-12
-"""Vectors are shortened by a little more, for the product is rounded too."""
+"""Factor by which vectors are shortened a little more, because the product is rounded too."""
 
 
 class FixedPoint(Ring):
     """Vectors over Z_2^bits for up to `parties` contributions with entries in [-clip, clip].
 
-    Entries beyond the clip are cut off and counted in `clipped`, over the life of the ring; `largest` is the largest
-    magnitude among them, so that one look tells what clip would have been enough. `rounded` is by how much of itself a
-    weight was rounded at most.
+    Entries beyond the clip are clipped and counted in `clipped`, over the life of the ring; `largest` is the largest
+    magnitude among them, which is the clip that would have been enough. `rounded` is the largest relative rounding
+    error of a weight.
 
-    A ring with noise, or that is `stochastic`, encodes nothing before it is told what to draw from.
+    A ring with noise, or a `stochastic` one, encodes nothing before `draws_from` was called.
     """
 
     def __init__(
@@ -71,11 +70,11 @@ class FixedPoint(Ring):
         self.entries, self.max_weight = entries, float(max_weight)
         self.noise, self.norm, self.stochastic = float(noise), norm, stochastic
         self.clipped, self.largest, self.rounded = 0, 0.0, 0.0
-        self._words: Words = _nothing_to_draw_from
+        self._words: Words = _no_randomness
 
         self.limit = limit(self.bits, self.parties)
         self.span = span(self.clip, self.noise, self.parties, alone)
-        """What there is room for of each party's entries and their noise."""
+        """Largest magnitude of a party's entries with their noise that fits."""
         # The division may round up. Floating-point products are monotonic, so once span·scale is within the limit,
         # every smaller entry and every smaller weight is too, and no integer has to be clamped after the fact.
         self.scale = self.limit / self.span
@@ -83,10 +82,10 @@ class FixedPoint(Ring):
             self.scale = nextafter(self.scale, 0)
 
         self.heaviest = min(((1 << self.bits) - 1) // self.parties, FINEST)
-        """The integer that stands for `max_weight`: so many of it cannot overflow either."""
+        """The integer that represents `max_weight`: its sum over all parties cannot overflow either."""
         if self.max_weight.is_integer() and self.max_weight <= self.heaviest:
-            # Weights that are whole numbers are then exact. Rounded, the last digit of their sum would tell which of
-            # several that add up to the same were summed.
+            # Integer weights are then exact. If they were rounded, the last digit of their sum would reveal which of
+            # several sets of weights with the same sum was summed.
             self.heaviest -= self.heaviest % int(self.max_weight)
         self.length = self.entries + 2
 
@@ -95,24 +94,24 @@ class FixedPoint(Ring):
         self._signed = np.dtype(f"i{self.bits // 8}")
         self._wire = self.dtype.newbyteorder("<")
         self.narrow = False
-        """Whether averages are singles, which take half."""
+        """Whether averages are in single precision, which takes half the memory."""
         self.pool: BufferPool | None = None
-        """Where memory for vectors is from, if not from the system."""
+        """Pool that memory for vectors comes from; the system if None."""
 
     def fresh(self) -> "FixedPoint":
-        """Returns the same ring, with nothing cut off yet."""
+        """Returns the same ring with all counters at zero."""
         ring = copy(self)
         ring.clipped, ring.largest, ring.rounded = 0, 0.0, 0.0
-        ring.draws_from(_nothing_to_draw_from)
+        ring.draws_from(_no_randomness)
         return ring
 
     def draws_from(self, words: Words) -> None:
-        """Takes what noise and rounding are drawn from."""
+        """Sets the source of noise and of stochastic rounding."""
         self._words = words
 
     @property
     def draws(self) -> bool:
-        """Whether there is noise, or rounding by chance."""
+        """Whether there is noise or stochastic rounding."""
         return bool(self.noise) or self.stochastic
 
     @property
@@ -121,11 +120,11 @@ class FixedPoint(Ring):
         return self.span / self.limit
 
     def encode(self, update: Update) -> Vector:
-        """Returns the weighted vector, with noise, and behind it its weight and a zero.
+        """Returns the weighted vector, with noise, followed by its weight and a zero.
 
         A weight is rounded to one of `heaviest` steps up to `max_weight`, and never to zero. The entries are scaled by
         the rounded weight, so that the average is consistent with the weights that were summed. Weights have no noise,
-        so where entries have some, all weigh the same.
+        so with noise all parties must weigh the same.
         """
         vector = np.asarray(update.vector)
         wrong = weight_problems("the weight", update.weight, self.max_weight)
@@ -139,18 +138,18 @@ class FixedPoint(Ring):
         exact = float(update.weight) / self.max_weight * self.heaviest
         weight = max(1, round(exact))
         self.rounded = max(self.rounded, abs(weight - exact) / exact)
-        encoded = self._room(self.length, self.dtype)
-        self._bring(encoded[: self.entries], vector, weight / self.heaviest)
+        encoded = self._allocate(self.length, self.dtype)
+        self._encode_noisy(encoded[: self.entries], vector, weight / self.heaviest)
         encoded[self.entries :] = weight, 0
         return encoded
 
     def clip_vector(self, vector: Vector, clip: float) -> Vector:
-        """Returns a vector, as long as it may be and cut off at the clip, and counts what was cut off.
+        """Returns a vector shortened to the norm and clipped, and counts the clipped entries.
 
-        It is for those that encode it several times.
+        It is for callers that encode the vector several times.
         """
-        vector = self._shortened(vector)
-        # In double precision: a clip of 0.1 as a single float is a little more, and would be cut off again.
+        vector = self._shorten(vector)
+        # In double precision: a clip of 0.1 as a single float is a little more, and would be clipped again.
         if float(vector.max(initial=0.0)) <= clip and float(vector.min(initial=0.0)) >= -clip:
             return vector
         magnitudes = np.abs(vector)
@@ -163,29 +162,29 @@ class FixedPoint(Ring):
         return np.asarray(np.multiply(vector, weight, dtype=np.float64))
 
     def values(self, vector: Vector, part: Fraction = WHOLE) -> Vector:
-        """Returns that part (above 0, up to 1) of a vector of any length as ring elements, without a weight."""
+        """Returns a part (above 0, up to 1) of a vector of any length as ring elements, without a weight."""
         encoded = np.empty(len(vector), self.dtype)
         self._fill(encoded, vector, float(part))
         return encoded
 
     def encode_with_noise(self, vector: Vector, part: Fraction = WHOLE) -> Vector:
-        """Returns that part of a vector of any length as ring elements, with that part of its noise."""
+        """Returns a part of a vector of any length as ring elements, with that part of its noise."""
         encoded = np.empty(len(vector), self.dtype)
-        self._bring(encoded, vector, float(part))
+        self._encode_noisy(encoded, vector, float(part))
         return encoded
 
     def add_noise(self, vector: Vector) -> Vector:
-        """Returns a vector with its noise, as a plain one: itself, if there is none."""
+        """Returns a vector with its noise as a plain vector; the vector itself if there is no noise."""
         return self.floats(self.encode_with_noise(vector)) if self.noise else vector
 
     def floats(self, total: Vector) -> NDArray[np.float64]:
-        """Returns the numbers that a sum of `values` stands for."""
+        """Returns the numbers that a sum of `values` represents."""
         numbers: NDArray[np.float64] = np.divide(total.view(self._signed), self.scale, dtype=np.float64)
         return numbers
 
-    def _bring(self, encoded: Vector, vector: Any, part_of: float) -> None:
-        """Fills in what a party brings, with noise."""
-        vector = self._shortened(vector)
+    def _encode_noisy(self, encoded: Vector, vector: Any, part_of: float) -> None:
+        """Encodes a party's input with noise into a given vector."""
+        vector = self._shorten(vector)
         before = self.clipped
         self._fill(encoded, vector, part_of)
         if not self.noise:
@@ -200,15 +199,15 @@ class FixedPoint(Ring):
         for part in _chunks(len(signed)):
             signed[part] += gaussian.draw(part.stop - part.start, self._words).astype(self._signed)
 
-    def _shortened(self, vector: Any) -> Any:
-        """Returns a vector that is no longer than it may be; one that is no vector of numbers as it is."""
+    def _shorten(self, vector: Any) -> Any:
+        """Returns a vector shortened to the norm; a vector that is not finite is returned as it is."""
         if self.norm is None:
             return vector
         numbers = np.asarray(vector, dtype=np.float64)
         largest = float(np.abs(numbers).max(initial=0.0))
         if not isfinite(largest) or largest == 0.0:
             return vector
-        # In parts of the largest, whose squares are numbers whatever the vector.
+        # Relative to the largest entry, so that squares are finite for every vector.
         length = float(np.linalg.norm(numbers / largest))
         most = self.norm * SHORT
         return vector if length * largest <= most else numbers / largest * (most / length)
@@ -221,7 +220,7 @@ class FixedPoint(Ring):
         for part in _chunks(len(vector)):
             values = scratch[: part.stop - part.start]
             np.copyto(values, vector[part], casting="same_kind")
-            # The extremes tell whether there is anything to cut off, and one NaN among the values makes both NaN.
+            # The extremes show whether anything must be clipped, and one NaN among the values makes both NaN.
             low, high = float(values.min()), float(values.max())
             if not (isfinite(low) and isfinite(high)):
                 raise ConfigError(_not_finite(vector))
@@ -231,18 +230,18 @@ class FixedPoint(Ring):
                 np.clip(values, -self.clip, self.clip, out=values)
             np.multiply(values, factor, out=values)
             if self.stochastic:
-                _round_by_chance(values, self._words)
+                _round_stochastically(values, self._words)
             else:
                 np.rint(values, out=values)
             np.copyto(signed[part], values, casting="unsafe")
         self.clipped, self.largest = self.clipped + clipped, largest
 
     def zeros(self, length: int | None = None) -> Vector:
-        """Returns ring elements of zero, to sum into: as many as an encoded vector has, or as asked."""
+        """Returns zeros to sum into: the length of an encoded vector, or the given length."""
         return np.zeros(self.length if length is None else length, self.dtype)
 
     def portion(self, vector: Vector, part: Fraction) -> Vector:
-        """Returns that part of each ring element, rounded towards zero; the vector minus it is exactly what is left."""
+        """Returns a part of each ring element, rounded towards zero; the vector minus it is exactly the rest."""
         # Of y > 0, k parts of (1 − p)/k take k·⌊y (1 − p)/k⌋ ≤ y (1 − p) < y, so that something positive is left.
         portion = np.empty(len(vector), self.dtype)
         signed, parts = vector.view(self._signed), portion.view(self._signed)
@@ -251,14 +250,14 @@ class FixedPoint(Ring):
         return portion
 
     def mean(self, total: Vector, *, spent: bool = False) -> Vector:
-        """Returns the weighted average that a sum of encoded vectors stands for; WireError if it cannot be a sum.
+        """Returns the weighted average of a sum of encoded vectors; raises WireError if it cannot be a sum.
 
-        Of a sum that is `spent` it takes the place, if that may be written and both take as much memory.
+        It reuses the memory of a `spent` sum, if that is writable and has the same size.
         """
         weight = self._weight(total) / self.heaviest
         signed, width = total[: self.entries].view(self._signed), np.dtype(np.float32 if self.narrow else np.float64)
         fits = spent and total.flags.writeable and width.itemsize == self.element_bytes
-        average = signed.view(width) if fits else self._room(self.entries, width)
+        average = signed.view(width) if fits else self._allocate(self.entries, width)
         scratch = np.empty(min(CHUNK, self.entries))
         for part in _chunks(self.entries):
             values = scratch[: part.stop - part.start]
@@ -266,7 +265,7 @@ class FixedPoint(Ring):
             np.copyto(average[part], values, casting="same_kind")
         return average
 
-    def _room(self, length: int, dtype: np.dtype[Any]) -> Vector:
+    def _allocate(self, length: int, dtype: np.dtype[Any]) -> Vector:
         return np.empty(length, dtype) if self.pool is None else self.pool.empty(length, dtype)
 
     def weight_of(self, total: Vector) -> float:
@@ -277,7 +276,7 @@ class FixedPoint(Ring):
         if total.shape != (self.length,) or total.dtype != self.dtype:
             raise WireError(f"expected {self.length} entries of {self.dtype}, not {total.shape} of {total.dtype}")
         weight, zero = total[self.entries :].tolist()
-        # It is what peers sent that does not add up, hence a WireError and not a ConfigError.
+        # The fault is in what peers sent, hence a WireError and not a ConfigError.
         if zero:
             raise WireError("this is not a sum of encoded vectors: masks were left in it")
         if not 1 <= weight <= self.parties * self.heaviest:
@@ -286,7 +285,7 @@ class FixedPoint(Ring):
         return int(weight)
 
     def within(self, vector: Vector) -> Vector:
-        """Returns the vector; raises ConfigError if a sum of as many such as there are parties could overflow."""
+        """Returns the vector; raises ConfigError if a sum of one such vector per party could overflow."""
         signed = vector.view(self._signed)
         largest = max(int(signed.max()), -int(signed.min())) if len(signed) else 0
         if largest > self.limit:
@@ -303,20 +302,20 @@ class FixedPoint(Ring):
         return ratio
 
     def _divisible(self, total: Vector) -> Vector:
-        """Returns ring elements as numbers with a sign; raises WireError unless the last is above 0."""
+        """Returns ring elements as signed numbers; raises WireError unless the last is above 0."""
         signed = total.view(self._signed)
         if signed[-1] <= 0:
             raise WireError("the masses received do not add up to anything positive")
         return signed
 
     def step(self, total: Vector, vector: Vector, weight: float) -> Vector:
-        """Returns how far a vector is from a ratio, times its weight, as it is brought, and behind it a zero."""
+        """Returns the weighted difference of a vector from a ratio, encoded with noise, followed by a zero."""
         step = self.zeros(len(total))
-        self._bring(step[:-1], _Step(self._divisible(total), vector, weight), 1.0)
+        self._encode_noisy(step[:-1], _Step(self._divisible(total), vector, weight), 1.0)
         return step
 
     def mix(self, own: Vector, total: Vector, times: Mapping[Fraction, Vector]) -> NDArray[np.float64]:
-        """Returns own (1 − Σ weight · times) and what a sum of `values` stands for, added up."""
+        """Returns own (1 − Σ weight · times) plus the numbers that a sum of `values` represents."""
         mixed = np.empty(len(own))
         for chunk in _chunks(len(own)):
             counts = {weight: each[chunk] for weight, each in times.items()}
@@ -326,7 +325,7 @@ class FixedPoint(Ring):
     dumped_bytes = 4
 
     def dump_vector(self, vector: Vector) -> memoryview:
-        """Returns a vector in single precision, as models mostly are: then what did not change differs by nothing."""
+        """Returns a vector in single precision, like most models: unchanged entries then differ by exactly zero."""
         return _single(vector).view(np.uint8).data.toreadonly()
 
     def magnitudes(self, vector: Vector, since: memoryview | None = None) -> Vector:
@@ -337,21 +336,21 @@ class FixedPoint(Ring):
         return np.abs(change)
 
     def pack(self, vector: Vector) -> memoryview:
-        """Returns the little-endian bytes of an encoded vector: its own memory, so leave it alone until it was sent."""
+        """Returns the little-endian bytes of an encoded vector, without a copy: do not change it before it was sent."""
         wire = vector.astype(self._wire, casting="equiv", copy=False)
         return np.ascontiguousarray(wire).view(np.uint8).data.toreadonly()
 
     def unpack(self, data: bytes | memoryview, length: int | None = None) -> Vector:
-        """Returns the ring elements that were sent, over the bytes themselves: read-only, unless those are not."""
+        """Returns received ring elements as a view of the bytes, read-only if they are."""
         size, expected = memoryview(data).nbytes, (self.length if length is None else length) * self.dtype.itemsize
         if size != expected:
             raise WireError(f"an encoded vector takes {expected} bytes, not {size}")
-        # The view makes the type the machine's own also where it is by coincidence: NumPy is slow on others.
+        # The view makes the type the machine's own even if byte orders coincide: NumPy is slow on others.
         return np.frombuffer(data, dtype=self._wire).astype(self.dtype, copy=False).view(self.dtype)
 
 
 class _Step:
-    """The numbers of a step, which are worked out chunk by chunk."""
+    """The numbers of a step, computed chunk by chunk."""
 
     def __init__(self, signed: Vector, vector: Vector, weight: float) -> None:
         self._signed, self._vector, self._weight = signed, vector, weight
@@ -370,17 +369,17 @@ class _Step:
 
 
 def _chunks(length: int) -> Iterator[slice]:
-    """Yields the parts of a vector that are computed with at a time."""
+    """Yields the slices of a vector that are processed at a time."""
     for start in range(0, length, CHUNK):
         yield slice(start, min(start + CHUNK, length))
 
 
 def longest(length: float, entries: int, *, stochastic: bool) -> float:
-    """Returns how long a vector may be once its entries are rounded to whole numbers.
+    """Returns the largest length (L2) of a vector once its entries are rounded to integers.
 
-    To the nearest, none is moved by more than a half, nor to more than twice of what it was. By chance, none is moved
-    by more than 1, and all together hardly ever by more than the second bound (Kairouz et al. 2021, on conditional
-    randomized rounding), beyond which rounding is done again.
+    Rounding to the nearest moves no entry by more than a half, nor beyond twice its value. Stochastic rounding moves
+    no entry by more than 1, and the vector rarely by more than the second bound (Kairouz et al. 2021, on conditional
+    randomized rounding), beyond which it is repeated.
     """
     if not stochastic:
         return min(length + sqrt(entries) / 2, 2 * length)
@@ -392,10 +391,10 @@ def _length(whole: Vector) -> float:
     return sqrt(sum(float(np.square(whole[chunk], dtype=np.float64).sum()) for chunk in _chunks(len(whole))))
 
 
-def _round_by_chance(values: Vector, words: Words) -> None:
-    """Rounds numbers, in place, up with the chance that is their fraction, and else down.
+def _round_stochastically(values: Vector, words: Words) -> None:
+    """Rounds numbers in place: up with the probability of their fraction, else down.
 
-    A number that is whole stays. Chances have 32 bits, so the mean is right to 2⁻³³.
+    Integers stay. Probabilities have 32 bits, so the mean is right to 2⁻³³.
     """
     count = len(values)
     below = np.floor(values)
@@ -407,13 +406,13 @@ def _round_by_chance(values: Vector, words: Words) -> None:
     values += below
 
 
-def _nothing_to_draw_from(count: int) -> NDArray[np.uint64]:
+def _no_randomness(count: int) -> NDArray[np.uint64]:
     del count
-    raise ConfigError("this ring has noise, or rounds by chance, and was not told what to draw from")
+    raise ConfigError("this ring has noise or stochastic rounding, and no source of randomness; call draws_from first")
 
 
 def _single(vector: Vector) -> NDArray[np.float32]:
-    """Returns a vector as single floats, the largest of which stand for all that are larger."""
+    """Returns a vector in single precision, clipped to its range."""
     most = np.finfo(np.float32).max
     within = vector if vector.dtype == np.float32 else np.clip(vector, -most, most)
     return np.ascontiguousarray(within, dtype="<f4")

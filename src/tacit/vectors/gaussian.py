@@ -1,12 +1,12 @@
-"""Whole numbers from a discrete Gaussian, many at a time: P(y) is in proportion to exp(−y²/2σ²) (Canonne et al. 2020).
+"""Sampler of the discrete Gaussian, many integers at a time: P(y) ∝ exp(−y²/2σ²) (Canonne et al. 2020).
 
-Magnitudes are cut into layers whose width t is a power of two. A layer is drawn from a table, as often as if all its t
-numbers were as likely as its first one, then one of the t by so many random bits, and that is kept with the chance that
-makes up for the difference. So the largest part of the randomness is bits as they come, and what is computed in floats
-are chances between 1/13 and 1, right to 2⁻⁵¹ of themselves. What else there is to be wrong is in the table, by 2⁻⁶⁵ a
-layer: less than 2⁻⁵⁷ of all draws. No draw is `FARTHEST` σ or more away from zero.
+Magnitudes are divided into layers whose width t is a power of two. A layer is sampled from a table, as often as if all
+its t numbers were as likely as its first one, then one of the t by log₂ t random bits, which is accepted with the
+probability that makes up for the difference. So most of the randomness is plain bits, and only acceptance probabilities
+between 1/13 and 1 are computed in floats, right to 2⁻⁵¹ of themselves. The table adds an error of 2⁻⁶⁵ per layer: less
+than 2⁻⁵⁷ of all samples. No sample is `FARTHEST` σ or more away from zero.
 
-How long it takes depends on what is drawn, as with every sampler that draws again.
+Like every rejection sampler, its running time depends on what is sampled.
 """
 
 from decimal import Context, Decimal, localcontext
@@ -21,7 +21,7 @@ from tacit.core.protocol import FARTHEST
 from tacit.core.suite import Words
 
 LAYERS = 4
-"""A standard deviation has from so many layers to twice as many. More of them are kept more often, and found slower."""
+"""Fewest layers per standard deviation; there are up to twice as many. More are accepted more often, but slower."""
 _DIGITS = Context(prec=60)
 
 
@@ -30,34 +30,34 @@ class DiscreteGaussian:
 
     def __init__(self, sigma: float) -> None:
         if not 0.5 <= sigma <= 2.0**56:
-            raise ValueError(f"a discrete Gaussian is drawn for σ from 1/2 to 2^56, not {sigma}")
+            raise ValueError(f"a discrete Gaussian is sampled for σ from 1/2 to 2^56, not {sigma}")
         self.sigma = sigma
         self.bits = max(0, floor(log2(sigma / LAYERS)))
-        """log₂ t."""
+        """Bits of a position within a layer: log₂ t."""
         count = floor(FARTHEST * sigma / 2**self.bits)
         with localcontext(_DIGITS):
             heights = [(-((v * Decimal(2) ** self.bits) ** 2) / (2 * Decimal(sigma) ** 2)).exp() for v in range(count)]
             upto = [min(round(below * 2**64 / sum(heights)), 2**64 - 1) for below in accumulate(heights[:-1])]
         self.upto = np.array(upto, dtype=np.uint64)
-        """Of 2⁶⁴ words, how many are for a layer or one before it; the rest are for the last."""
+        """Cumulative number of the 2⁶⁴ words for each layer but the last."""
 
     def draw(self, count: int, words: Words) -> NDArray[np.int64]:
-        """Returns so many independent draws, from fresh uniform words."""
+        """Returns `count` independent samples, from fresh uniform words."""
         drawn = np.empty(count, dtype=np.int64)
         filled = 0
         while filled < count:
-            kept = self._kept(words, (count - filled) * 9 // 8 + 8)[: count - filled]
+            kept = self._accept(words, (count - filled) * 9 // 8 + 8)[: count - filled]
             drawn[filled : filled + len(kept)] = kept
             filled += len(kept)
         return drawn
 
-    def _kept(self, words: Words, tries: int) -> NDArray[np.int64]:
-        """Returns what is kept of so many tries."""
+    def _accept(self, words: Words, tries: int) -> NDArray[np.int64]:
+        """Returns the accepted samples of a number of tries."""
         which, within, chance = words(3 * tries).reshape(3, tries)
         start = np.searchsorted(self.upto, which, side="right") << self.bits
         further = (within & np.uint64((1 << self.bits) - 1)).astype(np.int64)
         y, negative = start + further, within >> np.uint64(63) == 1
-        keep = ~(negative & (y == 0))  # or zero would be drawn twice as often, as 0 and as −0
+        keep = ~(negative & (y == 0))  # or zero would be sampled twice as often, as 0 and as −0
         if self.bits:
             lost = further.astype(np.float64) * (start + y) / (2 * self.sigma**2)
             keep &= chance < np.exp(-lost) * 2.0**64
@@ -68,5 +68,5 @@ class DiscreteGaussian:
 
 @lru_cache(64)
 def discrete_gaussian(sigma: float) -> DiscreteGaussian:
-    """Returns the distribution for a σ. Kept, because a federation draws from one again and again."""
+    """Returns the distribution for a σ, cached because a federation reuses it."""
     return DiscreteGaussian(sigma)

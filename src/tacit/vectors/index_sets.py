@@ -69,7 +69,7 @@ def encode(positions: NDArray[Any], universe: int) -> bytes:
 
 def decode(data: bytes | memoryview, universe: int) -> Positions:
     """Returns the positions, ascending; raises WireError unless the bytes are the only ones that mean this set."""
-    first, payload = _opened(data, universe)
+    first, payload = _split_header(data, universe)
     if first == _BITMAP:
         return np.flatnonzero(_read_bitmap(payload, universe))
     rare = _read_gaps(first, payload, universe)
@@ -91,7 +91,7 @@ def encode_mask(mask: Mask) -> bytes:
 
 def decode_mask(data: bytes | memoryview, universe: int) -> Mask:
     """Returns the set that `decode` returns as a mask over the universe."""
-    first, payload = _opened(data, universe)
+    first, payload = _split_header(data, universe)
     if first == _BITMAP:
         return _read_bitmap(payload, universe)
     return _mask(_read_gaps(first, payload, universe), universe, of_complement=bool(first & _COMPLEMENT))
@@ -111,11 +111,11 @@ def _write(rare: Positions, universe: int, of_complement: bool) -> bytes:
 def _read_bitmap(payload: NDArray[np.uint8], universe: int) -> Mask:
     bits = np.unpackbits(payload).view(np.bool_)
     if len(payload) != _bytes_for(universe) or bits[universe:].any():
-        raise _refused(universe, "not one bit for each position")
+        raise _refusal(universe, "not one bit for each position")
     mask = bits[:universe]
     rare = ~mask if 2 * np.count_nonzero(mask) > universe else mask
     if not _bitmap_is_smallest(rare) and _smallest(_zeros_before(_places(rare)), universe) != _BITMAP:
-        raise _refused(universe, "a bitmap, where something else is smaller")
+        raise _refusal(universe, "a bitmap, where something else is smaller")
     return mask
 
 
@@ -123,20 +123,20 @@ def _read_gaps(first: int, payload: NDArray[np.uint8], universe: int) -> Positio
     """Reads one of the gap codings: the positions, or those that are missing if the first byte says so."""
     code, size = first & ~_COMPLEMENT, _count_bytes(universe)
     if code == _BITMAP or code - _RICE >= universe.bit_length():
-        raise _refused(universe, f"no coding has the number {first}")
+        raise _refusal(universe, f"no coding has the number {first}")
     count = int.from_bytes(payload[:size].tobytes())
     most = (universe - 1) // 2 if first & _COMPLEMENT else universe // 2
     if len(payload) < size or count > most:
-        raise _refused(universe, "the number of positions is missing or too large")
+        raise _refusal(universe, "the number of positions is missing or too large")
     bits = np.unpackbits(payload[size:]).view(np.bool_)
     if code == _GAMMA:
         rare = _gamma_positions(bits, count, universe)
     else:
         rare = _rice_positions(bits, count, code - _RICE, universe)
     if count and rare[-1] >= universe:
-        raise _refused(universe, "a position beyond the last")
+        raise _refusal(universe, "a position beyond the last")
     if _smallest(_zeros_before(rare), universe) != code:
-        raise _refused(universe, "something else is smaller than the coding used")
+        raise _refusal(universe, "something else is smaller than the coding used")
     return rare
 
 
@@ -179,7 +179,7 @@ def _bitmap_is_smallest(rare: Mask) -> bool:
     # Rice with k = 1 takes a bit for each gap longer than 2, for each longer than 4, and so on. If that alone is no
     # less than the universe, k = 0 is no worse than k = 1, and so no higher k is better than either.
     rice, gamma = 2 * count, count
-    near = _moved(packed)
+    near = _shift(packed)
     near[0] |= np.uint64(1)  # the position before the first counts as one of the set
     for length in range(1, 9):  # near: up to that many positions after one of the set
         longer = int(np.bitwise_count(packed & ~near).sum(dtype=np.int64))
@@ -187,15 +187,15 @@ def _bitmap_is_smallest(rare: Mask) -> bool:
         gamma += 2 * longer if length in (1, 3, 7) else 0
         if rice >= universe and gamma >= universe:
             return True
-        near |= _moved(near)
+        near |= _shift(near)
     return False
 
 
-def _moved(packed: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def _shift(packed: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Returns the set with every position increased by one."""
-    moved = packed << np.uint64(1)
-    moved[1:] |= packed[:-1] >> np.uint64(63)
-    return moved
+    shifted = packed << np.uint64(1)
+    shifted[1:] |= packed[:-1] >> np.uint64(63)
+    return shifted
 
 
 # -- gaps ------------------------------------------------------------------------------------------------------------
@@ -247,7 +247,7 @@ def _rice_positions(bits: Mask, count: int, k: int, universe: int) -> Positions:
     # The last quotient ends in the last byte, or there would be bytes to spare.
     used = k * count + int(places[-1]) + 1 if len(places) else 0
     if len(places) != count or _bytes_for(used) != len(bits) // 8 or used - (k + 1) * count << k >= universe:
-        raise _refused(universe, "quotients that do not add up")
+        raise _refusal(universe, "quotients that do not add up")
     ramp = np.arange(count)
     places -= ramp
     places <<= k
@@ -280,11 +280,11 @@ def _gamma_positions(bits: Mask, count: int, universe: int) -> Positions:
         lowest = bits[used + size : used + size + more]
         used += size + more
         if len(levels) > universe.bit_length():
-            raise _refused(universe, "gaps that do not end")
+            raise _refusal(universe, "gaps that do not end")
         levels.append((longer, lowest))
         size = more
     if _bytes_for(used) != len(bits) // 8 or bits[used:].any():
-        raise _refused(universe, "bits to spare")
+        raise _refusal(universe, "bits to spare")
     gaps = np.empty(0, np.int64)
     for longer, lowest in reversed(levels):
         halves, gaps = gaps, np.ones(len(longer), np.int64)
@@ -295,12 +295,12 @@ def _gamma_positions(bits: Mask, count: int, universe: int) -> Positions:
 # -- the rest --------------------------------------------------------------------------------------------------------
 
 
-def _opened(data: bytes | memoryview, universe: int) -> tuple[int, NDArray[np.uint8]]:
+def _split_header(data: bytes | memoryview, universe: int) -> tuple[int, NDArray[np.uint8]]:
     """Returns the first byte and the others."""
     _check_universe(universe)
     everything = np.frombuffer(data, np.uint8)
     if not 1 <= len(everything) <= 1 + _bytes_for(universe):  # a bitmap is the longest there is
-        raise _refused(universe, f"{len(everything)} bytes are too few or too many")
+        raise _refusal(universe, f"{len(everything)} bytes are too few or too many")
     return int(everything[0]), everything[1:]
 
 
@@ -327,5 +327,5 @@ def _check_universe(universe: int) -> None:
         raise ValueError(f"a universe has from 0 to {MAX_UNIVERSE} positions, not {universe}")
 
 
-def _refused(universe: int, why: str) -> WireError:
+def _refusal(universe: int, why: str) -> WireError:
     return WireError(f"not a set of positions below {universe}: {why}")

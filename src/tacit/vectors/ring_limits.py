@@ -1,4 +1,4 @@
-"""What a ring of so many bits can hold, and what is wrong with settings that ask for more."""
+"""Capacity of a ring by its bits, and problems of settings that exceed it."""
 
 from collections.abc import Mapping
 from math import sqrt
@@ -28,9 +28,18 @@ def ring_problems(
     part: float = 1.0,
     alone: bool = False,
 ) -> list[str]:
-    """Returns everything that is wrong with the settings of a ring, each as a sentence that says what would work.
+    """Returns all problems of the settings of a ring, each with a remedy.
 
-    Of a vector and its noise, no smaller part is ever encoded than that.
+    Args:
+        bits: Bits of a ring element.
+        clip: Largest magnitude of an entry.
+        parties: Number of vectors in a sum.
+        max_weight: Largest weight of a party.
+        weights: Weights to check against `max_weight`, by party.
+        noise: Standard deviation of each party's noise, in the units of an entry.
+        norm: Largest length (L2) of a vector; None if it is not bounded.
+        part: Smallest part of a vector and its noise that is ever encoded.
+        alone: Whether each vector has to fit its own part of the ring.
     """
     wrong = []
     if bits not in BITS:
@@ -60,13 +69,13 @@ def ring_problems(
 
 
 def span(clip: float, noise: float, parties: int, alone: bool) -> float:
-    """Returns what there must be room for of each party's entries and their noise."""
+    """Returns the largest magnitude of a party's entries with their noise that must fit."""
     return float(clip + FARTHEST * noise / (1 if alone else sqrt(parties)))
 
 
 def limit(bits: int, parties: int) -> int:
-    """Returns the largest whole number that so many parties can each bring, and their sum does not overflow."""
-    # Beyond 2^53 a float64 no longer tells neighbouring integers apart, so a larger scale would add no precision.
+    """Returns the largest integer that each party can contribute without overflow of the sum."""
+    # Beyond 2^53 a float64 cannot represent all integers, so a larger scale would add no precision.
     return min(_capacity(bits) // parties, 1 << 53)
 
 
@@ -79,12 +88,12 @@ def _between(value: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    # It is compared as it is, for a whole number may be too large to become a float at all.
+    # Compared without conversion: an integer may be too large for a float.
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def weight_problems(what: str, weight: Any, max_weight: float) -> list[str]:
-    """Returns what is wrong with a weight."""
+    """Returns the problems of a weight."""
     if _is_number(weight) and 0 < weight <= max_weight:
         return []
     return [f"{what} is {weight!r}; it must be above 0 and at most max_weight, which is {max_weight:g}"]

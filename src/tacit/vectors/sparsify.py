@@ -1,7 +1,7 @@
-"""Which entries of a vector are shared, and how many to expect (paper 004, CESAR).
+"""Sparsifiers: selection of the entries of a vector that are shared, and their expected number (paper 004, CESAR).
 
-Random subsampling looks at a keystream and never at the vector: whoever has the seed of the stream computes the same
-set, and the set says nothing about the vector. TopK looks at the vector, so its set is itself a leak, and is reported.
+Random subsampling depends on a keystream and not on the vector: everyone with the seed of the stream computes the same
+set, and the set reveals nothing about the vector. TopK depends on the vector, so its set is a leak and is reported.
 """
 
 from abc import ABC, abstractmethod
@@ -22,15 +22,15 @@ class Sparsifier(ABC):
 
     name: ClassVar[str]
     data_dependent: ClassVar[bool]
-    """Whether the selection tells something about the vector."""
+    """Whether the selection reveals something about the vector."""
 
     @abstractmethod
     def select(self, vector: Vector, share: float, words: NDArray[np.uint32]) -> Mask:
-        """Returns which entries to share; `words` is one uniform word for each, from a seed that may be shown."""
+        """Returns which entries to share; `words` is one uniform word per entry, from a public seed."""
 
 
 class RandomSubsampling(Sparsifier):
-    """Every entry on its own with the same probability."""
+    """Selects every entry independently with the same probability."""
 
     name, data_dependent = "random", False
 
@@ -42,7 +42,7 @@ class RandomSubsampling(Sparsifier):
 
 
 class TopK(Sparsifier):
-    """The entries of largest magnitude, of whatever it is given: a model, or how far it has come."""
+    """Selects the entries of largest magnitude, of a model or of its change."""
 
     name, data_dependent = "topk", True
 
@@ -53,12 +53,12 @@ class TopK(Sparsifier):
 
 
 SCORES = ("magnitude", "change")
-"""What the largest are the largest of: the entries themselves, or how far they are from those of the last average."""
+"""Scores to rank entries by: their magnitude, or that of their change since the last average."""
 SPARSIFIERS: dict[str, Sparsifier] = {each.name: each for each in (RandomSubsampling(), TopK())}
 
 
 def problems(share: Any, sparsifier: Any, score: Any = SCORES[0]) -> list[str]:
-    """Returns everything that is wrong with the settings, each as a sentence that says what would work."""
+    """Returns all problems of the settings, each with a remedy."""
     wrong = []
     if not _is_number(share) or not 0 < share <= 1:
         wrong.append(f"share must be a number above 0 and at most 1, not {share!r}")
@@ -87,7 +87,9 @@ def topk_mask(magnitudes: NDArray[Any], share: float) -> Mask:
     if not entries:
         return np.zeros(0, np.bool_)
     if np.isnan(magnitudes).any():
-        raise ConfigError(f"the vector has {np.isnan(magnitudes).sum()} NaN entries; none can be said to be large")
+        raise ConfigError(
+            f"the vector has {np.isnan(magnitudes).sum()} NaN entries; their magnitudes cannot be compared"
+        )
     count = max(1, round(share * entries))
     smallest = np.partition(magnitudes, entries - count)[entries - count]
     mask: Mask = magnitudes > smallest

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tacit.api.option_text import drift_from, known, settings_from
+from tacit.api.option_text import check_name, drift_from, settings_from
 from tacit.app.cli.command_table import LEAKS
 from tacit.app.cli.options import (
     AsJson,
@@ -121,7 +121,7 @@ def audit(
         raise ConfigError(f"say which protocol to audit ({', '.join(REGISTRY)}), or give --flower and a folder")
     members = tuple(name.strip() for each in coalition for name in each.split(",")) if coalition else None
     asked = Question(
-        known("protocol", protocol, REGISTRY),
+        check_name("protocol", protocol, REGISTRY),
         PARTIES if parties is None else parties,
         settings_from(options or []),
         members,
@@ -294,7 +294,7 @@ def attack(
         plain = [{"name": each.name, "summary": each.summary, "paper": each.paper} for each in listed]
         typer.echo(as_text(plain)) if as_json else tables.show(verdicts.attacks(listed))
         return
-    chosen, grid = ATTACKS[known("attack", name, ATTACKS)], None
+    chosen, grid = ATTACKS[check_name("attack", name, ATTACKS)], None
     with following() as told:
         if picture is not None and chosen.look is not None:
             found, grid = chosen.look(full, seed, told)

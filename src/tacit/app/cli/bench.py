@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from tacit import __version__
-from tacit.api.option_text import known
+from tacit.api.option_text import check_name
 from tacit.app.cli.command_table import OVERVIEW
 from tacit.app.cli.options import AsJson, Choice, Debug, as_text, at_least, examples, protocol_names
 from tacit.app.terminal import tables
@@ -99,7 +99,9 @@ def bench(
     at_least(1, entries=entries, repeat=repeat)
     if protocol:
         asked = [parse_variant(each) for each in protocol]
-        known("protocol", next((each["name"] for each in asked if each["name"] not in REGISTRY), BASELINE), REGISTRY)
+        check_name(
+            "protocol", next((each["name"] for each in asked if each["name"] not in REGISTRY), BASELINE), REGISTRY
+        )
     else:
         asked = [{"name": each.name, **each.example_options} for each in REGISTRY.usable()]
     others = [each for each in asked if each != {"name": BASELINE}]

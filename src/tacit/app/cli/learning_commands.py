@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from tacit.api.option_text import known
+from tacit.api.option_text import check_name
 from tacit.app.cli.command_table import LEARNING, MACHINES
 from tacit.app.cli.node_commands import LogJson, MetricsAt, open_many
 from tacit.app.cli.options import (
@@ -229,8 +229,8 @@ def reproduce(
         plain = [{"name": each.name, "title": each.title, "unstated": each.unstated} for each in listed]
         typer.echo(as_text(plain)) if as_json else tables.show(tables.reproductions(listed))
         return
-    known("scale", scale, Scale.__args__)  # type: ignore[attr-defined]
-    chosen: Any = papers.find(known("reproduction", name, papers.names()))
+    check_name("scale", scale, Scale.__args__)  # type: ignore[attr-defined]
+    chosen: Any = papers.find(check_name("reproduction", name, papers.names()))
     with following() as told:
         found = chosen.run(scale, told)
     if picture is not None:

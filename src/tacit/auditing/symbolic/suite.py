@@ -259,7 +259,7 @@ class SymbolicSuite(Suite):
         """Raises WireError unless the tag is that of the statement under the key."""
         meaning = self._world.meaning(tag)
         if not isinstance(meaning, Tag) or meaning != Tag(key.reveal(), statement):
-            raise WireError("a tag that does not fit")
+            raise WireError("the tag is invalid")
 
     def sign(self, statement: bytes) -> bytes:
         """Returns our word for a statement."""

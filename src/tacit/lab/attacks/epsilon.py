@@ -38,7 +38,7 @@ from tacit.core.protocol_facts import PAPERS
 from tacit.core.suite import Update
 from tacit.lab.attacks.attack_result import Attack, Finding, proportion_finding
 from tacit.privacy.distributed_noise import SharedNoise, count_honest, distributed_sigma
-from tacit.privacy.noise import Accountant, accounted_epsilon, clipped, noisy, of_sample, paper_sigma, user_sigma
+from tacit.privacy.noise import Accountant, accounted_epsilon, clip_gradients, noisy, of_sample, paper_sigma, user_sigma
 from tacit.runtime.faults import Fault
 from tacit.runtime.simulator import Simulation
 from tacit.vectors.fixedpoint import FixedPoint
@@ -240,7 +240,7 @@ def _make_vectors(game: Game, trials: int, seed: int) -> tuple[list[Vector], lis
     """Returns what users bring before noise, and what of it is known of each: all but the canary of user 0."""
     rng = np.random.default_rng(seed)
     # The loss ⟨θ, x⟩ has the gradient x, whatever θ: nothing that was released before changes what comes next.
-    gradients = [clipped(rng.normal(size=(SAMPLES, 1)), G)[:, 0] for _ in range(game.users)]
+    gradients = [clip_gradients(rng.normal(size=(SAMPLES, 1)), G)[:, 0] for _ in range(game.users)]
     without, there = gradients[0].copy(), gradients[0].copy()
     without[0], there[0] = -G, G
     known = [float(gradients[0][1:].sum()) / SAMPLES, *(float(gradient.mean()) for gradient in gradients[1:])]
