@@ -29,7 +29,7 @@ from benchmarks.faults.rows import rows_of
 from benchmarks.faults.stalls import KILLED, Pulse, is_averaged
 from benchmarks.faults.verdicts import Judge, Verdict
 from benchmarks.measure import Row
-from tacit.api.federation import CheckedRun
+from tacit.api.checked_run import CheckedRun
 from tacit.core.entropy import SystemEntropy
 from tacit.core.suite import Party
 from tacit.net.membership.identity import Credentials

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from tacit import protocols as protocols
     from tacit.api.aggregate import aggregate
     from tacit.api.audit import audit
-    from tacit.api.federation import ClippedWarning, Federation, VanishedWarning
+    from tacit.api.checked_run import ClippedWarning, VanishedWarning
+    from tacit.api.federation import Federation
     from tacit.api.join import Peer, join, log_lines
     from tacit.auditing.report import Report
     from tacit.auditing.search.planner import Plan, plan
@@ -71,7 +72,8 @@ __version__ = RELEASE
 _HOMES = {
     "tacit.api.aggregate": ("aggregate",),
     "tacit.api.audit": ("audit",),
-    "tacit.api.federation": ("ClippedWarning", "Federation", "VanishedWarning"),
+    "tacit.api.checked_run": ("ClippedWarning", "VanishedWarning"),
+    "tacit.api.federation": ("Federation",),
     "tacit.api.join": ("Peer", "join", "log_lines"),
     "tacit.auditing.report": ("Report",),
     "tacit.auditing.search.planner": ("Plan", "plan"),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tacit
-from tacit.api import federation as facade
+from tacit.api import given_models
 from tacit.app.cli.learning_commands import Stopped
 from tacit.core import errors
 from tacit.core.errors import Drop, TacitError
@@ -275,7 +275,7 @@ def test_faults_and_records_go_through():
     assert first.contributors == (*NAMES, "e")
     assert second.contributors == ("a", "c", "d", "e")
     assert [address.sender for address, _ in second.transcript.opened(SERVER)].count("b") == 0
-    assert facade.weight_bound({"a": 3, "b": 2.5}) == 4.0
+    assert given_models.weight_bound({"a": 3, "b": 2.5}) == 4.0
 
 
 # --- what was meant ------------------------------------------------------------------------------------------------

@@ -232,7 +232,7 @@ def test_of_two_processes_at_once_what_was_spent_is_in_the_file(path):
 
 def test_a_ledger_that_cannot_be_written_or_read_is_told_in_a_line(tmp_path):
     ledger = Ledger("a run", path=tmp_path / "nowhere" / "ledger.json")
-    with pytest.raises(JournalError, match=r"cannot be written.*nowhere.*a folder that is there"):
+    with pytest.raises(JournalError, match=r"cannot be written.*nowhere.*a folder that exists"):
         ledger.spend("a", ROUND)
     assert ledger.parties == ()
     with pytest.raises(ConfigError, match="cannot be read"):

@@ -307,7 +307,7 @@ def test_the_vectors_of_a_ring_are_no_further_apart_than_is_said():
             )
             assert np.linalg.norm(apart) <= noise.moved
             near = one + rng.normal(size=d) * 1e-3
-            moved = np.linalg.norm(ring._shortened(near) - ring._shortened(one))
+            moved = np.linalg.norm(ring._shorten(near) - ring._shorten(one))
             apart = ring.encode_with_noise(one).view(ring._signed).astype(float) - ring.encode_with_noise(near).view(
                 ring._signed
             )

@@ -4,13 +4,13 @@ from collections.abc import Iterable, Mapping
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack, overload
 
-from tacit.api.federation import (
-    CheckedRun,
+from tacit.api.checked_run import CheckedRun
+from tacit.api.given_models import (
     model_problems,
-    named,
+    name_by_party,
+    read_selection,
     read_weights,
     seed_problems,
-    selected,
     weight_bound,
     weight_problems,
 )
@@ -84,11 +84,11 @@ def aggregate(
     >>> out.average["p0"].round(6).tolist()
     [3.0, 5.0]
     """
-    models = named(vectors, "vectors")
+    models = name_by_party(vectors, "vectors")
     shares = read_weights(weights, models)
     options.setdefault("max_weight", weight_bound(shares))
     options.setdefault("weighted", len({weight for weight in shares.values() if isinstance(weight, Real)}) > 1)
-    selection = selected(options)
+    selection = read_selection(options)
     found = model_problems(models, selection)
     found += weight_problems(models, shares, options["max_weight"])
     found += seed_problems(seed)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from tacit.api.federation import CheckedRun
+from tacit.api.checked_run import CheckedRun
 from tacit.auditing.auditor import Auditor
 from tacit.auditing.findings import NoteCode, Remark, Verdict, worst_verdict
 from tacit.auditing.preflight import POSITIONS, too_long

@@ -10,7 +10,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.api.federation import CheckedRun, model_problems, warn_of_clipping, weight_problems
+from tacit.api.checked_run import CheckedRun, warn_of_clipping
+from tacit.api.given_models import model_problems, weight_problems
 from tacit.core.average import Ending, format_count
 from tacit.core.errors import ConfigError
 from tacit.core.suite import SERVER, Party, Update

@@ -15,7 +15,7 @@ from typing import Any
 from flwr.app import Context
 from flwr.serverapp import Grid
 
-from tacit.api.federation import CheckedRun, ClippedWarning
+from tacit.api.checked_run import CheckedRun, ClippedWarning
 from tacit.api.join import Membership
 from tacit.core.average import Ending, format_count
 from tacit.core.entropy import SystemEntropy

@@ -12,7 +12,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.api.federation import CheckedRun, weight_bound
+from tacit.api.checked_run import CheckedRun
+from tacit.api.given_models import weight_bound
 from tacit.auditing.scope import dropouts
 from tacit.core.entropy import SeededEntropy, SystemEntropy
 from tacit.core.errors import BudgetSpent, ConfigError, JournalError

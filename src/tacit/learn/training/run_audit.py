@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from tacit.api.federation import CheckedRun
+from tacit.api.checked_run import CheckedRun
 from tacit.auditing.auditor import Auditor
 from tacit.auditing.findings import AssumptionCode, NoteCode, Remark, Verdict
 from tacit.auditing.preflight import POSITIONS, too_long

@@ -1,0 +1,198 @@
+"""A run whose settings were checked and audited: it averages models and warns of clipped and vanished entries."""
+
+import math
+import warnings
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.auditing.preflight import evidence, preflight
+from tacit.auditing.render.notes import render_note
+from tacit.auditing.scope import is_count
+from tacit.core.average import list_names
+from tacit.core.errors import ConfigError, LeakRefused
+from tacit.core.protocol import FARTHEST, UNPROTECTED, Protocol, Terms
+from tacit.core.suite import Party, Update
+from tacit.protocols import find
+from tacit.runtime.agreement import Agreement, terms_for
+from tacit.runtime.faults import Fault, faults_from
+from tacit.runtime.outcome import Outcome, describe_clipping
+from tacit.runtime.simulator import Simulation
+from tacit.vectors.layout import Layout, Selection
+from tacit.vectors.ring_limits import BITS
+
+
+class ClippedWarning(UserWarning):
+    """Entries were cut off at the clip, so the average is not that of the vectors as given."""
+
+
+class VanishedWarning(UserWarning):
+    """Entries are so small that the ring rounds them to 0, so the average is not that of the vectors as given."""
+
+
+@dataclass(frozen=True)
+class CheckedRun:
+    """Settings that were found to work for some parties, and what the audit says of them."""
+
+    protocol: Protocol
+    terms: Terms
+    faults: tuple[Fault, ...]
+    adversary: int
+    notes: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls,
+        protocol: str | Protocol,
+        parties: Sequence[Party],
+        faults: Iterable[Fault | Mapping[str, Any]],
+        adversary: int,
+        options: Mapping[str, Any],
+        found: Sequence[str] = (),
+        models: Mapping[Party, Any] | None = None,
+        beside: Collection[str] = (),
+    ) -> "CheckedRun":
+        """Binds and audits settings; raises ConfigError with every problem, those found before included.
+
+        It is for one round of some models, which matter only where entries are selected by their size, or for many.
+        What else the caller takes `beside` options is suggested in the place of those that there are not.
+        """
+        problems = list(found)
+        if not is_count(adversary) or adversary >= max(len(parties), 2):
+            most = len(parties) - 1
+            problems.append(f"adversary={adversary!r} must be a whole number from 1 to {most}: somebody must be left")
+        # So that nobody computes in the few digits of a number from NumPy.
+        numpys = np.ndarray, np.generic
+        plain = {name: value.tolist() if isinstance(value, numpys) else value for name, value in options.items()}
+        try:
+            entry = find(protocol)
+        except ConfigError as error:
+            raise ConfigError([*problems, *error.problems]) from None
+        planned, more = faults_from(faults, entry, parties)
+        problems += more
+        try:
+            terms = terms_for(entry, parties, plain, problems, beside)
+        except LeakRefused as refused:
+            # What the settings themselves refuse has not been audited yet.
+            leaking = terms_for(entry, parties, {**plain, "allow_leaks": True})
+            raise LeakRefused(str(refused), evidence(entry, leaking)) from None
+        vectors = None
+        if models is not None and terms.selective:
+            layout = Layout.of(next(iter(models.values())), Selection.of(terms.settings))
+            vectors = {party: layout.flatten(model) for party, model in models.items()}
+        rounds = terms.period if models is None else 1
+        notes = preflight(entry, terms, adversary=adversary, rounds=rounds, vectors=vectors)
+        return cls(entry, terms, planned, adversary, tuple(map(render_note, notes)))
+
+    def simulation(self, layout: Layout, seed: int | None, record: bool) -> Simulation:
+        """Returns a simulation for models of a layout."""
+        return Simulation.on(self.protocol, self.terms, layout.size, seed, self.faults, record=record)
+
+    def average(
+        self,
+        simulation: Simulation,
+        layout: Layout,
+        models: Mapping[Party, Any],
+        weights: Mapping[Party, Any],
+        up: int,
+        out: NDArray[np.floating[Any]] | None = None,
+        absent: Collection[Party] = (),
+    ) -> Outcome:
+        """Averages models in one round of a simulation. Warnings point at the caller that many levels up."""
+        settings = self.terms.settings
+        if settings.noise and set(weights.values()) != {settings.max_weight}:
+            raise ConfigError(
+                f"with noise={settings.noise:g} all weigh max_weight={settings.max_weight:g}: {UNPROTECTED}"
+            )
+        flat = layout.flatten if out is None else partial(_vector, layout)
+        updates = {
+            party: Update(flat(models[party]), weights[party]) for party in simulation.parties if party in models
+        }
+        if out is None and (wrong := self._misfits(simulation.agreement, layout, updates)):
+            raise ConfigError(wrong)
+        outcome = simulation.average(updates, out, absent)
+        if out is None:
+            outcome.average = {
+                party: layout.restore(vector, models.get(party)) for party, vector in outcome.average.items()
+            }
+        outcome.local = layout.local
+        warn_of_clipping(simulation.agreement, outcome, layout, updates, up + 1)
+        vanished = list(find_vanishing(simulation.agreement, layout, updates))
+        for each in vanished:
+            warnings.warn(each, VanishedWarning, stacklevel=up + 1)
+        outcome.warnings = (*self.notes, *self._few(outcome), *vanished, *outcome.warnings)
+        return outcome
+
+    def _misfits(self, agreement: Agreement, layout: Layout, updates: Mapping[Party, Update]) -> list[str]:
+        """Returns which arrays may not hold the average with its noise, before anything is sent or spent."""
+        terms, settings = self.terms, self.terms.settings
+        noise = settings.noise
+        if not noise:
+            return []
+        margin = FARTHEST * noise / math.sqrt(terms.smallest_sum) + agreement.ring().resolution
+        return [
+            f"{each}, and with noise={noise:g} an average may be {margin:.3g} beyond, which it cannot hold; bring it "
+            f"as wider floats, or leave it local with exclude="
+            for each in layout.misfits((update.vector for update in updates.values()), settings.clip, margin)
+        ]
+
+    def _few(self, outcome: Outcome) -> list[str]:
+        """Returns a warning if so few were averaged that those who collude could take themselves off."""
+        if self.protocol.leaks_by_design:
+            return []
+        sets = {ending.contributors for ending in outcome.endings.values() if ending.average is not None}
+        few = min((each for each in sets if len(each) > 1), key=len, default=())
+        if not few or len(few) > self.adversary + 1:
+            return []
+        return [
+            f"an average was of {' and '.join(few)} alone, so that {_any(len(few) - 1)} of them can work out the rest "
+            f"of it; average among more (see tacit plan)"
+        ]
+
+
+def warn_of_clipping(
+    agreement: Agreement, outcome: Outcome, layout: Layout, updates: Mapping[Party, Update], up: int
+) -> None:
+    """Says in which arrays entries were cut off, in the outcome and as warnings that point so many levels up."""
+    told = []
+    for party in outcome.clipped:
+        where = layout.beyond(updates[party].vector, agreement.settings.clip)
+        told.append(describe_clipping(agreement, outcome.endings[party], where))
+        warnings.warn(told[-1], ClippedWarning, stacklevel=up + 1)
+    outcome.warnings = (*told, *outcome.warnings[len(told) :])
+
+
+def find_vanishing(agreement: Agreement, layout: Layout, updates: Mapping[Party, Update]) -> Iterator[str]:
+    """Yields of which arrays the ring rounds most to 0, and what to do about it.
+
+    What is rounded by chance counts in the mean, and what has noise drowns in that, as it is meant to.
+    """
+    settings, ring = agreement.settings, agreement.ring()
+    if ring.draws:
+        return
+    found: dict[tuple[str, bool], list[Party]] = {}
+    for party, update in updates.items():
+        for each in layout.below(update.vector, ring.resolution / 2 * settings.max_weight / update.weight):
+            found.setdefault((each.name, each.entries == each.nonzero), []).append(party)
+    cure = "a smaller clip" if settings.bits == BITS[-1] else f"bits={BITS[-1]}, or a smaller clip"
+    for (name, whole), parties in found.items():
+        what = "all" if whole else "most"
+        yield (
+            f"{list_names(parties)}: {what} entries of {name} that are not 0 are below half a step of the ring, which "
+            f"is {ring.resolution:.2g}, and count as 0; use {cure}"
+        )
+
+
+def _any(count: int) -> str:
+    return "each" if count == 1 else f"any {count}"
+
+
+def _vector(layout: Layout, model: Any) -> NDArray[np.floating[Any]]:
+    """Returns a model as a vector: itself, if it is one."""
+    if isinstance(model, np.ndarray) and model.ndim == 1 and model.dtype in (np.float32, np.float64):
+        return model
+    return layout.flatten(model)

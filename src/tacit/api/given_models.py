@@ -1,0 +1,126 @@
+"""Models, weights and seeds as callers give them: conversion to one value per party, and their problems."""
+
+import contextlib
+import math
+from collections.abc import Mapping, Sequence
+from numbers import Real
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from tacit.core.average import list_names
+from tacit.core.errors import ConfigError
+from tacit.core.protocol import Settings, names_from
+from tacit.core.suite import Party, Update
+from tacit.core.values import convert_value
+from tacit.vectors.layout import ALL, FLOATS, Layout, Selection, inspect_model
+from tacit.vectors.ring_limits import LARGEST, ring_problems
+
+SHOWN = 3
+"""Most problems of one model that an error lists."""
+
+
+def name_by_party(given: Any, what: str, parties: Sequence[Party] | None = None) -> dict[Party, Any]:
+    """Returns what was given for each party, by name: p0, p1, … unless the parties have names."""
+    if isinstance(given, Mapping):
+        return dict(given)
+    try:
+        # A module can be gone through layer by layer, and text letter by letter, but nobody has parties of such.
+        values = None if isinstance(given, str | bytes) or hasattr(given, "state_dict") else list(given)
+    except TypeError:
+        values = None
+    if values is None:
+        raise ConfigError(f"{what} must be a dict by party, or a list, not of type {type(given).__name__}")
+    names = [f"p{place}" for place in range(len(values))]
+    if parties is not None:
+        names[: len(parties)] = parties[: len(values)]
+    return dict(zip(names, values, strict=True))
+
+
+def seed_problems(seed: Any) -> list[str]:
+    """Returns what is wrong with a seed."""
+    whole = isinstance(seed, int | np.integer) and not isinstance(seed, bool)
+    return [] if seed is None or whole else [f"seed must be a whole number, or None for chance, not {seed!r}"]
+
+
+def read_weights(given: Any, models: Mapping[Party, Any], parties: Sequence[Party] | None = None) -> dict[Party, Any]:
+    """Returns the weights by name, as floats where they are numbers; all the same if none are given."""
+    if given is None:
+        return dict.fromkeys(models, 1.0)
+    return {party: _float(weight) for party, weight in name_by_party(given, "weights", parties).items()}
+
+
+def _float(weight: Any) -> Any:
+    """Returns a number of whatever type as a float, so that nobody computes in half of the digits."""
+    if isinstance(weight, bool) or not isinstance(weight, Real):
+        return weight
+    try:
+        return float(weight)
+    except OverflowError:
+        return math.inf
+
+
+def read_selection(options: Mapping[str, Any]) -> Selection:
+    """Returns what options select of models. What is wrong with them is told with the other settings."""
+    found: dict[str, Any] = {}
+    for name, wanted in (("include", tuple[str, ...] | None), ("exclude", tuple[str, ...])):
+        with contextlib.suppress(msgspec.ValidationError):
+            found[name] = convert_value(names_from(options.get(name, getattr(Settings(), name))), wanted)
+    return Selection(**found)
+
+
+def model_problems(
+    models: Mapping[Party, Any], selection: Selection = FLOATS, expected: Layout | None = None
+) -> list[str]:
+    """Returns everything that keeps models from being averaged, with each other or as those before them."""
+    told: dict[str, list[Party]] = {}
+    layouts: dict[Party, Layout] = {}
+    names: dict[str, None] = {}
+
+    def tell(party: Party, problems: Sequence[str]) -> None:
+        # A model that is all wrong has very many.
+        more = [f"and {len(problems) - SHOWN} more of the kind"] if len(problems) > SHOWN else []
+        for problem in (*problems[:SHOWN], *more):
+            told.setdefault(problem, []).append(party)
+
+    for party, model in models.items():
+        if isinstance(model, Update):
+            tell(party, ["give the model itself, and its weight in weights="])
+            continue
+        try:
+            layout, wrong, met = inspect_model(model, selection)
+        except RecursionError:
+            layout, wrong, met = None, ["the model contains itself, or is nested too deeply"], []
+        tell(party, wrong)
+        names |= dict.fromkeys(met)
+        if layout is not None:
+            layouts[party] = layout
+    first = next(iter(layouts), "")
+    wanted = expected or layouts.get(first)
+    whose = f"{first}'s model" if expected is None else "the models of the rounds before"
+    for party, layout in layouts.items():
+        if wanted is not None and layout != wanted:
+            tell(party, [f"compared with {whose}, {each}" for each in wanted.differences(layout)])
+    found = [f"{list_names(parties)}: {problem}" for problem, parties in told.items()]
+    # Of what is no model at all, nothing has a name.
+    return found + (selection.problems(names) if names.keys() - {ALL} or layouts else [])
+
+
+def weight_problems(models: Mapping[Party, Any], weights: Mapping[Party, Any], max_weight: float) -> list[str]:
+    """Returns everything that is wrong with weights."""
+    found = ring_problems(32, 1.0, 1, max_weight, weights)
+    if weights.keys() != models.keys():
+        missing, strange = ([*(one.keys() - other.keys())] for one, other in ((models, weights), (weights, models)))
+        who = [
+            *([f"{list_names(sorted(missing, key=str))} without one"] if missing else []),
+            *([f"{list_names(sorted(strange, key=str))} without a vector"] if strange else []),
+        ]
+        found.append(f"weights must name exactly the parties that bring vectors: {' and '.join(who)}")
+    return found
+
+
+def weight_bound(weights: Mapping[Party, Any]) -> float:
+    """Returns a bound on the weights, up to the next power of two, for the bound is public and a weight is not."""
+    numbers = [float(weight) for weight in weights.values() if isinstance(weight, Real)]
+    return float(2.0 ** np.ceil(np.log2(max([each for each in numbers if 0 < each <= LARGEST], default=1.0))))
