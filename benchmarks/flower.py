@@ -109,7 +109,7 @@ def simulation(path: Path, nodes: int, entries: int, repeats: int) -> None:
     from flwr.simulation import run_simulation
 
     from tacit.integrations.flower import api
-    from tacit.integrations.flower.driver import RECORD, Courier, mod_of
+    from tacit.integrations.flower.driver import RECORD, AveragingGrid, make_mod
 
     roster = api.trial(path.parent / "keys" / "federation.toml", "secagg", nodes, clip=CLIP)
 
@@ -125,7 +125,7 @@ def simulation(path: Path, nodes: int, entries: int, repeats: int) -> None:
 
     theirs = ClientApp(lambda context: Trainer(int(context.node_config["partition-id"])).to_client(), [secaggplus_mod])
     # The path of the roster is not in a configuration, which run_simulation has none of.
-    ours = ClientApp(mods=[mod_of(lambda context: api.party(roster, f"p{context.node_config['partition-id']}"))])
+    ours = ClientApp(mods=[make_mod(lambda context: api.party(roster, f"p{context.node_config['partition-id']}"))])
 
     @ours.train()
     def train(message: Message, context: Context) -> Message:
@@ -173,11 +173,11 @@ def simulation(path: Path, nodes: int, entries: int, repeats: int) -> None:
         threshold = aggregator.roster.terms.threshold
         plus = SecAggPlusWorkflow(num_shares=nodes, reconstruction_threshold=threshold, clipping_range=CLIP)
         dropping = Dropping(grid)
-        courier, strategy = Courier(dropping, aggregator), FedAvg(fraction_evaluate=0.0)
+        averaging, strategy = AveragingGrid(dropping, aggregator), FedAvg(fraction_evaluate=0.0)
         for number in range(1, repeats + 2):
             dropping.hops, dropping.round = 0, number
             at = time.perf_counter()
-            out = strategy.start(courier, ArrayRecord({"w": Array(zeros)}), num_rounds=1)
+            out = strategy.start(averaging, ArrayRecord({"w": Array(zeros)}), num_rounds=1)
             took = [time.perf_counter() - at]
             found["hops"], dropping.hops = dropping.hops, 0
             record[Key.CURRENT_ROUND] = number
@@ -192,8 +192,8 @@ def simulation(path: Path, nodes: int, entries: int, repeats: int) -> None:
                 found["theirs"].append(took[1])
             (average,) = [array.numpy() for array in out.arrays.values()]
             (other,) = [array.numpy() for array in legacy.state.array_records[MAIN_PARAMS_RECORD].values()]
-            places = [courier._places[party] for party in courier.last.contributors]
-            dropped = courier._places[courier._nodes[dropping.gone]]
+            places = [averaging._places[party] for party in averaging.last.contributors]
+            dropped = averaging._places[averaging._nodes[dropping.gone]]
             found["off"] = _off(average, places, entries)
             found["their off"] = _off(other, set(range(nodes)) - {dropped}, entries)
             assert found["off"] < TOLERANCE, f"an average in simulation is off by {found['off']:g}"

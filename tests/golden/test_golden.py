@@ -268,8 +268,8 @@ def test_a_node_on_flower_goes_on_from_its_mark_and_its_shelf(copied, credential
     assert plain(party.incarnation) == golden["company"]["p1"]
     assert party.rounds == 1
     shelf = {name: bytes.fromhex(data) for name, data in golden["shelf"].items()}
-    said = party.go_on(shelf, 1, [bytes.fromhex(data) for data in golden["mail"]])
-    assert [[mail.to, plain(mail.data)] for mail in said.mail] == golden["said"]
+    said = party.advance(shelf, 1, [bytes.fromhex(data) for data in golden["mail"]])
+    assert [[mail.to, plain(mail.data)] for mail in said.messages] == golden["said"]
 
 
 def test_a_ledger_is_read_to_what_was_spent_and_goes_on(copied):

@@ -328,7 +328,7 @@ class Writer:
             said[SERVER] = parties[SERVER].begin(None, 1, None, ENTRIES, company)
             while not all(each.over for each in said.values()):
                 for each in said.values():
-                    for mail in each.mail:
+                    for mail in each.messages:
                         inbox[mail.to].append(mail.data)
                 said = {}
                 for name, party in parties.items():
@@ -339,9 +339,9 @@ class Writer:
                             copytree(Path(folder) / name, place)
                             shelf = {key: plain(bytes(value)) for key, value in shelves[name].items()}
                             kept = {"shelf": shelf, "mail": plain(mail)}
-                    said[name] = party.go_on(None if name == SERVER else shelves[name], 1, mail)
+                    said[name] = party.advance(None if name == SERVER else shelves[name], 1, mail)
                     if name == "p1" and mail and calls == CUT:
-                        kept["said"] = [[each.to, plain(each.data)] for each in said[name].mail]
+                        kept["said"] = [[each.to, plain(each.data)] for each in said[name].messages]
             self.write("flower/shelf.json", {"company": plain(company), **kept})
 
     def ledger(self):

@@ -13,7 +13,7 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from tacit.core.entropy import SeededEntropy
 from tacit.core.suite import SERVER, Update
-from tacit.integrations.flower.driver import RECORD, Courier, mod_of
+from tacit.integrations.flower.driver import RECORD, AveragingGrid, make_mod
 from tacit.integrations.flower.party import FlowerParty
 from tacit.net.membership.identity import Credentials
 from tacit.net.membership.roster import RosterFile
@@ -126,7 +126,7 @@ class Trial:
     def app(self, party, entries, weight):
         """Returns the app of a node, which a user of Flower would have written but for the mod."""
         here = self.participant(party)
-        app = ClientApp(mods=[mod_of(lambda _: self.participant(party) if self.forgetful else here)])
+        app = ClientApp(mods=[make_mod(lambda _: self.participant(party) if self.forgetful else here)])
 
         @app.train()
         def train(message, context):
@@ -142,8 +142,8 @@ class Trial:
 
         return app
 
-    def courier(self, fleet):
-        return Courier(fleet, self.participant(SERVER) if self.roster.entry.server is not None else None)
+    def grid(self, fleet):
+        return AveragingGrid(fleet, self.participant(SERVER) if self.roster.entry.server is not None else None)
 
     def brought(self, entries, number=1):
         rng = np.random.default_rng(number)

@@ -16,7 +16,7 @@ from tacit.core.errors import ConfigError, JournalError
 from tacit.core.suite import SERVER
 from tacit.integrations.flower import api
 from tacit.integrations.flower.driver import LEEWAY, RECORD
-from tacit.integrations.flower.party import BROUGHT, JOURNAL
+from tacit.integrations.flower.party import JOURNAL, UPDATE
 from tacit.runtime.participant import KeyedParticipant
 from tacit.runtime.round_numbers import AHEAD
 
@@ -31,13 +31,13 @@ def flipped(data, place):
 
 
 def played(trial, before, rounds=3):
-    """Plays rounds in which `before` meddles with the state of p1, and returns the courier and what was said of p1."""
+    """Plays rounds in which `before` meddles with the state of p1, and returns the grid and what was said of p1."""
     fleet, said = trial.fleet(ENTRIES), []
     fleet.before = lambda party, number, hop, state: before(number, hop, state) if party == "p1" else None
-    courier = trial.courier(fleet)
+    grid = trial.grid(fleet)
     for number in range(1, rounds + 1):
-        list(courier.send_and_receive(asked(fleet, ENTRIES, number)))
-        said.append((courier.lost.get("p1"), courier.last.contributors))
+        list(grid.send_and_receive(asked(fleet, ENTRIES, number)))
+        said.append((grid.lost.get("p1"), grid.last.contributors))
     return said
 
 
@@ -58,20 +58,20 @@ def test_a_round_whose_state_is_gone_is_refused(tmp_path, hop, caplog):
             state.clear()
 
     said = played(Trial.of(tmp_path, "secagg", 5), lose)
-    refused(said, "is gone, and it must not begin it again", caplog, summed=hop > 2)
+    refused(said, "is lost, and the round must not begin again", caplog, summed=hop > 2)
 
 
-@pytest.mark.parametrize("what", [JOURNAL, BROUGHT])
+@pytest.mark.parametrize("what", [JOURNAL, UPDATE])
 def test_a_round_whose_state_was_changed_is_refused(tmp_path, what):
-    trial, shelf = Trial.of(tmp_path, "gossip", 4), {}
-    said = trial.participant("p0").begin(shelf, 1, trial.brought(ENTRIES)["p0"], ENTRIES)
-    kept = dict(shelf)
-    assert said.mail
+    trial, storage = Trial.of(tmp_path, "gossip", 4), {}
+    said = trial.participant("p0").begin(storage, 1, trial.brought(ENTRIES)["p0"], ENTRIES)
+    kept = dict(storage)
+    assert said.messages
     for place in (0, 11, 12, 30, len(kept[what]) // 2, -1):
-        shelf[what] = flipped(kept[what], place)
-        with pytest.raises(JournalError, match="is not what it wrote, or of another round"):
-            trial.participant("p0").go_on(shelf, 1, [])
-    trial.participant("p0").go_on(kept, 1, [])
+        storage[what] = flipped(kept[what], place)
+        with pytest.raises(JournalError, match="was changed, or is from another round"):
+            trial.participant("p0").advance(storage, 1, [])
+    trial.participant("p0").advance(kept, 1, [])
 
 
 def test_an_older_copy_of_the_state_is_refused(tmp_path, caplog):
@@ -97,7 +97,7 @@ def test_the_state_of_another_round_is_refused(tmp_path, caplog):
 
     said = played(Trial.of(tmp_path, "secagg", 5), earlier)
     assert said[2][0] == "journal"
-    assert "is not what it wrote, or of another round" in caplog.text
+    assert "was changed, or is from another round" in caplog.text
 
 
 def test_the_state_of_another_party_is_refused(tmp_path):
@@ -109,9 +109,9 @@ def test_the_state_of_another_party_is_refused(tmp_path):
             state[RECORD] = fleet.contexts[NODES].state[RECORD]
 
     fleet.before = swap
-    courier = trial.courier(fleet)
-    list(courier.send_and_receive(asked(fleet, ENTRIES, 1)))
-    assert courier.lost["p1"] == "journal"
+    grid = trial.grid(fleet)
+    list(grid.send_and_receive(asked(fleet, ENTRIES, 1)))
+    assert grid.lost["p1"] == "journal"
 
 
 def test_a_process_that_ends_before_its_state_is_kept_says_nothing_twice(tmp_path, caplog):
@@ -131,45 +131,45 @@ def test_a_process_that_ends_before_its_state_is_kept_says_nothing_twice(tmp_pat
 @pytest.mark.parametrize("lost", [False, True], ids=["with its state", "without"])
 def test_no_number_is_begun_twice(tmp_path, lost):
     trial = Trial.of(tmp_path, "cesar", 5)
-    p1, shelf = trial.participant("p1"), {}
+    p1, storage = trial.participant("p1"), {}
     first, second = (trial.brought(ENTRIES, number)["p1"] for number in (1, 2))
-    p1.begin(shelf, 1, first, ENTRIES)
+    p1.begin(storage, 1, first, ENTRIES)
     if lost:
-        shelf.clear()
-    with pytest.raises(JournalError, match="takes no part in another round 1"):
-        trial.participant("p1").begin(shelf, 1, second, ENTRIES)
-    trial.participant("p1").begin(shelf, 2, second, ENTRIES)
+        storage.clear()
+    with pytest.raises(JournalError, match="does not begin round 1 again"):
+        trial.participant("p1").begin(storage, 1, second, ENTRIES)
+    trial.participant("p1").begin(storage, 2, second, ENTRIES)
     with pytest.raises(JournalError, match="p1 is not in round 1"):
-        trial.participant("p1").go_on(shelf, 1, [])
+        trial.participant("p1").advance(storage, 1, [])
 
 
 def test_what_is_said_again_is_the_same(tmp_path):
     trial = Trial.of(tmp_path, "gossip", 4)
-    shelves = {party: {} for party in trial.roster.names}
+    storages = {party: {} for party in trial.roster.names}
     said = {}
     company = {party: trial.participant(party).incarnation for party in trial.roster.names}
     for party, update in trial.brought(ENTRIES).items():
-        said[party] = trial.participant(party).begin(shelves[party], 1, update, ENTRIES, company)
-    kept = copy.deepcopy(shelves["p0"])
+        said[party] = trial.participant(party).begin(storages[party], 1, update, ENTRIES, company)
+    kept = copy.deepcopy(storages["p0"])
     p0 = trial.participant("p0")
-    assert p0.go_on(shelves["p0"], 1, []).mail == []  # a call with nothing in it changes nothing
-    assert shelves["p0"] == kept
-    mail = [each.data for said_ in said.values() for each in said_.mail if each.to == "p0"]
-    assert p0.go_on(shelves["p0"], 1, [*mail, *mail]).over
-    assert trial.participant("p0").go_on(shelves["p0"], 1, mail).over  # and answers whoever calls again
-    assert np.array_equal(p0.average(shelves["p0"]), p0.last.average)
+    assert p0.advance(storages["p0"], 1, []).messages == []  # a call with nothing in it changes nothing
+    assert storages["p0"] == kept
+    mail = [each.data for said_ in said.values() for each in said_.messages if each.to == "p0"]
+    assert p0.advance(storages["p0"], 1, [*mail, *mail]).over
+    assert trial.participant("p0").advance(storages["p0"], 1, mail).over  # and answers whoever calls again
+    assert np.array_equal(p0.average(storages["p0"]), p0.last.average)
 
 
 def test_an_average_that_was_changed_is_not_trained_on(tmp_path, caplog):
     trial = Trial.of(tmp_path, "gossip", 4)
     fleet = trial.fleet(ENTRIES)
-    courier = trial.courier(fleet)
-    list(courier.send_and_receive(asked(fleet, ENTRIES, 1)))
-    shelf = fleet.contexts[NODES].state[RECORD]
-    shelf["average"] = flipped(shelf["average"], 20)
-    first, *others = courier.send_and_receive(asked(fleet, ENTRIES, 1, "evaluate"))
+    grid = trial.grid(fleet)
+    list(grid.send_and_receive(asked(fleet, ENTRIES, 1)))
+    storage = fleet.contexts[NODES].state[RECORD]
+    storage["average"] = flipped(storage["average"], 20)
+    first, *others = grid.send_and_receive(asked(fleet, ENTRIES, 1, "evaluate"))
     assert first.error.reason == "journal"
-    assert "is not as it was left" in caplog.text
+    assert "was changed; take part in a new run" in caplog.text
     assert not any(answer.has_error() for answer in others)
 
 
@@ -193,7 +193,9 @@ def test_a_mark_that_is_gone_alone_ends_the_session(tmp_path, left):
         if path.name not in left:
             path.unlink()
     for number in (1, 2):
-        with pytest.raises(JournalError, match=r"is gone, and what it knew of rounds with it.*tacit roster renew"):
+        with pytest.raises(
+            JournalError, match=r"is lost, and with it the number of the last round.*tacit roster renew"
+        ):
             trial.participant("p0").begin({}, number, trial.brought(ENTRIES, 2)["p0"], ENTRIES)
 
 
@@ -208,10 +210,10 @@ def test_a_process_that_ends_before_the_first_mark_is_written_leaves_nothing_los
 
 def opened(trial, party, said, company):
     """Returns the masked vector that a curious neighbour finds in what p0 said to it; None if it cannot read it."""
-    agreement = trial.participant(party)._agreed(ENTRIES, company)
+    agreement = trial.participant(party)._derive_agreement(ENTRIES, company)
     seat = KeyedParticipant(agreement, trial.credentials[party].identity)
     suite, codec = seat.suite(1, bytes(32)), seat.codec
-    (mail,) = [each for each in said.mail if each.to == party]
+    (mail,) = [each for each in said.messages if each.to == party]
     envelope = codec.read(mail.data)
     message = codec.open(suite, suite.channel("p0", agreement.session), envelope)
     return np.frombuffer(bytes(codec.decode(envelope.address.kind, message).vector), np.uint32)
@@ -223,7 +225,7 @@ def test_a_party_whose_folder_is_gone_masks_nothing_as_it_did_before(tmp_path):
     first = trial.participant("p0").begin({}, 1, trial.brought(ENTRIES, 1)["p0"], ENTRIES, company)
     shutil.rmtree(tmp_path / "p0.flower")
     # Whoever carries mail says that nothing has changed, or knows what has.
-    with pytest.raises(JournalError, match="by another journal than it has"):
+    with pytest.raises(JournalError, match="by another incarnation than its own"):
         trial.participant("p0").begin({}, 1, trial.brought(ENTRIES, 2)["p0"], ENTRIES, company)
     renewed = {**company, "p0": trial.participant("p0").incarnation}
     again = trial.participant("p0").begin({}, 1, trial.brought(ENTRIES, 1)["p0"], ENTRIES, renewed)
@@ -235,19 +237,19 @@ def test_a_party_whose_folder_is_gone_masks_nothing_as_it_did_before(tmp_path):
 def test_a_server_remembers_whose_journal_was_lost(tmp_path):
     trial = Trial.of(tmp_path, "secagg", 5)
     fleet = trial.fleet(ENTRIES)
-    list(trial.courier(fleet).send_and_receive(asked(fleet, ENTRIES, 1)))
+    list(trial.grid(fleet).send_and_receive(asked(fleet, ENTRIES, 1)))
     shutil.rmtree(tmp_path / "p1.flower")
-    courier = trial.courier(fleet)
-    answers = list(courier.send_and_receive(asked(fleet, ENTRIES, 2)))
+    grid = trial.grid(fleet)
+    answers = list(grid.send_and_receive(asked(fleet, ENTRIES, 2)))
     (failed,) = [answer for answer in answers if answer.has_error()]
     assert "p1 has lost its journal" in failed.error.reason
-    assert courier.last.contributors == ("p0", "p2", "p3", "p4")
+    assert grid.last.contributors == ("p0", "p2", "p3", "p4")
     trial.roster = trial.roster.renewed(SystemEntropy())
     fleet = trial.fleet(ENTRIES)
-    courier = trial.courier(fleet)
+    grid = trial.grid(fleet)
     for number in (3, 4):  # in the first it hears the average that it has missed
-        list(courier.send_and_receive(asked(fleet, ENTRIES, number)))
-    assert courier.last.contributors == trial.roster.names
+        list(grid.send_and_receive(asked(fleet, ENTRIES, number)))
+    assert grid.last.contributors == trial.roster.names
 
 
 def test_one_that_speaks_for_another_does_not_have_it_taken_for_lost(tmp_path):
@@ -262,12 +264,12 @@ def test_one_that_speaks_for_another_does_not_have_it_taken_for_lost(tmp_path):
         return answer
 
     fleet.apps[NODES + 1] = liar
-    list(trial.courier(fleet).send_and_receive(asked(fleet, ENTRIES, 1)))
+    list(trial.grid(fleet).send_and_receive(asked(fleet, ENTRIES, 1)))
     fleet.apps[NODES + 1] = honest
-    courier = trial.courier(fleet)
+    grid = trial.grid(fleet)
     for number in (2, 3):  # in the first it hears the average that it has missed
-        list(courier.send_and_receive(asked(fleet, ENTRIES, number)))
-    assert courier.last.contributors == trial.roster.names
+        list(grid.send_and_receive(asked(fleet, ENTRIES, number)))
+    assert grid.last.contributors == trial.roster.names
 
 
 # --- numbers -------------------------------------------------------------------------------------------------------
@@ -286,20 +288,20 @@ def test_one_that_lies_uses_up_nobodys_numbers(tmp_path, said):
         return answer
 
     fleet.apps[NODES + 3] = liar
-    list(trial.courier(fleet).send_and_receive(asked(fleet, ENTRIES, 1)))
+    list(trial.grid(fleet).send_and_receive(asked(fleet, ENTRIES, 1)))
     assert all(0 < trial.participant(party).rounds <= LEEWAY + 1 for party in ("p0", "p1", "p2", SERVER))
-    courier = trial.courier(fleet)
-    list(courier.send_and_receive(asked(fleet, ENTRIES, 2)))
-    assert {"p0", "p1", "p2"} <= set(courier.last.contributors)
+    grid = trial.grid(fleet)
+    list(grid.send_and_receive(asked(fleet, ENTRIES, 2)))
+    assert {"p0", "p1", "p2"} <= set(grid.last.contributors)
 
 
 def test_whoever_was_asked_more_often_than_most_is_still_in(tmp_path):
     trial = Trial.of(tmp_path, "gossip", 5)
     trial.participant("p0").begin({}, 30, trial.brought(ENTRIES)["p0"], ENTRIES)
     fleet = trial.fleet(ENTRIES)
-    courier = trial.courier(fleet)
-    list(courier.send_and_receive(asked(fleet, ENTRIES, 1)))
-    assert courier.lost == {}
+    grid = trial.grid(fleet)
+    list(grid.send_and_receive(asked(fleet, ENTRIES, 1)))
+    assert grid.lost == {}
     assert trial.participant("p1").rounds == 31
 
 
@@ -307,7 +309,7 @@ def test_whoever_was_asked_more_often_than_most_is_still_in(tmp_path):
 def test_no_server_moves_a_node_further_than_so_far(tmp_path, number):
     trial = Trial.of(tmp_path, "secagg", 4)
     p0 = trial.participant("p0")
-    with pytest.raises(JournalError, match="than anybody can be"):
+    with pytest.raises(JournalError, match="is too far ahead of round"):
         p0.begin({}, number, trial.brought(ENTRIES)["p0"], ENTRIES)
     p0.begin({}, AHEAD, trial.brought(ENTRIES)["p0"], ENTRIES)
     assert p0.rounds == AHEAD
@@ -335,8 +337,8 @@ def test_nodes_find_their_party_by_configuration(tmp_path, caplog):
     assert asked_by({"tacit-federation": "/nowhere"}, {**run, "tacit-me": "p1"}).content[RECORD]["party"] == "p1"
     for config, node_config, said in (
         ({}, {"partition-id": 2}, "where is the roster?"),
-        (run, {"partition-id": 4}, "who is this?"),
-        (run, {}, "who is this?"),
+        (run, {"partition-id": 4}, "which party is this?"),
+        (run, {}, "which party is this?"),
     ):
         caplog.clear()
         assert asked_by(config, node_config).error.reason == "config"

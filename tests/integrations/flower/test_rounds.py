@@ -14,8 +14,8 @@ from flwr.serverapp.strategy import FedAvg
 from support.flower_fleet import NODES, Trial, asked
 from tacit.core.errors import ConfigError
 from tacit.core.suite import SERVER
-from tacit.integrations.flower.driver import RECORD, Courier, _brought, arrays_of, mod_of
-from tacit.integrations.flower.party import Mail, Said
+from tacit.integrations.flower.driver import RECORD, AveragingGrid, _extract_update, make_mod, restore_arrays
+from tacit.integrations.flower.party import SealedMessage, StepResult
 from tacit.integrations.flower.router import Router
 from tacit.protocols import REGISTRY
 from tacit.runtime.faults import Fault
@@ -24,12 +24,12 @@ from tacit.vectors.layout import Layout, Selection
 ENTRIES = 12
 
 
-def averages(trial, fleet, courier, number):
+def averages(trial, fleet, grid, number):
     """Returns what a round leaves each party with: the strategy's average, or everybody's own."""
-    (first, *_) = courier.send_and_receive(asked(fleet, ENTRIES, number))
+    (first, *_) = grid.send_and_receive(asked(fleet, ENTRIES, number))
     if trial.roster.entry.server is not None:
         return {SERVER: first.content["arrays"]["w"].numpy()}
-    answers = courier.send_and_receive(asked(fleet, ENTRIES, number, "evaluate"))
+    answers = grid.send_and_receive(asked(fleet, ENTRIES, number, "evaluate"))
     own = {f"p{answer.metadata.src_node_id - NODES}": answer.content["arrays"]["w"].numpy() for answer in answers}
     return {party: vector for party, vector in own.items() if vector.any()}  # without an average they have zeros
 
@@ -52,10 +52,10 @@ def same(found, wanted):
 def test_rounds_on_flower_are_those_of_the_simulator(tmp_path, protected, protocol):
     trial = Trial.of(tmp_path, protocol, 4, **protected.get(protocol, {}))
     fleet = trial.fleet(ENTRIES)
-    courier = trial.courier(fleet)
+    grid = trial.grid(fleet)
     for number, played in enumerate(trial.played(ENTRIES, 2), 1):
-        same(averages(trial, fleet, courier, number), expected(trial, played))
-        assert courier.lost == {}
+        same(averages(trial, fleet, grid, number), expected(trial, played))
+        assert grid.lost == {}
 
 
 SAID = {1: "ShareKeys", 2: "MaskedInput", 4: "Unmask"}
@@ -67,12 +67,12 @@ def test_whoever_drops_out_is_left_out_as_in_the_simulator(tmp_path, hop):
     trial.forgetful = False  # all calls are to one process, which has rounds in memory
     fleet = trial.fleet(ENTRIES)
     fleet.fails = lambda party, number, at: party == "p1" and number == 1 and at >= hop
-    courier = trial.courier(fleet)
+    grid = trial.grid(fleet)
     crash = Fault(action="crash", party="p1", message=SAID[hop], round=1)
     for number, played in enumerate(trial.played(ENTRIES, 3, [crash]), 1):
-        same(averages(trial, fleet, courier, number), expected(trial, played))
-        assert courier.last.contributors == played.endings[SERVER].contributors
-    assert courier.last.contributors == trial.roster.names  # it is back
+        same(averages(trial, fleet, grid, number), expected(trial, played))
+        assert grid.last.contributors == played.endings[SERVER].contributors
+    assert grid.last.contributors == trial.roster.names  # it is back
 
 
 def test_neighbours_go_on_without_a_node_that_is_gone(tmp_path):
@@ -81,29 +81,29 @@ def test_neighbours_go_on_without_a_node_that_is_gone(tmp_path):
     fleet.fails = lambda party, *_: party == "p1"
     crash = Fault(action="crash", party="p1", step=0)
     (played,) = trial.played(ENTRIES, 1, [crash])
-    same(averages(trial, fleet, trial.courier(fleet), 1), expected(trial, played))
+    same(averages(trial, fleet, trial.grid(fleet), 1), expected(trial, played))
 
 
 def test_a_node_that_fails_goes_on_from_its_last_average(tmp_path):
     trial = Trial.of(tmp_path, "gossip", 4)
     fleet = trial.fleet(ENTRIES)
     fleet.fails = lambda party, number, hop: party == "p1" and number == 2 and hop == 1
-    courier = trial.courier(fleet)
-    before, after = (averages(trial, fleet, courier, number) for number in (1, 2))
-    assert courier.lost == {"p1": "no answer in time"}
+    grid = trial.grid(fleet)
+    before, after = (averages(trial, fleet, grid, number) for number in (1, 2))
+    assert grid.lost == {"p1": "no answer in time"}
     assert np.array_equal(before["p1"], after["p1"])
     assert not np.array_equal(before["p0"], after["p0"])
-    averages(trial, fleet, courier, 3)
-    assert courier.lost == {}
+    averages(trial, fleet, grid, 3)
+    assert grid.lost == {}
 
 
 def test_a_strategy_gets_the_average_and_nothing_else(tmp_path):
     trial = Trial.of(tmp_path, "secagg", 4)
     fleet = trial.fleet(ENTRIES)
-    courier = trial.courier(fleet)
+    grid = trial.grid(fleet)
     strategy = FedAvg(fraction_evaluate=0.0)
     start = asked(fleet, ENTRIES, 1)[0].content["arrays"]
-    result = strategy.start(grid=courier, initial_arrays=start, num_rounds=2)
+    result = strategy.start(grid=grid, initial_arrays=start, num_rounds=2)
     *_, played = trial.played(ENTRIES, 2)
     assert np.array_equal(result.arrays["w"].numpy(), played.endings[SERVER].average)
     vectors = [update.vector.tobytes()[8:24] for n in (1, 2) for update in trial.brought(ENTRIES, n).values()]
@@ -121,9 +121,9 @@ def test_counters_and_what_the_roster_excludes_are_not_brought(tmp_path):
     party = Trial.of(tmp_path, "secagg", 4, exclude=["head"]).participant("p1")
     model = {"w": np.ones(2, np.float32), "count": np.array([7]), "head": np.ones(3, np.float32)}
     content = RecordDict({"arrays": ArrayRecord({name: Array(array) for name, array in model.items()})})
-    assert _brought(party, content).vector.tolist() == [1.0, 1.0]
+    assert _extract_update(party, content).vector.tolist() == [1.0, 1.0]
     layout = Layout.of(model, Selection(exclude=("head",)))
-    back = arrays_of(layout, np.array([2.0, 3.0]), model)
+    back = restore_arrays(layout, np.array([2.0, 3.0]), model)
     assert {name: array.numpy().tolist() for name, array in back.items()} == {
         "w": [2.0, 3.0],
         "count": [7],
@@ -135,7 +135,7 @@ def test_weights_are_examples_if_the_roster_has_a_largest(tmp_path):
     trial = Trial.of(tmp_path, "secagg", 4, max_weight=100.0)
     weights = {"p0": 10, "p1": 20, "p2": 30, "p3": 40}
     fleet = trial.fleet(ENTRIES, weights)
-    found = averages(trial, fleet, trial.courier(fleet), 1)[SERVER]
+    found = averages(trial, fleet, trial.grid(fleet), 1)[SERVER]
     mean = sum(weights[party] * update.vector for party, update in trial.brought(ENTRIES).items()) / 100
     assert np.allclose(found, mean, atol=1e-4)
     assert not np.allclose(found, np.mean([each.vector for each in trial.brought(ENTRIES).values()], axis=0), atol=1e-4)
@@ -144,19 +144,19 @@ def test_weights_are_examples_if_the_roster_has_a_largest(tmp_path):
 def test_too_large_a_weight_leaves_its_node_out_and_stays_there(tmp_path, caplog):
     trial = Trial.of(tmp_path, "secagg", 5, max_weight=100.0)
     fleet = trial.fleet(ENTRIES, {"p2": 4711})
-    courier = trial.courier(fleet)
-    answers = list(courier.send_and_receive(asked(fleet, ENTRIES, 1)))
+    grid = trial.grid(fleet)
+    answers = list(grid.send_and_receive(asked(fleet, ENTRIES, 1)))
     (failed,) = [answer for answer in answers if answer.has_error()]
-    assert failed.error.reason == courier.lost["p2"] == "config"
+    assert failed.error.reason == grid.lost["p2"] == "config"
     assert "not 4711; raise max_weight in the roster" in caplog.text  # on the node
-    assert courier.last.contributors == ("p0", "p1", "p3", "p4")
+    assert grid.last.contributors == ("p0", "p1", "p3", "p4")
 
 
 def test_a_round_that_fails_tells_the_strategy_why(tmp_path):
     trial = Trial.of(tmp_path, "secagg", 4)
     fleet = trial.fleet(ENTRIES)
     fleet.fails = lambda party, *_: party in ("p1", "p2", "p3")
-    answers = list(trial.courier(fleet).send_and_receive(asked(fleet, ENTRIES, 1)))
+    answers = list(trial.grid(fleet).send_and_receive(asked(fleet, ENTRIES, 1)))
     assert len(answers) == 4
     assert all(answer.has_error() for answer in answers)
 
@@ -172,7 +172,7 @@ def test_training_is_not_answered_without_a_round(tmp_path, caplog):
 def test_a_protocol_with_a_server_needs_one(tmp_path):
     fleet = Trial.of(tmp_path, "secagg", 4).fleet(ENTRIES)
     with pytest.raises(ConfigError, match="tacit-federation"):
-        Courier(fleet).send_and_receive(asked(fleet, ENTRIES, 1))
+        AveragingGrid(fleet).send_and_receive(asked(fleet, ENTRIES, 1))
 
 
 def test_of_two_nodes_with_one_name_one_takes_part(tmp_path):
@@ -180,29 +180,31 @@ def test_of_two_nodes_with_one_name_one_takes_part(tmp_path):
     fleet = trial.fleet(ENTRIES)
     twin = NODES + 4
     fleet.apps[twin], fleet.contexts[twin] = fleet.apps[NODES], fleet.contexts[NODES]
-    courier = trial.courier(fleet)
-    answers = list(courier.send_and_receive(asked(fleet, ENTRIES, 1)))
+    grid = trial.grid(fleet)
+    answers = list(grid.send_and_receive(asked(fleet, ENTRIES, 1)))
     (failed,) = [answer for answer in answers if answer.has_error()]
     assert failed.error.reason == "another node is p0"
-    assert courier.last.contributors == trial.roster.names
+    assert grid.last.contributors == trial.roster.names
 
 
 def test_time_is_up_only_when_nothing_is_under_way_and_for_the_least_patient_first():
     router = Router(["a", "b", "c"])
-    router.take("a", Said([Mail("b", b"x"), Mail("nobody", b"y")], waits=1, patience=1.0))
-    router.take("b", Said([], waits=1, patience=2.0))
-    router.take("c", Said([], waits=3, patience=1.5))
-    turns = router.turns()
-    assert {party: (errand.mail, errand.expired) for party, errand in turns.items()} == {"b": ([b"x"], 0)}
-    router.take("b", Said([], waits=1, patience=2.0))  # it was not what it waits for
-    assert {party: errand.expired for party, errand in router.turns().items()} == {"a": 1}
-    router.take("a", Said([], over=True))
-    assert {party: errand.expired for party, errand in router.turns().items()} == {"c": 3}
-    router.lose("c")
-    assert {party: errand.expired for party, errand in router.turns().items()} == {"b": 1}
-    assert router.clock == 20.0  # and not later for mail that came in between
-    router.take("b", Said([], over=True))
-    assert router.turns() == {}
+    router.record_result(
+        "a", StepResult([SealedMessage("b", b"x"), SealedMessage("nobody", b"y")], waits=1, patience=1.0)
+    )
+    router.record_result("b", StepResult([], waits=1, patience=2.0))
+    router.record_result("c", StepResult([], waits=3, patience=1.5))
+    calls = router.next_calls()
+    assert {party: (call.messages, call.expired) for party, call in calls.items()} == {"b": ([b"x"], 0)}
+    router.record_result("b", StepResult([], waits=1, patience=2.0))  # it was not what it waits for
+    assert {party: call.expired for party, call in router.next_calls().items()} == {"a": 1}
+    router.record_result("a", StepResult([], over=True))
+    assert {party: call.expired for party, call in router.next_calls().items()} == {"c": 3}
+    router.drop_party("c")
+    assert {party: call.expired for party, call in router.next_calls().items()} == {"b": 1}
+    assert router.clock == 20.0  # and not later for messages that came in between
+    router.record_result("b", StepResult([], over=True))
+    assert router.next_calls() == {}
 
 
 def without_mod(message, context):
@@ -244,12 +246,12 @@ def test_whatever_a_node_answers_the_others_get_their_average(tmp_path, change):
     trial = Trial.of(tmp_path, "secagg", 5)
     fleet = trial.fleet(ENTRIES)
     fleet.apps[NODES + 2] = change(fleet.apps[NODES + 2])
-    courier = trial.courier(fleet)
-    average, failed = courier.send_and_receive(asked(fleet, ENTRIES, 1))
+    grid = trial.grid(fleet)
+    average, failed = grid.send_and_receive(asked(fleet, ENTRIES, 1))
     assert not average.has_error()
     assert failed.has_error()
-    assert "cannot be" in failed.error.reason or "did not say" in failed.error.reason
-    assert set(courier.last.contributors) == {"p0", "p1", "p3", "p4"}
+    assert "is invalid" in failed.error.reason or "did not introduce itself" in failed.error.reason
+    assert set(grid.last.contributors) == {"p0", "p1", "p3", "p4"}
 
 
 def endless(app, **lies):
@@ -272,19 +274,19 @@ def test_a_node_that_goes_on_for_ever_is_given_up(tmp_path, lies):
     trial = Trial.of(tmp_path, "secagg", 5)
     fleet = trial.fleet(ENTRIES)
     fleet.apps[NODES + 2] = endless(fleet.apps[NODES + 2], **lies)
-    courier = trial.courier(fleet)
-    average, failed = courier.send_and_receive(asked(fleet, ENTRIES, 1))
+    grid = trial.grid(fleet)
+    average, failed = grid.send_and_receive(asked(fleet, ENTRIES, 1))
     assert not average.has_error()
-    assert failed.error.reason == "it never ends"
-    assert set(courier.last.contributors) == {"p0", "p1", "p3", "p4"}
-    assert courier.hops < 1000
+    assert failed.error.reason == "it does not finish"
+    assert set(grid.last.contributors) == {"p0", "p1", "p3", "p4"}
+    assert grid.hops < 1000
 
 
 def test_that_there_is_a_server_is_not_taken_from_one_node(tmp_path):
     trial = Trial.of(tmp_path, "gossip", 4)
     fleet = trial.fleet(ENTRIES)
     fleet.apps[NODES + 2] = lying(fleet.apps[NODES + 2], True, server=True)
-    average, failed = trial.courier(fleet).send_and_receive(asked(fleet, ENTRIES, 1))
+    average, failed = trial.grid(fleet).send_and_receive(asked(fleet, ENTRIES, 1))
     assert not average.has_error()
     assert "give its roster" in failed.error.reason
 
@@ -293,7 +295,7 @@ def test_nodes_are_called_by_the_function_that_the_strategy_asked_for(tmp_path):
     trial = Trial.of(tmp_path, "secagg", 4)
     fleet = trial.fleet(ENTRIES)
     for place, party in enumerate(trial.roster.names):
-        app = fleet.apps[NODES + place] = ClientApp(mods=[mod_of(lambda _, party=party: trial.participant(party))])
+        app = fleet.apps[NODES + place] = ClientApp(mods=[make_mod(lambda _, party=party: trial.participant(party))])
 
         @app.train("longer")
         def longer(message, context):
@@ -306,7 +308,7 @@ def test_nodes_are_called_by_the_function_that_the_strategy_asked_for(tmp_path):
             return Message(RecordDict(), reply_to=message)
 
     mixed = [*asked(fleet, ENTRIES, 1, "train.longer"), *asked(fleet, ENTRIES, 1, "query")[:1]]
-    plain, average = trial.courier(fleet).send_and_receive(mixed)
+    plain, average = trial.grid(fleet).send_and_receive(mixed)
     assert not plain.content
     assert average.content["arrays"]["w"].numpy() == pytest.approx(1.0)
 

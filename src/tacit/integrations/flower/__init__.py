@@ -1,6 +1,6 @@
-"""Rounds on Flower: what its nodes keep between two messages, and what carries their mail.
+"""Rounds on Flower: the state of its nodes, the router of their messages, the public API, and the auditor of apps.
 
-A Flower client is called once for each message and may be another process every time. So a `party` says its round again
-from a journal whenever it is called, as after a crash; a `router` says whose turn it is; and `app` is both of them in
-Flower's own words. The server carries mail that it cannot read.
+Flower calls a client once for each message, each time perhaps in another process. So a `party` replays its round from a
+journal at every call, as after a crash. The `router` decides which node is called next. The `driver` connects both to
+Flower's messages, and `api` has what apps import. The server carries sealed messages that it cannot read.
 """

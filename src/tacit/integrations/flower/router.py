@@ -1,8 +1,8 @@
-"""Whose turn it is in a round that somebody else carries: who waits for mail, and whose time is up.
+"""Message router of a round on Flower: which node to call next, with which messages, and whose wait has timed out.
 
-Whoever carries mail on Flower calls parties and is never called by them, and so says itself when a wait is over: when
-nothing more is under way that could end it. It has a clock for that which only its own calls move, as the simulator
-has, so that waits end in the order of what they were given. What it could do by lying about it any network can.
+On Flower the server calls nodes, and nodes never call it. So the router decides when a wait is over: when no message is
+under way that could end it. It has a virtual clock that only its own calls advance, like the simulator, so that waits
+end in the order of their deadlines. By lying about this, a malicious router gains no more than any network does.
 """
 
 from collections import Counter
@@ -10,72 +10,72 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tacit.core.suite import Party
-from tacit.integrations.flower.party import Said
+from tacit.integrations.flower.party import StepResult
 from tacit.runtime.faults import LATENCY, PHASE
 
 SPARE = 16
-"""Calls that a party may take more."""
+"""Calls that a party may need beyond twice as many as the others."""
 
 
 @dataclass
-class Errand:
-    """What a party is to be told."""
+class NodeCall:
+    """Input of the next call of a party."""
 
-    mail: list[bytes] = field(default_factory=list)
+    messages: list[bytes] = field(default_factory=list)
     expired: int = 0
-    """The number of the wait that is over; 0 if none is."""
+    """Number of the wait that has timed out; 0 if none has."""
 
 
 class Router:
-    """One round, as whoever carries it sees it."""
+    """State of one round, as the server that carries its messages sees it."""
 
     def __init__(self, parties: Iterable[Party]) -> None:
-        """Knows who was begun, the server last."""
+        """Starts with the parties that were asked to begin, the server last."""
         self.clock = 0.0
-        self._mail: dict[Party, list[bytes]] = {party: [] for party in parties}
+        self._messages: dict[Party, list[bytes]] = {party: [] for party in parties}
         self._until: dict[Party, tuple[int, float]] = {}
-        """The present wait of each who has one, and when it ends."""
-        self._begun, self._called, self._over = len(self._mail), Counter[Party](), set[Party]()
+        """Number and deadline of the current wait, for each party that waits."""
+        self._begun, self._called, self._over = len(self._messages), Counter[Party](), set[Party]()
 
-    def take(self, party: Party, said: Said) -> None:
-        """Takes what a party said."""
+    def record_result(self, party: Party, result: StepResult) -> None:
+        """Records the result of a call: queues its messages and notes what the party waits for."""
         before = self._until.pop(party, None)
-        if said.over:
+        if result.over:
             self._over.add(party)
         else:
-            again = before is not None and before[0] == said.waits
-            until = before[1] if before is not None and again else self.clock + said.patience * PHASE
-            self._until[party] = said.waits, until
-        for mail in said.mail:
-            if mail.to in self._mail and mail.to != party:
-                self._mail[mail.to].append(mail.data)
+            again = before is not None and before[0] == result.waits
+            until = before[1] if before is not None and again else self.clock + result.patience * PHASE
+            self._until[party] = result.waits, until
+        for message in result.messages:
+            if message.to in self._messages and message.to != party:
+                self._messages[message.to].append(message.data)
 
-    def lose(self, party: Party) -> None:
-        """Counts on a party no longer."""
+    def drop_party(self, party: Party) -> None:
+        """Removes a party that dropped out of the round."""
         self._until.pop(party, None)
-        self._mail.pop(party, None)
+        self._messages.pop(party, None)
 
-    def turns(self) -> dict[Party, Errand]:
-        """Returns what is to be done next; nothing if the round is over."""
-        waiting = [party for party in self._mail if party in self._until]
+    def next_calls(self) -> dict[Party, NodeCall]:
+        """Returns the calls to make next; none if the round is over."""
+        waiting = [party for party in self._messages if party in self._until]
         if not waiting:
             return {}
-        if any(self._mail[party] for party in waiting):
+        if any(self._messages[party] for party in waiting):
             self.clock += LATENCY
         else:
             self.clock = max(self.clock, min(self._until[party][1] for party in waiting))
-        turns = {}
+        calls = {}
         for party in waiting:
             waits, until = self._until[party]
-            errand = Errand(self._mail[party], waits if until <= self.clock else 0)
-            self._mail[party] = []
-            if errand.mail or errand.expired:
-                turns[party] = errand
-        self._called.update(turns.keys())
-        return turns
+            call = NodeCall(self._messages[party], waits if until <= self.clock else 0)
+            self._messages[party] = []
+            if call.messages or call.expired:
+                calls[party] = call
+        self._called.update(calls.keys())
+        return calls
 
-    def endless(self) -> list[Party]:
-        """Returns who goes on and on while most are done: more than twice as often as any of these was called."""
+    def find_endless(self) -> list[Party]:
+        """Returns parties called over twice as often as any finished one, once most have finished."""
         if 2 * len(self._over) <= self._begun:
             return []
         most = 2 * max(self._called[party] for party in self._over) + SPARE
