@@ -14,6 +14,7 @@ from numpy.lib.array_utils import byte_bounds
 from numpy.typing import NDArray
 
 from tacit.core.average import Ending
+from tacit.core.entropy import RecordingEntropy
 from tacit.core.errors import ConfigError
 from tacit.core.messages import Envelope
 from tacit.core.protocol import State
@@ -356,4 +357,5 @@ def _holdings(participant: KeyedParticipant, round_: Round) -> Holdings:
     suite = round_.suite
     made = tuple(secret.reveal() for secret in suite.made) if isinstance(suite, RealSuite) else ()
     identity = participant.identity.signing.reveal(), participant.identity.channel.reveal()
-    return Holdings(round_.begun.update, identity, made, tuple(getattr(suite.entropy, "drawn", ())))
+    recorded = suite.entropy.recorded if isinstance(suite.entropy, RecordingEntropy) else ()
+    return Holdings(round_.begun.update, identity, made, tuple(recorded))
