@@ -19,7 +19,7 @@ from tacit.auditing.engine.symbolic_run import SymbolicRun, owner_of
 from tacit.auditing.engine.views import Number
 from tacit.auditing.scope import Scope
 from tacit.auditing.symbolic.forms import Unknown
-from tacit.auditing.symbolic.simulation import brought
+from tacit.auditing.symbolic.simulation import make_unknowns
 from tacit.core.messages import Envelope
 from tacit.core.suite import SERVER, Party
 from tacit.runtime.round import Action, Post
@@ -69,7 +69,7 @@ class Replayed(SymbolicRun):
         for party in due:
             seat = seats[party]
             seat.number = number - 1
-            update = None if party == SERVER else brought((party, number), self.entries)
+            update = None if party == SERVER else make_unknowns((party, number), self.entries)
             self._send(number, seat.begin(update, self.simulation.seed_of(party, number)), mail)
         moved = True
         while moved:

@@ -8,7 +8,7 @@ import pytest
 
 from tacit.auditing.symbolic.forms import unknowns
 from tacit.auditing.symbolic.ring import FormTable, SymbolicRing
-from tacit.auditing.symbolic.simulation import brought
+from tacit.auditing.symbolic.simulation import make_unknowns
 from tacit.core.errors import ConfigError, WireError
 from tacit.core.suite import Ring, Update
 from tacit.vectors.fixedpoint import CHUNK, FixedPoint
@@ -416,7 +416,7 @@ def test_nan_and_infinity_are_refused_and_counted(dtype, bad, found):
 def test_symbolic_vectors_add_up_and_travel():
     table = FormTable()
     ring: Ring = SymbolicRing(2, table, "p0")
-    ours = ring.encode(brought("p0", 2))
+    ours = ring.encode(make_unknowns("p0", 2))
     theirs = ring.encode(Update(unknowns("plain", "p1", 2), 3.0))
     total = ring.zeros()
     total += ring.unpack(ring.pack(ours))
@@ -432,7 +432,7 @@ def test_a_symbolic_mean_is_a_quotient_or_unknown():
     ring = SymbolicRing(1, table, "p0")
     known = ring.encode(Update(unknowns("plain", "p0", 1), 2.0)) + ring.encode(Update(unknowns("plain", "p1", 1), 3.0))
     assert ring.mean(known)[0].terms == {("plain", "p0", 0): Fraction(2, 5), ("plain", "p1", 0): Fraction(3, 5)}
-    (mean,) = ring.mean(known + ring.encode(brought("p2", 1)))
+    (mean,) = ring.mean(known + ring.encode(make_unknowns("p2", 1)))
     (unknown,) = mean.terms
     assert unknown[0] == "ratio"
 
@@ -440,7 +440,7 @@ def test_a_symbolic_mean_is_a_quotient_or_unknown():
 def test_symbolic_vectors_have_weights_of_their_own():
     table = FormTable()
     ring = SymbolicRing(2, table, "p0")
-    ours, theirs = brought("p0", 2), brought("p1", 2)
+    ours, theirs = make_unknowns("p0", 2), make_unknowns("p1", 2)
     weighted = ring.apply_weight(ours.vector, ours.weight / 4)
     assert [form.terms for form in weighted] == [{("input", "p0", 0): 1}, {("input", "p0", 1): 1}]
     assert ring.apply_weight(np.array([2.0, 0.0]), ours.weight)[0].terms == {("input", "p0", 2): 2}
@@ -458,10 +458,10 @@ def test_symbolic_vectors_have_weights_of_their_own():
 def test_vectors_that_were_never_weighted_are_shown_as_inputs():
     table = FormTable()
     ring = SymbolicRing(1, table, "p0")
-    plain = ring.pack(brought("p0", 1).vector)
+    plain = ring.pack(make_unknowns("p0", 1).vector)
     assert table.shown(plain)[0].terms == {("input", "p0", 0): 1}
     assert table.meaning(plain)[0].terms == {("plain", "p0", 0): 1}
-    weighted = ring.pack(ring.encode(brought("p0", 1)))
+    weighted = ring.pack(ring.encode(make_unknowns("p0", 1)))
     assert table.shown(weighted)[0].terms == {("input", "p0", 0): 1}
     assert table.shown(plain)[0].terms == {("plain", "p0", 0): 1}, "it is no longer what it was taken for"
     assert table.shown(b"") is None
@@ -497,7 +497,7 @@ def test_bytes_of_zeros_mean_nothing():
 def test_the_table_keeps_a_vector_as_it_was_when_packed():
     table = FormTable()
     ring = SymbolicRing(1, table, "p0")
-    vector = ring.encode(brought("p0", 1))
+    vector = ring.encode(make_unknowns("p0", 1))
     before, data = [form.terms for form in vector], ring.pack(vector)
     vector += vector
     meaning = table.meaning(memoryview(data))
@@ -514,4 +514,4 @@ def test_symbolic_bytes_that_were_never_packed_are_refused():
     with pytest.raises(WireError, match="32 bytes, not 40"):
         ring.unpack(longer.pack(longer.zeros()))
     with pytest.raises(ConfigError):
-        ring.encode(brought("p0", 3))
+        ring.encode(make_unknowns("p0", 3))

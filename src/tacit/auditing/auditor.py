@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tacit.auditing.engine.linear import smallest_class
 from tacit.auditing.engine.multi_round import RehearsedRun, Together
 from tacit.auditing.engine.recipes import Recipe, SumRecipe
-from tacit.auditing.engine.soundness import guarded
+from tacit.auditing.engine.soundness import check_soundness
 from tacit.auditing.engine.symbolic_run import Knowledge, SymbolicRun
 from tacit.auditing.findings import NoteCode, Remark
 from tacit.auditing.report import Report
@@ -65,7 +65,7 @@ class Auditor:
         """
         if not is_shipped(scope.protocol) or (guard and scope.terms.work <= MOST_GUARDED):
             with _in_numbers():
-                guarded(scope)
+                check_soundness(scope)
         self.scope = scope
         self.worst_case = worst_case or WorstCase(scope)
         self.seeds = seeds or SeedSearch(scope, self.worst_case)
@@ -294,7 +294,7 @@ class Auditor:
     def _collect_metadata(self, coalition: tuple[Party, ...]) -> dict[tuple[Party, Party], tuple[int, int]]:
         if ONLOOKER not in coalition:
             return {}
-        _, heard = self.run.seen([ONLOOKER], self.run.scope.rounds)
+        _, heard = self.run.seen_envelopes([ONLOOKER], self.run.scope.rounds)
         messages: Counter[tuple[Party, Party]] = Counter()
         volume: Counter[tuple[Party, Party]] = Counter()
         for number in heard:

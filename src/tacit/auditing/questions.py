@@ -83,7 +83,7 @@ class Question:
         asked = [f"tacit audit {self.protocol} --parties {self.parties}"]
         if self.coalition is not None:
             asked.append(f"--coalition {shlex.quote(','.join(self.coalition))}")
-        asked += [f"--{name.replace('_', '-')} {value}" for name, value in self._given()]
+        asked += [f"--{name.replace('_', '-')} {value}" for name, value in self._changed_fields()]
         if self.open_links:
             asked.append("--open-links")
         return " ".join([*asked, *flags(self.options)])
@@ -124,7 +124,7 @@ class Question:
         auditor = WorstSeedAuditor(self.scope(), guard=True)
         return (auditor.report(members) for members in self.coalitions())
 
-    def _given(self) -> Iterator[tuple[str, Any]]:
+    def _changed_fields(self) -> Iterator[tuple[str, Any]]:
         """Yields what differs from what is asked unless something is set."""
         standard = Question(self.protocol, self.parties)
         for name in ("coalition_size", "rounds", "drift", "dropout", "noise", "prior", "entries"):

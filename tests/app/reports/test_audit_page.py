@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from tacit import __version__
 from tacit.app.cli.main import app
-from tacit.auditing.render.trust import trusted
+from tacit.auditing.render.trust import describe_trust
 from tacit.core.suite import Parties
 from tacit.protocols import REGISTRY, find
 
@@ -67,10 +67,10 @@ def test_a_page_must_be_called_one(tmp_path, monkeypatch):
 def test_how_many_may_work_with_a_server_follows_from_the_threshold(parties, friends):
     protocol = find("secagg")
     terms = protocol.settings().bind(Parties(f"p{place}" for place in range(parties)))
-    assert friends in trusted(protocol, terms)[0]
+    assert friends in describe_trust(protocol, terms)[0]
 
 
 @pytest.mark.parametrize("protocol", REGISTRY.values(), ids=lambda each: each.name)
 def test_baselines_are_called_that_and_nothing_else_is(protocol):
     terms = protocol.settings_from({}).bind(Parties(f"p{place}" for place in range(9)))
-    assert ("hides nothing" in trusted(protocol, terms)[0]) == protocol.leaks_by_design
+    assert ("hides nothing" in describe_trust(protocol, terms)[0]) == protocol.leaks_by_design

@@ -10,7 +10,7 @@ import pytest
 import tacit
 from support.paths import TESTS
 from tacit import protocols
-from tacit.auditing.engine.soundness import guarded
+from tacit.auditing.engine.soundness import check_soundness
 from tacit.auditing.scope import Scope
 
 NAMES = sorted(path.stem for path in (TESTS / "auditing" / "leaky").glob("[a-z]*.py"))
@@ -21,7 +21,7 @@ def found(module):
     """Returns how an audit ends: "exposed", "nobody", or the code of the error with which it refuses."""
     rounds = getattr(module, "ROUNDS", 1)
     try:
-        guarded(Scope.of("leaky", PARTIES, {}, rounds=rounds))
+        check_soundness(Scope.of("leaky", PARTIES, {}, rounds=rounds))
         report = tacit.audit("leaky", parties=PARTIES, coalition=["p0"], rounds=rounds)
     except tacit.NotLinear as error:
         return error.code

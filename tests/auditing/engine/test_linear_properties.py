@@ -29,8 +29,8 @@ def row_of(form):
 @settings(deadline=None, max_examples=150)
 def test_a_glance_sees_what_the_proof_proves(known):
     glance, space = SmallRowSpace(known, INPUTS), RowSpace(known, INPUTS)
-    proved = {unknown for unknown in space.exposed() if unknown in INPUTS}
-    assert set(glance.exposed()) == proved
+    proved = {unknown for unknown in space.determined() if unknown in INPUTS}
+    assert set(glance.determined()) == proved
     rows = [row_of(form) for form in known]
     for unknown in INPUTS:
         unit = row_of(Form({unknown: 1}))
@@ -41,7 +41,7 @@ def test_a_glance_sees_what_the_proof_proves(known):
 @settings(deadline=None, max_examples=100)
 def test_a_recipe_adds_up_to_its_victim(known):
     space = RowSpace(known, INPUTS)
-    for unknown in space.exposed():
+    for unknown in space.determined():
         total = Form()
         for index, value in space.recipes[unknown].items():
             total = total + known[index] * rational(value)
@@ -65,7 +65,7 @@ def test_what_is_known_of_inputs_alone_has_the_rank_that_masks_leave(known):
 def test_arrays_say_what_can_be_read_off_the_forms(known):
     rows = Rows.of(known)
     spoken = [set(form.terms) for form in known]
-    assert rows.columns.named(rows.met()) == list(dict.fromkeys(each for form in known for each in form.terms))
+    assert rows.columns.named(rows.column_order()) == list(dict.fromkeys(each for form in known for each in form.terms))
     # Groups, in order: what has an unknown in common is together, by way of any others.
     together = []
     for index in range(len(known)):
@@ -75,7 +75,7 @@ def test_arrays_say_what_can_be_read_off_the_forms(known):
             together = [*apart, sorted([index, *(other for each in joined for other in each)])]
     assert [numbers.tolist() for numbers, _ in rows.groups()] == sorted(together)
     for numbers, group in rows.groups():
-        met = group.met()
+        met = group.column_order()
         whole = group.matrix(met, group.values(lambda factors: np.array(factors, dtype=object)))
         found = [dict(zip(group.columns.named(met), row, strict=True)) for row in whole]
         assert [Form(each).terms for each in found] == [known[number].terms for number in numbers]
@@ -91,7 +91,7 @@ def test_arrays_say_what_can_be_read_off_the_forms(known):
     while fresh := {next(iter(each)) for each in rest if len(each) == 1}:
         single |= fresh
         rest = [each - single for each in rest]
-    given_away, peeled = rows.peeled()
+    given_away, peeled = rows.peel_singles()
     assert set(rows.columns.named(np.flatnonzero(given_away))) == single
     told = [set(peeled.columns.named(peeled.column[peeled.row == row])) for row in range(peeled.count)]
     assert told == [each for each in rest if each]

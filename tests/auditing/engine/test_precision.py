@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import tacit
 from tacit import protocols
-from tacit.auditing.engine.precision import NEAR, Spread, estimated, of_sums
+from tacit.auditing.engine.precision import NEAR, Spread, estimate_bits, of_sums
 from tacit.auditing.symbolic.forms import Form
 from tacit.core.average import Average
 from tacit.protocols.gossip import GOSSIP, SharedEntries
@@ -26,7 +26,7 @@ def x(i, factor=1):
 def bits(forms, count=3, spread=SPREAD):
     others = [("input", f"p{i}", 0) for i in range(count)]
     rounded = [any(Fraction(factor).denominator > 1 for factor in form.terms.values()) for form in forms]
-    return list(estimated(forms, rounded, others, spread).values())
+    return list(estimate_bits(forms, rounded, others, spread).values())
 
 
 # --- what exact algebra gets wrong ---------------------------------------------------------------------------------

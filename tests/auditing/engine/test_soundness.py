@@ -15,8 +15,8 @@ from tacit import protocols
 from tacit.auditing.engine import soundness
 from tacit.auditing.engine.concrete_run import in_order, in_scale, pair, twin
 from tacit.auditing.engine.run_comparison import Spot
-from tacit.auditing.engine.soundness import Guard, guarded
-from tacit.auditing.engine.views import ItemAt, KeyAt, View, Whole, byte_strings, contents, follow
+from tacit.auditing.engine.soundness import Guard, check_soundness
+from tacit.auditing.engine.views import ItemAt, KeyAt, View, WholeVector, byte_strings, contents, follow
 from tacit.auditing.scope import PROOF_BITS, Scope
 from tacit.auditing.symbolic.simulation import SymbolicSimulation
 from tacit.core.average import Average
@@ -117,14 +117,14 @@ def test_a_setting_is_looked_at_once(monkeypatch):
     monkeypatch.setattr(soundness, "_found", type(soundness._found)())
     monkeypatch.setattr(Guard, "check", lambda self: calls.append(self.rounds))
     for rounds in (2, 1, 9, 2):
-        guarded(scope_of("fedavg", rounds=rounds))
+        check_soundness(scope_of("fedavg", rounds=rounds))
     assert calls == [2], "what is seen in two rounds is seen in one"
-    guarded(scope_of("fedavg", max_weight=2.0))
-    guarded(scope_of("fedavg", 5))
-    guarded(scope_of("fedavg", faults=[{"action": "drop", "party": "p3"}]))
+    check_soundness(scope_of("fedavg", max_weight=2.0))
+    check_soundness(scope_of("fedavg", 5))
+    check_soundness(scope_of("fedavg", faults=[{"action": "drop", "party": "p3"}]))
     assert calls == [2, 1, 1, 1]
     for count in range(soundness.REMEMBERED):
-        guarded(scope_of("fedavg", max_weight=3.0 + count))
+        check_soundness(scope_of("fedavg", max_weight=3.0 + count))
     assert len(soundness._found) == soundness.REMEMBERED
 
 
@@ -140,7 +140,7 @@ def test_a_refusal_is_remembered_too(monkeypatch):
         with pytest.raises(
             tacit.NotAuditable, match=r"^leaky cannot be audited: Bytes from p1 to p0 in round 1, data: "
         ):
-            guarded(scope_of("leaky"))
+            check_soundness(scope_of("leaky"))
     assert len(soundness._found) == 1
     assert tacit.NotAuditable.code == "not-auditable"
     assert issubclass(tacit.NotAuditable, tacit.NotLinear)
@@ -148,7 +148,7 @@ def test_a_refusal_is_remembered_too(monkeypatch):
 
 def test_a_place_is_said_in_words():
     address = Address(bytes(32), 2, 0, "Masked", "p1", "p0")
-    path = ("sealed", 3, Whole(), "key", 0, KeyAt(1))
+    path = ("sealed", 3, WholeVector(), "key", 0, KeyAt(1))
     assert str(Spot(address, path)) == "Masked from p1 to p0 in round 2, sealed[3] in its box.key[0] in key 1"
     assert str(Spot(address, (ItemAt(2),))) == "Masked from p1 to p0 in round 2, [2]"
     assert str(Spot(address)) == "Masked from p1 to p0 in round 2"
@@ -466,9 +466,9 @@ def test_every_byte_string_is_found_and_found_again():
 
 def test_a_box_that_is_no_message_is_one_byte_string():
     world = SymbolicSimulation.of("gossip", PARTIES, 1).world
-    assert list(contents(world, b"\xc1 is no message")) == [((Whole(),), b"\xc1 is no message")]
+    assert list(contents(world, b"\xc1 is no message")) == [((WholeVector(),), b"\xc1 is no message")]
     assert list(contents(world, msgspec.msgpack.encode([b"one"]))) == [((0,), b"one")]
-    assert follow(b"\xc1 anything", (Whole(),)) == b"\xc1 anything"
+    assert follow(b"\xc1 anything", (WholeVector(),)) == b"\xc1 anything"
 
 
 def test_a_vector_with_and_without_its_weight_is_not_linear_but_to_its_owner(monkeypatch):
@@ -480,7 +480,7 @@ def test_a_vector_with_and_without_its_weight_is_not_linear_but_to_its_owner(mon
         return await averaged(link, update, suite)
 
     monkeypatch.setitem(protocols.REGISTRY, "leaky", leaky(party, Vector))
-    guarded(scope_of("leaky"))
+    check_soundness(scope_of("leaky"))
     with pytest.raises(tacit.NotLinear, match="the vector of p3 with its weight and without"):
         tacit.audit("leaky", parties=PARTIES, coalition=["p0"])
     with pytest.raises(tacit.NotLinear, match="the vector of p3"):

@@ -3,13 +3,13 @@
 import pytest
 
 import tacit
-from tacit.auditing.render.recipes import listed, recounted
+from tacit.auditing.render.recipes import describe_recipe, join_names
 
 TWO_RECEIVERS = [(4, 0), (4, 1), (4, 2), (5, 0), (5, 1), (5, 2), (5, 3), (3, 0), (3, 1), (3, 2), (0, 1), (0, 2)]
 
 
 def told(victim, *given, **settings):
-    return recounted(tacit.audit(*given, **settings).exposed[victim])
+    return describe_recipe(tacit.audit(*given, **settings).exposed[victim])
 
 
 def test_what_one_receiver_has_minus_what_the_other_has():
@@ -35,7 +35,7 @@ def test_sums_of_rounds_that_were_rehearsed():
 
 def test_of_many_terms_a_few_are_told_and_the_rest_are_counted():
     report = tacit.audit("admm", parties=9, coalition=["p0"], group_size=3, iterations=5)
-    found = recounted(report.exposed["p1"])
+    found = describe_recipe(report.exposed["p1"])
     assert len(found.lines) + found.more == len(report.exposed["p1"].steps())
     assert found.lines[0].endswith("p0's own vector")
     assert "what p0 brought or drew" in found.uses
@@ -55,4 +55,4 @@ def test_many_masks_are_counted_and_not_listed():
     ],
 )
 def test_names_as_people_say_them(names, said):
-    assert listed(names) == said
+    assert join_names(names) == said

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit.auditing.symbolic.forms import ONE, Form, NonlinearUse, noticing, renamed, unknowns
+from tacit.auditing.symbolic.forms import ONE, Form, NonlinearUse, noticing, rename_entries, unknowns
 
 X, Y, Z = ((name, "p0", 0) for name in "xyz")
 x, y = Form({X: 1}), Form({Y: 1})
@@ -153,8 +153,8 @@ def test_what_is_not_linear_is_noticed_also_if_it_is_caught():
 def test_plain_entries_can_be_taken_for_weighted_ones():
     mine, theirs = ("plain", "p0", 0), ("plain", "p1", 0)
     form = Form({mine: 2, theirs: 1, ("input", "p0", 0): 1})
-    assert renamed(form, {"p0"}).terms == {("input", "p0", 0): 3, theirs: 1}
-    assert renamed(form, set()).terms == form.terms
+    assert rename_entries(form, {"p0"}).terms == {("input", "p0", 0): 3, theirs: 1}
+    assert rename_entries(form, set()).terms == form.terms
 
 
 def test_forms_read_like_sums():

@@ -27,7 +27,7 @@ from tacit.auditing.findings import plain_remarks
 from tacit.auditing.render.json_report import describe_summary, describe_verdict
 from tacit.auditing.render.notes import render_note
 from tacit.auditing.render.plan import describe_plan_coverage
-from tacit.auditing.render.recipes import recounted
+from tacit.auditing.render.recipes import describe_recipe
 from tacit.auditing.render.text import describe_coverage, describe_worse_seed, render_headline
 from tacit.auditing.report import Report
 from tacit.auditing.search.planner import plan
@@ -229,7 +229,9 @@ class Audit:
             }
         else:
             recipes = dict(rehearsed.sums(coalition).exposed)
-        told({"event": "recipes", "recipes": {victim: asdict(recounted(each)) for victim, each in recipes.items()}})
+        told(
+            {"event": "recipes", "recipes": {victim: asdict(describe_recipe(each)) for victim, each in recipes.items()}}
+        )
         report = self.auditor.report(coalition)
         question = replace(self.question.question(), coalition=coalition, coalition_size=None)
         summary = describe_summary(summarize_reports([report], question))

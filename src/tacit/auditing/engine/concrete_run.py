@@ -29,7 +29,7 @@ from tacit.vectors.fixedpoint import FixedPoint
 
 
 @dataclass
-class Book:
+class TokenLog:
     """What suites were asked for in some rounds, and what they gave."""
 
     pages: dict[Party, list[Page]] = field(default_factory=lambda: defaultdict(list))
@@ -55,7 +55,7 @@ class OtherEntropy(RecordingEntropy):
 class WritingSuite(RealSuite):
     """A suite that writes down what it gives."""
 
-    def __init__(self, keys: Keys, entropy: RecordingEntropy, ring: Ring, book: Book) -> None:
+    def __init__(self, keys: Keys, entropy: RecordingEntropy, ring: Ring, book: TokenLog) -> None:
         super().__init__(keys, entropy, ring)
         self._book = book
         self._page: Page = []
@@ -139,7 +139,7 @@ class WritingParticipant(KeyedParticipant):
         self,
         agreement: Agreement,
         identity: Identity,
-        book: Book,
+        book: TokenLog,
         named: str,
         *,
         number: int = 0,
@@ -234,7 +234,7 @@ class Twin:
     updates: Sequence[Brought]
     """What was brought, round by round."""
     rounds: list[SimulatedRound]
-    book: Book
+    book: TokenLog
 
 
 def twin(scope: Scope, agreement: Agreement, updates: Sequence[Brought], keys: str = "") -> Twin:
@@ -245,7 +245,7 @@ def twin(scope: Scope, agreement: Agreement, updates: Sequence[Brought], keys: s
     ]
     roster = Roster(identity.member() for identity in identities)
     same = in_session(replace(agreement, roster=roster), agreement.session)
-    book = Book()
+    book = TokenLog()
     participants = {each.name: WritingParticipant(same, each, book, keys) for each in identities}
     simulation = Simulation(same, participants, scope.seed, scope.faults, record=True, twin=True)
     rounds = []

@@ -83,7 +83,7 @@ class RowSpace:
                 _subtract(self.recipes[other], recipe, factor)
         self.rows[lead], self.recipes[lead] = row, recipe
 
-    def exposed(self) -> list[Unknown]:
+    def determined(self) -> list[Unknown]:
         """Returns the unknowns that are determined, each alone."""
         return [lead for lead, row in self.rows.items() if len(row) == 1]
 
@@ -96,7 +96,7 @@ class RowSpace:
         return not row
 
 
-def cancelled(forms: Sequence[Form]) -> list[tuple[Form, dict[int, int]]]:
+def cancel_masks(forms: Sequence[Form]) -> list[tuple[Form, dict[int, int]]]:
     """Returns a basis of the combinations of forms, in whole numbers, in which all masks cancel.
 
     A mask is added to one vector and subtracted from another, or known, so these are mostly sums and differences.
@@ -133,11 +133,11 @@ def cancelled(forms: Sequence[Form]) -> list[tuple[Form, dict[int, int]]]:
             continue
         common = math.lcm(*(Fraction(factor).denominator for factor in combination.values()))
         whole = {each: int(factor * common) for each, factor in combination.items()}
-        found.append((_combined(forms, whole), whole))
+        found.append((_combine_forms(forms, whole), whole))
     return found
 
 
-def _combined(forms: Sequence[Form], factors: Mapping[int, int | Fraction]) -> Form:
+def _combine_forms(forms: Sequence[Form], factors: Mapping[int, int | Fraction]) -> Form:
     """Returns a combination of forms."""
     terms: dict[Unknown, Any] = {}
     for index, factor in factors.items():
@@ -146,21 +146,21 @@ def _combined(forms: Sequence[Form], factors: Mapping[int, int | Fraction]) -> F
     return Form(terms)
 
 
-def solved(
+def solve_forms(
     forms: Sequence[Form], interesting: Collection[Unknown]
 ) -> dict[Unknown, list[tuple[Fraction, dict[int, int]]]]:
     """Returns how interesting unknowns follow from forms: as fractions of sums, in whole numbers, without masks.
 
     Each is verified without any prime, and left out if its fractions have more digits than can be followed.
     """
-    sums, wanted = cancelled(forms), set(interesting)
+    sums, wanted = cancel_masks(forms), set(interesting)
     reduced = [form for form, _ in sums]
     space = RowSpace(reduced, wanted)
     found = {}
-    for unknown in space.exposed():
+    for unknown in space.determined():
         if unknown in wanted:
             factors = {index: rational(value) for index, value in space.recipes[unknown].items()}
-            if _combined(reduced, factors).terms == {unknown: 1}:
+            if _combine_forms(reduced, factors).terms == {unknown: 1}:
                 found[unknown] = [(factor, sums[index][1]) for index, factor in factors.items()]
     return found
 
@@ -232,7 +232,7 @@ class Echelon:
         """The rows that are not zero."""
         return self.rows[: len(self.leads)]
 
-    def exposed(self) -> list[int]:
+    def determined(self) -> list[int]:
         """Returns the columns that are determined, each alone."""
         alone = np.count_nonzero(self.matrix, axis=1) == 1
         return [lead for lead, single in zip(self.leads, alone, strict=True) if single]
@@ -246,25 +246,25 @@ class SmallRowSpace:
         columns = rows.columns.numbers(interesting)
         place = np.full(len(rows.columns), -1)
         place[columns] = np.arange(len(columns))
-        single, rest = rows.peeled()
+        single, rest = rows.peel_singles()
         kept = rest.take(rest.useful(place >= 0))
         factors = kept.values(residues)
         units = np.flatnonzero(single[columns])
         found = [np.zeros((len(units), len(columns)), dtype=np.int64)]
         found[0][np.arange(len(units)), units] = 1
-        found += [_said(group, factors, place, len(columns)) for _, group in kept.groups()]
+        found += [_project_rows(group, factors, place, len(columns)) for _, group in kept.groups()]
         self.rows = np.concatenate(found)
         """A basis of it, a column for each interesting unknown."""
 
-    def exposed(self) -> list[Unknown]:
+    def determined(self) -> list[Unknown]:
         """Returns the interesting unknowns that are determined, each alone."""
         single = np.count_nonzero(self.rows, axis=1) == 1
         return [self.interesting[int(row.argmax())] for row in self.rows[single]]
 
 
-def _said(rows: Rows, factors: Ints, place: Ints, width: int) -> Ints:
+def _project_rows(rows: Rows, factors: Ints, place: Ints, width: int) -> Ints:
     """Returns a basis of what rows say about unknowns that have a place alone: by place, modulo the small prime."""
-    unknowns = rows.met()
+    unknowns = rows.column_order()
     # Uninteresting unknowns come first, so that rows are led by them as long as they speak of any.
     spoken = unknowns[place[unknowns] >= 0]
     others = len(unknowns) - len(spoken)

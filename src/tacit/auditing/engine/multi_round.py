@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from tacit.auditing.engine.linear import Echelon
 from tacit.auditing.engine.precision import NEAR, Spread, of_sums
-from tacit.auditing.engine.recipes import SumRecipe, announced, recorded
+from tacit.auditing.engine.recipes import SumRecipe, announced_sum, check_transcripts
 from tacit.auditing.engine.symbolic_run import PROOF_ENTRIES, SymbolicRun, proof_vectors, transcripts
 from tacit.auditing.scope import Scope
 from tacit.auditing.search.worst_case import WorstCase
@@ -229,11 +229,11 @@ class RehearsedRun:
         """Returns what a coalition learns if everybody brings the same vector every time."""
         echelon, safe = Echelon(len(self.names)), self.rounds
         for number, row in zip(rounds, rows, strict=True):
-            if echelon.take(row) and safe == self.rounds and echelon.exposed():
+            if echelon.take(row) and safe == self.rounds and echelon.determined():
                 safe = number - 1
         together = self._together(members, rows, rounds)
         recipes: dict[Party, SumRecipe] = {}
-        exposed = [column for column in sorted(echelon.exposed()) if self.names[column] not in together]
+        exposed = [column for column in sorted(echelon.determined()) if self.names[column] not in together]
         if exposed:
             # All at once: what takes long is to decompose the matrix, not to solve for one more column.
             whole = {rounds.index(number) for number in set(rounds)}  # the sum of a round is the first of its rows
@@ -296,32 +296,34 @@ class RehearsedRun:
             return {}
         found = {}
         for victim, recipe in recipes.items():
-            truth = self._brought(max(recipe.factors))[victim]
-            heard = partial(self._announced, recipe.listener, last)
+            truth = self._proof_inputs(max(recipe.factors))[victim]
+            heard = partial(self._announced_sum, recipe.listener, last)
             try:
-                found[victim] = float(np.abs(recipe.combined(recorded(self._replayed(last)), heard) - truth).max())
+                found[victim] = float(
+                    np.abs(recipe.combine(check_transcripts(self._replay_rounds(last)), heard) - truth).max()
+                )
             except (TacitError, LookupError):
                 found[victim] = math.inf  # the real run went another way
         return found
 
-    def _brought(self, number: int) -> dict[Party, NDArray[np.float64]]:
+    def _proof_inputs(self, number: int) -> dict[Party, NDArray[np.float64]]:
         """Returns the vectors on which recipes are proved, of a round."""
         return proof_vectors(self.names, 1 if self.scope.static else number, PROOF_ENTRIES)
 
-    def _replayed(self, rounds: int) -> list[Transcript]:
+    def _replay_rounds(self, rounds: int) -> list[Transcript]:
         """Returns transcripts of the first rounds on numbers. They are the same for all coalitions, and played once."""
         while len(self._real) < rounds:
-            self._real.append([*transcripts(self._simulation, [self._brought(len(self._real) + 1)])])
+            self._real.append([*transcripts(self._simulation, [self._proof_inputs(len(self._real) + 1)])])
         return [transcript for each in self._real[:rounds] for transcript in each]
 
     @cached_property
     def _simulation(self) -> Simulation:
         return self.scope.real(PROOF_ENTRIES)
 
-    def _announced(self, listener: Party, rounds: int, number: int) -> Vector:
+    def _announced_sum(self, listener: Party, rounds: int, number: int) -> Vector:
         """Returns the sum that somebody heard in one of the first rounds, which is opened once."""
         if (listener, number) not in self._heard:
-            self._heard[listener, number] = announced(self._replayed(rounds)[number - 1], listener)
+            self._heard[listener, number] = announced_sum(self._replay_rounds(rounds)[number - 1], listener)
         return self._heard[listener, number]
 
 

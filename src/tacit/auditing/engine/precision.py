@@ -94,7 +94,7 @@ class Estimate:
         return found
 
 
-def estimated(
+def estimate_bits(
     seen: Sequence[Form] | Rows, rounded: Sequence[bool], others: Sequence[Unknown], spread: Spread
 ) -> dict[Unknown, float]:
     """Returns the bits that are known of each of the others' unknowns, from forms, of which some have been rounded.
@@ -104,25 +104,25 @@ def estimated(
     """
     rows = Rows.of(seen)
     columns, wanted = rows.columns.numbers(others), rows.columns.among(others)
-    kept = rows.useful(rows.columns.told(_is_mask) == 0)
+    kept = rows.useful(rows.columns.evaluate(_is_mask) == 0)
     errors = np.where(np.array(rounded, dtype=np.bool_)[kept], 1.0, EXACT)
     errors *= spread.resolution * UNIFORM
     forms, factors, found = rows.take(kept), rows.values(_floats), dict.fromkeys(others, 0.0)
     for numbers, group in forms.groups() if not spread.tied else [(np.arange(forms.count), forms)]:
-        met = group.met()
+        met = group.column_order()
         theirs = met[wanted[met]] if not spread.tied else columns
         if len(theirs):
-            drawn = met[~wanted[met] & (rows.columns.told(_is_drawn)[met] == 1)]
-            found |= _left(group, factors, errors[numbers], theirs, drawn, spread)
+            drawn = met[~wanted[met] & (rows.columns.evaluate(_is_drawn)[met] == 1)]
+            found |= _estimate_group(group, factors, errors[numbers], theirs, drawn, spread)
     return found
 
 
-def _left(
+def _estimate_group(
     rows: Rows, factors: NDArray[np.float64], errors: NDArray[np.float64], others: Ints, drawn: Ints, spread: Spread
 ) -> dict[Unknown, float]:
     """Returns the bits that are known of each of the others' unknowns, from rows that speak of drawn ones besides."""
-    theirs = rows.columns.named(others)
-    estimate = Estimate(_joint(spread, theirs, rows.columns.named(drawn)))
+    theirs = rows.columns.unknowns_at(others)
+    estimate = Estimate(_joint(spread, theirs, rows.columns.unknowns_at(drawn)))
     width = len(estimate.covariance)
     for row in _cancelling(rows, factors, errors, np.concatenate((others, drawn))):
         estimate.sees(np.concatenate((np.zeros(width - len(row)), row)), 1.0)
@@ -172,12 +172,12 @@ def _cancelling(
     rows: Rows, factors: NDArray[np.float64], errors: NDArray[np.float64], columns: Ints
 ) -> Iterator[NDArray[np.float64]]:
     """Yields what rows say of some columns where every mask cancels, each with an independent error of 1."""
-    matrix, masked = _matrix(rows, columns, factors), rows.only(rows.columns.told(_is_mask) == 1)
-    for index in np.flatnonzero(~masked.filled()):
+    matrix, masked = _matrix(rows, columns, factors), rows.only(rows.columns.evaluate(_is_mask) == 1)
+    for index in np.flatnonzero(~masked.nonempty()):
         yield matrix[index] / errors[index]
     # Forms that have no mask in common, whatever else, have nothing to do with each other here.
     for group, some in masked.groups():
-        masks = _matrix(some, some.met(), factors)
+        masks = _matrix(some, some.column_order(), factors)
         # Masks are added and subtracted whole, so this matrix has small whole numbers, and squaring it does no harm.
         sizes, vectors = np.linalg.eigh(masks @ masks.T)
         basis = vectors[:, sizes < 1e-9 * sizes.max()]

@@ -53,7 +53,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Piece:
+class RecipePiece:
     """Some multiple of a sum in the ring. Masks cancel in the sum, in whole numbers, before anything is a fraction."""
 
     factor: Fraction
@@ -66,7 +66,7 @@ class Recipe:
 
     victim: Party
     view: View
-    pieces: Mapping[int, tuple[Piece, ...]]
+    pieces: Mapping[int, tuple[RecipePiece, ...]]
     """By entry, for those that are exposed."""
     entries: int
     """Of how many entries the audit knew. If of one, that stands for all, and the recipe for vectors of any length."""
@@ -76,21 +76,22 @@ class Recipe:
 
         Entries that are not exposed are NaN.
         """
-        replay = Replay(self.view, recorded(transcript))
+        replay = Replay(self.view, check_transcripts(transcript))
         if self.entries == 1:
-            return replay.combined(self.pieces[0])
+            return replay.combine(self.pieces[0])
         if replay.entries != self.entries:
             raise ConfigError(f"the recipe is for vectors of {self.entries} entries, not {replay.entries}")
         recovered = np.full(self.entries, np.nan)
         for entry, pieces in self.pieces.items():
-            recovered[entry] = replay.combined(pieces, alone=True)[0]
+            recovered[entry] = replay.combine(pieces, alone=True)[0]
         return recovered
 
     def steps(self) -> list[tuple[Fraction, list[tuple[int, str]]]]:
         """Returns how the first entry that is exposed is worked out: factors of sums of so many times what."""
         pieces = self.pieces[min(self.pieces)]
         found = [
-            (piece.factor, [(part.times, named(self.view, part.source)) for part in piece.parts]) for piece in pieces
+            (piece.factor, [(part.times, name_source(self.view, part.source)) for part in piece.parts])
+            for piece in pieces
         ]
         return sorted(found, key=lambda each: len(each[1]))
 
@@ -127,21 +128,21 @@ class SumRecipe:
 
     def recover(self, transcript: Transcript | Sequence[Transcript]) -> NDArray[np.float64]:
         """Returns the victim's vector, recovered from the recorded transcripts of a real run with the same settings."""
-        transcripts = recorded(transcript)
-        return self.combined(transcripts, lambda round_: announced(transcripts[round_ - 1], self.listener))
+        transcripts = check_transcripts(transcript)
+        return self.combine(transcripts, lambda round_: announced_sum(transcripts[round_ - 1], self.listener))
 
-    def combined(self, transcripts: Sequence[Transcript], sum_of: Callable[[int], Vector]) -> NDArray[np.float64]:
+    def combine(self, transcripts: Sequence[Transcript], sum_of: Callable[[int], Vector]) -> NDArray[np.float64]:
         """Returns the same, given what was announced in a round."""
         ring, entries = transcripts[0].ring(), transcripts[0].agreement.entries
         total = np.zeros(entries)
         for round_, factor in self.factors.items():
             total += factor * ring.floats(sum_of(round_))[:entries]
         for (party, round_), factor in self.own.items():
-            total -= factor * brought(transcripts[round_ - 1], party)
+            total -= factor * read_input(transcripts[round_ - 1], party)
         return total
 
 
-def announced(transcript: Transcript, listener: Party) -> Vector:
+def announced_sum(transcript: Transcript, listener: Party) -> Vector:
     """Returns the sum that somebody heard in a recorded round, or said; raises ConfigError if there was none."""
     choice = transcript.agreement.protocol.choice
     kind = None if choice is None else choice.announcement
@@ -152,7 +153,7 @@ def announced(transcript: Transcript, listener: Party) -> Vector:
     raise ConfigError("no sum was announced in a round that the recipe uses")
 
 
-def recorded(transcript: Transcript | Sequence[Transcript]) -> list[Transcript]:
+def check_transcripts(transcript: Transcript | Sequence[Transcript]) -> list[Transcript]:
     """Returns transcripts of rounds with real vectors; raises ConfigError for others."""
     transcripts = [transcript] if isinstance(transcript, Transcript) else list(transcript)
     if not transcripts or not all(isinstance(each, Transcript) and each.holdings for each in transcripts):
@@ -160,7 +161,7 @@ def recorded(transcript: Transcript | Sequence[Transcript]) -> list[Transcript]:
     return transcripts
 
 
-def brought(transcript: Transcript, party: Party) -> NDArray[np.float64]:
+def read_input(transcript: Transcript, party: Party) -> NDArray[np.float64]:
     """Returns the vector that a party brought to a recorded round."""
     update = transcript.holdings[party].update
     if update is None:
@@ -184,7 +185,7 @@ class Replay:
         signing, channel = self.transcripts[0].holdings[party].identity
         return Keys(Identity(party, Secret(signing), Secret(channel)), self.agreement.roster)
 
-    def combined(self, pieces: Sequence[Piece], *, alone: bool = False) -> NDArray[np.float64]:
+    def combine(self, pieces: Sequence[RecipePiece], *, alone: bool = False) -> NDArray[np.float64]:
         """Returns a linear combination of real vectors, or of single entries of them.
 
         Each piece is added up in the ring, where its masks vanish exactly, and only then turned into numbers.
@@ -221,7 +222,7 @@ class Replay:
         kind, owner, _ = unknown
         if kind == "input":
             party, round_ = owner if isinstance(owner, tuple) else (owner, 1)
-            return brought(self.transcripts[round_ - 1], party)
+            return read_input(self.transcripts[round_ - 1], party)
         party, round_, number, _ = owner
         return np.asarray(self.transcripts[round_ - 1].holdings[party].vectors[number - 1])
 
@@ -231,9 +232,9 @@ class Replay:
         if found.box is None:
             round_, number = found.path
             return bytes(self.transcripts[round_ - 1].passed[number].envelope.sealed)
-        return follow(self.opened(found), found.path)
+        return follow(self.open_box(found), found.path)
 
-    def opened(self, found: Location) -> bytes:
+    def open_box(self, found: Location) -> bytes:
         """Returns the real plaintext of the box that something was found in."""
         box = found.box or b""
         meaning = self.view.world.meaning(box)
@@ -252,10 +253,10 @@ class Replay:
     def secret(self, token: bytes) -> Secret:
         """Returns the real key or seed that a token stands for, by the way the coalition came to know it."""
         if token not in self._secrets:
-            self._secrets[token] = self._derived(token)
+            self._secrets[token] = self._derive_secret(token)
         return self._secrets[token]
 
-    def _derived(self, token: bytes) -> Secret:
+    def _derive_secret(self, token: bytes) -> Secret:
         how, meaning = self.view.how[token], self.view.world.meaning(token)
         if isinstance(how, OwnSecret):
             if how.round == 0:
@@ -295,7 +296,7 @@ MOST_STEPS = 6
 """Steps of a recipe that are written out; there can be thousands."""
 
 
-def named(view: View, source: Source) -> str:
+def name_source(view: View, source: Source) -> str:
     """Returns what an ingredient is, in words."""
     if not isinstance(source, KnownVector):
         if source == ONE:

@@ -23,7 +23,7 @@ class Columns:
     def __init__(self) -> None:
         self.unknowns: list[Unknown] = []
         self._numbers: dict[Unknown, int] = {}
-        self._told: dict[Callable[[Unknown], int], Ints] = {}
+        self._evaluated: dict[Callable[[Unknown], int], Ints] = {}
 
     def __len__(self) -> int:
         return len(self.unknowns)
@@ -39,16 +39,16 @@ class Columns:
             found.append(number)
         return np.array(found, dtype=np.int64)
 
-    def named(self, numbers: Ints) -> list[Unknown]:
+    def unknowns_at(self, numbers: Ints) -> list[Unknown]:
         """Returns the unknowns that have some numbers."""
         return [self.unknowns[number] for number in numbers.tolist()]
 
-    def told(self, about: Callable[[Unknown], int]) -> Ints:
+    def evaluate(self, about: Callable[[Unknown], int]) -> Ints:
         """Returns what a function says about every unknown. It is asked about each once."""
-        known = self._told.get(about, np.empty(0, dtype=np.int64))
+        known = self._evaluated.get(about, np.empty(0, dtype=np.int64))
         if len(known) < len(self):
             fresh = np.array([about(each) for each in self.unknowns[len(known) :]], dtype=np.int64)
-            self._told[about] = known = np.concatenate((known, fresh))
+            self._evaluated[about] = known = np.concatenate((known, fresh))
         return known
 
     def among(self, unknowns: Collection[Unknown]) -> Bools:
@@ -94,7 +94,7 @@ class Rows:
     """How many rows there are. Some may have no term."""
 
     @classmethod
-    def written(cls, columns: Columns, forms: Sequence[Written]) -> "Rows":
+    def from_forms(cls, columns: Columns, forms: Sequence[Written]) -> "Rows":
         """Returns forms that were written down."""
         lengths = [len(form.columns) for form in forms]
         column = np.concatenate([form.columns for form in forms]) if forms else np.empty(0, dtype=np.int64)
@@ -107,13 +107,13 @@ class Rows:
         if isinstance(forms, Rows):
             return forms
         columns = Columns()
-        return cls.written(columns, [Written(form, columns) for form in forms])
+        return Rows.from_forms(columns, [Written(form, columns) for form in forms])
 
     def values(self, of: Callable[[list[Any]], NDArray[Any]]) -> NDArray[Any]:
         """Returns what a function makes of the factors of all terms of the forms, by their places."""
         return np.concatenate([form.values(of) for form in self.forms]) if self.forms else of([])
 
-    def filled(self) -> Bools:
+    def nonempty(self) -> Bools:
         """Returns which rows have a term."""
         return np.bincount(self.row, minlength=self.count) > 0
 
@@ -135,7 +135,7 @@ class Rows:
         left = self._with(number[self.row] >= 0)
         return Rows(self.columns, self.forms, left.place, number[left.row], left.column, len(rows))
 
-    def met(self) -> Ints:
+    def column_order(self) -> Ints:
         """Returns the numbers of all unknowns in the order in which they are first met."""
         return np.array(list(dict.fromkeys(self.column.tolist())), dtype=np.int64)
 
@@ -161,20 +161,20 @@ class Rows:
             here = left[row]
             row, column = row[here], column[here]
 
-    def peeled(self) -> tuple[Bools, "Rows"]:
+    def peel_singles(self) -> tuple[Bools, "Rows"]:
         """Returns which unknowns rows give away one after another, and the other rows without them."""
         single, rest = np.zeros(len(self.columns), dtype=np.bool_), self
         while True:
             alone = np.bincount(rest.row, minlength=self.count) == 1
             fresh = rest.column[alone[rest.row]]
             if not len(fresh):
-                return single, rest.take(np.flatnonzero(rest.filled()))
+                return single, rest.take(np.flatnonzero(rest.nonempty()))
             single[fresh] = True
             rest = rest.only(~single)
 
     def groups(self) -> Iterator[tuple[Ints, "Rows"]]:
         """Yields the rows, with their numbers, in groups that have no unknown in common; empty ones are left out."""
-        filled, label = np.flatnonzero(self.filled()), self._labels()
+        filled, label = np.flatnonzero(self.nonempty()), self._labels()
         first = np.unique(label[filled])
         if len(first) <= 1:
             if len(filled):

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.auditing.engine.concrete_run import Twin
-from tacit.auditing.engine.views import ItemAt, KeyAt, Whole
+from tacit.auditing.engine.views import ItemAt, KeyAt, WholeVector
 from tacit.auditing.scope import PROOF_BITS, Scope
 from tacit.auditing.symbolic.forms import INPUT, ONE, PLAIN, Form, Unknown
 from tacit.auditing.symbolic.simulation import SymbolicSimulation
@@ -52,7 +52,7 @@ class Spot(NamedTuple):
 def _step(step: Any) -> str:
     if isinstance(step, KeyAt):
         return f" in key {step.place}"
-    if isinstance(step, Whole):
+    if isinstance(step, WholeVector):
         return " in its box"
     return f"[{step.place if isinstance(step, ItemAt) else step}]" if not isinstance(step, str) else f".{step}"
 
@@ -159,12 +159,12 @@ class Comparison:
         inner = spot.path and (keys[0] not in self.real[meaning.key] or keys[2] not in self.other[meaning.key])
         if inner or keys[0] == keys[2]:
             self._refuse(spot, "it is sealed under another key than its symbol says")
-        values = [_decoded(each) for each in plain]
-        within = _decoded(meaning.plaintext)
+        values = [_decode_message(each) for each in plain]
+        within = _decode_message(meaning.plaintext)
         if self._means_something(meaning.plaintext) or within is None or None in values:
-            self._bytes(spot.at(Whole()), meaning.plaintext, plain)
+            self._bytes(spot.at(WholeVector()), meaning.plaintext, plain)
         else:
-            self._walk(spot.at(Whole()) if spot.path else spot, within[0], [each[0] for each in values if each])
+            self._walk(spot.at(WholeVector()) if spot.path else spot, within[0], [each[0] for each in values if each])
 
     def _means_something(self, data: bytes) -> bool:
         return self.world.meaning(data) is not None or self.table.meaning(data) is not None
@@ -317,7 +317,7 @@ class Comparison:
         return float(update.vector[entry]) * (update.weight / self.ring.max_weight if kind == INPUT else 1.0)
 
 
-def _decoded(data: bytes) -> tuple[Any] | None:
+def _decode_message(data: bytes) -> tuple[Any] | None:
     try:
         return (msgspec.msgpack.decode(data),)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

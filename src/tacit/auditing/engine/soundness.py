@@ -43,7 +43,7 @@ REMEMBERED = 256
 _found: OrderedDict[Any, NotLinear | None] = OrderedDict()
 
 
-def guarded(scope: Scope) -> None:
+def check_soundness(scope: Scope) -> None:
     """Raises NotLinear, or NotAuditable, unless symbols stand for all that parties show under these settings.
 
     What was found is remembered by protocol, parties, settings and faults. Those who lie are left out: the question is
@@ -82,14 +82,14 @@ class Guard:
             self.simulation.table,
         )
         self.ring = self.agreement.ring(PROOF_BITS)
-        self.first, self.others = self._brought([])
+        self.first, self.others = self._sample_inputs([])
         self.symbols: list[SimulatedRound] = []
 
     # --- what is brought ------------------------------------------------------------------------------------------
 
-    def _brought(self, sums: Sequence[Mapping[Unknown, Any]]) -> tuple[list[Brought], list[Brought]]:
+    def _sample_inputs(self, sums: Sequence[Mapping[Unknown, Any]]) -> tuple[list[Brought], list[Brought]]:
         """Returns vectors for all rounds, and others with the same sums."""
-        alone, rest = _peeled(sums)
+        alone, rest = _peel_sums(sums)
         pairs = []
         for number in range(1, self.rounds + 1):
             groups: dict[Any, list[Party]] = defaultdict(list)
@@ -134,7 +134,7 @@ class Guard:
         Returns where something else than a vector is another on other vectors.
         """
         if not self.table.sized:  # otherwise symbols were chosen by the size of these very vectors
-            self.first, self.others = self._brought(sums)
+            self.first, self.others = self._sample_inputs(sums)
         elif self.scope.terms.selective:
             # What entries were before is in the order of sizes only if all of it is larger by as much.
             self.others = [(in_scale if self.table.compared else in_order)(updates) for updates in self.first]
@@ -180,7 +180,7 @@ class Guard:
             raise NotAuditable(f"{name} fails on numbers, and not on symbols: {error!r}{culprit(error)}") from error
 
 
-def _peeled(sums: Sequence[Mapping[Unknown, Any]]) -> tuple[set[Unknown], list[Mapping[Unknown, Any]]]:
+def _peel_sums(sums: Sequence[Mapping[Unknown, Any]]) -> tuple[set[Unknown], list[Mapping[Unknown, Any]]]:
     """Returns the unknowns that sums give away one after another, and what they say of others."""
     alone, rest = {ONE}, list(sums)
     while True:

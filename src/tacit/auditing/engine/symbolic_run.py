@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.auditing.engine.failures import refusal
-from tacit.auditing.engine.linear import SmallRowSpace, smallest_class, solved
-from tacit.auditing.engine.precision import DROWNED, NEAR, Spread, estimated
-from tacit.auditing.engine.recipes import Part, Piece, Recipe, Source
+from tacit.auditing.engine.linear import SmallRowSpace, smallest_class, solve_forms
+from tacit.auditing.engine.precision import DROWNED, NEAR, Spread, estimate_bits
+from tacit.auditing.engine.recipes import Part, Recipe, RecipePiece, Source
 from tacit.auditing.engine.rows import Columns, Rows, Written
 from tacit.auditing.engine.views import KnownVector, Number, View
 from tacit.auditing.scope import Scope
@@ -44,11 +44,11 @@ class Knowledge:
     def __init__(self, run: "SymbolicRun", coalition: Collection[Party], rounds: int) -> None:
         self.run, self._members = run, set(coalition)
         self.view = run.view(self._members, rounds)
-        self._seen = [form for known in self.view.vectors if not known.is_mask for form in run.written(known)]
+        self._seen = [form for known in self.view.vectors if not known.is_mask for form in run.write_forms(known)]
         columns = run.columns
-        rows = Rows.written(columns, self._seen)
+        rows = Rows.from_forms(columns, self._seen)
         left = rows.only(run.hidden(self._members, [known.token for known in self.view.vectors if known.is_mask]))
-        kinds = np.unique(columns.told(_kind)[left.column]).tolist()
+        kinds = np.unique(columns.evaluate(_kind)[left.column]).tolist()
         self.divided = KINDS.index("ratio") in kinds
         """Whether it saw what a protocol divided by an unknown, which is not linear."""
         self._draws = bool({*kinds} - {KINDS.index(INPUT), KINDS.index("mask")})
@@ -58,7 +58,7 @@ class Knowledge:
         small = SmallRowSpace(left, self.others)
         self.rows = small.rows
         """A basis of what it knows of these alone, a column for each, modulo a small prime."""
-        self._alone, self._left = small.exposed(), left
+        self._alone, self._left = small.determined(), left
 
     @cached_property
     def group(self) -> int | None:
@@ -68,7 +68,7 @@ class Knowledge:
         """
         if not self._draws:
             return smallest_class(self.rows)
-        kinds = self.run.columns.told(_kind)
+        kinds = self.run.columns.evaluate(_kind)
         bare = self._left.only((kinds == KINDS.index(INPUT)) | (kinds == KINDS.index("mask")))
         return smallest_class(SmallRowSpace(bare, self.others).rows)
 
@@ -90,7 +90,7 @@ class Knowledge:
 
     def _best(self, spread: Spread) -> dict[Party, float]:
         found: dict[Party, float] = {}
-        for unknown, bits in estimated(self._left, self._rounded, self.others, spread).items():
+        for unknown, bits in estimate_bits(self._left, self._rounded, self.others, spread).items():
             found[owner_of(unknown)] = max(found.get(owner_of(unknown), 0.0), bits)
         # Sums are exact in the ring, so what is worked out from them alone is, unless there is noise in it.
         exact = dict.fromkeys(self.exact if self._whole and not spread.noise else (), spread.most)
@@ -130,20 +130,20 @@ class Knowledge:
         if not self.exact:
             return {}
         wanted = set(self.others)
-        forms, sources = self._known()
-        found = solved(forms, self.run.brought_in_all)
+        forms, sources = self._collect_forms()
+        found = solve_forms(forms, self.run.brought_in_all)
         exposed = sorted((unknown for unknown in found if unknown in wanted), key=lambda each: _round(each[1]))
         count = Counter(unknown[1] for unknown in exposed)
         whose: dict[Party, Any] = {}
         for unknown in exposed:
             victim = owner_of(unknown)
             whose[victim] = max(whose.get(victim, unknown[1]), unknown[1], key=count.__getitem__)
-        pieces: dict[Party, dict[int, tuple[Piece, ...]]] = {}
+        pieces: dict[Party, dict[int, tuple[RecipePiece, ...]]] = {}
         for unknown in exposed:
             _, owner, entry = unknown
             if whose[victim := owner_of(unknown)] == owner:
                 pieces.setdefault(victim, {})[entry] = tuple(
-                    Piece(factor, tuple(Part(times, *sources[index]) for index, times in combination.items()))
+                    RecipePiece(factor, tuple(Part(times, *sources[index]) for index, times in combination.items()))
                     for factor, combination in found[unknown]
                 )
         if missing := [victim for victim in self.exact if victim not in pieces]:
@@ -153,7 +153,7 @@ class Knowledge:
         victims = sorted(pieces, key=self.run.names.index)
         return {victim: Recipe(victim, self.view, pieces[victim], self.run.entries) for victim in victims}
 
-    def _known(self) -> tuple[list[Form], list[tuple[Source, int]]]:
+    def _collect_forms(self) -> tuple[list[Form], list[tuple[Source, int]]]:
         """Returns every form that it knows, and where it is from: messages, masks, what members brought or drew."""
         forms: list[Form] = []
         sources: list[tuple[Source, int]] = []
@@ -161,7 +161,7 @@ class Knowledge:
             for place, form in enumerate(known.vector[: 1 if self.run.entries == 1 else None]):
                 forms.append(form)
                 sources.append((known, place))
-        met = self.run.columns.named(Rows.written(self.run.columns, self._seen).met())
+        met = self.run.columns.unknowns_at(Rows.from_forms(self.run.columns, self._seen).column_order())
         spoken = {unknown for unknown in (*met, *self.run.brought_in_all) if unknown[0] != "mask" and unknown != ONE}
         own = {unknown for unknown in spoken if owner_of(unknown) in self._members}
         for unknown in sorted(own, key=repr):
@@ -261,7 +261,7 @@ class SymbolicRun:
         """Says whether others multiplied vectors by numbers that they keep secret, which is not linear."""
         return any(count for party, count in self._factors.items() if party not in coalition)
 
-    def seen(self, coalition: Collection[Party], rounds: int) -> tuple[dict[Number, Envelope], set[Number]]:
+    def seen_envelopes(self, coalition: Collection[Party], rounds: int) -> tuple[dict[Number, Envelope], set[Number]]:
         """Returns the envelopes that a coalition saw, and those of them that its onlooker heard on the way.
 
         What was lost on the way has been seen by its sender and by whoever heard the link, but by no receiver.
@@ -275,16 +275,16 @@ class SymbolicRun:
         world, session = self.simulation.world, self.simulation.agreement.session
         members = sorted(set(coalition) - {ONLOOKER})
         if ONLOOKER in coalition:
-            seen, heard = self.seen(coalition, rounds)
+            seen, heard = self.seen_envelopes(coalition, rounds)
             return View(world, session, members, seen, () if self.scope.sealed else heard)
         # Members are in many coalitions, so what each knows alone is kept.
         for party in members:
             if (party, rounds) not in self._alone:
-                self._alone[party, rounds] = View(world, session, [party], self.seen([party], rounds)[0])
+                self._alone[party, rounds] = View(world, session, [party], self.seen_envelopes([party], rounds)[0])
         alone = [self._alone[party, rounds] for party in members]
         return View(world, session, (), {}, views=alone) if len(alone) > 1 else alone[0]
 
-    def written(self, known: KnownVector) -> list[Written]:
+    def write_forms(self, known: KnownVector) -> list[Written]:
         """Returns the forms of a vector that count, written down: once, as long as it is read in the same way."""
         vector, forms = self._written.get(known.token, (None, []))
         if vector is not known.vector:
@@ -295,7 +295,7 @@ class SymbolicRun:
 
     def hidden(self, members: Collection[Party], seeds: Collection[bytes]) -> NDArray[np.bool_]:
         """Returns which unknowns are neither of the members nor masks that some seeds are expanded to, by numbers."""
-        owner = self.columns.told(self._owner)
+        owner = self.columns.evaluate(self._owner)
         known = np.zeros(len(self._owners), dtype=np.bool_)
         known[[self._owners[each] for each in (ONE, *members, *seeds) if each in self._owners]] = True
         return ~known[owner]

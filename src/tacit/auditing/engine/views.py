@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import msgspec
 import numpy as np
 
-from tacit.auditing.symbolic.forms import INPUT, PLAIN, Form, renamed
+from tacit.auditing.symbolic.forms import INPUT, PLAIN, Form, rename_entries
 from tacit.auditing.symbolic.suite import Agreed, KeyShare, Made, Public, Sealed, World
 from tacit.core.errors import NotLinear
 from tacit.core.messages import Address, Envelope
@@ -40,7 +40,7 @@ class ItemAt:
 
 
 @dataclass(frozen=True)
-class Whole:
+class WholeVector:
     """A path of one step: all that is in a box, undecoded."""
 
 
@@ -163,7 +163,7 @@ class View:
     def vectors(self) -> list[KnownVector]:
         """Every vector that is known, and every mask."""
         known, weighted = list(self.packed.values()), self.world.weighted()
-        return _settled(known, self.coalition, weighted) if weighted else known
+        return _resolve_vectors(known, self.coalition, weighted) if weighted else known
 
     def forms(self) -> list[Form]:
         """Returns every form that is known, entry by entry of vector after vector."""
@@ -234,7 +234,7 @@ class View:
             self._see(data, Location(box, path))
 
 
-def _settled(
+def _resolve_vectors(
     vectors: Sequence[KnownVector], coalition: Collection[Party], weighted: Mapping[Any, int]
 ) -> list[KnownVector]:
     """Returns vectors in which all that parties brought is of one kind, given who has entries that were weighted.
@@ -260,7 +260,7 @@ def _settled(
     if not plain:
         return list(vectors)
     return [
-        replace(known, vector=np.array([renamed(form, plain) for form in known.vector], dtype=object))
+        replace(known, vector=np.array([rename_entries(form, plain) for form in known.vector], dtype=object))
         for known in vectors
     ]
 
@@ -276,7 +276,7 @@ def contents(world: World, plaintext: bytes) -> Iterator[tuple[tuple[Any, ...], 
             return
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             pass
-    yield (Whole(),), plaintext
+    yield (WholeVector(),), plaintext
 
 
 def byte_strings(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], bytes]]:
@@ -302,7 +302,7 @@ def byte_strings(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple
 
 def follow(plaintext: bytes, path: tuple[Any, ...]) -> bytes:
     """Returns the byte string at the end of a path into a box."""
-    if path == (Whole(),):
+    if path == (WholeVector(),):
         return plaintext
     value = msgspec.msgpack.decode(plaintext)
     for step in path:

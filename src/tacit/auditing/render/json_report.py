@@ -12,9 +12,9 @@ import msgspec
 from tacit.auditing.findings import plain_remarks
 from tacit.auditing.render.notes import render_note
 from tacit.auditing.render.plan import describe_lost_rounds, describe_proposal, name_verdict
-from tacit.auditing.render.recipes import recounted
+from tacit.auditing.render.recipes import describe_recipe
 from tacit.auditing.render.text import describe_coverage, render_heading, render_summary
-from tacit.auditing.render.trust import trusted
+from tacit.auditing.render.trust import describe_trust
 from tacit.auditing.report import Report
 from tacit.auditing.search.planner import Proposal
 from tacit.auditing.summary import Summary
@@ -52,7 +52,7 @@ def describe_subject(protocol: Protocol, terms: Terms) -> dict[str, Any]:
         "summary": protocol.summary,
         "parties": tuple(terms.parties),
         "settings": settings_of(terms),
-        "trusted": trusted(protocol, terms),
+        "trusted": describe_trust(protocol, terms),
         "claims": [
             {"paper": claim.paper, "section": claim.section, "statement": claim.statement} for claim in protocol.claims
         ],
@@ -88,7 +88,7 @@ def describe_report(report: Report) -> dict[str, Any]:
             victim: {
                 "error": report.errors.get(victim),
                 "fraction": report.fractions[victim],
-                "in_words": str(recounted(recipe)),
+                "in_words": str(describe_recipe(recipe)),
                 "recipe": [
                     {"factor": str(factor), "of": [{"times": times, "what": what} for times, what in parts]}
                     for factor, parts in recipe.steps()

@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from tacit.auditing.engine.multi_round import Together
-from tacit.auditing.engine.recipes import Part, Piece, Recipe, Source, SumRecipe
+from tacit.auditing.engine.recipes import Part, Recipe, RecipePiece, Source, SumRecipe
 from tacit.auditing.engine.views import FromShares, KnownVector, View
 from tacit.auditing.symbolic.forms import ONE
 from tacit.auditing.symbolic.suite import Agreed, Made
@@ -33,7 +33,7 @@ class Ingredient(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Recounted:
+class RecipeText:
     """A recipe as somebody would tell it."""
 
     victim: Party
@@ -49,7 +49,7 @@ class Recounted:
         return f"{self.victim} is {', '.join(self.lines)}{rest}"
 
 
-def recounted(recipe: Recipe | SumRecipe | Together) -> Recounted:
+def describe_recipe(recipe: Recipe | SumRecipe | Together) -> RecipeText:
     """Returns how a recipe recovers its victim's vector, in words."""
     if isinstance(recipe, Recipe):
         pieces = sorted(recipe.pieces[min(recipe.pieces)], key=lambda piece: piece.factor < 0)
@@ -64,11 +64,11 @@ def recounted(recipe: Recipe | SumRecipe | Together) -> Recounted:
             if isinstance(recipe, Together)
             else format_count(count, "sum or vector", "sums and vectors")
         )
-    told = [_signed(factor, what, first=not place) for place, (factor, what) in enumerate(lines[:MOST_LINES])]
-    return Recounted(recipe.victim, uses, tuple(told), max(0, len(lines) - MOST_LINES))
+    told = [_write_term(factor, what, first=not place) for place, (factor, what) in enumerate(lines[:MOST_LINES])]
+    return RecipeText(recipe.victim, uses, tuple(told), max(0, len(lines) - MOST_LINES))
 
 
-def _line(view: View, piece: Piece) -> tuple[Fraction, str]:
+def _line(view: View, piece: RecipePiece) -> tuple[Fraction, str]:
     """Returns a factor, and what it is a multiple of."""
     factor, parts = piece.factor, piece.parts
     if len(parts) == 1 or all(part.times == parts[0].times for part in parts):
@@ -81,16 +81,16 @@ def _line(view: View, piece: Piece) -> tuple[Fraction, str]:
     for (times, before, after, mask), whose in sorted(alike.items(), key=lambda each: (each[0][3], each[0][0] < 0)):
         if not mask:
             sign = (" without " if times < 0 else " plus ") if words else ("minus " if times < 0 else "")
-            words += f"{sign}{'' if abs(times) == 1 else f'{abs(times)} × '}{before}{listed(whose)}{after}"
-    words += _unmasked([(before, whose, after) for (_, before, after, mask), whose in alike.items() if mask])
+            words += f"{sign}{'' if abs(times) == 1 else f'{abs(times)} × '}{before}{join_names(whose)}{after}"
+    words += _describe_masks([(before, whose, after) for (_, before, after, mask), whose in alike.items() if mask])
     return factor, f"({words})" if len(alike) > 1 and abs(factor) != 1 else words
 
 
-def _unmasked(masks: Sequence[tuple[str, list[Party], str]]) -> str:
+def _describe_masks(masks: Sequence[tuple[str, list[Party], str]]) -> str:
     """Returns which masks are taken off, or put back on where they had been taken off twice."""
     if len(masks) > MOST_MASKS:
         return f", with {sum(len(whose) for _, whose, _ in masks)} masks taken off that it can compute"
-    told = _and([f"{before}{listed(whose)}{after}" for before, whose, after in masks])
+    told = _and([f"{before}{join_names(whose)}{after}" for before, whose, after in masks])
     return f", with {told} taken off" if told else ""
 
 
@@ -131,11 +131,11 @@ def _uses(view: View, parts: Sequence[Part]) -> str:
     masks = sum(isinstance(each, KnownVector) and each.is_mask for each in known)
     own = {ingredient(view, each).whose for each in known if not isinstance(each, KnownVector) and each != ONE}
     words = [format_count(count, what) for count, what in ((messages, "message"), (masks, "mask")) if count]
-    words += [f"what {listed(own)} brought or drew"] if own else []
+    words += [f"what {join_names(own)} brought or drew"] if own else []
     return _and(words)
 
 
-def listed(names: Iterable[Party]) -> str:
+def join_names(names: Iterable[Party]) -> str:
     """Returns names as people say them, a few at most."""
     several = sorted(set(names), key=lambda name: (len(name), name))
     if len(several) > MOST_NAMES:
@@ -151,7 +151,7 @@ def _when(number: int) -> str:
     return f" in round {number}" if number > 0 else ""
 
 
-def _signed(factor: Fraction, what: str, first: bool) -> str:
+def _write_term(factor: Fraction, what: str, first: bool) -> str:
     size = abs(factor)
     shown = str(size) if max(size.numerator, size.denominator) < 1000 else f"{float(size):.4g}"
     sign = ("minus " if factor < 0 else "") if first else ("minus " if factor < 0 else "plus ")

@@ -19,7 +19,7 @@ from tacit.auditing.findings import (
     UndecidedCode,
     Verdict,
 )
-from tacit.auditing.render.recipes import listed
+from tacit.auditing.render.recipes import join_names
 from tacit.auditing.report import Report
 from tacit.auditing.summary import Summary, largest_coalition
 from tacit.core.average import format_count
@@ -269,7 +269,7 @@ def render_headline(coalition: Sequence[Party], victims: Mapping[Party, int], ro
     name, one = _capitalize(_join_members(coalition)), len(coalition) == 1
     if victims:
         when = f", from round {min(victims.values())} on" if rounds > 1 else ""
-        return f"{name} can recover the model of {listed(victims)}{when}."
+        return f"{name} can recover the model of {join_names(victims)}{when}."
     over = "one round" if rounds == 1 else f"{rounds} rounds"
     hidden = f"; the anonymity set has {anonymity_set} parties" if anonymity_set > 1 else ""
     return f"{name} {'recovers' if one else 'recover'} nobody's model in {over}{hidden}."

@@ -14,7 +14,7 @@ EVERYWHERE = (
 )
 
 
-def trusted(protocol: Protocol, terms: Terms) -> tuple[str, ...]:
+def describe_trust(protocol: Protocol, terms: Terms) -> tuple[str, ...]:
     """Returns who is taken to do what, and what they may know."""
     return (*_by(protocol, terms), *EVERYWHERE)
 

@@ -142,7 +142,7 @@ class Form:
         return " + ".join(f"{factor}·{':'.join(map(str, unknown))}" for unknown, factor in self.terms.items()) or "0"
 
 
-def renamed(form: Form, owners: Collection[Any]) -> Form:
+def rename_entries(form: Form, owners: Collection[Any]) -> Form:
     """Returns a form in which the plain entries of some owners are taken for weighted ones."""
     terms: dict[Unknown, Any] = {}
     for unknown, factor in form.terms.items():

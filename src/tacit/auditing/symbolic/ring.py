@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tacit.auditing.symbolic.forms import INPUT, ONE, PLAIN, Form, NonlinearUse, Unknown, renamed, unknowns
+from tacit.auditing.symbolic.forms import INPUT, ONE, PLAIN, Form, NonlinearUse, Unknown, rename_entries, unknowns
 from tacit.core.errors import ConfigError, WireError
 from tacit.core.suite import WHOLE, Ring, Update, Vector
 
@@ -72,7 +72,7 @@ class FormTable:
         """
         return self._weighted if self._mixed else {}
 
-    def shown(self, data: bytes | memoryview) -> Vector | None:
+    def read_vector(self, data: bytes | memoryview) -> Vector | None:
         """Returns the vector that the bytes stand for, as those who see it are to read it.
 
         A vector that was never multiplied by its weight is an input as it is. One that was is another thing with and
@@ -86,7 +86,7 @@ class FormTable:
             self._mixed |= alone != brought
             self._shown[key] = vector
             if alone:
-                self._shown[key] = np.array([renamed(form, alone) for form in vector], dtype=object)
+                self._shown[key] = np.array([rename_entries(form, alone) for form in vector], dtype=object)
                 self._shown[key].flags.writeable = False
         return self._shown.get(key)
 
@@ -116,7 +116,7 @@ class SymbolicRing(Ring):
         self.length, self.element_bytes, self.dumped_bytes = entries + 2, SIZE, SIZE
         self._count = 0
 
-    def _interned(self, vector: Vector) -> bytes:
+    def _intern_vector(self, vector: Vector) -> bytes:
         if vector.ndim != 1:
             raise NonlinearUse("a protocol may not pack anything but a vector of unknowns")
         self._count += 1
@@ -151,7 +151,7 @@ class SymbolicRing(Ring):
             raise NonlinearUse("a protocol may not multiply an unknown by another")
         for owner in owners:
             self._table.weigh(owner, self.entries)
-        products = [renamed(form, owners) if isinstance(form, Form) else weight * form for form in vector]
+        products = [rename_entries(form, owners) if isinstance(form, Form) else weight * form for form in vector]
         return np.array(products, dtype=object)
 
     def clip_vector(self, vector: Vector, clip: float) -> Vector:
@@ -192,11 +192,11 @@ class SymbolicRing(Ring):
         """Returns the quotient if the divisor is public, and else fresh unknowns: a ratio of unknowns is not linear."""
         if total[-1].terms.keys() == {ONE}:
             return np.asarray(total[:-1] / total[-1].terms[ONE])
-        return unknowns("ratio", self._interned(total), len(total) - 1)
+        return unknowns("ratio", self._intern_vector(total), len(total) - 1)
 
     def dump_vector(self, vector: Vector) -> memoryview:
         """Returns bytes that stand for the vector. Nobody sees them but their owner."""
-        return memoryview(self._interned(vector))
+        return memoryview(self._intern_vector(vector))
 
     def magnitudes(self, vector: Vector, since: memoryview | None = None) -> Vector:
         """Returns how large the entries are for the vectors at hand, so that the same ones are chosen as in a real run.
@@ -219,7 +219,7 @@ class SymbolicRing(Ring):
 
     def pack(self, vector: Vector) -> bytes:
         """Returns bytes that stand for the vector, 8 an entry."""
-        return self._interned(vector)
+        return self._intern_vector(vector)
 
     def unpack(self, data: bytes | memoryview, length: int | None = None) -> Vector:
         """Returns the vector that was packed, read-only."""

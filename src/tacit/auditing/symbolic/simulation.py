@@ -77,7 +77,7 @@ class SymbolicSimulation(Simulation):
         roster = Roster(Identity.generate(party, entropy_for(seed, f"identity {party}")).member() for party in everyone)
         agreement = agree(protocol, terms, roster, entries, entropy_for(seed, "session").bytes(NONCE_BYTES))
         table = FormTable()
-        self.table, self.world = table, World(table.shown, table.weights)
+        self.table, self.world = table, World(table.read_vector, table.weights)
         roles = stand_ins or {}
         participants = {
             party: SymbolicParticipant(agreement, party, self.world, table, value, roles.get(party))
@@ -116,13 +116,13 @@ class SymbolicSimulation(Simulation):
         entries = self.agreement.entries
         return self.average(
             {
-                party: brought(party if drift == "static" else (party, self.number + 1), entries)
+                party: make_unknowns(party if drift == "static" else (party, self.number + 1), entries)
                 for party in self.parties
             }
         )
 
 
-def brought(owner: Any, entries: int) -> Update:
+def make_unknowns(owner: Any, entries: int) -> Update:
     """Returns the unknowns that somebody brings: a vector, and its weight."""
     weight: Any = Form({(INPUT, owner, entries): 1})
     return Update(unknowns(PLAIN, owner, entries), weight)

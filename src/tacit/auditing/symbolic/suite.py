@@ -196,7 +196,7 @@ class SymbolicSuite(Suite):
         self._gave("public", public)
         return public
 
-    def _agreed(self, secret: bytes, public: bytes, label: str, context: bytes) -> bytes:
+    def _agree_key(self, secret: bytes, public: bytes, label: str, context: bytes) -> bytes:
         if not isinstance(self._world.meaning(public), Public):
             raise WireError("not a usable public key")
         between = frozenset((self._world.public(secret), public))
@@ -204,23 +204,23 @@ class SymbolicSuite(Suite):
 
     def agree(self, secret: Secret, public: bytes, label: str, context: bytes) -> Secret:
         """Returns the token that both sides derive."""
-        agreed = self._agreed(self._world.secret(secret), public, label, context)
+        agreed = self._agree_key(self._world.secret(secret), public, label, context)
         self._gave("agree", agreed)
         return Secret(agreed)
 
-    def _paired(self, peer: Party, label: str, context: bytes) -> bytes:
+    def _pair_key(self, peer: Party, label: str, context: bytes) -> bytes:
         theirs = self._world.public(self._world.identity(peer))
-        return self._agreed(self._world.identity(self.me), theirs, label, context)
+        return self._agree_key(self._world.identity(self.me), theirs, label, context)
 
     def pairwise(self, peer: Party, label: str, context: bytes) -> Secret:
         """Returns the token that both identities derive."""
-        agreed = self._paired(peer, label, context)
+        agreed = self._pair_key(peer, label, context)
         self._gave("pairwise", agreed)
         return Secret(agreed)
 
     def channel(self, peer: Party, session: bytes) -> Secret:
         """Returns the token that seals envelopes between us and `peer` in one session."""
-        return Secret(self._paired(peer, "tacit/v1/channel", session))
+        return Secret(self._pair_key(peer, "tacit/v1/channel", session))
 
     words = staticmethod(masks.words)
 
@@ -278,12 +278,12 @@ class SymbolicSuite(Suite):
         signs: Counter[bytes] = Counter()
         for seeds, sign in ((plus, 1), (minus, -1)):
             for seed in seeds:
-                signs[self._expanded(seed, len(vector))] += sign
+                signs[self._note_expansion(seed, len(vector))] += sign
         # All at once: of many masks, one after another would copy ever longer forms.
         added = (Form({("mask", token, place): sign for token, sign in signs.items()}) for place in range(len(vector)))
         vector += np.fromiter(added, dtype=object, count=len(vector))
 
-    def _expanded(self, seed: Secret, length: int) -> bytes:
+    def _note_expansion(self, seed: Secret, length: int) -> bytes:
         """Returns the token of a seed, and takes note of how far it was expanded."""
         token = self._world.secret(seed)
         self._world.masked[token] = max(length, self._world.masked.get(token, 0))
@@ -292,7 +292,7 @@ class SymbolicSuite(Suite):
     def stream(self, seed: Secret, like: Vector, length: int) -> Vector:
         """Returns the unknowns that a seed expands to."""
         del like
-        return unknowns("mask", self._expanded(seed, length), length)
+        return unknowns("mask", self._note_expansion(seed, length), length)
 
     def share(self, secret: Secret, threshold: int, holders: Sequence[int]) -> dict[int, bytes]:
         """Returns a token a holder."""

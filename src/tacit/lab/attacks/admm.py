@@ -23,7 +23,7 @@ from typing import TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.auditing.engine.recipes import brought
+from tacit.auditing.engine.recipes import read_input
 from tacit.core.progress import Progress
 from tacit.core.protocol_facts import PAPERS
 from tacit.core.suite import Update
@@ -130,7 +130,7 @@ def collect_view(transcript: Transcript, me: int = 0) -> PeerView:
         terms=terms,
         peers=n,
         me=me,
-        w=brought(transcript, parties[me]),
+        w=read_input(transcript, parties[me]),
         start=transcript.holdings[parties[me]].vectors[0],
         # What is sent is y/n, times what fills the ring.
         y={(i, k): n * ring.floats(share) / terms.stretches[i] for (i, k), share in shares.items() if k != me},

@@ -15,15 +15,15 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.auditing.engine.linear import SmallRowSpace, solved
-from tacit.auditing.engine.recipes import Part, Piece, Recipe
+from tacit.auditing.engine.linear import SmallRowSpace, solve_forms
+from tacit.auditing.engine.recipes import Part, Recipe, RecipePiece
 from tacit.auditing.engine.symbolic_run import PROOF_ENTRIES, proof_vectors
 from tacit.auditing.engine.views import View
 from tacit.auditing.scope import PROOF_BITS
 from tacit.auditing.symbolic.entropy import SymbolicEntropy
 from tacit.auditing.symbolic.forms import Form, Unknown
 from tacit.auditing.symbolic.ring import FormTable, SymbolicRing
-from tacit.auditing.symbolic.simulation import brought
+from tacit.auditing.symbolic.simulation import make_unknowns
 from tacit.auditing.symbolic.suite import SymbolicSuite, World
 from tacit.core.entropy import SEED_BYTES
 from tacit.core.errors import ConfigError
@@ -288,7 +288,7 @@ class SymbolicCast(Cast):
 
     def update(self, party: Party) -> Update:
         """Returns an unknown, of unknown weight."""
-        return brought(party, 1)
+        return make_unknowns(party, 1)
 
     @property
     def analyses(self) -> int:
@@ -331,11 +331,11 @@ class SymbolicCast(Cast):
         forms = [
             form + (instead - Form({inputs[first]: 1})) * factor for form, factor in zip(known, factors, strict=True)
         ]
-        found = solved(forms, [target, *self._inputs])
+        found = solve_forms(forms, [target, *self._inputs])
         if target not in found:
             raise ConfigError("this does not follow from what the clients said")
         pieces = tuple(
-            Piece(factor, tuple(Part(times, view.vectors[index], 0) for index, times in sums.items()))
+            RecipePiece(factor, tuple(Part(times, view.vectors[index], 0) for index, times in sums.items()))
             for factor, sums in found[target]
         )
         recovered = Recipe(SERVER, view, {0: pieces}, 1).recover(real.transcript(clients))
