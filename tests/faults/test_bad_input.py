@@ -336,7 +336,7 @@ def test_every_weight_at_fault_is_named(refused, protocol):
 )
 def test_weights_of_others_than_the_parties(refused, protocol, weights):
     (found,) = refused(VECTORS, protocol, weights=weights)
-    assert found.startswith("weights must name exactly the parties that bring vectors: ")
+    assert found.startswith("weights must name exactly the parties that have vectors: ")
     names = [*weights] if isinstance(weights, dict) else [f"p{place}" for place in range(len(weights))]
     assert all(party in found for party in {*names} ^ {*PARTIES})
 

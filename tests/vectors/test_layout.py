@@ -421,7 +421,7 @@ def test_a_pattern_that_takes_nothing_is_named(option, pattern):
 )
 def test_what_noise_may_take_beyond_a_type_is_refused_before_the_round(array, options):
     federation = tacit.Federation("secagg", ["a", "b", "c"], **options)
-    with pytest.raises(ConfigError, match=r"b \(.*has entries from .* with noise=.* which it cannot hold; bring it as"):
+    with pytest.raises(ConfigError, match=r"b \(.*has entries from .* with noise=.* which it cannot hold; use wider"):
         federation.average([{"b": array}] * 3)
     assert federation.rounds == 0, "nothing was sent, and nothing spent"
     assert federation.average([{"b": array.astype(np.float64)}] * 3).average

@@ -1,1 +1,1 @@
-"""What people call: one average, or round after round, with the audit in front of both."""
+"""Functions and classes that users call: aggregate, Federation, audit, plan, join. Each audits its settings first."""

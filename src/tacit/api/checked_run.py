@@ -27,7 +27,7 @@ from tacit.vectors.ring_limits import BITS
 
 
 class ClippedWarning(UserWarning):
-    """Entries were cut off at the clip, so the average is not that of the vectors as given."""
+    """Entries were clipped, so the average is not that of the vectors as given."""
 
 
 class VanishedWarning(UserWarning):
@@ -36,7 +36,7 @@ class VanishedWarning(UserWarning):
 
 @dataclass(frozen=True)
 class CheckedRun:
-    """Settings that were found to work for some parties, and what the audit says of them."""
+    """Checked settings for some parties, with the notes of their audit."""
 
     protocol: Protocol
     terms: Terms
@@ -56,16 +56,23 @@ class CheckedRun:
         models: Mapping[Party, Any] | None = None,
         beside: Collection[str] = (),
     ) -> "CheckedRun":
-        """Binds and audits settings; raises ConfigError with every problem, those found before included.
+        """Binds and audits settings; raises ConfigError with all problems.
 
-        It is for one round of some models, which matter only where entries are selected by their size, or for many.
-        What else the caller takes `beside` options is suggested in the place of those that there are not.
+        Args:
+            protocol: The protocol, or its name.
+            parties: Names of the parties.
+            faults: Faults to inject.
+            adversary: Number of colluding parties that must not learn a vector.
+            options: Settings of the protocol.
+            found: Problems that the caller found before.
+            models: Models of a single round, which matter if entries are selected by their size; None for many rounds.
+            beside: Other options of the caller, to suggest for an unknown one.
         """
         problems = list(found)
         if not is_count(adversary) or adversary >= max(len(parties), 2):
             most = len(parties) - 1
             problems.append(f"adversary={adversary!r} must be a whole number from 1 to {most}: somebody must be left")
-        # So that nobody computes in the few digits of a number from NumPy.
+        # Numbers of NumPy may have few digits.
         numpys = np.ndarray, np.generic
         plain = {name: value.tolist() if isinstance(value, numpys) else value for name, value in options.items()}
         try:
@@ -77,7 +84,7 @@ class CheckedRun:
         try:
             terms = terms_for(entry, parties, plain, problems, beside)
         except LeakRefused as refused:
-            # What the settings themselves refuse has not been audited yet.
+            # Settings that refuse themselves were not audited yet.
             leaking = terms_for(entry, parties, {**plain, "allow_leaks": True})
             raise LeakRefused(str(refused), evidence(entry, leaking)) from None
         vectors = None
@@ -102,7 +109,17 @@ class CheckedRun:
         out: NDArray[np.floating[Any]] | None = None,
         absent: Collection[Party] = (),
     ) -> Outcome:
-        """Averages models in one round of a simulation. Warnings point at the caller that many levels up."""
+        """Averages models in one round of a simulation.
+
+        Args:
+            simulation: The simulation of the federation.
+            layout: Layout of the models.
+            models: Models by party.
+            weights: Weights by party.
+            up: Number of stack levels up to the caller that warnings point at.
+            out: Matrix whose rows receive the averages as vectors.
+            absent: Parties that send nothing in this round.
+        """
         settings = self.terms.settings
         if settings.noise and set(weights.values()) != {settings.max_weight}:
             raise ConfigError(
@@ -128,20 +145,20 @@ class CheckedRun:
         return outcome
 
     def _misfits(self, agreement: Agreement, layout: Layout, updates: Mapping[Party, Update]) -> list[str]:
-        """Returns which arrays may not hold the average with its noise, before anything is sent or spent."""
+        """Returns the arrays that may not hold the average with its noise, before anything is sent or spent."""
         terms, settings = self.terms, self.terms.settings
         noise = settings.noise
         if not noise:
             return []
         margin = FARTHEST * noise / math.sqrt(terms.smallest_sum) + agreement.ring().resolution
         return [
-            f"{each}, and with noise={noise:g} an average may be {margin:.3g} beyond, which it cannot hold; bring it "
-            f"as wider floats, or leave it local with exclude="
+            f"{each}, and with noise={noise:g} an average may be {margin:.3g} beyond, which it cannot hold; use "
+            f"wider floats, or leave it local with exclude="
             for each in layout.misfits((update.vector for update in updates.values()), settings.clip, margin)
         ]
 
     def _few(self, outcome: Outcome) -> list[str]:
-        """Returns a warning if so few were averaged that those who collude could take themselves off."""
+        """Returns a warning if an average has so few contributors that colluding ones can recover the rest."""
         if self.protocol.leaks_by_design:
             return []
         sets = {ending.contributors for ending in outcome.endings.values() if ending.average is not None}
@@ -157,19 +174,19 @@ class CheckedRun:
 def warn_of_clipping(
     agreement: Agreement, outcome: Outcome, layout: Layout, updates: Mapping[Party, Update], up: int
 ) -> None:
-    """Says in which arrays entries were cut off, in the outcome and as warnings that point so many levels up."""
-    told = []
+    """Warns of clipped entries by array, in the outcome and as warnings that point `up` levels up the stack."""
+    found = []
     for party in outcome.clipped:
         where = layout.beyond(updates[party].vector, agreement.settings.clip)
-        told.append(describe_clipping(agreement, outcome.endings[party], where))
-        warnings.warn(told[-1], ClippedWarning, stacklevel=up + 1)
-    outcome.warnings = (*told, *outcome.warnings[len(told) :])
+        found.append(describe_clipping(agreement, outcome.endings[party], where))
+        warnings.warn(found[-1], ClippedWarning, stacklevel=up + 1)
+    outcome.warnings = (*found, *outcome.warnings[len(found) :])
 
 
 def find_vanishing(agreement: Agreement, layout: Layout, updates: Mapping[Party, Update]) -> Iterator[str]:
-    """Yields of which arrays the ring rounds most to 0, and what to do about it.
+    """Yields a warning for each array most of whose entries the ring rounds to 0, with a remedy.
 
-    What is rounded by chance counts in the mean, and what has noise drowns in that, as it is meant to.
+    Stochastic rounding keeps the mean, and noise hides small entries by intention: neither is reported.
     """
     settings, ring = agreement.settings, agreement.ring()
     if ring.draws:

@@ -1,4 +1,4 @@
-"""What the audit says of the settings of a run: whom single parties, the server and coalitions could learn from."""
+"""Audit of the settings of a run: what single parties, the server and coalitions can recover."""
 
 from dataclasses import dataclass
 

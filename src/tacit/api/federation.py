@@ -1,4 +1,4 @@
-"""A federation in this process: parties that average their models, round after round."""
+"""Federation in one process: parties that average their models in a series of rounds."""
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from tacit.api.option_types import AdmmRun, CesarRun, FedAvgRun, GossipRun, PushSumRun, SecAggRun
 
 BESIDE = ("seed", "faults", "record", "adversary")
-"""What a federation takes besides the options of its protocol."""
+"""Options of a federation besides those of its protocol."""
 
 
 class Federation:
-    """Parties that average models by one protocol. Keeps what must outlive a round.
+    """Parties that average models by one protocol. Keeps their state between rounds.
 
     >>> import tacit
     >>> federation = tacit.Federation("secagg", ["a", "b", "c"])
@@ -113,28 +113,28 @@ class Federation:
         With `out`, a matrix with a row for each party, averages are written into its rows, as vectors, and nothing is
         copied on the way: it may be the matrix whose rows are the models. A row without an average stays as it is.
 
-        Those who are `absent` send nothing in this round. One that brings a model listens all the same; one that brings
-        none hears a server's announcement, and without a server takes no part at all.
+        Parties that are `absent` send nothing in this round. An absent party with a model still receives; one without a
+        model receives a server's announcement, and without a server takes no part at all.
 
         Raises ConfigError with every problem before anything is sent, and what was first to go wrong if a round fails.
         """
         absent = names_from(absent)
-        brought = name_by_party(models, "models", self.parties)
-        shares = read_weights(weights, brought, self.parties)
+        given = name_by_party(models, "models", self.parties)
+        shares = read_weights(weights, given, self.parties)
         found = absent_problems(absent, self.parties)
-        away = set() if found else set(absent) - brought.keys()
+        away = set() if found else set(absent) - given.keys()
         shares = {party: weight for party, weight in shares.items() if party not in away}
         selection = Selection.of(self._checked.terms.settings)
-        found += model_problems(brought, selection, self._layout)
-        if brought.keys() != set(self.parties) - away or not brought:
+        found += model_problems(given, selection, self._layout)
+        if given.keys() != set(self.parties) - away or not given:
             found.append(f"a round takes a model of each of {', '.join(self.parties)}, and of nobody else")
-        found += weight_problems(brought, shares, self._checked.terms.settings.max_weight)
+        found += weight_problems(given, shares, self._checked.terms.settings.max_weight)
         if found:
             raise ConfigError(found)
-        layout = self._layout or Layout.of(next(iter(brought.values())), selection)
+        layout = self._layout or Layout.of(next(iter(given.values())), selection)
         simulation = self._simulation or self._checked.simulation(layout, self._seed, self._record)
         try:
-            return self._checked.average(simulation, layout, brought, shares, 2, out, absent)
+            return self._checked.average(simulation, layout, given, shares, 2, out, absent)
         finally:
-            if simulation.number:  # what is refused before the first round is no round before the others
+            if simulation.number:  # a refused first round fixes no layout
                 self._layout, self._simulation = layout, simulation

@@ -22,11 +22,11 @@ SHOWN = 3
 
 
 def name_by_party(given: Any, what: str, parties: Sequence[Party] | None = None) -> dict[Party, Any]:
-    """Returns what was given for each party, by name: p0, p1, … unless the parties have names."""
+    """Returns the given values by party: p0, p1, … unless the parties have names."""
     if isinstance(given, Mapping):
         return dict(given)
     try:
-        # A module can be gone through layer by layer, and text letter by letter, but nobody has parties of such.
+        # Modules and strings are iterable, but their items are no parties.
         values = None if isinstance(given, str | bytes) or hasattr(given, "state_dict") else list(given)
     except TypeError:
         values = None
@@ -39,20 +39,20 @@ def name_by_party(given: Any, what: str, parties: Sequence[Party] | None = None)
 
 
 def seed_problems(seed: Any) -> list[str]:
-    """Returns what is wrong with a seed."""
+    """Returns the problems of a seed."""
     whole = isinstance(seed, int | np.integer) and not isinstance(seed, bool)
     return [] if seed is None or whole else [f"seed must be a whole number, or None for chance, not {seed!r}"]
 
 
 def read_weights(given: Any, models: Mapping[Party, Any], parties: Sequence[Party] | None = None) -> dict[Party, Any]:
-    """Returns the weights by name, as floats where they are numbers; all the same if none are given."""
+    """Returns the weights by party, as floats where they are numbers; equal weights if none are given."""
     if given is None:
         return dict.fromkeys(models, 1.0)
     return {party: _float(weight) for party, weight in name_by_party(given, "weights", parties).items()}
 
 
 def _float(weight: Any) -> Any:
-    """Returns a number of whatever type as a float, so that nobody computes in half of the digits."""
+    """Returns a number of any type as a double, to keep its precision."""
     if isinstance(weight, bool) or not isinstance(weight, Real):
         return weight
     try:
@@ -62,7 +62,7 @@ def _float(weight: Any) -> Any:
 
 
 def read_selection(options: Mapping[str, Any]) -> Selection:
-    """Returns what options select of models. What is wrong with them is told with the other settings."""
+    """Returns the arrays that options select. Problems of the options are reported with the other settings."""
     found: dict[str, Any] = {}
     for name, wanted in (("include", tuple[str, ...] | None), ("exclude", tuple[str, ...])):
         with contextlib.suppress(msgspec.ValidationError):
@@ -73,26 +73,26 @@ def read_selection(options: Mapping[str, Any]) -> Selection:
 def model_problems(
     models: Mapping[Party, Any], selection: Selection = FLOATS, expected: Layout | None = None
 ) -> list[str]:
-    """Returns everything that keeps models from being averaged, with each other or as those before them."""
-    told: dict[str, list[Party]] = {}
+    """Returns all problems that keep models from being averaged, with each other or with earlier rounds."""
+    problems: dict[str, list[Party]] = {}
     layouts: dict[Party, Layout] = {}
     names: dict[str, None] = {}
 
-    def tell(party: Party, problems: Sequence[str]) -> None:
-        # A model that is all wrong has very many.
-        more = [f"and {len(problems) - SHOWN} more of the kind"] if len(problems) > SHOWN else []
-        for problem in (*problems[:SHOWN], *more):
-            told.setdefault(problem, []).append(party)
+    def note(party: Party, found: Sequence[str]) -> None:
+        # A model of the wrong kind has very many.
+        more = [f"and {len(found) - SHOWN} more of the kind"] if len(found) > SHOWN else []
+        for problem in (*found[:SHOWN], *more):
+            problems.setdefault(problem, []).append(party)
 
     for party, model in models.items():
         if isinstance(model, Update):
-            tell(party, ["give the model itself, and its weight in weights="])
+            note(party, ["give the model itself, and its weight in weights="])
             continue
         try:
             layout, wrong, met = inspect_model(model, selection)
         except RecursionError:
             layout, wrong, met = None, ["the model contains itself, or is nested too deeply"], []
-        tell(party, wrong)
+        note(party, wrong)
         names |= dict.fromkeys(met)
         if layout is not None:
             layouts[party] = layout
@@ -101,14 +101,14 @@ def model_problems(
     whose = f"{first}'s model" if expected is None else "the models of the rounds before"
     for party, layout in layouts.items():
         if wanted is not None and layout != wanted:
-            tell(party, [f"compared with {whose}, {each}" for each in wanted.differences(layout)])
-    found = [f"{list_names(parties)}: {problem}" for problem, parties in told.items()]
-    # Of what is no model at all, nothing has a name.
+            note(party, [f"compared with {whose}, {each}" for each in wanted.differences(layout)])
+    found = [f"{list_names(parties)}: {problem}" for problem, parties in problems.items()]
+    # Arrays have no names where nothing is a model.
     return found + (selection.problems(names) if names.keys() - {ALL} or layouts else [])
 
 
 def weight_problems(models: Mapping[Party, Any], weights: Mapping[Party, Any], max_weight: float) -> list[str]:
-    """Returns everything that is wrong with weights."""
+    """Returns all problems of weights."""
     found = ring_problems(32, 1.0, 1, max_weight, weights)
     if weights.keys() != models.keys():
         missing, strange = ([*(one.keys() - other.keys())] for one, other in ((models, weights), (weights, models)))
@@ -116,11 +116,11 @@ def weight_problems(models: Mapping[Party, Any], weights: Mapping[Party, Any], m
             *([f"{list_names(sorted(missing, key=str))} without one"] if missing else []),
             *([f"{list_names(sorted(strange, key=str))} without a vector"] if strange else []),
         ]
-        found.append(f"weights must name exactly the parties that bring vectors: {' and '.join(who)}")
+        found.append(f"weights must name exactly the parties that have vectors: {' and '.join(who)}")
     return found
 
 
 def weight_bound(weights: Mapping[Party, Any]) -> float:
-    """Returns a bound on the weights, up to the next power of two, for the bound is public and a weight is not."""
+    """Returns the next power of two above the weights, because the bound is public and weights are not."""
     numbers = [float(weight) for weight in weights.values() if isinstance(weight, Real)]
     return float(2.0 ** np.ceil(np.log2(max([each for each in numbers if 0 < each <= LARGEST], default=1.0))))

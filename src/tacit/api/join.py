@@ -27,12 +27,12 @@ from tacit.vectors.layout import Layout, Selection
 
 __all__ = ["Peer", "join", "log_lines"]
 FAREWELL = 5.0
-"""Seconds that a party which leaves takes to get rid of what others still wait for."""
+"""Seconds that a leaving party takes to deliver what others still wait for."""
 
 
 @dataclass(frozen=True)
 class Membership:
-    """Who we are in a federation: the roster, our keys, and where we keep what must outlive us."""
+    """Membership in a federation: the roster, our credentials, and the folder of our rounds."""
 
     roster: RosterFile
     mine: Credentials
@@ -42,7 +42,7 @@ class Membership:
     def of(
         cls, federation: str | Path, me: Party, identity: str | Path | None = None, folder: str | Path | None = None
     ) -> "Membership":
-        """Reads the roster and our identity, which lies beside it unless told otherwise, and looks whether they fit."""
+        """Reads the roster and our identity, which is beside it by default, and checks that they match."""
         roster = RosterFile.load(federation)
         path = Path(federation)
         roster.card_of(me)
@@ -60,13 +60,13 @@ class Membership:
 class Peer:
     """A party of a federation between machines, as `tacit.join` returns it."""
 
-    def __init__(self, seated: Membership, checked: CheckedRun, metrics: str | None = None) -> None:
-        self.name, self.notes = seated.mine.name, checked.notes
-        """What it is called, and what the audit had to say before anything was sent."""
+    def __init__(self, membership: Membership, checked: CheckedRun, metrics: str | None = None) -> None:
+        self.name, self.notes = membership.mine.name, checked.notes
+        """Name of this party, and notes of the audit before anything was sent."""
         self._checked, self._layout = checked, None
         self._background = EventLoopThread(f"tacit {self.name}")
         try:
-            self._node = self._background.run(_started(seated, metrics))
+            self._node = self._background.run(_start_node(membership, metrics))
         except BaseException:
             self._background.close()
             raise
@@ -85,40 +85,40 @@ class Peer:
 
     @property
     def resuming(self) -> bool:
-        """Whether a round was cut off here: the next `average` finishes it, with what was brought to it then."""
+        """Whether a round was interrupted here: the next `average` finishes it with its original input."""
         return self._node.resuming
 
     def average(self, model: Any, weight: float = 1.0) -> Outcome:
         """Averages a model with those of the others, and returns the outcome for this party.
 
         A model is an array, a dict or list of arrays, a state dict or a PyTorch module. A module is changed in place;
-        of others the average is `outcome.average[name]`. If a round was cut off here before, it is that round which is
-        finished, with what was brought to it then. Raises what went wrong, if the round failed for this party.
+        of others the average is `outcome.average[name]`. If a round was interrupted here before, this
+        call finishes that round with its original input. Raises the error if the round failed for this party.
         """
-        layout, update = self._brought(model, weight)
+        layout, update = self._prepare_update(model, weight)
         return self._outcome(self._background.run(self._node.average(update)), layout, model, update)
 
     async def average_async(self, model: Any, weight: float = 1.0) -> Outcome:
         """Does the same without blocking an event loop."""
-        layout, update = self._brought(model, weight)
+        layout, update = self._prepare_update(model, weight)
         return self._outcome(await self._background.run_from_loop(self._node.average(update)), layout, model, update)
 
     def status(self) -> Status:
-        """Returns how it stands: the round, who is missing, and for how long."""
-        return self._background.run(_asked(self._node))
+        """Returns the current round, the missing parties, and for how long they are missing."""
+        return self._background.run(_read_status(self._node))
 
     def leave(self) -> None:
         """Leaves: the others do not wait for this party any longer. It can join again."""
         self._close(leaving=True)
 
     def close(self) -> None:
-        """Ends without a word, as if the machine were switched off. Others wait for it up to their deadlines."""
+        """Ends at once, as if the machine were switched off. Others wait for it up to their deadlines."""
         self._close(leaving=False)
 
     def _close(self, *, leaving: bool) -> None:
         if self._background.alive:
             try:
-                self._background.run(_left(self._node, leaving))
+                self._background.run(_close_node(self._node, leaving))
             finally:
                 self._background.close()
 
@@ -132,7 +132,7 @@ class Peer:
         protocol, rounds = self._checked.protocol.name, format_count(self.rounds, "round")
         return f"<Peer: {self.name} of {len(self._checked.terms.parties)} parties, {protocol}, {rounds}>"
 
-    def _brought(self, model: Any, weight: float) -> tuple[Layout, Update]:
+    def _prepare_update(self, model: Any, weight: float) -> tuple[Layout, Update]:
         selection = Selection.of(self._checked.terms.settings)
         found = model_problems({self.name: model}, selection, self._layout)
         found += weight_problems({self.name: model}, {self.name: weight}, self._checked.terms.settings.max_weight)
@@ -161,24 +161,30 @@ def join(
     folder: str | Path | None = None,
     metrics: str | None = None,
 ) -> Peer:
-    """Takes a party's place in a federation, and returns what averages models with the others.
+    """Joins a federation as one party, and returns the peer that averages models with the others.
 
-    `federation` is the roster that everybody has; this party's identity and the folder in which it keeps what must
-    outlive a crash lie beside it, unless told otherwise. At `metrics`, a host:port, others can collect what is counted
-    here; `tacit.log_lines()` writes down what happens. Raises ConfigError with everything that does not fit, and
-    LeakRefused with the report of the audit if the settings would show somebody's model to as many as the roster's
-    `adversary` says.
+    Args:
+        federation: The roster file, which all parties share.
+        me: Name of this party.
+        identity: File of this party's identity; beside the roster by default.
+        folder: Folder for everything that must survive a crash; beside the roster by default.
+        metrics: Address, as host:port, at which metrics are served. `tacit.log_lines()` logs events.
+
+    Raises:
+        ConfigError: With all problems.
+        LeakRefused: With the audit's report, if as many colluding parties as the roster's `adversary` would learn a
+            model.
     """
-    seated = Membership.of(federation, me, identity, folder)
+    membership = Membership.of(federation, me, identity, folder)
     if me == SERVER:
-        raise ConfigError("the server brings no model; run: tacit serve")
-    roster = seated.roster
+        raise ConfigError("the server has no model; run: tacit serve")
+    roster = membership.roster
     checked = CheckedRun.of(roster.protocol, roster.names, (), roster.adversary, roster.settings)
-    return Peer(seated, checked, metrics)
+    return Peer(membership, checked, metrics)
 
 
-async def _started(seated: Membership, metrics: str | None) -> Node:
-    node = seated.node()
+async def _start_node(membership: Membership, metrics: str | None) -> Node:
+    node = membership.node()
     try:
         await node.start(metrics=metrics)
     except BaseException:
@@ -187,11 +193,11 @@ async def _started(seated: Membership, metrics: str | None) -> Node:
     return node
 
 
-async def _asked(node: Node) -> Status:
+async def _read_status(node: Node) -> Status:
     return node.status()
 
 
-async def _left(node: Node, leaving: bool) -> None:
+async def _close_node(node: Node, leaving: bool) -> None:
     if leaving:
         await node.flush(FAREWELL)
     await node.close(leaving=leaving)
