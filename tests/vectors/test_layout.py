@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 import tacit
 from tacit.core.errors import ConfigError
-from tacit.vectors.layout import Layout, Selection, inspect_model
+from tacit.vectors.layout import Layout, inspect_model
+from tacit.vectors.model_tree import ArraySelection
 
-EVERYTHING = Selection(include=("*",))
+EVERYTHING = ArraySelection(include=("*",))
 
 DTYPES = ["f2", "f4", "f8", ">f4", "i1", "i4", "i8", "u1", "u2", "u8"]
 
@@ -161,7 +162,7 @@ def test_arrays_that_are_not_numbers_are_refused(bad):
     assert problem.endswith("is not an array of real numbers; to leave it local, pass exclude=['bad']")
     with pytest.raises(ConfigError):
         Layout.of({"fine": np.zeros(2), "bad": bad}, EVERYTHING)
-    assert Layout.of({"fine": np.zeros(2), "bad": bad}, Selection(exclude=("bad",))).size == 2
+    assert Layout.of({"fine": np.zeros(2), "bad": bad}, ArraySelection(exclude=("bad",))).size == 2
 
 
 @pytest.mark.parametrize("empty", [{}, [], (), np.zeros(0), {"a": [np.zeros((3, 0))]}])
@@ -263,11 +264,11 @@ MODEL = {
 @pytest.mark.parametrize(
     ("selection", "names"),
     [
-        (Selection(), ["head.weight", "head.bias", "body"]),
-        (Selection(exclude=("head.*",)), ["body"]),
-        (Selection(exclude=("head.weight", "count")), ["head.bias", "body"]),
-        (Selection(include=("head.*", "count")), ["head.weight", "head.bias", "count"]),
-        (Selection(include=("*",), exclude=("on", "head.*")), ["body", "count"]),
+        (ArraySelection(), ["head.weight", "head.bias", "body"]),
+        (ArraySelection(exclude=("head.*",)), ["body"]),
+        (ArraySelection(exclude=("head.weight", "count")), ["head.bias", "body"]),
+        (ArraySelection(include=("head.*", "count")), ["head.weight", "head.bias", "count"]),
+        (ArraySelection(include=("*",), exclude=("on", "head.*")), ["body", "count"]),
     ],
 )
 def test_floats_are_averaged_unless_names_say_otherwise(selection, names):
@@ -316,16 +317,16 @@ def test_a_model_of_which_nothing_is_averaged_is_refused():
 
 def test_names_of_nothing_are_told_with_what_was_meant():
     names = inspect_model(MODEL)[2]
-    assert Selection(exclude=("head",)).problems(names) == [
+    assert ArraySelection(exclude=("head",)).problems(names) == [
         "exclude='head' is the name of no array; did you mean 'head.*'?"
     ]
-    assert Selection(include=("bdy",)).problems(names) == [
+    assert ArraySelection(include=("bdy",)).problems(names) == [
         "include='bdy' is the name of no array; did you mean 'body'?"
     ]
-    assert Selection(exclude=("x",)).problems(names) == [
+    assert ArraySelection(exclude=("x",)).problems(names) == [
         "exclude='x' is the name of no array; there are head.weight, head.bias, body, count, on"
     ]
-    assert Selection(include=("*",), exclude=("o?",)).problems(names) == []
+    assert ArraySelection(include=("*",), exclude=("o?",)).problems(names) == []
 
 
 def test_arrays_with_entries_beyond_a_bound_are_named():
@@ -390,18 +391,18 @@ def test_masked_arrays_are_refused():
     assert problem.endswith("pass its filled(…), or leave it local: exclude=['under']")
     with pytest.raises(ConfigError, match="masked array"):
         Layout.of({"w": np.ones(2), "under": np.ones(2)}).flatten(model)
-    assert Layout.of(model, Selection(exclude=("under",))).size == 2
+    assert Layout.of(model, ArraySelection(exclude=("under",))).size == 2
     (problem,) = problems(model["under"])
     assert problem.endswith("pass its filled(…)")
 
 
 def test_the_cure_for_what_is_no_real_number_leaves_something():
     model = {"c": np.array([1j]), "f": np.ones(2), "n": np.array([3])}
-    assert problems(model, Selection(include=("c",))) == [
+    assert problems(model, ArraySelection(include=("c",))) == [
         "c (complex128 (1,)) is not an array of real numbers; include=['c'] takes nothing else, so name arrays of real "
         "numbers in it"
     ]
-    assert problems(model, Selection(include=("c", "f")))[0].endswith("to leave it local, pass exclude=['c']")
+    assert problems(model, ArraySelection(include=("c", "f")))[0].endswith("to leave it local, pass exclude=['c']")
 
 
 @pytest.mark.parametrize(("option", "pattern"), [("include", "nosuch*"), ("exclude", "nosuch*")])

@@ -22,7 +22,8 @@ from tacit.runtime.agreement import Agreement, terms_for
 from tacit.runtime.faults import Fault, faults_from
 from tacit.runtime.outcome import Outcome, describe_clipping
 from tacit.runtime.simulator import Simulation
-from tacit.vectors.layout import Layout, Selection
+from tacit.vectors.layout import Layout
+from tacit.vectors.model_tree import ArraySelection
 from tacit.vectors.ring_limits import BITS
 
 
@@ -89,7 +90,7 @@ class CheckedRun:
             raise LeakRefused(str(refused), evidence(entry, leaking)) from None
         vectors = None
         if models is not None and terms.selective:
-            layout = Layout.of(next(iter(models.values())), Selection.of(terms.settings))
+            layout = Layout.of(next(iter(models.values())), ArraySelection.of(terms.settings))
             vectors = {party: layout.flatten(model) for party, model in models.items()}
         rounds = terms.period if models is None else 1
         notes = preflight(entry, terms, adversary=adversary, rounds=rounds, vectors=vectors)

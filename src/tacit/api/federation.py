@@ -15,7 +15,8 @@ from tacit.core.suite import Party
 from tacit.runtime.faults import Fault
 from tacit.runtime.outcome import Outcome
 from tacit.runtime.simulator import Simulation, absent_problems
-from tacit.vectors.layout import Layout, Selection
+from tacit.vectors.layout import Layout
+from tacit.vectors.model_tree import ArraySelection
 
 if TYPE_CHECKING:
     from tacit.api.option_types import AdmmRun, CesarRun, FedAvgRun, GossipRun, PushSumRun, SecAggRun
@@ -124,7 +125,7 @@ class Federation:
         found = absent_problems(absent, self.parties)
         away = set() if found else set(absent) - given.keys()
         shares = {party: weight for party, weight in shares.items() if party not in away}
-        selection = Selection.of(self._checked.terms.settings)
+        selection = ArraySelection.of(self._checked.terms.settings)
         found += model_problems(given, selection, self._layout)
         if given.keys() != set(self.parties) - away or not given:
             found.append(f"a round takes a model of each of {', '.join(self.parties)}, and of nobody else")

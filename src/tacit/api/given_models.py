@@ -14,7 +14,8 @@ from tacit.core.errors import ConfigError
 from tacit.core.protocol import Settings, names_from
 from tacit.core.suite import Party, Update
 from tacit.core.values import convert_value
-from tacit.vectors.layout import ALL, FLOATS, Layout, Selection, inspect_model
+from tacit.vectors.layout import Layout, inspect_model
+from tacit.vectors.model_tree import ALL, FLOATS, ArraySelection
 from tacit.vectors.ring_limits import LARGEST, ring_problems
 
 SHOWN = 3
@@ -61,17 +62,17 @@ def _float(weight: Any) -> Any:
         return math.inf
 
 
-def read_selection(options: Mapping[str, Any]) -> Selection:
+def read_selection(options: Mapping[str, Any]) -> ArraySelection:
     """Returns the arrays that options select. Problems of the options are reported with the other settings."""
     found: dict[str, Any] = {}
     for name, wanted in (("include", tuple[str, ...] | None), ("exclude", tuple[str, ...])):
         with contextlib.suppress(msgspec.ValidationError):
             found[name] = convert_value(names_from(options.get(name, getattr(Settings(), name))), wanted)
-    return Selection(**found)
+    return ArraySelection(**found)
 
 
 def model_problems(
-    models: Mapping[Party, Any], selection: Selection = FLOATS, expected: Layout | None = None
+    models: Mapping[Party, Any], selection: ArraySelection = FLOATS, expected: Layout | None = None
 ) -> list[str]:
     """Returns all problems that keep models from being averaged, with each other or with earlier rounds."""
     problems: dict[str, list[Party]] = {}

@@ -23,7 +23,8 @@ from tacit.net.observability.status import Status
 from tacit.net.observability.telemetry import log_lines
 from tacit.net.store.round_store import RoundStore
 from tacit.runtime.outcome import Outcome, merge_endings
-from tacit.vectors.layout import Layout, Selection
+from tacit.vectors.layout import Layout
+from tacit.vectors.model_tree import ArraySelection
 
 __all__ = ["Peer", "join", "log_lines"]
 FAREWELL = 5.0
@@ -133,7 +134,7 @@ class Peer:
         return f"<Peer: {self.name} of {len(self._checked.terms.parties)} parties, {protocol}, {rounds}>"
 
     def _prepare_update(self, model: Any, weight: float) -> tuple[Layout, Update]:
-        selection = Selection.of(self._checked.terms.settings)
+        selection = ArraySelection.of(self._checked.terms.settings)
         found = model_problems({self.name: model}, selection, self._layout)
         found += weight_problems({self.name: model}, {self.name: weight}, self._checked.terms.settings.max_weight)
         if found:

@@ -12,7 +12,8 @@ from tacit.core.protocol import Settings
 from tacit.core.suite import SERVER, Party
 from tacit.runtime.agreement import Agreement
 from tacit.runtime.transcript import Transcript
-from tacit.vectors.layout import ALL, EntriesBeyond
+from tacit.vectors.layout import EntriesBeyond
+from tacit.vectors.model_tree import ALL
 from tacit.vectors.ring_limits import LARGEST
 
 SHOWN = 3

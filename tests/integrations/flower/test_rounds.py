@@ -19,7 +19,8 @@ from tacit.integrations.flower.party import SealedMessage, StepResult
 from tacit.integrations.flower.router import Router
 from tacit.protocols import REGISTRY
 from tacit.runtime.faults import Fault
-from tacit.vectors.layout import Layout, Selection
+from tacit.vectors.layout import Layout
+from tacit.vectors.model_tree import ArraySelection
 
 ENTRIES = 12
 
@@ -122,7 +123,7 @@ def test_counters_and_what_the_roster_excludes_are_not_brought(tmp_path):
     model = {"w": np.ones(2, np.float32), "count": np.array([7]), "head": np.ones(3, np.float32)}
     content = RecordDict({"arrays": ArrayRecord({name: Array(array) for name, array in model.items()})})
     assert _extract_update(party, content).vector.tolist() == [1.0, 1.0]
-    layout = Layout.of(model, Selection(exclude=("head",)))
+    layout = Layout.of(model, ArraySelection(exclude=("head",)))
     back = restore_arrays(layout, np.array([2.0, 3.0]), model)
     assert {name: array.numpy().tolist() for name, array in back.items()} == {
         "w": [2.0, 3.0],

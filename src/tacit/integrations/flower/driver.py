@@ -24,7 +24,8 @@ from tacit.integrations.flower.node_state import INCARNATION_BYTES, RENEW
 from tacit.integrations.flower.party import FlowerParty, SealedMessage, StepResult
 from tacit.integrations.flower.router import NodeCall, Router
 from tacit.runtime.round_numbers import MOST, estimate_progress
-from tacit.vectors.layout import FLOATS, Layout, Selection
+from tacit.vectors.layout import Layout
+from tacit.vectors.model_tree import FLOATS, ArraySelection
 
 RECORD = "tacit"
 """Name of Tacit's records, in messages and in the state of a node."""
@@ -139,7 +140,7 @@ def _insert_own_model(party: FlowerParty, storage: ConfigRecord, message: Messag
     """Replaces the model in a message by the node's own average, if the protocol has no server."""
     vector = party.average(storage)
     if vector is not None:
-        selection = Selection.of(party.roster.terms.settings)
+        selection = ArraySelection.of(party.roster.terms.settings)
         for name, record in message.content.array_records.items():
             model = _load_arrays(record)
             message.content[name] = restore_arrays(Layout.of(model, selection), vector, model)
@@ -152,7 +153,7 @@ def _extract_update(party: FlowerParty, content: RecordDict) -> Update:
         raise ConfigError(f"an answer to train must have one ArrayRecord, not {len(content.array_records)}")
     (record,) = content.array_records.values()
     settings = party.roster.terms.settings
-    vector = _flatten_model(_load_arrays(record), Selection.of(settings))
+    vector = _flatten_model(_load_arrays(record), ArraySelection.of(settings))
     if settings.max_weight == 1.0:
         return Update(vector)
     found = [record[WEIGHT] for record in content.metric_records.values() if WEIGHT in record]
@@ -165,7 +166,7 @@ def _extract_update(party: FlowerParty, content: RecordDict) -> Update:
     return Update(vector, float(weight))
 
 
-def _flatten_model(model: dict[str, NDArray[Any]], selection: Selection) -> NDArray[Any]:
+def _flatten_model(model: dict[str, NDArray[Any]], selection: ArraySelection) -> NDArray[Any]:
     """Returns a model as a vector, with its own dtype if it has one short float type, to save storage."""
     layout = Layout.of(model, selection)
     kinds = {np.dtype(entry.dtype) for entry in layout.entries}
@@ -339,7 +340,7 @@ class AveragingGrid(Grid):
         first = asking[parties[0]]
         name, model = _extract_model(first)
         server = self._server
-        layout = Layout.of(model, FLOATS if server is None else Selection.of(server.roster.terms.settings))
+        layout = Layout.of(model, FLOATS if server is None else ArraySelection.of(server.roster.terms.settings))
         self._rounds = number = max(self._rounds, server.rounds if server is not None else 0) + 1
         router = Router((*parties, *(() if server is None else (SERVER,))))
         company = {party: self._incarnations[party] for party in parties}
