@@ -3,7 +3,6 @@
 import asyncio
 import itertools
 import sqlite3
-from pathlib import Path
 
 import grpc
 import msgspec
@@ -304,15 +303,13 @@ def test_a_disk_that_is_full_when_a_node_is_closed_loses_nothing(tmp_path, monke
 def test_a_status_that_cannot_be_written_keeps_nobody_from_averaging(tmp_path, monkeypatch):
     made, tries = Made.of(tmp_path, "gossip", 3), []
     monkeypatch.setattr(nodes_, "OFTEN", 0.01)
-    honest = Path.write_bytes
 
-    def full(path, data):
-        if path.name.startswith(STATUS):
-            tries.append(path)
-            raise OSError(28, "No space left on device")
-        return honest(path, data)
+    def full(path, _data, **_how):
+        assert path.name == STATUS
+        tries.append(path)
+        raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_bytes", full)
+    monkeypatch.setattr("tacit.net.observability.status.replace_file", full)
 
     async def run():
         async with made.nodes() as nodes:

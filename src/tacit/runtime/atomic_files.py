@@ -4,14 +4,26 @@ import os
 import tempfile
 from pathlib import Path
 
+from tacit.core.suite import Buffer
 
-def replace_file(path: Path, data: bytes) -> None:
-    """Replaces a file, whole or not at all."""
+
+def replace_file(path: Path, data: Buffer, *, private: bool = False, durable: bool = True) -> None:
+    """Replaces a file, whole or not at all.
+
+    Args:
+        path: The file, which need not exist.
+        data: Its new content.
+        private: Whether only the owner can read the new file, whatever the umask is.
+        durable: Whether the content is on disk when this returns. Otherwise a power failure may undo the change.
+    """
     fresh = path.with_name(path.name + ".new")
-    with fresh.open("wb") as file:
+    with open(fresh, "wb", opener=_open_private if private else None) as file:
+        if private:
+            os.fchmod(file.fileno(), 0o600)  # also if an interrupted write left the file with other rights
         file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+        if durable:
+            file.flush()
+            os.fsync(file.fileno())
     fresh.replace(path)
 
 
@@ -38,3 +50,7 @@ def sync_folder(folder: Path) -> None:
         os.fsync(file)
     finally:
         os.close(file)
+
+
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)

@@ -115,9 +115,8 @@ class NodeFolder:
         """Replaces the record and the tip; the record is durable when this returns."""
         try:
             if tip != self.tip or record.number != self.record.number:
-                fresh = self._folder / "tip.new"
-                fresh.write_bytes(self._encode_sealed("tip", (record.number, tip)))
-                fresh.replace(self._folder / "tip")
+                sealed = self._encode_sealed("tip", (record.number, tip))
+                replace_file(self._folder / "tip", sealed, durable=False)
             if record != self.record:
                 replace_file(self._folder / "mark", self._encode_sealed("mark", record))
                 sync_folder(self._folder)

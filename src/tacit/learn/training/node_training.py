@@ -44,9 +44,9 @@ from tacit.learn.training.run_folder import CHECKPOINT, LEDGER, METRICS, MODEL, 
 from tacit.learn.training.train import RoundCallback, Run
 from tacit.net.membership.identity import file_stem
 from tacit.net.membership.roster import RosterFile
-from tacit.net.store.log import open_private as private_file
-from tacit.net.store.log import replace_private
+from tacit.net.store.log import open_private
 from tacit.privacy import Ledger, Spent
+from tacit.runtime.atomic_files import replace_file
 from tacit.runtime.outcome import Outcome
 
 OURS = {SCENARIO, METRICS, CHECKPOINT, MODEL, LEDGER, f"{LEDGER}.lock"}
@@ -187,7 +187,7 @@ class Learner:
             model=self.model.tobytes(),
             ledger=b"" if self.ledger is None else self.ledger.encode(),
         )
-        replace_private(self.place / CHECKPOINT, msgspec.msgpack.encode(kept))
+        replace_file(self.place / CHECKPOINT, msgspec.msgpack.encode(kept), private=True)
 
     def resume(self) -> None:
         """Goes on from what was kept, if anything was; raises JournalError if the ledger has forgotten rounds of it."""
@@ -288,7 +288,7 @@ def take_part(
             )
         notes = (*peer.notes, *(private.notes if private else ()), *([learner.stopped] if learner.stopped else []))
         run = Run(scenario, history, place, learner.model, built, (len(part),), None, notes)
-        os.close(private_file(place / f"{MODEL}.new"))  # written there first, with the rights of what is there
+        os.close(open_private(place / f"{MODEL}.new"))  # written there first, with the rights of what is there
         run.write_model()
     return run
 
@@ -318,8 +318,8 @@ def _has_payments(metrics: Path) -> bool:
 def _run_and_record(learner: Learner, on_round: RoundCallback | None) -> list[Metrics]:
     """Returns what is known after each round, which is written down as soon as it is."""
     history: list[Metrics] = []
-    replace_private(learner.place / SCENARIO, learner.scenario.encode())
-    with open(private_file(learner.place / METRICS), "ab") as file:
+    replace_file(learner.place / SCENARIO, learner.scenario.encode(), private=True)
+    with open(open_private(learner.place / METRICS), "ab") as file:
         for metrics in learner.rounds():
             history.append(metrics)
             file.write(msgspec.json.encode(metrics) + b"\n")

@@ -10,6 +10,7 @@ import msgspec
 from tacit.core.average import Ending
 from tacit.core.suite import Party
 from tacit.net.membership.rendezvous import Rendezvous
+from tacit.runtime.atomic_files import replace_file
 
 if TYPE_CHECKING:
     from tacit.net.transport.peer_link import PeerLink
@@ -107,6 +108,4 @@ def write_status(folder: Path, status: Status) -> None:
     """Writes down how it stands, for those who look."""
     # It need not outlive a crash, and on a full disk others have more to say.
     with suppress(OSError):
-        fresh = folder / f"{STATUS}.new"
-        fresh.write_bytes(msgspec.json.encode(status))
-        fresh.replace(folder / STATUS)
+        replace_file(folder / STATUS, msgspec.json.encode(status), durable=False)

@@ -84,17 +84,6 @@ def open_private(path: Path) -> int:
     return file
 
 
-def replace_private(path: Path, data: Buffer) -> None:
-    """Replaces a file that only its owner can read, whole or not at all."""
-    fresh = path.with_name(f"{path.name}.new")
-    file = open_private(fresh)
-    try:
-        write_file(file, data)
-    finally:
-        os.close(file)
-    fresh.replace(path)
-
-
 def view_octets(vector: Vector) -> memoryview:
     """Returns the bytes of a vector, without a copy if they are contiguous."""
     return np.ascontiguousarray(vector).reshape(-1).view(np.uint8).data
