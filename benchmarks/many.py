@@ -17,7 +17,7 @@ from statistics import median
 
 from benchmarks.measure import Row, alone, compared
 from benchmarks.secagg import Case, Say, _check, _updates, simulated
-from tacit.runtime.shards.pool import Forked
+from tacit.runtime.shards.pool import ForkedShards
 from tacit.runtime.shards.sharded_simulation import ShardedSimulation
 from tacit.runtime.simulator import Simulation
 
@@ -55,7 +55,7 @@ def measured(users: int, entries: int, degree: int, workers: int) -> None:
             agreed = one.agreement
             spread = ShardedSimulation.on(agreed.protocol, agreed.terms, entries, 0, one.faults, workers=workers)
             simulation = stack.enter_context(spread)
-            assert isinstance(spread.pool, Forked)
+            assert isinstance(spread.pool, ForkedShards)
             pids = spread.pool.pids
         before, since = [_cpu(pid) for pid in pids], (time.process_time(), time.perf_counter())
         outcome = simulation.average(updates)

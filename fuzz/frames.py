@@ -309,7 +309,7 @@ class Parcels:
             for card in made.roster.parties
             if card.name != self._me
         ]
-        receiver: Any = SimpleNamespace(most=lambda _: 1 << 16)
+        receiver: Any = SimpleNamespace(max_frame_bytes=lambda _: 1 << 16)
         self._courier = courier.Courier(self._me, courier.Tls(b"", b""), peers, receiver)
 
     async def take(self, draw: Draws) -> bytes:

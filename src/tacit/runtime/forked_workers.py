@@ -1,75 +1,201 @@
-"""Forked processes that work for their owner: each has all that the owner had, a line to it, and ends with it."""
+"""Pool of forked worker processes that answer requests.
+
+A forked process has everything that its owner had, so only requests and answers travel. Vectors travel through shared
+memory. A worker that ends, or that does not answer for too long, raises WorkerLost at the owner. Workers end with their
+owner.
+"""
 
 import os
 import pickle
 import signal
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from multiprocessing import get_all_start_methods, get_context
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
-from tacit.core.errors import ConfigError, TacitError
+from tacit.core.errors import ConfigError, TacitError, WorkerLost
+from tacit.runtime.shared_memory import SharedArea
+
+PATIENCE = 1800.0
+"""Seconds without an answer from any worker after which they are given up."""
+
+Handler: TypeAlias = Callable[[Any], Any]
+"""Returns the answer to a request."""
 
 
-class Forks:
-    """Forked processes, and the owner's ends of the lines to them."""
+class Answer(NamedTuple):
+    """The answer to a request, or the error of the worker."""
 
-    def __init__(self, serve: Callable[..., None], given: Sequence[tuple[Any, ...]], instead: str) -> None:
-        """Forks a process for each of the given, which serves at the other end of its line, with what it is given.
+    succeeded: bool
+    value: Any
 
-        Raises ConfigError where that cannot be, with what to do instead.
+    def unwrap(self) -> Any:
+        """Returns the answer; raises the error of the worker."""
+        if not self.succeeded:
+            raise self.value
+        return self.value
+
+
+class WorkerPool:
+    """Forked processes, by number, each of which answers one request at a time."""
+
+    def __init__(
+        self,
+        make_handler: Callable[[], Handler],
+        count: int,
+        *,
+        alternative: str,
+        remedy: str,
+        patience: float = PATIENCE,
+        around: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    ) -> None:
+        """Forks workers; raises ConfigError where that is impossible.
+
+        Args:
+            make_handler: Creates the handler of a worker, in the worker.
+            count: The number of workers.
+            alternative: What to do where processes cannot be forked, for the error.
+            remedy: What to do if a worker is lost, for the error.
+            patience: Seconds without an answer from any worker after which they are given up.
+            around: Creates the context in which a worker runs, such as one with a limit on threads.
         """
         if "fork" not in get_all_start_methods():
-            raise ConfigError(f"this system cannot fork processes; {instead}")
-        self._owner = os.getpid()
-        self.lines: list[Connection] = []
-        self.processes: list[BaseProcess] = []
+            raise ConfigError(f"this system cannot fork processes; {alternative}")
+        self._owner, self._remedy, self.patience = os.getpid(), remedy, patience
+        self._areas = [(SharedArea(), SharedArea()) for _ in range(count)]
+        """Shared memory for requests to each worker, and for its answers."""
+        self._pipes: list[Connection] = []
+        self._processes: list[BaseProcess] = []
         context = get_context("fork")
-        for each in given:
+        for areas in self._areas:
             ours, theirs = context.Pipe()
-            self.lines.append(ours)
-            process = context.Process(target=_begin, args=(serve, theirs, tuple(self.lines), each), daemon=True)
+            self._pipes.append(ours)
+            work = make_handler, around, theirs, *areas
+            process = context.Process(target=_start_worker, args=(tuple(self._pipes), work), daemon=True)
             with warnings.catch_warnings():
                 # From 3.12 on Python warns of threads, such as those of BLAS, which forked processes do without.
                 warnings.filterwarnings("ignore", ".*fork.*", DeprecationWarning)
                 process.start()
             theirs.close()
-            self.processes.append(process)
+            self._processes.append(process)
 
     @property
     def pids(self) -> list[int]:
         """The ids of the processes that have not been ended."""
-        return [process.pid for process in self.processes if process.pid is not None]
+        return [process.pid for process in self._processes if process.pid is not None]
+
+    def send(self, place: int, request: Any) -> None:
+        """Sends a request to a worker; raises WorkerLost if it has ended."""
+        if not self._pipes:
+            raise WorkerLost(f"the workers have ended; {self._remedy}")
+        try:
+            self._pipes[place].send_bytes(self._areas[place][0].put(request))
+        except (BrokenPipeError, ConnectionResetError):
+            raise WorkerLost(self._describe_loss()) from None
+
+    def receive(self, busy: Collection[int]) -> tuple[int, Answer]:
+        """Waits for an answer of some workers, and returns it with the worker's number; raises WorkerLost."""
+        pipes = {self._pipes[place]: place for place in busy}
+        ends = [process.sentinel for process in self._processes]
+        ready = wait([*pipes, *ends], self.patience)
+        if not ready:
+            raise WorkerLost(f"no worker answered for {self.patience:g} s; {self._remedy}")
+        pipe = next((each for each in ready if isinstance(each, Connection)), None)
+        if pipe is None:
+            raise WorkerLost(self._describe_loss())
+        place = pipes[pipe]
+        try:
+            return place, Answer(*self._areas[place][1].taken(pipe.recv_bytes()))
+        except (EOFError, ConnectionResetError):
+            raise WorkerLost(self._describe_loss()) from None
+
+    def run(self, jobs: Sequence[Any]) -> list[Any]:
+        """Returns the answers to all jobs, each of which goes to the next free worker.
+
+        Raises the error of a worker, and WorkerLost. Then all workers are ended.
+        """
+        answers: list[Any] = [None] * len(jobs)
+        busy: dict[int, int] = {}
+        waiting = list(range(len(jobs)))[::-1]
+        free = list(range(len(self._pipes)))[::-1]
+        try:
+            if waiting and not free:
+                raise WorkerLost(f"the workers have ended; {self._remedy}")
+            while waiting or busy:
+                while waiting and free:
+                    place, job = free.pop(), waiting.pop()
+                    self.send(place, jobs[job])
+                    busy[place] = job
+                place, answer = self.receive(busy)
+                answers[busy.pop(place)] = answer.unwrap()
+                free.append(place)
+        except BaseException:
+            self.close()
+            raise
+        return answers
 
     def close(self) -> None:
         """Ends the processes. Does nothing the second time, nor in a process that is a copy of the owner."""
         if os.getpid() != self._owner:
             return
-        for line in self.lines:
-            line.close()
-        for process in self.processes:
-            process.kill()  # they have nothing to put in order: whatever matters is the owner's
-        for process in self.processes:
+        for pipe in self._pipes:
+            pipe.close()
+        for process in self._processes:
+            process.kill()  # they have nothing to clean up: whatever matters is the owner's
+        for process in self._processes:
             process.join()
             process.close()
-        self.lines, self.processes = [], []
+        self._pipes, self._processes = [], []
+
+    def _describe_loss(self) -> str:
+        for process in self._processes:
+            process.join(0.1)  # the end of a process is noticed a moment before its exit code is known
+        codes = [process.exitcode for process in self._processes if process.exitcode is not None]
+        how = f"by signal {-codes[0]}" if codes and codes[0] < 0 else f"with code {codes[0]}" if codes else "early"
+        return f"a worker ended {how}; if memory ran out use fewer workers, otherwise {self._remedy}"
 
 
-def _begin(serve: Callable[..., None], line: Connection, owners: Sequence[Connection], given: tuple[Any, ...]) -> None:
-    """Serves, in a process that was just forked."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is the owner's to deal with
-    # The owner's ends of lines are closed in each process: else none would notice that its owner is gone.
-    for other in owners:
-        other.close()
-    serve(line, *given)
+def _start_worker(owned: Sequence[Connection], work: tuple[Any, ...]) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the owner handles interrupts
+    # The owner's ends of pipes are closed in each worker: otherwise none would notice the end of its owner.
+    for pipe in owned:
+        pipe.close()
+    _serve(*work)
 
 
-def sendable(error: Exception, whose: str) -> Exception:
-    """Returns an error as it can be sent to another process: itself, or what it says and who failed."""
+def _serve(
+    make_handler: Callable[[], Handler],
+    around: Callable[[], AbstractContextManager[Any]],
+    pipe: Connection,
+    requests: SharedArea,
+    answers: SharedArea,
+) -> None:
+    """Answers requests until the owner is gone."""
+    with around():
+        handler = make_handler()
+        while True:
+            try:
+                request = requests.taken(pipe.recv_bytes())
+                pipe.send_bytes(answers.put(tuple(answer_request(handler, request))))
+            except (EOFError, BrokenPipeError, ConnectionResetError):
+                return
+
+
+def answer_request(handler: Handler, request: Any) -> Answer:
+    """Returns the answer of a handler, or its error in a form that can be sent to another process."""
+    try:
+        return Answer(True, handler(request))
+    except Exception as error:  # any error is reported to the owner
+        return Answer(False, make_sendable(error))
+
+
+def make_sendable(error: Exception) -> Exception:
+    """Returns an error that can be pickled: the error itself, or a TacitError with its text."""
     try:
         pickle.loads(pickle.dumps(error))  # noqa: S301 (our own bytes)
-    except Exception:  # an error of anybody's may fail in any way of its own when it is packed
-        return TacitError(f"{whose} failed: {type(error).__name__}: {error}")
+    except Exception:  # pickling another package's error may fail in any way
+        return TacitError(f"a worker failed: {type(error).__name__}: {error}")
     return error

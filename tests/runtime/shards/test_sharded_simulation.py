@@ -21,12 +21,12 @@ from tacit.core.messages import Address
 from tacit.core.suite import SERVER, Secret, Update
 from tacit.crypto.suite import RealSuite
 from tacit.learn.training import assemble
-from tacit.runtime import forked_workers
+from tacit.runtime import forked_workers, shared_memory
 from tacit.runtime.faults import Fault
+from tacit.runtime.forked_workers import Answer, answer_request
 from tacit.runtime.outcome import Outcome
 from tacit.runtime.round import Post
-from tacit.runtime.shards import shared_memory
-from tacit.runtime.shards.pool import Forked, Pool, answered
+from tacit.runtime.shards.pool import ForkedShards, ShardPool
 from tacit.runtime.shards.shard import Shard, ShardMessage
 from tacit.runtime.shards.sharded_simulation import ShardedSimulation
 from tacit.runtime.simulated_round import SimulatedRound
@@ -242,7 +242,7 @@ def test_a_twin_goes_on_where_another_was(sent: Sent) -> None:
 # --- what must not happen ------------------------------------------------------------------------------------------
 
 
-class Here(Pool):
+class Here(ShardPool):
     """Shards in this process, with all that they are asked, and answer, kept as bytes."""
 
     def __init__(self, count: int) -> None:
@@ -256,10 +256,11 @@ class Here(Pool):
 
     def _send(self, place: int, request: Sequence[Any]) -> None:
         asked = pickle.dumps(request)
-        self.answers[place] = pickle.dumps(answered(self.shards[place], pickle.loads(asked)))  # noqa: S301 (our own)
+        answer = answer_request(self.shards[place].handle, pickle.loads(asked))  # noqa: S301 (our own)
+        self.answers[place] = pickle.dumps(answer)
         self.passed += [asked, self.answers[place]]
 
-    def _receive(self) -> tuple[int, tuple[bool, Any]]:
+    def _receive(self) -> tuple[int, Answer]:
         place = min(self.answers)
         return place, pickle.loads(self.answers.pop(place))  # noqa: S301 (our own)
 
@@ -270,7 +271,7 @@ def secrets_of(shard: Shard) -> list[Secret]:
 
 @pytest.mark.parametrize("title", ["secagg-neighbours", "cesar", "pushsum-masked"])
 def test_no_key_leaves_its_shard(title: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tacit.runtime.shards.sharded_simulation.Forked", Here)
+    monkeypatch.setattr("tacit.runtime.shards.sharded_simulation.ForkedShards", Here)
     drawn: list[Secret] = []
     honest, seeds = RealSuite.seed, []
 
@@ -308,11 +309,11 @@ def test_no_key_leaves_its_shard(title: str, monkeypatch: pytest.MonkeyPatch) ->
 def test_a_shard_that_is_gone_is_told_in_one_line() -> None:
     case = NEIGHBOURS
     with ShardedSimulation.of(case.protocol, case.names, ENTRIES, **case.options) as spread:
-        assert isinstance(spread.pool, Forked)
+        assert isinstance(spread.pool, ForkedShards)
         pids = spread.pool.pids
         assert len(pids) == 2
         os.kill(pids[0], signal.SIGKILL)
-        with pytest.raises(WorkerLost, match="a shard has ended"):
+        with pytest.raises(WorkerLost, match="a worker ended"):
             spread.average(case.updates(1))
         assert spread.pool.pids == []
         with pytest.raises(WorkerLost, match="begin a new simulation"):
@@ -331,7 +332,7 @@ def test_whatever_goes_wrong_in_a_shard_is_raised_here(monkeypatch: pytest.Monke
     with ShardedSimulation.of(case.protocol, case.names, ENTRIES, **case.options) as spread:
         with pytest.raises(ZeroDivisionError, match="somebody's mistake"):
             spread.average(case.updates(1))
-        assert isinstance(spread.pool, Forked)
+        assert isinstance(spread.pool, ForkedShards)
         assert spread.pool.pids == []
 
 
@@ -341,12 +342,12 @@ def test_an_error_that_cannot_be_sent_is_told_all_the_same() -> None:
             super().__init__(one + two)
 
     class Failing(Shard):
-        def answer(self, *_: Any) -> Any:
+        def handle(self, *_: Any) -> Any:
             raise Odd("a", "b")
 
-    fine, error = answered(Failing(), ("states",))
+    fine, error = answer_request(Failing().handle, ("encode_states",))
     assert not fine
-    assert str(error) == "a shard failed: Odd: ab"
+    assert str(error) == "a worker failed: Odd: ab"
 
 
 def test_what_cannot_be_is_said_beforehand(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -372,7 +373,7 @@ def test_shards_stay_with_what_was_agreed() -> None:
         with pytest.raises(ConfigError, match="only its nonce can change"):
             spread.join(other.agreement)
         with pytest.raises(ConfigError, match="no round was begun"):
-            spread.pool.all(("process_events", 0.0, ()))
+            spread.pool.ask_all(("process_events", 0.0, ()))
 
 
 # --- learning ------------------------------------------------------------------------------------------------------
@@ -400,7 +401,7 @@ def test_who_plays_the_parties_changes_nothing_that_is_learnt(
     histories = [[structs.replace(metrics, seconds=0.0) for metrics in run.history] for run in runs]
     assert histories[0] == histories[1]
     assert len(made_here) == 1
-    assert isinstance(made_here[0].pool, Forked)
+    assert isinstance(made_here[0].pool, ForkedShards)
     assert made_here[0].pool.pids == [], "shards are ended with the run"
 
 

@@ -110,9 +110,10 @@ class Shard:
         self._participants: dict[Party, Participant] = {}
         self._round: ShardRound | None = None
 
-    def answer(self, name: str, *given: Any) -> Any:
-        """Calls one of the methods below by its name."""
-        return getattr(self, name)(*given)
+    def handle(self, request: Sequence[Any]) -> Any:
+        """Calls one of the methods below by its name, which is the first item of a request."""
+        name, *arguments = request
+        return getattr(self, name)(*arguments)
 
     def create_identities(self, parties: Sequence[Party], seed: int | None, twin: bool) -> list[Member]:
         """Creates the identities of some parties, and returns their public keys."""

@@ -15,7 +15,7 @@ from tacit.protocols import find
 from tacit.runtime.agreement import Agreement, agree, terms_for
 from tacit.runtime.faults import Fault, faults_from
 from tacit.runtime.participant import KeyedParticipant
-from tacit.runtime.shards.pool import Actors, Forked, Pool
+from tacit.runtime.shards.pool import ForkedShards, RayShards, ShardPool
 from tacit.runtime.shards.shard import EventResult, PartyStart, ShardEvent, ShardMessage
 from tacit.runtime.simulated_round import Arrival, SimulatedRound
 from tacit.runtime.simulator import NONCE_BYTES, Rows, Simulation, entropy_for, identity_of, label_role
@@ -33,7 +33,7 @@ class ShardedSimulation(Simulation):
         self,
         agreement: Agreement,
         server: Mapping[Party, KeyedParticipant],
-        pool: Pool,
+        pool: ShardPool,
         home: Mapping[Party, int],
         seed: int | None = None,
         faults: Sequence[Fault] = (),
@@ -119,15 +119,14 @@ class ShardedSimulation(Simulation):
         count = min(workers, len(parties))
         bounds = [place * len(parties) // count for place in range(count + 1)]
         parts = [parties[low:high] for low, high in pairwise(bounds)]
-        pool = Forked(count) if address is None else Actors(count, address)
+        pool = ForkedShards(count) if address is None else RayShards(count, address)
         try:
-            members = [
-                each for some in pool.all(*(("create_identities", part, seed, twin) for part in parts)) for each in some
-            ]
+            hosted = pool.ask_all(*(("create_identities", part, seed, twin) for part in parts))
+            members = [each for some in hosted for each in some]
             servers = [identity_of(party, seed) for party in protocol.everyone(parties) if party not in parties]
             roster = Roster([*members, *(identity.member() for identity in servers)])
             agreement = agree(protocol, terms, roster, entries, entropy_for(seed, "session").bytes(NONCE_BYTES))
-            pool.all(("create_participants", agreement))
+            pool.ask_all(("create_participants", agreement))
         except BaseException:
             pool.close()
             raise
@@ -157,17 +156,17 @@ class ShardedSimulation(Simulation):
             raise ConfigError("a run can be continued only with the states of all parties")
         super().continue_from(number, {party: states[party] for party in self.participants})
         encode = self.agreement.protocol.encode_state
-        self.pool.all(("restore_states", number, {party: encode(states[party]) for party in self.parties}))
+        self.pool.ask_all(("restore_states", number, {party: encode(states[party]) for party in self.parties}))
 
     def join(self, agreement: Agreement) -> None:
         """Moves all participants to a session, which differs from the previous one in its nonce alone."""
         if agreement != replace(self.agreement, nonce=agreement.nonce):
             raise ConfigError("parties in shards keep their agreement; only its nonce can change")
         super().join(agreement)
-        self.pool.all(("join_session", agreement.nonce))
+        self.pool.ask_all(("join_session", agreement.nonce))
 
     def _encoded_states(self) -> Iterable[bytes]:
-        remote = [state for some in self.pool.all(("encode_states",)) for state in some]
+        remote = [state for some in self.pool.ask_all(("encode_states",)) for state in some]
         return [*remote, *super()._encoded_states()]
 
     def _role_labels(self) -> Iterable[bytes]:
@@ -176,7 +175,7 @@ class ShardedSimulation(Simulation):
     def _make_round(
         self, faults: Sequence[Fault], silent: Collection[Party], away: Collection[Party], rows: Rows | None
     ) -> SimulatedRound:
-        self.pool.all(("begin_round", self.number, faults, tuple(silent), tuple(away)))
+        self.pool.ask_all(("begin_round", self.number, faults, tuple(silent), tuple(away)))
         return ShardedRound(self, faults, silent, away, rows)
 
 
@@ -221,7 +220,7 @@ class ShardedRound(SimulatedRound):
             )
             while self._events and self.waiting:
                 self._together(self._moment())
-            remote = self._pool.all(("finish_round",))
+            remote = self._pool.ask_all(("finish_round",))
         except BaseException:
             self._pool.close()  # the progress of the shards is unknown
             raise
@@ -262,7 +261,7 @@ class ShardedRound(SimulatedRound):
             else:
                 self._handle(party, event)
         while self._pool.busy:
-            self._pool.heard()
+            self._pool.next_answer()
 
     def _bring(self, place: int) -> None:
         """Sends a shard its next request, and prepares the one after it, so that the shard need not wait."""
@@ -286,7 +285,7 @@ class ShardedRound(SimulatedRound):
     def _heard(self, place: int) -> EventResult:
         """Returns the result of the next event at a shard, once it is known."""
         while not self._results[place]:
-            other, result = self._pool.heard()
+            other, result = self._pool.next_answer()
             self._bring(other)
             self._results[other].extend(result)
         return self._results[place].popleft()
