@@ -5,6 +5,7 @@ import gc
 import traceback
 import warnings
 from collections import Counter
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 
 from tacit.core.average import Average
 from tacit.core.entropy import SeededEntropy
-from tacit.core.errors import ConfigError, Drop, NotEnough, PeerFault, TacitError
+from tacit.core.errors import ConfigError, Drop, NotEnough, PeerFault, StepError, TacitError
 from tacit.core.messages import Message
 from tacit.core.protocol import Protocol, Settings, Terms
 from tacit.core.suite import SERVER, Parties, Update
@@ -215,6 +216,23 @@ def test_either_of_two_kinds_ends_a_wait_and_steps_are_told_apart():
     _, _, simulation = alone(waits, p1=speaks)
     assert seen == [Ping(), Pong()]
     assert simulation.endings["p0"].error.peer == "p1"
+
+
+@pytest.mark.parametrize("effect", ["send", "receive", "gather"])
+def test_a_step_that_the_terms_do_not_have_is_an_error_of_the_protocol_at_once(effect):
+    async def party(link, *_):
+        other = link.parties[link.place - 1]
+        if effect == "send":
+            await link.send(other, Ping(), step=4)
+        elif effect == "receive":
+            await link.receive(other, Ping, Pong, step=4)
+        else:
+            await link.gather(Pong, [other], step=4)
+
+    terms = TalkSettings().bind(Parties(("p0", "p1", "p2")))
+    talking = Simulation.on(replace(TALK, party=party), terms, 3, seed=0)
+    with pytest.raises(StepError, match=r"talk uses step 4 of P[io]ng, and its terms have steps 0 to 3"):
+        talking.average({party: Update(np.zeros(3)) for party in terms.parties})
 
 
 def test_silence_of_a_client_that_is_needed_is_named_after_one_phase():

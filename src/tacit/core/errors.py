@@ -40,6 +40,10 @@ class ConfigError(TacitError):
         super().__init__("; ".join(self.problems))
 
 
+class StepError(ConfigError):
+    """A protocol's own code uses a step of a message that its terms do not have."""
+
+
 class WireError(TacitError):
     """Bytes that are not what they claim to be: malformed, too long, not authentic."""
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tacit.core.average import CLASSES, Ending, format_count, list_names
-from tacit.core.errors import ConfigError, Drop, NotEnough, TacitError
+from tacit.core.errors import ConfigError, Drop, NotEnough, StepError, TacitError
 from tacit.core.protocol import Settings
 from tacit.core.suite import SERVER, Party
 from tacit.runtime.agreement import Agreement
@@ -149,6 +149,8 @@ def _find_unheard(finished: Mapping[Party, Ending]) -> set[Party]:
 def find_first_cause(failed: Mapping[Party, TacitError], dropped: Mapping[Party, Drop]) -> TacitError:
     """Returns the error to raise for a round that failed: a party's invalid input, before its consequences."""
     for party, error in failed.items():
+        if isinstance(error, StepError):
+            return error
         if isinstance(error, ConfigError):
             return ConfigError([f"{party}: {problem}" for problem in error.problems])
     if SERVER in failed:

@@ -38,7 +38,7 @@ from typing import TypeAlias
 import msgspec
 
 from tacit.core.average import CLASSES, Average, Ending, Phase
-from tacit.core.errors import ConfigError, TacitError
+from tacit.core.errors import StepError, TacitError
 from tacit.core.link import Effect, Link, Save, Send, Wait
 from tacit.core.messages import Abort, Address, Codec, Greeting, Message, size_by_class
 from tacit.core.protocol import Role, State
@@ -299,13 +299,13 @@ class Round:
         self.suite.forget()
 
     def _check_steps(self, step: int, *kinds: type[Message]) -> None:
-        """Raises ConfigError if the protocol's own code uses a step at which receivers would take no such message."""
+        """Raises StepError if the protocol's own code uses a step at which receivers would take no such message."""
         if not self._is_honest:
             return  # An attack may send what it likes.
         for kind in kinds:
             due = self.agreement.terms.steps(kind)
             if step not in due:
-                raise ConfigError(
+                raise StepError(
                     f"{self.agreement.protocol.name} uses step {step} of {kind.kind()}, and its terms have steps "
                     f"{due.start} to {due.stop - 1}; let steps() of the terms return the steps of every message"
                 )

@@ -23,7 +23,7 @@ from tacit.auditing.symbolic.entropy import SymbolicEntropy
 from tacit.auditing.symbolic.forms import INPUT, ONE, Form, Unknown
 from tacit.auditing.symbolic.simulation import SymbolicSimulation, in_session
 from tacit.core.entropy import SeededEntropy
-from tacit.core.errors import NotLinear, TacitError
+from tacit.core.errors import NotLinear, StepError, TacitError
 from tacit.core.messages import Envelope
 from tacit.core.progress import report_step
 from tacit.core.suite import ONLOOKER, Party, Update, Vector
@@ -230,6 +230,8 @@ class SymbolicRun:
             report_step(f"running round {number} of {self.scope.rounds} on unknowns")
             try:
                 self.contributors.append(self.simulation.average_unknowns(self.scope.changing).contributors)
+            except StepError:
+                raise  # No round of this protocol can end.
             except TacitError as error:
                 self.error_of = error  # a round that ends without an average has been seen all the same
                 self.contributors.append(())
