@@ -277,7 +277,7 @@ def test_private_neighbours_hold_whoever_drops_out():
 def directed_graphs():
     yield from (graphs.exponential(n) for n in (5, 8, 9))
     yield nx.circulant_graph(11, [1, 3]).to_directed()
-    drawn = (graphs.directed(9, degree, seed) for degree in (3, 4) for seed in range(9))
+    drawn = (graphs.random_directed(9, degree, seed) for degree in (3, 4) for seed in range(9))
     yield from (graph for graph in drawn if min(dict(graph.in_degree).values()) >= 2)
     for n, hops in ((7, (1, 2, 4)), (13, (1, 3, 9)), (13, (0, 1, 3, 9)), (11, (1, 3, 4, 5, 9))):
         graph = nx.DiGraph()

@@ -45,11 +45,11 @@ def test_exponential_graph():
 
 @pytest.mark.parametrize("degree", [1, 2, 5])
 def test_directed_graphs_are_strongly_connected(degree):
-    graph = graphs.directed(9, degree, seed=degree)
+    graph = graphs.random_directed(9, degree, seed=degree)
     assert nx.is_strongly_connected(graph)
     assert {graph.out_degree(i) for i in graph} == {degree}
     with pytest.raises(ConfigError, match="1 to 8 others"):
-        graphs.directed(9, 9)
+        graphs.random_directed(9, 9)
 
 
 def test_metropolis_weights_are_doubly_stochastic():
@@ -64,7 +64,7 @@ def test_metropolis_weights_are_doubly_stochastic():
 
 
 def test_column_stochastic_weights():
-    graph = graphs.directed(6, 2)
+    graph = graphs.random_directed(6, 2)
     for kept in (None, [0.3] * 6):
         weights = graphs.column_stochastic(graph, kept)
         for i in range(6):

@@ -50,7 +50,7 @@ def exponential(n: int) -> "nx.DiGraph":
     return graph
 
 
-def directed(n: int, degree: int, seed: int = 0) -> "nx.DiGraph":
+def random_directed(n: int, degree: int, seed: int = 0) -> "nx.DiGraph":
     """Returns a random strongly connected directed graph in which every node sends to `degree` others."""
     import networkx as nx
 
@@ -171,7 +171,7 @@ class DirectedGraph(GraphFamily, frozen=True, tag="directed"):
 
     def draw(self, parties: Parties) -> "nx.DiGraph":
         """Returns the random directed graph."""
-        return directed(len(parties), self.degree, self.seed)
+        return random_directed(len(parties), self.degree, self.seed)
 
 
 class RegularGraph(GraphFamily, frozen=True, tag="regular"):
