@@ -182,7 +182,7 @@ def _flower(
 ) -> Summary:
     with following() as doing:
         doing(f"reading {folder}", 0.0)
-        found = audit_app(folder, parties=parties, rounds=rounds, dropout=dropout, told=told)
+        found = audit_app(folder, parties=parties, rounds=rounds, dropout=dropout, overrides=told)
     first = found.reports[0]
     asked = Question(first.protocol, len(first.parties), rounds=first.rounds, drift=first.drift, dropout=dropout)
     counts = {"parties": parties, "rounds": rounds}
@@ -194,7 +194,7 @@ def _flower(
     harder = Step(StepCode.NODES_DROP_OUT, f"{asks} --dropout {SOME}")
     further = Step(StepCode.PLAN, holds) if dropout else harder
     summary = found.settle(replace(summarize_reports(found.reports, asked), steps=(further,)))
-    app, findings = found.described(), describe_summary(summary)
+    app, findings = found.describe(), describe_summary(summary)
     told_of = {**app, **findings, "assumed": [*app["assumed"], *findings["assumed"]]}
     if report is not None:
         html_reports.write_audit_report(

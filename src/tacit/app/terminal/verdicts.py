@@ -105,7 +105,7 @@ def flower(found: FlowerAudit, summary: Summary) -> RenderableType:
     """Returns what the server of a Flower app learns, by what that is told, and the audit."""
     known = {"Read": found.facts.read, "Assumed": found.facts.assumed}
     told = [Text(f"{name}: {'; '.join(each.values())}.") for name, each in known.items() if each]
-    says = [Text(f"\n{sentence}") for sentence in found.says]
+    says = [Text(f"\n{sentence}") for sentence in found.sentences]
     return Group(Text(f"{found.app} averages by: {found.averages}"), *told, *says, Text(""), audit(summary))
 
 

@@ -13,7 +13,7 @@ from support.paths import ROOT
 from tacit.app.cli.main import app as command
 from tacit.core.errors import ConfigError
 from tacit.integrations.flower.auditor import app_audit
-from tacit.integrations.flower.auditor.app_audit import audit_app, collusion, falls_apart
+from tacit.integrations.flower.auditor.app_audit import audit_app, can_split, count_colluders
 from tacit.integrations.flower.auditor.round_starts import SAMPLING, STRATEGIES
 
 PYPROJECT = """
@@ -89,7 +89,7 @@ def test_a_plain_strategy_shows_every_model(tmp_path):
     assert found.facts.values["nodes"] == 4
     assert found.facts.values["rounds"] == 3
     assert set(found.reports[0].exposed) == {"p0", "p1", "p2", "p3"}
-    assert "4 of 4 nodes" in found.says[0]
+    assert "4 of 4 nodes" in found.sentences[0]
 
 
 def test_settings_of_secagg_are_read_and_none_of_it_is_run(tmp_path):
@@ -125,17 +125,17 @@ def test_settings_of_secagg_are_read_and_none_of_it_is_run(tmp_path):
 @pytest.mark.usefixtures("looks_only")
 def test_a_workflow_asks_a_node_for_its_model_unless_the_app_gives_one(tmp_path, strategy, said):
     app = PLUS.replace('FedAvg(fraction_fit=config["fraction-fit"], min_fit_clients=2)', strategy)
-    told = [each for each in audit_app(written(tmp_path, app)).says if "Before the first round" in each]
+    told = [each for each in audit_app(written(tmp_path, app)).sentences if "Before the first round" in each]
     assert [said in each for each in told] == [True] * bool(said)
 
 
 def test_what_is_asked_counts_more_than_what_the_app_says(tmp_path):
-    found = audit_app(written(tmp_path, PLUS), parties=6, rounds=2, told={"fraction": 1.0, "num_shares": 1.0})
+    found = audit_app(written(tmp_path, PLUS), parties=6, rounds=2, overrides={"fraction": 1.0, "num_shares": 1.0})
     assert (found.facts.values["nodes"], found.facts.values["rounds"], found.facts.values["fraction"]) == (6, 2, 1.0)
-    assert "over all 6 nodes" in found.says[0]
+    assert "over all 6 nodes" in found.sentences[0]
     for told, said in (({"fractions": 1}, "there is rounds, nodes"), ({"fraction": "all"}, "must be a number above 0")):
         with pytest.raises(ConfigError, match=said):
-            audit_app(tmp_path, told=told)
+            audit_app(tmp_path, overrides=told)
 
 
 # --- what is given, and how ----------------------------------------------------------------------------------------
@@ -144,8 +144,8 @@ def test_what_is_asked_counts_more_than_what_the_app_says(tmp_path):
 @pytest.fixture
 def looks_only(monkeypatch):
     """Reads apps, and leaves the audit out."""
-    monkeypatch.setattr(app_audit, "_of_each", lambda _: [SimpleNamespace(coalition=())])
-    monkeypatch.setattr(app_audit, "_of_sums", lambda *_: [])
+    monkeypatch.setattr(app_audit, "_report_each", lambda _: [SimpleNamespace(coalition=())])
+    monkeypatch.setattr(app_audit, "_describe_sums", lambda *_: [])
 
 
 def facts_of(folder, fraction, front="", more="", config="", files=()):
@@ -489,7 +489,7 @@ def test_a_roster_that_may_not_be_the_one_here_is_not_read(tmp_path, old, new, i
     assert found.averages == "Tacit"
     assert "protocol" in found.facts.unread
     # Who says the protocol has not said what the settings are.
-    assert bool(audit_app(folder, told={"protocol": "secagg"}).facts.unread) != is_told
+    assert bool(audit_app(folder, overrides={"protocol": "secagg"}).facts.unread) != is_told
 
 
 @pytest.mark.usefixtures("looks_only")
@@ -528,7 +528,7 @@ def test_as_many_nodes_as_a_strategy_waits_for_need_not_be_all(tmp_path):
     folder = written(tmp_path, few, pyproject=PYPROJECT.partition("[tool.flwr.fed")[0].replace("= 6", "= 30"))
     found = audit_app(folder, parties=12)
     assert found.facts.values["nodes"] == 12
-    assert "over 5 of 12 nodes, others each time" in found.says[0]
+    assert "over 5 of 12 nodes, others each time" in found.sentences[0]
     assert found.reports[0].exposed
 
 
@@ -574,7 +574,7 @@ def test_differences_of_rounds_with_sampled_nodes_are_told(tmp_path):
     )
     assert server.exposed.keys() == again.exposed.keys()
     assert server.exposed
-    assert found.says[1].startswith(
+    assert found.sentences[1].startswith(
         f"Differences of rounds expose {len(server.exposed)} of 10 nodes, the first in round {server.safe_rounds + 1} "
         f"of 60 (seed {server.seed}, the worst of {server.seeds_tried} tried)"
     )
@@ -589,13 +589,13 @@ def test_everybody_in_every_round_exposes_nobody_unless_somebody_drops_out(tmp_p
     assert not audit_app(folder).reports[0].exposed
     found = audit_app(folder, dropout=0.05)
     assert found.reports[0].exposed
-    assert "each lost to a round with a chance of 0.05" in found.says[0]
+    assert "each lost to a round with a chance of 0.05" in found.sentences[0]
 
 
 def test_a_threshold_of_half_is_warned_of(tmp_path):
     low = PYPROJECT.replace("reconstruction-threshold = 3", "reconstruction-threshold = 2")
     found = audit_app(written(tmp_path, PLUS, pyproject=low))
-    assert any("set it above 2" in sentence for sentence in found.says)
+    assert any("set it above 2" in sentence for sentence in found.sentences)
 
 
 @pytest.mark.parametrize(
@@ -613,7 +613,7 @@ def test_a_threshold_of_half_is_warned_of(tmp_path):
 def test_shares_and_thresholds_are_as_flower_works_them_out(tmp_path, shares, threshold, said):
     server = PLUS.replace('int(config["num-shares"])', shares).replace('config["fraction-fit"]', "1.0")
     found = audit_app(written(tmp_path, server.replace('config["reconstruction-threshold"]', threshold)))
-    assert any(sentence.startswith(said) for sentence in found.says)
+    assert any(sentence.startswith(said) for sentence in found.sentences)
 
 
 def test_a_sparse_graph_of_which_all_have_to_stay_is_looked_at(tmp_path):
@@ -652,7 +652,7 @@ def test_a_round_is_cut_in_two_only_below_the_threshold_that_is_told(nodes, half
                 if all(len(near & left) >= threshold for near in around.values()):
                     cut, fewest = cut or reached(around, left) != left, min(fewest, len(left))
         assert fewest >= nodes * threshold / (2 * half + 1)
-        told = falls_apart(2 * half + 1, threshold, nodes)
+        told = can_split(2 * half + 1, threshold, nodes)
         # With fewer nodes than these there may be no room for two parts.
         assert cut == told if nodes >= 4 * half + 2 else told or not cut
 
@@ -675,7 +675,7 @@ def test_what_is_said_and_not_used_is_told(tmp_path):
     config = PYPROJECT.replace("num-shares = 5", f'tacit-federation = "{roster}"')
     folder = written(tmp_path / "b", TACIT, client=OURS, pyproject=config)
     assert audit_app(folder).facts.values["protocol"] == "secagg"
-    assert audit_app(folder, told={"protocol": "fedavg"}).reports[0].protocol == "fedavg"
+    assert audit_app(folder, overrides={"protocol": "fedavg"}).reports[0].protocol == "fedavg"
 
 
 def flower_api():
@@ -690,7 +690,7 @@ def test_a_missing_mod_is_told(tmp_path):
 
 @pytest.mark.parametrize(("nodes", "threshold"), [(4, 3), (5, 3), (5, 4)])
 def test_as_many_as_are_said_to_can_read_a_model_together_and_no_fewer(nodes, threshold):
-    needed = collusion(threshold, nodes)
+    needed = count_colluders(threshold, nodes)
     for friends, exposed in ((needed - 1, False), (needed, True)):
         members = ["server", *(f"p{place}" for place in range(friends))]
         report = tacit.audit("secagg", parties=nodes, coalition=members, threshold=threshold)
@@ -701,7 +701,7 @@ def test_an_app_of_ours_is_audited_by_its_protocol(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))  # where the example's roster would be
     app = ROOT / "examples" / "flower_app"
     assert "a roster is made there" in audit_app(app, parties=6).facts.unread["protocol"]
-    found = audit_app(app, parties=6, told={"protocol": "secagg"})
+    found = audit_app(app, parties=6, overrides={"protocol": "secagg"})
     assert not found.facts.unread
     assert found.averages == "Tacit"
     assert found.facts.values["rounds"] == 5
@@ -766,7 +766,7 @@ def test_a_roster_at_no_path_is_none(tmp_path, path):
 @pytest.mark.parametrize("told", [{"fraction": float("nan")}, {"rounds": float("inf")}])
 def test_what_is_asked_is_a_number(tmp_path, told):
     with pytest.raises(ConfigError, match="must be a number above 0"):
-        audit_app(tmp_path, told=told)
+        audit_app(tmp_path, overrides=told)
 
 
 def test_the_command_says_what_was_read_and_what_assumed(tmp_path):

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from tacit.core.errors import ConfigError
-from tacit.integrations.flower.auditor.modules import NOT_GIVEN, Found, is_number, unread
-from tacit.integrations.flower.auditor.round_starts import PLAIN, TACIT, Start, Trace, has_mod, trials
+from tacit.integrations.flower.auditor.modules import NOT_GIVEN, SourceValue, is_number, unreadable_value
+from tacit.integrations.flower.auditor.round_starts import PLAIN, TACIT, RoundStart, Trace, find_trials, has_mod
 from tacit.integrations.flower.auditor.source import ANY, CONFIGS, Source
 
 FEDERATION = "tacit-federation"
@@ -21,7 +21,7 @@ WAYS = {PLAIN: "plain", "SecAggPlusWorkflow": "SecAgg+", "SecAggWorkflow": "SecA
 class Facts:
     """What is known of an app: values, and where each is from."""
 
-    told: Mapping[str, Any] = field(default_factory=dict)
+    overrides: Mapping[str, Any] = field(default_factory=dict)
     """What whoever asks has said, which counts more than what the app does."""
     values: dict[str, Any] = field(default_factory=dict)
     read: dict[str, str] = field(default_factory=dict)
@@ -35,14 +35,14 @@ class Facts:
     def missing(self) -> str:
         """What could not be read, and what was taken instead, in words."""
         taken = {name: self.values[name] for name in self.unread}
-        told = {name: "" if value is None else f", taken as {value}" for name, value in taken.items()}
-        return "; ".join(f"{text}{told[name]}" for name, text in self.unread.items())
+        taken_text = {name: "" if value is None else f", taken as {value}" for name, value in taken.items()}
+        return "; ".join(f"{text}{taken_text[name]}" for name, text in self.unread.items())
 
-    def take(self, name: str, found: Found, otherwise: Any, why: str) -> Any:
+    def take(self, name: str, found: SourceValue, otherwise: Any, why: str) -> Any:
         """Takes a value that was found, or another one if it was not."""
-        if self.told.get(name) is not None:
-            self.values[name] = self.told[name]
-            self.assumed[name] = f"{name} = {self.told[name]} (as it was asked)"
+        if self.overrides.get(name) is not None:
+            self.values[name] = self.overrides[name]
+            self.assumed[name] = f"{name} = {self.overrides[name]} (as it was asked)"
         elif not found.read:
             self.values[name], self.unread[name] = otherwise, f"{name} ({found.where})"
         elif found.given:
@@ -69,7 +69,7 @@ class App:
         try:
             settings = tomllib.loads(path.read_text(encoding="utf-8"))
             flower = settings["tool"]["flwr"]["app"]
-            config = _flat(flower.get("config", {}))
+            config = _flatten_config(flower.get("config", {}))
             flower["components"]["serverapp"]
             name = str(settings.get("project", {}).get("name", folder.name))
         except OSError as error:
@@ -80,14 +80,14 @@ class App:
             raise ConfigError(f"{path} has no [tool.flwr.app.components]; give the folder of a Flower app") from None
         return cls(name, config, settings, Source(folder, config))
 
-    def component(self, name: str) -> tuple[str, str]:
+    def find_component(self, name: str) -> tuple[str, str]:
         """Returns the module of a part of the app, and what the part is called in it."""
         module, _, attribute = str(self.settings["tool"]["flwr"]["app"]["components"].get(name, "")).partition(":")
         return module, attribute
 
-    def start(self, facts: Facts) -> Start:
+    def find_start(self, facts: Facts) -> RoundStart:
         """Returns how rounds are started: if anywhere models go to the server as they are, that."""
-        name, attribute = self.component("serverapp")
+        name, attribute = self.find_component("serverapp")
         module = self.source.load(name)
         if module is None:
             path = self.source.folder / f"{name.replace('.', '/')}.py"
@@ -97,53 +97,58 @@ class App:
         worst = replace(worst, elsewhere=trace.elsewhere)
         if len(trace.starts) > 1 and worst.how != PLAIN:
             places = " and ".join(each.where for each in trace.starts)
-            facts.take("starts", unread(f"there are several: {places}"), "the first", "")
+            facts.take("starts", unreadable_value(f"there are several: {places}"), "the first", "")
         return worst
 
-    def other_roster(self, facts: Facts, start: Start) -> str:
+    def find_other_roster(self, facts: Facts, start: RoundStart) -> str:
         """Returns why the roster may be another than the one on this machine; nothing if it is that."""
-        line, has_settings = trials(self.source, facts.told.get("protocol"))
+        line, has_settings = find_trials(self.source, facts.overrides.get("protocol"))
         changed = {ANY, None, *CONFIGS, FEDERATION, *self.config} & self.source.changed
-        told = {
+        reasons = {
             f"{line}: a roster is made there": line,
             f"the configuration, with {FEDERATION} in it, may be changed": changed,
             start.elsewhere: start.elsewhere,
         }
-        why = "; ".join(text for text, is_so in told.items() if is_so)
+        why = "; ".join(text for text, is_so in reasons.items() if is_so)
         if has_settings or changed or start.elsewhere:
             # Whoever says the protocol has not said these.
-            facts.take("settings", unread(why), None, "")
+            facts.take("settings", unreadable_value(why), None, "")
         return why
 
-    def look_for_mod(self, facts: Facts, names: tuple[str, ...]) -> None:
+    def check_mod(self, facts: Facts, names: tuple[str, ...]) -> None:
         """Takes note if nodes do not have what they need, for then they answer as they are asked."""
-        name, attribute = self.component("clientapp")
+        name, attribute = self.find_component("clientapp")
         # What a node runs changes nothing on the server, nor the other way round.
         source = Source(self.source.folder, self.config)
         module = source.load(name)
         if module is None or not has_mod(source, module, attribute, names):
-            facts.take("mod", unread(f"{names[0]} was not found in the mods of the ClientApp, or not alone"), None, "")
+            facts.take(
+                "mod",
+                unreadable_value(f"{names[0]} was not found in the mods of the ClientApp, or not alone"),
+                None,
+                "",
+            )
 
-    def configured(self, name: str) -> Found:
+    def read_config(self, name: str) -> SourceValue:
         """Returns a value of the app's configuration."""
-        return Found(self.config[name], f"config: {name}") if name in self.config else NOT_GIVEN
+        return SourceValue(self.config[name], f"config: {name}") if name in self.config else NOT_GIVEN
 
-    def federation(self) -> Found:
+    def read_node_count(self) -> SourceValue:
         """Returns the number of nodes, where an app still says so."""
         try:
             federations = self.settings["tool"]["flwr"]["federations"]
             found = federations[federations["default"]]["options"]["num-supernodes"]
         except (KeyError, TypeError):
             return NOT_GIVEN
-        return Found(found, "pyproject.toml: num-supernodes") if is_number(found) else NOT_GIVEN
+        return SourceValue(found, "pyproject.toml: num-supernodes") if is_number(found) else NOT_GIVEN
 
 
-def _flat(config: Mapping[str, Any], front: str = "") -> dict[str, Any]:
+def _flatten_config(config: Mapping[str, Any], front: str = "") -> dict[str, Any]:
     """Returns a configuration as Flower hands it to an app: tables in it are names with dots."""
     found: dict[str, Any] = {}
     for name, value in config.items():
         if isinstance(value, dict):
-            found |= _flat(value, f"{front}{name}.")
+            found |= _flatten_config(value, f"{front}{name}.")
         else:
             found[front + name] = value
     return found

@@ -17,7 +17,7 @@ Bound = ast.AST | None
 
 
 @dataclass(frozen=True)
-class Found:
+class SourceValue:
     """What is known of a value."""
 
     value: Any = None
@@ -32,7 +32,7 @@ class Found:
         return self.read and is_number(self.value)
 
 
-NOT_GIVEN = Found(given=False)
+NOT_GIVEN = SourceValue(given=False)
 
 
 def is_number(value: Any) -> bool:
@@ -40,13 +40,13 @@ def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < LARGEST
 
 
-def unread(where: str) -> Found:
+def unreadable_value(where: str) -> SourceValue:
     """Returns what is known of a value that is given and cannot be read."""
-    return Found(where=where, read=False)
+    return SourceValue(where=where, read=False)
 
 
 @dataclass(frozen=True)
-class Module:
+class SourceModule:
     """One file of an app."""
 
     name: str
@@ -64,29 +64,29 @@ class Module:
         nodes = ast.walk(self.tree)
         return {name for node in nodes if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}
 
-    def around(self, node: ast.AST) -> Iterator[ast.AST]:
+    def iter_parents(self, node: ast.AST) -> Iterator[ast.AST]:
         """Yields what a node is part of, from the inside out."""
         while node in self.parents:
             node = self.parents[node]
             yield node
 
-    def scopes(self, node: ast.AST) -> Iterator[ast.AST]:
+    def iter_scopes(self, node: ast.AST) -> Iterator[ast.AST]:
         """Yields where a name is looked up that is used in a place, from the inside out."""
-        for each in self.around(node):
+        for each in self.iter_parents(node):
             if isinstance(each, Function | ast.Lambda | ast.Module):
                 yield each
 
-    def line(self, node: ast.AST) -> str:
+    def describe_line(self, node: ast.AST) -> str:
         """Returns where a node is, in words."""
         return f"{self.path}, line {getattr(node, 'lineno', 1)}"
 
-    def shown(self, node: ast.expr) -> str:
+    def quote_expression(self, node: ast.expr) -> str:
         """Returns where an expression is, and how it is written."""
         text = " ".join(ast.unparse(node).split())
-        return f"{self.line(node)}: {text if len(text) <= MOST_SHOWN else text[: MOST_SHOWN - 1] + '…'}"
+        return f"{self.describe_line(node)}: {text if len(text) <= MOST_SHOWN else text[: MOST_SHOWN - 1] + '…'}"
 
 
-def bindings(scope: ast.AST, name: str) -> list[ast.AST]:
+def find_bindings(scope: ast.AST, name: str) -> list[ast.AST]:
     """Returns all that binds a name in a function or module, but not in functions within it."""
     found: list[ast.AST] = []
     todo = [*ast.iter_child_nodes(scope)]

@@ -5,7 +5,13 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
 
-from tacit.integrations.flower.auditor.modules import Found, Function, Module, bindings, unread
+from tacit.integrations.flower.auditor.modules import (
+    Function,
+    SourceModule,
+    SourceValue,
+    find_bindings,
+    unreadable_value,
+)
 from tacit.integrations.flower.auditor.source import ANY, DEEPEST, Arguments, Source
 
 SECURE = {
@@ -16,18 +22,18 @@ SECURE = {
 MODS = {"SecAggPlusWorkflow": ("secaggplus_mod",), "SecAggWorkflow": ("secagg_mod", "secaggplus_mod")}
 """The mods of nodes that they need."""
 PLAIN, TACIT = "plain", "Tacit"
-OFTEN = "in a loop, or in a function that may be called often"
-GRIDS = ("tacit.flower.grid", "tacit.integrations.flower.api.grid")
+REPEATED_CALL = "in a loop, or in a function that may be called often"
+OUR_GRIDS = ("tacit.flower.grid", "tacit.integrations.flower.api.grid")
 """How a server calls ours,"""
 OUR_MODS = ("tacit.flower.mod", "tacit.integrations.flower.api.mod")
 """and a node,"""
-TRIALS = ("tacit.flower.trial", "tacit.integrations.flower.api.trial")
+OUR_TRIALS = ("tacit.flower.trial", "tacit.integrations.flower.api.trial")
 """and what makes a roster,"""
-TRIED = ("path", "protocol", "parties")
+TRIAL_ARGUMENTS = ("path", "protocol", "parties")
 """without settings if it is given no more than these."""
-SERVED = ("main", "lifespan")
+SERVER_DECORATORS = ("main", "lifespan")
 """What functions are made a ServerApp's by,"""
-ANSWERED = ("train", "evaluate", "query", "lifespan")
+CLIENT_DECORATORS = ("train", "evaluate", "query", "lifespan")
 """and a ClientApp's."""
 SAMPLING = ("fraction_train", "fraction_evaluate", "min_train_nodes", "min_evaluate_nodes", "min_available_nodes")
 """What strategies take first, where they take anything without a name."""
@@ -71,7 +77,7 @@ REPEATED = (ast.For, ast.AsyncFor, ast.While, ast.comprehension, ast.FunctionDef
 
 
 @dataclass(frozen=True)
-class Start:
+class RoundStart:
     """A place where rounds are started."""
 
     how: str
@@ -79,15 +85,15 @@ class Start:
     where: str
     """and where it is, with what keeps us from looking further, if anything does."""
     strategy: Arguments
-    rounds: Found
+    rounds: SourceValue
     workflow: Arguments
     elsewhere: str = ""
     """Why the roster of a grid of ours may be another than the configured one."""
 
     @property
-    def begins(self) -> bool | None:
-        """Whether the strategy is given the model that a workflow begins with; None if that is not seen."""
-        written = self.strategy.written("initial_parameters")
+    def has_initial_model(self) -> bool | None:
+        """Whether the strategy is given the model that a workflow has_initial_model with; None if that is not seen."""
+        written = self.strategy.get_expression("initial_parameters")
         if written is None:
             return None if self.strategy.open else False
         return not (isinstance(written[1], ast.Constant) and written[1].value is None)
@@ -98,58 +104,58 @@ class Trace:
     """The grid of a server, followed from where Flower hands it over."""
 
     source: Source
-    starts: list[Start] = field(default_factory=list)
+    starts: list[RoundStart] = field(default_factory=list)
     contexts: list[ast.arg] = field(default_factory=list)
     """What main functions are given beside the grid."""
     elsewhere: str = ""
     """Where a grid of ours may be given another roster than the configured one."""
 
     @classmethod
-    def of(cls, source: Source, module: Module, name: str) -> "Trace":
+    def of(cls, source: Source, module: SourceModule, name: str) -> "Trace":
         """Follows the grid of the ServerApp of that name."""
         trace = cls(source)
-        found = bindings(module.tree, name)
-        where, bound = source.followed(module, found, name) if found else (module, None)
+        found = find_bindings(module.tree, name)
+        where, bound = source.follow_binding(module, found, name) if found else (module, None)
         parent = where.parents[bound] if bound is not None else None
         written = parent.value if isinstance(parent, ast.Assign | ast.AnnAssign) else None
         written = None if isinstance(parent, ast.Assign) and parent.targets != [bound] else written
         if patched := [each for each in RELIED_ON if each in source.changed]:
-            trace._plain(module, module.tree, f"{patched[0]} is set somewhere")
+            trace._record_plain(module, module.tree, f"{patched[0]} is set somewhere")
         if source.reflection:
-            trace._plain(*source.reflection, "anything may be changed there, unseen")
-        if not isinstance(written, ast.Call) or source.flowers(where, written.func) != "ServerApp":
-            trace._plain(where, bound or where.tree, "it is not seen what the server is")
+            trace._record_plain(*source.reflection, "anything may be changed there, unseen")
+        if not isinstance(written, ast.Call) or source.flower_name(where, written.func) != "ServerApp":
+            trace._record_plain(where, bound or where.tree, "it is not seen what the server is")
         elif written.args or written.keywords:
-            trace._plain(where, written, "it runs a strategy of Flower's own")
+            trace._record_plain(where, written, "it runs a strategy of Flower's own")
         app = bound.id if isinstance(bound, ast.Name) else ""
-        if strays := astray(source, module, name, where, app, SERVED):
-            trace._plain(*strays, "the server is not followed further")
+        if strays := find_stray_use(source, module, name, where, app, SERVER_DECORATORS):
+            trace._record_plain(*strays, "the server is not followed further")
         for node in ast.walk(where.tree):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == app:
-                trace._registered(where, node)
+                trace._follow_main(where, node)
         if not trace.starts:
-            trace._plain(where, where.tree, "nothing was found that starts rounds")
+            trace._record_plain(where, where.tree, "nothing was found that starts rounds")
         return trace
 
-    def _registered(self, module: Module, written: ast.Attribute) -> None:
+    def _follow_main(self, module: SourceModule, written: ast.Attribute) -> None:
         """Follows the grid through what a ServerApp is given as its main function."""
         made = module.parents[written]
         function = module.parents[made] if isinstance(made, ast.Call) else made
         if written.attr == "lifespan":
             return
         if written.attr != "main" or not isinstance(function, Function):
-            self._plain(module, written, f"it is not seen what becomes of .{written.attr} of the server")
+            self._record_plain(module, written, f"it is not seen what becomes of .{written.attr} of the server")
         elif len(function.decorator_list) > 1:
-            self._plain(module, function, f"{function.name} is decorated, and what with is given the grid")
+            self._record_plain(module, function, f"{function.name} is decorated, and what with is given the grid")
         else:
             given = [*function.args.posonlyargs, *function.args.args]
             self.contexts += given[1:2]
-            self._follow(module, function, given[0].arg if given else "", ours=False, looped=False)
+            self._follow_name(module, function, given[0].arg if given else "", ours=False, looped=False)
 
     # --- uses of a grid --------------------------------------------------------------------------------------------
 
-    def _follow(
-        self, module: Module, function: Function, name: str, *, ours: bool, looped: bool, depth: int = DEEPEST
+    def _follow_name(
+        self, module: SourceModule, function: Function, name: str, *, ours: bool, looped: bool, depth: int = DEEPEST
     ) -> None:
         """Follows a grid, plain or ours, through a function that has it by a name."""
         names = [each for each in ast.walk(function) if isinstance(each, ast.Name) and each.id == name]
@@ -164,56 +170,62 @@ class Trace:
                 or not isinstance(parent, ast.Assign)
                 or not self._wraps(module, parent.value)
             ):
-                self._unclear(module, bound[0], ours, f"{name} is bound again")
+                self._record_unclear(module, bound[0], ours, f"{name} is bound again")
                 return
             after = parent.end_lineno or parent.lineno
         for use in names:
             if isinstance(use.ctx, ast.Load):
                 now = ours or (0 < after < use.lineno)
-                self._use(module, function, use, ours=now, looped=looped, depth=depth)
+                self._follow_use(module, function, use, ours=now, looped=looped, depth=depth)
 
-    def _use(self, module: Module, function: Function, use: ast.expr, *, ours: bool, looped: bool, depth: int) -> None:
+    def _follow_use(
+        self, module: SourceModule, function: Function, use: ast.expr, *, ours: bool, looped: bool, depth: int
+    ) -> None:
         """Looks at one use of a grid."""
         parent = module.parents[use]
         if isinstance(parent, ast.Attribute):
             if parent.attr not in (OURS_HARMLESS if ours else HARMLESS):
-                self._unclear(module, use, ours, f"it calls .{parent.attr}")
+                self._record_unclear(module, use, ours, f"it calls .{parent.attr}")
             return
         call = module.parents[parent] if isinstance(parent, ast.keyword) else parent
         if not isinstance(call, ast.Call) or use is call.func:
             if ours and isinstance(parent, ast.Assign) and isinstance(parent.targets[0], ast.Name):
-                self._named(module, function, parent, looped=looped, depth=depth)
+                self._follow_assignment(module, function, parent, looped=looped, depth=depth)
             else:
-                self._unclear(module, use, ours, "the grid is not followed further")
+                self._record_unclear(module, use, ours, "the grid is not followed further")
             return
-        inside = takewhile(lambda each: each is not function, module.around(call))
+        inside = takewhile(lambda each: each is not function, module.iter_parents(call))
         looped = looped or any(isinstance(each, REPEATED) for each in inside)
         if self._wraps(module, call):
             if not self._is_configured(module, call, use):
-                self.elsewhere = f"{module.line(call)}: it is not seen which roster the grid is of"
-            self._use(module, function, call, ours=True, looped=looped, depth=depth)
+                self.elsewhere = f"{module.describe_line(call)}: it is not seen which roster the grid is of"
+            self._follow_use(module, function, call, ours=True, looped=looped, depth=depth)
         elif isinstance(call.func, ast.Attribute) and call.func.attr == "start":
-            self._started(module, call, PLAIN if not ours else TACIT, looped)
-        elif not ours and (workflow := self.source.call(module, call.func)) is not None:
-            self._worked(module, call, *workflow, looped=looped)
-        elif not self._called(module, call, use, ours=ours, looped=looped, depth=depth):
-            self._unclear(module, use, ours, f"the grid goes to {ast.unparse(call.func)}, which is not followed")
+            self._record_strategy(module, call, PLAIN if not ours else TACIT, looped)
+        elif not ours and (workflow := self.source.find_call(module, call.func)) is not None:
+            self._record_workflow(module, call, *workflow, looped=looped)
+        elif not self._follow_call(module, call, use, ours=ours, looped=looped, depth=depth):
+            self._record_unclear(module, use, ours, f"the grid goes to {ast.unparse(call.func)}, which is not followed")
 
-    def _named(self, module: Module, function: Function, parent: ast.Assign, *, looped: bool, depth: int) -> None:
+    def _follow_assignment(
+        self, module: SourceModule, function: Function, parent: ast.Assign, *, looped: bool, depth: int
+    ) -> None:
         """Follows a grid of ours that is given a name; under that of the plain one, its uses are followed anyway."""
         (target,) = parent.targets if len(parent.targets) == 1 else (None,)
         if not isinstance(target, ast.Name):
-            self._unclear(module, parent, True, "the grid is not followed further")
+            self._record_unclear(module, parent, True, "the grid is not followed further")
         elif target.id not in {each.arg for each in function.args.args}:
-            if len(bindings(function, target.id)) > 1:
+            if len(find_bindings(function, target.id)) > 1:
                 # Whatever else it is, the plain grid would have been seen on its way there.
-                self._unclear(module, parent, True, f"{target.id} is bound again")
+                self._record_unclear(module, parent, True, f"{target.id} is bound again")
                 return
             for use in ast.walk(function):
                 if isinstance(use, ast.Name) and use.id == target.id and isinstance(use.ctx, ast.Load):
-                    self._use(module, function, use, ours=True, looped=looped, depth=depth)
+                    self._follow_use(module, function, use, ours=True, looped=looped, depth=depth)
 
-    def _called(self, module: Module, call: ast.Call, use: ast.expr, *, ours: bool, looped: bool, depth: int) -> bool:
+    def _follow_call(
+        self, module: SourceModule, call: ast.Call, use: ast.expr, *, ours: bool, looped: bool, depth: int
+    ) -> bool:
         """Follows a grid into a function of the app's; says whether it could."""
         found = self.source.lookup(module, call, call.func.id) if isinstance(call.func, ast.Name) else None
         if found is None or not isinstance(found[1], Function) or not depth:
@@ -227,127 +239,131 @@ class Trace:
         (name,) = [name for name, each in given.items() if each is use] or [""]
         if not name:
             return False
-        self._follow(where, function, name, ours=ours, looped=looped, depth=depth - 1)
+        self._follow_name(where, function, name, ours=ours, looped=looped, depth=depth - 1)
         return True
 
-    def _wraps(self, module: Module, written: ast.expr) -> bool:
-        return isinstance(written, ast.Call) and self.source.full_name(module, written.func) in GRIDS
+    def _wraps(self, module: SourceModule, written: ast.expr) -> bool:
+        return isinstance(written, ast.Call) and self.source.full_name(module, written.func) in OUR_GRIDS
 
-    def _is_configured(self, module: Module, call: ast.Call, use: ast.expr) -> bool:
+    def _is_configured(self, module: SourceModule, call: ast.Call, use: ast.expr) -> bool:
         """Says whether a grid is wrapped with the context that a main function was given."""
         given = Arguments(self.source, module, call, ("grid", "context"))
-        (_, grid), (_, context) = (given.written(name) or (module, None) for name in ("grid", "context"))
+        (_, grid), (_, context) = (given.get_expression(name) or (module, None) for name in ("grid", "context"))
         found = self.source.lookup(module, context, context.id) if isinstance(context, ast.Name) else None
         return found is not None and found[1] in self.contexts and grid is use and not given.open
 
     # --- what was found --------------------------------------------------------------------------------------------
 
-    def _plain(self, module: Module, at: ast.AST, why: str) -> None:
-        self._unclear(module, at, False, why)
+    def _record_plain(self, module: SourceModule, at: ast.AST, why: str) -> None:
+        self._record_unclear(module, at, False, why)
 
-    def _unclear(self, module: Module, at: ast.AST, ours: bool, why: str) -> None:
+    def _record_unclear(self, module: SourceModule, at: ast.AST, ours: bool, why: str) -> None:
         """Takes note of a use that cannot be followed: under a plain grid that is the worst there is."""
-        where = f"{module.line(at)}: {why}"
+        where = f"{module.describe_line(at)}: {why}"
         unknown = Arguments.unknown(self.source, module, where)
         none = Arguments(self.source, module, None)
-        self.starts.append(Start(TACIT if ours else PLAIN, where, unknown, unread(where), none))
+        self.starts.append(RoundStart(TACIT if ours else PLAIN, where, unknown, unreadable_value(where), none))
 
-    def _started(self, module: Module, call: ast.Call, how: str, looped: bool) -> None:
+    def _record_strategy(self, module: SourceModule, call: ast.Call, how: str, looped: bool) -> None:
         """Takes note of a strategy that is started on a grid."""
         given = Arguments(self.source, module, call, ("grid", "initial_arrays", "num_rounds"))
         written = call.func.value if isinstance(call.func, ast.Attribute) else call.func
-        rounds = unread(f"{module.line(call)}: {OFTEN}") if looped else given("num_rounds")
-        rounds = rounds if rounds.given else Found(3, "Flower's default")
+        rounds = unreadable_value(f"{module.describe_line(call)}: {REPEATED_CALL}") if looped else given("num_rounds")
+        rounds = rounds if rounds.given else SourceValue(3, "Flower's default")
         none = Arguments(self.source, module, None)
-        self.starts.append(Start(how, module.line(call), self._strategy(module, written), rounds, none))
+        self.starts.append(
+            RoundStart(how, module.describe_line(call), self._read_strategy(module, written), rounds, none)
+        )
 
-    def _worked(self, module: Module, call: ast.Call, where: Module, made: ast.Call, *, looped: bool) -> None:
+    def _record_workflow(
+        self, module: SourceModule, call: ast.Call, where: SourceModule, made: ast.Call, *, looped: bool
+    ) -> None:
         """Takes note of a workflow that is given a grid."""
-        source, line = self.source, module.line(call)
-        if source.flowers(where, made.func) != "DefaultWorkflow":
-            self._plain(module, call, f"the grid goes to {ast.unparse(call.func)}, which is not followed")
+        source, line = self.source, module.describe_line(call)
+        if source.flower_name(where, made.func) != "DefaultWorkflow":
+            self._record_plain(module, call, f"the grid goes to {ast.unparse(call.func)}, which is not followed")
             return
         given = Arguments(source, where, made, WORKFLOWS)
-        fit, evaluate = (given.written(name) for name in WORKFLOWS)
+        fit, evaluate = (given.get_expression(name) for name in WORKFLOWS)
         kept = all(map(source.is_kept, (call.func, *call.args[1:], *(fit[1:] if fit is not None else ()))))
         if given.open or evaluate is not None or {ANY, *WORKFLOWS} & source.changed or not kept:
-            self._plain(module, call, "the grid goes to a workflow of which not all is seen")
+            self._record_plain(module, call, "the grid goes to a workflow of which not all is seen")
             return
-        secure = source.call(*fit) if fit is not None else None
-        how = source.flowers(secure[0], secure[1].func) if secure is not None else ""
+        secure = source.find_call(*fit) if fit is not None else None
+        how = source.flower_name(secure[0], secure[1].func) if secure is not None else ""
         if fit is not None and how not in SECURE:
-            line = f"{fit[0].shown(fit[1])} is not SecAgg in any case"
+            line = f"{fit[0].quote_expression(fit[1])} is not SecAgg in any case"
         workflow = Arguments(source, module, None)
         if secure is not None and how in SECURE:
             workflow = Arguments(source, *secure, SECURE[how])
-        strategy, rounds = self._legacy(module, call)
+        strategy, rounds = self._read_legacy_context(module, call)
         if looped:
-            rounds = unread(f"{module.line(call)}: {OFTEN}")
-        self.starts.append(Start(how if how in SECURE else PLAIN, line, strategy, rounds, workflow))
+            rounds = unreadable_value(f"{module.describe_line(call)}: {REPEATED_CALL}")
+        self.starts.append(RoundStart(how if how in SECURE else PLAIN, line, strategy, rounds, workflow))
 
-    def _legacy(self, module: Module, call: ast.Call) -> tuple[Arguments, Found]:
+    def _read_legacy_context(self, module: SourceModule, call: ast.Call) -> tuple[Arguments, SourceValue]:
         """Returns the strategy and the rounds of a context that a workflow is given."""
         source = self.source
-        context = source.call(module, call.args[1]) if len(call.args) > 1 else None
-        if context is None or source.flowers(context[0], context[1].func) != "LegacyContext":
-            why = f"{module.line(call)}: the context of the workflow is not seen"
-            return Arguments.unknown(source, module, why), unread(why)
+        context = source.find_call(module, call.args[1]) if len(call.args) > 1 else None
+        if context is None or source.flower_name(context[0], context[1].func) != "LegacyContext":
+            why = f"{module.describe_line(call)}: the context of the workflow is not seen"
+            return Arguments.unknown(source, module, why), unreadable_value(why)
         names = ("context", "config", "strategy", "client_manager")
         given = Arguments(source, *context, names)
-        manager, strategy, config = (given.written(name) for name in ("client_manager", "strategy", "config"))
+        manager, strategy, config = (given.get_expression(name) for name in ("client_manager", "strategy", "config"))
         changed = [name for name in names if {ANY, name} & source.changed]
         why = given.open or (f"{changed[0]} is set after it was given" if changed else "")
         if manager is not None or why:
-            sampled = Arguments.unknown(source, module, why or f"{module.line(call)}: client_manager")
+            sampled = Arguments.unknown(source, module, why or f"{module.describe_line(call)}: client_manager")
         else:
-            sampled = self._strategy(*strategy) if strategy is not None else Arguments(source, module, None)
+            sampled = self._read_strategy(*strategy) if strategy is not None else Arguments(source, module, None)
         if config is None or why:
-            return sampled, unread(why) if why else Found(1, "Flower's default")
-        made = source.call(*config)
-        if made is None or source.flowers(made[0], made[1].func) != "ServerConfig":
-            return sampled, unread(config[0].shown(config[1]))
+            return sampled, unreadable_value(why) if why else SourceValue(1, "Flower's default")
+        made = source.find_call(*config)
+        if made is None or source.flower_name(made[0], made[1].func) != "ServerConfig":
+            return sampled, unreadable_value(config[0].quote_expression(config[1]))
         rounds = Arguments(source, *made, ("num_rounds",))("num_rounds")
-        return sampled, rounds if rounds.given else Found(1, "Flower's default")
+        return sampled, rounds if rounds.given else SourceValue(1, "Flower's default")
 
-    def _strategy(self, module: Module, written: ast.expr) -> Arguments:
+    def _read_strategy(self, module: SourceModule, written: ast.expr) -> Arguments:
         """Returns what a strategy is given that says whom it asks."""
-        made = self.source.call(module, written)
+        made = self.source.find_call(module, written)
         changed = {ANY, *CHOOSING} & self.source.changed
         kept = self.source.is_kept(written)
-        if made is None or changed or not kept or not self._samples(made[0], made[1].func, DEEPEST):
-            return Arguments.unknown(self.source, module, module.shown(written))
+        if made is None or changed or not kept or not self._samples_like_flower(made[0], made[1].func, DEEPEST):
+            return Arguments.unknown(self.source, module, module.quote_expression(written))
         return Arguments(self.source, *made, SAMPLING)
 
-    def _samples(self, module: Module, written: ast.expr, depth: int) -> bool:
+    def _samples_like_flower(self, module: SourceModule, written: ast.expr, depth: int) -> bool:
         """Says whether a class samples nodes as Flower's strategies do."""
-        if self.source.flowers(module, written) in STRATEGIES:
+        if self.source.flower_name(module, written) in STRATEGIES:
             return True
         found = self.source.lookup(module, written, written.id) if isinstance(written, ast.Name) else None
         if found is None or not isinstance(found[1], ast.ClassDef) or not depth:
             return False
         made = found[1]
         return (
-            not any(bindings(made, name) for name in OWN)
+            not any(find_bindings(made, name) for name in OWN)
             and not made.decorator_list
             and not made.keywords
             and len(made.bases) == 1
-            and self._samples(found[0], made.bases[0], depth - 1)
+            and self._samples_like_flower(found[0], made.bases[0], depth - 1)
         )
 
 
-def has_mod(source: Source, module: Module, app: str, names: tuple[str, ...]) -> bool:
+def has_mod(source: Source, module: SourceModule, app: str, names: tuple[str, ...]) -> bool:
     """Says whether the ClientApp of that name has one of some mods in any case."""
-    found = bindings(module.tree, app)
-    where, bound = source.followed(module, found, app) if found else (module, None)
-    made = source.call(where, bound) if isinstance(bound, ast.Name) else None
-    if made is None or source.flowers(made[0], made[1].func) != "ClientApp":
+    found = find_bindings(module.tree, app)
+    where, bound = source.follow_binding(module, found, app) if found else (module, None)
+    made = source.find_call(where, bound) if isinstance(bound, ast.Name) else None
+    if made is None or source.flower_name(made[0], made[1].func) != "ClientApp":
         return False
     if {*RELIED_ON} & source.changed or source.reflection or not isinstance(bound, ast.Name):
         return False
-    if astray(source, module, app, where, bound.id, ANSWERED):
+    if find_stray_use(source, module, app, where, bound.id, CLIENT_DECORATORS):
         return False
-    mods = Arguments(source, *made, ("client_fn", "mods")).written("mods")
-    listed = source.assigned(*mods) if mods is not None and source.stays(*mods) else None
+    mods = Arguments(source, *made, ("client_fn", "mods")).get_expression("mods")
+    listed = source.resolve_name(*mods) if mods is not None and source.is_unchanged(*mods) else None
     if listed is None or not isinstance(listed[1], ast.List | ast.Tuple):
         return False
     full = [source.full_name(listed[0], each) or "" for each in listed[1].elts]
@@ -356,9 +372,9 @@ def has_mod(source: Source, module: Module, app: str, names: tuple[str, ...]) ->
     return any(wanted) and all(is_it or name.startswith("flwr.") for is_it, name in zip(wanted, full, strict=True))
 
 
-def astray(
-    source: Source, entry: Module, name: str, where: Module, app: str, known: tuple[str, ...]
-) -> tuple[Module, ast.AST] | None:
+def find_stray_use(
+    source: Source, entry: SourceModule, name: str, where: SourceModule, app: str, known: tuple[str, ...]
+) -> tuple[SourceModule, ast.AST] | None:
     """Returns where an app is used for more than to decorate its functions, if anywhere.
 
     It is `app` in the module where it is made, and may be imported as `name` by the one that Flower is told of.
@@ -381,7 +397,7 @@ def astray(
     return None
 
 
-def _decorates(module: Module, written: ast.AST, known: tuple[str, ...]) -> bool:
+def _decorates(module: SourceModule, written: ast.AST, known: tuple[str, ...]) -> bool:
     """Says whether an attribute of an app is called, without mods, to decorate a function."""
     call = module.parents.get(written)
     function = module.parents.get(call) if call is not None else None
@@ -395,17 +411,19 @@ def _decorates(module: Module, written: ast.AST, known: tuple[str, ...]) -> bool
     )
 
 
-def trials(source: Source, protocol: Any) -> tuple[str, bool]:
+def find_trials(source: Source, protocol: Any) -> tuple[str, bool]:
     """Returns where the source makes a roster, if anywhere, and whether with settings, or not of that protocol."""
     line, has_settings = "", False
     for module in filter(None, source.modules.values()):
         for node in ast.walk(module.tree):
-            if isinstance(node, ast.Name | ast.Attribute) and source.full_name(module, node) in TRIALS:
-                call, line = module.parents[node], module.line(node)
+            if isinstance(node, ast.Name | ast.Attribute) and source.full_name(module, node) in OUR_TRIALS:
+                call, line = module.parents[node], module.describe_line(node)
                 if not isinstance(call, ast.Call) or call.func is not node:
                     return line, True
-                given = Arguments(source, module, call, TRIED)
-                how = source.assigned(*(given.written("protocol") or (module, call)))
+                given = Arguments(source, module, call, TRIAL_ARGUMENTS)
+                how = source.resolve_name(*(given.get_expression("protocol") or (module, call)))
                 other = how is not None and isinstance(how[1], ast.Constant) and how[1].value != protocol
-                has_settings |= other or bool(given.open) or not {each.arg for each in call.keywords} <= {*TRIED}
+                has_settings |= (
+                    other or bool(given.open) or not {each.arg for each in call.keywords} <= {*TRIAL_ARGUMENTS}
+                )
     return line, has_settings

@@ -19,7 +19,14 @@ from pathlib import Path
 from typing import Any
 
 from tacit.core.errors import ConfigError
-from tacit.integrations.flower.auditor.modules import NOT_GIVEN, Bound, Found, Module, bindings, unread
+from tacit.integrations.flower.auditor.modules import (
+    NOT_GIVEN,
+    Bound,
+    SourceModule,
+    SourceValue,
+    find_bindings,
+    unreadable_value,
+)
 
 CONFIGS = ("run_config", "app_config")
 """What Flower calls the configuration of an app in its source."""
@@ -59,9 +66,9 @@ class Source:
 
     folder: Path
     config: Mapping[str, Any]
-    modules: dict[str, Module | None] = field(default_factory=dict)
+    modules: dict[str, SourceModule | None] = field(default_factory=dict)
 
-    def load(self, name: str) -> Module | None:
+    def load(self, name: str) -> SourceModule | None:
         """Returns a module of the app, and loads those that it imports; None if it is not the app's.
 
         Raises ConfigError if it is, and cannot be read.
@@ -82,7 +89,7 @@ class Source:
             tree = ast.parse(path.read_bytes())
         except (OSError, SyntaxError, ValueError, RecursionError) as error:
             raise ConfigError(f"{path}, which the server needs, cannot be read: {error}") from None
-        module = self.modules[name] = Module(name, path.relative_to(self.folder).as_posix(), tree)
+        module = self.modules[name] = SourceModule(name, path.relative_to(self.folder).as_posix(), tree)
         for node in ast.walk(tree):
             if isinstance(node, ast.Import):
                 for each in node.names:
@@ -94,7 +101,7 @@ class Source:
                     self.load(f"{inner}.{each.name}")
         return module
 
-    def origin_of(self, module: Module, written: ast.ImportFrom) -> str:
+    def origin_of(self, module: SourceModule, written: ast.ImportFrom) -> str:
         """Returns the full name of what is imported from."""
         if not written.level:
             return written.module or ""
@@ -126,7 +133,7 @@ class Source:
         return found
 
     @cached_property
-    def reflection(self) -> tuple[Module, ast.AST] | None:
+    def reflection(self) -> tuple[SourceModule, ast.AST] | None:
         """Where the app has what can change anything unseen, if anywhere."""
         for module in filter(None, self.modules.values()):
             for node in ast.walk(module.tree):
@@ -134,7 +141,7 @@ class Source:
                     return module, node
         return None
 
-    def _reflects(self, module: Module, node: ast.AST) -> bool:
+    def _reflects(self, module: SourceModule, node: ast.AST) -> bool:
         if isinstance(node, ast.Import | ast.ImportFrom):
             names = {each.name for each in node.names}
             origin = self.origin_of(module, node) if isinstance(node, ast.ImportFrom) else ""
@@ -152,7 +159,7 @@ class Source:
         is_target = isinstance(node, ast.Attribute | ast.Subscript) and not isinstance(node.ctx, ast.Load)
         return is_target and isinstance(node, ast.expr) and self._is_foreign(module, node)
 
-    def _is_foreign(self, module: Module, written: ast.expr) -> bool:
+    def _is_foreign(self, module: SourceModule, written: ast.expr) -> bool:
         """Says whether something is Flower's or ours, or part of it, and not merely made by it."""
         for _ in range(DEEPEST):
             while isinstance(written, ast.Attribute | ast.Subscript):
@@ -166,15 +173,19 @@ class Source:
             module, written = found[0], parent.value
         return False
 
-    def lookup(self, module: Module, at: ast.AST, name: str, depth: int = DEEPEST) -> tuple[Module, Bound] | None:
+    def lookup(
+        self, module: SourceModule, at: ast.AST, name: str, depth: int = DEEPEST
+    ) -> tuple[SourceModule, Bound] | None:
         """Returns what binds a name that is used in a place, by way of imports; None if nothing of the app does."""
-        for scope in module.scopes(at):
-            found = bindings(scope, name)
+        for scope in module.iter_scopes(at):
+            found = find_bindings(scope, name)
             if found:
-                return self.followed(module, found, name, depth)
-        return (module, None) if self.stars(module) else None
+                return self.follow_binding(module, found, name, depth)
+        return (module, None) if self.has_star_imports(module) else None
 
-    def followed(self, module: Module, found: list[ast.AST], name: str, depth: int = DEEPEST) -> tuple[Module, Bound]:
+    def follow_binding(
+        self, module: SourceModule, found: list[ast.AST], name: str, depth: int = DEEPEST
+    ) -> tuple[SourceModule, Bound]:
         """Returns the only one of what binds a name, in the module of the app that it is from."""
         if len(found) > 1 or name in module.shared or not depth:
             return module, None
@@ -183,11 +194,11 @@ class Source:
         if isinstance(bound, ast.alias) and isinstance(parent, ast.ImportFrom):
             other = self.modules.get(self.origin_of(module, parent))
             if other is not None:
-                inner = bindings(other.tree, bound.name)
-                return self.followed(other, inner, bound.name, depth - 1) if inner else (other, None)
+                inner = find_bindings(other.tree, bound.name)
+                return self.follow_binding(other, inner, bound.name, depth - 1) if inner else (other, None)
         return module, bound
 
-    def stars(self, module: Module) -> bool:
+    def has_star_imports(self, module: SourceModule) -> bool:
         """Says whether a module may have names that cannot be seen, which are not Flower's."""
         return any(
             isinstance(node, ast.ImportFrom)
@@ -196,7 +207,7 @@ class Source:
             for node in ast.walk(module.tree)
         )
 
-    def full_name(self, module: Module, written: ast.expr) -> str | None:
+    def full_name(self, module: SourceModule, written: ast.expr) -> str | None:
         """Returns what something that is not the app's is called in full, as it was imported; None if it is the app's.
 
         A name that nothing binds is taken for what it is called: it is a sketch, or Flower's by a star.
@@ -224,13 +235,13 @@ class Source:
         first = name.partition(".")[0]
         return (self.folder / first).is_dir() or (self.folder / f"{first}.py").is_file()
 
-    def flowers(self, module: Module, written: ast.expr) -> str:
+    def flower_name(self, module: SourceModule, written: ast.expr) -> str:
         """Returns the last name of something of Flower's; nothing if it is not."""
         name = self.full_name(module, written) or ""
         is_flowers = name.startswith("flwr.") or "." not in name
         return name.rpartition(".")[2] if is_flowers else ""
 
-    def assigned(self, module: Module, written: ast.expr) -> tuple[Module, ast.expr] | None:
+    def resolve_name(self, module: SourceModule, written: ast.expr) -> tuple[SourceModule, ast.expr] | None:
         """Returns what a name stands for, where it is bound once; what is no name stands for itself."""
         for _ in range(DEEPEST):
             if not isinstance(written, ast.Name):
@@ -249,7 +260,7 @@ class Source:
             module, written = where, parent.value
         return None
 
-    def stays(self, module: Module, written: ast.expr) -> bool:
+    def is_unchanged(self, module: SourceModule, written: ast.expr) -> bool:
         """Says whether a list or table is as it was made: nothing has it that could change it.
 
         What has a name may only be unpacked, looked into, and given as `mods`, wherever the app has that name.
@@ -272,75 +283,81 @@ class Source:
         if not isinstance(written, ast.Name):
             return True
         return all(
-            self._is_left(each, node)
+            self._goes_to_flower(each, node)
             for each in filter(None, self.modules.values())
             for node in ast.walk(each.tree)
             if isinstance(node, ast.Name) and node.id == written.id and isinstance(node.ctx, ast.Load)
         )
 
-    def _is_left(self, module: Module, use: ast.Name) -> bool:
+    def _goes_to_flower(self, module: SourceModule, use: ast.Name) -> bool:
         parent = module.parents[use]
         call = module.parents[parent] if isinstance(parent, ast.keyword) else parent
         if isinstance(call, ast.Attribute) or not isinstance(call, ast.Call) or call.func is use:
             return isinstance(call, ast.Attribute | ast.Call)
-        made = self.call(module, call.func)  # such as a workflow, which is called with what it is to run
-        return bool(self.flowers(module, call.func) or (made is not None and self.flowers(made[0], made[1].func)))
+        made = self.find_call(module, call.func)  # such as a workflow, which is called with what it is to run
+        return bool(
+            self.flower_name(module, call.func) or (made is not None and self.flower_name(made[0], made[1].func))
+        )
 
-    def call(self, module: Module, written: ast.expr) -> tuple[Module, ast.Call] | None:
+    def find_call(self, module: SourceModule, written: ast.expr) -> tuple[SourceModule, ast.Call] | None:
         """Returns the call that a value comes from, if it is one in any case."""
-        found = self.assigned(module, written)
+        found = self.resolve_name(module, written)
         return (found[0], found[1]) if found is not None and isinstance(found[1], ast.Call) else None
 
     # --- values ----------------------------------------------------------------------------------------------------
 
-    def value(self, module: Module, written: ast.expr) -> Found:
+    def read_value(self, module: SourceModule, written: ast.expr) -> SourceValue:
         """Returns what is known of an expression."""
         try:
-            return self._value(module, written, DEEPEST) or unread(module.shown(written))
+            return self._value(module, written, DEEPEST) or unreadable_value(module.quote_expression(written))
         except (ArithmeticError, TypeError, ValueError):
-            return unread(module.shown(written))
+            return unreadable_value(module.quote_expression(written))
 
-    def _value(self, module: Module, written: ast.expr, depth: int) -> Found | None:
+    def _value(self, module: SourceModule, written: ast.expr, depth: int) -> SourceValue | None:
         if not depth:
             return None
         if isinstance(written, ast.Constant):
-            return Found(written.value, module.line(written))
+            return SourceValue(written.value, module.describe_line(written))
         if isinstance(written, ast.Name):
-            found = self.assigned(module, written)
+            found = self.resolve_name(module, written)
             return None if found is None or {ANY, written.id} & self.changed else self._value(*found, depth - 1)
         if isinstance(written, ast.UnaryOp) and type(written.op) in SIGNS:
-            return self._worked_out(module, SIGNS[type(written.op)], [written.operand], depth)
+            return self._compute_value(module, SIGNS[type(written.op)], [written.operand], depth)
         if isinstance(written, ast.BinOp) and type(written.op) in ARITHMETIC:
-            return self._worked_out(module, ARITHMETIC[type(written.op)], [written.left, written.right], depth)
+            return self._compute_value(module, ARITHMETIC[type(written.op)], [written.left, written.right], depth)
         if isinstance(written, ast.Subscript) and self.is_config(module, written.value):
-            return self._configured(module, written.slice, None, depth)
+            return self._read_config(module, written.slice, None, depth)
         if isinstance(written, ast.Call) and isinstance(written.func, ast.Attribute) and written.func.attr == "get":
             if not self.is_config(module, written.func.value) or written.keywords or not 1 <= len(written.args) <= 2:
                 return None
-            return self._configured(module, written.args[0], written.args[1] if written.args[1:] else None, depth)
+            return self._read_config(module, written.args[0], written.args[1] if written.args[1:] else None, depth)
         if isinstance(written, ast.Call) and isinstance(written.func, ast.Name) and not written.keywords:
             function = FUNCTIONS.get(self.full_name(module, written.func) or "")
-            return None if function is None else self._worked_out(module, function, written.args, depth)
+            return None if function is None else self._compute_value(module, function, written.args, depth)
         return None
 
-    def _worked_out(self, module: Module, how: Callable[..., Any], parts: list[ast.expr], depth: int) -> Found | None:
+    def _compute_value(
+        self, module: SourceModule, how: Callable[..., Any], parts: list[ast.expr], depth: int
+    ) -> SourceValue | None:
         known = [self._value(module, part, depth - 1) for part in parts]
         values = [each.value for each in known if each is not None]
         if len(values) < len(known) or any(isinstance(each, bool) for each in values):
             return None
         if how not in (int, float) and not all(isinstance(each, int | float) for each in values):
             return None
-        return Found(how(*values), known[0].where if known[0] is not None else "")
+        return SourceValue(how(*values), known[0].where if known[0] is not None else "")
 
-    def _configured(self, module: Module, key: ast.expr, otherwise: ast.expr | None, depth: int) -> Found | None:
+    def _read_config(
+        self, module: SourceModule, key: ast.expr, otherwise: ast.expr | None, depth: int
+    ) -> SourceValue | None:
         name = key.value if isinstance(key, ast.Constant) else None
         if not isinstance(name, str) or {ANY, None, name} & self.changed:
             return None
         if name in self.config:
-            return Found(self.config[name], f"config: {name}")
+            return SourceValue(self.config[name], f"config: {name}")
         return None if otherwise is None else self._value(module, otherwise, depth - 1)
 
-    def _may_be_config(self, module: Module, written: ast.expr) -> bool:
+    def _may_be_config(self, module: SourceModule, written: ast.expr) -> bool:
         """Says whether an expression is the configuration, or called like one, such as a parameter is."""
         if self.is_config(module, written) or "config" in ast.unparse(written).lower():
             return True
@@ -358,22 +375,24 @@ class Source:
             and (isinstance(parent, ast.keyword) or (isinstance(parent, ast.Call) and parent.func is not node))
         )
 
-    def is_config(self, module: Module, written: ast.expr) -> bool:
+    def is_config(self, module: SourceModule, written: ast.expr) -> bool:
         """Says whether an expression is the app's configuration."""
-        found = self.assigned(module, written)
+        found = self.resolve_name(module, written)
         return found is not None and isinstance(found[1], ast.Attribute) and found[1].attr in CONFIGS
 
 
 class Arguments:
     """What a call is given, by name."""
 
-    def __init__(self, source: Source, module: Module, call: ast.Call | None, names: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, source: Source, module: SourceModule, call: ast.Call | None, names: tuple[str, ...] = ()
+    ) -> None:
         """Takes what is given without a name for the first of `names`. Without a call nothing is given."""
-        self._source, self._given, self._open = source, dict[str, tuple[Module, ast.expr]](), ""
+        self._source, self._given, self._open = source, dict[str, tuple[SourceModule, ast.expr]](), ""
         if call is None:
             return
         if len(call.args) > len(names) or any(isinstance(each, ast.Starred) for each in call.args):
-            self._open = module.shown(call)
+            self._open = module.quote_expression(call)
         self._given = {name: (module, each) for name, each in zip(names, call.args, strict=False)}
         for each in call.keywords:
             if each.arg is not None:
@@ -382,14 +401,14 @@ class Arguments:
                 self._unpack(module, each.value)
 
     @classmethod
-    def unknown(cls, source: Source, module: Module, why: str) -> "Arguments":
+    def unknown(cls, source: Source, module: SourceModule, why: str) -> "Arguments":
         """Returns arguments that cannot be told."""
         made = cls(source, module, None)
         made._open = why
         return made
 
-    def _unpack(self, module: Module, written: ast.expr) -> None:
-        found = self._source.assigned(module, written) if self._source.stays(module, written) else None
+    def _unpack(self, module: SourceModule, written: ast.expr) -> None:
+        found = self._source.resolve_name(module, written) if self._source.is_unchanged(module, written) else None
         where, table = found if found is not None else (module, written)
         is_dict = isinstance(table, ast.Call) and ast.unparse(table.func) == "dict" and not table.args
         if is_dict and isinstance(table, ast.Call) and all(each.arg is not None for each in table.keywords):
@@ -398,9 +417,9 @@ class Arguments:
             keys = [str(key.value) for key in table.keys if isinstance(key, ast.Constant)]
             self._given |= {key: (where, value) for key, value in zip(keys, table.values, strict=True)}
         else:
-            self._open = module.shown(written)
+            self._open = module.quote_expression(written)
 
-    def written(self, name: str) -> tuple[Module, ast.expr] | None:
+    def get_expression(self, name: str) -> tuple[SourceModule, ast.expr] | None:
         """Returns how an argument is written; None if it is not given."""
         return self._given.get(name)
 
@@ -409,13 +428,13 @@ class Arguments:
         """What may have more arguments in it; nothing if all are known."""
         return self._open
 
-    def __call__(self, *names: str) -> Found:
+    def __call__(self, *names: str) -> SourceValue:
         """Returns what is known of a number that goes by one of some names."""
         for name in names:
             if {ANY, name} & self._source.changed:
-                return unread(f"{name} may be set after it was given")
+                return unreadable_value(f"{name} may be set after it was given")
             if name in self._given:
                 module, written = self._given[name]
-                found = self._source.value(module, written)
-                return found if found.is_number else unread(module.shown(written))
-        return unread(self._open) if self._open else NOT_GIVEN
+                found = self._source.read_value(module, written)
+                return found if found.is_number else unreadable_value(module.quote_expression(written))
+        return unreadable_value(self._open) if self._open else NOT_GIVEN
