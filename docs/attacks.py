@@ -16,8 +16,8 @@ from tacit.app.reports import pictures
 from tacit.auditing.render.text import ATTACK_VERDICTS
 from tacit.core.progress import ignore_progress
 from tacit.lab.attacks import collusion, eavesdropper_learning, inversion
-from tacit.lab.attacks.attack_result import Finding
-from tacit.lab.attacks.registry import ATTACKS
+from tacit.lab.attacks.attack_result import Attack, Finding
+from tacit.lab.attacks.registry import ATTACKS, find_attack
 
 HERE = Path(__file__).parent
 PAGE, KEPT = HERE / "attacks.md", HERE / "attacks.json"
@@ -30,10 +30,10 @@ sampled, bounds of what was accounted for, and nothing of what was counted out. 
 this attack fails, so such targets are *not broken by this*, never secure.
 """
 PICTURES = {
-    "onlooker": (
+    "eavesdropper": (
         "onlooker.png",
-        "What the onlooker's network makes of runs of two classes, by the two main directions of its last layer. On "
-        "sealed links all runs look the same.",
+        "What the eavesdropper's network makes of runs of two classes, by the two main directions of its last layer. "
+        "On sealed links all runs look the same.",
     ),
     "inversion": (
         "inversion.png",
@@ -53,14 +53,19 @@ def kept() -> dict[str, Any]:
     return json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.exists() else {}
 
 
+def stored_name(attack: Attack) -> str:
+    """Returns the name under which findings are stored: the first that the attack ever had."""
+    return attack.aliases[0] if attack.aliases else attack.name
+
+
 def run(names: list[str]) -> None:
     """Runs attacks in full and keeps what they found."""
     for name in names or ATTACKS:
         found = kept()
-        found[name] = [asdict(finding) for finding in ATTACKS[name].run(True, 0, ignore_progress)]
-        KEPT.write_text(
-            json.dumps({each: found[each] for each in ATTACKS if each in found}, indent=1), encoding="utf-8"
-        )
+        attack = find_attack(name)
+        found[stored_name(attack)] = [asdict(finding) for finding in attack.run(True, 0, ignore_progress)]
+        order = map(stored_name, ATTACKS.values())
+        KEPT.write_text(json.dumps({each: found[each] for each in order if each in found}, indent=1), encoding="utf-8")
 
 
 def draw() -> None:
@@ -91,10 +96,15 @@ def page() -> str:
     """Returns the page."""
     lines = [HEAD]
     for name, findings in kept().items():
-        attack = ATTACKS[name]
-        lines += [f"## {name}", "", f"{attack.summary[:1].upper()}{attack.summary[1:]}. Paper: {attack.paper}.", ""]
-        if name in PICTURES:
-            file, caption = PICTURES[name]
+        attack = find_attack(name)
+        lines += [
+            f"## {attack.name}",
+            "",
+            f"{attack.summary[:1].upper()}{attack.summary[1:]}. Paper: {attack.paper}.",
+            "",
+        ]
+        if attack.name in PICTURES:
+            file, caption = PICTURES[attack.name]
             lines += [f"![{caption}]({file})", "", f"*{caption}*", ""]
         every = [Finding(**each) for each in findings]
         printed = any(finding.paper for finding in every)
@@ -107,7 +117,8 @@ def page() -> str:
             interval = f"{finding.low:.4g} to {finding.high:.4g}{kind}" if finding.bracket else ""
             values = f"{finding.value:.4g} | {interval} | {finding.samples:,} | {ATTACK_VERDICTS[finding.verdict]}"
             where = f" {finding.paper} |" if printed else ""
-            lines.append(f"| {finding.target} | {finding.measure} | {values} |{where}")
+            target = finding.target.replace("an onlooker", "an eavesdropper")  # as it was called when it was stored
+            lines.append(f"| {target} | {finding.measure} | {values} |{where}")
         lines.append("")
     return "\n".join(lines)
 

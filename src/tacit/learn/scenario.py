@@ -1,6 +1,6 @@
-"""What is to be learnt, by whom and how: a scenario, as somebody writes it in TOML, JSON or Python.
+"""Scenario of a training run: data, model, parties, protocol and privacy, written in TOML, JSON or Python.
 
-Everything in it is typed. What cannot be is told with its line and, where there is one, the nearest name that can.
+All fields are typed. Each problem is reported with its line and, for an unknown name, with the nearest known one.
 """
 
 import hashlib
@@ -19,54 +19,54 @@ from tacit.protocols import DEFAULT_PROTOCOL
 from tacit.runtime.faults import Fault
 
 LEAST_EPSILON = 1e-8
-"""Below which floats do not tell how much noise it takes."""
+"""Smallest ε for which floats still give the amount of noise."""
 ALONE, TOGETHER = "local", "centralized"
-"""What a scenario may have in place of a protocol: nobody averages, or one party has all samples."""
+"""Values in place of a protocol: nobody averages, or one party has all samples."""
 
 
 Reader: TypeAlias = Callable[[Any], Any]
 
 
 def _named_table(field: str) -> Reader:
-    """Returns what reads a table that may be just a name, which one of its fields has."""
+    """Returns a reader of a table that may also be written as a bare name."""
     return lambda given: {field: given} if isinstance(given, str) else given
 
 
 class Split(Section, frozen=True, kw_only=True):
-    """Who holds which samples."""
+    """Split of the samples over the parties."""
 
     kind: Literal["iid", "shards", "dirichlet", "owner"] = "iid"
     per_party: int = 2
-    """With shards: how many chunks of samples, sorted by label, a party gets."""
+    """Number of chunks of samples, sorted by label, that a party gets; for shards."""
     alpha: float = 0.5
-    """With dirichlet: small gives every party a few labels of its own, large the same mix to all."""
+    """Concentration, for dirichlet: small gives each party few labels, large gives all the same mix."""
 
 
 DEFAULT_SPLIT, OWNER_SPLIT = Split(), Split(kind="owner")
-"""What nobody chose: at random, or where samples have owners, to these. They are told from what was by being these."""
+"""Splits that nobody chose: random, or by owner where samples have owners. Identity tells them from chosen ones."""
 OWNED = ("femnist", "shakespeare", "movielens")
-"""Sets with a name that say whose their samples are."""
+"""Named data sets whose samples have owners."""
 
 
 class Data(Section, frozen=True, kw_only=True):
-    """What is learnt from."""
+    """Training data."""
 
     readers: ClassVar[Mapping[str, Reader]] = {"split": _named_table("kind")}
 
     name: str = "digits"
     folder: str | None = None
-    """A folder with one npz file a party, in place of a name."""
+    """Folder with one npz file a party, in place of a name."""
     beside: str | None = None
-    """Where a relative folder begins: in the folder of the file that the scenario is loaded from, unless set."""
+    """Base of a relative folder: the folder of the scenario's file unless set."""
     options: dict[str, Any] = msgspec.field(default_factory=dict)
-    """Options of the data set, such as by = "writer" of mnist."""
+    """Options of the data set, such as by = "writer" for mnist."""
     parties: int = 10
     split: Split = DEFAULT_SPLIT
-    """Unless set, samples stay with their owners, if the data say who these are; what nobody owns is dealt out."""
+    """Split over parties. Unless set, samples stay with their owners, and samples without owners are dealt out."""
     train: int | None = None
-    """So many samples to learn from, of all parties together; all of them unless set."""
+    """Number of training samples of all parties together; all of them unless set."""
     test: int | None = 2000
-    """So many to be tested on: testing many models on all of them costs more than training them."""
+    """Number of test samples. Testing many models on all samples costs more than training them."""
 
     def __post_init__(self) -> None:
         if self.split is DEFAULT_SPLIT and (self.folder is not None or self.name in OWNED or "by" in self.options):
@@ -74,18 +74,18 @@ class Data(Section, frozen=True, kw_only=True):
 
     @property
     def display_name(self) -> str:
-        """What people call it: a folder's name, or that of the set."""
+        """Name to show: that of the folder, or of the data set."""
         return self.name if self.folder is None else Path(self.folder).resolve().name or self.name
 
     @property
     def place(self) -> Path:
-        """The folder, beside the scenario or, where there is none, in the folder that the program was started in."""
+        """Path of the folder, relative to the scenario's file or else to the working directory."""
         beside, here = Path(self.beside or "", self.folder or ""), Path(self.folder or "")
         return here if here.is_dir() and not beside.is_dir() else beside
 
     @property
     def split_text(self) -> str:
-        """How samples are dealt out, in a few words."""
+        """Short description of the split."""
         return {
             "iid": "iid split",
             "owner": "each its own samples",
@@ -94,7 +94,7 @@ class Data(Section, frozen=True, kw_only=True):
         }[self.split.kind]
 
     def problems(self) -> list[str]:
-        """Returns what can be told to be impossible at a glance."""
+        """Returns the problems that the fields alone show."""
         wrong = [
             f'data.split.{name} is for data.split.kind="{kind}", and not for "{self.split.kind}"'
             for name, kind in (("per_party", "shards"), ("alpha", "dirichlet"))
@@ -103,45 +103,45 @@ class Data(Section, frozen=True, kw_only=True):
         return [*wrong, *(["data.folder cannot have \\0 in it"] if "\0" in (self.folder or "") else [])]
 
     def with_own_samples(self, name: str, owned: bool) -> "Data":
-        """Returns it for samples of that name that somebody brings, and that stay with their owners if they have any.
+        """Returns the same section for samples of that name that are given in Python.
 
-        What was said of the split holds in any case.
+        Without a chosen split, samples that have owners stay with them.
         """
         split = OWNER_SPLIT if owned and self.split is DEFAULT_SPLIT else self.split
         return msgspec.structs.replace(self, name=name, folder=None, beside=None, split=split)
 
 
 class Privacy(Section, frozen=True, kw_only=True):
-    """Noise, and the ε that it must be worth."""
+    """Differential privacy: the target ε and how noise is added."""
 
     epsilon: float
     delta: float = 1e-5
     clip: float
-    """What each party brings is shortened to this length or, per sample, each sample's gradient."""
+    """Norm to which each party's update is clipped or, per sample, each sample's gradient."""
     unit: Literal["user", "sample"] = "user"
-    """Whether all that a user has is to be hidden, or one of its samples."""
+    """Unit of privacy: all data of a user, or one sample."""
     noise: Literal["distributed", "central", "local"] = "distributed"
-    """Each adds its part in the ring under the masks; or a server that is trusted adds all; or each adds all."""
+    """Source of noise: each party's part under the masks, a trusted server, or each party all of it."""
     against: Literal["everybody", "parties"] = "everybody"
-    """Whether the server is to learn no more than others, which without masks takes all of the noise from each."""
+    """Adversary: everybody including the server, which without masks takes all noise from each party; or parties."""
     dropouts: float = 0.0
-    """Up to this part of those who are summed may drop out without their noise being missed."""
+    """Fraction of the contributors that may drop out while the noise still suffices."""
     colluders: int = 0
-    """So many may know their own noise and take it off again."""
+    """Number of colluders, who know their own noise and can remove it."""
     accountant: Literal["zcdp", "rdp", "pld"] = "zcdp"
     sigma: Literal["calibrated", "paper"] = "calibrated"
-    """Per sample, noise that is worth ε by the accountant, or that of paper 003's Theorem 1, which is not."""
+    """Noise level, per sample: calibrated by the accountant, or that of paper 003's Theorem 1, which is too low."""
 
     @property
     def budget(self) -> float | None:
-        """The ε at which to stop, with room for rounding; None for noise of which it is known that it is too little.
+        """The ε at which a run stops, with a margin for rounding; None for the paper's noise.
 
-        What the paper's own really spends is told, and nobody is stopped.
+        The paper's noise is known to be too low, so its real ε is reported and the run goes on.
         """
         return self.epsilon * (1 + 1e-6) if self.sigma == "calibrated" else None
 
     def problems(self) -> list[str]:
-        """Returns what can be told to be impossible at a glance."""
+        """Returns the problems that the fields alone show."""
         wrong = [
             f"privacy.{name}={value} must be {wanted}"
             for name, value, wanted, fine in (
@@ -161,7 +161,7 @@ class Privacy(Section, frozen=True, kw_only=True):
 
 
 class Scenario(Section, frozen=True, kw_only=True):
-    """What is to be learnt, by whom and how.
+    """Scenario of a training run.
 
     >>> import tacit
     >>> tacit.Scenario.of({"rounds": 3, "protocol": "secagg"}).protocol
@@ -174,22 +174,22 @@ class Scenario(Section, frozen=True, kw_only=True):
     seed: int = 0
     rounds: int = 20
     evaluate: int = 1
-    """After every so many rounds models are tested, and after the last."""
+    """Number of rounds between two tests; the last round is always tested."""
     weights: Literal["equal", "samples"] = "equal"
-    """Whether parties count alike, or as many times as they have samples."""
+    """Weights of parties in the average: equal, or by number of samples."""
     adversary: int = 1
-    """How many may collude, for the audit before anything is sent."""
+    """Number of colluding parties that the audit before the run assumes."""
     workers: int = 1
-    """Processes that do local work, and that play parties when they average."""
+    """Number of processes for local work and for the simulated parties."""
     data: Data = Data()
     model: dict[str, Any] = msgspec.field(default_factory=lambda: {"name": "softmax"})
-    """A name, and the options of that model."""
+    """Name of the model, and its options."""
     local: LocalTraining = LocalTraining()
     protocol: dict[str, Any] = msgspec.field(default_factory=lambda: {"name": DEFAULT_PROTOCOL})
-    """A name, and the options of that protocol; or "local" or "centralized"."""
+    """Name of the protocol, and its options; or "local" or "centralized"."""
     privacy: Privacy | None = None
     dropout: float = 0.0
-    """With what chance each party is lost to each round."""
+    """Probability with which each party drops out of each round."""
     faults: tuple[Fault, ...] = ()
 
     @classmethod
@@ -208,7 +208,7 @@ class Scenario(Section, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, given: Any) -> "Scenario":
-        """Returns the scenario that tables stand for, as a file has them; raises ConfigError with every problem."""
+        """Returns the scenario of plain tables; raises ConfigError with every problem."""
         return cls._from_source(ConfigSource(given))
 
     @classmethod
@@ -221,7 +221,7 @@ class Scenario(Section, frozen=True, kw_only=True):
         return made
 
     def problems(self) -> list[str]:
-        """Returns what can be told to be impossible at a glance."""
+        """Returns the problems that the fields alone show."""
         wrong = [
             f"{name}={value} must be at least {least}"
             for name, value, least in (
@@ -254,15 +254,15 @@ class Scenario(Section, frozen=True, kw_only=True):
 
     @property
     def digest(self) -> str:
-        """What stands for all that decides the result: two runs of one digest are the same run."""
-        told = normalize_value(self)
+        """Hash of everything that decides the result: runs with equal digests are the same run."""
+        fields = normalize_value(self)
         for name in ("title", "workers"):
-            del told[name]
-        del told["data"]["beside"]
-        return hashlib.sha256(msgspec.json.encode(told, order="sorted")).hexdigest()
+            del fields[name]
+        del fields["data"]["beside"]
+        return hashlib.sha256(msgspec.json.encode(fields, order="sorted")).hexdigest()
 
     def encode(self) -> bytes:
-        """Returns it as JSON, which can be loaded again."""
+        """Encodes the scenario as JSON, which `load` reads."""
         return msgspec.json.format(msgspec.json.encode(normalize_value(self)), indent=2)
 
 
@@ -295,5 +295,5 @@ def locate_problems(error: ConfigError, path: str | Path) -> ConfigError:
 
 
 def _setting_of(problem: str) -> Place:
-    """Returns the setting that a problem is about: each begins with it."""
+    """Returns the setting that a problem is about: each begins with its name."""
     return tuple(re.split(r"[^\w.]", problem)[0].split("."))

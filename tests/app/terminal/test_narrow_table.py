@@ -109,7 +109,7 @@ def test_a_table_without_headings_names_by_its_first_column():
 
 @pytest.mark.parametrize("width", [20, 40, 59])
 def test_findings_are_whole(width):
-    target = "what an onlooker hears of pushsum with private weights, after learning from this very change"
+    target = "what an eavesdropper hears of pushsum with private weights, after learning from this very change"
     said = shown(verdicts.findings([proportion_finding("x", target, "share of runs", wins=3, tries=7)]), width)
     assert "…" not in said
     assert target.split() == said.partition("target: ")[2].partition("measured:")[0].split()

@@ -1,4 +1,4 @@
-"""The onlooker of paper 001: its formulas, what it hears on open and on sealed links, and what it makes of it."""
+"""The eavesdropper of paper 001: its formulas, what it hears on open and on sealed links, and what it makes of it."""
 
 from dataclasses import replace
 
@@ -103,7 +103,7 @@ def test_a_ledger_that_knows_the_start_knows_everything():
         inputs = [each.holdings[f"p{i}"].update.vector for each in training.transcripts]
         # What was brought to round t, less the model before it, is the gradient step.
         assert np.allclose(d, np.array(inputs[1:]) - w, atol=1e-12)
-        # And what the onlooker counts of y over the rounds is what the client has of it.
+        # And what the eavesdropper counts of y over the rounds is what the client has of it.
         kept = y[:, 0] + ClientMasses.of(masses(training), i).gained[1:, -1]
         assert (kept > 0).all()
 
@@ -162,7 +162,7 @@ def test_where_nothing_moves_nothing_is_learned():
         assert np.isnan(eavesdropper_decoding.decode_ppsgd(np.zeros((5, 5, 5, 2)), PPSGD.eta)).all()
 
 
-def test_an_onlooker_who_errs_about_the_step_sizes_learns_nothing():
+def test_an_eavesdropper_who_errs_about_the_step_sizes_learns_nothing():
     training = run_target(PPSGD, 0)
     found = eavesdropper_decoding.decode_ppsgd(masses(training), PPSGD.eta**2)
     assert not (np.abs(found - training.losses.w_star) < 1e-3).any()

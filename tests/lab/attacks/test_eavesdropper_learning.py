@@ -1,4 +1,4 @@
-"""The onlooker of paper 001: what it hears is what deployed protocols send, and what it makes of it."""
+"""The eavesdropper of paper 001: what it hears is what deployed protocols send, and what it makes of it."""
 
 import re
 import sys
@@ -9,7 +9,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
-pytest.importorskip("torch", reason="the onlooker's classifier is a torch network")
+pytest.importorskip("torch", reason="the eavesdropper's classifier is a torch network")
 
 import torch
 
@@ -302,7 +302,7 @@ def test_open_links_are_read(target):
     assert row.plane.shape == (200, 2)
 
 
-def test_the_weak_onlooker_reads_psgd_too():
+def test_the_weak_eavesdropper_reads_psgd_too():
     longer = replace(TINY, training=replace(TINY.training, epochs=20))
     row = found("PSGD", "Table 1", eavesdropper_learning.tables_1_and_2(longer))
     assert row.trial.paper == 0.74
@@ -367,7 +367,7 @@ def test_progress_is_told():
         eavesdropper_learning.tables_1_and_2(TINY)[4:6], 0, lambda doing, done: told.append((doing, done))
     )
     assert [done for _, done in told] == [0.0, 0.5]
-    assert told[0][0] == "what an onlooker hears of pushsum, after learning from other changes"
+    assert told[0][0] == "what an eavesdropper hears of pushsum, after learning from other changes"
 
 
 @pytest.mark.slow
@@ -378,6 +378,8 @@ def test_the_quick_run_ends_as_expected():
             assert finding.value > 0.9, target
         if "sealed" in target:
             assert not finding.broken
-    strong = findings["what an onlooker hears of pushsum with private weights, after learning from this very change"]
+    strong = findings[
+        "what an eavesdropper hears of pushsum with private weights, after learning from this very change"
+    ]
     assert strong.broken
     assert strong.paper == "Table 2, Fig. 5"

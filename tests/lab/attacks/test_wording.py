@@ -52,7 +52,12 @@ def test_targets_are_in_words(target):
 
 def test_what_is_kept_of_full_runs_is_in_words_and_of_targets_that_there_are():
     kept = json.loads(KEPT.read_text(encoding="utf-8"))
-    said = [(each["target"], each["measure"]) for findings in kept.values() for each in findings]
+    # What was stored before the attack was renamed says onlooker.
+    said = [
+        (each["target"].replace("an onlooker", "an eavesdropper"), each["measure"])
+        for findings in kept.values()
+        for each in findings
+    ]
     assert len(said) > 150
     assert not [text for both in said for text in both if LETTERS.search(text)]
     assert {target for target, _ in said} >= {trial.said for trial in eavesdropper_learning.list_trials(True)}

@@ -17,7 +17,7 @@ from tacit.lab.papers.p001.eavesdroppers import EavesdropperScores
 from tacit.learn.data.datasets import load, of_arrays
 from tacit.learn.random_streams import generator
 
-needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="the onlooker's classifier is a torch network")
+needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="the eavesdropper's classifier is a torch network")
 TINY = ClassifierSettings(epochs=2, batch=50, width=2, modules=1)
 SMALL = replace(eavesdropper_learning.FULL, rounds=6, training=TINY, runs=60, training_3=TINY)
 
@@ -28,7 +28,7 @@ def trial_of(target, who="weak", flat=False):
 
 
 def telling(*accuracies, trial=None):
-    """Returns onlookers who told exactly these shares of 1000 runs."""
+    """Returns eavesdroppers who told exactly these shares of 1000 runs."""
     labels = np.zeros(1000, np.int64)
     rows = [
         eavesdropper_learning.TrialResult(
@@ -85,16 +85,16 @@ def test_a_run_that_stays_away_from_the_optimum_does_not_agree():
     assert "1.2" in fig3.start_row(one_of_four).why  # 5 · 0.5² of the worst
 
 
-# --- what onlookers share ------------------------------------------------------------------------------------------
+# --- what eavesdroppers share --------------------------------------------------------------------------------------
 
 
 @needs_torch
-def test_each_onlooker_hears_runs_of_its_own():
+def test_each_eavesdropper_hears_runs_of_its_own():
     (found,) = eavesdroppers.train_eavesdroppers([trial_of("PSGD")], 2, ignore_progress)
     first, second = found.rows
     assert first.loss != second.loss
     assert found.accuracy == np.mean([first.accuracy, second.accuracy])
-    assert found.coverage.startswith("2 onlookers")
+    assert found.coverage.startswith("2 eavesdroppers")
 
 
 @needs_torch
@@ -159,7 +159,7 @@ def test_a_printed_accuracy_agrees_within_its_own_interval(ours, agrees):
     assert (row.paper, row.agrees) == ("74.0 %", agrees)
 
 
-def test_the_strong_onlooker_must_do_better_unless_neither_can():
+def test_the_strong_eavesdropper_must_do_better_unless_neither_can():
     assert fig4.strong_row(telling(0.6), telling(0.7)).agrees
     assert not fig4.strong_row(telling(0.6), telling(0.5)).agrees
     assert fig4.strong_row(telling(1.0), telling(0.999)).agrees
@@ -188,7 +188,7 @@ def test_fig_4_has_a_row_for_everything_that_is_printed(monkeypatch):
     size = fig4.Fig4Size(replace(TINY, epochs=1), 1, 1, fig4.TARGETS)
     monkeypatch.setitem(fig4.SIZES, "small", size)
     found = find("001-fig4").run("small", ignore_progress)
-    printed = [row for row in found.rows if row.what.startswith("weak onlooker")]
+    printed = [row for row in found.rows if row.what.startswith("weak eavesdropper")]
     assert [row.paper for row in printed] == 2 * ["74.0 %", "66.0 %", "72.0 %", "51.0 %"]
     assert all(len(x) == len(y) == 4 for x, y in found.charts[0].lines.values())
 
@@ -326,7 +326,7 @@ def test_small_table_3_falls_with_the_variance():
 @pytest.mark.slow
 def test_small_fig_4_is_read_better_than_the_paper_says():
     rows = {row.what: row for row in find("001-fig4").run("small", ignore_progress).rows}
-    assert rows["weak onlooker, PSGD, 16 series of 100"].agrees is False
+    assert rows["weak eavesdropper, PSGD, 16 series of 100"].agrees is False
     assert rows["decoded from 5 rounds, PPSGD"].agrees is False
 
 

@@ -36,7 +36,7 @@ from tacit.auditing.summary import SOME, Summary, summarize_reports
 from tacit.core.average import list_names
 from tacit.core.errors import ConfigError, LeakRefused
 from tacit.integrations.flower.auditor.app_audit import audit_app
-from tacit.lab.attacks.registry import ATTACKS
+from tacit.lab.attacks.registry import ATTACKS, find_attack
 from tacit.protocols import REGISTRY
 
 PARTIES = 9
@@ -294,7 +294,7 @@ def attack(
         plain = [{"name": each.name, "summary": each.summary, "paper": each.paper} for each in listed]
         typer.echo(as_text(plain)) if as_json else tables.show(verdicts.attacks(listed))
         return
-    chosen, grid = ATTACKS[check_name("attack", name, ATTACKS)], None
+    chosen, grid = find_attack(name), None
     with following() as told:
         if picture is not None and chosen.look is not None:
             found, grid = chosen.look(full, seed, told)

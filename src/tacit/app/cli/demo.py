@@ -245,7 +245,7 @@ class Diary:
         outcome = step.outcome
         if outcome is None:
             raise ConfigError(f"too few were left in round {step.number}; let fewer crash")
-        self.true.append({party: update.vector for party, update in step.brought.items()})
+        self.true.append({party: update.vector for party, update in step.updates.items()})
         self.seen.append(mail(outcome))
         self.dropped.append({party: reason.value for party, reason in outcome.dropped.items()})
         self.contributors.append(outcome.contributors)

@@ -189,7 +189,9 @@ def planes(named: Sequence[tuple[str, NDArray[np.float64], NDArray[np.int64]]], 
         axes.set_xticks([])
         axes.set_yticks([])
     np.atleast_1d(panels)[0].set_ylabel("second direction", fontsize=8)
-    figure.suptitle("What an onlooker's classifier makes of runs of two kinds: can it tell them apart?", fontsize=10)
+    figure.suptitle(
+        "What an eavesdropper's classifier makes of runs of two kinds: can it distinguish them?", fontsize=10
+    )
     drawing.legend(figure, {"o  the baseline": SAFE, "^  one client's loss changed": LEAK})
     drawing.save(figure, path)
 

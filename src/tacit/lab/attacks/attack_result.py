@@ -60,9 +60,18 @@ def group_by_measure(findings: Sequence[Finding]) -> list[list[Finding]]:
 def proportion_finding(
     attack: str, target: str, measure: str, *, wins: int, tries: int, chance: float = 0.0, paper: str = ""
 ) -> Finding:
-    """Returns how often an attack won, with the interval of Clopper and Pearson.
+    """Returns the success rate of an attack, with the interval of Clopper and Pearson.
 
-    The target is broken if even the lower end of the interval is above what guessing would reach.
+    The target is broken if the lower end of the interval is above the success rate of guessing.
+
+    Args:
+        attack: Name of the attack.
+        target: Protocol and settings that are attacked.
+        measure: Description of the rate.
+        wins: Number of successes.
+        tries: Number of trials.
+        chance: Success rate of guessing.
+        paper: Table, figure or theorem of the paper with the same measure.
     """
     from scipy.stats import binomtest  # takes a second to import
 
@@ -103,3 +112,5 @@ class Attack:
     """Given (full, seed, progress): what it found, positive controls first. Not full is a matter of seconds."""
     look: Callable[[bool, int, Progress], tuple[list[Finding], Grid]] | None = None
     """The same with what can be looked at, if there is anything."""
+    aliases: tuple[str, ...] = ()
+    """Former names, which go on working."""

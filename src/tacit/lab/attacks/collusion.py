@@ -219,7 +219,17 @@ def tally(
     seed: int,
     progress: Progress = ignore_progress,
 ) -> Whole:
-    """Returns how many of some random graphs are at risk: by count, by number of adversaries, by s from 0 to δ − 1."""
+    """Counts the random graphs at risk: by count, by number of adversaries, by s from 0 to δ − 1.
+
+    Args:
+        counts: Counts to apply, such as `one_receiver`.
+        nodes: Number of nodes in a graph.
+        degree: Number of neighbours of each node.
+        adversaries: Numbers of colluding nodes.
+        graphs: Number of random graphs.
+        seed: Seed of the graphs.
+        progress: Receives the number of sampled graphs.
+    """
     for number in adversaries:
         _check(nodes, degree, number, 1)
     s = np.arange(degree)
@@ -240,7 +250,17 @@ def paper_risk(
     seed: int,
     progress: Progress = ignore_progress,
 ) -> Finding:
-    """Returns how many random graphs are at risk as the paper counts it (Figure 6)."""
+    """Measures the share of random graphs at risk as the paper counts it (Figure 6).
+
+    Args:
+        nodes: Number of nodes in a graph.
+        degree: Number of neighbours of each node.
+        adversaries: Number of colluding nodes.
+        masking: Masking requirement s.
+        graphs: Number of random graphs.
+        seed: Seed of the graphs.
+        progress: Receives the number of sampled graphs.
+    """
     _check(nodes, degree, adversaries, masking)
     at_risk = tally((one_receiver,), nodes, degree, (adversaries,), graphs, seed, progress)
     return _finding(one_receiver, nodes, degree, adversaries, masking, int(at_risk[0, 0, masking]), graphs)
@@ -255,7 +275,17 @@ def pair_risk(
     seed: int,
     progress: Progress = ignore_progress,
 ) -> Finding:
-    """Returns in how many random graphs two adversaries at most can expose an honest node at some index."""
+    """Measures the share of random graphs in which two adversaries at most can expose an honest node at some index.
+
+    Args:
+        nodes: Number of nodes in a graph.
+        degree: Number of neighbours of each node.
+        adversaries: Number of colluding nodes.
+        masking: Masking requirement s.
+        graphs: Number of random graphs.
+        seed: Seed of the graphs.
+        progress: Receives the number of sampled graphs.
+    """
     _check(nodes, degree, adversaries, masking)
     at_risk = tally((two_receivers,), nodes, degree, (adversaries,), graphs, seed, progress)
     return _finding(two_receivers, nodes, degree, adversaries, masking, int(at_risk[0, 0, masking]), graphs)
@@ -272,9 +302,17 @@ def true_risk(
     *,
     share: float = 1.0,
 ) -> Finding:
-    """Returns in how many random graphs the adversaries can solve for an honest node, all of them together.
+    """Measures the share of random graphs in which all adversaries together can solve for an honest node.
 
-    They look at one index, which each node selects with probability `share`.
+    Args:
+        nodes: Number of nodes in a graph.
+        degree: Number of neighbours of each node.
+        adversaries: Number of colluding nodes.
+        masking: Masking requirement s.
+        graphs: Number of random graphs.
+        seed: Seed of the graphs.
+        progress: Receives the number of sampled graphs.
+        share: Probability with which each node selects the index in question.
     """
     _check(nodes, degree, adversaries, masking)
     rng = np.random.default_rng([seed, 1])  # its own, so that the graphs are those of the other counts
@@ -312,7 +350,15 @@ def compute_figure6(
 ) -> dict[int, dict[int, Finding]]:
     """Returns the risk by s and number of adversaries, as drawn in Figure 6; or of two receivers, to draw beside it.
 
-    The paper's text names 15 adversaries; the other numbers are ours.
+    Args:
+        adversaries: Numbers of colluding nodes. The paper's text names 15; the others are ours.
+        masking: Masking requirements s.
+        graphs: Number of random graphs.
+        seed: Seed of the graphs.
+        progress: Receives the number of sampled graphs.
+        count: What is counted: one receiver, as in the paper, or two.
+        nodes: Number of nodes in a graph.
+        degree: Number of neighbours of each node.
     """
     for number in adversaries:
         for s in masking:

@@ -76,9 +76,9 @@ class DisaggregationSetting:
     name: str
     policy: Participation
     dropout: float | None = None
-    """p, how often a user is absent; None for the paper's mixture, in which every user has one of `DROPOUTS`."""
+    """Probability p that a user is absent; None for the paper's mixture, one of `DROPOUTS` for each user."""
     leaving: float = 0.0
-    """How often a user that was asked does not deliver."""
+    """Probability that a user that was asked does not deliver."""
     rate: float = RATE
     alike: bool = False
     """Whether members of a batch of two hold the same digits."""

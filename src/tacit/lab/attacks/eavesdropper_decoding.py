@@ -1,7 +1,7 @@
-"""The onlooker of paper 001, Section 3: it hears every link and decodes the local model w_i* of every client.
+"""Eavesdropper of paper 001, Section 3: it hears every link and decodes the local model w_i* of every client.
 
 Client i has the loss l_i(w) = a_i (w − w_i*)² + b_i of (2), coordinate by coordinate, and takes gradient steps between
-the rounds of a protocol as it is deployed. The onlooker knows the protocol, the form of the loss and the step sizes.
+the rounds of a protocol as it is deployed. It knows the protocol, the form of the loss and the step sizes.
 
 | algorithm | run by | paper | unknown | rounds heard |
 | --- | --- | --- | --- | --- |
@@ -16,9 +16,9 @@ as the courier carries it. The decoders are the same; from sealed links they get
 **PPSGD.** Client i pushes p_ji x_i and p_ji y_i, whose quotient is x_i/y_i whatever p_ji is. What it keeps is what it
 had and heard less what it pushed, so that y_i(t) is y_i(0) and something known. Given y_i(0), all else follows as for
 PSGD, and a third gradient step says whether that y_i(0) can be right: for at most four values, of which a fourth step
-leaves one. Masks between those who push to the same client cancel in the sum that it takes in, for an onlooker too, and
+leaves one. Masks between clients that push to the same client cancel in its sum, for an eavesdropper too, and
 since everybody pushes the same to all its receivers, n different sums say what n clients pushed. From fewer sums this
-onlooker gets nothing; that does not show that nobody could.
+eavesdropper gets nothing; that does not show that nobody could.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -83,14 +83,14 @@ def decode_cbgd(w: Numbers, p: Numbers, eta: Numbers, *, at_own: bool) -> Number
 
 @dataclass(frozen=True)
 class ClientMasses:
-    """What the onlooker writes down of client i in push-sum, round by round. Only y_i(0) is missing in it."""
+    """Masses of client i in push-sum as the eavesdropper records them, round by round. Only y_i(0) is unknown."""
 
     ratio: Numbers
-    """x_i(t) / y_i(t), as in all that the client pushes."""
+    """Ratio x_i(t) / y_i(t), the same in everything that the client pushes."""
     gained: Numbers
-    """All that is heard going in, less all that is heard going out: of x_i and, behind it, of y_i."""
+    """Observed inflow less observed outflow, of x_i and, behind it, of y_i."""
     pushed: Numbers
-    """How much of y_i(t) goes out."""
+    """Outflow of y_i(t)."""
 
     @classmethod
     def of(cls, masses: Numbers, i: int) -> Self:
@@ -197,7 +197,7 @@ class DecodingTarget:
     at_own: bool = False
     """Whether it takes them at the model that it brought, and not at the one that it got back."""
     coordinates: int | None = None
-    """d of random losses; None for the losses of the paper."""
+    """Dimension d of random losses; None for the losses of the paper."""
     eta_1: float = 0.5
 
     @property
@@ -237,7 +237,7 @@ def run_target(
         if before is not None and before.outcome is not None:
             eta, average = target.eta[number - 2], before.outcome.average
             averaged = np.array([average[name] for name in names])
-            own = np.array([before.brought[name].vector for name in names])
+            own = np.array([before.updates[name].vector for name in names])
             brought = averaged - eta * losses.gradient(own if target.at_own else averaged)
             for _ in range(target.epochs - 1):
                 brought = brought - eta * losses.gradient(brought)
@@ -252,7 +252,7 @@ def run_target(
 
 @dataclass(frozen=True)
 class HeardTraffic:
-    """All that an onlooker has: what it heard, and what everybody knows beforehand."""
+    """View of an eavesdropper: the traffic it heard, and what is public."""
 
     elements: Elements
     """What the place of a vector holds in each message, [round, sender, receiver, entry]; the server comes last."""
@@ -277,7 +277,7 @@ class HeardTraffic:
 
 
 def listen_to(training: RecordedTraining, *, sealed: bool) -> HeardTraffic:
-    """Returns what an onlooker hears on links that are sealed as ours are, or open as those of the paper."""
+    """Returns the eavesdropper's view of links that are sealed as ours are, or open as those of the paper."""
     agreement = training.agreement
     place = {party: i for i, party in enumerate(agreement.everyone)}
     carrying = {kind.kind() for kind in agreement.protocol.messages if kind.parameters}
@@ -382,7 +382,7 @@ TARGETS = (
 
 
 def find_recovered(training: RecordedTraining, *, sealed: bool) -> NDArray[np.bool_]:
-    """Returns of which clients the onlooker has the local model, in all coordinates."""
+    """Returns the clients whose local model the eavesdropper recovers in all coordinates."""
     heard = listen_to(training, sealed=sealed)
     with np.errstate(all="ignore"):  # noise divides by anything
         found = training.target.decode(heard)
@@ -420,7 +420,7 @@ def count_recovered(heard: str, recovered: NDArray[np.bool_], whole: bool) -> Fi
 
 ATTACK = Attack(
     name="decode",
-    summary="an onlooker who hears every link decodes the local models of clients with quadratic losses",
+    summary="an eavesdropper on every link decodes the local models of clients with quadratic losses",
     paper=PAPERS["001"],
     run=run,
 )

@@ -1,9 +1,9 @@
-"""The onlooker of paper 001, Section 4: it learns, from what passes over the links, to tell what a client's loss is.
+"""Eavesdropper of paper 001, Section 4: it learns from the traffic on the links to recognise a client's loss.
 
 Clients with quadratic losses train together by FedAvg, CBGD, PSGD or PPSGD. The loss of one of them is that of the
-baseline (class 0) or another (class 1). The onlooker hears whole runs of known class, trains a classifier of time
-series on them, and then has to tell the class of runs that it has not heard. The weak onlooker (Table 1) learned from
-other changes than the one that it is asked about, the strong one (Table 2) from the very same.
+baseline (class 0) or another (class 1). The eavesdropper hears whole runs of known class, trains a classifier of time
+series on them, and then predicts the class of new runs. The weak eavesdropper (Table 1) learned from other changes than
+the one in question, the strong one (Table 2) from the same.
 
 What it hears is computed for thousands of runs at a time (`series`). Deployed links are sealed, and what is left to
 hear is who sends when, and how much.
@@ -15,7 +15,7 @@ that is sent. Section 4.4: the client that changes is the one that is heard, and
 directed ring, of which the two links of the client that changes are heard.
 
 **What the paper does not test.** Cases 0 and 6 also differ in the optimum w* that all clients end up with, so that the
-final model alone would tell them apart. Here they are told apart, too, with client 4 moved the other way and w* kept.
+final model alone distinguishes them. Here they are also compared with client 4 moved the other way and w* kept.
 """
 
 import re
@@ -38,7 +38,7 @@ TRAINING_RUNS: dict[str, dict[int, int]] = {
     "weak": {0: 100, 1: 20, 2: 20, 3: 20, 4: 20, 5: 20},
     "strong": {0: 100, 6: 100},
 }
-"""Which cases the onlooker learned from, and from how many runs of each (Tables 1 and 2)."""
+"""Cases that the eavesdropper learned from, and the number of runs of each (Tables 1 and 2)."""
 TEST_RUNS = {0: 100, 6: 100}
 
 PRINTED = {
@@ -73,12 +73,12 @@ LEARNED = {"weak": "after learning from other changes", "strong": "after learnin
 TOLD = "share of runs of which it is told whether a client's data were changed; guessing tells half"
 
 
-# --- the onlooker --------------------------------------------------------------------------------------------------
+# --- the eavesdropper ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Trial:
-    """An onlooker to be trained and tested: one line of a table, or one point of a figure."""
+    """Eavesdropper to train and test: one line of a table, or one point of a figure."""
 
     where: str
     target: str
@@ -91,20 +91,20 @@ class Trial:
     training: ClassifierSettings
     links: Links = LINKS
     channels: tuple[int, ...] | None = None
-    """Which links are heard; None for all."""
+    """Links that the eavesdropper hears; None for all."""
     with_y: bool = True
-    """Whether p_ji y_i is heard."""
+    """Whether the eavesdropper hears p_ji y_i."""
     flat: bool = False
-    """Whether what is heard is one long series, link behind link, and not a series for each number of each link."""
+    """Whether the traffic is one long series, link after link, instead of one series for each number of each link."""
     about: str = ""
-    """What else there is to say of it, in words."""
+    """Additional description."""
     paper: float | None = None
-    """The accuracy that the paper gives, if it does."""
+    """Accuracy that the paper gives; None if it gives none."""
 
     @property
     def said(self) -> str:
-        """What is attacked, without the letters of the paper."""
-        heard = f"what an onlooker hears of {HEARD[self.target]}, {LEARNED[self.eavesdropper]}"
+        """Description of the target, without the letters of the paper."""
+        heard = f"what an eavesdropper hears of {HEARD[self.target]}, {LEARNED[self.eavesdropper]}"
         return f"{heard}; {self.about}" if self.about else heard
 
     def listen(self, kinds: Sequence[tuple[Losses, int, int]], rng: np.random.Generator) -> tuple[Array, Labels]:
@@ -119,28 +119,28 @@ class Trial:
 
 @dataclass(frozen=True)
 class TrialResult:
-    """How a trial ended."""
+    """Result of a trial."""
 
     trial: Trial
     loss: tuple[float, ...]
-    """Of the training, epoch by epoch (Fig. 6a and c),"""
+    """Training loss by epoch (Fig. 6a and c)."""
     training_accuracy: tuple[float, ...]
-    """and the accuracy on the training runs (Fig. 6b and d)."""
+    """Accuracy on the training runs by epoch (Fig. 6b and d)."""
     labels: Labels
-    """The classes of the test runs,"""
+    """Classes of the test runs."""
     guesses: Labels
-    """what the onlooker takes them for,"""
+    """Classes that the eavesdropper predicts."""
     plane: Array
-    """and where its last layer sees them, in the plane of largest variance (Figs. 4 and 5)."""
+    """Features of its last layer, in the plane of largest variance (Figs. 4 and 5)."""
 
     @property
     def wins(self) -> int:
-        """Test runs whose class was told."""
+        """Number of test runs whose class was predicted correctly."""
         return int(np.sum(self.labels == self.guesses))
 
     @property
     def accuracy(self) -> float:
-        """The share of them."""
+        """Share of test runs whose class was predicted correctly."""
         return self.wins / len(self.labels)
 
     @property
@@ -153,7 +153,7 @@ class TrialResult:
 
 
 def run_trial(trial: Trial, seed: int) -> TrialResult:
-    """Trains the onlooker of a trial and tests it."""
+    """Trains the eavesdropper of a trial and tests it."""
     rng = np.random.default_rng(seed)
     classifier = Classifier(*trial.listen(trial.training_runs, rng), trial.training, seed)
     series, labels = trial.listen(trial.test_runs, rng)
@@ -171,15 +171,15 @@ class LearningScale:
     """How large the experiments are."""
 
     rounds: int
-    """Of each run of Tables 1 and 2."""
+    """Rounds of each run of Tables 1 and 2."""
     training: ClassifierSettings
     runs: int
-    """To train with, and to test with, in Table 3."""
+    """Training runs, and as many test runs, in Table 3."""
     training_3: ClassifierSettings
     variations: tuple[float, ...]
-    """d of Fig. 7,"""
+    """Values of d in Fig. 7."""
     lengths: tuple[int, ...]
-    """and its t."""
+    """Values of t in Fig. 7."""
 
 
 FULL = LearningScale(
@@ -225,30 +225,30 @@ TABLE_3 = {
 
 
 def tables_1_and_2(scale: LearningScale) -> list[Trial]:
-    """Returns the weak and the strong onlooker against each algorithm: Tables 1 and 2, Figs. 4 and 5."""
+    """Returns the weak and the strong eavesdropper against each algorithm: Tables 1 and 2, Figs. 4 and 5."""
 
     def runs(counts: Mapping[int, int]) -> list[tuple[Losses, int, int]]:
         return [(Losses.of_case(case), int(case > 0), count) for case, count in counts.items()]
 
     return [
         Trial(
-            where="Table 1, Fig. 4" if onlooker == "weak" else "Table 2, Fig. 5",
+            where="Table 1, Fig. 4" if kind == "weak" else "Table 2, Fig. 5",
             target=target,
-            eavesdropper=onlooker,
+            eavesdropper=kind,
             setting=setting,
             training_runs=runs(learned),
             test_runs=runs(TEST_RUNS),
             rounds=scale.rounds,
             training=scale.training,
-            paper=PRINTED.get((target, onlooker)),
+            paper=PRINTED.get((target, kind)),
         )
         for target, setting in FIGURE_4.items()
-        for onlooker, learned in TRAINING_RUNS.items()
+        for kind, learned in TRAINING_RUNS.items()
     ]
 
 
 def same_optimum(scale: LearningScale) -> list[Trial]:
-    """Returns strong onlookers of case 6 when client 4 makes up for it, so that w* stays what it is in case 0."""
+    """Returns strong eavesdroppers of case 6 when client 4 compensates, so that w* is that of case 0."""
     change = CASES[6][1] - CASES[0][1]
     kept = Losses.of_case(6).move_client(CHANGING - 1, -change)
     return [
@@ -265,7 +265,7 @@ def same_optimum(scale: LearningScale) -> list[Trial]:
 
 
 def table_3(scale: LearningScale, changing: int = 0) -> list[Trial]:
-    """Returns the strong onlooker of client 1's links against each distribution of y_i(0): Table 3, Fig. 6."""
+    """Returns the strong eavesdropper of client 1's links against each distribution of y_i(0): Table 3, Fig. 6."""
     baseline = Losses.of_case()
     other = baseline.move_client(changing, CASES[6][1] - CASES[0][1])
     runs = [(baseline, 0, scale.runs // 2), (other, 1, scale.runs // 2)]
@@ -289,7 +289,7 @@ def table_3(scale: LearningScale, changing: int = 0) -> list[Trial]:
 
 
 def figure_7(scale: LearningScale, x: Array, y: Array, clients: int = 10) -> list[Trial]:
-    """Returns the strong onlooker of a client that fits y = xᵀw by least squares on its share of the rows, in a ring.
+    """Returns the strong eavesdropper of a client that fits y = xᵀw by least squares on its rows, in a ring.
 
     One client's optimum moves by d in every direction. Rows are dealt out in the order they come in, so shuffle what is
     sorted. The paper takes the Boston housing data.
@@ -338,7 +338,7 @@ def list_trials(full: bool) -> list[Trial]:
 
 
 def run_trials(trials: Sequence[Trial], seed: int, progress: Progress = ignore_progress) -> list[TrialResult]:
-    """Returns how some trials end: the tables, to be printed beside the paper's, and the data of its figures."""
+    """Runs some trials: the rows of the tables, and the data of the figures."""
     rows = []
     for done, trial in enumerate(trials):
         progress(trial.said, done / len(trials))
@@ -347,13 +347,14 @@ def run_trials(trials: Sequence[Trial], seed: int, progress: Progress = ignore_p
 
 
 def run(full: bool, seed: int, progress: Progress) -> list[Finding]:
-    """Returns how well the onlooker tells classes apart under each algorithm."""
+    """Returns how well the eavesdropper distinguishes the classes under each algorithm."""
     return [row.finding for row in run_trials(list_trials(full), seed, progress)]
 
 
 ATTACK = Attack(
-    name="onlooker",
-    summary="an onlooker who has learnt from earlier runs tells from what passes over the links whether data changed",
+    name="eavesdropper",
+    aliases=("onlooker",),
+    summary="an eavesdropper that learned from earlier runs detects from the traffic whether a client's data changed",
     paper=PAPERS["001"],
     run=run,
 )

@@ -1,4 +1,4 @@
-"""Which ε the noise of paper 003 really gives: accounted for, and bounded from below by playing against it.
+"""Attack on the noise of paper 003: its real ε, accounted for, and bounded from below by a distinguishing game.
 
 Theorem 1 claims (ε, δ) for a σ that is meant for one noise vector on the average of m users. Algorithm 1 lets each user
 add its own, so that for E = m the average carries √m times too little noise (see `tacit.privacy.noise`).
@@ -6,8 +6,8 @@ add its own, so that for E = m the average carries √m times too little noise (
 **Accounted.** What an accountant finds for that noise: an upper bound by zCDP, and the tight figure by privacy loss
 distributions (PLD). Only the tight one can refute a claim: at m = 1 zCDP gives 1.02 where 1 is claimed and kept.
 
-**Played.** Somebody who knows every sample but one, and hears T noisy sums, has to tell whether that sample, the
-canary, is there or its opposite. Its gradient is as long as G allows, so these are neighbouring data at their most
+**Played.** An adversary knows every sample but one and sees T noisy sums. It has to decide whether that sample, the
+canary, is present or its opposite. Its gradient is as long as G allows, so these are neighbouring data at their most
 different. The sums come from the deployed `secagg`; those of 100 users are added up plainly to save time, which gives
 the same numbers. All noise has the same law in all T rounds, so the sum of the sums tells all there is to tell, and a
 threshold on it is the best test (Neyman and Pearson). (ε, δ)-privacy forces the error rates of every test:
@@ -19,8 +19,8 @@ threshold is fixed beforehand from what is known of the noise, never from the tr
 bound says something of the real noise path that no formula can; it stays well below the true ε at a δ this small.
 
 **In the ring.** The same game is played against the noise that `secagg` adds itself, whole numbers under its masks,
-while some users drop out of every round after they have masked, and others tell the server what they encoded, noise and
-all. Only the noise of the rest hides the canary, and ε is accounted for by that.
+while some users drop out of every round after they have masked, and others reveal to the server what they encoded,
+noise included. Only the noise of the rest hides the canary, and ε is accounted for by that.
 """
 
 import math
@@ -55,35 +55,35 @@ G, SAMPLES, ROUNDS = 1.0, 100, 100
 BITS, CLIP = 32, 2.0
 """The ring in which `secagg` adds noise. Mean gradients are no longer than G."""
 DROPOUTS, COLLUDERS = 0.2, 3
-"""The part of the users that drops out of every round, and how many others tell what they encoded."""
+"""Fraction of the users that drops out of every round, and number of colluding users."""
 FARTHEST = 9.0
 """No draw of `noisy` is this many σ away: −2 log 2⁻⁵³ is less than 9²."""
 
 Vector: TypeAlias = NDArray[np.float64]
 Summation: TypeAlias = Callable[[Sequence[Vector]], Vector]
-"""Returns the sum of what the users bring to a round."""
+"""Callable that returns the sum of the users' vectors of a round."""
 
 
 @dataclass(frozen=True)
 class Game:
-    """How much noise each user adds to its gradients, and who plays."""
+    """Distinguishing game: how much noise each user adds to its gradients, and who takes part."""
 
     noise: str
     """How σ was found."""
     users: int
-    """m, all of which are summed in every round."""
+    """Number of users (the paper's m); every round sums all of them."""
     sigma: float
     rounds: int
     colluding: int = 0
-    """Users that tell what they brought, noise and all."""
+    """Colluding users: they reveal their encoded vectors, noise included."""
     dropped: int = 0
-    """Users that drop out of every round, others in each."""
+    """Number of users that drop out of each round; which ones differs from round to round."""
     in_ring: bool = False
     """Whether the protocol adds the noise, and not its users beforehand."""
 
     @property
     def honest(self) -> int:
-        """How many there are in every sum who do not collude."""
+        """Number of honest contributors to every sum."""
         return self.users - self.colluding - self.dropped
 
     @property

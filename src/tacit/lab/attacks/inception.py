@@ -1,4 +1,4 @@
-"""A compact InceptionTime, the network that paper 001, Section 4.2 lets the onlooker learn with (its reference [32]).
+"""Compact InceptionTime, the network of the eavesdropper in paper 001, Section 4.2 (its reference [32]).
 
 Fawaz et al. 2020: inception modules of parallel convolutions of several lengths over time, each behind a bottleneck,
 and a max-pool beside them; a residual connection around the modules; the average over time; one linear layer. Theirs
@@ -59,7 +59,7 @@ def build_network(channels: int, rounds: int, classes: int, width: int, modules:
     # What reaches beyond both ends of a series from anywhere on it would be multiplied with padding only.
     kernels = [min(kernel, 2 * rounds - 1) for kernel in KERNELS]
 
-    class Module(nn.Module):  # type: ignore[misc, name-defined]
+    class InceptionModule(nn.Module):  # type: ignore[misc, name-defined]
         def __init__(self, channels: int) -> None:
             super().__init__()
             self.bottleneck = nn.Conv1d(channels, width, 1, bias=False)
@@ -75,7 +75,7 @@ def build_network(channels: int, rounds: int, classes: int, width: int, modules:
         def __init__(self) -> None:
             super().__init__()
             widths = [channels, *[4 * width] * (modules - 1)]
-            self.modules_in_turn = nn.Sequential(*map(Module, widths))
+            self.modules_in_turn = nn.Sequential(*map(InceptionModule, widths))
             self.shortcut = nn.Sequential(nn.Conv1d(channels, 4 * width, 1, bias=False), nn.BatchNorm1d(4 * width))
             self.scores = nn.Linear(4 * width, classes)
 
@@ -89,14 +89,14 @@ def build_network(channels: int, rounds: int, classes: int, width: int, modules:
 
 
 class Classifier:
-    """A network, trained to tell the classes of time series."""
+    """Network that is trained to classify time series."""
 
     def __init__(self, series: Series, labels: Labels, training: ClassifierSettings, seed: int) -> None:
         torch = import_torch()
         self.loss: list[float] = []
-        """The mean training loss of each epoch,"""
+        """Mean training loss of each epoch."""
         self.accuracy: list[float] = []
-        """and the share of training series that were told right in it."""
+        """Share of correctly classified training series of each epoch."""
         # Each value is seen against what is heard there and then in other runs. Quartiles, because a few runs with a
         # y_i(t) near 0 would spoil mean and deviation for all others.
         low, self._median, high = np.quantile(series, [0.25, 0.5, 0.75], axis=0)

@@ -49,9 +49,9 @@ RATE = 0.5
 """The learning rate of the clients' one step."""
 
 ALIKE = 0.99
-"""An image counts as found if it correlates more than this with what came out,"""
+"""Correlation above which an image counts as found."""
 COINCIDENCE = 0.0012
-"""which only such a share of the digits do with any other digit there is."""
+"""Share of the digits that correlate that much with some other digit."""
 SOLVED, SEARCHED = "solved for at once", "by a search"
 SHOWN = 6
 """Images that are shown, with what came out."""
@@ -91,12 +91,12 @@ def gradient(theta: Any, x: Any, labels: Any) -> Any:
 
 @dataclass(frozen=True)
 class Received:
-    """What the server got to see in a round."""
+    """View of the server in a round."""
 
     single: list[Array]
-    """The gradient of each client, as far as its own message shows it,"""
+    """Gradient of each client, as far as its own message shows it."""
     average: Array
-    """and the gradient of all of them."""
+    """Gradient of all clients together."""
 
 
 def play_round(protocol: str, theta: Array, images: Array, labels: Sequence[int], seed: int) -> Received:
@@ -200,16 +200,16 @@ def guessable_share(count: int) -> float:
 
 @dataclass(frozen=True)
 class Attempt:
-    """What came out of one gradient."""
+    """Result of inverting one gradient."""
 
     truth: Array
-    """The images that went in, one a row,"""
+    """Images behind the gradient, one a row."""
     found: Array
-    """the one most like each among those that came out,"""
+    """Recovered image that is most like each of them."""
     alike: Array
-    """how well the two correlate,"""
+    """Correlation of the two."""
     labels: int
-    """and how many labels were told right."""
+    """Number of labels that were recovered."""
 
 
 def attempt_inversion(
@@ -265,11 +265,11 @@ class InversionScale:
     """How much is attacked."""
 
     rounds: Mapping[int, int]
-    """How many rounds of how many clients,"""
+    """Number of rounds, by number of clients."""
     steps: int
-    """how many steps of each optimisation at most,"""
+    """Most steps of each optimisation."""
     cheap_rounds: int
-    """and how many more rounds of a few clients, in which only labels and closed forms are looked for."""
+    """Additional rounds of a few clients, in which only labels and closed forms are computed."""
 
 
 QUICK = InversionScale({FEW: 3, 64: 1}, steps=150, cheap_rounds=10)
@@ -315,9 +315,9 @@ class Picture(NamedTuple):
     truth: Array
     fedavg: Array
     secagg: Array
-    """From the client's masked message,"""
+    """Image that the server recovers from the client's masked message."""
     average: Array
-    """and the one most like it among all that come out of the average."""
+    """Most similar image among those recovered from the average."""
 
 
 def collect_pictures(targets: Sequence[InversionTarget]) -> list[Picture]:

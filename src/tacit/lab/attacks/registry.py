@@ -1,6 +1,6 @@
-"""The attacks by name, one line each."""
+"""Registry of attacks by name."""
 
-from tacit.core.errors import ConfigError
+from tacit.api.option_text import check_name
 from tacit.lab.attacks import (
     admm,
     collusion,
@@ -29,7 +29,6 @@ ATTACKS: dict[str, Attack] = {
 
 
 def find_attack(name: str) -> Attack:
-    """Returns the attack of that name, or raises ConfigError with those there are."""
-    if name not in ATTACKS:
-        raise ConfigError(f"there is no attack {name!r}; there are {', '.join(ATTACKS)}")
-    return ATTACKS[name]
+    """Returns the attack of that name or former name; raises ConfigError with the nearest name if there is none."""
+    former = {alias: attack.name for attack in ATTACKS.values() for alias in attack.aliases}
+    return ATTACKS[check_name("attack", former.get(name, name), ATTACKS)]

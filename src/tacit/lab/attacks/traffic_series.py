@@ -1,7 +1,7 @@
-"""What passes over the links while clients train, in the algorithms of paper 001, many runs at a time.
+"""Traffic on the links while clients train, in the algorithms of paper 001, for many runs at a time.
 
 Runs are computed in plain floats; a test holds them against the messages that the deployed protocols send. What the
-paper leaves open, and what it is here, is said where the series are used (`onlooker`).
+paper leaves open, and what was chosen here, is in `eavesdropper_learning`, which uses the series.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ LINKS: Links = PAPER_LINKS
 """Our reading of Fig. 2: strongly connected, 8 links."""
 
 BASELINE = ((1, -4, 4), (1, -9, 9), (1, -4, 7), (1, -4, 4.75), (1, 1, 0.25))
-"""a_i, b_i and c_i of l_i(w) = a_i w² + b_i w + c_i (equation 16)."""
+"""Coefficients a_i, b_i and c_i of l_i(w) = a_i w² + b_i w + c_i (equation 16)."""
 
 CASES = {
     0: (1, 1, 0.25),
@@ -53,9 +53,9 @@ class Losses:
     """l_i(w) = ½ wᵀA_i w + b_iᵀw for each client i, up to constants, which no gradient shows."""
 
     a: Array
-    """n × d × d"""
+    """Matrices A_i, of shape n × d × d."""
     b: Array
-    """n × d"""
+    """Vectors b_i, of shape n × d."""
 
     @classmethod
     def of_case(cls, case: int = 0) -> "Losses":
@@ -139,7 +139,7 @@ def push_sum(losses: Losses, links: Links, x: Array, y: Array, kept: Array, nois
 
 
 def sealed_traffic(losses: Losses, links: Links, w: Array, rounds: int, seed: int) -> Array:
-    """PPSGD over the deployed `pushsum`: when something passes over each sealed link, and how many bytes."""
+    """PPSGD over the deployed `pushsum`: times and sizes of the messages on each sealed link."""
     parties = [f"p{i}" for i in range(len(w))]
     places = {(f"p{i}", f"p{j}"): place for place, (i, j) in enumerate(links)}
     heard = np.zeros((1, len(links), 2, rounds))
@@ -162,7 +162,7 @@ def sealed_traffic(losses: Losses, links: Links, w: Array, rounds: int, seed: in
 
 
 def descend_locally(losses: Losses, w: Array) -> LocalWork:
-    """Returns what clients bring: w to the first round, and a gradient step from their average to each later one."""
+    """Returns local work: clients start with w, and take a gradient step from their average in each later round."""
     parties = [f"p{i}" for i in range(len(w))]
 
     def bring(number: int, before: TrainingStep | None) -> dict[Party, Update]:
@@ -187,7 +187,7 @@ class Algorithm:
     """The variance of the noise on what is sent in PSGD and PPSGD."""
 
     def sample_traffic(self, losses: Losses, links: Links, runs: int, rounds: int, rng: np.random.Generator) -> Array:
-        """Returns what passes over the links in some runs."""
+        """Returns the traffic on the links in some runs."""
         n, d = losses.b.shape
         w = rng.normal(size=(runs, n, d))
         if self.algorithm == "FedAvg":

@@ -1,4 +1,4 @@
-"""What a reproduction is: a table or figure of a paper, run again, with the paper's figures beside ours."""
+"""Reproduction of a table or figure of a paper: the paper's figures beside ours."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 from tacit.core.progress import Progress
 
 Scale: TypeAlias = Literal["small", "paper"]
-"""Minutes on two cores, or what the paper did, as far as that fits in an hour."""
+"""Size of a reproduction: minutes on two cores, or the paper's own size as far as it fits in an hour."""
 
 
 @dataclass(frozen=True)
@@ -16,17 +16,17 @@ class Row:
 
     what: str
     paper: str
-    """As the paper has it; empty if it gives none."""
+    """Figure of the paper; empty if it gives none."""
     ours: str
     agrees: bool | None
-    """None if there is nothing to compare with."""
+    """Whether ours agrees with the paper's; None without a figure to compare with."""
     why: str = ""
-    """Why not, where it does not, or how far it was looked at."""
+    """Reason for a disagreement, or the coverage of the measurement."""
 
 
 @dataclass(frozen=True)
 class Chart:
-    """Lines to draw, each with its places and values."""
+    """Chart: lines by name, each with its places and values."""
 
     title: str
     x: str
@@ -34,12 +34,12 @@ class Chart:
     lines: Mapping[str, tuple[Sequence[float], Sequence[float]]]
     logarithmic: bool = False
     dashed: tuple[str, ...] = ()
-    """The lines that are the paper's, or a bound."""
+    """Names of dashed lines: those of the paper, and bounds."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a reproduction."""
+    """Rows and charts of a finished reproduction."""
 
     rows: tuple[Row, ...]
     charts: tuple[Chart, ...] = ()
@@ -50,12 +50,12 @@ class Reproduction:
     """A table or figure of a paper that can be run again."""
 
     name: str
-    """The number of the paper and what it is there, such as "000-table-2"."""
+    """Number of the paper and name of the table or figure, such as "000-table2"."""
     title: str
     run: Callable[[Scale, Progress], Result]
     unstated: tuple[str, ...] = ()
-    """What the paper does not state, and what is done here."""
+    """Choices that the paper does not state, and ours."""
     extras: tuple[str, ...] = ()
-    """Extras that it needs, such as "torch"."""
+    """Required extras, such as "torch"."""
     data: tuple[str, ...] = ()
-    """Data sets that it needs besides those that come along."""
+    """Required data sets besides the bundled ones."""

@@ -1,4 +1,4 @@
-"""Data to learn from: one set that comes along, so that nothing needs a network; larger ones by name; and your own."""
+"""Data sets by name: a bundled one that needs no network, larger ones that are downloaded, and your own."""
 
 import csv
 import gzip
@@ -110,7 +110,7 @@ BOSTON = DataSource(
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 THINGS = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 WINDOW = 51
-"""Characters of which the first 50 are given and the last 50 are to be told."""
+"""Characters in a sample: the first 50 are the input and the last 50 the targets."""
 
 
 def _digits(find: FileFinder, *, share: float = 0.8) -> Dataset:
@@ -308,19 +308,19 @@ def _boston(find: FileFinder, *, share: float = 0.8) -> Dataset:
 
 @dataclass(frozen=True)
 class NamedDataset:
-    """A set that can be loaded by its name."""
+    """Data set that can be loaded by name."""
 
     load: Callable[..., Dataset]
     sources: tuple[DataSource, ...] = ()
 
     @property
     def about(self) -> str:
-        """What it is, in a sentence."""
+        """One-sentence description."""
         return (self.load.__doc__ or "").partition("\n")[0]
 
     @property
     def options(self) -> dict[str, Any]:
-        """Returns its options, with what they are unless set."""
+        """Options of the data set, with their defaults."""
         parameters = inspect.signature(self.load).parameters.values()
         return {each.name: each.default for each in parameters if each.kind is each.KEYWORD_ONLY}
 
@@ -337,7 +337,7 @@ DATASETS: dict[str, NamedDataset] = {
 
 
 def load(name: str, *, download: bool = True, progress: Progress = ignore_progress, **options: Any) -> Dataset:
-    """Returns the set of that name; raises ConfigError if there is none, or if its files are nowhere to be had.
+    """Loads the data set of that name; raises ConfigError if there is none, or if its files cannot be obtained.
 
     Downloads, which `download=False` forbids, report their bytes to `progress`. Options depend on the set:
     `DATASETS[name].options`.

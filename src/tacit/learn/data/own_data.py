@@ -31,13 +31,22 @@ def of_arrays(
     share: float = 0.8,
     classes: int | None = None,
 ) -> Dataset:
-    """Returns a set of your own arrays, one sample a row; raises ConfigError with everything that is wrong with them.
+    """Makes a data set of your own arrays, one sample a row.
 
-    Labels are whole numbers 0, 1, 2, …; floats are numbers to be told. `owner` says whose each sample is, by number or
-    name. If there are no samples to be tested on, a `share` of the samples, of each owner's, is to learn from and the
-    rest to be tested on. What the samples are of is told from their shapes unless `kind` says it: whole numbers with y
-    of the same shape are text, pairs of whole numbers with floats ratings, three or four dimensions images, and two
-    features. There are as many `classes` as labels up to the largest, unless told: others may have larger ones.
+    Args:
+        x: Inputs of the training samples.
+        y: Targets: labels as whole numbers 0, 1, 2, …, or floats for regression.
+        x_test: Inputs of the test samples.
+        y_test: Targets of the test samples.
+        owner: Owner of each training sample, by number or name.
+        name: Name of the data set.
+        kind: Kind of the samples. Unless given it follows from the shapes: whole numbers with y of the same shape are
+            text, pairs of whole numbers with floats ratings, three or four dimensions images, and two features.
+        share: Share of each owner's samples to train on, if there are no test samples. The rest are test samples.
+        classes: Number of labels; the largest label plus one unless given. Other parties may have larger labels.
+
+    Raises:
+        ConfigError: With every problem of the arrays.
     """
     _check_types(name=(name, str), kind=(kind, str | None), share=(share, float), classes=(classes, int | None))
     given = {"x": x, "y": y, "x_test": x_test, "y_test": y_test}
@@ -177,7 +186,7 @@ def _array_problems(arrays: Mapping[str, Array]) -> list[str]:
             worst = array.min() if array.min() < 0 else array.max()
             problems.append(
                 f"labels must be 0, 1, 2, …, not {worst}; number them by np.unique({name}, return_inverse=True)[1], "
-                "or give floats if they are numbers to be told"
+                "or give floats for regression"
             )
     if not problems and arrays["x"].ndim == 1:
         problems.append("x has one number a sample; give it as a column: x[:, np.newaxis]")

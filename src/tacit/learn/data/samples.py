@@ -1,4 +1,4 @@
-"""Samples to learn from and samples to be tested on, whatever they are of, in one form."""
+"""Data sets in one form: training samples and test samples of any kind."""
 
 import hashlib
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ class Samples(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Samples as they are stored, one a row, those to learn from apart from those to be tested on.
+    """Training and test samples as they are stored, one a row.
 
     | kind | x | y |
     | --- | --- | --- |
@@ -43,24 +43,24 @@ class Dataset:
     y_test: Array
     kind: Kind
     classes: int
-    """How many labels, or tokens, there are; 0 where y is a number."""
+    """Number of labels or tokens; 0 for regression."""
     owner: Indices | None = None
-    """Whose each sample to learn from is, if anybody's,"""
+    """Owner of each training sample; None without owners."""
     owner_test: Indices | None = None
-    """and each sample to be tested on."""
+    """Owner of each test sample; None without owners."""
     owners: tuple[str, ...] = ()
-    """What owners are called, if they have names: owner i is owners[i]."""
+    """Names of the owners: owner i is owners[i]; empty without names."""
     labels: tuple[str, ...] = ()
-    """What labels are called, if they have names; of text, its characters."""
+    """Names of the labels; for text, its characters; empty without names."""
     top: float = 255.0
-    """The value of a pixel that stands for 1."""
+    """Pixel value that stands for 1."""
     centre: tuple[float, ...] = ()
     spread: tuple[float, ...] = ()
-    """What `inputs` subtracts from each channel, or feature, and then divides it by."""
+    """Divisor of each channel or feature in `inputs`, after the centre is subtracted."""
 
     @cached_property
     def fingerprint(self) -> str:
-        """What tells these samples from any others, whose they are included."""
+        """Hash of the samples and their owners."""
         digest = hashlib.blake2b(digest_size=16)
         for array in (self.x, self.y, self.x_test, self.y_test, self.owner, self.owner_test):
             digest.update(repr(None if array is None else (array.dtype.str, array.shape)).encode())
@@ -75,7 +75,7 @@ class Dataset:
         return f"{self.name}: {len(self.x)} {what}{whose}, {len(self.x_test)} to be tested on{labels}"
 
     def inputs(self, x: Array) -> Array:
-        """Returns what a model is given: images as (n, c, h, w) in 0..1 or centred, numbers as float32, else int64."""
+        """Returns a model's inputs: images as (n, c, h, w) in 0..1 or centred, numbers as float32, else int64."""
         if self.kind in ("text", "ratings"):
             return x.astype(np.int64, copy=False)
         channels = x
@@ -97,7 +97,7 @@ class Dataset:
         return Samples(self.x.reshape(len(self.x), -1) / top, self.y)
 
     def subsample(self, train: int | None, test: int | None, rng: np.random.Generator) -> "Dataset":
-        """Returns at most so many samples of each sort, drawn without replacement; None for all of them."""
+        """Samples at most `train` and `test` samples without replacement; None for all of them."""
         wrong = [
             f"at least 1 sample to {what}, not {count}"
             for what, count in (("learn from", train), ("be tested on", test))
@@ -124,7 +124,7 @@ class Dataset:
 
 
 def choose_training_samples(name: str, owner: Indices, share: float) -> NDArray[np.bool_]:
-    """Returns which samples are learnt from: round(share · n) of each owner's n, and at least one; the rest is tested.
+    """Chooses the training samples: round(share · n) of each owner's n, and at least one. The rest are test samples.
 
     The choice looks random and is always the same for a name and a number of samples.
     """

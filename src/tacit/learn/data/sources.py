@@ -1,4 +1,4 @@
-"""Files that data sets are read from: where they are looked for, how they are known to be the right ones.
+"""Source files of data sets: search, download and verification by SHA-256.
 
 A file is looked for in the folder `$TACIT_DATA`, then in the cache, and then, if its publisher offers it, downloaded
 into the cache. Nothing is read before its SHA-256 is known to be right.
@@ -36,18 +36,18 @@ class SourceFile:
     sha256: str
     size: int = 0
     url: str = ""
-    """Where its publisher offers it; empty if nobody offers it as it is."""
+    """Address of its publisher; empty if nobody offers the file as it is."""
     also: tuple[str, ...] = ()
     """SHA-256 of other files with the same content."""
 
 
 @dataclass(frozen=True)
 class DataSource:
-    """What a data set is read from: all files of one of several bundles that hold the same."""
+    """Source of a data set: all files of one of several bundles with the same content."""
 
     bundles: tuple[tuple[SourceFile, ...], ...]
     how: str = ""
-    """Where the data come from, if no file can be downloaded."""
+    """Origin of the data, if no file can be downloaded."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class FileFinder:
     progress: Progress = ignore_progress
 
     def __call__(self, source: DataSource) -> list[Path]:
-        """Returns where the files of a bundle are; raises ConfigError that says what to do if they are nowhere."""
+        """Returns the paths of a bundle's files; raises ConfigError that says what to do if there are none."""
         for bundle in source.bundles:
             paths = [find_file(file) for file in bundle]
             there = [path for path in paths if path is not None]
@@ -75,26 +75,26 @@ class FileFinder:
 
 
 def cache_folder() -> Path:
-    """Returns the folder into which files are downloaded."""
+    """Returns the folder of downloaded files."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tacit"
 
 
 def find_file(file: SourceFile) -> Path | None:
-    """Returns where there is a file of that name, if anywhere."""
+    """Returns the path of a file of that name; None if there is none."""
     given = os.environ.get("TACIT_DATA")
     places = [folder / file.name for folder in ([Path(given)] if given else []) + [cache_folder()]]
     return next((place for place in places if place.is_file()), None)
 
 
 def verify_file(path: Path, file: SourceFile) -> Path:
-    """Returns the path again if the right file is there; raises ConfigError if another one is."""
+    """Returns the path if its file has the right SHA-256; raises ConfigError otherwise."""
     if (found := sha256(path)) not in (file.sha256, *file.also):
         raise ConfigError(f"{path} has the SHA-256 {found}; put the file with {file.sha256} in its place")
     return path
 
 
 def sha256(path: Path) -> str:
-    """Returns the SHA-256 of a file, which is read once in this process as long as it is not changed."""
+    """Returns the SHA-256 of a file; a process reads an unchanged file once."""
     stat = path.stat()
     return _digest(str(path.resolve()), stat.st_mtime_ns, stat.st_size)
 
@@ -107,7 +107,7 @@ def _digest(path: str, modified: int, size: int) -> str:
 
 
 def download_file(file: SourceFile, progress: Progress = ignore_progress) -> Path:
-    """Returns where a file is in the cache, now that it was downloaded; raises ConfigError if that does not work."""
+    """Downloads a file into the cache and returns its path; raises ConfigError if that fails."""
     folder = cache_folder()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -140,7 +140,7 @@ def download_file(file: SourceFile, progress: Progress = ignore_progress) -> Pat
 
 
 def _copy_download(file: SourceFile, write: Callable[[bytes], int], progress: Progress) -> tuple[str, int]:
-    """Copies what a publisher sends, but no more than one byte too many; returns its SHA-256 and length."""
+    """Copies a download, at most one byte more than expected; returns its SHA-256 and length."""
     digest, length = hashlib.sha256(), 0
     progress(f"downloading {file.name}", 0, max(file.size, 1))
     # Whatever is sent, it is used only if it is the right file.
@@ -179,10 +179,10 @@ def _missing(source: DataSource) -> str:
 
 
 def map_arrays(path: Path, read: Callable[[Path], dict[str, Array]], names: Sequence[str]) -> list[Array]:
-    """Returns arrays that are read from a file, mapped into memory from a copy that was unpacked once into the cache.
+    """Maps arrays of a file into memory, from a copy that is unpacked once into the cache.
 
-    Unpacking 184 MB of images takes seconds, and mapping them next to nothing, for the processes of a run together.
-    Without room for a copy they are unpacked each time.
+    Unpacking 184 MB of images takes seconds; mapping them is cheap and shared by the processes of a run. Without disk
+    space for a copy they are unpacked each time.
     """
     folder = cache_folder() / "unpacked" / sha256(path)[:16]
     with suppress(OSError, ValueError, EOFError):

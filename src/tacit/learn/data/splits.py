@@ -1,4 +1,4 @@
-"""Who holds which samples. Every split gives each sample to at most one party, and each party at least one."""
+"""Splits of samples over parties. Each sample goes to at most one party, and each party gets at least one."""
 
 from collections.abc import Sequence
 
@@ -19,7 +19,7 @@ def iid(count: int, parties: int, rng: np.random.Generator) -> list[Indices]:
 
 
 def shards(y: Array, parties: int, per_party: int, rng: np.random.Generator) -> list[Indices]:
-    """Returns the samples of each party: so many chunks of the samples in the order of their labels, drawn at random.
+    """Returns the samples of each party: `per_party` random chunks of the samples sorted by label.
 
     Chunks are equally large, but for one sample, and there are exactly as many as are given out. With two of them a
     party has at most four labels as long as no chunk is larger than the rarest label (paper 004, 4.3).
@@ -90,7 +90,7 @@ def by_owner(owner: Array | None, parties: int, rng: np.random.Generator) -> lis
 
 
 def check_split(parts: Sequence[Array], count: int) -> list[Indices]:
-    """Returns a split that was made elsewhere, sorted; raises ConfigError if it is none of so many samples."""
+    """Returns a given split, sorted; raises ConfigError if it is no split of `count` samples."""
     made = [np.sort(np.asarray(part, np.int64).ravel()) for part in parts]
     problems = [
         f"party {party} has no samples; give it some, or take fewer parties"
@@ -113,7 +113,7 @@ def check_split(parts: Sequence[Array], count: int) -> list[Indices]:
 
 
 def label_table(y: Array, parts: Sequence[Indices], classes: int) -> NDArray[np.int64]:
-    """Returns how often each label occurs at each party, a row a party; a single column of sizes if y is a number."""
+    """Counts the samples of each label at each party, one row a party; a single column if y is a number."""
     if not classes:
         return np.array([[len(part)] for part in parts], np.int64)
     return np.array([np.bincount(y[part].ravel(), minlength=classes) for part in parts], np.int64)

@@ -1,4 +1,4 @@
-"""Matrix factorization for many parties at once: what a user thinks of an item, from a few numbers of each."""
+"""Matrix factorization for many parties at once: ratings from the factors of users and items."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,7 +37,16 @@ class Factorization(NumpyModel):
     def gradients(
         self, matrix: Array, x: Array, y: Array, weights: Array, out: Array, clip: float | None = None
     ) -> Array:
-        """Writes the gradient of each party's loss into a row of `out`, and returns the losses."""
+        """Writes the gradient of each party's loss into a row of `out`, and returns the losses.
+
+        Args:
+            matrix: Models, one party a row.
+            x: Inputs of each party's batch.
+            y: Targets of each party's batch.
+            weights: Weight of each sample; they sum to 1 for each party.
+            out: Where the gradients are written, one party a row.
+            clip: Largest norm of a single sample's gradient; unlimited if None.
+        """
         losses, places, values = self._backward(matrix, x, y, weights, clip)
         out[...] = 0
         np.add.at(flat_view(out), places, values)
@@ -54,14 +63,14 @@ class Factorization(NumpyModel):
 
     def outputs(self, matrix: Array, x: Array) -> Array:
         """Returns what models say of the same samples."""
-        return self._predicted(matrix, np.broadcast_to(x, (len(matrix), *x.shape)))[0]
+        return self._predict_ratings(matrix, np.broadcast_to(x, (len(matrix), *x.shape)))[0]
 
     def losses(self, outputs: Array, y: Array) -> Array:
         """Returns the loss of each sample, given what a model said of it."""
         found: Array = np.square(outputs - y)
         return found
 
-    def _predicted(self, matrix: Array, x: Array) -> tuple[Array, Array, Array, NDArray[np.int64]]:
+    def _predict_ratings(self, matrix: Array, x: Array) -> tuple[Array, Array, Array, NDArray[np.int64]]:
         """Returns ratings, the factors that they are products of, and the places of these in the flat matrix."""
         rows = np.arange(len(matrix))[:, np.newaxis, np.newaxis] * matrix.shape[1]
         # An item's factors come behind those of all users.
@@ -82,7 +91,7 @@ class Factorization(NumpyModel):
         self, matrix: Array, x: Array, y: Array, weights: Array, clip: float | None
     ) -> tuple[Array, NDArray[np.int64], Array]:
         """Returns the losses, and the gradient as values and their places in the flat matrix. Places may repeat."""
-        z, u, v, places = self._predicted(matrix, x)
+        z, u, v, places = self._predict_ratings(matrix, x)
         z -= y
         losses = np.einsum("pb,pb,pb->p", z, z, weights)
         slope = 2 * z

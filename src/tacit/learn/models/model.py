@@ -1,4 +1,4 @@
-"""What a model is here: a vector of numbers, and what can be done with many such vectors at once."""
+"""Interface of models: a model is one vector, and operations work on many such vectors at once."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -16,29 +16,29 @@ Array: TypeAlias = NDArray[Any]
 
 @dataclass(frozen=True)
 class Score:
-    """How good a model is on samples."""
+    """Quality of a model on samples."""
 
     loss: float
-    """What training makes small: the mean over samples, and what the model adds to it, such as a penalty."""
+    """Training objective: the mean loss over samples, plus the model's penalty."""
     accuracy: float | None = None
-    """The share of labels, or of tokens, that are right; None where numbers are predicted,"""
+    """Share of correct labels or tokens; None for regression."""
     rmse: float | None = None
-    """and there, the root of the mean squared error."""
+    """Root mean squared error; None for classification."""
 
 
 @dataclass
 class ScoreSums:
-    """What is summed over chunks of samples on the way to a score."""
+    """Sums over chunks of samples, from which a score is computed."""
 
     losses: float = 0.0
     samples: int = 0
     right: float = 0.0
     answers: int = 0
-    """Labels or numbers: a sample of text has many."""
+    """Number of predictions; a sample of text has many."""
     squares: float = 0.0
 
     def score(self, classes: int, more: float = 0.0) -> Score:
-        """Returns the score; `more` is what the loss has beside the samples."""
+        """Returns the score; `more` is added to the loss, such as a penalty."""
         loss = self.losses / self.samples + more
         if classes:
             return Score(loss, accuracy=self.right / self.answers)
@@ -55,28 +55,28 @@ class Model(ABC):
     name: str
     layout: Layout
     classes: int
-    """How many labels, or tokens, it tells apart; 0 if it predicts numbers."""
+    """Number of labels or tokens; 0 for regression."""
 
     @property
     def parameters(self) -> int:
-        """How long the vector is."""
+        """Length of the vector."""
         return self.layout.size
 
     @property
     def trained(self) -> int:
-        """How many of the vector's numbers are trained: the first ones."""
+        """Number of trained entries, which come first in the vector."""
         return self.parameters
 
     @abstractmethod
     def initial(self, rng: np.random.Generator) -> Floats:
-        """Returns the vector that everybody starts from."""
+        """Returns the initial vector, the same for every party."""
 
     @abstractmethod
     def scores(self, matrix: Floats, rows: Sequence[int], x: Array, y: Array) -> list[Score]:
-        """Returns how good the models in some rows of a matrix are, on samples as `Dataset.inputs` gives them."""
+        """Scores the models in some rows of a matrix, on samples as `Dataset.inputs` gives them."""
 
     def evaluate(self, vector: Floats, x: Array, y: Array) -> Score:
-        """Returns how good a model is, on samples as `Dataset.inputs` gives them."""
+        """Scores one model, on samples as `Dataset.inputs` gives them."""
         return self.scores(np.asarray(vector)[np.newaxis], [0], x, y)[0]
 
 

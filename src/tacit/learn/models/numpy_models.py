@@ -20,17 +20,17 @@ from tacit.learn.models.model import Array, Floats, Model, Score, ScoreSums, mak
 Head: TypeAlias = Literal["softmax", "logistic", "squares"]
 
 SAMPLES = 256
-"""How many samples models are tested on at a time: 256 images of MNIST stay in a core's own cache."""
+"""Samples in a test batch: 256 images of MNIST fit in a core's cache."""
 
 
 class DescentStep(NamedTuple):
-    """What one step of many parties is made with."""
+    """Parameters of one descent step."""
 
     rate: float
     keep: float = 1.0
-    """What is left of every number before the gradient is subtracted: 1 − η · weight decay."""
+    """Factor on every entry before the gradient is subtracted: 1 − η · weight decay."""
     clip: float | None = None
-    """The longest that a sample's gradient may be."""
+    """Largest norm of a sample's gradient."""
 
 
 class NumpyModel(Model):
@@ -41,7 +41,7 @@ class NumpyModel(Model):
     """
 
     l2: float = 0.0
-    """λ, where the loss has λ/2 ‖θ‖² in it."""
+    """Factor λ of the penalty λ/2 ‖θ‖² in the loss."""
 
     @abstractmethod
     def gradients(
@@ -49,8 +49,15 @@ class NumpyModel(Model):
     ) -> Array:
         """Writes the gradient of each party's loss into a row of `out`, and returns the losses.
 
-        With `clip`, the gradient of a sample that is longer is shortened to that. A penalty is no sample's, and comes
-        after.
+        A penalty belongs to no sample and is added after clipping.
+
+        Args:
+            matrix: Models, one party a row.
+            x: Inputs of each party's batch.
+            y: Targets of each party's batch.
+            weights: Weight of each sample; they sum to 1 for each party.
+            out: Where the gradients are written, one party a row.
+            clip: Largest norm of a single sample's gradient; unlimited if None.
         """
 
     @abstractmethod
@@ -66,7 +73,7 @@ class NumpyModel(Model):
         """Returns the loss of each sample, given what a model said of it. May write into what is given."""
 
     def grade(self, outputs: Array, y: Array) -> Array:
-        """Returns which labels are right or, of numbers, by how much they are wrong."""
+        """Returns which labels are correct or, for regression, the errors."""
         return outputs.argmax(axis=-1) == y if self.classes else outputs - y
 
     def penalties(self, matrix: Array) -> Array:
@@ -160,7 +167,16 @@ class Dense(NumpyModel):
     def gradients(
         self, matrix: Array, x: Array, y: Array, weights: Array, out: Array, clip: float | None = None
     ) -> Array:
-        """Writes the gradient of each party's loss into a row of `out`, and returns the losses."""
+        """Writes the gradient of each party's loss into a row of `out`, and returns the losses.
+
+        Args:
+            matrix: Models, one party a row.
+            x: Inputs of each party's batch.
+            y: Targets of each party's batch.
+            weights: Weight of each sample; they sum to 1 for each party.
+            out: Where the gradients are written, one party a row.
+            clip: Largest norm of a single sample's gradient; unlimited if None.
+        """
         losses, ins, slopes = self._backward(matrix, x, y, weights, clip)
         for layer, a, delta in zip(self._layers, ins, slopes, strict=True):
             np.matmul(delta, a.transpose(0, 2, 1), out=layer.of(out))
@@ -210,7 +226,7 @@ class Dense(NumpyModel):
         return found
 
     def grade(self, outputs: Array, y: Array) -> Array:
-        """Returns which labels are right or, of numbers, by how much they are wrong."""
+        """Returns which labels are correct or, for regression, the errors."""
         if self.head != "logistic":
             return super().grade(outputs, y)
         right: Array = (outputs > 0) == np.isin(y, self.positive)

@@ -1,4 +1,4 @@
-"""The models there are, by name, and your own: `build("softmax", data)`, `build(MyModule(), data)`.
+"""Registry of models by name, and your own: `build("softmax", data)`, `build(MyModule(), data)`.
 
 | name | what | of |
 | --- | --- | --- |
@@ -39,7 +39,7 @@ def softmax(data: Dataset) -> Model:
 
 
 def mlp(data: Dataset, *, hidden: Sequence[int] = (128,)) -> Model:
-    """Returns a perceptron with hidden layers of so many units."""
+    """Returns a perceptron with hidden layers of those sizes."""
     if not hidden or min(hidden) < 1:
         raise ConfigError(f"an mlp has at least one hidden layer of at least one unit, not {list(hidden)}; use [128]")
     return Dense("mlp", (_features(data, "mlp"), *hidden, _classes(data, "mlp")), "softmax")
@@ -55,7 +55,7 @@ def linear(data: Dataset, *, bias: bool = True) -> Model:
 def logistic(data: Dataset, *, l2: float = 1e-3, positive: Sequence[int] = (), bias: bool = True) -> Model:
     """Returns logistic regression with λ/2 ‖θ‖² in the loss, biases included, so that it is λ-strongly convex.
 
-    Labels in `positive` are told from all others; of two classes, 1 from 0 unless set.
+    Labels in `positive` are one class and all others the other; of two labels, 1 is positive unless set.
     """
     classes, problems = _classes(data, "logistic"), []
     if not positive and classes != 2:
@@ -111,7 +111,7 @@ NUMPY_MODELS: dict[str, Callable[..., Model]] = {
 }
 
 MODELS: dict[str, Callable[..., Any]] = {**NUMPY_MODELS, **NETWORKS}
-"""What makes each model, given the data and its options."""
+"""Factory of each model, called with the data and the model's options."""
 
 
 def build(source: Any, data: Dataset, **options: Any) -> Model:
@@ -156,7 +156,7 @@ def _check_options(options: dict[str, Any], known: tuple[str, ...], name: str) -
 
 
 def _features(data: Dataset, name: str) -> int:
-    """Returns how many numbers a sample is."""
+    """Returns the number of features of a sample."""
     if data.kind not in ("images", "features"):
         better = "gru" if data.kind == "text" else "factorization"
         raise ConfigError(f"{name} learns from numbers, and {data.name} has {data.kind}; use {better}")

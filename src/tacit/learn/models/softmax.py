@@ -1,6 +1,6 @@
-"""A model that learns in seconds: softmax regression in plain NumPy, in double precision and one party at a time.
+"""Softmax regression in plain NumPy, in double precision, for one party at a time.
 
-The demo and the attacks on sums use it, to the last bit. `learn/models/numpy_models.py` has the one for whole cohorts.
+The demo and the attacks on sums use it. `learn/models/numpy_models.py` has the one for whole cohorts.
 """
 
 from dataclasses import dataclass
@@ -57,7 +57,17 @@ class Softmax:
         batch: int,
         rng: np.random.Generator,
     ) -> ModelArrays:
-        """Returns the model after stochastic gradient descent on one party's samples, shuffled anew in every epoch."""
+        """Returns the model after stochastic gradient descent on one party's samples.
+
+        Args:
+            model: Model to start from.
+            x: Inputs, one sample a row.
+            y: Labels.
+            epochs: Passes over the samples, which are shuffled again in each.
+            rate: Learning rate.
+            batch: Samples in a step.
+            rng: Generator that shuffles the samples.
+        """
         if epochs < 1 or batch < 1 or not 0 < rate < float("inf"):
             raise ConfigError(
                 f"epochs and batch must be at least 1 and rate positive, not {epochs=}, {batch=} and {rate=}"

@@ -1,4 +1,7 @@
-"""A scenario with everything that it takes: data, models and parties are made, and the settings are audited."""
+"""Assembly of a run: the scenario's data, models and parties, and settings that passed the audit.
+
+`train` calls `assemble_run` first, then iterates over `AssembledRun.rounds`, whose rounds `loop.Training` runs.
+"""
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
@@ -37,19 +40,19 @@ from tacit.runtime.simulator import Simulation
 from tacit.vectors.fixedpoint import FixedPoint
 
 SPREAD_FROM = 200
-"""Parties from which on it pays to spread rounds over processes: messages have to be passed between them."""
+"""Fewest parties for which spreading rounds over processes pays, since messages then pass between processes."""
 CLIP_HEADROOM = 4.0
-"""Where a clip is chosen from the first round, it is this many times the largest entry, up to the next power of two."""
+"""A clip chosen from the first round is this many times the largest entry, rounded up to a power of two."""
 GROWTH, FINE = 64.0, 0.02
-"""Models grow, and changes do not: where models are brought, it is up to so many times the largest entry, as long as
-rounding adds no more than this part of what a round changes."""
+"""Models grow, unlike changes. Where models are averaged, the clip is up to `GROWTH` times the largest entry, while
+rounding adds at most the fraction `FINE` of what a round changes."""
 COARSE = 0.5
-"""A ring in which rounding adds more than this part of what a round changes is refused."""
+"""Rounding, as a fraction of what a round changes, above which a ring is refused."""
 
 
 @dataclass
 class AssembledRun:
-    """A scenario with everything that it takes made, and nothing learnt yet."""
+    """Assembled run: everything a scenario needs, before the first round."""
 
     scenario: Scenario
     data: Dataset
@@ -58,18 +61,18 @@ class AssembledRun:
     checked: CheckedRun | None
     notes: tuple[str, ...]
     ledger: Ledger | None = None
-    """What was spent of everybody's privacy, if any of it is protected."""
+    """Ledger of the privacy that parties spent; None without differential privacy."""
     stopped: str = ""
-    """Why there are no more rounds, if there are fewer than asked for."""
+    """Reason why the run stopped before its last round; empty if it did not."""
 
     @property
     def labels(self) -> NDArray[np.int64] | None:
-        """How many samples of which label each party has, if they have labels."""
+        """Number of samples of each label at each party; None without labels."""
         labelled = self.data.classes and self.data.y.ndim == 1
         return splits.label_table(self.data.y, self.parts, self.data.classes) if labelled else None
 
     def rounds(self, clock: Callable[[], float] = perf_counter) -> Iterator[Metrics]:
-        """Yields what is known after each round that is left."""
+        """Runs the remaining rounds and yields the metrics of each."""
         began, scenario = clock(), self.scenario
         x, y = self.data.inputs(self.data.x_test), self.data.y_test
         for step in self._steps():
@@ -87,7 +90,7 @@ class AssembledRun:
             self.close()
 
     def close(self) -> None:
-        """Ends processes that rounds were spread over, if there are any."""
+        """Ends the worker processes of the simulation, if there are any."""
         if self.training.simulation is not None:
             self.training.simulation.close()
 
@@ -129,12 +132,20 @@ def assemble_run(
     secret: bytes = b"",
     address: str | None = None,
 ) -> AssembledRun:
-    """Makes all that a scenario takes, and audits its settings; raises ConfigError with what cannot be.
+    """Loads data, builds the model, makes the parties and audits the settings of a scenario.
 
-    `data` and `model`, such as a module of PyTorch, may be given in place of those that the scenario names. A ledger is
-    kept in that file, or not at all beyond the run. Noise that protects somebody follows from a secret besides the
-    scenario, which everybody may know: the one given, for a run that is to be repeated, or one that nobody has. With
-    several workers parties are spread over processes, or over actors of the Ray cluster at an address.
+    Args:
+        scenario: What to run.
+        data: Samples in place of those that the scenario names.
+        model: Model in place of the one that the scenario names, such as a PyTorch module.
+        ledger: File of the privacy ledger; without it the ledger ends with the run.
+        progress: Receives the progress of downloads.
+        secret: Secret that noise follows from, besides the public scenario; a fresh one unless given.
+        address: Ray cluster whose actors play parties, in place of local processes.
+
+    Raises:
+        ConfigError: If the settings do not fit each other or the data.
+        LeakRefused: If the settings would expose a party's model.
     """
     if scenario.privacy is not None and not secret:
         secret = SystemEntropy().bytes(SECRET_BYTES)
@@ -174,9 +185,9 @@ def assemble_run(
 def _protect_rounds(
     found: AssembledRun, privacy: Privacy, private: NoisePlan, path: str | Path | None, secret: bytes
 ) -> None:
-    """Has rounds paid for before they begin, and the noise of a trusted server added."""
+    """Makes every round pay from the ledger before it begins, and adds the noise of a trusted server."""
     scenario, training = found.scenario, found.training
-    # What was paid for is had again for nothing, and so only with the same data and the same noise.
+    # A round that was paid for is repeated without payment, so it must have the same data and the same noise.
     noise = hashlib.sha256(secret).hexdigest()
     run = f"scenario {scenario.digest[:16]}, data {found.data.fingerprint[:16]}, noise {noise[:32]}"
     ledger = Ledger(run, delta=privacy.delta, budget=privacy.budget, accountant=privacy.accountant, path=path)
@@ -195,12 +206,12 @@ def _protect_rounds(
 
 
 def _seed(scenario: Scenario, secret: bytes) -> int:
-    """Returns the seed of a run's keys, which are no other run's: it follows from all that decides the run."""
+    """Returns the seed of a run's keys, which follows from everything that decides the run."""
     return int.from_bytes(SeededEntropy("run", scenario.digest, *([secret] if secret else [])).bytes(16))
 
 
 def load_data(wanted: Data, seed: int, progress: Progress = ignore_progress, only: Party | None = None) -> Dataset:
-    """Returns the samples that a scenario names; with `only`, of what lies in a folder that party's alone."""
+    """Loads the samples that a scenario names; of a folder, with `only`, those of one party."""
     if wanted.folder is not None:
         found = datasets.of_folder(wanted.place, only, **wanted.options)
     else:
@@ -210,7 +221,7 @@ def load_data(wanted: Data, seed: int, progress: Progress = ignore_progress, onl
 
 
 def split_samples(data: Dataset, scenario: Scenario) -> list[splits.Indices]:
-    """Returns who has which samples."""
+    """Splits the samples over the parties, as the scenario says."""
     wanted, rng = scenario.data, generator(scenario.seed, "split")
     split, parties = wanted.split, wanted.parties
     if split.kind == "owner":
@@ -236,7 +247,7 @@ def _audit_settings(
     parties: tuple[Party, ...],
     weights: Mapping[Party, float],
 ) -> tuple[CheckedRun, list[str]]:
-    """Returns settings that were audited, with a ring that fits, and what was chosen for it."""
+    """Audits the settings with a ring that fits; returns them and notes on what was chosen."""
     if weights:
         options.setdefault("weighted", True)
         options.setdefault("max_weight", weight_bound(weights))
@@ -259,7 +270,7 @@ def _audit_settings(
             f"changes them by about {changed:.1g}; use bits=32"
         )
     return checked, [
-        f"clip={clip:g} was chosen from what parties brought at first, and rounding adds {off / changed:.1%} of what a "
+        f"clip={clip:g} was chosen from the first updates, and rounding adds {off / changed:.1%} of what a "
         f"round changes; between machines, agree on a clip beforehand"
     ]
 
@@ -272,9 +283,10 @@ def _rounding_error(terms: Terms) -> float:
 
 
 def _probe_first_round(cohort: Cohort, models: bool) -> tuple[float, float]:
-    """Returns the largest entry that parties would bring to the first round, and by how much that changes an entry.
+    """Returns the largest entry of the first round's updates, and the root mean square change of a model's entry.
 
-    Where models are brought, everybody's own changes; and otherwise the one that all go on from, by the mean of all.
+    Without a server updates are models, and each party's own model changes. With one, the shared model changes by the
+    mean.
     """
     start, everybody = cohort.matrix[0].copy(), list(range(len(cohort.matrix)))
     cohort.work(everybody, 1)

@@ -1,4 +1,4 @@
-"""What a run needs to go on after a crash, as if there had been none: written after each round, whole or not at all."""
+"""Checkpoint of a run: everything it needs to resume after a crash, replaced atomically after each round."""
 
 import hashlib
 from pathlib import Path
@@ -14,27 +14,27 @@ from tacit.learn.training.loop import Training
 from tacit.runtime.atomic_files import replace_file
 
 VERSION = 3
-"""Changes with the meaning of the fields, and with whatever makes a run another one than it was before."""
+"""Version of the format; it also changes when resumed runs would compute something else."""
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A run after some rounds. Batches and noise follow from the seed and the number of the round alone."""
+    """State of a run after some rounds. Batches and noise follow from the seed and the round number alone."""
 
     version: int = VERSION
     digest: str
-    """Of the scenario, and of the data."""
+    """Digest of the scenario and fingerprint of the data."""
     round: int
     models: bytes
     shape: tuple[int, int]
     states: dict[Party, bytes]
-    """What each party of the protocol keeps."""
+    """Protocol state of each party."""
     excluded: dict[Party, str]
     ledger: bytes = b""
-    """What was spent of everybody's privacy. The ledger has a file of its own, which may not know of less."""
+    """Privacy spent so far. The ledger's own file must cover at least this."""
 
     @classmethod
     def of(cls, training: Training, digest: str, ledger: bytes = b"") -> "Checkpoint":
-        """Returns what there is now."""
+        """Returns a checkpoint of the current state."""
         states: dict[Party, bytes] = {}
         if training.simulation is not None:
             protocol, number = training.simulation.agreement.protocol, training.simulation.number
@@ -54,7 +54,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         )
 
     def restore(self, training: Training) -> None:
-        """Puts a run that has only just begun where this one was."""
+        """Restores this state in a run that has just been assembled."""
         models: NDArray[Any] = np.frombuffer(self.models, np.float32).reshape(self.shape)
         if models.shape != training.models.shape:
             raise ConfigError(
@@ -72,13 +72,13 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             training.simulation.continue_from(self.round, states)
 
     def write(self, path: Path) -> None:
-        """Writes it in place of the one before, so that one of the two is there whatever happens."""
+        """Replaces the previous checkpoint atomically."""
         data = msgspec.msgpack.encode(self)
         replace_file(path, hashlib.sha256(data).digest() + data)
 
     @classmethod
     def read(cls, path: Path, digest: str) -> "Checkpoint":
-        """Returns the checkpoint of a scenario; raises ConfigError if there is none, or one of another."""
+        """Reads a checkpoint; raises ConfigError if there is none, or if it belongs to another scenario."""
         if not path.is_file():
             raise ConfigError(f"there is no {path} to go on from; run it without --resume")
         stored = path.read_bytes()

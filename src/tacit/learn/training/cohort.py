@@ -1,4 +1,4 @@
-"""All parties' local work, over one (parties × parameters) matrix of float32.
+"""Cohort: local training of all parties, over one (parties × parameters) matrix of float32.
 
 A row is a party's model. Protocols read rows and write averages back into them; there is no other copy.
 
@@ -38,19 +38,19 @@ from tacit.learn.training.workers import PATIENCE, TrainingWorkers
 __all__ = ["Cohort", "LocalTraining"]
 
 CHUNK = 8
-"""The most parties that take a step together: with fewer, calls cost more; with more, memory does.
+"""Most parties that take a step together: fewer cost more calls, more cost memory.
 
 Times as fast as the loop, with chunks of 1, 4, 8, 16 and 48 of 48 parties: softmax 3.1, 4.8, 4.9, 6.3, 6.3; an MLP of
 128 units 2.1, 2.5, 2.7, 2.8, 2.8; of 200 and 200 units 1.6, 2.0, 2.3, 2.0, 2.1.
 """
 BATCH_BYTES = 2**25
-"""Bytes of samples that parties take a step on together. Where batches are large there are fewer parties in a chunk."""
+"""Most bytes of samples in a joint step. Large batches make smaller chunks of parties."""
 CACHED_BYTES = 2**28
-"""Bytes of samples that are kept as a model takes them. Where there are more, each batch is converted anew."""
+"""Most bytes of samples that are kept as model inputs. Larger sets are converted batch by batch."""
 
 
 class Cohort:
-    """Parties with samples and models of their own, that train by themselves between averages."""
+    """Parties with their own samples and models, which train locally between averages."""
 
     def __init__(
         self,
@@ -65,9 +65,18 @@ class Cohort:
         noise_seed: int | None = None,
         first: int = 0,
     ) -> None:
-        """Takes parties' samples. Noise follows from a seed of its own, if there is one, which nobody else may know.
+        """Makes the cohort of a model.
 
-        Parties count from `first` for what they draw, so that one alone draws what it would among the others.
+        Args:
+            model: Model that all parties train.
+            data: Samples of all parties.
+            parts: Places of each party's samples.
+            local: Local training of a round.
+            seed: Seed of the initial model and of the batches.
+            workers: Number of processes.
+            patience: Seconds without an answer after which workers are given up.
+            noise_seed: Secret seed of the noise; `seed` unless given.
+            first: Number of the first party, so that a single party draws the batches that it would among all.
         """
         if problems := _problems(model, data, parts, local, workers):
             raise ConfigError(problems)
@@ -75,7 +84,7 @@ class Cohort:
         self.workers, self.patience, self._first = workers, patience, first
         self._noise_seed = seed if noise_seed is None else noise_seed
         self.sizes = np.array([len(part) for part in parts])
-        """How many samples each party has."""
+        """Number of samples of each party."""
         shape = len(parts), model.parameters
         self.matrix: Floats = _shared_zeros(shape) if workers > 1 else np.zeros(shape, np.float32)
         # A party's samples lie one behind the other, so that a batch is read from few places.
@@ -90,11 +99,11 @@ class Cohort:
         self._pool: TrainingWorkers | None = None
 
     def start(self) -> None:
-        """Sets everybody's model to the initial one."""
+        """Sets every party's model to the initial one."""
         self.matrix[:] = self.model.initial(generator(self.seed, "model"))
 
     def work(self, parties: Sequence[int], round_: int) -> NDArray[np.float64]:
-        """Does the local work of some parties in a round, counted from 1, and returns their losses.
+        """Trains some parties locally in a round, counted from 1, and returns their losses.
 
         A loss is the mean over the party's steps. It is NaN if one was not a finite number, or if the model is not in
         the end; that party's row is then as it was before.
@@ -109,7 +118,7 @@ class Cohort:
         return np.array([losses[int(party)] for party in parties], np.float64)
 
     def evaluate(self, rows: Sequence[int], x: Array, y: Array) -> list[Score]:
-        """Returns how good some parties' models are, on samples as `Dataset.inputs` gives them."""
+        """Scores some parties' models, on samples as `Dataset.inputs` gives them."""
         if self.workers == 1 or len(rows) < 2 or isinstance(self.model, NumpyModel):
             with one_thread():
                 return self.model.scores(self.matrix, rows, x, y)
@@ -120,7 +129,7 @@ class Cohort:
             return pool.run(list(rows))
 
     def close(self) -> None:
-        """Ends the workers, if there are any. They are forked anew if they are needed again."""
+        """Ends the workers, if there are any. They are forked again when needed."""
         if self._pool is not None:
             self._pool.close()
             self._pool = None
@@ -128,7 +137,7 @@ class Cohort:
     # --- pieces of work --------------------------------------------------------------------------------------------
 
     def _chunks(self, parties: list[int]) -> list[list[int]]:
-        """Returns who works together. It does not depend on the number of workers, and so no result does.
+        """Returns the chunks of parties that train together. They do not depend on the number of workers.
 
         Those with as many steps are together. Chunks are even in number, so that two workers have the same to do.
         """
@@ -139,7 +148,7 @@ class Cohort:
         return [[int(party) for party in chunk] for chunk in np.array_split(ordered, count)] if parties else []
 
     def _run_jobs(self, jobs: list[tuple[list[int], int]]) -> list[list[float]]:
-        """Returns the losses of each piece of work, which is done here or by workers."""
+        """Runs jobs here or in workers, and returns the losses of each."""
         if self.workers == 1 or len(jobs) < 2:
             with one_thread():
                 return [self._run_job(job) for job in jobs]
@@ -241,7 +250,7 @@ class Cohort:
 
 
 class _ChunkDescent:
-    """The steps of a chunk of parties: in place where nothing but the gradient counts, and else by a rule."""
+    """Descent of a chunk of parties: in place for plain steps, and else by an optimizer."""
 
     def __init__(self, local: LocalTraining, models: Floats, noise: list[np.random.Generator]) -> None:
         self.local, self.models, self.noise = local, models, noise
@@ -263,7 +272,7 @@ class _ChunkDescent:
 
 
 def _finite(row: Floats) -> bool:
-    """Says whether all numbers are finite. If their sum is, they are, and else they are looked at one by one."""
+    """Says whether all numbers are finite. A finite sum proves it; otherwise each is checked."""
     with np.errstate(all="ignore"):
         return bool(np.isfinite(row.sum())) or bool(np.isfinite(row).all())
 

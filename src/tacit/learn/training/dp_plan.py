@@ -1,4 +1,4 @@
-"""What the privacy that a scenario asks for takes: which noise, by whom, and what a round then spends."""
+"""Noise plan of a scenario with differential privacy: how much noise, who adds it, and what a round spends."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -30,27 +30,27 @@ from tacit.runtime.agreement import terms_for
 from tacit.vectors.fixedpoint import FixedPoint
 
 FINER = 1.01
-"""By how much noise is raised, if need be, until a ring's rounding is paid for too."""
+"""Factor by which noise is raised until it also covers the rounding of the ring."""
 UNSEEN = 1e-3
-"""Rounding by no more than this part of the noise's standard deviation does not undo it."""
+"""Largest rounding, as a fraction of the noise's σ, that leaves the noise intact."""
 
 
 @dataclass(frozen=True)
 class NoisePlan:
-    """Settings and local work with noise in them."""
+    """Settings and local work with their noise."""
 
     options: Mapping[str, Any]
     local: LocalTraining
     honest: int
-    """Whose noise is counted on."""
+    """Number of honest parties whose noise is counted on."""
     central: float = 0.0
-    """σ of what a trusted server adds to each sum."""
+    """Noise level σ that a trusted server adds to each sum."""
     spent: Spent | None = None
-    """What a round takes, if that does not depend on the ring."""
+    """Privacy that a round spends, if it does not depend on the ring."""
     notes: tuple[str, ...] = ()
 
     def event(self, terms: Terms, entries: int) -> Spent:
-        """Returns what a round on these terms takes of the privacy of whoever is in it."""
+        """Returns the privacy that a round on these terms spends for each contributor."""
         return self.spent or shared_noise(terms, entries, honest=self.honest).event()
 
 
@@ -62,7 +62,7 @@ def plan_noise(
     entries: int,
     sizes: Sequence[int],
 ) -> NoisePlan:
-    """Returns what it takes; raises ConfigError with what cannot be."""
+    """Plans the noise of a scenario; raises ConfigError if the settings do not allow it."""
     if scenario.weights == "samples":
         raise ConfigError('weights are not protected by noise; use weights = "equal" where there is [privacy]')
     if options.get("norm") not in (None, privacy.clip):
@@ -115,7 +115,7 @@ def plan_noise(
 def _count_honest(
     privacy: Privacy, options: Mapping[str, Any], terms: Terms | None, summed: int
 ) -> tuple[int, Mapping[str, Any]]:
-    """Returns whose noise is in every sum and not known to others, and options by which no smaller sum is made.
+    """Counts the parties whose noise is secret in every sum; returns options that rule out smaller sums.
 
     Where a policy itself says how many are summed, whoever drops out takes no noise away: there is another, or no sum.
     """
@@ -148,7 +148,7 @@ def _describe_noise(sigma: float, shared: SharedNoise, summed: int) -> str:
 
 
 def _plan_central(scenario: Scenario, privacy: Privacy, options: Mapping[str, Any]) -> NoisePlan:
-    """Returns what it takes if the server is trusted to add the noise."""
+    """Plans noise that a trusted server adds."""
     far = of_user(privacy.clip)
     sigma = central_sigma(
         privacy.epsilon, privacy.delta, sensitivity=far, rounds=scenario.rounds, accountant=privacy.accountant
@@ -161,7 +161,7 @@ def _plan_central(scenario: Scenario, privacy: Privacy, options: Mapping[str, An
 def _plan_per_sample(
     scenario: Scenario, privacy: Privacy, options: Mapping[str, Any], everybody: int, summed: int, sizes: Sequence[int]
 ) -> NoisePlan:
-    """Returns what it takes to hide one sample, by noise on gradients (paper 003, Algorithm 1)."""
+    """Plans noise on gradients that hides one sample (paper 003, Algorithm 1)."""
     local = msgspec.structs.replace(scenario.local, clip=privacy.clip, noise=1.0)
     often = max(_batches_with_one_sample(local, size) for size in sizes)
     batch = min(min(local.batch, size) for size in sizes)

@@ -1,4 +1,4 @@
-"""What a party does by itself in a round: how many steps, how large, on which samples, with how much noise."""
+"""Local training of a party in a round: its steps, learning rate, batches and noise."""
 
 from dataclasses import dataclass
 from math import isfinite, sqrt
@@ -22,31 +22,34 @@ class LocalTraining(Section, frozen=True, kw_only=True):
     """
 
     rate: float = 0.1
-    """η."""
+    """Learning rate η."""
     batch: int = 32
-    """Samples in a step; a party that has fewer takes all it has."""
+    """Batch size; a party with fewer samples takes all of them."""
     epochs: int | None = None
-    """Times that a party goes through all its samples in a round; 1, unless `steps` is set."""
+    """Passes over a party's samples in a round; 1 unless `steps` is set."""
     steps: int | None = None
-    """Steps in a round, instead of epochs. Samples are shuffled anew whenever all were used, and in every round."""
+    """Steps in a round, instead of epochs. Samples are shuffled again when all were used, and in every round."""
     optimizer: Literal["sgd", "rmsprop", "adam"] = "sgd"
-    """The rule. RMSProp forgets with 0.99, Adam with 0.9 and 0.999, as PyTorch does unless told otherwise."""
+    """Update rule, with PyTorch's defaults: 0.99 for RMSProp, 0.9 and 0.999 for Adam."""
     momentum: float = 0.0
     weight_decay: float = 0.0
     decay: Literal["none", "inverse", "root"] = "none"
-    """How η falls with t: not at all, as η/(t + delay) or as η/√(t + delay)."""
+    """Decay of η with t: none, η/(t + delay) or η/√(t + delay)."""
     delay: float = 0.0
-    """γ of paper 003's η_t = 2/(λ (t + γ))."""
+    """Offset γ in paper 003's η_t = 2/(λ (t + γ))."""
     count: Literal["rounds", "steps"] = "rounds"
-    """What t counts, from 1: rounds or, if each round has as many `steps`, all steps so far."""
+    """Unit of t, from 1: rounds, or all steps so far, which takes a fixed number of `steps`."""
     clip: float | None = None
-    """G: the longest that the gradient of a single sample may be."""
+    """Largest norm G of a single sample's gradient."""
     noise: float = 0.0
-    """σ: the standard deviation of the noise on every entry of every gradient. With noise all batches are as large, for
-    one sample of a small batch would show more than the noise is for: what is left of an epoch is left out."""
+    """Standard deviation σ of the noise on every entry of a gradient.
+
+    With noise all batches have the same size, because a sample of a smaller batch would show more. The rest of an epoch
+    is left out.
+    """
 
     def problems(self) -> list[str]:
-        """Returns everything that is wrong with it, each with what would work."""
+        """Returns every problem, each with what would work."""
         wrong = [
             f"{name}={value} must be {wanted}"
             for name, value, wanted, fine in (
@@ -71,13 +74,13 @@ class LocalTraining(Section, frozen=True, kw_only=True):
         return wrong
 
     def steps_of(self, samples: int) -> int:
-        """Returns how many steps a round has for a party with so many samples."""
+        """Returns the steps of a round for a party with that many samples."""
         if self.steps is not None:
             return self.steps
         return (self.epochs or 1) * self.batches_of(samples)
 
     def batches_of(self, samples: int) -> int:
-        """Returns how many batches it takes to go through so many samples once."""
+        """Returns the number of batches of one pass over that many samples."""
         batch = min(self.batch, samples)
         return samples // batch if self.noise else -(-samples // batch)
 
@@ -90,13 +93,13 @@ class LocalTraining(Section, frozen=True, kw_only=True):
 
     @property
     def plain(self) -> bool:
-        """Whether a step subtracts a multiple of the gradient and nothing else is to be known."""
+        """Whether a step only subtracts a multiple of the gradient."""
         return self.optimizer == "sgd" and not self.momentum and not self.noise
 
 
 @dataclass(frozen=True)
 class LocalBatches:
-    """The batches of a party in a round: pieces of a long row of its samples."""
+    """Batches of a party in a round: slices of one long order of its samples."""
 
     order: Integers
     starts: Integers
@@ -138,10 +141,10 @@ class LocalBatches:
 def draw_batches(
     local: LocalTraining, samples: int, seed: int, party: int, round_: int, least: int = 1
 ) -> LocalBatches:
-    """Returns the batches of a party in a round, which follow from these numbers and nothing else."""
+    """Draws the batches of a party in a round. They follow from the arguments alone."""
     return LocalBatches.of(local, samples, generator(seed, "batches", party, round_), least)
 
 
 def noise_generator(seed: int, party: int, round_: int) -> np.random.Generator:
-    """Returns what the noise of a party in a round is drawn from."""
+    """Returns the generator of a party's noise in a round."""
     return generator(seed, "noise", party, round_)

@@ -1,7 +1,7 @@
-"""The one loop of local work and averaging.
+"""Training loop: rounds of local work and averaging.
 
-With a server, everybody goes on from one model, so what parties bring is how far they have come from it: small numbers,
-for which a ring of few bits can be fitted. Without one there is no such model, and they bring the models themselves.
+With a server all parties continue from one shared model, so their updates are changes to it: small numbers, for which a
+ring of few bits suffices. Without a server there is no shared model, and updates are the models themselves.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ from tacit.runtime.participation_trace import trace_participation
 from tacit.runtime.simulator import Simulation
 
 Averaging: TypeAlias = Callable[[Mapping[Party, Update]], Outcome]
-"""What averages the updates of a round, such as `Simulation.average`."""
+"""Callable that averages the updates of a round, such as `Simulation.average`."""
 Floats: TypeAlias = NDArray[np.float32]
 
 
@@ -29,53 +29,53 @@ class TrainingStep:
     """One round of training."""
 
     number: int
-    brought: Mapping[Party, Update]
+    updates: Mapping[Party, Update]
     outcome: Outcome | None
-    """None if too few were left for an average."""
+    """Outcome of the average; None if too few parties were left."""
     why: str = ""
-    """Why there is none."""
+    """Reason why there is no outcome; empty if there is one."""
 
 
 LocalWork: TypeAlias = Callable[[int, TrainingStep | None], Mapping[Party, Update]]
-"""Given the number of a round, from 1, and the step before it: what parties bring after their local work."""
+"""Callable that takes the number of a round, from 1, and the step before it, and returns the parties' updates."""
 
 
-def run_rounds(average: Averaging, bring: LocalWork, rounds: int, first: int = 1) -> Iterator[TrainingStep]:
-    """Yields round after round of local work, by `bring`, and averaging."""
+def run_rounds(average: Averaging, train_locally: LocalWork, rounds: int, first: int = 1) -> Iterator[TrainingStep]:
+    """Runs rounds of local work, by `train_locally`, and averaging; yields each."""
     step = None
     for number in range(first, rounds + 1):
-        brought = bring(number, step)
+        updates = train_locally(number, step)
         try:
-            step = TrainingStep(number, brought, average(brought))
+            step = TrainingStep(number, updates, average(updates))
         except (NotEnough, PeerFault) as error:
-            step = TrainingStep(number, brought, None, str(error))
+            step = TrainingStep(number, updates, None, str(error))
         yield step
 
 
 @dataclass
 class Training:
-    """Parties that learn together: their models, and what averages them.
+    """Training of several parties: their models, and the simulation that averages them.
 
-    Between rounds, rows of the cohort's matrix are everybody's models. There is no other copy of them.
+    Between rounds the rows of the cohort's matrix are the parties' models. There is no other copy of them.
     """
 
     cohort: Cohort
     parties: tuple[Party, ...]
     simulation: Simulation | None = None
-    """None if nobody averages."""
+    """Simulation of the protocol; None if nobody averages."""
     weights: Mapping[Party, float] = field(default_factory=dict)
     begin: Callable[[int, Sequence[Party]], None] | None = None
-    """Told of a round, and of who has to work in it, before anybody does; may raise to end it all."""
+    """Called before a round with its number and the parties that train in it; may raise to end the training."""
     noise: Callable[[int, int], NDArray[np.float64]] | None = None
-    """What a server that is trusted adds to the average of a round, given its number and how many were averaged."""
+    """Noise of a trusted server on the average of a round, by its number and the number of contributors."""
     number: int = 0
-    """Rounds that are over."""
+    """Number of finished rounds."""
     excluded: dict[Party, str] = field(default_factory=dict)
-    """Who takes no further part, and why."""
+    """Parties that take no further part, each with the reason."""
     losses: dict[Party, float] = field(default_factory=dict)
-    """What each party's local work ended with, if it did any in the last round."""
+    """Training loss of each party that trained in the last round."""
     shared: Floats | None = None
-    """With a server, the model that everybody goes on from."""
+    """Shared model that all parties continue from; None without a server."""
 
     def __post_init__(self) -> None:
         if self.simulation is not None and self.simulation.agreement.protocol.server is not None:
@@ -83,24 +83,24 @@ class Training:
 
     @property
     def models(self) -> Floats:
-        """The models that there are now: one that all share, or one a party."""
+        """Current models: the shared one, or one a party."""
         return self.cohort.matrix if self.shared is None else self.shared[None, :]
 
     def steps(self, rounds: int) -> Iterator[TrainingStep]:
-        """Yields what is left of so many rounds, each once its averages are in place."""
+        """Runs what is left of `rounds` rounds and yields each after its averages are adopted."""
         for step in run_rounds(self._average, self._train_locally, rounds, self.number + 1):
             self._adopt(step)
             self.number = step.number
             yield step
 
     def scores(self, x: NDArray[np.generic], y: NDArray[np.generic]) -> list[Score]:
-        """Returns how good each of the models is."""
+        """Scores each of the models."""
         if self.shared is not None:
             return [self.cohort.model.evaluate(self.shared, x, y)]
         return self.cohort.evaluate(self._active(), x, y)
 
     def consensus(self) -> Floats:
-        """Returns the mean of all models that are still in it."""
+        """Returns the mean of the models of all parties that still take part."""
         if self.shared is not None:
             return self.shared
         return np.asarray(np.mean(self.cohort.matrix[self._active()], axis=0, dtype=np.float64), np.float32)
@@ -111,14 +111,14 @@ class Training:
         return [place for place, party in enumerate(self.parties) if party not in self.excluded]
 
     def _choose_workers(self) -> list[int]:
-        """Returns who has to work: those whom the server will ask, if that can be told beforehand, or all."""
+        """Returns the parties that have to train: those that the server will ask, if that is known, or all."""
         left, simulation = self._active(), self.simulation
         if simulation is None or simulation.agreement.protocol.choice is None or self.excluded:
             return left
         try:
             asked = set(next(trace_participation(simulation, 1)).asked)
         except ConfigError:
-            return left  # what goes wrong in the round is more than can be told beforehand
+            return left  # the faults of the round are not known beforehand
         return [place for place in left if self.parties[place] in asked]
 
     def _train_locally(self, number: int, before: TrainingStep | None) -> Mapping[Party, Update]:
@@ -144,14 +144,14 @@ class Training:
             self.parties[place]: Update(matrix[place], self.weights.get(self.parties[place], 1.0)) for place in left
         }
 
-    def _average(self, brought: Mapping[Party, Update]) -> Outcome:
+    def _average(self, updates: Mapping[Party, Update]) -> Outcome:
         if self.simulation is None:
             return Outcome({}, (), Traffic(), {}, {})
         out = None if self.shared is not None else self.cohort.matrix
-        return self.simulation.average(brought, out=out, absent=tuple(self.excluded))
+        return self.simulation.average(updates, out=out, absent=tuple(self.excluded))
 
     def _adopt(self, step: TrainingStep) -> None:
-        """Puts averages in the place of models. Whoever did not get one keeps its own, or the one that is shared."""
+        """Adopts the averages as models. A party without an average keeps its own model, or the shared one."""
         if self.shared is None or step.outcome is None:
             return
         average = next(iter(step.outcome.average.values()))
@@ -161,5 +161,5 @@ class Training:
 
 
 def weigh_by_samples(parts: Sequence[NDArray[np.int64]], parties: Sequence[Party]) -> dict[Party, float]:
-    """Returns weights by the number of samples."""
+    """Returns weights by number of samples."""
     return {party: float(len(part)) for party, part in zip(parties, parts, strict=True)}

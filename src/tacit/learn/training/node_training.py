@@ -1,8 +1,8 @@
-"""One party's side of a scenario, on its own machine and with its own samples: what `tacit node` does.
+"""Training of one party on its own machine, with its own samples: the work of `tacit node`.
 
-Parties bring their models, so that whoever missed some rounds has the model of the others once it hears an average.
-Where what a user brings is shortened to a norm, they bring how far they have come from the model that all share, as in
-`learn.training.loop`: there an average that was missed is gone, and that is said.
+Updates are models, so that a party that missed rounds has the common model again after the next average. Where updates
+are clipped to a norm, they are changes to the shared model, as in `learn.training.loop`: then a missed average is lost,
+and that is reported.
 """
 
 import os
@@ -50,25 +50,25 @@ from tacit.runtime.atomic_files import replace_file
 from tacit.runtime.outcome import Outcome
 
 OURS = {SCENARIO, METRICS, CHECKPOINT, MODEL, LEDGER, f"{LEDGER}.lock"}
-"""What is in the folder of a party that learns."""
+"""Files in the folder of a party."""
 
 
 class NodeCheckpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where a party is: its model, and the round whose average is in it."""
+    """Checkpoint of a party: its model, and the round whose average it contains."""
 
     digest: str
-    """Of the scenario."""
+    """Digest of the scenario."""
     session: str
-    """In which rounds are numbered, by the nonce of the roster."""
+    """Session in which rounds are numbered: the nonce of the roster."""
     round: int
     model: bytes
     ledger: bytes = b""
-    """What was spent by then of the privacy of whoever kept it. The ledger has a file, which may not know of less."""
+    """Privacy that the party had spent. The ledger's own file must cover at least this."""
 
 
 @dataclass
 class Learner:
-    """A party that learns with others."""
+    """Party that trains with the others of a federation."""
 
     scenario: Scenario
     peer: Peer
@@ -78,22 +78,22 @@ class Learner:
     session: str
     weight: float = 1.0
     changes: bool = False
-    """Whether it brings how far it has come from the model that all share, and not the model itself."""
+    """Whether updates are changes to the shared model instead of models."""
     ledger: Ledger | None = None
     spent: Spent | None = None
     number: int = 0
-    """The round whose average is in the model."""
+    """Round whose average the model contains."""
     stopped: str = ""
-    """Why there are no more rounds, if there are fewer than asked for."""
+    """Reason why training stopped before its last round; empty if it did not."""
 
     @property
     def model(self) -> NDArray[np.float32]:
-        """The model that it goes on from."""
+        """Current model of the party."""
         row: NDArray[np.float32] = self.cohort.matrix[0]
         return row
 
     def rounds(self) -> Iterator[Metrics]:
-        """Yields what is known after each round that is left, once it can be gone on from."""
+        """Runs the remaining rounds and yields the metrics of each, after its checkpoint is written."""
         began = perf_counter()
         x, y = self.data.inputs(self.data.x_test), self.data.y_test
         self._catch_up()
@@ -113,14 +113,14 @@ class Learner:
             yield msgspec.structs.replace(metrics, seconds=round(perf_counter() - began, 3))
 
     def _catch_up(self) -> None:
-        """Takes in the average of a round that was over before anything could be done with it."""
+        """Adopts the average of a round that ended before the last restart."""
         last = self.peer.last
         if last is not None and last.average is not None and last.round > self.number and not self.peer.resuming:
             self._adopt(np.asarray(last.average), last.round)
             self._write_checkpoint()
 
     def _run_round(self) -> Metrics:
-        """Works, averages and goes on from what came of it; of a round that was cut off, only the rest."""
+        """Trains, averages and adopts the average; of an interrupted round, only the rest."""
         before, loss, peer = self.model.copy(), None, self.peer
         number = peer.rounds + (not peer.resuming)
         if not peer.resuming:
@@ -152,7 +152,7 @@ class Learner:
         self.number = number
 
     def _record_failure(self, before: NDArray[np.float32], loss: float | None, error: TacitError) -> Metrics:
-        """Returns what there is to say of a round without an average: our own work is all that there is."""
+        """Returns the metrics of a round without an average, whose only result is the local work."""
         if self.changes:
             self.model[:] = before
             # If the server itself gave up there is no average, which nobody can have missed; those before it still are.
@@ -190,7 +190,7 @@ class Learner:
         replace_file(self.place / CHECKPOINT, msgspec.msgpack.encode(kept), private=True)
 
     def resume(self) -> None:
-        """Goes on from what was kept, if anything was; raises JournalError if the ledger has forgotten rounds of it."""
+        """Resumes from the checkpoint, if there is one; raises JournalError if the ledger lacks some of its rounds."""
         kept = self._read_checkpoint()
         if self.ledger is not None:
             self._check_paid(self.ledger, kept)
@@ -212,7 +212,7 @@ class Learner:
         return kept
 
     def _check_paid(self, ledger: Ledger, kept: NodeCheckpoint | None) -> None:
-        """Raises JournalError if the ledger lacks what was paid, by whatever else there is of those rounds."""
+        """Raises JournalError if the ledger lacks payments that other files of those rounds prove."""
         me = self.peer.name
         if kept is not None and kept.ledger:
             ledger.covers(kept.ledger, [me])  # it may have been taken over from another party, who spent its own
@@ -244,11 +244,25 @@ def take_part(
     on_round: RoundCallback | None = None,
     progress: Progress = ignore_progress,
 ) -> Run:
-    """Learns with the others of a federation, as one of them, and returns what came of it.
+    """Trains as one party of a federation. A party that was killed resumes when it is started again.
 
-    Samples are those in `data.folder` of the scenario, or this party's part of a set that everybody has. What comes of
-    it is written to the folder, NAME.run beside the roster unless told otherwise. A party that was killed goes on when
-    it is started again. Raises ConfigError with what does not fit between scenario and federation.
+    Args:
+        scenario: What all parties train.
+        federation: The roster.
+        me: Name of this party.
+        identity: File of its keys; NAME.identity beside the roster unless given.
+        folder: Where to write; NAME.run beside the roster unless given.
+        metrics: Address at which metrics are served; none unless given.
+        data: Samples in place of those in the scenario's `data.folder`, or of this party's part of a named set.
+        model: Model in place of the one that the scenario names, such as a PyTorch module.
+        on_round: Called with the metrics of every round when it ends.
+        progress: Receives the progress of downloads.
+
+    Returns:
+        The finished run of this party.
+
+    Raises:
+        ConfigError: If scenario and federation do not fit.
     """
     path = Path(federation)
     roster = RosterFile.load(path)
@@ -294,9 +308,9 @@ def take_part(
 
 
 def _make_private_folder(place: Path) -> None:
-    """Makes a folder that nobody else can look into: models that were not averaged are nobody else's.
+    """Makes a folder that only its owner can read, since it holds models that were not averaged.
 
-    One that was there before is made so too, unless it has other things in it, which others may need.
+    An existing folder gets the same rights, unless it has other files, which others may need.
     """
     try:
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -307,7 +321,7 @@ def _make_private_folder(place: Path) -> None:
 
 
 def _has_payments(metrics: Path) -> bool:
-    """Says whether there are metrics of a round that took something."""
+    """Says whether the metrics have a round that spent privacy."""
     for line in metrics.read_bytes().splitlines() if metrics.exists() else ():
         with suppress(msgspec.DecodeError):  # the last may be cut short
             if msgspec.json.decode(line, type=Metrics).epsilon:
@@ -316,7 +330,7 @@ def _has_payments(metrics: Path) -> bool:
 
 
 def _run_and_record(learner: Learner, on_round: RoundCallback | None) -> list[Metrics]:
-    """Returns what is known after each round, which is written down as soon as it is."""
+    """Runs the rounds, and writes the metrics of each as soon as it ends."""
     history: list[Metrics] = []
     replace_file(learner.place / SCENARIO, learner.scenario.encode(), private=True)
     with open(open_private(learner.place / METRICS), "ab") as file:
@@ -330,7 +344,7 @@ def _run_and_record(learner: Learner, on_round: RoundCallback | None) -> list[Me
 
 
 def _differences(scenario: Scenario, roster: RosterFile) -> list[str]:
-    """Returns what a scenario has that is not so in the federation, or cannot be between machines."""
+    """Returns settings of a scenario that differ from the federation's, or are for simulations only."""
     name, agreed = scenario.protocol["name"], {"name": roster.protocol, **roster.settings}
     wrong = []
     if name != roster.protocol:
@@ -357,14 +371,14 @@ def _differences(scenario: Scenario, roster: RosterFile) -> list[str]:
 
 
 def _choose_own_samples(data: Dataset, scenario: Scenario, roster: RosterFile, me: Party) -> Indices:
-    """Returns which samples are ours: all in a folder, or our part of a set that everybody has."""
+    """Returns the samples of this party: all in its folder, or its part of a named set."""
     if scenario.data.folder is not None:
         return np.arange(len(data.y))
     return split_samples(data, scenario)[roster.names.index(me)]
 
 
 def _plan_privacy(scenario: Scenario, roster: RosterFile, entries: int, samples: int) -> NoisePlan | None:
-    """Returns what the privacy of the scenario takes, once the federation has agreed on it."""
+    """Plans the noise of the scenario, once the federation has agreed on it."""
     privacy = scenario.privacy
     if privacy is None:
         return None

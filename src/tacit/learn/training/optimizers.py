@@ -1,4 +1,4 @@
-"""How gradients become steps, for many parties at once; the same rules as PyTorch's, with its defaults."""
+"""Optimizers for many parties at once: the rules of PyTorch, with its defaults."""
 
 import numpy as np
 
@@ -6,11 +6,11 @@ from tacit.learn.models.model import Array
 from tacit.learn.training.local_work import LocalTraining
 
 FORGET, FORGET_SQUARES, FORGET_RMS, TINY = 0.9, 0.999, 0.99, 1e-8
-"""β₁ and β₂ of Adam, α of RMSProp, and the ε of both."""
+"""Constants β₁ and β₂ of Adam, α of RMSProp, and the ε of both."""
 
 
 class Descent:
-    """Takes steps in place. Made anew for each round, it remembers nothing longer than that."""
+    """Optimizer that takes steps in place. Its state lasts one round."""
 
     def __init__(self, local: LocalTraining, matrix: Array) -> None:
         self.local = local

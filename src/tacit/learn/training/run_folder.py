@@ -1,4 +1,4 @@
-"""Folder of a training run: its files, its name, and how a run that was cut off is found again."""
+"""Folder of a training run: its files, its name, and how an interrupted run is found again."""
 
 import re
 from itertools import chain, count
@@ -17,21 +17,21 @@ SECRET_BYTES = 32
 """Length of the secret that noise follows from."""
 SCENARIO, AUDIT, METRICS, CHECKPOINT = "scenario.json", "audit.json", "metrics.jsonl", "checkpoint"
 MODEL, LEDGER, KEY = "model.safetensors", "ledger.json", "noise.key"
-"""What is in the folder of a run. What noise follows from is there as long as the run goes on, and no longer."""
+"""Files in the folder of a run. The key of the noise is deleted when the run ends."""
 
 _PLAIN = re.compile(r"\w[\w.-]{0,79}")
-"""Names that are one part of a path, and not a hidden one."""
+"""Names that are one component of a path, and not hidden."""
 
 
 def is_over(place: Path) -> bool:
-    """Says whether a run with noise has come to its end: then no round of it is run any more."""
+    """Says whether a run with noise is finished, so that none of its rounds may run again."""
     return not (place / KEY).exists() and all((place / each).exists() for each in (MODEL, CHECKPOINT, LEDGER))
 
 
 def load_noise_key(place: Path) -> bytes:
-    """Returns what the noise of a run follows from: drawn once, and gone when the run is over.
+    """Returns the key of a run's noise, which is drawn once and deleted when the run ends.
 
-    Whoever has it can take the noise off. Rounds that were paid for are had again with the same noise, or not at all.
+    The key allows to remove the noise. A round that was paid for is repeated with the same noise or not at all.
     """
     if not (place / KEY).exists():
         if (place / CHECKPOINT).exists() or (place / LEDGER).exists():
@@ -52,7 +52,7 @@ def encode_line(metrics: Metrics) -> bytes:
 
 
 def read_metrics(path: Path, rounds: int) -> list[Metrics]:
-    """Returns what was written of the first rounds. Behind them, a line may be cut short."""
+    """Reads the metrics of the first rounds. A later line may be truncated."""
     lines = path.read_bytes().splitlines()[:rounds] if path.is_file() else []
     if len(lines) < rounds:
         raise ConfigError(f"{path} has fewer rounds than the checkpoint; begin anew in another folder")
@@ -63,9 +63,9 @@ def read_metrics(path: Path, rounds: int) -> list[Metrics]:
 
 
 def folder_name(scenario: Scenario) -> str:
-    """Returns the name of a run's folder, unless it is given one.
+    """Returns the default name of a run's folder.
 
-    Names in a scenario are free: raises ConfigError for those that would lead out of the folder that runs are in.
+    Raises ConfigError for names in a scenario that would lead out of the folder of runs.
     """
     data = scenario.data.name if scenario.data.folder is None else sanitize_name(scenario.data.display_name)
     wrong = [
@@ -79,12 +79,12 @@ def folder_name(scenario: Scenario) -> str:
 
 
 def sanitize_name(name: str) -> str:
-    """Returns what somebody calls data of their own, such that it can be part of a path."""
+    """Returns a name of own data as one component of a path."""
     return re.sub(r"[^\w.-]+", "-", name).strip("-.")[:60] or "yours"
 
 
 def make_folder(scenario: Scenario, folder: Any, resume: bool) -> Path:
-    """Returns where to write, and makes sure that it is there."""
+    """Chooses the folder to write to, and makes it."""
     try:
         place = _choose_folder(scenario, None if folder is None else Path(folder), resume)
     except TypeError:
@@ -97,7 +97,7 @@ def make_folder(scenario: Scenario, folder: Any, resume: bool) -> Path:
 
 
 def _choose_folder(scenario: Scenario, given: Path | None, resume: bool) -> Path:
-    """Returns where to write: a folder that is new, or that of a run that goes on."""
+    """Returns the folder to write to: a new one, or that of the run to resume."""
     if given is not None:
         if (given / SCENARIO).exists():
             if not resume:
@@ -115,13 +115,13 @@ def _choose_folder(scenario: Scenario, given: Path | None, resume: bool) -> Path
 
 
 def _find_last_run(scenario: Scenario, name: str) -> Path:
-    """Returns the folder of the last run of a scenario, whatever somebody called it; raises ConfigError if none is."""
+    """Returns the folder of the last run of a scenario, whatever its name; raises ConfigError if there is none."""
     found = []
     for place in Path("runs").glob("*"):
         try:
             same = Scenario.load(place / SCENARIO).digest == scenario.digest
         except ConfigError:
-            # One that was cut off before it wrote anything goes by its name.
+            # A run that was interrupted before it wrote anything is recognised by its name.
             same = place.is_dir() and re.fullmatch(re.escape(name) + r"(-\d+)?", place.name) is not None
         if same:
             found.append(place)

@@ -1,4 +1,4 @@
-"""One thread at a time. Two threads that wait for each other on a busy machine took 25 times as long as one.
+"""Limit to one thread for numeric libraries. On a busy machine two threads took 25 times as long as one.
 
 Local work is small pieces for which threads of a library gain little, and sums that several threads take part in may
 depend on how many they are. More than one core is for processes (`Cohort(workers=…)`).

@@ -1,4 +1,8 @@
-"""Runs scenarios, and writes what comes of them to a folder."""
+"""Training of a scenario, written to a folder round by round.
+
+The flow: `assemble.assemble_run` loads and audits, `loop.Training` runs the rounds, `run_audit.audit_run` reports on
+them.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -45,20 +49,20 @@ RoundCallback: TypeAlias = Callable[[Metrics], None]
 
 @dataclass
 class Run:
-    """What came of a scenario."""
+    """Finished training run."""
 
     scenario: Scenario
     history: list[Metrics]
     folder: Path | None
     parameters: NDArray[np.float32]
-    """The model at the end, as one vector: the one that is shared, or the mean of all."""
+    """Final model as one vector: the shared one, or the mean of all."""
     model: Model
     sizes: tuple[int, ...]
-    """How many samples each party has."""
+    """Number of samples of each party."""
     labels: NDArray[np.int64] | None = None
-    """How many of them have which label, a row for each party, if they have labels."""
+    """Number of samples by label, one row a party; None without labels."""
     notes: tuple[str, ...] = ()
-    """What the audit, and the choice of the ring, had to say before the start."""
+    """Notes of the audit and of the choice of the ring, from before the first round."""
 
     def __repr__(self) -> str:
         found = "" if self.accuracy is None else f", accuracy {self.accuracy:.1%}"
@@ -68,27 +72,27 @@ class Run:
 
     @property
     def name(self) -> str:
-        """What was learnt, and how it was averaged."""
+        """Data and protocol of the run."""
         return f"{self.scenario.data.display_name} by {self.scenario.protocol['name']}"
 
     @property
     def accuracy(self) -> float | None:
-        """The last accuracy that was measured."""
+        """Last measured accuracy; None for regression."""
         return next((each.accuracy for each in reversed(self.history) if each.accuracy is not None), None)
 
     @property
     def bytes(self) -> int:
-        """All that was sent."""
+        """Bytes sent in all rounds."""
         return sum(each.bytes for each in self.history)
 
     @property
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """The model at the end, by the names of its arrays."""
+        """Final model as arrays by name."""
         restored: dict[str, NDArray[Any]] = self.model.layout.restore(self.parameters)
         return restored
 
     def write_model(self) -> None:
-        """Writes the model to the folder, as other programs read it."""
+        """Writes the final model to the folder, as safetensors."""
         if self.folder is not None:
             replace_file(self.folder / MODEL, save(self.arrays))
 
@@ -104,15 +108,25 @@ def train(
     progress: Progress = ignore_progress,
     address: str | None = None,
 ) -> Run:
-    """Runs a scenario and returns what came of it.
+    """Trains a scenario and writes metrics, checkpoints, audit and model to a folder, round by round.
 
-    It is written to the folder, or to a new one in `runs`, round by round. With `resume` a run that was cut off goes on
-    from there as if it had not been: the one in the folder, or the last one of this scenario in `runs`. `data` and
-    `model`, such as a module of PyTorch, may be given in place of those that the scenario names. Samples that have
-    owners stay with them, unless the scenario says how to split them. With an address, parties are spread over as many
-    actors of the Ray cluster there as the scenario has workers, and otherwise over as many processes; no result depends
-    on it. Raises ConfigError with what cannot be, and LeakRefused if settings would show somebody's model to as many
-    parties as the scenario's `adversary` says.
+    Args:
+        scenario: What to train.
+        folder: Where to write; a new folder in `runs` unless given.
+        resume: Whether to continue an interrupted run: that in the folder, or the last of this scenario in `runs`.
+        data: Samples in place of those that the scenario names. Samples with owners stay with them, unless the scenario
+            has a split.
+        model: Model in place of the one that the scenario names, such as a PyTorch module.
+        on_round: Called with the metrics of every round when it ends.
+        progress: Receives the progress of downloads.
+        address: Ray cluster whose actors play the parties, in place of local processes. Results do not depend on it.
+
+    Returns:
+        The finished run.
+
+    Raises:
+        ConfigError: With every problem of the scenario.
+        LeakRefused: If the settings would expose a model to a coalition of the scenario's `adversary` parties.
     """
     scenario = _check_arguments(scenario, data, model)
     place = make_folder(scenario, folder, resume)
@@ -130,7 +144,7 @@ def train(
             history.append(metrics)
             file.write(encode_line(metrics))
             file.flush()
-            # Metrics first: of what was written after the checkpoint, a run that is resumed forgets it all.
+            # Metrics come first: a resumed run drops metrics that are newer than its checkpoint.
             spent = b"" if found.ledger is None else found.ledger.encode()
             Checkpoint.of(found.training, digest, spent).write(place / CHECKPOINT)
             if on_round is not None:
@@ -152,7 +166,7 @@ def train(
 
 
 def _check_arguments(scenario: Any, data: Any, model: Any) -> Scenario:
-    """Returns a scenario, and raises ConfigError with what is wrong with it: one made in Python is not checked yet."""
+    """Returns a checked scenario; raises ConfigError with every problem. A scenario made in Python is unchecked."""
     if isinstance(scenario, str | Path):
         raise ConfigError(f"train takes a scenario; to read that of a file: tacit.Scenario.load({str(scenario)!r})")
     if not isinstance(scenario, Scenario):
@@ -170,7 +184,7 @@ def _check_arguments(scenario: Any, data: Any, model: Any) -> Scenario:
 
 
 def _restore_run(place: Path, found: AssembledRun, digest: str, over: bool) -> list[Metrics]:
-    """Puts a run where it was when it was cut off, and returns what is known of its rounds. It may have had none."""
+    """Restores an interrupted run from its checkpoint, if there is one, and returns the metrics of its rounds."""
     if not (place / CHECKPOINT).exists():
         return []
     checkpoint = Checkpoint.read(place / CHECKPOINT, digest)

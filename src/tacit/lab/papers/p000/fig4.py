@@ -40,7 +40,7 @@ CLAIMED = 1e-13
 """What the error is below after 4 iterations."""
 CONSTANT = (1.0, 0.1, 0.01, 0.001)
 FALLING = (3.0, 9e-4)
-"""ρ of the first iteration, and of all others."""
+"""Penalty ρ of the first iteration, and of all others."""
 BITS = (64, 32)
 CLIP = 4.0
 MODEL, APART = 0.05, 0.01

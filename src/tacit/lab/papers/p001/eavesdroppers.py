@@ -1,7 +1,7 @@
-"""The onlookers of paper 001, Section 4, tried several times each, and one that need not learn anything.
+"""Eavesdroppers of paper 001, Section 4, several of each kind, and one that needs no training.
 
-The paper trains each of its onlookers once, as far as it says. How well one does depends on the runs that it happened
-to hear and on how its network began, so that we take several, each with runs of its own, and give their mean.
+The paper trains each of its eavesdroppers once, as far as it says. The accuracy of one depends on the runs it heard
+and on the initial state of its network, so we train several, each with runs of its own, and give their mean.
 """
 
 from collections.abc import Sequence
@@ -16,50 +16,50 @@ from tacit.lab.attacks.eavesdropper_learning import Trial
 from tacit.learn.random_streams import generator
 
 AS_WELL = 0.02
-"""PPSGD that is told apart by no more than this less often than PSGD is told apart as well as PSGD."""
+"""Largest loss of accuracy under PPSGD with which it still counts as no harder to distinguish than PSGD."""
 DECODED = 0.01
-"""A local optimum that was decoded to this is the one of the baseline, and otherwise it is another."""
+"""Distance up to which a decoded local optimum counts as that of the baseline."""
 HEARD = 5
-"""Rounds after which a decoder has y_i(0), too."""
+"""Rounds after which a decoder also has y_i(0)."""
 
 
 @dataclass(frozen=True)
 class EavesdropperScores:
-    """How well onlookers of one sort did."""
+    """Scores of several eavesdroppers of one kind."""
 
     trial: Trial
     rows: tuple[eavesdropper_learning.TrialResult, ...]
 
     @property
     def accuracies(self) -> tuple[float, ...]:
-        """The share of test runs whose class each of them told."""
+        """Share of test runs that each of them classified correctly."""
         return tuple(row.accuracy for row in self.rows)
 
     @property
     def accuracy(self) -> float:
-        """Their mean."""
+        """Mean of the accuracies."""
         return float(np.mean(self.accuracies))
 
     @property
     def coverage(self) -> str:
-        """How far it was looked at."""
+        """Coverage of the measurement: test runs, or eavesdroppers with their range."""
         if len(self.rows) == 1:
             return f"{len(self.rows[0].labels):,} test runs"
         low, high = min(self.accuracies), max(self.accuracies)
-        return f"{len(self.rows)} onlookers, {format_percent(low)} to {format_percent(high)}"
+        return f"{len(self.rows)} eavesdroppers, {format_percent(low)} to {format_percent(high)}"
 
     def as_well_as(self, other: "EavesdropperScores") -> bool:
-        """Says whether these do as well as others, or better."""
+        """Says whether these are as accurate as others, or more."""
         return self.accuracy >= other.accuracy - AS_WELL
 
 
 def format_percent(share: float) -> str:
-    """Returns a share as it is printed."""
+    """Formats a share in per cent."""
     return f"{100 * share:.1f} %"
 
 
 def train_eavesdroppers(trials: Sequence[Trial], repetitions: int, progress: Progress) -> list[EavesdropperScores]:
-    """Trains and tests so many onlookers for each trial."""
+    """Trains and tests several eavesdroppers for each trial."""
     found = []
     for done, trial in enumerate(trials):
         progress(f"{trial.target}, {trial.eavesdropper} eavesdropper ({trial.where})", done, len(trials))
@@ -75,7 +75,7 @@ def decode_classes(trial: Trial, client: int, seed: int = 0) -> float:
     """Returns in which share of test runs the class follows from what Section 3 decodes of the client that changes.
 
     Of PSGD that takes three rounds, and of PPSGD five, in which y_i(0) is found, too. Nothing is learnt: all that this
-    onlooker knows beforehand is what the client's local optimum is in the baseline.
+    eavesdropper knows beforehand is what the client's local optimum is in the baseline.
     """
     rng = generator(seed, "decoded", trial.target)
     links = trial.links if trial.channels is None else [trial.links[place] for place in trial.channels]
@@ -102,6 +102,6 @@ def decode_classes(trial: Trial, client: int, seed: int = 0) -> float:
 
 
 def accuracy_interval(accuracy: float, runs: int) -> tuple[float, float]:
-    """Returns between what an accuracy may lie, by 95 %, that was found with so many test runs."""
-    found = proportion_finding("onlooker", "", "", wins=round(accuracy * runs), tries=runs)
+    """Returns the 95 % interval of an accuracy that was measured with that many test runs."""
+    found = proportion_finding("eavesdropper", "", "", wins=round(accuracy * runs), tries=runs)
     return found.low, found.high

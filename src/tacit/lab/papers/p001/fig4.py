@@ -1,12 +1,12 @@
-"""Paper 001, Figures 4 and 5: how often a weak and a strong onlooker tell a change of client 5's loss (Tables 1 and 2).
+"""Paper 001, Figures 4 and 5: accuracy of a weak and a strong eavesdropper on a change of client 5's loss.
 
-Class 0 is the baseline, class 1 another loss of client 5. Onlookers hear 100 runs of each class, of 100 rounds, and
+Class 0 is the baseline, class 1 another loss of client 5. Eavesdroppers hear 100 runs of each class, of 100 rounds, and
 train an inception network. The weak one (Table 1, Fig. 4) has heard other changes than the one that it is asked about,
 the strong one (Table 2, Fig. 5) the same. The paper prints, of the weak one, 74 % under PSGD, 72 % under PPSGD, and
 with noise 66 % and 51 %. The strong one is drawn only, and said to be better. So "our private method can make the
 onlooker harder to decode the local model".
 
-We take the same runs and a smaller network of the same kind, several times. Under PPSGD it matters how an onlooker
+We take the same runs and a smaller network of the same kind, several times. Under PPSGD it matters how an eavesdropper
 takes the 1600 numbers of a run: number by number of each link, as 16 series of 100 rounds, which is how they are heard,
 or as one series, which is what the paper's shapes look like and what the package that it names is made for. And who
 knows that losses are quadratic need not train anything (the attack `decode`).
@@ -34,7 +34,7 @@ TESTED = sum(eavesdropper_learning.TEST_RUNS.values())
 CEILING = 0.995
 
 Table: TypeAlias = Mapping[tuple[str, str], EavesdropperScores]
-"""By algorithm and onlooker."""
+"""By algorithm and eavesdropper."""
 
 
 @dataclass(frozen=True)
@@ -43,11 +43,11 @@ class Fig4Size:
 
     training: ClassifierSettings
     repetitions: int
-    """Onlookers of each sort,"""
+    """Eavesdroppers of each kind."""
     flat: int
-    """and of those who take a run for one series, which takes ten times as long,"""
+    """Eavesdroppers that treat a run as one series, which takes ten times as long."""
     of: tuple[str, ...]
-    """and of which algorithms."""
+    """Algorithms that are compared that way."""
 
 
 SIZES: dict[Scale, Fig4Size] = {
@@ -69,7 +69,7 @@ def printed_row(found: EavesdropperScores, how: str) -> Row:
         else f"; with its {TESTED} test runs the paper's is {format_percent(low)} to {format_percent(high)}"
     )
     return Row(
-        f"weak onlooker, {found.trial.target}, {how}",
+        f"weak eavesdropper, {found.trial.target}, {how}",
         format_percent(given),
         format_percent(found.accuracy),
         agrees,
@@ -78,11 +78,11 @@ def printed_row(found: EavesdropperScores, how: str) -> Row:
 
 
 def strong_row(weak: EavesdropperScores, strong: EavesdropperScores) -> Row:
-    """Returns whether the strong onlooker does better (Fig. 5)."""
+    """Returns whether the strong eavesdropper does better (Fig. 5)."""
     both = min(weak.accuracy, strong.accuracy) >= CEILING
     neither = min(strong.accuracies) <= 0.5
     return Row(
-        f"strong onlooker, {strong.trial.target}",
+        f"strong eavesdropper, {strong.trial.target}",
         "more than the weak one",
         f"{format_percent(strong.accuracy)}, weak {format_percent(weak.accuracy)}",
         both or strong.accuracy > weak.accuracy,
@@ -96,7 +96,7 @@ def harder_row(table: Table, who: str) -> Row:
     plain, private = table["PSGD", who], table["PPSGD", who]
     as_well = private.as_well_as(plain)
     return Row(
-        f"PPSGD is told less often than PSGD, {who} onlooker",
+        f"PPSGD is told less often than PSGD, {who} eavesdropper",
         "72.0 % < 74.0 %" if who == "weak" else "less, as drawn",
         f"{format_percent(private.accuracy)}, PSGD {format_percent(plain.accuracy)}",
         not as_well,
@@ -108,7 +108,7 @@ def noise_row(table: Table, who: str) -> Row:
     """Returns whether noise hides more than PPSGD."""
     noise, private = table["PSGD, noise", who], table["PPSGD", who]
     return Row(
-        f"noise hides more than PPSGD, {who} onlooker",
+        f"noise hides more than PPSGD, {who} eavesdropper",
         "66.0 % < 72.0 %" if who == "weak" else "",
         f"{format_percent(noise.accuracy)}, PPSGD {format_percent(private.accuracy)}",
         noise.accuracy < private.accuracy if who == "weak" else None,
@@ -136,7 +136,7 @@ def decoded_rows(table: Table) -> list[Row]:
 
 
 def run(scale: Scale, progress: Progress) -> Result:
-    """Trains onlookers and tests them."""
+    """Trains eavesdroppers and tests them."""
     size = SIZES[scale]
     trials = [
         trial
@@ -170,10 +170,10 @@ def chart_of(table: Table, flat: Mapping[str, EavesdropperScores]) -> Chart:
     """Returns all accuracies; the paper draws the runs themselves, in a plane."""
     places = {target: float(place) for place, target in enumerate(TARGETS, start=1)}
     lines = {
-        "paper, weak onlooker": {target: eavesdropper_learning.PRINTED[target, "weak"] for target in TARGETS},
-        "weak onlooker": {target: table[target, "weak"].accuracy for target in TARGETS},
-        "strong onlooker": {target: table[target, "strong"].accuracy for target in TARGETS},
-        "weak onlooker, one series": {target: found.accuracy for target, found in flat.items()},
+        "paper, weak eavesdropper": {target: eavesdropper_learning.PRINTED[target, "weak"] for target in TARGETS},
+        "weak eavesdropper": {target: table[target, "weak"].accuracy for target in TARGETS},
+        "strong eavesdropper": {target: table[target, "strong"].accuracy for target in TARGETS},
+        "weak eavesdropper, one series": {target: found.accuracy for target, found in flat.items()},
         "guessing": dict.fromkeys(TARGETS, 0.5),
     }
     return Chart(
@@ -181,13 +181,13 @@ def chart_of(table: Table, flat: Mapping[str, EavesdropperScores]) -> Chart:
         ", ".join(f"{place:g}: {target}" for target, place in places.items()),
         "share of runs",
         {name: ([places[target] for target in line], list(line.values())) for name, line in lines.items()},
-        dashed=("paper, weak onlooker", "guessing"),
+        dashed=("paper, weak eavesdropper", "guessing"),
     )
 
 
 REPRODUCTION = Reproduction(
     name="001-fig4",
-    title="Weak and strong onlookers of PSGD and PPSGD (Figs. 4 and 5, Tables 1 and 2)",
+    title="Weak and strong eavesdroppers of PSGD and PPSGD (Figs. 4 and 5, Tables 1 and 2)",
     run=run,
     unstated=(
         "the graph of Fig. 2, which is only drawn: strongly connected, 8 links (Section 4.3), 3 of them at client 1 "
@@ -201,7 +201,7 @@ REPRODUCTION = Reproduction(
         f"{SIZES['small'].training.epochs} epochs",
         "how a run is given to it: one series of 1600 numbers by its shape, and 16 series of 100 here besides; at "
         "small scale one series without noise only",
-        f"how many onlookers were trained: the mean of {SIZES['small'].repetitions} here, "
+        f"how many eavesdroppers were trained: the mean of {SIZES['small'].repetitions} here, "
         f"{SIZES['paper'].repetitions} at paper scale",
         "the accuracies of Fig. 5",
         'misprinted: the tests of Tables 1 and 2 have "w + 0.5w + 1.2625"; by the w* beside it, it is '

@@ -1,11 +1,11 @@
-"""Paper 001, Figure 7: the onlooker of clients that fit the Boston housing data by linear regression, in a ring of ten.
+"""Paper 001, Figure 7: eavesdropper of ten clients in a ring that fit the Boston housing data by linear regression.
 
-One client's local optimum moves by d. The onlooker hears t rounds and has to tell whether it did. The paper draws the
+One client's local optimum moves by d. The eavesdropper hears t rounds and has to detect the move. The paper draws the
 accuracies under PSGD and PPSGD for several d and t, without a number in the text, and says: "Obviously … our private
 method makes the onlooker harder to decode the local model".
 
-We hear the two links of the client that changes. PPSGD hides small changes from an onlooker of few rounds, and less so
-the longer somebody listens, or the more runs there are to learn from.
+We hear the two links of the client that changes. PPSGD hides small changes from an eavesdropper of few rounds. It hides
+less with more rounds, or with more runs to learn from.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ from tacit.learn.random_streams import generator
 EPOCHS = 5
 CLIENTS = 10
 NOTHING = 0.52
-"""An onlooker below this tells nothing, and there is nothing to hide from it."""
+"""An eavesdropper below this tells nothing, and there is nothing to hide from it."""
 
 Table: TypeAlias = Mapping[tuple[float, int, str], EavesdropperScores]
 """By d, t and algorithm."""
@@ -62,7 +62,11 @@ def pair_row(table: Table, d: float, t: int) -> Row:
     plain, private = table[d, t, "PSGD"], table[d, t, "PPSGD"]
     nothing, as_well = plain.accuracy < NOTHING, private.as_well_as(plain)
     why = (
-        "the onlooker tells nothing of either" if nothing else "PPSGD is told apart as well as PSGD" if as_well else ""
+        "the eavesdropper tells nothing of either"
+        if nothing
+        else "PPSGD is told apart as well as PSGD"
+        if as_well
+        else ""
     )
     return Row(
         f"accuracy under PPSGD, d = {d:g}, t = {t}",
@@ -88,7 +92,7 @@ def chart_of(table: Table, size: Fig7Size) -> Chart:
 
 
 def run(scale: Scale, progress: Progress) -> Result:
-    """Trains onlookers and tests them."""
+    """Trains eavesdroppers and tests them."""
     size = SIZES[scale]
     training = ClassifierSettings(epochs=EPOCHS, batch=128, modules=2)
     x, y = houses()
@@ -107,20 +111,20 @@ def run(scale: Scale, progress: Progress) -> Result:
 
 REPRODUCTION = Reproduction(
     name="001-fig7",
-    title="Onlooker of linear regression on the Boston housing data",
+    title="Eavesdropper of linear regression on the Boston housing data",
     run=run,
     unstated=(
         "the accuracies, which are drawn only",
         "d and t: 0.1 and 0.3, 3 and 10; at paper scale 0.03 and 1, and 30, besides; features and prices have mean 0 "
         "and variance 1, and the optimum moves by d in each of 14 directions, the constant among them",
-        'whose the "5 epochs" are: the onlooker\'s, as the 10 of Section 4.4, for Algorithms 3 and 4 take one step a '
-        "round",
+        'whose the "5 epochs" are: the eavesdropper\'s, as the 10 of Section 4.4, for Algorithms 3 and 4 take one step '
+        "a round",
         "the split: 506 houses, shuffled, in parts of 50 or 51; the ring is directed",
         "what is heard: the two links of the client that changes",
         "the start, the steps and the distributions: w_i(0) ~ N(0, 1), η_t = 1/(λt) for the largest curvature λ, "
         "y_i(0) ~ U(0.5, 1.5), p_ii ~ U(0.1, 0.4)",
         f"how many runs: {SIZES['small'].runs:,} to train with and as many to test with, "
-        f"{SIZES['paper'].runs:,} and {SIZES['paper'].repetitions} onlookers at paper scale",
+        f"{SIZES['paper'].runs:,} and {SIZES['paper'].repetitions} eavesdroppers at paper scale",
     ),
     extras=("torch",),
     data=("boston",),

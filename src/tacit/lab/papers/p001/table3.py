@@ -1,13 +1,13 @@
-"""Paper 001, Table 3 and Figure 6: what the distribution of y_i(0) does to a strong onlooker.
+"""Paper 001, Table 3 and Figure 6: what the distribution of y_i(0) does to a strong eavesdropper.
 
-The onlooker hears the three links of client 1 for three rounds, in 20,000 runs of two classes, with p_ji y_i and
+The eavesdropper hears the three links of client 1 for three rounds, in 20,000 runs of two classes, with p_ji y_i and
 without it. Of the accuracies the paper draws the training only (Fig. 6) and says: "when the expectation of y_i(0) is
-equal to 1, the larger the variance of y_i(0) is, the smaller the classification accuracy"; without y the onlooker does
-worse under PPSGD and as well under PSGD; and PPSGD hides more than noise of N(0, 0.065) does.
+equal to 1, the larger the variance of y_i(0) is, the smaller the classification accuracy"; without y the eavesdropper
+does worse under PPSGD and as well under PSGD; and PPSGD hides more than noise of N(0, 0.065) does.
 
 We give the accuracy on as many runs that were not trained with. The first two come out. Of noise, 0.065 as a variance
 hides more than any y_i(0) of the table, and as a standard deviation less than the wide ones. No distribution helps
-against an onlooker who listens for five rounds and solves for y_1(0).
+against an eavesdropper that listens for five rounds and solves for y_1(0).
 """
 
 from collections.abc import Mapping, Sequence
@@ -63,7 +63,7 @@ def falls(found: Sequence[EavesdropperScores]) -> bool:
 
 
 def falling_row(table: Table, how: str) -> Row:
-    """Returns whether the onlooker does worse the larger the variance is."""
+    """Returns whether the eavesdropper does worse the larger the variance is."""
     found = [table[name] for name in PRIVATE]
     return Row(
         f"accuracy by variance of y(0), {how}",
@@ -98,14 +98,14 @@ def removing_rows(heard: Table, unheard: Table) -> list[Row]:
     lost = {name: heard[name].accuracy - unheard[name].accuracy for name in (PLAIN, *PRIVATE)}
     return [
         Row(
-            "accuracy that PPSGD's onlooker loses without y",
+            "accuracy that PPSGD's eavesdropper loses without y",
             "some",
             ", ".join(f"{100 * lost[name]:.1f}" for name in PRIVATE) + " points",
             min(lost[name] for name in PRIVATE) > 0,
             "in the order of the table",
         ),
         Row(
-            "accuracy that PSGD's onlooker loses without y",
+            "accuracy that PSGD's eavesdropper loses without y",
             "none",
             f"{100 * lost[PLAIN]:.1f} points",
             abs(lost[PLAIN]) <= SAME,
@@ -147,7 +147,7 @@ def decoded_rows(trials: Mapping[str, Trial]) -> list[Row]:
 
 
 def charts_of(heard: Table, unheard: Table) -> tuple[Chart, ...]:
-    """Returns the four panels of Fig. 6, of the first onlooker of each sort."""
+    """Returns the four panels of Fig. 6, of the first eavesdropper of each sort."""
     epochs = range(1, len(heard[PLAIN].rows[0].loss) + 1)
     return tuple(
         Chart(
@@ -163,7 +163,7 @@ def charts_of(heard: Table, unheard: Table) -> tuple[Chart, ...]:
 
 
 def run(scale: Scale, progress: Progress) -> Result:
-    """Trains onlookers and tests them, with y, without it, and of client 5 in the place of client 1."""
+    """Trains eavesdroppers and tests them, with y, without it, and of client 5 in the place of client 1."""
     size = SIZES[scale]
     sizes = replace(eavesdropper_learning.FULL, runs=size.runs)
     trials = eavesdropper_learning.table_3(sizes)
@@ -207,7 +207,7 @@ def run(scale: Scale, progress: Progress) -> Result:
 
 REPRODUCTION = Reproduction(
     name="001-table3",
-    title="Onlooker accuracy by the distribution of y(0) (Table 3, Fig. 6)",
+    title="Eavesdropper accuracy by the distribution of y(0) (Table 3, Fig. 6)",
     run=run,
     unstated=(
         "which client changes, and by how much: client 1, which is the one heard, as client 5 does in case 6; and "
@@ -217,8 +217,8 @@ REPRODUCTION = Reproduction(
         "the graph, the start and the steps: as for Fig. 3; 18 numbers in three rounds are 3 links of client 1",
         "the network: 2 inception modules of 4 × 8 filters, 10 epochs as in the paper",
         f"small scale has {SIZES['small'].runs:,} runs to train with and as many to test with, where the paper has "
-        f"{SIZES['paper'].runs:,}; an onlooker with fewer does worse; at paper scale, the mean of "
-        f"{SIZES['paper'].repetitions} onlookers",
+        f"{SIZES['paper'].runs:,}; an eavesdropper with fewer does worse; at paper scale, the mean of "
+        f"{SIZES['paper'].repetitions} eavesdroppers",
         "the accuracies, which are drawn only, and those of the training",
     ),
     extras=("torch",),

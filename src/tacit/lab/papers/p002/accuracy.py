@@ -33,7 +33,7 @@ from tacit.learn.training.assemble import assemble_run
 from tacit.learn.training.local_work import LocalTraining
 
 CHANCES = (0.1, 0.2, 0.3, 0.4, 0.5)
-"""p_i, as many users with each."""
+"""Values of p_i, each for the same number of users."""
 CLOSE = 1.0
 """Points that Batches may be off Random."""
 BEHIND = 3.0

@@ -102,17 +102,17 @@ class Cardinality:
     """C and F for one T and one way that availability is spread."""
 
     exact: float
-    """C by the formula,"""
+    """C by the formula."""
     played: float
-    """and of the rounds that were played,"""
+    """C of the simulated rounds."""
     error: float
-    """with the standard error that follows from the formula."""
+    """Standard error of C that follows from the formula."""
     gap: float
-    """F of the rounds that were played."""
+    """Fairness gap F of the simulated rounds."""
     lowest: float
-    """C by the formula, of the draw with the lowest,"""
+    """C by the formula, of the draw with the lowest C."""
     highest: float
-    """and with the highest."""
+    """C by the formula, of the draw with the highest C."""
 
     @property
     def ranged(self) -> str:

@@ -39,7 +39,7 @@ ODD = (1, 3, 5, 7, 9)
 LIPSCHITZ = 1.0
 """G. With samples of length 1 no gradient of their loss is longer."""
 CONVEXITY = 0.1
-"""λ."""
+"""Strong convexity λ."""
 SMOOTHNESS = 0.25 + CONVEXITY
 """L. The second derivative of the logistic loss is 1/4 at most."""
 DELTA = 1e-5
@@ -179,17 +179,17 @@ class TheoremConstants:
     """What Theorem 4 takes for granted, by the paper's letters."""
 
     gap: float
-    """Γ."""
+    """Heterogeneity Γ."""
     distance: float
-    """‖θ⁰ − θ*‖²."""
+    """Squared distance ‖θ⁰ − θ*‖²."""
     entries: int
-    """d."""
+    """Dimension d."""
     smoothness: float = SMOOTHNESS
-    """L."""
+    """Smoothness L."""
     convexity: float = CONVEXITY
-    """λ."""
+    """Strong convexity λ."""
     lipschitz: float = LIPSCHITZ
-    """G."""
+    """Lipschitz constant G."""
 
 
 def theorem_4(given: TheoremConstants, *, steps: int, every: int, users: int, summed: int, sigma: float) -> float:
@@ -235,10 +235,10 @@ class RiskSize:
     samples: int | None
     """Of all users together; all there are if None."""
     steps: int
-    """T."""
+    """Number of steps T."""
     seeds: int
     users: int = 50
-    """m."""
+    """Number of users m."""
 
 
 REPEATED = b"for everybody to repeat"
@@ -254,13 +254,13 @@ class RiskSetting:
     """What is claimed; None for no noise."""
     sigma: Sigma = "calibrated"
     users: int = 50
-    """m."""
+    """Number of users m."""
     steps: int = 300
-    """T."""
+    """Number of steps T."""
     every: int = 1
-    """K."""
+    """Steps between two averages, K."""
     summed: int | None = None
-    """E; all users unless set."""
+    """Users in a sum, E; all users unless set."""
     split: str = "i.i.d."
     protocol: str = "fedavg"
     seed: int = 0
@@ -311,7 +311,7 @@ class RiskResult:
     spent: float
     """The ε of whoever spent most, by the ledger."""
     rho: float
-    """ρ of zero-concentrated privacy, of the same."""
+    """Zero-concentrated privacy ρ of the user that spent most."""
     accuracy: float
     steepest: float
     """The longest ∇J_j at the start and at the end, which Theorem 4 has below G."""

@@ -1,4 +1,4 @@
-"""What an exchange between neighbours costs (paper 004): bytes of the deployed protocols, and by the paper's own rule.
+"""Cost of an exchange between neighbours (paper 004): bytes of the deployed protocols, and by the paper's own rule.
 
 The paper has each node send its selected indices, in Elias gamma code, to every node two hops away, and the indices
 that it masked along with each masked model. In ours, a node tells its neighbours, and each of them passes on to the
@@ -30,17 +30,17 @@ ELEMENT = 4
 
 
 @dataclass(frozen=True)
-class Exchange:
-    """What one round of a protocol took, in bytes that a node sends on average."""
+class ExchangeCost:
+    """Cost of one round of a protocol, in bytes that a node sends on average."""
 
     nodes: int
     degree: int
     entries: int
     second: float
-    """How many nodes are two hops away, on average over nodes: |View_2|."""
+    """Number of nodes two hops away, as a mean over nodes: |View_2|."""
     parameters: float
     prestep: float
-    """All that is no parameter: selections, overlaps, releases, and what envelopes take."""
+    """Bytes that are not parameters: selections, overlaps, releases and envelopes."""
 
     @property
     def total(self) -> float:
@@ -49,7 +49,7 @@ class Exchange:
 
     @property
     def shared(self) -> float:
-        """Which part of its entries a node sends a neighbour."""
+        """Fraction of its entries that a node sends to a neighbour."""
         return self.parameters / (ELEMENT * self.degree * self.entries)
 
 
@@ -62,8 +62,18 @@ def measure_exchange(
     share: float,
     sparsifier: Sparsifier,
     seed: int,
-) -> Exchange:
-    """Runs one round on a random regular graph and normal vectors, and returns what it took."""
+) -> ExchangeCost:
+    """Runs one round on a random regular graph and normal vectors, and returns its cost.
+
+    Args:
+        protocol: Protocol to run; gossip is the paper's D-PSGD.
+        nodes: Number of nodes in the graph.
+        degree: Number of neighbours of each node.
+        entries: Length of a node's vector.
+        share: Fraction of its entries that a node selects.
+        sparsifier: Rule that selects entries.
+        seed: Seed of the graph, the vectors and the protocol.
+    """
     graph = regular(nodes, degree, seed=seed)
     rng = generator(seed, "exchange", nodes, degree)
     vectors = [rng.standard_normal(entries, dtype=np.float32) for _ in range(nodes)]
@@ -80,7 +90,7 @@ def measure_exchange(
     )
     spent = outcome.traffic.by_class()
     parameters = spent["parameters"]
-    return Exchange(
+    return ExchangeCost(
         nodes,
         degree,
         entries,

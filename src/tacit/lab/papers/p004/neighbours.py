@@ -103,14 +103,14 @@ class NeighbourEffort:
     rounds: int
     seeds: int
     each: int
-    """Samples that every node's model is tested on,"""
+    """Test samples for every node's model."""
     mean: int
-    """and the mean of all models:"""
+    """Test samples for the mean of all models."""
     last: int
-    """after each of so many last rounds, on other samples each time. Scores are over these: that of one round, and on
-    few samples, is mostly luck. The mean of all models is tested"""
+    """Number of last rounds after which models are tested, on other samples each time. Scores are means over these,
+    because the score of one round on few samples varies much."""
     looks: int = 4
-    """so many times before, too, for a line to draw."""
+    """Number of earlier tests of the mean of all models, for the chart."""
     workers: int = 1
 
     def look(self, number: int) -> slice | None:

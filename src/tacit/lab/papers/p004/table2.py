@@ -13,7 +13,7 @@ from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scal
 from tacit.vectors.sparsify import alpha_for, beta
 
 TABLE = {(0.3, 3): 43.83, (0.3, 6): 34.22, (0.5, 3): 59.70, (0.5, 6): 51.39}
-"""α in per cent, by β and degree."""
+"""Fraction α in per cent, by β and degree."""
 NODES = 48
 DEGREES = (2, 3, 4, 6, 10, 20)
 """Of the lines of Figure 2."""

@@ -14,7 +14,14 @@ from math import sqrt
 
 from tacit.core.progress import Progress
 from tacit.lab.attacks.collusion import regular_graphs
-from tacit.lab.papers.p004.exchange import MODEL, PER_EPOCH, Exchange, gamma_bytes, measure_exchange, second_neighbours
+from tacit.lab.papers.p004.exchange import (
+    MODEL,
+    PER_EPOCH,
+    ExchangeCost,
+    gamma_bytes,
+    measure_exchange,
+    second_neighbours,
+)
 from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale
 from tacit.learn.random_streams import generator
 
@@ -36,10 +43,10 @@ class DegreeCosts:
 
     degree: int
     second: float
-    """Nodes two hops away, over many random graphs,"""
+    """Mean number of nodes two hops away, over many random graphs."""
     deviation: float
-    """and how much that varies from graph to graph."""
-    measured: Exchange
+    """Standard deviation of that number over the graphs."""
+    measured: ExchangeCost
 
     @property
     def by_rule(self) -> float:

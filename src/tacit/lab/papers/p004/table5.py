@@ -17,7 +17,7 @@ from tacit.lab.papers.p004.exchange import (
     ELEMENT,
     MODEL,
     PER_EPOCH,
-    Exchange,
+    ExchangeCost,
     Sparsifier,
     gamma_bytes,
     measure_exchange,
@@ -46,12 +46,12 @@ class NodeCosts:
     nodes: int
     second: float
     """Nodes two hops away, over many random graphs."""
-    cesar: Mapping[Sparsifier, Exchange]
-    gossip: Mapping[Sparsifier, Exchange]
+    cesar: Mapping[Sparsifier, ExchangeCost]
+    gossip: Mapping[Sparsifier, ExchangeCost]
     """With the share that CESAR sends."""
 
     @property
-    def topk(self) -> Exchange:
+    def topk(self) -> ExchangeCost:
         """CESAR with TopK, as in the paper."""
         return self.cesar["topk"]
 
@@ -74,8 +74,8 @@ def measure_nodes(nodes: int, graphs: int) -> NodeCosts:
     """Returns what rounds take among so many nodes."""
     alpha = alpha_for(SHARED, DEGREE)
     counts = second_neighbours(regular_graphs(nodes, DEGREE, graphs, generator(nodes, "table 5")))
-    cesar: dict[Sparsifier, Exchange] = {}
-    gossip: dict[Sparsifier, Exchange] = {}
+    cesar: dict[Sparsifier, ExchangeCost] = {}
+    gossip: dict[Sparsifier, ExchangeCost] = {}
     for name in OVER:
         cesar[name] = measure_exchange("cesar", nodes, DEGREE, MODEL, share=alpha, sparsifier=name, seed=nodes)
         gossip[name] = measure_exchange(
