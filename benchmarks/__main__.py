@@ -109,11 +109,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"cannot write {options.json}: {error.strerror}")
     try:
         chosen = options.suites or [name for name in SUITES if name not in ASKED_FOR]
-        results = measured([name for name in SUITES if name in chosen], options.quick, pythons, options.seed)
+        results = measure_suites([name for name in SUITES if name in chosen], options.quick, pythons, options.seed)
     except (TacitError, OSError, AssertionError, ImportError) as error:
-        return _failed(parser, str(error) or type(error).__name__, 1)
+        return _report_failure(parser, str(error) or type(error).__name__, 1)
     except KeyboardInterrupt:
-        return _failed(parser, "interrupted; nothing was written", 130)
+        return _report_failure(parser, "interrupted; nothing was written", 130)
     about = {"command": " ".join(["python -m benchmarks", *given]), "date": datetime.now(UTC).isoformat("T", "seconds")}
     options.json.write_text(report(results, about | {"quick": options.quick, "machine": machine()}))
     # A table in a file or a pipe has no need to be as narrow as a terminal.
@@ -123,7 +123,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if any(row.met is False for rows in results.values() for row in rows) else 0
 
 
-def measured(suites: Iterable[str], quick: bool, pythons: Mapping[str, str], seed: int | None = None) -> Results:
+def measure_suites(suites: Iterable[str], quick: bool, pythons: Mapping[str, str], seed: int | None = None) -> Results:
     """Returns the rows of each suite. Shows on a terminal what is being measured."""
     results: Results = {}
     with Progress(
@@ -223,7 +223,7 @@ def _try_to_write(path: Path) -> None:
         path.unlink()
 
 
-def _failed(parser: Parser, why: str, code: int) -> int:
+def _report_failure(parser: Parser, why: str, code: int) -> int:
     print(f"{parser.prog}: {why}", file=sys.stderr)
     return code
 

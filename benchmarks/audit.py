@@ -1,4 +1,4 @@
-"""How long audits take. There is no peer to compare with, so these are CPU seconds, with limits to keep."""
+"""CPU time of audits. There is no peer to compare with, so rows have limits to keep."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -22,7 +22,7 @@ def rows(quick: bool = False) -> Iterator[Row]:
     policies = {"everyone": {}, "Random(20)": {"participation": Random(10 if quick else 20)}}
     policies["Batches(20, 2)"] = {"participation": Batches(10 if quick else 20, 2), "faults": [drops]}
     for name, options in policies.items():
-        yield timed(
+        yield time_audit(
             f"audit of the server, secagg, {users} users, {rounds} rounds, {name}",
             None if quick else 30,
             tacit.audit,
@@ -33,7 +33,7 @@ def rows(quick: bool = False) -> Iterator[Row]:
             **options,
         )
     nodes, degree = (12, 4) if quick else (48, 6)
-    yield timed(
+    yield time_audit(
         f"audit of every pair, cesar, {nodes} nodes, degree {degree}",
         None if quick else 60,
         tacit.audit,
@@ -52,21 +52,21 @@ def rows(quick: bool = False) -> Iterator[Row]:
         terms = _terms(protocol, parties, options)
         how = "complete" if not options else "sparse"
         name = f"preflight of every single party, {protocol}, {parties} parties, {how}"
-        yield timed(name, None, preflight, find(protocol), terms, adversary=1, rounds=1)
+        yield time_audit(name, None, preflight, find(protocol), terms, adversary=1, rounds=1)
     for protocol, parties in (
         ("secagg", 5 if quick else 9),
         ("admm", 9 if quick else 15),
         ("cesar", 6 if quick else 9),
     ):
         scope = Scope(find(protocol), _terms(protocol, parties, {}))
-        yield timed(f"guards, {protocol}, {parties} parties, one round", None, check_soundness, scope)
+        yield time_audit(f"guards, {protocol}, {parties} parties, one round", None, check_soundness, scope)
 
 
 def _terms(protocol: str, parties: int, options: Mapping[str, Any]) -> Terms:
     return terms_for(find(protocol), tuple(f"p{i}" for i in range(parties)), options)
 
 
-def timed(name: str, most: float | None, work: Callable[..., Any], *arguments: Any, **options: Any) -> Row:
+def time_audit(name: str, most: float | None, work: Callable[..., Any], *arguments: Any, **options: Any) -> Row:
     """Returns the CPU time of one call. It is long enough not to be repeated."""
     start = time.process_time()
     work(*arguments, **options)

@@ -15,7 +15,7 @@ from unittest.mock import patch
 import networkx as nx
 import numpy as np
 
-from benchmarks.measure import Row, alone, compared, cpu_seconds, side_by_side, timed
+from benchmarks.measure import Row, comparison_row, cpu_seconds, side_by_side, single_row, timed_row
 from tacit.core.suite import Update
 from tacit.crypto.masks import words
 from tacit.designs import graphs
@@ -144,8 +144,8 @@ def _prestep(case: Case) -> Iterator[Row]:
         f"co-sender) pairs; of {second:.4g} second-degree neighbours, to each of whom the paper sends a set, that "
         f"would be {second * whole / 1e3:,.1f} kB"
     )
-    yield alone(f"prestep bytes a (receiver, co-sender) pair, {where}", told / pairs / 1e3, "kB", note)
-    yield alone(f"prestep bytes a second-degree neighbour, {where}", told / second / 1e3, "kB", note)
+    yield single_row(f"prestep bytes a (receiver, co-sender) pair, {where}", told / pairs / 1e3, "kB", note)
+    yield single_row(f"prestep bytes a second-degree neighbour, {where}", told / second / 1e3, "kB", note)
 
 
 def _size(case: Case) -> str:
@@ -167,16 +167,16 @@ def _cpu(case: Case, repeats: int, full: bool) -> Iterator[Row]:
     if full:
         note = f"theirs is a recorded figure from another run on another machine, of one process a node; ours: {once}"
         name = f"CPU time of a cesar exchange against a recorded figure, {where}"
-        yield compared(name, pair.ours, RECORDED, "s", 20, note)
+        yield comparison_row(name, pair.ours, RECORDED, "s", 20, note)
     note = (
         "not the paper's code but a stand-in in the manner of decentralizepy: pickled dicts, Elias gamma, NumPy's "
         f"generator; it neither seals nor sends anything; ours: {once}"
     )
-    yield timed(f"CPU time of a cesar exchange against a stand-in, {where}", pair, note=note)
+    yield timed_row(f"CPU time of a cesar exchange against a stand-in, {where}", pair, note=note)
     with patch.object(neighbourhood, "drawn_bits", neighbourhood.drawn_bits.__wrapped__):
         spent = cpu_seconds(lambda: federation.average(updates), repeats)
     note = "every selection drawn anew wherever it is needed, without the cache that nodes of one process share"
-    yield alone(f"CPU time of a cesar exchange without its cache, {where}", spent * 1e3, "ms", note)
+    yield single_row(f"CPU time of a cesar exchange without its cache, {where}", spent * 1e3, "ms", note)
 
 
 def _check(case: Case) -> None:

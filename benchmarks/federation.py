@@ -1,4 +1,4 @@
-"""Federations on this machine, with real keys, for what is measured between processes."""
+"""Federations on this machine, with real keys, for measurements between processes."""
 
 import socket
 from pathlib import Path
@@ -24,7 +24,7 @@ def free_ports(count: int) -> list[int]:
             each.close()
 
 
-def drawn(
+def make_federation(
     folder: Path, protocol: str, parties: int, deadlines: Deadlines | None = None, **options: Any
 ) -> tuple[str, ...]:
     """Writes a roster and everybody's identity to a folder, and returns who there is."""

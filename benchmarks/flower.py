@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.measure import Row, alone, compared
+from benchmarks.measure import Row, comparison_row, single_row
 from tacit.core.errors import MissingExtra, TransportError
 from tacit.core.suite import SERVER
 
@@ -47,19 +47,19 @@ def rows(quick: bool) -> Iterator[Row]:
         f"{found['their hops']}; off the mean by {found['off']:.1g} against {found['their off']:.1g}"
     )
     ours, theirs = median(found["ours"]), median(found["theirs"])
-    yield compared(name, ours, theirs, "s", None if quick else 1 / AT_MOST, note)
+    yield comparison_row(name, ours, theirs, "s", None if quick else 1 / AT_MOST, note)
     if quick:  # for a deployment takes minutes, however little there is to do
         return
-    from benchmarks.flower_engines import deployed
+    from benchmarks.flower_engines import run_deployed
 
     nodes, entries, rounds = 3, 1_000, 2
     with tempfile.TemporaryDirectory() as folder:
-        runs = deployed(Path(folder), nodes, entries, rounds)
+        runs = run_deployed(Path(folder), nodes, entries, rounds)
     off = max(_off(each["average"], range(nodes), entries) for each in runs)
     assert off < TOLERANCE, f"an average in deployment is off by {off:g}"
     hops = ", ".join(f"{each['hops']} hops in {each['seconds']:.0f} s" for each in runs)
     note = f"wall seconds of the last of {rounds} rounds ({hops}), with TLS and node authentication; off by {off:.1g}"
-    yield alone(
+    yield single_row(
         f"a round of secagg on Flower, deployment, {nodes} nodes, d = {entries:,}", runs[-1]["seconds"], "s", note
     )
 

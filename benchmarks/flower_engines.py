@@ -34,10 +34,10 @@ PATIENCE = 600.0
 PLAIN = NoEncryption()
 
 
-def deployed(folder: Path, nodes: int, entries: int, rounds: int) -> list[dict[str, Any]]:
+def run_deployed(folder: Path, nodes: int, entries: int, rounds: int) -> list[dict[str, Any]]:
     """Returns what the rounds of a run on SuperNodes came to, in the order in which they were."""
     federation = api.trial(folder / "keys" / "federation.toml", "secagg", nodes)
-    certificate, key = _certified(folder)
+    certificate, key = _make_certificates(folder)
     tls = ["--ssl-ca-certfile", certificate, "--ssl-certfile", certificate, "--ssl-keyfile", key]
     with _engine(folder, f'root-certificates = "{certificate}"', "--enable-supernode-auth", *tls) as engine:
         for place in range(nodes):
@@ -46,14 +46,14 @@ def deployed(folder: Path, nodes: int, entries: int, rounds: int) -> list[dict[s
             config = f'tacit-federation="{federation}" tacit-me="p{place}" partition-id={place}'
             mine = ["--auth-supernode-private-key", private, "--node-config", config, "--port", _port()]
             engine.start("flower-supernode", "--superlink", engine.at, "--root-certificates", certificate, *mine)
-        return _reported(engine, federation, entries, rounds)
+        return _run_and_report(engine, federation, entries, rounds)
 
 
-def simulated(folder: Path, nodes: int, entries: int, rounds: int) -> list[dict[str, Any]]:
+def run_simulated(folder: Path, nodes: int, entries: int, rounds: int) -> list[dict[str, Any]]:
     """Returns the same of a run in simulation."""
     federation = api.trial(folder / "keys" / "federation.toml", "secagg", nodes)
     with _engine(folder, "insecure = true", "--insecure", "--simulation") as engine:
-        return _reported(engine, federation, entries, rounds, "--federation-config", f"num-supernodes={nodes}")
+        return _run_and_report(engine, federation, entries, rounds, "--federation-config", f"num-supernodes={nodes}")
 
 
 def example(folder: Path, app: Path, nodes: int, options: str) -> str:
@@ -63,7 +63,7 @@ def example(folder: Path, app: Path, nodes: int, options: str) -> str:
         return engine.do("run", str(app), "here", *more)
 
 
-def _reported(engine: "_Engine", federation: Path, entries: int, rounds: int, *more: str) -> list[dict[str, Any]]:
+def _run_and_report(engine: "_Engine", federation: Path, entries: int, rounds: int, *more: str) -> list[dict[str, Any]]:
     """Runs the app that writes its averages down, and returns what it wrote."""
     report = engine.folder / "report.json"
     options = f'tacit-federation="{federation}" entries={entries} rounds={rounds} report="{report}"'
@@ -159,7 +159,7 @@ def _reachable(port: int) -> None:
             return
 
 
-def _certified(folder: Path) -> tuple[Path, Path]:
+def _make_certificates(folder: Path) -> tuple[Path, Path]:
     """Writes a certificate for this machine, which is its own authority, and its key; returns their paths."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
@@ -196,4 +196,4 @@ def _node_key(folder: Path, place: int) -> tuple[Path, Path]:
 if __name__ == "__main__":
     target, *sizes = sys.argv[1:]
     with tempfile.TemporaryDirectory() as where:
-        Path(target).write_text(json.dumps(deployed(Path(where), *map(int, sizes))))
+        Path(target).write_text(json.dumps(run_deployed(Path(where), *map(int, sizes))))

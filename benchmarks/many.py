@@ -1,4 +1,4 @@
-"""Rounds of many parties: what one process takes for all of them, and what it gains to spread them over two.
+"""Rounds of many parties: the cost in one process, and the gain from spreading them over two.
 
 Each round runs in a process of its own, with a tenth of the users dropping out, and its average is compared bit for bit
 with the mean of vectors that were never masked.
@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from statistics import median
 
-from benchmarks.measure import Row, alone, compared
-from benchmarks.secagg import Case, Say, _check, _updates, simulated
+from benchmarks.measure import Row, comparison_row, single_row
+from benchmarks.secagg import Case, Say, _check, _updates, make_simulation
 from tacit.runtime.shards.pool import ForkedShards
 from tacit.runtime.shards.sharded_simulation import ShardedSimulation
 from tacit.runtime.simulator import Simulation
@@ -27,7 +27,7 @@ WORKERS, TIMES = 2, 3
 """Shards, and how often they are compared with one process, in turn."""
 MOST_MEGABYTES = 12_000
 """What a round of many may take, so that it fits half of a machine of 24 GB."""
-CODE = "import sys; from benchmarks.many import measured; measured(*map(int, sys.argv[1:]))"
+CODE = "import sys; from benchmarks.many import measure_rounds; measure_rounds(*map(int, sys.argv[1:]))"
 
 
 @dataclass(frozen=True)
@@ -44,10 +44,10 @@ class Taken:
     """the most memory that the processes took, each at its own worst moment."""
 
 
-def measured(users: int, entries: int, degree: int, workers: int) -> None:
+def measure_rounds(users: int, entries: int, degree: int, workers: int) -> None:
     """Plays a round, with everybody in this process or in so many shards, and prints what it took."""
     case = Case(users, entries, degree)
-    updates, one = _updates(case), simulated(case)
+    updates, one = _updates(case), make_simulation(case)
     with ExitStack() as stack:
         simulation: Simulation = one
         pids = []
@@ -112,16 +112,16 @@ def rows(quick: bool = False, say: Say = lambda _: None) -> Iterator[Row]:
     name = f"memory of a round in one process, N = {many:,}, {where}"
     yield Row(name, more.megabytes, None, "MB", None, target, fits, f"resident at its peak; {note}")
     name = f"memory of a round in one process, N = {few:,}, {where}"
-    yield alone(name, less.megabytes, "MB", "resident at its peak")
+    yield single_row(name, less.megabytes, "MB", "resident at its peak")
     each = [taken.cpu / users * 1e3 for taken, users in ((more, many), (less, few))]
-    yield compared(
+    yield comparison_row(
         f"CPU time a party, N = {many:,} against {few:,}, {where}", *each, "ms", note="one process plays everybody"
     )
     name = f"CPU time on the critical path, {WORKERS} shards against one process, N = {few:,}, {where}"
     whole = f"all processes took {shards.cpu:.3g} s; the simulation's own and the slowest shard's count"
-    yield compared(name, shards.critical, less.critical, "s", note=f"{whole}; medians of {len(spreads)}")
+    yield comparison_row(name, shards.critical, less.critical, "s", note=f"{whole}; medians of {len(spreads)}")
     name = f"time on a clock, {WORKERS} shards against one process, N = {few:,}, {where}"
     cores = f"{os.cpu_count()} cores, with whatever else ran on them"
-    yield compared(name, shards.wall, less.wall, "s", note=f"{cores}; medians of {len(spreads)}")
+    yield comparison_row(name, shards.wall, less.wall, "s", note=f"{cores}; medians of {len(spreads)}")
     name = f"memory of a round in {WORKERS} shards, N = {few:,}, {where}"
-    yield alone(name, shards.megabytes, "MB", "resident, all processes together, each at its peak")
+    yield single_row(name, shards.megabytes, "MB", "resident, all processes together, each at its peak")

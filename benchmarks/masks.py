@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import CTR, GCM
 
-from benchmarks.measure import Row, Work, alone, compared, cpu_seconds, peak_bytes, side_by_side, timed
+from benchmarks.measure import Row, Work, comparison_row, cpu_seconds, peak_bytes, side_by_side, single_row, timed_row
 from tacit.core.errors import MissingExtra
 from tacit.core.suite import Update
 from tacit.crypto import masks
@@ -38,9 +38,9 @@ def rows(quick: bool = False) -> Iterator[Row]:
         flower = _flower()
     except MissingExtra as missing:
         for name, work in _ours(sizes, clients).items():
-            yield alone(name, cpu_seconds(work, repeats) * 1e3, "ms", str(missing))
-        yield alone("bytes a parameter on the wire", _wire_bytes(entries), "B", str(missing))
-        yield alone("peak memory of masking", peak_bytes(_one(entries)) / entries, "B/param", str(missing))
+            yield single_row(name, cpu_seconds(work, repeats) * 1e3, "ms", str(missing))
+        yield single_row("bytes a parameter on the wire", _wire_bytes(entries), "B", str(missing))
+        yield single_row("peak memory of masking", peak_bytes(_one(entries)) / entries, "B/param", str(missing))
     else:
         yield from _against_flower(flower, sizes, clients, repeats, full=not quick)
     for count in (1, 16):
@@ -48,7 +48,7 @@ def rows(quick: bool = False) -> Iterator[Row]:
         pair = side_by_side(ours, best, repeats)
         name = f"{_keys(count)}, d = {entries:,}, against raw AES and add"
         # Within 1.1 times the floor.
-        yield timed(name, pair, None if quick else 1 / 1.1, f"floor: {how}, all set-up left out")
+        yield timed_row(name, pair, None if quick else 1 / 1.1, f"floor: {how}, all set-up left out")
 
 
 def _against_flower(flower: Any, sizes: tuple[int, ...], clients: int, repeats: int, full: bool) -> Iterator[Row]:
@@ -57,18 +57,20 @@ def _against_flower(flower: Any, sizes: tuple[int, ...], clients: int, repeats: 
         bits = {len(sizes): 32, len(sizes) + 1: 16}.get(place)
         target = TARGETS[bits] if full and bits is not None else None
         note = f"AES by {_mode()}" + (f"; {PAGES}" if bits is None else "")
-        yield timed(name, side_by_side(ours[name], theirs[name], repeats), target, note)
+        yield timed_row(name, side_by_side(ours[name], theirs[name], repeats), target, note)
     entries = sizes[-1]
     sent = sum(len(flower.ndarray_to_bytes(array)) for array in flower.client(_vector(entries), _keys_of(2)))
-    yield compared("bytes a parameter on the wire", _wire_bytes(entries), sent / entries, "B")
+    yield comparison_row("bytes a parameter on the wire", _wire_bytes(entries), sent / entries, "B")
     note = "tracemalloc; ours also holds an AES state of about 1 KiB for each key outside of Python"
     mask, their_mask = peak_bytes(_one(entries)), peak_bytes(flower.one(entries))
-    yield compared("peak memory of masking", mask / entries, their_mask / entries, "B/param", note=note)
+    yield comparison_row("peak memory of masking", mask / entries, their_mask / entries, "B/param", note=note)
     vector = _vector(entries)
     client = peak_bytes(lambda: _client(vector, _keys_of(4)))
     their_client = peak_bytes(lambda: flower.client(vector, _keys_of(4)))
     note = "the result counted in, the input not; does not depend on the number of neighbours"
-    yield compared("peak memory of quantize and mask", client / entries, their_client / entries, "B/param", note=note)
+    yield comparison_row(
+        "peak memory of quantize and mask", client / entries, their_client / entries, "B/param", note=note
+    )
 
 
 def _ours(sizes: tuple[int, ...], clients: int) -> dict[str, Work]:

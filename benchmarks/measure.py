@@ -72,20 +72,24 @@ def peak_bytes(work: Work) -> int:
         tracemalloc.stop()
 
 
-def compared(name: str, ours: float, theirs: float, unit: str, at_least: float | None = None, note: str = "") -> Row:
+def comparison_row(
+    name: str, ours: float, theirs: float, unit: str, at_least: float | None = None, note: str = ""
+) -> Row:
     """Returns the row of two figures, with the ratio to reach if there is one."""
     ratio = theirs / ours
     target = None if at_least is None else f"at least {at_least:g}x"
     return Row(name, ours, theirs, unit, ratio, target, None if at_least is None else ratio >= at_least, note)
 
 
-def timed(name: str, pair: Pair, at_least: float | None = None, note: str = "") -> Row:
+def timed_row(name: str, pair: Pair, at_least: float | None = None, note: str = "") -> Row:
     """Returns the row of two CPU times, in milliseconds, and says how far single ratios were apart."""
     spread = f"ratios {pair.low:.3g} to {pair.high:.3g}"
-    return compared(name, pair.ours * 1e3, pair.theirs * 1e3, "ms", at_least, f"{spread}; {note}" if note else spread)
+    return comparison_row(
+        name, pair.ours * 1e3, pair.theirs * 1e3, "ms", at_least, f"{spread}; {note}" if note else spread
+    )
 
 
-def alone(name: str, ours: float, unit: str, note: str) -> Row:
+def single_row(name: str, ours: float, unit: str, note: str) -> Row:
     """Returns the row of a figure that there is nothing to compare with."""
     return Row(name, ours, None, unit, None, None, None, note)
 

@@ -52,7 +52,7 @@ def rows(quick: bool = False) -> Iterator[Row]:
                 page.goto(f"{found[1]}/adversary?parties={parties}&{asked}")
                 page.locator(".headline", has_text="Choose who colludes").wait_for(timeout=180_000)
                 page.wait_for_timeout(1500)  # in which the worker looks at what each party sees by itself
-                times = _clicked(page, [party for party in CLICKS if int(party[1:]) < parties])
+                times = _time_clicks(page, [party for party in CLICKS if int(party[1:]) < parties])
                 yield _row(f"answer to a click, {parties} parties, {name}", median(times), ANSWER, quick)
         finally:
             browser.close()
@@ -60,7 +60,7 @@ def rows(quick: bool = False) -> Iterator[Row]:
             served.wait()
 
 
-def _clicked(page: Any, parties: list[str]) -> list[float]:
+def _time_clicks(page: Any, parties: list[str]) -> list[float]:
     for count, party in enumerate(parties, start=1):
         page.locator(f'[data-party="{party}"]').click()
         while len(_entries(page, "answer", "duration")) < count:

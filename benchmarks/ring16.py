@@ -1,4 +1,4 @@
-"""Models learnt in a ring of 16 bits against the same in one of 32: accuracy, and bytes.
+"""Models trained in a ring of 16 bits against the same in one of 32: accuracy and bytes.
 
 Nothing is set but bits=16. The clip is chosen from what parties would bring to the first round, and entries are rounded
 by chance, as `tacit.train` does; notes have what was chosen, and how much of a round's change rounding is. Both runs
@@ -12,7 +12,7 @@ from functools import cache
 from statistics import fmean
 from typing import Any
 
-from benchmarks.measure import Row, compared
+from benchmarks.measure import Row, comparison_row
 from tacit.learn.data import datasets
 from tacit.learn.data.samples import Dataset
 from tacit.learn.random_streams import generator
@@ -64,7 +64,7 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Learnt:
+class TrainedCase:
     """What came of a run."""
 
     accuracy: float
@@ -94,11 +94,11 @@ def rows(quick: bool = False, say: Say = lambda _: None) -> Iterator[Row]:
             runs = {}
             for bits in (32, 16):
                 say(f"{case.data} {case.model}, {protocol}, {bits} bits")
-                runs[bits] = [learnt(case, protocol, bits, seed) for seed in range(case.seeds)]
+                runs[bits] = [train_case(case, protocol, bits, seed) for seed in range(case.seeds)]
             yield from _rows(f"{case.data} {case.model}, {protocol}", runs[16], runs[32], targets=not quick)
 
 
-def _rows(name: str, few: list[Learnt], many: list[Learnt], *, targets: bool) -> Iterator[Row]:
+def _rows(name: str, few: list[TrainedCase], many: list[TrainedCase], *, targets: bool) -> Iterator[Row]:
     limit = f"within {CLOSE} points" if targets else None
     notes = "; ".join(dict.fromkeys(note for run in few for note in run.notes))
     for what, which in (("accuracy", "accuracy"), ("of the mean model", "consensus")):
@@ -110,10 +110,10 @@ def _rows(name: str, few: list[Learnt], many: list[Learnt], *, targets: bool) ->
         yield Row(f"{name}: {what}", fmean(ours), fmean(theirs), "%", None, limit, met, f"{gap:+.2f} points; {notes}")
     half = HALF if targets and few[0].entries >= LONG else None
     spent = [fmean(run.bytes for run in runs) for runs in (few, many)]
-    yield compared(f"{name}: sent by a party in a round", *spent, "bytes", half, f"{few[0].entries:,} entries")
+    yield comparison_row(f"{name}: sent by a party in a round", *spent, "bytes", half, f"{few[0].entries:,} entries")
 
 
-def learnt(case: Case, protocol: str, bits: int, seed: int) -> Learnt:
+def train_case(case: Case, protocol: str, bits: int, seed: int) -> TrainedCase:
     """Trains in a ring."""
     data = _data(case.data).subsample(None, case.test, generator(seed, "tested"))
     prepared = assemble_run(case.scenario(protocol, bits, seed), data)
@@ -122,7 +122,7 @@ def learnt(case: Case, protocol: str, bits: int, seed: int) -> Learnt:
         sent += metrics.bytes
         notes += metrics.notes
     assert metrics.accuracy is not None
-    return Learnt(
+    return TrainedCase(
         100 * metrics.accuracy,
         None if metrics.consensus is None else 100 * metrics.consensus,
         sent / case.rounds / case.parties,

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM, AESGCMSIV
 
-from benchmarks.measure import Row, Work, side_by_side, timed
+from benchmarks.measure import Row, Work, side_by_side, timed_row
 from tacit.crypto.sealing import Sealing
 
 KEY, NONCE, CONTEXT = bytes(range(32)), bytes(12), b"x" * 90
@@ -22,7 +22,7 @@ def rows(quick: bool = False) -> Iterator[Row]:
         plaintext = bytes(size)
         for name, work in _ways(plaintext).items():
             pair = side_by_side(work, _plain(plaintext), repeats)
-            yield timed(f"sealing {size:,} bytes, {name}, against AES-GCM under a given nonce", pair)
+            yield timed_row(f"sealing {size:,} bytes, {name}, against AES-GCM under a given nonce", pair)
 
 
 def _plain(plaintext: bytes) -> Work:

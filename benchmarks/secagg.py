@@ -1,4 +1,4 @@
-"""A whole round of secure aggregation with sample_dropouts: what it costs each side, on the wire and in memory.
+"""A whole round of secure aggregation with dropouts: its cost for each side, on the wire and in memory.
 
 The server's last step is also measured against Flower's; the client's masking is compared in masks.py and the secret
 sharing in shamir.py. What one client and the server take is measured apart from whole rounds, with nothing shared
@@ -20,7 +20,7 @@ from unittest.mock import patch
 import numpy as np
 
 from benchmarks.masks import BITS, CLIP, MOD_RANGE, TARGET_RANGE, TARGETS
-from benchmarks.measure import Row, Work, alone, cpu_seconds, side_by_side, timed
+from benchmarks.measure import Row, Work, cpu_seconds, side_by_side, single_row, timed_row
 from tacit.core.entropy import SeededEntropy
 from tacit.core.errors import MissingExtra
 from tacit.core.suite import SERVER, Party, Update
@@ -75,7 +75,7 @@ class Cost:
     threshold: int
 
 
-class Metered(SimulatedRound):
+class MeteredRound(SimulatedRound):
     """Charges CPU time to the party whose mail is opened or whose coroutine runs, and sealing to the sender."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -150,7 +150,7 @@ def _cases(small: int, large: int, entries: int, degree: int) -> list[Case]:
     return cases
 
 
-def simulated(case: Case) -> Simulation:
+def make_simulation(case: Case) -> Simulation:
     """Returns the users and the server, before their first round."""
     faults = sample_dropouts(_parties(case.users), DROPOUTS, STEPS, SeededEntropy(FAULT_SEED, "dropouts"))
     chosen = {"neighbours": case.neighbours, "threshold": case.threshold, "bits": BITS, "clip": CLIP}
@@ -163,7 +163,7 @@ def run(case: Case, apart: bool = False) -> tuple[Cost, Outcome]:
 
     `apart` lets the server and some clients share nothing with the others; the client's cost is then the mean of these.
     """
-    updates, simulation = _updates(case), simulated(case)
+    updates, simulation = _updates(case), make_simulation(case)
     alone_ = _parties(case.users)[:APART] if apart else _parties(case.users)
     if apart:
         for party in (*alone_, SERVER):
@@ -172,12 +172,12 @@ def run(case: Case, apart: bool = False) -> tuple[Cost, Outcome]:
             seat = simulation.participants[party]
             assert isinstance(seat, KeyedParticipant)
             simulation.participants[party] = KeyedParticipant(own, seat.identity)
-    with patch.object(simulator, "SimulatedRound", Metered):
+    with patch.object(simulator, "SimulatedRound", MeteredRound):
         start = time.process_time()
         outcome = simulation.average(updates)
         whole = time.process_time() - start
     _check(case, outcome, updates)
-    assert isinstance(simulation.last, Metered)
+    assert isinstance(simulation.last, MeteredRound)
     spent, traffic, finished = simulation.last.spent, outcome.traffic, list(outcome.average)
     terms: Any = simulation.agreement.terms
     cost = Cost(
@@ -222,12 +222,12 @@ def _rows_of(case: Case, costs: Sequence[Cost], single: Cost) -> Iterator[Row]:
     note = f"{rounds}; threshold {one.threshold}; {one.contributors:,} of {case.users:,} summed, all in one process"
     who = "mean of the clients that did not drop out"
     apart = "shares nothing with the other parties of the process"
-    yield alone(f"whole round, {case}", median(cost.whole for cost in costs), "s", note)
-    yield alone(f"one client, {case}", single.client * 1e3, "ms", f"mean of up to {APART} clients; each {apart}")
-    yield alone(f"the server, {case}", single.server, "s", apart)
-    yield alone(f"bytes a client sends, {case}", one.sent / case.entries, "B/param", who)
+    yield single_row(f"whole round, {case}", median(cost.whole for cost in costs), "s", note)
+    yield single_row(f"one client, {case}", single.client * 1e3, "ms", f"mean of up to {APART} clients; each {apart}")
+    yield single_row(f"the server, {case}", single.server, "s", apart)
+    yield single_row(f"bytes a client sends, {case}", one.sent / case.entries, "B/param", who)
     fixed = f"{one.fixed_sent:,.0f} sent, {one.fixed_received:,.0f} received; {who}"
-    yield alone(f"bytes beside the vectors, {case}", (one.fixed_sent + one.fixed_received) / 1e3, "kB", fixed)
+    yield single_row(f"bytes beside the vectors, {case}", (one.fixed_sent + one.fixed_received) / 1e3, "kB", fixed)
 
 
 def _growth(sparse: Case, wide: Case, costs: dict[Case, list[Cost]]) -> Row:
@@ -235,7 +235,7 @@ def _growth(sparse: Case, wide: Case, costs: dict[Case, list[Cost]]) -> Row:
     before, after = (median(cost.whole for cost in costs[case]) for case in (sparse, wide))
     growth = after / before / (wide.users / sparse.users)
     name = f"growth over linear, N = {sparse.users:,} to {wide.users:,}, degree {sparse.neighbours}"
-    return alone(name, growth, "x", f"whole rounds, {after / before:.3g} times the CPU time")
+    return single_row(name, growth, "x", f"whole rounds, {after / before:.3g} times the CPU time")
 
 
 def _memory(case: Case, most: int | None) -> Row:
@@ -285,12 +285,12 @@ def _unmasking(users: int, entries: int, bits: int, repeats: int, target: float 
     try:
         theirs = _theirs(masked)
     except MissingExtra as missing:
-        return alone(name, cpu_seconds(ours, repeats) * 1e3, "ms", str(missing))
+        return single_row(name, cpu_seconds(ours, repeats) * 1e3, "ms", str(missing))
     note = (
         f"{len(masked.pairwise)} dropped out; seeds known beforehand; Flower's server would also expand "
         "the masks between those who dropped out"
     )
-    return timed(name, side_by_side(ours, theirs, repeats), target, note)
+    return timed_row(name, side_by_side(ours, theirs, repeats), target, note)
 
 
 def _ours(masked: Masked, bits: int) -> Work:

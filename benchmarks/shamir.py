@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from types import SimpleNamespace
 
-from benchmarks.measure import Row, Work, alone, cpu_seconds, side_by_side, timed
+from benchmarks.measure import Row, Work, cpu_seconds, side_by_side, single_row, timed_row
 from tacit.core.entropy import SystemEntropy
 from tacit.core.errors import MissingExtra
 from tacit.crypto import shares
@@ -21,7 +21,7 @@ def rows(quick: bool = False) -> Iterator[Row]:
         flower = _flower()
     except MissingExtra as missing:
         for name, work in ours.items():
-            yield alone(f"{name}, {size}", cpu_seconds(work) * 1e3, "ms", str(missing))
+            yield single_row(f"{name}, {size}", cpu_seconds(work) * 1e3, "ms", str(missing))
         return
     secrets = {"a seed": SEED, "a private key": flower.private_key()}
     for what, secret in secrets.items():
@@ -31,10 +31,10 @@ def rows(quick: bool = False) -> Iterator[Row]:
         pair = side_by_side(
             ours["share"], lambda secret=secret: flower.create_shares(secret, threshold, holders), repeats
         )
-        yield timed(f"share {what}, {size}", pair, None if quick else 200, note)
+        yield timed_row(f"share {what}, {size}", pair, None if quick else 200, note)
         for how in ("recover", "recover again"):
             pair = side_by_side(ours[how], lambda dealt=dealt: flower.combine_shares(dealt), repeats)
-            yield timed(f"{how} {what}, {size}", pair, None if quick else 200, f"{note}; t shares each")
+            yield timed_row(f"{how} {what}, {size}", pair, None if quick else 200, f"{note}; t shares each")
 
 
 def _ours(holders: int, threshold: int) -> dict[str, Work]:

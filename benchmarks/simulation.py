@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.measure import Row, alone, compared, peak_bytes, side_by_side
+from benchmarks.measure import Row, comparison_row, peak_bytes, side_by_side, single_row
 from benchmarks.peers import WARM_UP
 from tacit.core.errors import ConfigError
 from tacit.learn.data import datasets
@@ -141,7 +141,7 @@ def _against_a_loop(case: Case, parties: int, quick: bool) -> Row:
         f"{steps / pair.ours:,.0f} steps a second, the loop {steps / pair.theirs:,.0f}"
     )
     at_least = None if quick else case.at_least
-    return compared(
+    return comparison_row(
         f"one party's step, {case}, against a loop",
         pair.ours / steps * 1e6,
         pair.theirs / steps * 1e6,
@@ -217,10 +217,10 @@ def _two_workers(case: Case, parties: int, quick: bool) -> Row:
             began = time.perf_counter(), time.process_time()
             one.work(range(parties), number)
             first = time.perf_counter() - began[0], time.process_time() - began[1]
-            before = _worked(two)
+            before = _time_work(two)
             began = time.perf_counter(), 0.0
             two.work(range(parties), number)
-            spent = [now - then for now, then in zip(_worked(two), before, strict=False)]
+            spent = [now - then for now, then in zip(_time_work(two), before, strict=False)]
             samples.append((*first, time.perf_counter() - began[0], max(spent, default=0.0)))
         assert np.array_equal(one.matrix, two.matrix), "two workers gave another result than one"
     finally:
@@ -228,12 +228,12 @@ def _two_workers(case: Case, parties: int, quick: bool) -> Row:
     alone_wall, alone_cpu, wall, busiest = (median(values) for values in zip(*samples[1:], strict=True))
     path = f"; the busier worker took {alone_cpu / busiest:.2f} times less CPU time" if busiest else ""
     note = f"{parties} parties, wall time, and the same bits{path}"
-    return compared(
+    return comparison_row(
         f"a round with 2 workers, {case}, against 1", wall * 1e3, alone_wall * 1e3, "ms", None if quick else 1.5, note
     )
 
 
-def _worked(cohort: Cohort) -> list[float]:
+def _time_work(cohort: Cohort) -> list[float]:
     """Returns the CPU time of each worker so far; nothing where the system does not say."""
     files = [Path(f"/proc/{pid}/schedstat") for pid in (cohort._pool.pids if cohort._pool is not None else [])]
     return [int(file.read_text().split()[0]) / 1e9 for file in files if file.exists()]
@@ -255,7 +255,9 @@ def _growth(case: Case, counts: tuple[int, ...], say: Say) -> Iterator[Row]:
         note = (
             f"{1e6 / ours:,.0f} steps a second, among {counts[0]} parties {1e6 / theirs:,.0f}; ratio 1 is linear growth"
         )
-        yield compared(f"one party's step among {parties}, {case}, against {counts[0]}", ours, theirs, "µs", None, note)
+        yield comparison_row(
+            f"one party's step among {parties}, {case}, against {counts[0]}", ours, theirs, "µs", None, note
+        )
 
 
 # --- memory --------------------------------------------------------------------------------------------------------
@@ -267,7 +269,7 @@ def _memory_of_work(case: Case, parties: int) -> Row:
     peak = peak_bytes(lambda: cohort.work(range(parties), next(rounds)))
     copies = 1 + peak / cohort.matrix.nbytes
     note = f"{parties} parties; the matrix of {cohort.matrix.nbytes / 1e6:.1f} MB, and what Python and NumPy add to it"
-    return alone(f"memory of local work, {case}, in matrices", copies, "copies", note)
+    return single_row(f"memory of local work, {case}, in matrices", copies, "copies", note)
 
 
 def _memory_of_a_process(case: Case, parties: int) -> Row:
@@ -281,10 +283,10 @@ def _memory_of_a_process(case: Case, parties: int) -> Row:
     note = (
         f"{parties} parties; a matrix of {matrix / 1e6:.1f} MB, and resident memory beyond samples and a small cohort"
     )
-    return alone(f"memory of local work, {case}, in matrices", more / matrix, "copies", note)
+    return single_row(f"memory of local work, {case}, in matrices", more / matrix, "copies", note)
 
 
-def grown(case: Case, parties: int) -> tuple[int, int]:
+def measure_growth(case: Case, parties: int) -> tuple[int, int]:
     """Returns by how many bytes this process grows with a cohort and its work, and how many the matrix has."""
     case.cohort(2).work(range(2), 1)  # libraries and what they keep
     data = case.data(parties)
@@ -323,23 +325,25 @@ def _peers(quick: bool, say: Say, pythons: Mapping[str, str]) -> Iterator[Row]:
     job = "48 × 256, mlp" if not quick else "4 × 20, mlp"
     for name, how in (("tacit-mean", "a plain mean"), ("tacit", "fedavg"), ("tacit-2", "fedavg, 2 workers")):
         if name in best:
-            yield alone(f"a round of {job}, {how}, wall", best[name]["wall"] * 1e3, "ms", _told(best[name]))
+            yield single_row(
+                f"a round of {job}, {how}, wall", best[name]["wall"] * 1e3, "ms", _describe_report(best[name])
+            )
     for name, at_least in FASTER.items():
         if name not in best:
             reason = f"not compared with {name}: give --python {name}=PATH, an interpreter that has it"
-            yield alone(f"a round of {job}, {name} skipped", best["tacit-mean"]["cpu"] * 1e3, "ms", reason)
+            yield single_row(f"a round of {job}, {name} skipped", best["tacit-mean"]["cpu"] * 1e3, "ms", reason)
             continue
         theirs, one, two = best[name], best["tacit"], best["tacit-2"]
         # pfl has one process; the others use both cores, and so do we there.
         fair = one if name == "pfl" else two
-        note = f"ours: {_told(fair)}; theirs: {_told(theirs)}"
-        yield compared(
+        note = f"ours: {_describe_report(fair)}; theirs: {_describe_report(theirs)}"
+        yield comparison_row(
             f"a round of {job}, {name}, wall", fair["wall"] * 1e3, theirs["wall"] * 1e3, "ms", at_least, note
         )
-        yield compared(f"a round of {job}, {name}, CPU", one["cpu"] * 1e3, theirs["cpu"] * 1e3, "ms", None, note)
+        yield comparison_row(f"a round of {job}, {name}, CPU", one["cpu"] * 1e3, theirs["cpu"] * 1e3, "ms", None, note)
         mean = best["tacit-mean"]
-        note = f"ours: {_told(mean)}; theirs: {_told(theirs)}"
-        yield compared(
+        note = f"ours: {_describe_report(mean)}; theirs: {_describe_report(theirs)}"
+        yield comparison_row(
             f"a round of {job} and a plain mean, {name}, CPU", mean["cpu"] * 1e3, theirs["cpu"] * 1e3, "ms", None, note
         )
 
@@ -393,7 +397,7 @@ def _middle(reports: list[dict[str, Any]]) -> dict[str, Any]:
     return reports[0] | {key: median(report[key] for report in reports) for key in ("wall", "cpu", "first")}
 
 
-def _told(report: Mapping[str, Any]) -> str:
+def _describe_report(report: Mapping[str, Any]) -> str:
     return (
         f"{report['name']} {report['version']}, {report['wall'] * 1e3:.0f} ms wall and {report['cpu'] * 1e3:.0f} ms "
         f"CPU a round, the first after {report['first']:.1f} s, accuracy {report['accuracy']:.3f}"

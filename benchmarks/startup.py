@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from statistics import median
 
-from benchmarks.measure import Row, compared
+from benchmarks.measure import Row, comparison_row
 
 FOUNDATION = "import numpy, msgspec, cryptography"
 IMPORTS = {
@@ -28,7 +28,7 @@ def rows(quick: bool = False) -> Iterator[Row]:
     theirs, *ours, shown = (median(each) for each in zip(*samples, strict=True))
     for (name, most), seconds in zip(IMPORTS.items(), ours, strict=True):
         note = f"{seconds / theirs:.2f} times {FOUNDATION!r}"
-        yield compared(name, seconds * 1e3, theirs * 1e3, "ms", 1 / most if most and not quick else None, note)
+        yield comparison_row(name, seconds * 1e3, theirs * 1e3, "ms", 1 / most if most and not quick else None, note)
     target, met = (None, None) if quick else (f"at most {HELP_SECONDS * 1e3:g} ms", shown <= HELP_SECONDS)
     yield Row("tacit --help", shown * 1e3, None, "ms", None, target, met, "depends on the machine, and how busy it is")
 

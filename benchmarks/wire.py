@@ -20,7 +20,7 @@ import grpc
 import grpc.aio
 import numpy as np
 
-from benchmarks.federation import drawn, free_ports
+from benchmarks.federation import free_ports, make_federation
 from benchmarks.measure import Row
 from tacit.core.entropy import SystemEntropy
 from tacit.core.messages import PIECE
@@ -96,7 +96,7 @@ def ours(protocol: str, parties: int, entries: int, rounds: int, **options: Any)
     """Yields, of each round, CPU seconds, bytes of memory above the model, and when it was over, by party."""
     with TemporaryDirectory() as made:
         folder = Path(made)
-        names = drawn(folder, protocol, parties, **options)
+        names = make_federation(folder, protocol, parties, **options)
         spawn = multiprocessing.get_context("spawn")
         pipes = {name: spawn.Pipe() for name in names}
         running = [

@@ -1,1 +1,1 @@
-"""Frames that were damaged, and what becomes of them: for fuzzing, by chance and guided by coverage."""
+"""Fuzzing of frames and messages, at random and guided by coverage."""

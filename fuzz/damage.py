@@ -1,4 +1,4 @@
-"""Ways to damage bytes and what they say, by choices that chance makes, or a fuzzer."""
+"""Mutations of bytes and of the values they encode, by choices of a generator or of a fuzzer."""
 
 import math
 from collections.abc import Sequence
@@ -47,7 +47,7 @@ def chosen(draw: Draws, among: Sequence[Any]) -> Any:
 # --- damage --------------------------------------------------------------------------------------------------------
 
 
-def _nested(depth: int) -> Any:
+def _nest_values(depth: int) -> Any:
     value: Any = 0
     for _ in range(depth):
         value = [value]
@@ -77,7 +77,7 @@ ODD: tuple[Any, ...] = (
     {},
     {0: b""},
     {"": ""},
-    _nested(64),
+    _nest_values(64),
     msgspec.msgpack.Ext(5, b"ext"),
 )
 """What is put in the place of something else."""
@@ -108,7 +108,7 @@ def spoilt(data: bytes, draw: Draws) -> bytes:
     return bytes(found)
 
 
-def bent(value: Any, draw: Draws) -> Any:
+def bend_value(value: Any, draw: Draws) -> Any:
     """Returns a value with something in it changed: another value, of another type, left out, or there twice."""
     if isinstance(value, dict | list | tuple) and value and draw.below(5):
         return _within(value, draw)
@@ -135,11 +135,11 @@ def _within(value: Any, draw: Draws) -> Any:
     elif what == 1:
         items[key] = items[chosen(draw, list(items))]
     else:
-        items[key] = bent(items[key], draw)
+        items[key] = bend_value(items[key], draw)
     return items if isinstance(value, dict) else list(items.values())
 
 
-def damaged(data: bytes, draw: Draws) -> bytes:
+def damage_bytes(data: bytes, draw: Draws) -> bytes:
     """Returns packed bytes with what they say changed or, as often, the bytes themselves."""
     if draw.below(2):
         return spoilt(data, draw)
@@ -147,7 +147,7 @@ def damaged(data: bytes, draw: Draws) -> bytes:
         value = unpack(data)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return spoilt(data, draw)
-    return pack(bent(value, draw))
+    return pack(bend_value(value, draw))
 
 
 ODD_TEXTS = (
@@ -173,6 +173,6 @@ def miswritten(text: bytes, draw: Draws) -> bytes:
     if what == 1:
         return spoilt(text, draw)
     try:
-        return msgspec.json.encode(bent(msgspec.json.decode(text), draw))
+        return msgspec.json.encode(bend_value(msgspec.json.decode(text), draw))
     except (TypeError, ValueError):  # not everything that is odd can be said in JSON
         return spoilt(text, draw)

@@ -1,4 +1,4 @@
-"""A fuzzer guided by coverage: what a peer hands over, as envelopes, greetings, hellos and parcels (see README.md)."""
+"""Coverage-guided fuzzer of a peer's input: envelopes, handshakes, hellos and frames (see README.md)."""
 
 import asyncio
 import sys
@@ -12,7 +12,7 @@ with atheris.instrument_imports(include=["tacit"]):
     from fuzz import damage, frames
 
 
-class Guided:
+class GuidedDraws:
     """Choices that a fuzzer makes."""
 
     def __init__(self, given: bytes) -> None:
@@ -34,7 +34,7 @@ def main() -> None:
         sinks = loop.run_until_complete(_sinks(Path(folder)))
 
         def one(given: bytes) -> None:
-            draw = Guided(given)
+            draw = GuidedDraws(given)
             loop.run_until_complete(_taken(damage.chosen(draw, sinks), draw))
 
         atheris.Setup(sys.argv, one)
@@ -51,7 +51,7 @@ async def _sinks(folder: Path) -> list[Any]:
     return sinks
 
 
-async def _taken(sink: Any, draw: Guided) -> None:
+async def _taken(sink: Any, draw: GuidedDraws) -> None:
     taken = sink.take(draw)
     if asyncio.iscoroutine(taken):
         await taken
@@ -63,7 +63,7 @@ class _Plain:
     def __init__(self, made: frames.Federation) -> None:
         self._made, self._seats = made, frames.Seats(made)
 
-    def take(self, draw: Guided) -> None:
+    def take(self, draw: GuidedDraws) -> None:
         """Hands the rest of the choices over as they are."""
         to = damage.chosen(draw, list(self._made.heard))
         self._seats.given(to, draw.octets(1 << 16))

@@ -1,4 +1,4 @@
-"""Real frames of every protocol, ways to damage them, and the code that takes them in, as it is deployed.
+"""Real frames of every protocol, mutations of them, and the deployed code that receives them.
 
 A frame is what a peer hands over in one piece: an envelope, a greeting, a hello, or a parcel in pieces. Damage is done
 to its bytes, or to what they say; and where a peer has the keys for it, what was damaged is sealed and signed anew, for
@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from fuzz.damage import NUMBERS, Chance, Draws, bent, chosen, damaged, miswritten, spoilt
+from fuzz.damage import NUMBERS, Chance, Draws, bend_value, chosen, damage_bytes, miswritten, spoilt
 from tacit.core.entropy import SeededEntropy
 from tacit.core.errors import ConfigError
 from tacit.core.link import Link, frame_parts
@@ -164,9 +164,9 @@ class Seats:
     def take(self, draw: Draws) -> bytes:
         """Hands one frame over, and returns it."""
         letter: Letter = chosen(draw, self._made.letters)
-        data = damaged(letter.data, draw)
+        data = damage_bytes(letter.data, draw)
         if not draw.below(8):
-            data = damaged(pack(self._made.greeting(letter.address.sender, letter.address.to)), draw)
+            data = damage_bytes(pack(self._made.greeting(letter.address.sender, letter.address.to)), draw)
         self.given(letter.address.to, data)
         return data
 
@@ -201,7 +201,7 @@ class Inboxes:
     def take(self, draw: Draws) -> bytes:
         """Hands one frame over, and returns it."""
         letter: Letter = chosen(draw, self._made.letters)
-        data = self._greeting(letter, draw) if not draw.below(10) else resealed(self._made, letter, draw)
+        data = self._greeting(letter, draw) if not draw.below(10) else reseal_frame(self._made, letter, draw)
         inbox = self._inbox(letter.address.to)
         mail = inbox.deliver(data)
         gone = inbox.gone.get(mail.sender)
@@ -217,9 +217,9 @@ class Inboxes:
         return pack(msgspec.structs.replace(said, signature=self._made.suites[sender].sign(_statement(said))))
 
 
-def resealed(made: Federation, letter: Letter, draw: Draws) -> bytes:
+def reseal_frame(made: Federation, letter: Letter, draw: Draws) -> bytes:
     """Returns an envelope of a peer that keeps to nothing but its own keys."""
-    address, payload = letter.address, damaged(letter.payload, draw)
+    address, payload = letter.address, damage_bytes(letter.payload, draw)
     if not draw.below(6):
         other = chosen(draw, made.letters).address
         odd = chosen(draw, NUMBERS)
@@ -238,7 +238,7 @@ class Rounds:
     def take(self, draw: Draws) -> bytes:
         """Hands one frame over in the place of the real one, and returns it; then everything else as it was."""
         letter: Letter = chosen(draw, self._made.letters)
-        to, data = letter.address.to, resealed(self._made, letter, draw)
+        to, data = letter.address.to, reseal_frame(self._made, letter, draw)
         seat = self._made.seated(to, letter.before)
         seat.deliver(data)
         for real in self._made.heard[to][letter.before :]:
@@ -274,7 +274,7 @@ class Hellos:
             node._set_vector_length(ENTRIES)
         said = pack(self._made.hello(sender))
         if draw.below(3):
-            said = damaged(said, draw)
+            said = damage_bytes(said, draw)
         else:
             told = miswritten(msgspec.json.encode(self._made.agreement.described), draw)
             said = pack(self._made.hello(sender, told=told, session=bytes(32)))
@@ -317,7 +317,7 @@ class Parcels:
         letter: Letter = chosen(draw, self._made.letters)
         caller, size = chosen(draw, PARTIES[:2]), len(letter.data)
         head = [caller, self._me, size if draw.below(3) else chosen(draw, NUMBERS)]
-        said = pack(head if draw.below(2) else bent(head, draw))
+        said = pack(head if draw.below(2) else bend_value(head, draw))
         length, cut = len(said) if draw.below(4) else draw.below(2**16), draw.below(size + 1)
         first = length.to_bytes(2) + said + letter.data[:cut]
         pieces = [first if draw.below(2) else spoilt(first, draw), letter.data[cut:], letter.data]
@@ -339,7 +339,7 @@ class Parcels:
 
 
 @dataclass
-class Seen:
+class FuzzCounts:
     """How many frames were handed over to what, and what became of them."""
 
     frames: int = 0
@@ -350,28 +350,28 @@ class Finding(AssertionError):
     """Something was raised that must not be, and the frame that did it can be found by its number."""
 
 
-def fuzzed(
+def fuzz_frames(
     count: int,
     seed: int,
     folder: Path,
     protocols: Sequence[str] = tuple(REGISTRY),
     told: Callable[[int], None] = lambda _: None,
-) -> dict[str, Seen]:
+) -> dict[str, FuzzCounts]:
     """Hands so many frames over, to everything that takes some; raises Finding if anything is raised.
 
     Most go to what is cheap, and fewer to whole rounds. `told` is called now and then with how many there were.
     """
-    return asyncio.run(_fuzzed(count, seed, folder, [Federation.of(protocol) for protocol in protocols], told))
+    return asyncio.run(_fuzz_frames(count, seed, folder, [Federation.of(protocol) for protocol in protocols], told))
 
 
 SHARES = {"seats": 50, "inboxes": 36, "parcels": 8, "hellos": 4, "rounds": 2}
 """Of a hundred frames, to what how many go."""
 
 
-async def _fuzzed(
+async def _fuzz_frames(
     count: int, seed: int, folder: Path, made: Sequence[Federation], told: Callable[[int], None]
-) -> dict[str, Seen]:
-    seen = {name: Seen() for name in SHARES}
+) -> dict[str, FuzzCounts]:
+    seen = {name: FuzzCounts() for name in SHARES}
     done = 0
     for place, federation in enumerate(made):
         sinks: dict[str, Any] = {
@@ -381,7 +381,7 @@ async def _fuzzed(
             "hellos": Hellos(federation, folder),
             "rounds": Rounds(federation),
         }
-        for name, number in _planned(count, place, len(made)):
+        for name, number in _plan_cases(count, place, len(made)):
             draw = Chance(seed * 2**40 + place * 2**32 + number)
             try:
                 taken = sinks[name].take(draw)
@@ -402,7 +402,7 @@ async def _fuzzed(
     return seen
 
 
-def _planned(count: int, place: int, of: int) -> Iterator[tuple[str, int]]:
+def _plan_cases(count: int, place: int, of: int) -> Iterator[tuple[str, int]]:
     """Yields what takes the frames of one protocol of several, and their numbers."""
     turns = [name for name, share in SHARES.items() for _ in range(share)]
     mine = count // of + (place < count % of)

@@ -1,1 +1,1 @@
-"""Federations whose processes are killed, frozen and cut off, and what comes of it: `python -m benchmarks faults`."""
+"""Fault runs: federations whose processes are killed, frozen and disconnected (`python -m benchmarks faults`)."""

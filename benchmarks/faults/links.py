@@ -1,4 +1,4 @@
-"""Links that can be cut: a port for every ordered pair of parties, behind which the other one listens.
+"""Links that can be disconnected: a port for every ordered pair of parties, behind which the other one listens.
 
 Bytes go through as they are. A link that is cut hangs up on everybody; one that is stalled takes bytes and holds them
 until it flows again, as a network does that loses packets.

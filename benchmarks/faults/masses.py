@@ -1,4 +1,4 @@
-"""The masses of push-sum after a fault run: worked out again, added up, and looked at by each of the clients.
+"""Masses of push-sum after a fault run: recomputed, summed, and checked from the view of each client.
 
 What a client has, pushes and takes follows from what it brought and from whose masses it took, unit by unit in the
 ring. So every state that was ever saved is compared with what it must be; what is held and under way in the end with

@@ -1,4 +1,4 @@
-"""A party, or the server, in a process that somebody kills, freezes and starts again.
+"""Party or server in a process that is killed, frozen and restarted.
 
 It takes part in round after round as anybody would, with a node as it is, and writes down beside it what is to be
 judged afterwards: what it brought, what it heard and in which order, every message that it had sent, by its address and
@@ -50,7 +50,7 @@ class Log:
         os.write(self._file, (line + "\n").encode())
 
 
-def told(ending: Ending | None) -> dict[str, Any] | None:
+def describe_ending(ending: Ending | None) -> dict[str, Any] | None:
     """Returns how a round ended, as it is compared."""
     if ending is None:
         return None
@@ -102,12 +102,12 @@ def watch(node: Node, log: Log) -> None:
     honest: dict[str, Callable[..., Any]] = {name: getattr(store, name) for name in ("begin", "record", "load")}
     for name, mine in (("begin", begin), ("record", record), ("load", load)):
         setattr(store, name, mine)
-    setattr(node._timer, "follow", _timed(node, log))  # noqa: B010 (a method of one alarm alone)
+    setattr(node._timer, "follow", _time_rounds(node, log))  # noqa: B010 (a method of one alarm alone)
     for line in node.courier.links.values():
-        setattr(line, "send", _noted(line, log))  # noqa: B010 (a method of one line alone)
+        setattr(line, "send", _log_link(line, log))  # noqa: B010 (a method of one line alone)
 
 
-def _timed(node: Node, log: Log) -> Callable[[Round | None], None]:
+def _time_rounds(node: Node, log: Log) -> Callable[[Round | None], None]:
     """Has it written down for how long each wait of a round may take."""
     follow, phase, last = node._timer.follow, node.roster.deadlines.phase, (0, 0)
 
@@ -121,7 +121,7 @@ def _timed(node: Node, log: Log) -> Callable[[Round | None], None]:
     return timed
 
 
-def _noted(line: PeerLink, log: Log) -> Callable[..., None]:
+def _log_link(line: PeerLink, log: Log) -> Callable[..., None]:
     send = line.send
 
     def noted(post: Post, number: int, arrived: Callable[[], None]) -> None:
@@ -146,9 +146,9 @@ async def live(folder: Path, name: str, life: int, rounds: int) -> None:
     log, seated = Log(folder / f"{name}.log", life), Membership.of(folder / f"{name}.toml", name)
     node, stop, attempt = seated.node(), folder / "stop", 0
     watch(node, log)
-    guard = asyncio.create_task(_guarded())
+    guard = asyncio.create_task(_guard())
     await node.start()
-    log.note("up", round=node.rounds, resuming=node.resuming, last=told(node.last))
+    log.note("up", round=node.rounds, resuming=node.resuming, last=describe_ending(node.last))
     while node.rounds < rounds and not stop.exists():
         attempt += 1
         if not node.resuming:
@@ -156,7 +156,7 @@ async def live(folder: Path, name: str, life: int, rounds: int) -> None:
             log.note("waits", round=node.rounds, seconds=None if name == SERVER else node._max_wait)
         try:
             update = None if name == SERVER else Update(model(node, life, attempt))
-            log.note("ends", **(told(await node.average(update)) or {}))
+            log.note("ends", **(describe_ending(await node.average(update)) or {}))
         except TacitError as error:
             log.note("waited", round=node.rounds, error=[error.code, str(error)])
     log.note("done", round=node.rounds)
@@ -167,7 +167,7 @@ async def live(folder: Path, name: str, life: int, rounds: int) -> None:
     guard.cancel()
 
 
-async def _guarded() -> None:
+async def _guard() -> None:
     """Ends everything when those are gone who would."""
     parent = multiprocessing.parent_process()
     while parent is not None and parent.is_alive():

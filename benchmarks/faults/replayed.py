@@ -1,4 +1,4 @@
-"""Rounds of a fault run once more, on unknowns, as everybody lived through them; and what anybody could work out.
+"""Symbolic replay of the rounds of a fault run, as each party saw them, and what a party could recover.
 
 A round of a party is a function of what it began with and of what it was told, in which order (`drivers.round`). So the
 deployed coroutines are run on symbols with the very deliveries and deadlines that the processes wrote down, and an
@@ -46,7 +46,7 @@ class Said(NamedTuple):
     step: int
 
 
-class Replayed(SymbolicRun):
+class ReplayedRun(SymbolicRun):
     """All rounds of a run. Of one round alone, or of all of them together, it can be asked who knows what."""
 
     def __init__(self, scope: Scope, lived: Mapping[int, Lived], *, together: bool) -> None:
@@ -109,7 +109,7 @@ class Replayed(SymbolicRun):
         rounds = range(1, self.scope.rounds + 1) if self._together else (self._round,)
         return (("input", (party, number), entry) for number in rounds for entry in range(self.entries))
 
-    def exposed(self, coalition: Sequence[Party]) -> "Exposed":
+    def exposed(self, coalition: Sequence[Party]) -> "ExposedParty":
         """Returns whose vectors a coalition can work out."""
         fresh: set[tuple[Party, int]] = set()
         still = Echelon(len(self.names) * self.entries)
@@ -124,11 +124,11 @@ class Replayed(SymbolicRun):
                 still.take(spread)
             self._alone.clear()
         standing = {self.names[column // self.entries] for column in still.exposed()}
-        return Exposed(tuple(coalition), sorted(fresh), None if self._together else sorted(standing))
+        return ExposedParty(tuple(coalition), sorted(fresh), None if self._together else sorted(standing))
 
 
 @dataclass(frozen=True)
-class Exposed:
+class ExposedParty:
     """What a coalition can work out."""
 
     coalition: tuple[Party, ...]
@@ -138,9 +138,9 @@ class Exposed:
     """Whose, if everybody had brought the same vector to all rounds; None if that was not looked at."""
 
 
-def replayed(scope: Scope, lived: Mapping[int, Lived]) -> tuple[Replayed, list[Exposed]]:
+def replay_rounds(scope: Scope, lived: Mapping[int, Lived]) -> tuple[ReplayedRun, list[ExposedParty]]:
     """Returns the rounds, run once more on unknowns, and what each single party and the server can work out."""
     stateful: Any = scope.terms.period  # rounds in which masses are under way hang together
-    run = Replayed(scope, lived, together=stateful > 1)
+    run = ReplayedRun(scope, lived, together=stateful > 1)
     everyone = scope.protocol.everyone(scope.parties)
     return run, [run.exposed([member]) for member in everyone]

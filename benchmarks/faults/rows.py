@@ -1,4 +1,4 @@
-"""What is said of a fault run, in the rows of a table."""
+"""Table rows of a fault run."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -6,7 +6,7 @@ from typing import Any
 
 from benchmarks.faults.stalls import LATE
 from benchmarks.faults.verdicts import Verdict
-from benchmarks.measure import Row, alone
+from benchmarks.measure import Row, single_row
 from tacit.net.membership.roster import Deadlines
 from tacit.protocols import find
 
@@ -21,7 +21,7 @@ def rows_of(verdict: Verdict, run: dict[str, Any], deadlines: Deadlines) -> Iter
     name = f"{protocol}, {case['parties']} parties{server}"
 
     def counted(what: str, count: int, unit: str, note: str = "") -> Row:
-        return alone(f"{name}: {what}", count, unit, note)
+        return single_row(f"{name}: {what}", count, unit, note)
 
     def none(what: str, found: Sequence[str], unit: str, note: str) -> Row:
         seen = "; ".join([note, *found[:SHOWN]])
@@ -56,7 +56,7 @@ def rows_of(verdict: Verdict, run: dict[str, Any], deadlines: Deadlines) -> Iter
         "itself, or no ending of a round",
     )
     recovered = f"until who could be averaged was, {len(verdict.recoveries)} times after something struck or was over"
-    yield alone(f"{name}: longest recovery", max(verdict.recoveries, default=0.0), "s", recovered)
+    yield single_row(f"{name}: longest recovery", max(verdict.recoveries, default=0.0), "s", recovered)
     if protocol == "pushsum":
         yield none("mass error", verdict.mass, "", "states and what is under way add up to all that was brought")
     yield none("results lost", verdict.lost, "", "what was told, or on disk, is there after a kill and in the end")

@@ -1,4 +1,4 @@
-"""Rounds between processes that are killed, frozen, restarted and cut off from each other, at random from a seed.
+"""Fault run: rounds between processes that are killed, frozen, restarted and disconnected, at random from a seed.
 
 Nothing is measured here but what came of it. Parties and server are processes of their own, with mutual TLS between
 them and a link in between that can be cut (`links`). Each writes down what it did (`party`), and when all is
@@ -319,7 +319,7 @@ class Federation:
                 self.hung.append(f"in the end {self._status(name)}")
 
 
-def happened(case: Case, folder: Path, seed: int, say: Say = lambda _: None) -> Verdict:
+def run_case(case: Case, folder: Path, seed: int, say: Say = lambda _: None) -> Verdict:
     """Runs a case in a folder that is empty, leaves there what happened, and returns what is to be said of it."""
     federation, begun = Federation(case, folder, seed), time.time()
     try:
@@ -341,7 +341,7 @@ def rows(quick: bool = False, say: Say = lambda _: None, seed: int | None = None
     for case in CASES:
         folder = Path(tempfile.mkdtemp(prefix=f"tacit-faults-{case.protocol}-"))
         tried = replace(case, rounds=QUICK) if quick else case
-        verdict = happened(tried, folder, drawn, say)
+        verdict = run_case(tried, folder, drawn, say)
         run = json.loads((folder / "run.json").read_text())
         found = list(rows_of(verdict, run, DEADLINES))
         if all(row.met is not False for row in found):

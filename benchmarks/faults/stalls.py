@@ -1,4 +1,4 @@
-"""Who stood still in a fault run though nothing kept it from going on, by what was done when and who wrote what when.
+"""Stalls in a fault run: parties that stopped without a reason, by the times of faults and of log entries.
 
 A party is ill while a fault is in force that names it: from the strike to the mending, or until its process is up. It
 can be averaged with others while it is well and so are those whom it needs. Whenever one of these falls ill or gets
@@ -67,7 +67,7 @@ class Needs(NamedTuple):
         raise TypeError(f"it is not known whom a party needs by {type(terms).__name__}")
 
 
-class Allowed(NamedTuple):
+class AllowedStall(NamedTuple):
     """How long what takes time may take, in seconds."""
 
     back: float
@@ -76,7 +76,7 @@ class Allowed(NamedTuple):
     """Until the next average, once all lines are and nothing is under way: to wait for others, and a round."""
 
     @classmethod
-    def of(cls, deadlines: Deadlines, phases: int) -> "Allowed":
+    def of(cls, deadlines: Deadlines, phases: int) -> "AllowedStall":
         """Returns what follows from deadlines, for rounds that wait for so many phases."""
         pause = SPREAD * min(LONGEST, deadlines.connect)
         return cls(pause + deadlines.connect + OFTEN, deadlines.start + phases * deadlines.phase + BUSY)
@@ -209,7 +209,7 @@ class Courses:
         near = [party, *needs.all, *needs.some]
         ill = {name: spells(self.courses[name], self.faults) for name in near}
         changes = sorted({at for each in ill.values() for spell in each for at in spell})
-        back, turn = Allowed.of(self.deadlines, needs.phases)
+        back, turn = AllowedStall.of(self.deadlines, needs.phases)
         end = max(course.last for course in self.courses.values())
         found = []
         for begun, over in pairwise(min(at, end) for at in changes):

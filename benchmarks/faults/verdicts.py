@@ -1,8 +1,8 @@
-"""What came of a fault run, judged by what its processes wrote down and by what is left on their disks.
+"""Verdict on a fault run, from the logs of its processes and the files on their disks.
 
 Nothing is taken on trust from whoever wrote it that can be worked out again: averages are, from what every contributor
 began its round with; masses are, unit by unit, by the recurrence that they have to follow; and exposures are, by
-running rounds again on unknowns (`replayed`).
+running rounds again on unknowns (`replay_rounds`).
 """
 
 import json
@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.faults.masses import Ending, Masses, Taken
-from benchmarks.faults.party import ENTRIES, told
-from benchmarks.faults.replayed import Lived, Place, Said, replayed
+from benchmarks.faults.party import ENTRIES, describe_ending
+from benchmarks.faults.replayed import Lived, Place, Said, replay_rounds
 from benchmarks.faults.stalls import Course, Courses
 from tacit.auditing.scope import Scope
 from tacit.core.suite import SERVER, Party
@@ -287,7 +287,7 @@ class Judge:
         """Compares what is left on disk with what was told last."""
         for name, account in self.accounts.items():
             with RoundStore(self.folder / f"{name}.rounds", name, self.roster.federation) as store:
-                kept = told(store.load(self.agreement.session).ending)
+                kept = describe_ending(store.load(self.agreement.session).ending)
             last = account.rounds[max(account.rounds)].ending if account.rounds else None
             if kept != last:
                 self.verdict.lost.append(f"{name} has another ending on disk than it was told")
@@ -302,7 +302,7 @@ class Judge:
         verdict, roster = self.verdict, self.roster
         verdict.replayed = min(WHOLE, max(self.numbers)) if self.terms.period > 1 else max(self.numbers)
         scope = Scope.of(roster.protocol, self.names, roster.settings, rounds=verdict.replayed, drift="free")
-        run, found = replayed(scope, lived)
+        run, found = replay_rounds(scope, lived)
         verdict.strayed += [f"{party} cannot go on in round {number}" for number, party in run.stuck]
         for number in run.said:
             said = {at for account in self.accounts.values() for when, at in account.said if when == number}

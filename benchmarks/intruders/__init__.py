@@ -1,1 +1,1 @@
-"""Whoever breaks into a federation that is at work, and what comes of it: `python -m benchmarks intruders`."""
+"""Attacks over the wire on a running federation (`python -m benchmarks intruders`)."""

@@ -1,4 +1,4 @@
-"""What attempts to break into a federation share: where it happens, how to call somebody, and what was answered."""
+"""Attempts to break into a federation: the scene, the calls and the answers."""
 
 import asyncio
 from collections import Counter
@@ -203,7 +203,7 @@ class Result:
         return self.refused and (self.right == self.honest or self.stopped) and self.peak <= self.before + MORE
 
 
-async def tried(scene: Scene, attempt: Attempt, number: int, kind: str, before: float = 0.0) -> Result:
+async def try_attempt(scene: Scene, attempt: Attempt, number: int, kind: str, before: float = 0.0) -> Result:
     """Makes an attempt while everybody averages, and returns what came of it."""
     scene.answers.clear()
     scene.over.clear()
@@ -229,7 +229,7 @@ async def tried(scene: Scene, attempt: Attempt, number: int, kind: str, before: 
         kind,
         attempt.name,
         dict(sorted(answers.items())),
-        _refused(attempt, answers),
+        _was_refused(attempt, answers),
         len(right),
         len(company.parties),
         attempt.may_stop and told == set(ended) and bool(errors),
@@ -239,7 +239,7 @@ async def tried(scene: Scene, attempt: Attempt, number: int, kind: str, before: 
     )
 
 
-def _refused(attempt: Attempt, answers: Counter[str]) -> bool:
+def _was_refused(attempt: Attempt, answers: Counter[str]) -> bool:
     """Says whether what was tried was answered as it should be; whatever was changed must have been thrown away."""
     away = sum(times for each, times in answers.items() if each.startswith("thrown away"))
     if any(each in attempt.never for each in answers):

@@ -1,4 +1,4 @@
-"""Honest parties that average when they are told to, each in a process of its own.
+"""Honest parties that average on request, each in a process of its own.
 
 `python -m benchmarks.intruders.honest_parties FOLDER NAME ENTRIES` is one of them. It reads lines, and answers each
 with one of JSON. Whatever a party brings follows from its name and a number, so that each can tell a right average from
@@ -41,14 +41,14 @@ CLOSE = 1e-3
 """How far off an average may be that is right."""
 
 
-def brought(party: Party, number: int, entries: int) -> NDArray[np.float64]:
+def make_vector(party: Party, number: int, entries: int) -> NDArray[np.float64]:
     """Returns what a party brings."""
     return np.cos(np.arange(entries) * 0.01 + sum(party.encode()) + number)
 
 
-def expected(me: Party, roster: RosterFile, contributors: Iterable[Party], number: int, entries: int) -> Any:
+def expected_average(me: Party, roster: RosterFile, contributors: Iterable[Party], number: int, entries: int) -> Any:
     """Returns the right average of contributors; where all are neighbours, whoever is missing leaves its part to us."""
-    vectors = {party: brought(party, number, entries) for party in contributors}
+    vectors = {party: make_vector(party, number, entries) for party in contributors}
     if roster.entry.server is not None:
         return np.mean(list(vectors.values()), axis=0)
     own = vectors.pop(me)
@@ -109,7 +109,7 @@ class Witness:
     async def average(self, number: int) -> dict[str, Any]:
         """Returns how a round ended, and whether its average is right."""
         me = self.node.me
-        update = None if me == SERVER else Update(brought(me, number, self._entries))
+        update = None if me == SERVER else Update(make_vector(me, number, self._entries))
         try:
             ending = await self.node.average(update)
         except TacitError as error:
@@ -119,7 +119,7 @@ class Witness:
     def _told(self, ending: Ending, number: int) -> dict[str, Any]:
         right = False
         if ending.average is not None and ending.error is None:
-            wanted = expected(self.node.me, self.node.roster, ending.contributors, number, self._entries)
+            wanted = expected_average(self.node.me, self.node.roster, ending.contributors, number, self._entries)
             right = bool(np.abs(np.asarray(ending.average) - wanted).max() < CLOSE)
         return {
             "error": None if ending.error is None else f"{ending.error.code}: {ending.error}",
@@ -163,13 +163,13 @@ async def main(folder: Path, name: Party, entries: int) -> None:
     under_way = set()
     while line := await asyncio.to_thread(sys.stdin.readline):
         number, *words = line.split()
-        task = asyncio.create_task(_answered(witness, int(number), words))
+        task = asyncio.create_task(_answer(witness, int(number), words))
         under_way.add(task)
         task.add_done_callback(under_way.discard)
     await witness.node.close()
 
 
-async def _answered(witness: Witness, number: int, words: list[str]) -> None:
+async def _answer(witness: Witness, number: int, words: list[str]) -> None:
     word, *rest = words
     answers: dict[str, Callable[[], Any]] = {
         "mail": witness.mail,

@@ -1,11 +1,11 @@
-"""Attempts of one who is on the roster: calls with a real key that say what no node would."""
+"""Attempts of a party on the roster: calls with a valid key and messages that no node would send."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Any
 
 import msgspec
-from fuzz.damage import Chance, damaged, spoilt
+from fuzz.damage import Chance, damage_bytes, spoilt
 
 from benchmarks.intruders.attempts import WITH_KEYS, Attempt, Caller, Scene, head
 from tacit.core.link import frame_parts
@@ -43,7 +43,7 @@ def parcels(*made: Callable[[Scene], Iterable[bytes]]) -> Callable[[Scene], Awai
     return attempt
 
 
-def _headed(sender: Any, to: Any, size: Any, *pieces: bytes) -> Callable[[Scene], Iterable[bytes]]:
+def _frame_with_head(sender: Any, to: Any, size: Any, *pieces: bytes) -> Callable[[Scene], Iterable[bytes]]:
     """Returns a parcel; None stands for the intruder and for the target."""
 
     def made(scene: Scene) -> Iterable[bytes]:
@@ -87,7 +87,7 @@ def ahead(change: Change, times: int = 1) -> Callable[[Scene], Awaitable[None]]:
     return attempt
 
 
-def _flipped(post: Post, number: int) -> bytes:
+def _flip_byte(post: Post, number: int) -> bytes:
     """Returns an envelope with one bit flipped: now and then in the address, and otherwise in the sealed message."""
     found, sealed = bytearray(post.data), len(post.sealed)
     at = (number * 7919 + 13) % (8 * (sealed if number % 4 else len(found)))
@@ -95,7 +95,7 @@ def _flipped(post: Post, number: int) -> bytes:
     return bytes(found)
 
 
-def _reordered(post: Post, number: int) -> bytes:
+def _reorder_frame(post: Post, number: int) -> bytes:
     """Returns a long message with its sealed pieces in another order; of others, the two halves of one."""
     sealed = post.sealed
     front, first = post.data[: -len(sealed)], min(PIECE + TAG_BYTES, (len(sealed) - NONCE_BYTES) // (2 + number))
@@ -104,7 +104,7 @@ def _reordered(post: Post, number: int) -> bytes:
     return front + nonce + body[first:] + body[:first]
 
 
-async def _handed(scene: Scene, caller: Caller, data: bytes, sender: str = WITH_KEYS) -> None:
+async def _hand_over(scene: Scene, caller: Caller, data: bytes, sender: str = WITH_KEYS) -> None:
     pieces = [data[start : start + PIECE] for start in range(0, len(data), PIECE)]
     await caller.deliver([head(sender, scene.target, len(data)), *pieces])
 
@@ -114,8 +114,8 @@ async def replayed(scene: Scene) -> None:
     await scene.over.wait()
     async with _caller(scene) as caller:
         for data in await scene.own():
-            await _handed(scene, caller, data)
-            await _handed(scene, caller, data)
+            await _hand_over(scene, caller, data)
+            await _hand_over(scene, caller, data)
 
 
 async def outdated(scene: Scene) -> None:
@@ -124,19 +124,19 @@ async def outdated(scene: Scene) -> None:
     await scene.own()
     async with _caller(scene) as caller:
         for data in before:
-            await _handed(scene, caller, data)
+            await _hand_over(scene, caller, data)
 
 
 async def in_anothers_name(scene: Scene) -> None:
     """Passes its own words off as somebody else's: in the head, and in the address too."""
     async with _caller(scene) as caller:
         for data in await scene.own():
-            await _handed(scene, caller, data, scene.victim)
+            await _hand_over(scene, caller, data, scene.victim)
             address, sealed = msgspec.msgpack.decode(data)
             address[4] = scene.victim
-            await _handed(scene, caller, msgspec.msgpack.encode([address, sealed]), scene.victim)
+            await _hand_over(scene, caller, msgspec.msgpack.encode([address, sealed]), scene.victim)
             address[4], address[5] = WITH_KEYS, scene.victim
-            await _handed(scene, caller, msgspec.msgpack.encode([address, sealed]))
+            await _hand_over(scene, caller, msgspec.msgpack.encode([address, sealed]))
 
 
 async def elsewhere(scene: Scene) -> None:
@@ -146,7 +146,7 @@ async def elsewhere(scene: Scene) -> None:
             address, sealed = msgspec.msgpack.decode(data)
             for number in range(TIMES):
                 address[0] = bytes([number]) * 32
-                await _handed(scene, caller, msgspec.msgpack.encode([address, sealed]))
+                await _hand_over(scene, caller, msgspec.msgpack.encode([address, sealed]))
 
 
 async def fuzzed(scene: Scene) -> None:
@@ -156,7 +156,7 @@ async def fuzzed(scene: Scene) -> None:
         for number in range(400):
             for data in await scene.own():
                 small = data if len(data) < 1 << 16 else data[: 1 << 12]
-                await _handed(scene, caller, (damaged if number % 2 else spoilt)(small, draw) or b"\0")
+                await _hand_over(scene, caller, (damage_bytes if number % 2 else spoilt)(small, draw) or b"\0")
 
 
 async def malformed(scene: Scene) -> None:
@@ -178,7 +178,7 @@ def _lie(scene: Scene, **changes: Any) -> bytes:
     return msgspec.msgpack.encode(msgspec.structs.replace(hello, **changes))
 
 
-def _signed(scene: Scene, hello: bytes, to: str | None = None) -> bytes:
+def _sign_hello(scene: Scene, hello: bytes, to: str | None = None) -> bytes:
     said = scene.node._hellos._replay_guard.stamp(scene.target).data + hello
     statement = frame_parts(b"tacit/v1/hello", (to or scene.target).encode(), said)
     return scene.node._hellos._keys.sign(statement) + said
@@ -192,12 +192,12 @@ def hellos(made: Callable[[Scene], bytes]) -> Callable[[Scene], Awaitable[None]]
         async with _caller(scene) as caller:
             said = made(scene)
             await caller.hello(head(WITH_KEYS, scene.target, len(said)) + said)
-        await _listened(scene, WITH_KEYS)
+        await _listen_as(scene, WITH_KEYS)
 
     return attempt
 
 
-async def _listened(scene: Scene, party: str) -> None:
+async def _listen_as(scene: Scene, party: str) -> None:
     """Notes whether somebody was heard to be where nobody is."""
     heard = await scene.company.heard(scene.target, party)
     scene.answers["listened to" if heard >= FAR else "not listened to"] += 1
@@ -212,10 +212,10 @@ def lies(**changes: Any) -> Callable[[Scene], Awaitable[None]]:
         try:
             async with _caller(scene) as caller:
                 while not scene.over.is_set():
-                    said = _signed(scene, msgspec.msgpack.encode(scene.node._make_hello(scene.target)))
+                    said = _sign_hello(scene, msgspec.msgpack.encode(scene.node._make_hello(scene.target)))
                     await caller.hello(head(WITH_KEYS, scene.target, len(said)) + said)
                     await asyncio.sleep(0.02)
-            await _listened(scene, WITH_KEYS)
+            await _listen_as(scene, WITH_KEYS)
         finally:
             scene.node._make_hello = honest
             scene.node._hellos.say()
@@ -226,10 +226,10 @@ def lies(**changes: Any) -> Callable[[Scene], Awaitable[None]]:
 async def about_others(scene: Scene) -> None:
     """Says hellos in the name of an honest party."""
     async with _caller(scene) as caller:
-        said = _signed(scene, _lie(scene, party=scene.victim, begun=FAR))
+        said = _sign_hello(scene, _lie(scene, party=scene.victim, begun=FAR))
         for sender in (WITH_KEYS, scene.victim):
             await caller.hello(head(sender, scene.target, len(said)) + said)
-    await _listened(scene, scene.victim)
+    await _listen_as(scene, scene.victim)
 
 
 # --- too much ------------------------------------------------------------------------------------------------------
@@ -254,7 +254,7 @@ async def slow(scene: Scene) -> None:
 async def flood(scene: Scene) -> None:
     """Says hello, and hands parcels over, as fast as it can, until the round is over."""
     data = (await scene.own())[0] if scene.frames else b"\0"
-    said = _signed(scene, _lie(scene))
+    said = _sign_hello(scene, _lie(scene))
     junk = bytes(1 << 16)
 
     async def calls(caller: Caller, number: int) -> None:
@@ -262,7 +262,7 @@ async def flood(scene: Scene) -> None:
             if number % 2:
                 await caller.hello(head(WITH_KEYS, scene.target, len(said)) + said)
             else:
-                await _handed(scene, caller, junk if number % 4 else data)
+                await _hand_over(scene, caller, junk if number % 4 else data)
 
     callers = [_caller(scene) for _ in range(4)]
     try:
@@ -282,47 +282,49 @@ PARCELS = (
     ),
     Attempt(
         "a head that announces 4 GB, or more",
-        parcels(_headed(None, None, 2**32), _headed(None, None, 2**63)),
+        parcels(_frame_with_head(None, None, 2**32), _frame_with_head(None, None, 2**63)),
         ("RESOURCE_EXHAUSTED",),
     ),
     Attempt(
         "a head that announces nothing, or less",
-        parcels(_headed(None, None, -5, b"x"), _headed(None, None, 0)),
+        parcels(_frame_with_head(None, None, -5, b"x"), _frame_with_head(None, None, 0)),
         ("RESOURCE_EXHAUSTED",),
     ),
     Attempt("more than was announced", too_many, ("OUT_OF_RANGE",)),
-    Attempt("less than was announced", parcels(_headed(None, None, 1000, bytes(10))), ("DATA_LOSS",)),
-    Attempt("a piece of 8 MiB", parcels(_headed(None, None, 1000, bytes(8 * PIECE))), ("RESOURCE_EXHAUSTED",)),
+    Attempt("less than was announced", parcels(_frame_with_head(None, None, 1000, bytes(10))), ("DATA_LOSS",)),
+    Attempt("a piece of 8 MiB", parcels(_frame_with_head(None, None, 1000, bytes(8 * PIECE))), ("RESOURCE_EXHAUSTED",)),
     Attempt(
         "from nobody, and for nobody",
-        parcels(_headed("p9", None, 9, bytes(9)), _headed(None, "p9", 9, bytes(9))),
+        parcels(_frame_with_head("p9", None, 9, bytes(9)), _frame_with_head(None, "p9", 9, bytes(9))),
         ("PERMISSION_DENIED",),
     ),
-    Attempt("passed on twice", parcels(_headed("p1", "p2", 9, bytes(9))), ("PERMISSION_DENIED",)),
+    Attempt("passed on twice", parcels(_frame_with_head("p1", "p2", 9, bytes(9))), ("PERMISSION_DENIED",)),
 )
 ENVELOPES = (
     Attempt("replayed", replayed, (f"{AWAY}replayed",)),
     Attempt("of the round before", outdated, (f"{AWAY}from another round",)),
     Attempt("of another session", elsewhere, (f"{AWAY}from another session",)),
-    Attempt("with pieces in another order", ahead(_reordered), UNREAD),
+    Attempt("with pieces in another order", ahead(_reorder_frame), UNREAD),
     Attempt("truncated", ahead(lambda post, n: post.data[: post.size * (n + 1) // (TIMES + 1)], TIMES), UNREAD),
-    Attempt("with one bit flipped", ahead(_flipped, TIMES), UNREAD),
+    Attempt("with one bit flipped", ahead(_flip_byte, TIMES), UNREAD),
     Attempt("lengthened", ahead(lambda post, n: post.data + bytes(1 + 37 * n), TIMES), UNREAD),
     Attempt("fuzzed", fuzzed, UNREAD),
     Attempt("in another's name", in_anothers_name, (*UNREAD, f"{AWAY}misdirected")),
     Attempt("sealed as they should be, and no messages", malformed, ("excluded: malformed",)),
 )
 FORGED: dict[str, Callable[[Scene], bytes]] = {
-    "unsigned": lambda scene: bytes(SIGNATURE_BYTES) + _signed(scene, _lie(scene, begun=FAR))[SIGNATURE_BYTES:],
-    "changed after it was signed": lambda s: _signed(s, _lie(s))[: SIGNATURE_BYTES + STAMP_BYTES] + _lie(s, begun=FAR),
-    "signed for somebody else": lambda scene: _signed(scene, _lie(scene, begun=FAR), scene.victim),
-    "of a round that cannot be": lambda scene: _signed(scene, _lie(scene, begun=2**63)),
+    "unsigned": lambda scene: bytes(SIGNATURE_BYTES) + _sign_hello(scene, _lie(scene, begun=FAR))[SIGNATURE_BYTES:],
+    "changed after it was signed": lambda s: (
+        _sign_hello(s, _lie(s))[: SIGNATURE_BYTES + STAMP_BYTES] + _lie(s, begun=FAR)
+    ),
+    "signed for somebody else": lambda scene: _sign_hello(scene, _lie(scene, begun=FAR), scene.victim),
+    "of a round that cannot be": lambda scene: _sign_hello(scene, _lie(scene, begun=2**63)),
 }
 HELLOS = (
     *(Attempt(name, hellos(made), ("not listened to",), ("listened to",)) for name, made in FORGED.items()),
     Attempt(
         "of more than 64 KiB",
-        hellos(lambda scene: _signed(scene, _lie(scene, begun=FAR, told=bytes(HELLO_BYTES)))),
+        hellos(lambda scene: _sign_hello(scene, _lie(scene, begun=FAR, told=bytes(HELLO_BYTES)))),
         ("RESOURCE_EXHAUSTED",),
         ("listened to",),
     ),

@@ -1,4 +1,4 @@
-"""Servers of `secagg` that lie to real users over real connections: what each is told, and what they make of it.
+"""Malicious servers of `secagg` that lie to real users over real connections, and how users react.
 
 The lies are those of `tacit attack lies`: on symbols it searches for one that works on users who lack a precaution,
 here in the session of the very federation to which it is then told; first to such users, who give their shares away,
@@ -49,12 +49,12 @@ from tacit.vectors.index_sets import to_bitmap
 
 ENTRIES = 3
 SAID = (AdvertiseKeys, ShareKeys, MaskedInput, Consent, Unmask)
-"""What users say, one after the other."""
+"""Messages of a user, in order."""
 
 
 @dataclass
-class Told:
-    """What came of a lie: how it ended for each user, and which shares the server was given."""
+class LieOutcome:
+    """Outcome of a lie: how the round ended for each user, and the shares that the server received."""
 
     name: str
     endings: dict[Party, dict[str, Any]]
@@ -62,7 +62,7 @@ class Told:
 
     @property
     def errors(self) -> dict[Party, str]:
-        """Why users gave up."""
+        """Reasons why users gave up."""
         return {party: each["error"] for party, each in self.endings.items() if each["error"] and party != SERVER}
 
 
@@ -137,7 +137,7 @@ class Storyteller:
         if len(client.said) <= step or (step < len(SETS) and step >= len(story)):
             return None
         wanted = story[step] if step < len(SETS) else None
-        words = cast._words(client, tuple(clients.values()))
+        words = cast._passable(client, tuple(clients.values()))
         return next((lie for lie in cast.lies(client, words) if lie[0] == wanted), None)
 
 
@@ -160,7 +160,7 @@ class Story:
         """Of how many honest users anything is known if it is told to users as they are; 0 if nothing is."""
         cast = SymbolicCast(self.case)
         try:
-            return smallest_support(cast.learnt(cast.retold(self.clients))) or 0
+            return smallest_support(cast.known_basis(cast.replay(self.clients))) or 0
         except ConfigError:  # somebody refuses it, and says no more
             return 0
 
@@ -184,12 +184,12 @@ def story(name: str, folder: Path) -> Story:
     return Story(made, case, found.clients, f"{found.told}, for {found.learnt}")
 
 
-async def told_story(found: Story, name: str, *, careful: bool) -> Told:
+async def told_story(found: Story, name: str, *, careful: bool) -> LieOutcome:
     """Tells a lie to users as they are or, if they are not careful, to ones who lack the precaution that it is for."""
     teller = Storyteller(found.case, {client.place: client.sets for client in found.clients})
     with nullcontext() if careful else use_variant(name):
         async with nodes(found.made, lambda _: teller) as running:
-            return Told(found.words, await _rounds(running, 1), teller.shares)
+            return LieOutcome(found.words, await _rounds(running, 1), teller.shares)
 
 
 # --- single messages -----------------------------------------------------------------------------------------------
@@ -276,7 +276,7 @@ LIES = (
 )
 
 
-class _Crooked(Link):
+class _CrookedLink(Link):
     """A server's link that changes what it sends, and sees what it is given."""
 
     change: Change
@@ -286,11 +286,11 @@ class _Crooked(Link):
         await super().send(to, self.change(to, message, self.suite), step=step)
 
 
-def crooked(change: Change, shares: list[Unmask]) -> Role:
+def make_crooked_role(change: Change, shares: list[Unmask]) -> Role:
     """Returns a server that follows the rules but for a change, and keeps the shares that it is given."""
 
     async def server(link: Link, terms: Any, suite: Any, state: Any) -> Any:
-        bent = _Crooked(link.me, link.parties, link.session, link.round, link.dropped)
+        bent = _CrookedLink(link.me, link.parties, link.session, link.round, link.dropped)
         bent.change, bent.suite = change if link.round == 1 else (lambda _to, message, _: message), suite
         gather = bent.gather
 
@@ -305,11 +305,11 @@ def crooked(change: Change, shares: list[Unmask]) -> Role:
     return server
 
 
-async def told_lie(lie: Lie, folder: Path) -> Told:
+async def told_lie(lie: Lie, folder: Path) -> LieOutcome:
     """Has a server tell a lie to six users."""
     shares: list[Unmask] = []
-    async with nodes(_federation(folder, N), lambda _: crooked(lie.change, shares)) as running:
-        return Told(lie.name, await _rounds(running, lie.rounds), shares)
+    async with nodes(_federation(folder, N), lambda _: make_crooked_role(lie.change, shares)) as running:
+        return LieOutcome(lie.name, await _rounds(running, lie.rounds), shares)
 
 
 @dataclass
@@ -317,8 +317,8 @@ class Outcome:
     """What came of a story without a precaution, and with it."""
 
     name: str
-    without: Told
-    told: Told
+    without: LieOutcome
+    told: LieOutcome
     smallest: int
     """Of how many users the server then knows anything; 0 if of nobody."""
     allowed: int

@@ -1,4 +1,4 @@
-"""Whoever breaks into a federation that is at work: what each attempt is answered, and that honest parties go on.
+"""Run of all attacks on a federation: the answer to each attempt, and whether honest parties go on.
 
 `python -m benchmarks intruders` runs honest parties in processes of their own, over real connections, and tries on them
 what strangers can and what one can who is on the roster; has servers lie to real users; hands a million damaged frames
@@ -19,12 +19,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fuzz.frames import fuzzed
+from fuzz.frames import fuzz_frames
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks.intruders import insiders, lying_servers, strangers
-from benchmarks.intruders.attempts import MORE, WITH_KEYS, Attempt, Result, Scene, tried
+from benchmarks.intruders.attempts import MORE, WITH_KEYS, Attempt, Result, Scene, try_attempt
 from benchmarks.intruders.honest_parties import GONE, ROOT, Federation, Processes, memory
 from tacit.core.suite import SERVER, Party
 from tacit.net.membership.roster import Deadlines
@@ -53,7 +53,7 @@ WITH_A_KEY: Groups = (
 
 
 @dataclass
-class Row:
+class IntruderRow:
     """One result, as it is shown."""
 
     where: str
@@ -70,7 +70,7 @@ class Row:
 # --- on the wire ---------------------------------------------------------------------------------------------------
 
 
-async def on_the_wire(protocol: str, target: Party, entries: int, groups: Groups, say: Say) -> list[Row]:
+async def on_the_wire(protocol: str, target: Party, entries: int, groups: Groups, say: Say) -> list[IntruderRow]:
     """Returns what came of every attempt on a party of a federation."""
     with tempfile.TemporaryDirectory() as folder:
         options = {"threshold": 3} if protocol == "secagg" else {}
@@ -83,14 +83,14 @@ async def on_the_wire(protocol: str, target: Party, entries: int, groups: Groups
             scene, found, number = Scene(company, target, node), [], 0
             for _ in range(2):  # rounds that nobody disturbs, to compare with
                 number += 1
-                alone = await tried(scene, Attempt("nothing", lambda scene: scene.over.wait(), ("",)), number, "")
+                alone = await try_attempt(scene, Attempt("nothing", lambda scene: scene.over.wait(), ("",)), number, "")
                 if alone.right < alone.honest:
                     raise AssertionError(f"nobody disturbs them, and yet: {alone.errors}")
             for kind, attempts in groups:
                 for attempt in attempts:
                     number += 1
                     say(f"{protocol}, {target}: {kind} {attempt.name}")
-                    result = await tried(scene, attempt, number, kind, alone.peak)
+                    result = await try_attempt(scene, attempt, number, kind, alone.peak)
                     found.append(_row(f"{target} of {protocol}", result))
                     say(f"{result.name}: {result.answers} {found[-1].honest}")
             return found
@@ -99,24 +99,24 @@ async def on_the_wire(protocol: str, target: Party, entries: int, groups: Groups
             await company.close()
 
 
-def _row(where: str, result: Result) -> Row:
+def _row(where: str, result: Result) -> IntruderRow:
     honest = f"{result.right} of {result.honest} averaged right"
     if result.stopped:
         honest = f"{len(result.errors)} of {result.honest} stopped, and told by whom: {result.errors[0]}"
     more = {"refused": result.refused, "errors": result.errors}
     memory_ = result.before, result.peak
-    return Row(where, f"{result.kind} {result.name}", result.answers, honest, result.held, memory_, more)
+    return IntruderRow(where, f"{result.kind} {result.name}", result.answers, honest, result.held, memory_, more)
 
 
 # --- servers that lie ----------------------------------------------------------------------------------------------
 
 
-def liars(say: Say, quick: bool = False) -> Iterator[Row]:
+def liars(say: Say, quick: bool = False) -> Iterator[IntruderRow]:
     """Yields what users make of what they are told."""
     where = "users of secagg"
     for each in lying_servers.stories(["U3 signed by nobody"] if quick else list(lying_servers.VARIANTS)):
         say(f"lying servers: {each.name}")
-        refused = _counted(each.told.errors.values())
+        refused = _count_errors(each.told.errors.values())
         without = len(each.without.shares)
         if each.smallest:
             honest = f"no effect: on symbols, the server knows a sum of {each.smallest} users, as it may, and no less"
@@ -125,7 +125,7 @@ def liars(say: Say, quick: bool = False) -> Iterator[Row]:
             honest, held = "no shares were given", not each.told.shares
         more = {"without the precaution": f"{without} users gave their shares", "shares": len(each.told.shares)}
         what = f"a lie for users with “{each.name}”: {each.told.name}"
-        yield Row(
+        yield IntruderRow(
             where,
             what,
             refused,
@@ -141,7 +141,7 @@ def liars(say: Say, quick: bool = False) -> Iterator[Row]:
         users = {party: each for party, each in told.endings.items() if party != SERVER}
         if lie.rounds > 1:
             right = sum(each["right"] and "p2" not in each["contributors"] for each in users.values())
-            yield Row(
+            yield IntruderRow(
                 where,
                 lie.name,
                 {"behind": 1},
@@ -150,10 +150,10 @@ def liars(say: Say, quick: bool = False) -> Iterator[Row]:
             )
             continue
         held = len(told.errors) == len(users) and not told.shares and all(lie.words in e for e in told.errors.values())
-        yield Row(where, lie.name, _counted(told.errors.values()), "no shares were given", held)
+        yield IntruderRow(where, lie.name, _count_errors(told.errors.values()), "no shares were given", held)
 
 
-def _counted(errors: Any) -> dict[str, int]:
+def _count_errors(errors: Any) -> dict[str, int]:
     found: dict[str, int] = {}
     for error in errors:
         words = re.sub(r"\bp\d\b", "p…", error)
@@ -164,22 +164,26 @@ def _counted(errors: Any) -> dict[str, int]:
 # --- frames --------------------------------------------------------------------------------------------------------
 
 
-def damaged(count: int, seed: int, say: Say) -> Iterator[Row]:
+def run_damaged(count: int, seed: int, say: Say) -> Iterator[IntruderRow]:
     """Yields what became of damaged frames, by what took them in."""
     with tempfile.TemporaryDirectory() as folder:
-        fuzzed(2000, seed, Path(folder) / "first")  # what is made once and kept
+        fuzz_frames(2000, seed, Path(folder) / "first")  # what is made once and kept
         before = memory(afresh=True)
         start = time.process_time()
-        seen = fuzzed(count, seed + 1, Path(folder) / "then", told=lambda done: say(f"frames: {done:,} of {count:,}"))
+        seen = fuzz_frames(
+            count, seed + 1, Path(folder) / "then", told=lambda done: say(f"frames: {done:,} of {count:,}")
+        )
         rate = count / (time.process_time() - start)
     usage = before, memory()
     for name, each in seen.items():
-        yield Row("frames", f"{each.frames:,} to {name}", dict(each.outcomes.most_common()), "nothing was raised", True)
+        yield IntruderRow(
+            "frames", f"{each.frames:,} to {name}", dict(each.outcomes.most_common()), "nothing was raised", True
+        )
     what = f"{count:,} in all, {rate:,.0f} a second of CPU time"
-    yield Row("frames", what, {}, "nothing was raised", usage[1] <= usage[0] + MORE, usage, {"rate": rate})
+    yield IntruderRow("frames", what, {}, "nothing was raised", usage[1] <= usage[0] + MORE, usage, {"rate": rate})
 
 
-def guided(seconds: int) -> Row:
+def run_guided(seconds: int) -> IntruderRow:
     """Returns what a fuzzer guided by coverage found in so many seconds."""
     with tempfile.TemporaryDirectory() as corpus:
         command = [sys.executable, "-m", "fuzz.envelopes", corpus, f"-max_total_time={seconds}", "-rss_limit_mb=2000"]
@@ -189,17 +193,17 @@ def guided(seconds: int) -> Row:
     last = re.findall(r"cov: (\d+) ft: (\d+) corp: (\d+)/", said)
     held = ran.returncode == 0 and bool(runs) and bool(last)
     if not held:
-        return Row("frames", "guided by coverage", {}, f"it found something: {said[-1500:]}", False)
+        return IntruderRow("frames", "guided by coverage", {}, f"it found something: {said[-1500:]}", False)
     (count, took), (edges, features, inputs) = runs[-1], last[-1]
     figures = {"executions": int(count), "seconds": int(took), "corpus": int(inputs)}
     figures |= {"edges": int(edges), "features": int(features)}
-    return Row("frames", "guided by coverage (atheris)", figures, "nothing was raised", held, None, figures)
+    return IntruderRow("frames", "guided by coverage (atheris)", figures, "nothing was raised", held, None, figures)
 
 
 # --- all of it -----------------------------------------------------------------------------------------------------
 
 
-def rows(quick: bool, frames: int, seconds: int, say: Say) -> Iterator[Row]:
+def rows(quick: bool, frames: int, seconds: int, say: Say) -> Iterator[IntruderRow]:
     """Yields all results."""
     some: Groups = [(kind, attempts[:2]) for kind, attempts in (*STRANGERS, *WITH_A_KEY)]
     entries = FEW if quick else LONG
@@ -215,15 +219,15 @@ def rows(quick: bool, frames: int, seconds: int, say: Say) -> Iterator[Row]:
                 if each.may_stop:
                     yield from asyncio.run(on_the_wire("gossip", "p0", FEW, [(kind, [each])], say))
     yield from liars(say, quick)
-    yield from damaged(frames, 0, say)
+    yield from run_damaged(frames, 0, say)
     if seconds and importlib.util.find_spec("atheris") is None:
         print("\nthe guided fuzzer was not run: pip install atheris", file=sys.stderr)
     elif seconds:
         say(f"the guided fuzzer, for {seconds} s")
-        yield guided(seconds)
+        yield run_guided(seconds)
 
 
-def shown(found: Sequence[Row]) -> Table:
+def make_table(found: Sequence[IntruderRow]) -> Table:
     """Returns what is printed."""
     table = Table("where", "what is tried", "answered", "honest parties", "MB before, with", "held", show_lines=True)
     for row in found:
@@ -260,5 +264,5 @@ def main(arguments: Sequence[str]) -> int:
 
     about = {"command": " ".join(["python -m benchmarks intruders", *arguments]), "machine": machine()}
     given.json.write_text(json.dumps(about | {"rows": [asdict(row) for row in found]}, indent=2) + "\n")
-    Console(width=None if sys.stdout.isatty() else 180).print(shown(found), f"\nAll of it: {given.json}")
+    Console(width=None if sys.stdout.isatty() else 180).print(make_table(found), f"\nAll of it: {given.json}")
     return 0 if all(row.held for row in found) else 1

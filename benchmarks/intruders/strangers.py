@@ -1,4 +1,4 @@
-"""Attempts of those who are not on the roster: connections that say other things, and ones that show other keys."""
+"""Attempts of outsiders: connections with other protocols, and with other keys."""
 
 import asyncio
 import os
@@ -50,7 +50,7 @@ def said(data: bytes) -> Callable[[Scene], Awaitable[None]]:
     return attempt
 
 
-def shown(mine: Callable[[Scene], tuple[bytes, bytes] | None]) -> Callable[[Scene], Awaitable[None]]:
+def show_certificate(mine: Callable[[Scene], tuple[bytes, bytes] | None]) -> Callable[[Scene], Awaitable[None]]:
     """Returns the attempt to connect with a key and a certificate, or none; by TLS alone, and by a real call."""
 
     async def attempt(scene: Scene) -> None:
@@ -107,7 +107,7 @@ def pair_of(party: Party) -> Callable[[Scene], tuple[bytes, bytes]]:
     return pair
 
 
-def issued(scene: Scene) -> tuple[bytes, bytes]:
+def issue_certificate(scene: Scene) -> tuple[bytes, bytes]:
     """Returns a key of a stranger's, with a certificate that a party on the roster issued, and that one's behind it."""
     party, other = scene.made.credentials[WITH_KEYS], Credentials.generate("friend", SystemEntropy())
     issuer = x509.load_pem_x509_certificate(party.certificate_pem)
@@ -167,14 +167,14 @@ PLAIN = tuple(
 )
 KEYS = (
     # Whoever is on the roster gets through in the same way, or all the others would show nothing.
-    Attempt("a certificate of the roster, to compare with", shown(pair_of(WITH_KEYS)), ("TLS: let in",)),
+    Attempt("a certificate of the roster, to compare with", show_certificate(pair_of(WITH_KEYS)), ("TLS: let in",)),
     *(
-        Attempt(name, shown(pair), ("UNAVAILABLE", "UNAUTHENTICATED"), LET_IN)
+        Attempt(name, show_certificate(pair), ("UNAVAILABLE", "UNAUTHENTICATED"), LET_IN)
         for name, pair in {
             "no certificate": lambda _: None,
             "a stranger's certificate, in a party's name": stranger,
             "the certificate of one who was removed": pair_of(GONE),
-            "a certificate issued by a party": issued,
+            "a certificate issued by a party": issue_certificate,
         }.items()
     ),
 )

@@ -44,7 +44,7 @@ def runs(faults, tmp_path_factory):
     def run(protocol):
         if protocol not in made:
             folder = tmp_path_factory.mktemp(protocol)
-            made[protocol] = folder, faults.happened(faults.Case(protocol, **SHORT[protocol]), folder, seed=2)
+            made[protocol] = folder, faults.run_case(faults.Case(protocol, **SHORT[protocol]), folder, seed=2)
         return made[protocol]
 
     return run
@@ -69,7 +69,7 @@ def test_nothing_goes_wrong_that_must_not(protocol, runs):
 @pytest.mark.parametrize("protocol", ["secagg", "cesar", "pushsum", "admm"])
 def test_nothing_goes_wrong_in_many_rounds(protocol, faults, tmp_path):
     case = next(each for each in faults.CASES if each.protocol == protocol)
-    verdict = faults.happened(faults.replace(case, rounds=60), tmp_path, seed=3)
+    verdict = faults.run_case(faults.replace(case, rounds=60), tmp_path, seed=3)
     assert found(verdict) == {}
     assert verdict.rounds >= 60
     assert verdict.resumed
@@ -146,7 +146,7 @@ def test_an_exposure_is_noticed():
     replayed = import_module("benchmarks.faults.replayed")
     names = ("p0", "p1", "p2")
     others = {name: [replayed.Place(other, "SharedEntries", 0) for other in names if other != name] for name in names}
-    run, exposed = replayed.replayed(Scope.of("gossip", names, {}, rounds=2, drift="free"), {1: others, 2: others})
+    run, exposed = replayed.replay_rounds(Scope.of("gossip", names, {}, rounds=2, drift="free"), {1: others, 2: others})
     assert not run.stuck
     assert {each.coalition[0]: {victim for victim, _ in each.fresh} for each in exposed} == {
         name: set(names) - {name} for name in names
@@ -160,7 +160,7 @@ def test_masses_show_as_much_as_the_code_does_on_unknowns(runs, faults):
     judge = faults.Judge(folder)
     lived = {number: {name: each.told for name, each in judge.lived(number).items()} for number in judge.numbers}
     scope = Scope.of("pushsum", judge.names, judge.roster.settings, rounds=max(judge.numbers), drift="free")
-    run = replayed.Replayed(scope, lived, together=True)
+    run = replayed.ReplayedRun(scope, lived, together=True)
     rounds = {name: judge.accounts[name].rounds for name in judge.names}
     seen, _, columns = masses.Masses(judge.roster, folder, rounds)._recurrence()
     for name in judge.names:

@@ -76,7 +76,7 @@ def results(intruders, folder, protocol, target, chosen, **options):
             found = []
             quiet = intruders.attempts.Attempt("nothing", lambda scene: scene.over.wait(), ("",))
             for number, attempt in enumerate((quiet, *chosen), start=1):
-                found.append(await intruders.attempts.tried(scene, attempt, number, ""))
+                found.append(await intruders.attempts.try_attempt(scene, attempt, number, ""))
             return found
 
     return asyncio.run(run())

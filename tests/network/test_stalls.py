@@ -87,7 +87,7 @@ def test_who_is_alone_with_nothing_in_force_hangs(protocol, stalls):
 @PROTOCOLS
 def test_a_stall_of_seconds_with_nothing_in_force_is_one(protocol, stalls):
     """Not a round is begun, so that there is none to be alone in."""
-    turn = stalls.Allowed.of(
+    turn = stalls.AllowedStall.of(
         DEADLINES, stalls.Needs.of(Scope.of(protocol, NAMES, OPTIONS[protocol]).terms, "p1").phases
     )
     for seconds, hung in ((turn.turn - APART, []), (turn.turn + APART, ["p1"])):
@@ -133,7 +133,7 @@ def test_whose_illness_excuses_a_party(protocol, who, hung, stalls):
 @PROTOCOLS
 def test_recovery_may_take_what_follows_from_deadlines_and_no_longer(protocol, stalls):
     needs = stalls.Needs.of(Scope.of(protocol, NAMES, OPTIONS[protocol]).terms, "p1")
-    back, turn = stalls.Allowed.of(DEADLINES, needs.phases)
+    back, turn = stalls.AllowedStall.of(DEADLINES, needs.phases)
     assert back == 1.5 + 1.0 + stalls.OFTEN
     assert turn == 2.0 + needs.phases * 1.0 + stalls.BUSY
     faults = [fault("freeze", "p1", 20.0, 26.0)]

@@ -18,7 +18,7 @@ def frames():
 
 
 def test_nothing_is_raised_by_frames_that_were_damaged(frames, tmp_path):
-    seen = frames.fuzzed(FRAMES, 3, tmp_path)
+    seen = frames.fuzz_frames(FRAMES, 3, tmp_path)
     assert sum(each.frames for each in seen.values()) == FRAMES
     # What is to be refused at each of these was tried, and so was what is not.
     wanted = {
@@ -35,7 +35,7 @@ def test_what_is_raised_is_found(frames, tmp_path, monkeypatch):
     """The same frames, where decoders are taken to raise nothing but what msgspec says they do."""
     monkeypatch.setattr(frames.courier, "split_header", lambda data: (data[2], data))
     with pytest.raises(frames.Finding, match=r"^fedavg, parcels, frame \d+ of seed 3: "):
-        frames.fuzzed(FRAMES, 3, tmp_path, ["fedavg"])
+        frames.fuzz_frames(FRAMES, 3, tmp_path, ["fedavg"])
 
 
 @pytest.mark.parametrize("protocol", ["secagg", "cesar"])
