@@ -8,7 +8,7 @@ import numpy as np
 
 from tacit.auditing.auditor import Auditor
 from tacit.auditing.report import Report
-from tacit.auditing.scope import Scope, is_count
+from tacit.auditing.scope import Scope, is_count, resolve_members
 from tacit.auditing.search.coalitions import coalitions_of_size, list_coalitions
 from tacit.auditing.symbolic.simulation import Drift
 from tacit.core.errors import ConfigError
@@ -103,26 +103,36 @@ def audit(
     stand_ins: Mapping[Party, Role] | None = None,
     **options: Any,
 ) -> Report | list[Report]:
-    """Returns what a coalition can learn in some rounds of a protocol.
+    """Returns what a coalition can learn in some rounds of a protocol: a `Report`, or a list of them.
 
-    That is a `Report` for the `coalition` that is named; or a list of them, for all coalitions of `coalition_size`: so
-    many parties or, where there is a server, that and one fewer. If neither is given it is 1: every party alone, and
-    the server.
+    Settings are audited whether they leak or not. What chance decides is sampled with `seed`, and a report says of some
+    of the next seeds whether they expose anybody.
 
-    `drift="static"` is the worst case, in which parties bring the same vector every round; "free" has new ones in each,
-    and a number ones that change by so much a round (as a standard deviation of an entry). `dropout` is the chance
-    with which each party is lost to each round, and `faults` go wrong as in a simulation. What chance decides is drawn
-    by `seed`, and a report says of some of the next seeds whether they expose anybody. How many bits of an entry are
-    learnt depends on what it may be: `prior` is its standard deviation, and `noise` that of what its owner adds to it
-    anew each round, which is a setting like others. With noise, ε is said as well, at that `delta` and for vectors of
-    that `length`, if it is known how far data can move a vector: by the setting `norm`, for all that a user has, or by
-    `sensitivity`.
+    Args:
+        protocol: the protocol, or its name.
+        parties: number of parties, or their names.
+        coalition: the colluding parties, for a single report; also "server", and "eavesdropper", who hears the links.
+        coalition_size: size of all coalitions to report on; with a server, one party fewer. 1 without `coalition`.
+        rounds: number of rounds that the coalition observes.
+        drift: "static" for the same vectors in every round, which is the worst case, "free" for new ones, or the
+            standard deviation of an entry's change per round.
+        dropout: probability with which each party drops out of each round.
+        noise: standard deviation of the noise that each party adds to an entry in every round; a setting like others.
+        prior: standard deviation of the adversary's prior for an entry, which decides how many bits it learns.
+        sensitivity: distance by which one sample can move a vector, for ε; the setting `norm` unless given.
+        delta: δ at which ε is computed.
+        length: length of the vectors, for ε.
+        seed: seed of all chance.
+        entries: number of entries to sample, where entries differ, as in sparsification.
+        vectors: vectors by whose size entries are selected.
+        links: links that an eavesdropper hears, as pairs of names; all unless given.
+        sealed: False to ask what an eavesdropper would learn if links were not sealed.
+        faults: faults to inject, as in a simulation.
+        stand_ins: coroutines that run in the place of some parties' own, to audit a malicious party.
+        options: settings of the protocol.
 
-    The server may be in a coalition, and so may an "onlooker", who hears all `links`, or those given as pairs of names;
-    `sealed=False` asks what it would learn if they were not sealed. If entries fare differently, as in sparsification,
-    `entries` says how many positions are looked at, and `vectors` gives the ones by whose size entries are selected.
-    Settings are those of the protocol, and are audited whether they leak or not. `stand_ins` puts other coroutines in
-    the place of some parties', to see what one that lies would learn.
+    Raises:
+        ConfigError: with everything that is wrong with the question.
     """
     names = named_parties(parties)
     brought: Any = vectors
@@ -149,16 +159,7 @@ def audit(
         stand_ins=stand_ins,
         beside=BESIDE,
     )
-    members = None if coalition is None else _members(coalition)
-    if coalition_size is not None:
-        every = coalitions_of_size(scope.protocol, names, coalition_size, members)
-    else:
-        every = list(list_coalitions(scope.protocol, names, 1)) if members is None else [members]
-    for each in every:
-        scope.check(each)
-    auditor = Auditor(scope, guard=True)
-    reports = [auditor.report(each) for each in every]
-    return reports if members is None else reports[0]
+    return _report_on(scope, None if coalition is None else resolve_members(_members(coalition), names), coalition_size)
 
 
 BESIDE = tuple(
@@ -166,7 +167,20 @@ BESIDE = tuple(
     for name, each in inspect.signature(audit).parameters.items()
     if each.kind is each.KEYWORD_ONLY and name != "noise"  # which is a setting
 )
-"""What is taken besides the options of a protocol."""
+"""Parameters that are no options of a protocol."""
+
+
+def _report_on(scope: Scope, members: tuple[Party, ...] | None, size: Size) -> Report | list[Report]:
+    """Returns the report on one coalition, or on all of a size."""
+    if size is not None:
+        every = coalitions_of_size(scope.protocol, scope.parties, size, members)
+    else:
+        every = list(list_coalitions(scope.protocol, scope.parties, 1)) if members is None else [members]
+    for each in every:
+        scope.check(each)
+    auditor = Auditor(scope, guard=True)
+    reports = [auditor.report(each) for each in every]
+    return reports if members is None else reports[0]
 
 
 def _members(coalition: Any) -> tuple[Party, ...]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from tacit.auditing.auditor import WorstSeedAuditor
 from tacit.auditing.report import Report
-from tacit.auditing.scope import Scope
+from tacit.auditing.scope import Scope, resolve_members
 from tacit.auditing.search.coalitions import coalitions_of_size, list_coalitions
 from tacit.auditing.symbolic.simulation import Drift
 from tacit.core.errors import ConfigError
@@ -60,15 +60,15 @@ def flags(options: Mapping[str, Any]) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Question:
-    """What an audit is asked, in as few words as it takes to ask it again."""
+    """Question to the audit, with only the fields that differ from the default."""
 
     protocol: str
     parties: int
     options: Mapping[str, Any] = field(default_factory=dict)
     coalition: tuple[Party, ...] | None = None
-    """Who puts heads together; None for each party alone, and the server,"""
+    """Colluding parties; None for each party, and the server, alone."""
     coalition_size: int | None = None
-    """or for every so many parties, or the server with one fewer."""
+    """Size of the coalitions, if all of a size are in question; with the server, one party fewer."""
     rounds: int = 1
     drift: Drift | float = "static"
     dropout: float = 0.0
@@ -116,11 +116,11 @@ class Question:
         if self.coalition_size is not None:
             return coalitions_of_size(find(self.protocol), self.names, self.coalition_size, self.coalition)
         if self.coalition is not None:
-            return [self.coalition]
+            return [resolve_members(self.coalition, self.names)]
         return list(list_coalitions(find(self.protocol), self.names, 1))
 
     def answers(self) -> Iterator[Report]:
-        """Yields a report on each coalition, in the worst drawing of who takes part that was looked at."""
+        """Yields a report on each coalition, with the worst seed that was tried."""
         auditor = WorstSeedAuditor(self.scope(), guard=True)
         return (auditor.report(members) for members in self.coalitions())
 

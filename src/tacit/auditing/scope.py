@@ -1,4 +1,4 @@
-"""What an audit is asked: about which protocol on which terms, for how long, and what there is to be seen."""
+"""Scope of an audit: the protocol and its terms, the rounds, and what the adversary sees."""
 
 import math
 from collections import Counter
@@ -26,43 +26,45 @@ from tacit.vectors.ring_limits import LARGEST, SMALLEST
 
 MOST_ENTRIES = 1000
 """Positions that can be looked at, at most."""
+EAVESDROPPER = "eavesdropper"
+"""Name of the party that listens on the links, in a coalition. Its older name, "onlooker", works as well."""
 PROOF_BITS = 64
 """Of the ring in which recipes are proved, so that rounding is out of the way of those with large factors."""
 
 
 @dataclass(frozen=True)
 class Scope:
-    """What an audit looks at: a protocol on its terms, for how long, and what there is to be seen."""
+    """Protocol, terms, rounds and view that an audit analyses."""
 
     protocol: Protocol
     terms: Terms
     rounds: int = 1
     drift: Drift | float = "static"
-    """Whether everybody brings the same vector every round, a new one in each, or one that changes by so much."""
+    """How vectors change between rounds: "static", "free", or the standard deviation of an entry's change."""
     seed: int = 0
     faults: tuple[Fault, ...] = ()
     entries: int | None = None
-    """How many positions to look at, if they fare differently."""
+    """Number of entries to sample, where entries differ."""
     vectors: Mapping[Party, NDArray[np.float64]] | None = None
-    """By whose size entries are selected."""
+    """Vectors by whose size entries are selected."""
     links: Collection[tuple[Party, Party]] | None = None
-    """What an onlooker hears; None for all."""
+    """Links that an eavesdropper hears; None for all."""
     sealed: bool = True
     stand_ins: Mapping[Party, Role] | None = None
-    """Coroutines in the place of some parties'."""
+    """Coroutines that run in the place of some parties' own."""
     dropout: float = 0.0
-    """The chance with which each party is lost to each round. Its faults are among the others."""
+    """Probability with which each party drops out of each round. `faults` includes the faults that do this."""
     noise: float = 0.0
-    """The standard deviation of what everybody adds to every entry, anew each round; 0 to take it for a part of the
-    vector, whatever the settings say."""
+    """Standard deviation of the noise that each party adds to every entry in every round; 0 to count the noise of the
+    settings as a part of the vector."""
     prior: float | None = None
-    """The standard deviation of an entry before anything is seen; that of any number up to the clip unless given."""
+    """Standard deviation of the adversary's prior for an entry; None for a uniform number up to the clip."""
     sensitivity: float | None = None
-    """How far one sample, or one user, can move a vector: that of a user within the settings' norm unless given."""
+    """Distance by which one sample, or one user, can move a vector; None for the norm of the settings."""
     delta: float = 1e-5
-    """With what chance privacy may fail,"""
+    """Probability δ with which the privacy bound may fail."""
     length: int = 100_000
-    """and how long vectors are, for what rounding adds to ε."""
+    """Length of vectors, for what rounding adds to ε."""
 
     @classmethod
     def of(
@@ -79,8 +81,18 @@ class Scope:
     ) -> "Scope":
         """Returns a scope for the settings that some options stand for, whether they leak or not.
 
-        Noise is one of the settings, which may be given apart. What else the caller takes `beside` options is suggested
-        in the place of those that there are not.
+        Args:
+            protocol: the protocol, or its name.
+            parties: the names of the parties.
+            options: the protocol's settings.
+            faults: faults to inject.
+            dropout: probability with which each party drops out of each round.
+            noise: the setting of that name, which may be given apart.
+            beside: names that the caller accepts besides options, suggested for misspelt ones.
+            others: further fields of the scope.
+
+        Raises:
+            ConfigError: with everything that is wrong.
         """
         entry = find(protocol)
         if noise:
@@ -196,7 +208,7 @@ class Scope:
         return Spread(prior, resolution, drift, self.noise / math.sqrt(self.terms.releases))
 
     def hears(self, envelope: Envelope) -> bool:
-        """Says whether an onlooker hears the link of an envelope."""
+        """Says whether an eavesdropper hears the link of an envelope."""
         ends = {envelope.address.sender, envelope.address.to}
         return self.links is None or any(ends == set(link) for link in self.links)
 
@@ -213,6 +225,11 @@ class Scope:
             ring_bits=PROOF_BITS,
             twin=True,
         )
+
+
+def resolve_members(coalition: Iterable[Party], parties: Collection[Party]) -> tuple[Party, ...]:
+    """Returns the members of a coalition, with the eavesdropper under the name that it has in reports."""
+    return tuple(ONLOOKER if each == EAVESDROPPER and each not in parties else each for each in coalition)
 
 
 def dropouts(protocol: Protocol, chance: float, seed: int = 0) -> tuple[Fault, ...]:

@@ -135,4 +135,4 @@ def test_what_is_told_is_never_in_json(command):
 @pytest.mark.usefixtures("at_once")
 def test_a_plan_tells_of_coalitions():
     told = CliRunner().invoke(app, ["plan", "5", "--rounds", "2", "--json"]).stderr
-    assert "secagg: everybody in every round: looking at coalition 1 of " in told
+    assert "secagg: everybody in every round: analysing coalition 1 of " in told

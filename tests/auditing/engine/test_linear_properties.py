@@ -29,8 +29,8 @@ def row_of(form):
 @settings(deadline=None, max_examples=150)
 def test_a_glance_sees_what_the_proof_proves(known):
     glance, space = SmallRowSpace(known, INPUTS), RowSpace(known, INPUTS)
-    proved = {unknown for unknown in space.determined() if unknown in INPUTS}
-    assert set(glance.determined()) == proved
+    proved = {unknown for unknown in space.list_determined() if unknown in INPUTS}
+    assert set(glance.list_determined()) == proved
     rows = [row_of(form) for form in known]
     for unknown in INPUTS:
         unit = row_of(Form({unknown: 1}))
@@ -41,7 +41,7 @@ def test_a_glance_sees_what_the_proof_proves(known):
 @settings(deadline=None, max_examples=100)
 def test_a_recipe_adds_up_to_its_victim(known):
     space = RowSpace(known, INPUTS)
-    for unknown in space.determined():
+    for unknown in space.list_determined():
         total = Form()
         for index, value in space.recipes[unknown].items():
             total = total + known[index] * rational(value)

@@ -146,7 +146,7 @@ def test_echelon_keeps_rank_and_finds_units():
         for column in range(7):
             unit = np.eye(7)[column]
             known = np.linalg.matrix_rank(np.vstack([rows, unit])) == np.linalg.matrix_rank(rows)
-            assert (column in echelon.determined()) == known
+            assert (column in echelon.list_determined()) == known
 
 
 def test_strict_and_relaxed_privacy_of_the_papers_examples():

@@ -59,7 +59,7 @@ def test_a_late_model_does_not_single_its_sender_out():
         for known in View(federation.world, federation.agreement.session, {"p0"}, dict(enumerate(seen))).vectors
     ]
     space = RowSpace([*rows, Form({("input", "p0", 0): 1})], [("input", name, 0) for name in names])
-    assert [unknown for unknown in space.determined() if unknown[0] == "input"] == [("input", "p0", 0)]
+    assert [unknown for unknown in space.list_determined() if unknown[0] == "input"] == [("input", "p0", 0)]
     assert space.determines(Form({("input", name, 0): 1 for name in ("p1", "p2", "p4")}))
 
 

@@ -25,6 +25,16 @@ def test_an_onlooker_of_sealed_links_learns_who_when_and_how_much(protocol):
     assert all(count >= 1 and size > 0 for count, size in report.heard.values())
 
 
+def test_the_eavesdropper_has_an_older_name():
+    question = {"parties": 4, "graph": "ring", "sealed": False}
+    old, new = (tacit.audit("gossip", coalition=[name], **question) for name in ("onlooker", "eavesdropper"))
+    assert new.coalition == old.coalition
+    assert new.exposed.keys() == old.exposed.keys() != set()
+    parties = ["eavesdropper", "a", "b", "c"]
+    named = tacit.audit("gossip", parties=parties, coalition=["eavesdropper"], graph="ring")
+    assert named.coalition == ("eavesdropper",), "a party may have that name"
+
+
 def test_open_links_show_what_sealed_ones_hide():
     question = {"parties": 5, "graph": "ring", "coalition": ["onlooker"], "sealed": False}
     everywhere = tacit.audit("gossip", **question)

@@ -1,4 +1,4 @@
-"""Who is at fault if a protocol cannot be audited: the line of its code, or the message, at which it failed."""
+"""Failures of an audit, with the line of the protocol's code, or the message, at which it failed."""
 
 import sys
 

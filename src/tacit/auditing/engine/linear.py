@@ -83,7 +83,7 @@ class RowSpace:
                 _subtract(self.recipes[other], recipe, factor)
         self.rows[lead], self.recipes[lead] = row, recipe
 
-    def determined(self) -> list[Unknown]:
+    def list_determined(self) -> list[Unknown]:
         """Returns the unknowns that are determined, each alone."""
         return [lead for lead, row in self.rows.items() if len(row) == 1]
 
@@ -157,7 +157,7 @@ def solve_forms(
     reduced = [form for form, _ in sums]
     space = RowSpace(reduced, wanted)
     found = {}
-    for unknown in space.determined():
+    for unknown in space.list_determined():
         if unknown in wanted:
             factors = {index: rational(value) for index, value in space.recipes[unknown].items()}
             if _combine_forms(reduced, factors).terms == {unknown: 1}:
@@ -232,7 +232,7 @@ class Echelon:
         """The rows that are not zero."""
         return self.rows[: len(self.leads)]
 
-    def determined(self) -> list[int]:
+    def list_determined(self) -> list[int]:
         """Returns the columns that are determined, each alone."""
         alone = np.count_nonzero(self.matrix, axis=1) == 1
         return [lead for lead, single in zip(self.leads, alone, strict=True) if single]
@@ -256,7 +256,7 @@ class SmallRowSpace:
         self.rows = np.concatenate(found)
         """A basis of it, a column for each interesting unknown."""
 
-    def determined(self) -> list[Unknown]:
+    def list_determined(self) -> list[Unknown]:
         """Returns the interesting unknowns that are determined, each alone."""
         single = np.count_nonzero(self.rows, axis=1) == 1
         return [self.interesting[int(row.argmax())] for row in self.rows[single]]

@@ -229,11 +229,11 @@ class RehearsedRun:
         """Returns what a coalition learns if everybody brings the same vector every time."""
         echelon, safe = Echelon(len(self.names)), self.rounds
         for number, row in zip(rounds, rows, strict=True):
-            if echelon.take(row) and safe == self.rounds and echelon.determined():
+            if echelon.take(row) and safe == self.rounds and echelon.list_determined():
                 safe = number - 1
         together = self._together(members, rows, rounds)
         recipes: dict[Party, SumRecipe] = {}
-        exposed = [column for column in sorted(echelon.determined()) if self.names[column] not in together]
+        exposed = [column for column in sorted(echelon.list_determined()) if self.names[column] not in together]
         if exposed:
             # All at once: what takes long is to decompose the matrix, not to solve for one more column.
             whole = {rounds.index(number) for number in set(rounds)}  # the sum of a round is the first of its rows

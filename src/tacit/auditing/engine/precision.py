@@ -1,10 +1,9 @@
-"""How much of an entry a coalition learns, in bits: the best linear estimate from all that it saw.
+"""Bits of an entry that a coalition learns, by the best linear estimate from its view.
 
-Whether a vector can be worked out exactly is a question of algebra, and numbers do not care for it: x + y/10¹⁷ shows x
-to every digit that there is, and 10¹⁸ times a difference of two rounded numbers shows nothing. So each seen vector is
-taken as what it stands for plus the rounding of the ring, entries as normally distributed with a known spread, masks
-as anything at all, and what is left of the spread after all that was seen is compared with what there was before. A
-bit halves it. Of one sum of n vectors a party so learns log₂(n/(n − 1))/2 bits of each.
+Exact recovery is a question of algebra, which ignores the size of numbers: x + y/10¹⁷ shows every digit of x, and 10¹⁸
+times a difference of two rounded numbers shows nothing. So each seen vector is its form plus the rounding of the ring,
+entries are normally distributed with a known spread, and masks are arbitrary. The spread that is left after the view is
+compared with the spread before; one bit halves it. A sum of n vectors shows log₂(n/(n − 1))/2 bits of each.
 """
 
 import math

@@ -83,15 +83,15 @@ class Rows:
 
     columns: Columns
     forms: Sequence[Written]
-    """The forms that terms are of,"""
+    """Forms that the terms belong to."""
     place: Ints
-    """and which of all their terms each is."""
+    """Place of each term among all terms of the forms."""
     row: Ints
-    """Which row each is in,"""
+    """Row of each term."""
     column: Ints
-    """and of which unknown."""
+    """Unknown of each term, by its number."""
     count: int
-    """How many rows there are. Some may have no term."""
+    """Number of rows. Some may have no term."""
 
     @classmethod
     def from_forms(cls, columns: Columns, forms: Sequence[Written]) -> "Rows":

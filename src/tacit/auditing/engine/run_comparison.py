@@ -1,6 +1,6 @@
-"""Whether rounds show the same on symbols, on numbers, on other numbers and with other keys, message by message.
+"""Comparison of rounds on symbols, on numbers, on other numbers and with other keys, message by message.
 
-`guards` says what may be another where. What is another where it may not be is refused, with the message and the field.
+`soundness` says what may differ where. Any other difference is refused, with the message and the field.
 """
 
 from collections import Counter, defaultdict

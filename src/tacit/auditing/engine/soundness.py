@@ -1,4 +1,4 @@
-"""What symbols cannot see: whether a protocol does to numbers and keys what its run on symbols says.
+"""Soundness of the symbolic audit: checks that a protocol treats numbers and keys as its run on symbols says.
 
 A run on unknowns is blind where a protocol takes vectors or keys for anything else than that: writes them as text,
 counts by them, sends pieces of them, or does other things to symbols than to numbers. So its first rounds are played

@@ -58,7 +58,7 @@ class Knowledge:
         small = SmallRowSpace(left, self.others)
         self.rows = small.rows
         """A basis of what it knows of these alone, a column for each, modulo a small prime."""
-        self._alone, self._left = small.determined(), left
+        self._alone, self._left = small.list_determined(), left
 
     @cached_property
     def group(self) -> int | None:
@@ -264,7 +264,7 @@ class SymbolicRun:
         return any(count for party, count in self._factors.items() if party not in coalition)
 
     def seen_envelopes(self, coalition: Collection[Party], rounds: int) -> tuple[dict[Number, Envelope], set[Number]]:
-        """Returns the envelopes that a coalition saw, and those of them that its onlooker heard on the way.
+        """Returns the envelopes that a coalition saw, and those of them that its eavesdropper heard on the way.
 
         What was lost on the way has been seen by its sender and by whoever heard the link, but by no receiver.
         """

@@ -1,4 +1,4 @@
-"""What a coalition knows after a symbolic run: the closure of what its members made and what they saw.
+"""View of a coalition after a symbolic run: the closure of what its members made and what they saw.
 
 It knows a token if a member made it, if it can open a message that carries it, derive it from a private key it holds,
 or holds enough of its shares. Nothing here knows any protocol: messages are walked for byte strings, and the `World`
@@ -83,7 +83,7 @@ class InClear:
 
 @dataclass(frozen=True)
 class OpenLink:
-    """An onlooker heard the link of an envelope, and it was not sealed."""
+    """An eavesdropper heard the link of an envelope, and it was not sealed."""
 
     round: int
     number: int
@@ -252,7 +252,7 @@ def _resolve_vectors(
     for owner in plain:
         party = owner[0] if isinstance(owner, tuple) else owner
         if len(kinds[owner]) > 1 and party not in coalition:
-            who = " and ".join(sorted(coalition)) or "an onlooker"
+            who = " and ".join(sorted(coalition)) or "an eavesdropper"
             raise NotLinear(
                 f"{who} would see the vector of {party} with its weight and without, so that what they see is not "
                 f"linear and the audit does not guess what that shows; send one of the two"

@@ -1,4 +1,4 @@
-"""Whom a protocol trusts with what, in sentences, for those who have to sign for it."""
+"""Sentences about trust: whom a protocol trusts with what, for those who have to sign for it."""
 
 from collections.abc import Iterator
 

@@ -1,1 +1,1 @@
-"""Which coalition, seed and dropouts to analyse, and which settings to propose."""
+"""Search for the coalition, seed and dropouts to analyse, and for settings to propose."""

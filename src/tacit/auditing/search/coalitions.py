@@ -206,7 +206,7 @@ def _sets(alike: Symmetry, size: int, most: int) -> list[tuple[list[int], int]] 
     if total == 0 or len(sizes) ** size >= 2**62:
         return [] if total == 0 else None
     if not turns:
-        return None if total > most else [_described(alike, row, 1) for row in _rows(sizes, size)]
+        return None if total > most else [_expand_row(alike, row, 1) for row in _rows(sizes, size)]
     group = _group(turns, len(sizes))
     if group is not None and total > most * len(group):
         return None
@@ -215,10 +215,10 @@ def _sets(alike: Symmetry, size: int, most: int) -> list[tuple[list[int], int]] 
         found = _by_turns(turns, sizes, size) if total <= MOST_SETS else None
     if found is None or len(found[0]) > most:
         return None
-    return [_described(alike, row, count) for row, count in zip(found[0].tolist(), found[1].tolist(), strict=True)]
+    return [_expand_row(alike, row, count) for row, count in zip(found[0].tolist(), found[1].tolist(), strict=True)]
 
 
-def _described(alike: Symmetry, row: Sequence[int], turns: int) -> tuple[list[int], int]:
+def _expand_row(alike: Symmetry, row: Sequence[int], turns: int) -> tuple[list[int], int]:
     """Returns the first set with so many members in each class, and how many sets there are like it."""
     places: list[int] = []
     count = turns
@@ -244,16 +244,16 @@ def _rows(sizes: Ints, size: int) -> Iterator[tuple[int, ...]]:
         return
     room = sizes.tolist()
 
-    def filled(first: int, left: int) -> Iterator[tuple[int, ...]]:
+    def fill_rows(first: int, left: int) -> Iterator[tuple[int, ...]]:
         if left == 0:
             yield ()
             return
         for number in range(first, len(room)):
             for taken in range(min(room[number], left), 0, -1):
-                for rest in filled(number + 1, left - taken):
+                for rest in fill_rows(number + 1, left - taken):
                     yield (number,) * taken + rest
 
-    yield from filled(0, size)
+    yield from fill_rows(0, size)
 
 
 def _group(turns: Sequence[Permutation], length: int) -> Ints | None:

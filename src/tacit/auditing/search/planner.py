@@ -1,4 +1,4 @@
-"""What to run: protocols and settings for so many parties, what each of them costs, and what the audit says of it."""
+"""Planner: protocols and settings for a number of parties, with their cost and the verdict of the audit."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -121,10 +121,20 @@ def plan(
     delta: float = 1e-5,
     progress: Progress = ignore_progress,
 ) -> Plan:
-    """Returns what to run for so many parties, of which any `coalition_size` may collude (with the server, one fewer).
+    """Returns protocols and settings to run, each with its cost and verdict, the best first.
 
-    The vectors have `entries` entries, and are averaged in so many rounds, to each of which each party is lost with a
-    chance of `dropout`.
+    Args:
+        parties: number of parties, at least 3.
+        coalition_size: number of parties that may collude; with the server, one fewer.
+        rounds: number of rounds in which they average.
+        dropout: probability with which each party drops out of each round.
+        entries: length of their vectors.
+        epsilon: ε of differential privacy for which the noise is computed.
+        delta: δ of differential privacy for which the noise is computed.
+        progress: called with each step and the fraction that is done.
+
+    Raises:
+        ConfigError: with everything that is wrong with the numbers.
     """
     problems = [
         f"{name} must be a whole number of at least {least}, not {n!r}"

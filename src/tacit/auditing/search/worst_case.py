@@ -47,11 +47,11 @@ class WorstCase:
         """Returns whose vectors a coalition learns, of what the one that stands for it does."""
         parties = self._scope.parties
 
-        def ordered(members: Sequence[Party]) -> list[Party]:
+        def order_parties(members: Sequence[Party]) -> list[Party]:
             own = [party for party in members if party in parties]
             return [*own, *(party for party in parties if party not in own)]
 
-        names = dict(zip(ordered(self.members(coalition)), ordered(coalition), strict=True))
+        names = dict(zip(order_parties(self.members(coalition)), order_parties(coalition), strict=True))
         found = {names[victim] for victim in known.victims}
         return tuple(party for party in parties if party in found)
 

@@ -12,9 +12,9 @@ from tacit.core.entropy import SEED_BYTES, Entropy, SeededEntropy
 from tacit.core.suite import Party
 
 UNIFORM = math.sqrt(1 / 12)
-"""The spread of a number that is uniform in [0, 1), as secret vectors and rounding errors are,"""
+"""Standard deviation of a uniform number in [0, 1), such as an entry of a secret vector or a rounding error."""
 SAMPLES = 64
-"""and of how many draws that of another number is estimated."""
+"""Number of samples from which the standard deviation of another secret number is estimated."""
 TAKEN = (INPUT, PLAIN, "mask", "ratio", "one")
 """Kinds of unknowns that are no drawn secrets, whatever a protocol calls these."""
 

@@ -24,9 +24,9 @@ class FormTable:
         self._weighted: dict[Any, int] = {}
         self._mixed = False
         self.sized = False
-        """Whether anybody asked how large entries are,"""
+        """Whether a party asked how large entries are."""
         self.compared = False
-        """and how far from what they were before."""
+        """Whether a party asked how far entries are from what they were before."""
         self._shown: dict[bytes, Vector] = {}
 
     def intern(self, vector: Vector, which: Hashable) -> bytes:

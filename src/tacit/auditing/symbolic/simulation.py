@@ -98,7 +98,22 @@ class SymbolicSimulation(Simulation):
         stand_ins: Mapping[Party, Role] | None = None,
         **options: Any,
     ) -> "SymbolicSimulation":
-        """Returns a symbolic simulation for some options; raises ConfigError with every problem, or LeakRefused."""
+        """Returns a symbolic simulation for some options.
+
+        Args:
+            protocol: the name of the protocol.
+            parties: the names of the parties.
+            entries: length of the vectors.
+            seed: seed of all chance.
+            faults: faults to inject.
+            value: value of an unknown, where a protocol selects entries by their size.
+            stand_ins: coroutines that run in the place of some parties' own.
+            options: the protocol's settings.
+
+        Raises:
+            ConfigError: with every problem.
+            LeakRefused: if the settings themselves are refused.
+        """
         entry = find(protocol)
         planned, problems = faults_from(faults, entry, parties)
         return cls(entry, terms_for(entry, parties, options, problems), entries, seed, planned, value, stand_ins)

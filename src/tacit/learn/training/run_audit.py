@@ -56,7 +56,7 @@ def _audit_rounds(checked: CheckedRun, scenario: Scenario) -> dict[str, Any]:
     What nobody learns of static models, nobody learns of drifting ones. So the harder question is asked first. Only if
     it finds somebody, the run's own question follows, with the first beside it.
     """
-    rounds = _watched(checked, scenario)
+    rounds = _count_rounds(checked, scenario)
     entries = POSITIONS if checked.terms.selective else None
     still = Scope(
         checked.protocol,
@@ -105,7 +105,7 @@ def _audit_rounds(checked: CheckedRun, scenario: Scenario) -> dict[str, Any]:
     return {"says": render_run(summary), **describe_summary(summary), "asked": question.command, **more}
 
 
-def _watched(checked: CheckedRun, scenario: Scenario) -> int:
+def _count_rounds(checked: CheckedRun, scenario: Scenario) -> int:
     """Returns how many rounds of a run can be looked at in little time, from the first on."""
     protocol, terms = checked.protocol, checked.terms
     if _rehearsable(checked, scenario):

@@ -26,7 +26,7 @@ export function controls(form, state, protocols, change) {
     onOff("ask-hardened", "Hardened", "the settings that a plan proposes for as many colluders", state.hardened,
       (on) => anew({ hardened: on }), known.leaks_by_design),
     h("p", { class: "note", id: "hardened-settings" }),
-    onOff("ask-links", "Links in clear", "what an onlooker would learn if they were not sealed", state.links === "open", (on) => change({ links: on ? "open" : "" })));
+    onOff("ask-links", "Links in clear", "what an eavesdropper would learn if they were not sealed", state.links === "open", (on) => change({ links: on ? "open" : "" })));
   form.classList.toggle("is-hardened", state.hardened);
   if (name) document.getElementById(name)?.focus();
 }
