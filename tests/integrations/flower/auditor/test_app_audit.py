@@ -116,10 +116,10 @@ def test_settings_of_secagg_are_read_and_none_of_it_is_run(tmp_path):
 @pytest.mark.parametrize(
     ("strategy", "said"),
     [
-        ("FedAvg(min_fit_clients=2)", "this workflow asks one node, drawn at random, for its model"),
-        ("FedAvg(initial_parameters=None)", "this workflow asks one node"),
+        ("FedAvg(min_fit_clients=2)", "this workflow asks one random node for its model"),
+        ("FedAvg(initial_parameters=None)", "this workflow asks one random node"),
         ("FedAvg(initial_parameters=ndarrays_to_parameters(fresh()))", ""),
-        ("made_elsewhere()", "this workflow may ask one node"),
+        ("made_elsewhere()", "this workflow may ask one random node"),
     ],
 )
 @pytest.mark.usefixtures("looks_only")
@@ -517,7 +517,7 @@ def test_nobody_is_told_that_nobody_is_exposed_if_something_could_not_be_read(tm
     assert found["exposed"]
     assert found["verdict"].startswith("Undecided. The app's source does not show fraction; set it: ")
     assert "--set fraction=" in found["verdict"]
-    assert found["says"][0].endswith("how_many()), taken as 1.0.")
+    assert found["says"][0].endswith("how_many()), assumed to be 1.0.")
     code, found = verdict(folder, "--rounds", "2", "--set", "fraction=1.0")
     assert (code, found["exposed"]) == (0, False)
 
@@ -528,7 +528,7 @@ def test_as_many_nodes_as_a_strategy_waits_for_need_not_be_all(tmp_path):
     folder = written(tmp_path, few, pyproject=PYPROJECT.partition("[tool.flwr.fed")[0].replace("= 6", "= 30"))
     found = audit_app(folder, parties=12)
     assert found.facts.values["nodes"] == 12
-    assert "over 5 of 12 nodes, others each time" in found.sentences[0]
+    assert "over 5 of 12 nodes, sampled in each round" in found.sentences[0]
     assert found.reports[0].exposed
 
 
@@ -536,7 +536,7 @@ def test_with_tacit_the_strategy_says_who_is_asked(tmp_path):
     folder = written(tmp_path, TACIT, client=OURS)
     code, found = verdict(folder, "--rounds", "60", "--set", "protocol=secagg")
     assert (code, found["unread"]) == (1, [])
-    assert "over 9 of 10 nodes, others each time" in found["says"][0]
+    assert "over 9 of 10 nodes, sampled in each round" in found["says"][0]
     assert found["verdict"].startswith("Exposed")
 
 
@@ -589,7 +589,7 @@ def test_everybody_in_every_round_exposes_nobody_unless_somebody_drops_out(tmp_p
     assert not audit_app(folder).reports[0].exposed
     found = audit_app(folder, dropout=0.05)
     assert found.reports[0].exposed
-    assert "each lost to a round with a chance of 0.05" in found.sentences[0]
+    assert "each dropping out of a round with probability 0.05" in found.sentences[0]
 
 
 def test_a_threshold_of_half_is_warned_of(tmp_path):
@@ -603,10 +603,10 @@ def test_a_threshold_of_half_is_warned_of(tmp_path):
     [
         # Flower works the threshold out of the even number, and only then makes it odd.
         ("6", "0.5", "A threshold of 3 of 7 shares"),
-        ("5", "1.0", "Together with 4 nodes"),
-        ("5", "3", "Together with 3 nodes"),
-        ("20", "0.5", "Together with 9 nodes"),
-        ("1.0", "1.0", "Together with 9 nodes"),
+        ("5", "1.0", "In a coalition with 4 nodes"),
+        ("5", "3", "In a coalition with 3 nodes"),
+        ("20", "0.5", "In a coalition with 9 nodes"),
+        ("1.0", "1.0", "In a coalition with 9 nodes"),
     ],
 )
 @pytest.mark.usefixtures("looks_only")
@@ -631,7 +631,7 @@ def test_rounds_that_fall_apart_if_nodes_drop_out_are_not_said_to_hold(tmp_path)
     code, found = verdict(folder, "--rounds", "1", "--dropout", "0.05")
     assert code == 1
     assert "rounds may show sums of few of them" in found["verdict"]
-    assert any("1 here and 1 there" in sentence for sentence in found["says"])
+    assert any("1 in each of two places" in sentence for sentence in found["says"])
     assert verdict(folder, "--rounds", "1")[0] == 0
     more = few.replace("num_shares=3", "num_shares=5").replace(
         "reconstruction_threshold=2", "reconstruction_threshold=4"
@@ -670,7 +670,7 @@ def test_what_is_said_and_not_used_is_told(tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     _, found = verdict(written(tmp_path / "a", PLAIN), "--set", "num_shares=5")
-    assert "num_shares says nothing" in found["says"][-1]
+    assert "does not have it: num_shares" in found["says"][-1]
     roster = flower_api().trial(tmp_path / "keys" / "federation.toml", "secagg", 4)
     config = PYPROJECT.replace("num-shares = 5", f'tacit-federation = "{roster}"')
     folder = written(tmp_path / "b", TACIT, client=OURS, pyproject=config)
@@ -727,7 +727,7 @@ def test_what_is_no_app_is_told_in_one_line(tmp_path):
     ("old", "new", "said"),
     [
         ("ward.server_app:app", "{outside}:app", "there is no such file"),
-        ("options.num-supernodes = 10", "options.num-supernodes = 1000000000", "too many to look at"),
+        ("options.num-supernodes = 10", "options.num-supernodes = 1000000000", "too many to analyse"),
         ('[project]\nname = "ward"', "[[project]]", "give the folder of a Flower app"),
     ],
 )
@@ -775,7 +775,7 @@ def test_the_command_says_what_was_read_and_what_assumed(tmp_path):
     assert said.exit_code == 0
     assert "ward averages by: SecAgg+" in said.output
     assert "max_weight = 500.0 (ward/server_app.py" in said.output
-    assert "nobody signs keys" in said.output.replace("\n", " ")
+    assert "keys are not signed" in said.output.replace("\n", " ")
     ours = str(ROOT / "examples" / "flower_app")
     found = json.loads(CliRunner().invoke(command, ["audit", "--flower", ours, "--parties", "4", "--json"]).stdout)
     assert found["averages"] == "Tacit"

@@ -1,1 +1,1 @@
-"""What the server of a Flower app can learn, read from the source of the app without running it."""
+"""Auditor of Flower apps: reads the source of an app, without running it, and audits what its server can learn."""

@@ -1,11 +1,11 @@
-"""What the server of a Flower app can learn, told from the app's files, none of which is run.
+"""Audit of a Flower app from its files, none of which is run.
 
-An app says how it averages in its `pyproject.toml` and in the source of its server: by a plain strategy, by Flower's
-SecAgg+, or by Tacit. `flower_app` reads both, as far as that is safe, and follows where the grid of the server goes.
-What is not given is Flower's default, or assumed, and listed as such. What is given and cannot be read is listed too,
-and then nobody is told that nobody is exposed. The rest is an audit like any other. SecAgg+ is looked at as `secagg`
-with the same threshold, which shows a server that keeps to the protocol the same sums whoever masks with whom, as long
-as those who are left are not cut in two.
+The `pyproject.toml` of an app and the source of its server say how it averages: by a plain strategy, by Flower's
+SecAgg+, or by Tacit. `audit_app` reads both, as far as that is safe, and follows where the grid of the server goes. A
+value that is not given is Flower's default, or assumed, and listed as such. A value that is given and cannot be read is
+listed too, and then the verdict is at best undecided. The rest is an ordinary audit. SecAgg+ is analysed as `secagg`
+with the same threshold: an honest-but-curious server sees the same sums whoever masks with whom, as long as the mask
+graph of the remaining nodes is connected.
 """
 
 from collections.abc import Mapping
@@ -31,46 +31,46 @@ from tacit.net.membership.roster import RosterFile
 from tacit.protocols import DEFAULT_PROTOCOL
 
 WIDEST = 8.0
-"""The clip of SecAgg+ unless set,"""
+"""Flower's default of `clipping_range` in SecAgg+."""
 HEAVIEST = 1000.0
-"""and the largest weight."""
+"""Flower's default of `max_weight` in SecAgg+."""
 NODES, MOST_NODES = 9, 10_000
-"""Nodes that are assumed where nothing says how many there are, and more than which are too many to look at."""
+"""Number of nodes assumed where the app does not say, and the most that are analysed."""
 NEGLIGIBLE = 1e-6
-"""A chance that nobody counts on."""
+"""Probability below which an event is ignored."""
 SETTABLE = (
     *("rounds", "nodes", "fraction", "fewest_sampled", "num_shares", "reconstruction_threshold"),
     *("clipping_range", "max_weight", "protocol"),
 )
-"""What whoever asks can say, in the place of an app that does not, or not so that it can be read."""
+"""Values that a caller can give for an app that does not have them, or not in a readable form."""
 
 
 @dataclass
 class FlowerAudit:
-    """What was found about an app."""
+    """Result of the audit of an app."""
 
     app: str
     averages: str
-    """How it averages: "plain", "SecAgg+", "SecAgg" or "Tacit"."""
+    """Method of averaging: "plain", "SecAgg+", "SecAgg" or "Tacit"."""
     facts: Facts
     reports: list[Report]
     sentences: list[str]
-    """What its server can learn, in sentences."""
+    """Sentences for people on what the server can learn; no code reads them."""
     unknown: Remark | None = None
-    """What was not analysed, and may expose somebody."""
+    """Part that was not analysed and may expose a node; None if there is none."""
 
     def __post_init__(self) -> None:
         if self.facts.unread:
-            self.sentences.insert(0, f"Could not be read, so that what follows may not hold: {self.facts.missing}.")
+            self.sentences.insert(0, f"Could not be read, so the following may not hold: {self.facts.missing}.")
         if [report.coalition for report in self.reports] == [(SERVER,)]:
             self.sentences.append(
-                "Nodes hear sums too. What each of them learns was not asked, for the server learns some."
+                "Nodes see the sums too. They were not analysed, because the server alone exposes some of them."
             )
         if idle := [name for name in self.facts.overrides if name not in self.facts.values]:
-            self.sentences.append(f"Of an app like this {', '.join(idle)} says nothing, and was left aside.")
+            self.sentences.append(f"Ignored, because this kind of app does not have it: {', '.join(idle)}.")
 
     def describe(self) -> dict[str, Any]:
-        """Returns all but the reports as plain data."""
+        """Returns everything but the reports as plain data."""
         facts = self.facts
         known = {name: list(each.values()) for name, each in (("read", facts.read), ("assumed", facts.assumed))}
         return {
@@ -101,12 +101,20 @@ def audit_app(
     dropout: float = 0.0,
     overrides: Mapping[str, Any] | None = None,
 ) -> FlowerAudit:
-    """Returns what the server of an app can learn. What is given here counts more than what the app says.
+    """Audits what the server of an app can learn.
 
-    Raises ConfigError if the folder has no Flower app in it, or for something in `overrides` that there is not.
+    Args:
+        folder: the folder with the app's `pyproject.toml`.
+        parties: the number of nodes, instead of what the app says.
+        rounds: the number of rounds, instead of what the app says.
+        dropout: the probability that a node drops out of a round.
+        overrides: values by name, instead of what the app says; see `SETTABLE`.
+
+    Raises:
+        ConfigError: if the folder has no Flower app, or `overrides` has an unknown name or a bad value.
     """
     overrides = {**(overrides or {}), **{name: each for name, each in (("nodes", parties), ("rounds", rounds)) if each}}
-    problems = [f"{name}: there is {', '.join(SETTABLE)}" for name in overrides if name not in SETTABLE]
+    problems = [f"{name}: unknown; there is {', '.join(SETTABLE)}" for name in overrides if name not in SETTABLE]
     problems += [
         f"{name}={value!r}: must be a number above 0"
         for name, value in overrides.items()
@@ -132,7 +140,7 @@ def _audit_loaded(app: App, facts: Facts, dropout: float) -> FlowerAudit:
     return _audit_secagg(app, facts, start, nodes, sampled, rounds, dropout)
 
 
-# --- the three ways ------------------------------------------------------------------------------------------------
+# --- methods of averaging --------------------------------------------------------------------------------------------
 
 
 def _audit_plain(
@@ -141,9 +149,10 @@ def _audit_plain(
     scope = _make_scope("fedavg", nodes, sampled, min(rounds, EXACT_ROUNDS), dropout, {})
     report = Auditor(scope).report((SERVER,))
     sentences = [
-        f"The server sees every model that a node sends, as it is: {len(report.exposed)} of {nodes} nodes within "
-        f"{format_count(report.rounds, 'round')} ({start.where}). TLS keeps others out, not the server.",
-        "Give the strategy the grid of tacit.flower, and the ClientApp its mod, and it sees their average alone.",
+        f"The server sees every model that a node sends: {len(report.exposed)} of {nodes} nodes within "
+        f"{format_count(report.rounds, 'round')} ({start.where}). TLS protects against "
+        f"eavesdroppers, not against the server.",
+        "With the grid of tacit.flower in the strategy and its mod in the ClientApp, it sees their average alone.",
     ]
     return FlowerAudit(app.name, WAYS[PLAIN], facts, [report], sentences)
 
@@ -157,7 +166,7 @@ def _audit_secagg(
     weight = float(facts.take("max_weight", given("max_weight"), HEAVIEST, "Flower's default"))
     app.check_mod(facts, MODS[workflow])
     settings: dict[str, Any] = {"threshold": threshold, "clip": clip, "max_weight": weight, "allow_leaks": True}
-    # A round goes on as long as a threshold of shares is left of everybody's, and all have as many.
+    # A round continues while a threshold of everybody's shares is left, and all have the same number.
     settings["fewest"] = -(-sampled * threshold // shares)
     scope = _make_scope("secagg", nodes, sampled, rounds, dropout, settings)
     reports = _report_each(scope)
@@ -166,13 +175,13 @@ def _audit_secagg(
         *_describe_collusion(shares, threshold),
         *_describe_split(shares, threshold, sampled),
         *_describe_initial_request(start.has_initial_model),
-        "That is a server which keeps to the protocol. In SecAgg+ nobody signs keys, and no node looks whether others "
-        "were told the same as it: a server that lies can put keys of its own in the place of a node's neighbours, and "
-        "read its model. What secagg of Tacit does about that is in docs/protocols/secagg.md.",
+        "This holds for an honest-but-curious server. In SecAgg+ keys are not signed, and nodes do not check that all "
+        "got the same messages: a malicious server can replace the keys of a node's neighbours by its own, and recover "
+        "its model. docs/protocols/secagg.md has what secagg of Tacit does against that.",
     ]
     if dropout:
         sentences.append(
-            "As under secagg, whoever is lost to a round is taken to sit out the next; in SecAgg+ it is back."
+            "A node that drops out is taken to miss the next round too, as in secagg; in SecAgg+ it is back."
         )
     often = rounds * (sampled * dropout ** (shares // 2)) ** 2
     small_sums = often > NEGLIGIBLE and can_split(shares, threshold, sampled)
@@ -193,16 +202,20 @@ def _audit_tacit(app: App, facts: Facts, start: RoundStart, rounds: int, dropout
         names, settings = roster.names, roster.settings
         facts.take("roster", SourceValue(str(path), FEDERATION), None, "")
         counted, named = SourceValue(len(names), "on the roster"), SourceValue(roster.protocol, "on the roster")
-    except (TacitError, RuntimeError, ValueError):  # of which are homes of nobody, and what no path can have
-        why = why or f"{path}, the roster, cannot be read, and says the settings too"
+    except (
+        TacitError,
+        RuntimeError,
+        ValueError,
+    ):  # such as an unknown home folder, or a character that no path can have
+        why = why or f"{path}, the roster, cannot be read, and it has the settings too"
         facts.take("roster", NOT_GIVEN, "none", f"{path} is not read, so settings are the protocol's own")
         counted, named = NOT_GIVEN, unreadable_value(why)
     protocol = str(facts.take("protocol", named, app.read_config("tacit-protocol").value or DEFAULT_PROTOCOL, ""))
-    settings = settings if protocol == named.value else {}  # which are those of the protocol on the roster
+    settings = settings if protocol == named.value else {}  # the roster's settings are those of its own protocol
     nodes, sampled = _count_nodes(app, facts, start, counted)
     app.check_mod(facts, OUR_MODS)
     names = names if len(names) == nodes else _name_nodes(nodes)
-    # To the protocol, whoever the strategy does not ask is lost to the round, and under secagg sits out the next one.
+    # To the protocol, a node that the strategy does not ask has dropped out; under secagg it misses the next round.
     lost = 1 - (1 - dropout) * sampled / nodes
     scope = Scope.of(protocol, names, settings, rounds=rounds, dropout=lost)
     if sampled < scope.terms.fewest_present:
@@ -214,21 +227,21 @@ def _audit_tacit(app: App, facts: Facts, start: RoundStart, rounds: int, dropout
     if scope.protocol.server is not None:
         sentences = _describe_sums(reports[0], nodes, sampled, rounds, dropout)
     else:
-        sentences = ["The server carries sealed mail, and sees who writes to whom and how much."]
+        sentences = ["The server carries sealed messages, and sees sender, recipient and size of each."]
     if sampled < nodes:
         sentences.append(
-            "The strategy asks others each time, and who is not asked is looked at as lost by chance, so that rounds "
-            "are of fewer, or end without a sum, where they would not. Have it ask all, and let the protocol's "
-            "participation choose, which nodes check."
+            "The strategy samples nodes in each round. Nodes that it does not ask are analysed as random dropouts, so "
+            "rounds have fewer contributors here, or no sum, where they would not. Have it ask all nodes, and let the "
+            "protocol's participation choose, which nodes check."
         )
     unknown = Remark.of(UndecidedCode.SAMPLING_NOT_ANALYSED, sampled=sampled, nodes=nodes)
     return FlowerAudit(app.name, WAYS[TACIT], facts, reports, sentences, unknown if sampled < nodes else None)
 
 
 def _report_each(scope: Scope) -> list[Report]:
-    """Returns reports on the server and on each party alone, all of which have to be looked at to say "nobody".
+    """Returns reports on the server and on each single party.
 
-    If the server learns anything by itself, that is the answer, and nobody else is asked.
+    Stops after the server if it exposes anybody on its own, because that decides the verdict.
     """
     auditor, reports = WorstSeedAuditor(scope), list[Report]()
     for each in list_coalitions(scope.protocol, scope.parties, 1):
@@ -250,16 +263,16 @@ def _make_scope(
 
 
 def _count_nodes(app: App, facts: Facts, start: RoundStart, counted: SourceValue = NOT_GIVEN) -> tuple[int, int]:
-    """Returns how many nodes there are, and how many take part in a round."""
+    """Returns the number of nodes, and how many take part in a round."""
     given = start.strategy
     least = given("min_available_nodes", "min_available_clients")
-    # A strategy waits for so many, and there may be more.
+    # A strategy waits for at least this number, and there may be more.
     otherwise = max(NODES, int(least.value)) if least.is_number else NODES
     nodes = int(
         facts.take("nodes", counted if counted.given else app.read_node_count(), otherwise, "not in the app: --parties")
     )
     if nodes > MOST_NODES:
-        raise ConfigError(f"{nodes} nodes are too many to look at; ask about at most {MOST_NODES} of them: --parties")
+        raise ConfigError(f"{nodes} nodes are too many to analyse; ask about at most {MOST_NODES}: --parties")
     fraction = facts.take("fraction", given("fraction_train", "fraction_fit"), 1.0, "Flower's default")
     if fraction >= 1 and "fraction" not in facts.unread:
         return nodes, nodes
@@ -268,7 +281,7 @@ def _count_nodes(app: App, facts: Facts, start: RoundStart, counted: SourceValue
 
 
 def _count_shares(facts: Facts, start: RoundStart, sampled: int) -> tuple[int, int]:
-    """Returns the number of shares and the threshold, as Flower works them out for so many nodes."""
+    """Returns the number of shares and the threshold, as Flower computes them for the sampled nodes."""
     given = start.workflow
     shares = facts.take("num_shares", given("num_shares"), 1.0, "all that are sampled")
     if isinstance(shares, float) or shares == 1:
@@ -276,57 +289,59 @@ def _count_shares(facts: Facts, start: RoundStart, sampled: int) -> tuple[int, i
         shares += shares < sampled and shares % 2 == 0
         shares = sampled if shares <= 2 else shares
     found = given("reconstruction_threshold")
-    # It has no default: a workflow without one cannot be run as it is read.
+    # It has no default: without one the workflow cannot run as it was read.
     found = found if found.given else unreadable_value("it is not given")
     wanted = facts.take("reconstruction_threshold", found, 0.5, "")
     threshold = max(round(wanted * shares), 2) if isinstance(wanted, float) or wanted == 1 else int(wanted)
-    # Of an even number it makes an odd one, once it has the threshold, and nobody has more shares than there are nodes.
+    # Flower makes an even number odd after it has the threshold. There are at most as many shares as nodes.
     shares += shares != sampled and shares % 2 == 0
     shares = min(int(shares), sampled)
     return shares, min(threshold, shares)
 
 
-# --- what is said --------------------------------------------------------------------------------------------------
+# --- sentences -------------------------------------------------------------------------------------------------------
 
 
 def _describe_sums(report: Report, nodes: int, sampled: int, rounds: int, dropout: float) -> list[str]:
-    who = f"{sampled} of {nodes} nodes, others each time" if sampled < nodes else f"all {nodes} nodes"
-    lost = f", each lost to a round with a chance of {dropout:g}" if dropout else ""
+    who = f"{sampled} of {nodes} nodes, sampled in each round" if sampled < nodes else f"all {nodes} nodes"
+    lost = f", each dropping out of a round with probability {dropout:g}" if dropout else ""
     sentences = [f"The server sees the sum of each round's models, over {who}{lost}."]
     worst = report.worst
     if worst.victims:
         sentences.append(
             f"Differences of rounds expose {len(worst.victims)} of {nodes} nodes, the first in round "
-            f"{worst.safe_rounds + 1} of {rounds}{name_seed(report)}, if models hardly drift; the more they drift, the "
-            f"less is learnt."
+            f"{worst.safe_rounds + 1} of {rounds}{name_seed(report)}, if models hardly drift. The server learns less "
+            f"if they drift more."
         )
     else:
         sentences.append(
-            f"In {format_count(rounds, 'round')} nobody's model follows from these sums alone; the smallest group that "
-            f"can be told apart has {report.smallest_group}."
+            f"In {format_count(rounds, 'round')} these sums alone expose nobody's model; the anonymity set has "
+            f"{format_count(report.smallest_group, 'node')}."
         )
     if not dropout and sampled == nodes:
-        sentences.append("Whoever drops out of one round of two is their difference: ask again with --dropout.")
+        sentences.append(
+            "If one node drops out of one of two rounds, their difference is its model: audit again with --dropout."
+        )
     return sentences
 
 
 def _describe_collusion(shares: int, threshold: int) -> list[str]:
     needed = count_colluders(threshold, shares)
-    how = "put its secrets together from their shares" if threshold < shares - 1 else "know all that it is masked with"
+    how = "reconstruct its secrets from their shares" if threshold < shares - 1 else "know all of its masks"
     sentences = [
-        f"Together with {format_count(needed, 'node')} it can read any node's model that they are neighbours of: "
-        f"they {how}."
+        f"In a coalition with {format_count(needed, 'node')} it can recover the model of any node whose neighbours "
+        f"they are: they {how}."
     ]
     if 2 * threshold <= shares:
         sentences.append(
-            f"A threshold of {threshold} of {shares} shares lets a server that lies collect both secrets of a node "
-            f"from two halves of its neighbours, without any accomplice; set it above {shares // 2}."
+            f"A threshold of {threshold} of {shares} shares lets a malicious server collect both secrets of a node "
+            f"from two halves of its neighbours, without colluding nodes; set it above {shares // 2}."
         )
     return sentences
 
 
 def count_colluders(threshold: int, shares: int) -> int:
-    """Returns how many of those with shares it takes, with the server, to read a vector: one has its own share."""
+    """Returns how many share holders must collude with the server to recover a vector; the victim holds one share."""
     return min(threshold, shares - 1)
 
 
@@ -334,8 +349,8 @@ def _describe_split(shares: int, threshold: int, sampled: int) -> list[str]:
     if not can_split(shares, threshold, sampled):
         return []
     return [
-        f"Each node masks with {shares - 1} others. If {shares - 1} nodes drop out of a round, {shares // 2} here and "
-        f"{shares // 2} there, those who are left are cut in two, and the server sees the sum of each part: set "
+        f"Each node masks with {shares - 1} others. If {shares - 1} nodes drop out of a round, {shares // 2} in "
+        f"each of two places of the circle, the mask graph is split, and the server sees the sum of each part: set "
         f"reconstruction_threshold above {shares // 2 + 1}, with which such a round ends without a sum."
     ]
 
@@ -345,16 +360,16 @@ def _describe_initial_request(given: bool | None) -> list[str]:
         return []
     gives, asks = ("gives no initial_parameters", "asks") if given is False else ("may give none", "may ask")
     return [
-        f"Before the first round this workflow {asks} one node, drawn at random, for its model, which the server gets "
-        f"as it is: the strategy {gives}. Mostly that is a model before any training, which says little of data, but "
-        f"nothing sees to it. Give the strategy initial_parameters, and nobody is asked."
+        f"Before the first round this workflow {asks} one random node for its model, which the server gets unmasked: "
+        f"the strategy {gives}. Usually that model is untrained and reveals little, but nothing enforces it. Give the "
+        f"strategy initial_parameters, and no node is asked."
     ]
 
 
 def can_split(shares: int, threshold: int, sampled: int) -> bool:
-    """Says whether a round can go on of which those who are left do not all mask with each other, by way of others.
+    """Returns whether a round can continue although dropouts split the mask graph of the remaining nodes.
 
-    Nodes stand in a circle, and each masks with as many to its left as to its right. Where so many in a row are lost,
-    the node in their middle still has one more around it than that, itself format_count, if nobody else is lost.
+    Nodes form a circle, and each masks with the same number k of nodes to its left and to its right. If k in a row drop
+    out and no others do, the node in their middle keeps k + 1 shares, with its own.
     """
     return shares < sampled and threshold <= shares // 2 + 1

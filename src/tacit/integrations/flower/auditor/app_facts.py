@@ -1,4 +1,4 @@
-"""What the files of a Flower app say, and what is made of that: read, assumed, or given and not to be read."""
+"""Facts about a Flower app from its files: values that were read, assumed, or given and could not be read."""
 
 import tomllib
 from collections.abc import Mapping
@@ -12,37 +12,44 @@ from tacit.integrations.flower.auditor.round_starts import PLAIN, TACIT, RoundSt
 from tacit.integrations.flower.auditor.source import ANY, CONFIGS, Source
 
 FEDERATION = "tacit-federation"
-"""What the path of the roster is called in the configuration."""
+"""Key of the path of the roster in the configuration."""
 WAYS = {PLAIN: "plain", "SecAggPlusWorkflow": "SecAgg+", "SecAggWorkflow": "SecAgg", TACIT: "Tacit"}
-"""What ways of averaging are called."""
+"""Names of the methods of averaging, least private first."""
 
 
 @dataclass
 class Facts:
-    """What is known of an app: values, and where each is from."""
+    """Values known of an app, and where each is from."""
 
     overrides: Mapping[str, Any] = field(default_factory=dict)
-    """What whoever asks has said, which counts more than what the app does."""
+    """Values given by the caller, which replace those of the app."""
     values: dict[str, Any] = field(default_factory=dict)
     read: dict[str, str] = field(default_factory=dict)
-    """What was read, as it is said."""
+    """Values that were read, by name, as text with their place."""
     assumed: dict[str, str] = field(default_factory=dict)
-    """What is not given, and what was taken instead."""
+    """Values that the app does not give, by name, as text with what was assumed."""
     unread: dict[str, str] = field(default_factory=dict)
-    """What is given, and could not be read."""
+    """Values that the app gives and that could not be read, by name, as text with their place."""
 
     @property
     def missing(self) -> str:
-        """What could not be read, and what was taken instead, in words."""
+        """Text on the values that could not be read, and what was assumed for them."""
         taken = {name: self.values[name] for name in self.unread}
-        taken_text = {name: "" if value is None else f", taken as {value}" for name, value in taken.items()}
+        taken_text = {name: "" if value is None else f", assumed to be {value}" for name, value in taken.items()}
         return "; ".join(f"{text}{taken_text[name]}" for name, text in self.unread.items())
 
     def take(self, name: str, found: SourceValue, otherwise: Any, why: str) -> Any:
-        """Takes a value that was found, or another one if it was not."""
+        """Records a value that was found, or a default; returns the one that counts.
+
+        Args:
+            name: the name of the value.
+            found: what the app gives.
+            otherwise: the default if nothing is given, or it cannot be read.
+            why: the reason for the default.
+        """
         if self.overrides.get(name) is not None:
             self.values[name] = self.overrides[name]
-            self.assumed[name] = f"{name} = {self.overrides[name]} (as it was asked)"
+            self.assumed[name] = f"{name} = {self.overrides[name]} (given by the caller)"
         elif not found.read:
             self.values[name], self.unread[name] = otherwise, f"{name} ({found.where})"
         elif found.given:
@@ -54,12 +61,12 @@ class Facts:
 
 @dataclass
 class App:
-    """A Flower app as its files have it."""
+    """Flower app as its files describe it."""
 
     name: str
     config: dict[str, Any]
     settings: dict[str, Any]
-    """All of its pyproject.toml."""
+    """Content of its pyproject.toml."""
     source: Source
 
     @classmethod
@@ -81,12 +88,12 @@ class App:
         return cls(name, config, settings, Source(folder, config))
 
     def find_component(self, name: str) -> tuple[str, str]:
-        """Returns the module of a part of the app, and what the part is called in it."""
+        """Returns the module of a component of the app, and the component's name in it."""
         module, _, attribute = str(self.settings["tool"]["flwr"]["app"]["components"].get(name, "")).partition(":")
         return module, attribute
 
     def find_start(self, facts: Facts) -> RoundStart:
-        """Returns how rounds are started: if anywhere models go to the server as they are, that."""
+        """Returns how rounds are started; if in several ways, the least private one."""
         name, attribute = self.find_component("serverapp")
         module = self.source.load(name)
         if module is None:
@@ -101,7 +108,7 @@ class App:
         return worst
 
     def find_other_roster(self, facts: Facts, start: RoundStart) -> str:
-        """Returns why the roster may be another than the one on this machine; nothing if it is that."""
+        """Returns why the roster may differ from the one on this machine; empty if it cannot."""
         line, has_settings = find_trials(self.source, facts.overrides.get("protocol"))
         changed = {ANY, None, *CONFIGS, FEDERATION, *self.config} & self.source.changed
         reasons = {
@@ -111,14 +118,14 @@ class App:
         }
         why = "; ".join(text for text, is_so in reasons.items() if is_so)
         if has_settings or changed or start.elsewhere:
-            # Whoever says the protocol has not said these.
+            # A caller that gives the protocol has not given its settings.
             facts.take("settings", unreadable_value(why), None, "")
         return why
 
     def check_mod(self, facts: Facts, names: tuple[str, ...]) -> None:
-        """Takes note if nodes do not have what they need, for then they answer as they are asked."""
+        """Records if nodes lack the mod that they need, because they then send their models in the clear."""
         name, attribute = self.find_component("clientapp")
-        # What a node runs changes nothing on the server, nor the other way round.
+        # Nodes and server run in different processes, so neither changes the other's modules.
         source = Source(self.source.folder, self.config)
         module = source.load(name)
         if module is None or not has_mod(source, module, attribute, names):
@@ -134,7 +141,7 @@ class App:
         return SourceValue(self.config[name], f"config: {name}") if name in self.config else NOT_GIVEN
 
     def read_node_count(self) -> SourceValue:
-        """Returns the number of nodes, where an app still says so."""
+        """Returns the number of nodes, if the pyproject.toml has it."""
         try:
             federations = self.settings["tool"]["flwr"]["federations"]
             found = federations[federations["default"]]["options"]["num-supernodes"]
@@ -144,7 +151,7 @@ class App:
 
 
 def _flatten_config(config: Mapping[str, Any], front: str = "") -> dict[str, Any]:
-    """Returns a configuration as Flower hands it to an app: tables in it are names with dots."""
+    """Returns a configuration as Flower gives it to an app: nested tables become dotted names."""
     found: dict[str, Any] = {}
     for name, value in config.items():
         if isinstance(value, dict):

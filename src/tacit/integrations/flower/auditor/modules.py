@@ -1,4 +1,4 @@
-"""Files of a Flower app as they are written, and what can be known of a value in one."""
+"""Syntax trees of the modules of a Flower app, and values that are known from them."""
 
 import ast
 from collections.abc import Iterator
@@ -7,28 +7,30 @@ from functools import cached_property
 from typing import Any
 
 MOST_SHOWN = 60
-"""Letters of source that are shown."""
+"""Most characters of source that are quoted."""
 LARGEST = 1e100
-"""Beyond which nothing is a number of anything."""
+"""Bound above which a number is not taken as one."""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Bound = ast.AST | None
-"""What binds a name: a statement, a definition, a parameter; None if that cannot be told."""
+"""Node that binds a name, such as a statement, definition or parameter; None if it is ambiguous."""
 
 
 @dataclass(frozen=True)
 class SourceValue:
-    """What is known of a value."""
+    """Value in the source of an app, as far as it is known."""
 
     value: Any = None
     where: str = ""
-    """Where it says so, or what it is that cannot be read."""
+    """Place of the value, or the expression that cannot be read."""
     given: bool = True
+    """Whether the app gives the value."""
     read: bool = True
+    """Whether the value, if given, could be read."""
 
     @property
     def is_number(self) -> bool:
-        """Says whether it was read, and is a finite number."""
+        """Whether the value was read and is a finite number."""
         return self.read and is_number(self.value)
 
 
@@ -36,18 +38,18 @@ NOT_GIVEN = SourceValue(given=False)
 
 
 def is_number(value: Any) -> bool:
-    """Says whether something is a finite number, and not merely yes or no."""
+    """Returns whether a value is a finite number, and no boolean."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < LARGEST
 
 
 def unreadable_value(where: str) -> SourceValue:
-    """Returns what is known of a value that is given and cannot be read."""
+    """Returns a value that is given and cannot be read."""
     return SourceValue(where=where, read=False)
 
 
 @dataclass(frozen=True)
 class SourceModule:
-    """One file of an app."""
+    """Module of an app, as a syntax tree."""
 
     name: str
     path: str
@@ -55,39 +57,39 @@ class SourceModule:
 
     @cached_property
     def parents(self) -> dict[ast.AST, ast.AST]:
-        """What each node is part of."""
+        """Parent of each node."""
         return {child: node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)}
 
     @cached_property
     def shared(self) -> set[str]:
-        """Names that functions bind elsewhere."""
+        """Names declared `global` or `nonlocal` anywhere in the module."""
         nodes = ast.walk(self.tree)
         return {name for node in nodes if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}
 
     def iter_parents(self, node: ast.AST) -> Iterator[ast.AST]:
-        """Yields what a node is part of, from the inside out."""
+        """Yields the ancestors of a node, from the inside out."""
         while node in self.parents:
             node = self.parents[node]
             yield node
 
     def iter_scopes(self, node: ast.AST) -> Iterator[ast.AST]:
-        """Yields where a name is looked up that is used in a place, from the inside out."""
+        """Yields the scopes in which a name at a node is looked up, from the inside out."""
         for each in self.iter_parents(node):
             if isinstance(each, Function | ast.Lambda | ast.Module):
                 yield each
 
     def describe_line(self, node: ast.AST) -> str:
-        """Returns where a node is, in words."""
+        """Returns the file and line of a node, as text."""
         return f"{self.path}, line {getattr(node, 'lineno', 1)}"
 
     def quote_expression(self, node: ast.expr) -> str:
-        """Returns where an expression is, and how it is written."""
+        """Returns the place of an expression and its source, as text."""
         text = " ".join(ast.unparse(node).split())
         return f"{self.describe_line(node)}: {text if len(text) <= MOST_SHOWN else text[: MOST_SHOWN - 1] + '…'}"
 
 
 def find_bindings(scope: ast.AST, name: str) -> list[ast.AST]:
-    """Returns all that binds a name in a function or module, but not in functions within it."""
+    """Returns the nodes that bind a name in a function or module, without nested functions."""
     found: list[ast.AST] = []
     todo = [*ast.iter_child_nodes(scope)]
     while todo:

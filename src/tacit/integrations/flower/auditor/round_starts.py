@@ -1,4 +1,4 @@
-"""Where the server of a Flower app starts rounds, and who sees what nodes send: told by following its grid."""
+"""Places where the server of a Flower app starts rounds, found by following its grid through the source."""
 
 import ast
 from dataclasses import dataclass, field
@@ -18,37 +18,37 @@ SECURE = {
     "SecAggPlusWorkflow": ("num_shares", "reconstruction_threshold"),
     "SecAggWorkflow": ("reconstruction_threshold",),
 }
-"""Flower's workflows, and what their arguments without a name are."""
+"""Flower's secure workflows, with the names of their positional arguments."""
 MODS = {"SecAggPlusWorkflow": ("secaggplus_mod",), "SecAggWorkflow": ("secagg_mod", "secaggplus_mod")}
-"""The mods of nodes that they need."""
+"""Mods that nodes need for each workflow."""
 PLAIN, TACIT = "plain", "Tacit"
 REPEATED_CALL = "in a loop, or in a function that may be called often"
 OUR_GRIDS = ("tacit.flower.grid", "tacit.integrations.flower.api.grid")
-"""How a server calls ours,"""
+"""Full names of Tacit's grid."""
 OUR_MODS = ("tacit.flower.mod", "tacit.integrations.flower.api.mod")
-"""and a node,"""
+"""Full names of Tacit's mod."""
 OUR_TRIALS = ("tacit.flower.trial", "tacit.integrations.flower.api.trial")
-"""and what makes a roster,"""
+"""Full names of the function that creates a roster."""
 TRIAL_ARGUMENTS = ("path", "protocol", "parties")
-"""without settings if it is given no more than these."""
+"""Arguments of that function that are no settings."""
 SERVER_DECORATORS = ("main", "lifespan")
-"""What functions are made a ServerApp's by,"""
+"""Decorators of a ServerApp."""
 CLIENT_DECORATORS = ("train", "evaluate", "query", "lifespan")
-"""and a ClientApp's."""
+"""Decorators of a ClientApp."""
 SAMPLING = ("fraction_train", "fraction_evaluate", "min_train_nodes", "min_evaluate_nodes", "min_available_nodes")
-"""What strategies take first, where they take anything without a name."""
+"""Positional arguments of strategies."""
 STRATEGIES = (
     *("FedAvg", "FedAvgM", "FedAdagrad", "FedAdam", "FedYogi", "FedProx"),
     *("FedMedian", "FedTrimmedAvg", "Krum", "MultiKrum", "Bulyan"),
 )
-"""Strategies of Flower's that sample nodes alike."""
+"""Flower's strategies that sample nodes in the same way."""
 RELIED_ON = (
     *("grid", "mod", "trial", "ServerApp", "ClientApp", "LegacyContext", "ServerConfig", "DefaultWorkflow"),
     *("secaggplus_mod", "secagg_mod", *SECURE, *STRATEGIES),
 )
-"""What must not be set anywhere, for whatever it is set on may be Flower or ours by another name."""
+"""Attributes that an app must not set, because the object may be Flower's or Tacit's under another name."""
 WORKFLOWS = ("fit_workflow", "evaluate_workflow")
-"""What a workflow of Flower's gives the grid to."""
+"""Arguments of Flower's workflow that it gives the grid to."""
 CHOOSING = (
     "__init__",
     "__new__",
@@ -61,9 +61,9 @@ CHOOSING = (
     "_construct_messages",
     "sample_nodes",
 )
-"""What a strategy of the app's own must not have for its nodes to be sampled as Flower's are."""
+"""Methods that the app's own strategy must not define, so that it samples like Flower's."""
 HARMLESS = ("get_node_ids", "run", "set_run")
-"""What a grid can be asked without nodes being called."""
+"""Attributes of a grid that call no nodes."""
 OURS_HARMLESS = (*HARMLESS, "hops", "last", "lost")
 OWN = (
     *CHOOSING,
@@ -71,28 +71,28 @@ OWN = (
     *("fraction_fit", "min_fit_clients", "min_evaluate_clients", "min_available_clients"),
     *("__setattr__", "__getattr__", "__getattribute__", "__slots__"),
 )
-"""What a strategy of the app's own must not bind either."""
+"""Names that the app's own strategy must not bind."""
 REPEATED = (ast.For, ast.AsyncFor, ast.While, ast.comprehension, ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-"""In what a call may be made more than once."""
+"""Syntax in which a call may happen more than once."""
 
 
 @dataclass(frozen=True)
 class RoundStart:
-    """A place where rounds are started."""
+    """Place in the source where rounds are started."""
 
     how: str
-    """"plain", "Tacit", or the name of a workflow of Flower's,"""
+    """Method of averaging: "plain", "Tacit", or the name of one of Flower's workflows."""
     where: str
-    """and where it is, with what keeps us from looking further, if anything does."""
+    """Place in the source, with the reason if the grid could not be followed further."""
     strategy: Arguments
     rounds: SourceValue
     workflow: Arguments
     elsewhere: str = ""
-    """Why the roster of a grid of ours may be another than the configured one."""
+    """Reason why Tacit's grid may have another roster than the configured one; empty if none."""
 
     @property
     def has_initial_model(self) -> bool | None:
-        """Whether the strategy is given the model that a workflow has_initial_model with; None if that is not seen."""
+        """Whether the strategy is given an initial model; None if that is unknown."""
         written = self.strategy.get_expression("initial_parameters")
         if written is None:
             return None if self.strategy.open else False
@@ -101,18 +101,18 @@ class RoundStart:
 
 @dataclass
 class Trace:
-    """The grid of a server, followed from where Flower hands it over."""
+    """Trace of a server's grid through the source, from the main function on."""
 
     source: Source
     starts: list[RoundStart] = field(default_factory=list)
     contexts: list[ast.arg] = field(default_factory=list)
-    """What main functions are given beside the grid."""
+    """Context parameters of main functions."""
     elsewhere: str = ""
-    """Where a grid of ours may be given another roster than the configured one."""
+    """Place where Tacit's grid may be given another roster than the configured one; empty if none."""
 
     @classmethod
     def of(cls, source: Source, module: SourceModule, name: str) -> "Trace":
-        """Follows the grid of the ServerApp of that name."""
+        """Follows the grid of a ServerApp, by its name in a module."""
         trace = cls(source)
         found = find_bindings(module.tree, name)
         where, bound = source.follow_binding(module, found, name) if found else (module, None)
@@ -120,13 +120,13 @@ class Trace:
         written = parent.value if isinstance(parent, ast.Assign | ast.AnnAssign) else None
         written = None if isinstance(parent, ast.Assign) and parent.targets != [bound] else written
         if patched := [each for each in RELIED_ON if each in source.changed]:
-            trace._record_plain(module, module.tree, f"{patched[0]} is set somewhere")
+            trace._record_plain(module, module.tree, f"{patched[0]} is set in the app")
         if source.reflection:
-            trace._record_plain(*source.reflection, "anything may be changed there, unseen")
+            trace._record_plain(*source.reflection, "this can change anything in ways that are not visible")
         if not isinstance(written, ast.Call) or source.flower_name(where, written.func) != "ServerApp":
-            trace._record_plain(where, bound or where.tree, "it is not seen what the server is")
+            trace._record_plain(where, bound or where.tree, "the ServerApp cannot be identified")
         elif written.args or written.keywords:
-            trace._record_plain(where, written, "it runs a strategy of Flower's own")
+            trace._record_plain(where, written, "the ServerApp runs a strategy of its own")
         app = bound.id if isinstance(bound, ast.Name) else ""
         if strays := find_stray_use(source, module, name, where, app, SERVER_DECORATORS):
             trace._record_plain(*strays, "the server is not followed further")
@@ -134,30 +134,30 @@ class Trace:
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == app:
                 trace._follow_main(where, node)
         if not trace.starts:
-            trace._record_plain(where, where.tree, "nothing was found that starts rounds")
+            trace._record_plain(where, where.tree, "no start of rounds was found")
         return trace
 
     def _follow_main(self, module: SourceModule, written: ast.Attribute) -> None:
-        """Follows the grid through what a ServerApp is given as its main function."""
+        """Follows the grid into the main function of a ServerApp."""
         made = module.parents[written]
         function = module.parents[made] if isinstance(made, ast.Call) else made
         if written.attr == "lifespan":
             return
         if written.attr != "main" or not isinstance(function, Function):
-            self._record_plain(module, written, f"it is not seen what becomes of .{written.attr} of the server")
+            self._record_plain(module, written, f"the use of .{written.attr} of the ServerApp is not followed")
         elif len(function.decorator_list) > 1:
-            self._record_plain(module, function, f"{function.name} is decorated, and what with is given the grid")
+            self._record_plain(module, function, f"{function.name} has another decorator, which gets the grid")
         else:
             given = [*function.args.posonlyargs, *function.args.args]
             self.contexts += given[1:2]
             self._follow_name(module, function, given[0].arg if given else "", ours=False, looped=False)
 
-    # --- uses of a grid --------------------------------------------------------------------------------------------
+    # --- uses of a grid ----------------------------------------------------------------------------------------------
 
     def _follow_name(
         self, module: SourceModule, function: Function, name: str, *, ours: bool, looped: bool, depth: int = DEEPEST
     ) -> None:
-        """Follows a grid, plain or ours, through a function that has it by a name."""
+        """Follows a grid, plain or Tacit's, through the uses of a name in a function."""
         names = [each for each in ast.walk(function) if isinstance(each, ast.Name) and each.id == name]
         bound = [each for each in names if not isinstance(each.ctx, ast.Load)]
         after = 0
@@ -181,7 +181,7 @@ class Trace:
     def _follow_use(
         self, module: SourceModule, function: Function, use: ast.expr, *, ours: bool, looped: bool, depth: int
     ) -> None:
-        """Looks at one use of a grid."""
+        """Follows one use of a grid."""
         parent = module.parents[use]
         if isinstance(parent, ast.Attribute):
             if parent.attr not in (OURS_HARMLESS if ours else HARMLESS):
@@ -198,7 +198,7 @@ class Trace:
         looped = looped or any(isinstance(each, REPEATED) for each in inside)
         if self._wraps(module, call):
             if not self._is_configured(module, call, use):
-                self.elsewhere = f"{module.describe_line(call)}: it is not seen which roster the grid is of"
+                self.elsewhere = f"{module.describe_line(call)}: the roster of the grid is unknown"
             self._follow_use(module, function, call, ours=True, looped=looped, depth=depth)
         elif isinstance(call.func, ast.Attribute) and call.func.attr == "start":
             self._record_strategy(module, call, PLAIN if not ours else TACIT, looped)
@@ -210,13 +210,13 @@ class Trace:
     def _follow_assignment(
         self, module: SourceModule, function: Function, parent: ast.Assign, *, looped: bool, depth: int
     ) -> None:
-        """Follows a grid of ours that is given a name; under that of the plain one, its uses are followed anyway."""
+        """Follows Tacit's grid through a new name; uses of the plain grid's name are followed anyway."""
         (target,) = parent.targets if len(parent.targets) == 1 else (None,)
         if not isinstance(target, ast.Name):
             self._record_unclear(module, parent, True, "the grid is not followed further")
         elif target.id not in {each.arg for each in function.args.args}:
             if len(find_bindings(function, target.id)) > 1:
-                # Whatever else it is, the plain grid would have been seen on its way there.
+                # It cannot be the plain grid, whose uses are all followed.
                 self._record_unclear(module, parent, True, f"{target.id} is bound again")
                 return
             for use in ast.walk(function):
@@ -226,7 +226,7 @@ class Trace:
     def _follow_call(
         self, module: SourceModule, call: ast.Call, use: ast.expr, *, ours: bool, looped: bool, depth: int
     ) -> bool:
-        """Follows a grid into a function of the app's; says whether it could."""
+        """Follows a grid into a function of the app; returns whether that was possible."""
         found = self.source.lookup(module, call, call.func.id) if isinstance(call.func, ast.Name) else None
         if found is None or not isinstance(found[1], Function) or not depth:
             return False
@@ -246,26 +246,26 @@ class Trace:
         return isinstance(written, ast.Call) and self.source.full_name(module, written.func) in OUR_GRIDS
 
     def _is_configured(self, module: SourceModule, call: ast.Call, use: ast.expr) -> bool:
-        """Says whether a grid is wrapped with the context that a main function was given."""
+        """Returns whether a grid is wrapped with the context of a main function."""
         given = Arguments(self.source, module, call, ("grid", "context"))
         (_, grid), (_, context) = (given.get_expression(name) or (module, None) for name in ("grid", "context"))
         found = self.source.lookup(module, context, context.id) if isinstance(context, ast.Name) else None
         return found is not None and found[1] in self.contexts and grid is use and not given.open
 
-    # --- what was found --------------------------------------------------------------------------------------------
+    # --- starts of rounds --------------------------------------------------------------------------------------------
 
     def _record_plain(self, module: SourceModule, at: ast.AST, why: str) -> None:
         self._record_unclear(module, at, False, why)
 
     def _record_unclear(self, module: SourceModule, at: ast.AST, ours: bool, why: str) -> None:
-        """Takes note of a use that cannot be followed: under a plain grid that is the worst there is."""
+        """Records a use that cannot be followed; with a plain grid it counts as plain averaging, the worst case."""
         where = f"{module.describe_line(at)}: {why}"
         unknown = Arguments.unknown(self.source, module, where)
         none = Arguments(self.source, module, None)
         self.starts.append(RoundStart(TACIT if ours else PLAIN, where, unknown, unreadable_value(where), none))
 
     def _record_strategy(self, module: SourceModule, call: ast.Call, how: str, looped: bool) -> None:
-        """Takes note of a strategy that is started on a grid."""
+        """Records a strategy that is started on a grid."""
         given = Arguments(self.source, module, call, ("grid", "initial_arrays", "num_rounds"))
         written = call.func.value if isinstance(call.func, ast.Attribute) else call.func
         rounds = unreadable_value(f"{module.describe_line(call)}: {REPEATED_CALL}") if looped else given("num_rounds")
@@ -278,7 +278,7 @@ class Trace:
     def _record_workflow(
         self, module: SourceModule, call: ast.Call, where: SourceModule, made: ast.Call, *, looped: bool
     ) -> None:
-        """Takes note of a workflow that is given a grid."""
+        """Records a workflow that is given a grid."""
         source, line = self.source, module.describe_line(call)
         if source.flower_name(where, made.func) != "DefaultWorkflow":
             self._record_plain(module, call, f"the grid goes to {ast.unparse(call.func)}, which is not followed")
@@ -287,12 +287,12 @@ class Trace:
         fit, evaluate = (given.get_expression(name) for name in WORKFLOWS)
         kept = all(map(source.is_kept, (call.func, *call.args[1:], *(fit[1:] if fit is not None else ()))))
         if given.open or evaluate is not None or {ANY, *WORKFLOWS} & source.changed or not kept:
-            self._record_plain(module, call, "the grid goes to a workflow of which not all is seen")
+            self._record_plain(module, call, "the grid goes to a workflow that is not known completely")
             return
         secure = source.find_call(*fit) if fit is not None else None
         how = source.flower_name(secure[0], secure[1].func) if secure is not None else ""
         if fit is not None and how not in SECURE:
-            line = f"{fit[0].quote_expression(fit[1])} is not SecAgg in any case"
+            line = f"{fit[0].quote_expression(fit[1])} is not SecAgg for certain"
         workflow = Arguments(source, module, None)
         if secure is not None and how in SECURE:
             workflow = Arguments(source, *secure, SECURE[how])
@@ -302,11 +302,11 @@ class Trace:
         self.starts.append(RoundStart(how if how in SECURE else PLAIN, line, strategy, rounds, workflow))
 
     def _read_legacy_context(self, module: SourceModule, call: ast.Call) -> tuple[Arguments, SourceValue]:
-        """Returns the strategy and the rounds of a context that a workflow is given."""
+        """Returns the strategy's arguments and the number of rounds from the context of a workflow."""
         source = self.source
         context = source.find_call(module, call.args[1]) if len(call.args) > 1 else None
         if context is None or source.flower_name(context[0], context[1].func) != "LegacyContext":
-            why = f"{module.describe_line(call)}: the context of the workflow is not seen"
+            why = f"{module.describe_line(call)}: the context of the workflow is unknown"
             return Arguments.unknown(source, module, why), unreadable_value(why)
         names = ("context", "config", "strategy", "client_manager")
         given = Arguments(source, *context, names)
@@ -326,7 +326,7 @@ class Trace:
         return sampled, rounds if rounds.given else SourceValue(1, "Flower's default")
 
     def _read_strategy(self, module: SourceModule, written: ast.expr) -> Arguments:
-        """Returns what a strategy is given that says whom it asks."""
+        """Returns the arguments of a strategy that determine which nodes it asks."""
         made = self.source.find_call(module, written)
         changed = {ANY, *CHOOSING} & self.source.changed
         kept = self.source.is_kept(written)
@@ -335,7 +335,7 @@ class Trace:
         return Arguments(self.source, *made, SAMPLING)
 
     def _samples_like_flower(self, module: SourceModule, written: ast.expr, depth: int) -> bool:
-        """Says whether a class samples nodes as Flower's strategies do."""
+        """Returns whether a class samples nodes like Flower's strategies."""
         if self.source.flower_name(module, written) in STRATEGIES:
             return True
         found = self.source.lookup(module, written, written.id) if isinstance(written, ast.Name) else None
@@ -352,7 +352,7 @@ class Trace:
 
 
 def has_mod(source: Source, module: SourceModule, app: str, names: tuple[str, ...]) -> bool:
-    """Says whether the ClientApp of that name has one of some mods in any case."""
+    """Returns whether a ClientApp is certain to have one of the named mods."""
     found = find_bindings(module.tree, app)
     where, bound = source.follow_binding(module, found, app) if found else (module, None)
     made = source.find_call(where, bound) if isinstance(bound, ast.Name) else None
@@ -368,16 +368,22 @@ def has_mod(source: Source, module: SourceModule, app: str, names: tuple[str, ..
         return False
     full = [source.full_name(listed[0], each) or "" for each in listed[1].elts]
     wanted = [name in names or (name.startswith("flwr.") and name.rpartition(".")[2] in names) for name in full]
-    # One of the app's own has the answers too.
+    # The app's own mods see the answers too, so there must be none.
     return any(wanted) and all(is_it or name.startswith("flwr.") for is_it, name in zip(wanted, full, strict=True))
 
 
 def find_stray_use(
     source: Source, entry: SourceModule, name: str, where: SourceModule, app: str, known: tuple[str, ...]
 ) -> tuple[SourceModule, ast.AST] | None:
-    """Returns where an app is used for more than to decorate its functions, if anywhere.
+    """Returns a use of an app object other than decorating its functions; None if there is none.
 
-    It is `app` in the module where it is made, and may be imported as `name` by the one that Flower is told of.
+    Args:
+        source: the source of the app.
+        entry: the module that the pyproject.toml names.
+        name: the name of the object in that module.
+        where: the module that creates the object.
+        app: the name of the object in that module.
+        known: the decorators that are allowed.
     """
     for module in filter(None, source.modules.values()):
         here = {app} if module is where else {name} if module is entry else set()
@@ -398,7 +404,7 @@ def find_stray_use(
 
 
 def _decorates(module: SourceModule, written: ast.AST, known: tuple[str, ...]) -> bool:
-    """Says whether an attribute of an app is called, without mods, to decorate a function."""
+    """Returns whether an attribute of an app object is called, without mods, to decorate a function."""
     call = module.parents.get(written)
     function = module.parents.get(call) if call is not None else None
     return (
@@ -412,7 +418,7 @@ def _decorates(module: SourceModule, written: ast.AST, known: tuple[str, ...]) -
 
 
 def find_trials(source: Source, protocol: Any) -> tuple[str, bool]:
-    """Returns where the source makes a roster, if anywhere, and whether with settings, or not of that protocol."""
+    """Returns where the source creates a roster, if anywhere, and whether with settings or another protocol."""
     line, has_settings = "", False
     for module in filter(None, source.modules.values()):
         for node in ast.walk(module.tree):

@@ -1,13 +1,13 @@
-"""What the source of a Flower app says, told without running any of it.
+"""Static reader of the source of a Flower app, which runs none of it.
 
-Of a value there are three things to know: what it is, that it is not given, so that Flower's default holds, and that it
-is given and cannot be read. The last two must not be mixed up. A name is looked up where it is used: in its function,
-in those around it, in its module, and in the module of the app that it is imported from. One that is bound twice may be
-either, and is not read.
+A value has one of three states: it is read; it is not given, so that Flower's default holds; or it is given and cannot
+be read. The last two must not be confused. A name is looked up where it is used: in its function, in the enclosing
+ones, in its module, and in the module of the app that it is imported from. A name that is bound twice is ambiguous, and
+is not read.
 
-Where rounds are started is told by following the grid that Flower gives to the server. It may be asked for its nodes,
-wrapped by Tacit, or given to a workflow with SecAgg in it. Any other use of it shows the server what nodes send, or
-cannot be followed, and then that is what is assumed.
+Starts of rounds are found by following the grid that Flower gives to the server. The app may ask it for its nodes, wrap
+it with Tacit, or give it to a workflow with SecAgg. Any other use shows the server what nodes send, or cannot be
+followed, and is then taken as if it did.
 """
 
 import ast
@@ -29,24 +29,24 @@ from tacit.integrations.flower.auditor.modules import (
 )
 
 CONFIGS = ("run_config", "app_config")
-"""What Flower calls the configuration of an app in its source."""
+"""Attributes of Flower's context that have the configuration of an app."""
 CHANGES = ("update", "setdefault", "pop", "popitem", "clear", "__setitem__", "__delitem__", "__ior__")
-"""What changes a configuration."""
+"""Methods that change a configuration."""
 REFLECTS = ("exec", "eval", "globals", "locals", "vars", "compile", "__import__", "__builtins__")
-"""Names with which an app can change anything unseen,"""
+"""Names of functions that can change anything in ways that are not visible."""
 HIDDEN = (
     *("__dict__", "__setattr__", "__delattr__", "__getattribute__", "__class__", "__globals__", "__code__"),
     *("import_module", "_getframe", "currentframe", "get_objects"),
 )
-"""attributes,"""
+"""Attributes that can change anything in ways that are not visible."""
 TOOLS = ("builtins", "ctypes", "mock", "unittest", "unittest.mock", *HIDDEN)
-"""what it can import for that,"""
+"""Modules and names that an app can import for the same purpose."""
 SETTERS = ("setattr", "delattr")
-"""and what is harmless if it is called, and not on what is Flower's or ours."""
+"""Functions that are harmless if called directly, on objects of neither Flower nor Tacit."""
 DEEPEST = 12
-"""How many names are looked up on the way to a value."""
+"""Most names and calls that are followed on the way to a value."""
 ANY = object()
-"""Stands for attributes whose names are not seen, among those that are set."""
+"""Stands for attributes of unknown name, among those that are set."""
 ARITHMETIC: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -57,28 +57,28 @@ ARITHMETIC: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
 }
 SIGNS: Mapping[type[ast.unaryop], Callable[[Any], Any]] = {ast.UAdd: operator.pos, ast.USub: operator.neg}
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {"int": int, "float": float, "round": round, "min": min, "max": max}
-"""What may be called on the way to a number."""
+"""Functions that are evaluated on the way to a number."""
 
 
 @dataclass
 class Source:
-    """The modules of an app that its server is made of: the one that is named, and what it imports."""
+    """Modules of an app that its server uses: the named one, and all that it imports."""
 
     folder: Path
     config: Mapping[str, Any]
     modules: dict[str, SourceModule | None] = field(default_factory=dict)
 
     def load(self, name: str) -> SourceModule | None:
-        """Returns a module of the app, and loads those that it imports; None if it is not the app's.
+        """Loads a module of the app and those that it imports; returns None if it is not the app's.
 
-        Raises ConfigError if it is, and cannot be read.
+        Raises ConfigError if a module of the app cannot be read.
         """
         if name in self.modules:
             return self.modules[name]
         self.modules[name] = None
         if "." in name:
-            self.load(name.rpartition(".")[0])  # which is run first
-        # What is no name of a module could lead anywhere.
+            self.load(name.rpartition(".")[0])  # a package runs before its modules
+        # Anything but identifiers could lead to paths outside the app.
         if not all(part.isidentifier() for part in name.split(".")):
             return None
         path = self.folder / f"{name.replace('.', '/')}.py"
@@ -102,7 +102,7 @@ class Source:
         return module
 
     def origin_of(self, module: SourceModule, written: ast.ImportFrom) -> str:
-        """Returns the full name of what is imported from."""
+        """Returns the full name of the module that an import statement imports from."""
         if not written.level:
             return written.module or ""
         package = module.name if module.path.endswith("__init__.py") else module.name.rpartition(".")[0]
@@ -110,11 +110,11 @@ class Source:
         front = parts[: len(parts) - written.level + 1]
         return ".".join([*front, *([written.module] if written.module else [])])
 
-    # --- names -----------------------------------------------------------------------------------------------------
+    # --- names -------------------------------------------------------------------------------------------------------
 
     @cached_property
     def changed(self) -> set[Any]:
-        """Attributes and keys that are set somewhere: what they are set to is not followed."""
+        """Attributes and keys that the app sets anywhere; their values are not followed."""
         found: set[Any] = {ANY} if self.reflection else set()
         for module in filter(None, self.modules.values()):
             for node in ast.walk(module.tree):
@@ -134,7 +134,7 @@ class Source:
 
     @cached_property
     def reflection(self) -> tuple[SourceModule, ast.AST] | None:
-        """Where the app has what can change anything unseen, if anywhere."""
+        """First use of anything that can change values in ways that are not visible; None if there is none."""
         for module in filter(None, self.modules.values()):
             for node in ast.walk(module.tree):
                 if self._reflects(module, node):
@@ -160,7 +160,7 @@ class Source:
         return is_target and isinstance(node, ast.expr) and self._is_foreign(module, node)
 
     def _is_foreign(self, module: SourceModule, written: ast.expr) -> bool:
-        """Says whether something is Flower's or ours, or part of it, and not merely made by it."""
+        """Returns whether an expression is an object of Flower or Tacit, or part of one, and not made by calling it."""
         for _ in range(DEEPEST):
             while isinstance(written, ast.Attribute | ast.Subscript):
                 written = written.value
@@ -176,7 +176,7 @@ class Source:
     def lookup(
         self, module: SourceModule, at: ast.AST, name: str, depth: int = DEEPEST
     ) -> tuple[SourceModule, Bound] | None:
-        """Returns what binds a name that is used in a place, by way of imports; None if nothing of the app does."""
+        """Returns what binds a name that is used at a node, through imports; None if nothing of the app does."""
         for scope in module.iter_scopes(at):
             found = find_bindings(scope, name)
             if found:
@@ -186,7 +186,7 @@ class Source:
     def follow_binding(
         self, module: SourceModule, found: list[ast.AST], name: str, depth: int = DEEPEST
     ) -> tuple[SourceModule, Bound]:
-        """Returns the only one of what binds a name, in the module of the app that it is from."""
+        """Returns the only binding of a name, in the module of the app that defines it."""
         if len(found) > 1 or name in module.shared or not depth:
             return module, None
         (bound,) = found
@@ -199,7 +199,7 @@ class Source:
         return module, bound
 
     def has_star_imports(self, module: SourceModule) -> bool:
-        """Says whether a module may have names that cannot be seen, which are not Flower's."""
+        """Returns whether a module has star imports from anything but Flower."""
         return any(
             isinstance(node, ast.ImportFrom)
             and node.names[0].name == "*"
@@ -208,9 +208,9 @@ class Source:
         )
 
     def full_name(self, module: SourceModule, written: ast.expr) -> str | None:
-        """Returns what something that is not the app's is called in full, as it was imported; None if it is the app's.
+        """Returns the full name of an imported object; None if it is the app's own.
 
-        A name that nothing binds is taken for what it is called: it is a sketch, or Flower's by a star.
+        A name that nothing binds is returned as it is: it may be Flower's by a star import.
         """
         if isinstance(written, ast.Attribute):
             front = self.full_name(module, written.value)
@@ -231,18 +231,18 @@ class Source:
         return None if self.is_own(name) else name
 
     def is_own(self, name: str) -> bool:
-        """Says whether a package is the app's own."""
+        """Returns whether a package is the app's own."""
         first = name.partition(".")[0]
         return (self.folder / first).is_dir() or (self.folder / f"{first}.py").is_file()
 
     def flower_name(self, module: SourceModule, written: ast.expr) -> str:
-        """Returns the last name of something of Flower's; nothing if it is not."""
+        """Returns the unqualified name of an object of Flower; empty if it is not Flower's."""
         name = self.full_name(module, written) or ""
         is_flowers = name.startswith("flwr.") or "." not in name
         return name.rpartition(".")[2] if is_flowers else ""
 
     def resolve_name(self, module: SourceModule, written: ast.expr) -> tuple[SourceModule, ast.expr] | None:
-        """Returns what a name stands for, where it is bound once; what is no name stands for itself."""
+        """Returns the expression that a name is bound to once; an expression that is no name is returned itself."""
         for _ in range(DEEPEST):
             if not isinstance(written, ast.Name):
                 return module, written
@@ -261,9 +261,9 @@ class Source:
         return None
 
     def is_unchanged(self, module: SourceModule, written: ast.expr) -> bool:
-        """Says whether a list or table is as it was made: nothing has it that could change it.
+        """Returns whether nothing can have changed a list or dictionary since it was created.
 
-        What has a name may only be unpacked, looked into, and given as `mods`, wherever the app has that name.
+        Wherever the app uses its name, it may only be unpacked, indexed, or given as `mods`.
         """
         if not isinstance(written, ast.Name):
             return True
@@ -279,7 +279,7 @@ class Source:
         )
 
     def is_kept(self, written: ast.expr) -> bool:
-        """Says whether what the app has made is given to nobody but Flower, wherever the app has its name."""
+        """Returns whether an object of the app is given to nothing but Flower, wherever the app uses its name."""
         if not isinstance(written, ast.Name):
             return True
         return all(
@@ -294,20 +294,20 @@ class Source:
         call = module.parents[parent] if isinstance(parent, ast.keyword) else parent
         if isinstance(call, ast.Attribute) or not isinstance(call, ast.Call) or call.func is use:
             return isinstance(call, ast.Attribute | ast.Call)
-        made = self.find_call(module, call.func)  # such as a workflow, which is called with what it is to run
+        made = self.find_call(module, call.func)  # such as a workflow, which is called with what it runs
         return bool(
             self.flower_name(module, call.func) or (made is not None and self.flower_name(made[0], made[1].func))
         )
 
     def find_call(self, module: SourceModule, written: ast.expr) -> tuple[SourceModule, ast.Call] | None:
-        """Returns the call that a value comes from, if it is one in any case."""
+        """Returns the call that a value comes from; None if that is not certain."""
         found = self.resolve_name(module, written)
         return (found[0], found[1]) if found is not None and isinstance(found[1], ast.Call) else None
 
-    # --- values ----------------------------------------------------------------------------------------------------
+    # --- values ------------------------------------------------------------------------------------------------------
 
     def read_value(self, module: SourceModule, written: ast.expr) -> SourceValue:
-        """Returns what is known of an expression."""
+        """Returns the value of an expression, as far as it is known."""
         try:
             return self._value(module, written, DEEPEST) or unreadable_value(module.quote_expression(written))
         except (ArithmeticError, TypeError, ValueError):
@@ -358,7 +358,7 @@ class Source:
         return None if otherwise is None else self._value(module, otherwise, depth - 1)
 
     def _may_be_config(self, module: SourceModule, written: ast.expr) -> bool:
-        """Says whether an expression is the configuration, or called like one, such as a parameter is."""
+        """Returns whether an expression is the configuration, has such a name, or is a parameter that may be it."""
         if self.is_config(module, written) or "config" in ast.unparse(written).lower():
             return True
         found = self.lookup(module, written, written.id) if isinstance(written, ast.Name) else None
@@ -366,7 +366,7 @@ class Source:
 
     @cached_property
     def _is_config_given(self) -> bool:
-        """Whether the configuration is given to anything, which may have it by any name."""
+        """Whether the configuration is passed to any call, which may use any name for it."""
         return any(
             self.is_config(module, node)
             for module in filter(None, self.modules.values())
@@ -376,18 +376,18 @@ class Source:
         )
 
     def is_config(self, module: SourceModule, written: ast.expr) -> bool:
-        """Says whether an expression is the app's configuration."""
+        """Returns whether an expression is the app's configuration."""
         found = self.resolve_name(module, written)
         return found is not None and isinstance(found[1], ast.Attribute) and found[1].attr in CONFIGS
 
 
 class Arguments:
-    """What a call is given, by name."""
+    """Arguments of a call, by name."""
 
     def __init__(
         self, source: Source, module: SourceModule, call: ast.Call | None, names: tuple[str, ...] = ()
     ) -> None:
-        """Takes what is given without a name for the first of `names`. Without a call nothing is given."""
+        """Reads the arguments of a call; `names` are those of positional ones. Without a call there are none."""
         self._source, self._given, self._open = source, dict[str, tuple[SourceModule, ast.expr]](), ""
         if call is None:
             return
@@ -402,7 +402,7 @@ class Arguments:
 
     @classmethod
     def unknown(cls, source: Source, module: SourceModule, why: str) -> "Arguments":
-        """Returns arguments that cannot be told."""
+        """Returns arguments of which nothing is known."""
         made = cls(source, module, None)
         made._open = why
         return made
@@ -420,16 +420,16 @@ class Arguments:
             self._open = module.quote_expression(written)
 
     def get_expression(self, name: str) -> tuple[SourceModule, ast.expr] | None:
-        """Returns how an argument is written; None if it is not given."""
+        """Returns the expression of an argument, with its module; None if it is not given."""
         return self._given.get(name)
 
     @property
     def open(self) -> str:
-        """What may have more arguments in it; nothing if all are known."""
+        """Expression that may have more arguments; empty if all are known."""
         return self._open
 
     def __call__(self, *names: str) -> SourceValue:
-        """Returns what is known of a number that goes by one of some names."""
+        """Returns the number given under the first of several names, as far as it is known."""
         for name in names:
             if {ANY, name} & self._source.changed:
                 return unreadable_value(f"{name} may be set after it was given")
