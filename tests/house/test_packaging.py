@@ -20,7 +20,13 @@ import tacit
 from support.paths import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-IMPORTED = {"dp-accounting": "dp_accounting", "grpcio": "grpc", "opentelemetry-api": "opentelemetry", "flwr": "flwr"}
+IMPORTED = {
+    "dp-accounting": "dp_accounting",
+    "grpcio": "grpc",
+    "opentelemetry-api": "opentelemetry",
+    "flwr": "flwr",
+    "prometheus-client": "prometheus_client",
+}
 """What a distribution is imported as, where that is another name."""
 
 

@@ -12,12 +12,13 @@ from types import ModuleType, SimpleNamespace
 
 import msgspec
 import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 import tacit
 from support.federations import HASTY, Made, averaged, free_ports, written
 from support.paths import ROOT
 from support.replay_cases import CASES
-from tacit.core.errors import ConfigError
+from tacit.core.errors import ConfigError, MissingExtra
 from tacit.core.suite import SERVER, Update
 from tacit.crypto.suite import RealSuite
 from tacit.net.observability import metrics, telemetry
@@ -328,7 +329,7 @@ def test_metrics_say_what_rounds_cost_and_who_is_missing(measured):
     assert f"Content-Length: {len(text.encode())}" in head
     assert text.endswith("\n# EOF\n")
     found = samples(text)
-    info = f'party="server",version="{tacit.__version__}",protocol="secagg",federation="try"'
+    info = f'federation="try",party="server",protocol="secagg",version="{tacit.__version__}"'
     assert found[f"tacit_node_info{{{info}}}"] == 1
     assert found["tacit_round"] == 1
     assert found['tacit_rounds_total{result="averaged"}'] == 1
@@ -345,8 +346,7 @@ def test_metrics_say_what_rounds_cost_and_who_is_missing(measured):
 
 
 def test_metrics_are_what_openmetrics_says(measured):
-    parser = pytest.importorskip("prometheus_client.openmetrics.parser")
-    families = {family.name: family for family in parser.text_string_to_metric_families(measured[1])}
+    families = {family.name: family for family in text_string_to_metric_families(measured[1])}
     assert families["tacit_phase_seconds"].type == "histogram"
     assert families["tacit_phase_seconds"].unit == "seconds"
     assert families["tacit_sent_bytes"].unit == "bytes"
@@ -429,6 +429,12 @@ def test_a_port_alone_is_of_this_machine():
                 await each.close()
 
     assert asyncio.run(run()) == f"http://127.0.0.1:{port}/metrics"
+
+
+def test_metrics_without_their_extra_are_refused_in_one_line(monkeypatch):
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    with pytest.raises(MissingExtra, match=r"^this needs prometheus-client, .*pip install 'tacit\[metrics\]'$"):
+        asyncio.run(MetricsEndpoint(str).start("127.0.0.1:0"))
 
 
 def test_a_peer_gives_metrics_too(tmp_path):

@@ -1,8 +1,8 @@
-"""What a node has counted, as OpenMetrics text, and a small server that gives it to whoever collects such things.
+"""Metrics of a node in the OpenMetrics format, and a small HTTP server for collectors such as Prometheus.
 
-It speaks as much HTTP as that takes: one GET a connection. Who asks for anything else, too slowly, or with too many at
-a time is hung up on; rounds do not notice. Nothing in it is secret, but who may read it is not asked either: it is
-for this machine, unless told otherwise.
+The server answers one GET per connection. It hangs up on any other request, on slow ones, and on too many at a time, so
+that rounds are not disturbed. Metrics are not secret, but readers are not authenticated either: by default the server
+listens on this machine only.
 """
 
 import asyncio
@@ -10,115 +10,123 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from http import HTTPStatus
 from itertools import accumulate
+from typing import TYPE_CHECKING
 
-from tacit.core.errors import ConfigError
+from tacit.core.errors import ConfigError, MissingExtra
 from tacit.core.suite import Party
 from tacit.core.version import RELEASE
 from tacit.net.observability.status import PeerStatus, Status
-from tacit.net.observability.telemetry import BOUNDS, Histogram, LinkState, Telemetry
+from tacit.net.observability.telemetry import BOUNDS, LinkState, Telemetry
+
+if TYPE_CHECKING:  # an extra, which a node without metrics does without
+    from prometheus_client.core import GaugeMetricFamily, Metric
 
 CONTENT = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 PATH = "/metrics"
 HERE = "127.0.0.1"
 MOST = 8
-"""Connections at a time."""
+"""Most simultaneous connections."""
 PATIENCE = 5.0
-"""Seconds that one may take."""
+"""Seconds that a connection may take."""
 LONGEST = 1 << 13
-"""Bytes of a request."""
-
-
-Labels = Mapping[str, str]
-Sample = tuple[str, Labels, float]
-"""What is behind the name of the family, the labels, and the value."""
+"""Bytes of the longest request."""
 
 
 # --- the text ------------------------------------------------------------------------------------------------------
 
 
-def render_metrics(telemetry: Telemetry, status: Status, lines: Mapping[Party, LinkState]) -> str:
-    """Returns all that is counted, and how it stands, as OpenMetrics text."""
-    who = {"version": RELEASE, "protocol": telemetry.protocol, "federation": telemetry.federation}
-    peers = status.peers
-    troubles = {peer.party: telemetry.troubles[peer.party] for peer in peers}
-    retries = {peer.party: lines[peer.party].retries for peer in peers}
-    text = [
-        *_family("tacit_node", "info", "The node.", [("_info", {"party": telemetry.party, **who}, 1)]),
-        *_family("tacit_round", "gauge", "The round that was begun last.", [("", {}, status.round)]),
-        *_family("tacit_under_way", "gauge", "Whether that round goes on.", [("", {}, not status.over)]),
-        *_counts("tacit_rounds", "Rounds that are over, by result.", "result", telemetry.results),
-        *_family(
-            "tacit_phase_seconds", "histogram", "How long messages were waited for.", _phases(telemetry), "seconds"
-        ),
-        *_counts("tacit_sent_bytes", "Bytes sent in rounds.", "class", telemetry.sent, "bytes"),
-        *_counts("tacit_received_bytes", "Bytes received in rounds.", "class", telemetry.received, "bytes"),
-        *_counts("tacit_exclusions", "Parties that a round went on without.", "reason", telemetry.excluded),
-        *_counts("tacit_troubles", "How often a peer could not be reached.", "peer", troubles),
-        *_counts("tacit_retries", "How often something was sent again.", "peer", retries),
-        *_family("tacit_parcels_waiting", "gauge", "Frames that have not arrived.", _gauge(peers, "waiting")),
-        *_family("tacit_heard_seconds", "gauge", "How long ago a peer was heard.", _gauge(peers, "heard"), "seconds"),
-        *_family(
-            "tacit_missing_seconds", "gauge", "For how long it is waited for.", _gauge(peers, "missing"), "seconds"
-        ),
-        *_family("tacit_in_trouble", "gauge", "Whether a peer is out of reach.", _gauge(peers, "trouble")),
-    ]
-    return "".join(f"{line}\n" for line in (*text, "# EOF"))
+class NodeMetrics:
+    """Collector of a node's metrics, as `prometheus_client` asks for it."""
+
+    def __init__(self, telemetry: Telemetry, status: Status, links: Mapping[Party, LinkState]) -> None:
+        self._telemetry, self._status, self._links = telemetry, status, links
+
+    def collect(self) -> "Iterator[Metric]":
+        """Yields all metric families."""
+        from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily
+
+        telemetry, status, peers = self._telemetry, self._status, self._status.peers
+        who = {"version": RELEASE, "protocol": telemetry.protocol, "federation": telemetry.federation}
+        yield InfoMetricFamily("tacit_node", "The node.", {"party": telemetry.party, **who})
+        yield GaugeMetricFamily("tacit_round", "Number of the last round that was begun.", status.round)
+        yield GaugeMetricFamily("tacit_under_way", "Whether that round is under way.", not status.over)
+        yield _count("tacit_rounds", "Rounds that are over, by result.", "result", telemetry.results)
+        yield self._phases()
+        yield _count("tacit_sent_bytes", "Bytes sent in rounds.", "class", telemetry.sent, "bytes")
+        yield _count("tacit_received_bytes", "Bytes received in rounds.", "class", telemetry.received, "bytes")
+        yield _count("tacit_exclusions", "Parties excluded from rounds.", "reason", telemetry.excluded)
+        troubles = {peer.party: telemetry.troubles[peer.party] for peer in peers}
+        yield _count("tacit_troubles", "Times that a peer became unreachable.", "peer", troubles)
+        retries = {peer.party: self._links[peer.party].retries for peer in peers}
+        yield _count("tacit_retries", "Frames that were sent again.", "peer", retries)
+        yield _gauge("tacit_parcels_waiting", "Frames that are not acknowledged.", peers, "waiting")
+        yield _gauge("tacit_heard_seconds", "Seconds since the last hello of a peer.", peers, "heard", "seconds")
+        yield _gauge("tacit_missing_seconds", "Seconds for which a peer is awaited.", peers, "missing", "seconds")
+        yield _gauge("tacit_in_trouble", "Whether a peer is unreachable.", peers, "trouble")
+
+    def _phases(self) -> "Metric":
+        from prometheus_client.core import HistogramMetricFamily
+
+        text = "Seconds for which messages were awaited."
+        family = HistogramMetricFamily("tacit_phase_seconds", text, labels=["kind"], unit="seconds")
+        for kind, found in sorted(self._telemetry.phases.items()):
+            counts = zip((*map(repr, BOUNDS), "+Inf"), accumulate(found.counts), strict=True)
+            family.add_metric([kind], list(counts), found.total)
+        return family
 
 
-def _family(name: str, kind: str, about: str, samples: Iterable[Sample], unit: str = "") -> Iterator[str]:
-    yield f"# TYPE {name} {kind}"
-    if unit:
-        yield f"# UNIT {name} {unit}"
-    yield f"# HELP {name} {about}"
-    for behind, labels, value in samples:
-        named = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels.items())
-        yield f"{name}{behind}{f'{{{named}}}' if named else ''} {float(value)!r}"
+def render_metrics(telemetry: Telemetry, status: Status, links: Mapping[Party, LinkState]) -> str:
+    """Returns the metrics of a node as OpenMetrics text."""
+    require_prometheus()
+    from prometheus_client.openmetrics.exposition import generate_latest
+
+    return generate_latest(NodeMetrics(telemetry, status, links)).decode()  # type: ignore[arg-type]
 
 
-def _counts(name: str, about: str, label: str, found: Mapping[str, int], unit: str = "") -> Iterator[str]:
-    samples = [("_total", {label: key}, count) for key, count in sorted(found.items())]
-    return _family(name, "counter", about, samples, unit)
+def require_prometheus() -> None:
+    """Raises MissingExtra unless `prometheus_client` is installed."""
+    try:
+        import prometheus_client  # noqa: F401
+    except ImportError:
+        raise MissingExtra("prometheus-client", "metrics") from None
 
 
-def _gauge(peers: Iterable[PeerStatus], what: str) -> Iterator[Sample]:
+def _count(name: str, text: str, label: str, found: Mapping[str, int], unit: str = "") -> "Metric":
+    from prometheus_client.core import CounterMetricFamily
+
+    family = CounterMetricFamily(name, text, labels=[label], unit=unit)
+    for key, count in sorted(found.items()):
+        family.add_metric([key], count)
+    return family
+
+
+def _gauge(name: str, text: str, peers: Iterable[PeerStatus], what: str, unit: str = "") -> "GaugeMetricFamily":
+    from prometheus_client.core import GaugeMetricFamily
+
+    family = GaugeMetricFamily(name, text, labels=["peer"], unit=unit)
     for peer in peers:
         value = getattr(peer, what)
         if value is not None:
-            yield "", {"peer": peer.party}, bool(value) if isinstance(value, str) else value
-
-
-def _phases(telemetry: Telemetry) -> Iterator[Sample]:
-    for kind, found in sorted(telemetry.phases.items()):
-        yield from _buckets({"kind": kind}, found)
-
-
-def _buckets(labels: Labels, found: Histogram) -> Iterator[Sample]:
-    sums = list(accumulate(found.counts))
-    for bound, count in zip((*map(repr, BOUNDS), "+Inf"), sums, strict=True):
-        yield "_bucket", {**labels, "le": bound}, count
-    yield "_count", labels, sums[-1]
-    yield "_sum", labels, found.total
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+            family.add_metric([peer.party], bool(value) if isinstance(value, str) else value)
+    return family
 
 
 # --- the server ----------------------------------------------------------------------------------------------------
 
 
 class MetricsEndpoint:
-    """Gives a text to whoever asks for it."""
+    """HTTP server that answers with a text."""
 
     def __init__(self, text: Callable[[], str]) -> None:
         self._text = text
         self._open: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
         self.url = ""
-        """Where it is to be had."""
+        """URL of the metrics, once the server listens."""
 
     async def start(self, address: str) -> None:
-        """Listens at host:port, or at a port of this machine; raises ConfigError if that cannot be."""
+        """Listens at host:port, or at a port of this machine; raises ConfigError if that is impossible."""
+        require_prometheus()
         host, port = _place(address)
         try:
             self._server = await asyncio.start_server(self._serve, host, port, limit=LONGEST)
@@ -129,7 +137,7 @@ class MetricsEndpoint:
         self.url = f"http://{shown}:{self._server.sockets[0].getsockname()[1]}{PATH}"
 
     async def close(self) -> None:
-        """Listens no longer, and hangs up."""
+        """Stops listening, and closes all connections."""
         if self._server is not None:
             self._server.close()
         for task in tuple(self._open):
