@@ -203,7 +203,7 @@ def _selections(case: Case, outcome: Outcome) -> dict[int, np.ndarray]:
     for place, party in enumerate(outcome.average):
         told = next(
             message.indices
-            for address, message in outcome.transcript.opened(party)
+            for address, message in outcome.transcript.open_messages(party)
             if isinstance(message, cesar.Selection) and address.sender == party
         )
         bits = neighbourhood.drawn_bits(words, case.sparsifier, told, case.entries, case.share)

@@ -106,7 +106,7 @@ def recorded(protocol: str, case: Case) -> list[Arrow]:
 def _numbered(transcript: Transcript, to: str) -> Iterator[tuple[Address, Message, int]]:
     """Yields what a party received, with how many of that kind it had of the same sender."""
     counted = dict[tuple[str, str], int]()
-    for address, message in transcript.opened(to):
+    for address, message in transcript.open_messages(to):
         if address.to == to:
             counted[address.sender, address.kind] = counted.get((address.sender, address.kind), 0) + 1
             yield address, message, counted[address.sender, address.kind]

@@ -73,7 +73,7 @@ class Federation:
         cards = [
             made[name].card(f"127.0.0.1:{port}") for name, port in zip(everyone, free_ports(len(made)), strict=True)
         ]
-        roster = RosterFile.new("intruders", protocol, options, entropy, cards).removed(GONE, entropy)
+        roster = RosterFile.new("intruders", protocol, options, entropy, cards).remove_party(GONE, entropy)
         return cls(folder, msgspec.structs.replace(roster, deadlines=deadlines), made)
 
     def write(self) -> None:

@@ -274,7 +274,7 @@ def test_faults_and_records_go_through():
     first, second = (federation.average([np.full(3, float(i)) for i in range(5)]) for _ in range(2))
     assert first.contributors == (*NAMES, "e")
     assert second.contributors == ("a", "c", "d", "e")
-    assert [address.sender for address, _ in second.transcript.opened(SERVER)].count("b") == 0
+    assert [address.sender for address, _ in second.transcript.open_messages(SERVER)].count("b") == 0
     assert given_models.weight_bound({"a": 3, "b": 2.5}) == 4.0
 
 

@@ -519,7 +519,7 @@ def examples(protocol):
         rng = np.random.default_rng(0)
         out = federation.average({party: Update(rng.normal(size=setting.entries)) for party in federation.parties})
         for party in federation.agreement.everyone:
-            for address, message in out.transcript.opened(party):
+            for address, message in out.transcript.open_messages(party):
                 found.setdefault(address.kind, (message, setting.parties, federation.agreement.ring().length))
     if protocol == "secagg":
         found["LastSum"] = said_again(), 3, 6
@@ -534,7 +534,9 @@ def said_again():
     federation.average(updates)
     with pytest.raises(NotEnough):
         federation.average(updates)
-    return next(message for _, message in federation.last.transcript.opened("p0") if isinstance(message, LastSum))
+    return next(
+        message for _, message in federation.last.transcript.open_messages("p0") if isinstance(message, LastSum)
+    )
 
 
 KINDS = [

@@ -29,7 +29,7 @@ def run(values=0.0, length=1000, **options):
 
 
 def messages(outcome, kind):
-    opened = outcome.transcript.opened(SERVER)
+    opened = outcome.transcript.open_messages(SERVER)
     return {address.sender: message for address, message in opened if isinstance(message, kind)}
 
 

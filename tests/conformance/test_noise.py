@@ -107,7 +107,7 @@ def test_the_server_of_secagg_sees_no_vector_without_masks_and_the_sum_with_nois
     ring = outcome.transcript.ring()
     seen = {
         message.kind(): ring.floats(ring.unpack(message.vector))[:D]
-        for _, message in outcome.transcript.opened(SERVER)
+        for _, message in outcome.transcript.open_messages(SERVER)
         if hasattr(message, "vector")
     }
     assert seen["MaskedInput"].std() > 10 * NOISE

@@ -69,7 +69,7 @@ def masked(vectors, **options):
     simulation = Simulation.of("secagg", PARTIES, ENTRIES, record=True, bits=64, **options)
     outcome = simulation.average({party: Update(vector) for party, vector in vectors.items()})
     ring = outcome.transcript.ring()
-    for address, message in outcome.transcript.opened(SERVER):
+    for address, message in outcome.transcript.open_messages(SERVER):
         if isinstance(message, MaskedInput) and address.sender == "p2":
             return ring, ring.unpack(message.vector)
     raise AssertionError

@@ -201,7 +201,7 @@ def test_masked_shares_are_uniform():
     outcome = federation.average(updates)
     seen = [
         np.frombuffer(message.vector, dtype="<u4")
-        for address, message in outcome.transcript.opened("p0")
+        for address, message in outcome.transcript.open_messages("p0")
         if isinstance(message, admm.GroupPart) and address.to == "p0"
     ]
     assert len(seen) == 4 * 2

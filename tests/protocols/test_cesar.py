@@ -48,7 +48,7 @@ def selections(outcome, sparsifier, share):
     """Returns everybody's I_i, from what was sent."""
     found = {}
     for party in PARTIES:
-        for address, message in outcome.transcript.opened(party):
+        for address, message in outcome.transcript.open_messages(party):
             if isinstance(message, cesar.Selection):
                 i = PARTIES.index(address.sender)
                 if sparsifier == "topk":
@@ -168,7 +168,7 @@ def test_every_masked_model_is_uniform_whatever_is_in_it():
     _federation, outcome = run(updates=updates, share=0.5)
     seen = []
     for party in PARTIES:
-        for address, message in outcome.transcript.opened(party):
+        for address, message in outcome.transcript.open_messages(party):
             if isinstance(message, cesar.Masked) and address.to == party:
                 seen.append(np.frombuffer(message.vector, dtype="<u4"))
     entries = np.concatenate(seen)
@@ -184,7 +184,7 @@ def test_masks_are_fresh_for_each_receiver():
     _federation, outcome = run(graphs.complete(N), updates=updates)
     sent = [
         np.frombuffer(message.vector, dtype="<u4")
-        for address, message in outcome.transcript.opened("p0")
+        for address, message in outcome.transcript.open_messages("p0")
         if isinstance(message, cesar.Masked) and address.sender == "p0"
     ]
     assert len(sent) == N - 1
@@ -215,7 +215,7 @@ def test_a_dropped_neighbour_is_left_out_and_the_round_redone():
     redone = [
         address
         for k in GRAPH[victim]
-        for address, message in outcome.transcript.opened(PARTIES[k])
+        for address, message in outcome.transcript.open_messages(PARTIES[k])
         if isinstance(message, cesar.Masked) and address.step == 2 and address.to == PARTIES[k]
     ]
     assert len(redone) == sum(GRAPH.degree(k) - 1 for k in GRAPH[victim])
@@ -229,13 +229,13 @@ def test_nobody_releases_twice_to_the_same_receiver():
     for party in PARTIES:
         released = [
             address.to
-            for address, message in outcome.transcript.opened(party)
+            for address, message in outcome.transcript.open_messages(party)
             if isinstance(message, cesar.Release) and address.sender == party
         ]
         assert len(released) == len(set(released))
     assert PARTIES[k] not in [
         address.to
-        for address, message in outcome.transcript.opened("p0")
+        for address, message in outcome.transcript.open_messages("p0")
         if isinstance(message, cesar.Release) and address.sender == "p0"
     ]
 

@@ -67,7 +67,9 @@ def test_change_is_since_the_last_average():
             scores = models[party] if since is None else models[party] - since[party]
             chosen = topk_mask(np.abs(scores), 0.25)
             told = {
-                message.selection for address, message in outcome.transcript.opened(party) if address.sender == party
+                message.selection
+                for address, message in outcome.transcript.open_messages(party)
+                if address.sender == party
             }
             assert told == {index_sets.encode_mask(chosen)}
             if number > 1:

@@ -355,7 +355,7 @@ class Node:
             return False
         if sender in self._rendezvous.lost:
             return True
-        if self._rendezvous.heard(sender) is None:
+        if self._rendezvous.confirmed_hello(sender) is None:
             # Without its hello it may be a peer that has lost its journal.
             if not self._hellos.is_sending(sender):  # or it could have us send any number of hellos
                 self._hellos.say([sender])

@@ -39,7 +39,7 @@ class Answer(NamedTuple):
         return self.value
 
 
-class WorkerPool:
+class ForkedPool:
     """Forked processes, by number, each of which answers one request at a time."""
 
     def __init__(
@@ -92,7 +92,7 @@ class WorkerPool:
         if not self._pipes:
             raise WorkerLost(f"the workers have ended; {self._remedy}")
         try:
-            self._pipes[place].send_bytes(self._areas[place][0].put(request))
+            self._pipes[place].send_bytes(self._areas[place][0].write(request))
         except (BrokenPipeError, ConnectionResetError):
             raise WorkerLost(self._describe_loss()) from None
 
@@ -108,7 +108,7 @@ class WorkerPool:
             raise WorkerLost(self._describe_loss())
         place = pipes[pipe]
         try:
-            return place, Answer(*self._areas[place][1].taken(pipe.recv_bytes()))
+            return place, Answer(*self._areas[place][1].read(pipe.recv_bytes()))
         except (EOFError, ConnectionResetError):
             raise WorkerLost(self._describe_loss()) from None
 
@@ -178,8 +178,8 @@ def _serve(
         handler = make_handler()
         while True:
             try:
-                request = requests.taken(pipe.recv_bytes())
-                pipe.send_bytes(answers.put(tuple(answer_request(handler, request))))
+                request = requests.read(pipe.recv_bytes())
+                pipe.send_bytes(answers.write(tuple(answer_request(handler, request))))
             except (EOFError, BrokenPipeError, ConnectionResetError):
                 return
 

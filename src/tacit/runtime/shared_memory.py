@@ -24,7 +24,7 @@ class SharedArea:
     def __init__(self) -> None:
         self._memory = memoryview(mmap(-1, AREA))
 
-    def put(self, thing: Any) -> bytes:
+    def write(self, thing: Any) -> bytes:
         """Writes an object, and returns the bytes with which the other end reads it. They contain what does not fit."""
         places: list[tuple[int, int, bool]] = []
         end = 0
@@ -42,7 +42,7 @@ class SharedArea:
         said = pickle.dumps(thing, 5, buffer_callback=stays)
         return pickle.dumps((said, places), 5)
 
-    def taken(self, said: bytes) -> Any:
+    def read(self, said: bytes) -> Any:
         """Returns the object that was written, as a copy."""
         rest, places = pickle.loads(said)  # noqa: S301 (our own bytes)
         found = (

@@ -61,7 +61,7 @@ class Transcript:
         """Returns the ring of the vectors."""
         return self.agreement.ring(self.bits)
 
-    def opened(self, party: Party) -> Iterator[tuple[Address, Message]]:
+    def open_messages(self, party: Party) -> Iterator[tuple[Address, Message]]:
         """Yields the messages that a party sent or received, opened with its own keys."""
         signing, channel = self.holdings[party].identity
         keys = Keys(Identity(party, Secret(signing), Secret(channel)), self.agreement.roster)

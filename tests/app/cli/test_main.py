@@ -129,7 +129,7 @@ def test_the_crash_hits_just_before_the_vector(protocol: str, kind: str) -> None
         federation = Simulation.of(protocol, names, 2, record=True, faults=[crash], seed=0)
         transcript = federation.average(updates).transcript
         assert transcript is not None
-        opened = transcript.opened(SERVER)
+        opened = transcript.open_messages(SERVER)
         sent.append([address.kind for address, _ in opened if address.sender == "p3"])
     assert kind not in sent[0]
     assert sent[1] == [*sent[0], kind]

@@ -244,7 +244,7 @@ def test_a_server_remembers_whose_journal_was_lost(tmp_path):
     (failed,) = [answer for answer in answers if answer.has_error()]
     assert "p1 has lost its journal" in failed.error.reason
     assert grid.last.contributors == ("p0", "p2", "p3", "p4")
-    trial.roster = trial.roster.renewed(SystemEntropy())
+    trial.roster = trial.roster.renew(SystemEntropy())
     fleet = trial.fleet(ENTRIES)
     grid = trial.grid(fleet)
     for number in (3, 4):  # in the first it hears the average that it has missed

@@ -132,7 +132,7 @@ def test_fedavg_hears_what_the_deployed_server_hears_and_says():
     first = traffic_series.client_update(LOSSES, np.tile(w_0, (1, N, 1)))[0]
     for t, transcript in running("fedavg", first, lambda w, _: traffic_series.client_update(LOSSES, w[np.newaxis])[0]):
         ring = transcript.ring()
-        for address, message in transcript.opened(SERVER):
+        for address, message in transcript.open_messages(SERVER):
             if isinstance(message, Plain | Sum):
                 channel = N if isinstance(message, Sum) else PARTIES.index(address.sender)
                 np.testing.assert_allclose(ring.mean(ring.unpack(message.vector)), expected[channel, :, t], atol=1e-12)
@@ -144,7 +144,7 @@ def test_cbgd_hears_what_deployed_gossip_sends():
     for t, transcript in running("gossip", STARTS, descend, graph=graph):
         ring = transcript.ring()
         for party in PARTIES:
-            for address, message in transcript.opened(party):
+            for address, message in transcript.open_messages(party):
                 i, k = PARTIES.index(address.sender), PARTIES.index(address.to)
                 weight = graphs.metropolis_weight(graph.degree(i), graph.degree(k))
                 broadcast = ring.floats(ring.unpack(message.vector, D)) / float(weight)
@@ -165,7 +165,7 @@ def test_push_sum_hears_what_deployed_push_sum_sends(private, monkeypatch):
         for party in PARTIES:
             if t == 0:
                 starts[party] = transcript.holdings[party].vectors[0][0] if private else 1.0
-            for address, message in transcript.opened(party):
+            for address, message in transcript.open_messages(party):
                 if address.sender == party:
                     link = PARTIES.index(address.sender), PARTIES.index(address.to)
                     total = ring.floats(ring.unpack(message.vector, D + 1))  # of all rounds so far

@@ -206,7 +206,7 @@ def test_a_new_session_pays_anew_and_budgets_end_all_the_same(tmp_path):
     together(made, wanted)
     for name in made.roster.names:
         shutil.rmtree(tmp_path / f"{name}.rounds")
-    made.roster = made.roster.renewed(SeededEntropy("renewed"))
+    made.roster = made.roster.renew(SeededEntropy("renewed"))
     made.roster.save(tmp_path / "federation.toml")
     with ThreadPoolExecutor(3) as pool:
         runs = [pool.submit(take_part, wanted, tmp_path / "federation.toml", name) for name in made.roster.names]
@@ -237,7 +237,7 @@ def test_a_ledger_that_forgot_what_was_spent_is_not_gone_on_with(tmp_path):
     assert again(**{CHECKPOINT: other}).history == [], "it may be taken over, and has what another one spent"
     for renewed in (False, True):
         if renewed:
-            made.roster = made.roster.renewed(SeededEntropy("renewed"))
+            made.roster = made.roster.renew(SeededEntropy("renewed"))
             made.roster.save(path)
             shutil.rmtree(tmp_path / "p0.rounds")
         for gone, changed in (

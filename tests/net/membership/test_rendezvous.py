@@ -51,7 +51,7 @@ def said(party, known, incarnation=b"i"):
 def test_nobody_counts_who_has_not_said_which_journal_of_ours_it_knows():
     made = meeting("a", ("b", "c"))
     made.listen("b", said("b", b""), 0.0)
-    assert made.heard("b") is None
+    assert made.confirmed_hello("b") is None
     assert not made.may_begin_without_all()
     made.listen("b", said("b", b"ours"), 0.0)
     assert made.is_ready("b", 4)
@@ -68,7 +68,7 @@ def test_a_server_goes_on_unless_most_know_it_as_another():
     made = meeting(SERVER, ("a", "b", "c"), a=3)
     made.listen("b", said("b", b"before"), 0.0)
     assert made.wrong is None
-    assert made.heard("b") is None
+    assert made.confirmed_hello("b") is None
     made.listen("c", said("c", b"before"), 0.0)
     assert "says that server has lost its journal" in str(made.wrong)
 

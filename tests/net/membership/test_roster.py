@@ -61,7 +61,7 @@ def test_everybody_reads_the_same_session_from_the_same_file(path, protocol):
     agreed = read.agreement(10)
     assert agreed.nonce == bytes.fromhex(made.nonce)
     assert agreed.session == made.agreement(10).session
-    assert agreed.session != made.renewed(FRESH).agreement(10).session
+    assert agreed.session != made.renew(FRESH).agreement(10).session
     for name in names:
         assert read.members[name] == KEYS[name].member
         assert read.address_of(name) == CARDS[name].address
@@ -121,32 +121,35 @@ def test_every_change_is_a_new_session():
     entropy = SeededEntropy("changes")
     after = [
         made,
-        made.renewed(entropy),
-        made.added(CARDS["d"], entropy),
-        made.removed("b", entropy),
-        made.replaced(moved("b"), entropy),
-        made.replaced(rotated("b"), entropy),
-        made.added(CARDS["d"], entropy).removed("d", entropy),
+        made.renew(entropy),
+        made.add_party(CARDS["d"], entropy),
+        made.remove_party("b", entropy),
+        made.replace_card(moved("b"), entropy),
+        made.replace_card(rotated("b"), entropy),
+        made.add_party(CARDS["d"], entropy).remove_party("d", entropy),
     ]
     assert len({each.nonce for each in after}) == len(after)
     assert len({each.agreement(3).session for each in after}) == len(after)
 
 
 def test_who_is_replaced_keeps_its_place():
-    after = roster().replaced(moved("b"), FRESH)
+    after = roster().replace_card(moved("b"), FRESH)
     assert [card.name for card in after.parties] == [*NAMES[:3], SERVER]
     assert after.address_of("b") == "elsewhere.example:7400"
     assert after.fingerprint_of("b") == CARDS["b"].fingerprint
-    assert roster().replaced(rotated("b"), FRESH).fingerprint_of("b") != CARDS["b"].fingerprint
+    assert roster().replace_card(rotated("b"), FRESH).fingerprint_of("b") != CARDS["b"].fingerprint
 
 
 def test_changes_that_are_none_are_told():
     made = roster()
     for change, said in (
-        (lambda: made.added(rotated("a"), FRESH), "a is on the roster already; to change its card, run: tacit roster"),
-        (lambda: made.removed("d", FRESH), "d is not on the roster"),
-        (lambda: made.replaced(CARDS["d"], FRESH), "d is not on the roster"),
-        (lambda: made.replaced(CARDS["a"], FRESH), "this is the card that a has on the roster"),
+        (
+            lambda: made.add_party(rotated("a"), FRESH),
+            "a is on the roster already; to change its card, run: tacit roster",
+        ),
+        (lambda: made.remove_party("d", FRESH), "d is not on the roster"),
+        (lambda: made.replace_card(CARDS["d"], FRESH), "d is not on the roster"),
+        (lambda: made.replace_card(CARDS["a"], FRESH), "this is the card that a has on the roster"),
     ):
         with pytest.raises(ConfigError, match=said):
             change()
@@ -159,12 +162,12 @@ def test_a_roster_is_made_one_by_one_and_run_once_it_is_whole(path, protocol):
         assert RosterFile.draft(path).missing()
         with pytest.raises((ConfigError, LeakRefused)):
             RosterFile.load(path)
-        grown = RosterFile.draft(path).added(CARDS[name], FRESH)
+        grown = RosterFile.draft(path).add_party(CARDS[name], FRESH)
         grown.save(path)
         if protocol in ("gossip", "admm", "pushsum", "cesar") and len(grown.parties) > 1:
             break
     for name in (each for each in REGISTRY[protocol].everyone(NAMES) if each not in dict(grown.members)):
-        grown = grown.added(CARDS[name], FRESH)
+        grown = grown.add_party(CARDS[name], FRESH)
     assert grown.missing() == []
     grown.save(path)
     assert RosterFile.load(path) == grown
@@ -179,7 +182,7 @@ def test_a_roster_is_written_whole_or_not_at_all(path, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(ConfigError, match="cannot be written: No space left"):
-        roster().renewed(FRESH).save(path)
+        roster().renew(FRESH).save(path)
     assert path.read_bytes() == before
 
 
@@ -187,7 +190,7 @@ def test_a_card_that_was_changed_can_still_be_replaced_or_removed(path):
     roster().save(path)
     rewritten(path, CARDS["b"].address, "elsewhere.example:1")
     assert "the card of b is not as b signed it; ask b for its card again" in told(RosterFile.draft, path)[0]
-    RosterFile.draft(path, "b").replaced(CARDS["b"], FRESH).save(path)
+    RosterFile.draft(path, "b").replace_card(CARDS["b"], FRESH).save(path)
     assert RosterFile.load(path).address_of("b") == CARDS["b"].address
 
 
@@ -270,7 +273,7 @@ def test_a_nonce_that_is_gone_is_drawn_anew(path):
     roster().save(path)
     rewritten(path, "nonce = ", "# ")
     assert "tacit roster renew" in told(RosterFile.load, path)[0]
-    RosterFile.draft(path).renewed(FRESH).save(path)
+    RosterFile.draft(path).renew(FRESH).save(path)
     assert RosterFile.load(path).agreement(3)
 
 
@@ -297,7 +300,7 @@ def as_another(name, of, seed="other", **fields):
 )
 def test_no_two_have_the_same_address_or_key(card, said):
     with pytest.raises(ConfigError) as caught:
-        roster().added(card, FRESH)
+        roster().add_party(card, FRESH)
     assert len(caught.value.problems) == len(said)
     assert all(problem.startswith(each) for problem, each in zip(caught.value.problems, said, strict=True))
 
@@ -327,7 +330,7 @@ def test_a_server_is_where_the_protocol_has_one_and_nowhere_else(path):
     roster().save(path)
     rewritten(path, '"secagg"', '"gossip"')
     assert "gossip has no server; leave it out (tacit roster remove)" in told(RosterFile.draft, path)[0]
-    RosterFile.draft(path, SERVER).removed(SERVER, FRESH).save(path)
+    RosterFile.draft(path, SERVER).remove_party(SERVER, FRESH).save(path)
     assert RosterFile.load(path).names == NAMES[:3]
 
 

@@ -56,7 +56,7 @@ def released(change, faults=(), parties=PARTIES, **options):
     )
     with contextlib.suppress(tacit.TacitError):
         federation.average({party: VECTORS.get(party, Update(np.ones(3))) for party in parties})
-    messages = [message for _, message in federation.last.transcript.opened(SERVER)]
+    messages = [message for _, message in federation.last.transcript.open_messages(SERVER)]
     shares = [message for message in messages if isinstance(message, secagg.Unmask)]
     endings = federation.last.endings
     return shares, {party: str(endings[party].error) for party in parties if endings[party].error}

@@ -418,10 +418,10 @@ def test_long_things_lie_in_memory_and_are_the_same_when_they_are_taken_out(area
     vector, fixed = np.arange(2000.0), np.arange(1000.0)
     fixed.flags.writeable = False
     parcel = ShardMessage(Address(b"s", 1, 0, "Kind", "a", "b"), b"x" * 5000)
-    said = area.put([vector, fixed, parcel, "short"])
+    said = area.write([vector, fixed, parcel, "short"])
     assert len(said) < shared_memory.LONG
-    first, second, third, last = area.taken(said)
-    area.put(np.zeros(8000))  # what was taken out has nothing to do with what is put there next
+    first, second, third, last = area.read(said)
+    area.write(np.zeros(8000))  # what was taken out has nothing to do with what is put there next
     assert np.array_equal(first, vector)
     assert np.array_equal(second, fixed)
     assert (first.flags.writeable, second.flags.writeable) == (True, False)
@@ -431,16 +431,16 @@ def test_long_things_lie_in_memory_and_are_the_same_when_they_are_taken_out(area
 
 def test_what_does_not_fit_goes_with_the_rest(area: shared_memory.SharedArea) -> None:
     vectors = [np.full(4000, float(place)) for place in range(5)]
-    said = area.put(vectors)
+    said = area.write(vectors)
     assert len(said) > 3 * 32_000, "two of them fit"
-    assert all(np.array_equal(one, other) for one, other in zip(area.taken(said), vectors, strict=True))
+    assert all(np.array_equal(one, other) for one, other in zip(area.read(said), vectors, strict=True))
 
 
 def test_vectors_do_not_go_through_pipes(monkeypatch: pytest.MonkeyPatch) -> None:
     case, passed = NEIGHBOURS, []
-    honest = shared_memory.SharedArea.put
+    honest = shared_memory.SharedArea.write
     monkeypatch.setattr(
-        shared_memory.SharedArea, "put", lambda self, thing: passed.append(honest(self, thing)) or passed[-1]
+        shared_memory.SharedArea, "write", lambda self, thing: passed.append(honest(self, thing)) or passed[-1]
     )
     vectors = {name: np.full(5000, float(place)) for place, name in enumerate(case.names)}
     with ShardedSimulation.of(case.protocol, case.names, 5000, seed=0, **case.options) as spread:

@@ -367,7 +367,7 @@ def mail(outcome: Outcome) -> dict[Party, Vector]:
     ring = outcome.transcript.ring()
     return {
         address.sender: decoded(ring, ring.unpack(getattr(message, name)))
-        for address, message in outcome.transcript.opened(SERVER)
+        for address, message in outcome.transcript.open_messages(SERVER)
         if address.to == SERVER
         for name in message.parameters
     }

@@ -187,7 +187,7 @@ def add(file: File, card: CardFile, as_json: AsJson = False, debug: Debug = Fals
     """Put a party, or the server, on a roster by its card."""
     del debug
     given = Card.load(card)
-    after = RosterFile.draft(file).added(given, SystemEntropy())
+    after = RosterFile.draft(file).add_party(given, SystemEntropy())
     _change(after, file, [f"{given.name} is on the roster.", *_compare(given)], as_json)
 
 
@@ -200,7 +200,7 @@ def remove(
 ) -> None:
     """Take a party off a roster."""
     del debug
-    after = RosterFile.draft(file, name).removed(name, SystemEntropy())
+    after = RosterFile.draft(file, name).remove_party(name, SystemEntropy())
     said = f"{name} is off the roster, and hears nothing more from those who have taken the new one."
     _change(after, file, [said], as_json)
 
@@ -211,7 +211,7 @@ def replace(file: File, card: CardFile, as_json: AsJson = False, debug: Debug = 
     del debug
     given = Card.load(card)
     listed = RosterFile.draft(file, given.name)
-    after = listed.replaced(given, SystemEntropy())
+    after = listed.replace_card(given, SystemEntropy())
     lines = [f"{given.name} has the same keys as before, and is now at {given.address}."]
     if given.fingerprint != listed.fingerprint_of(given.name):
         lines = [f"{given.name} has new keys. Who has the old ones is no longer {given.name}.", *_compare(given)]
@@ -222,7 +222,7 @@ def replace(file: File, card: CardFile, as_json: AsJson = False, debug: Debug = 
 def renew(file: File, as_json: AsJson = False, debug: Debug = False) -> None:
     """Begin a new session of the same federation, as is needed when a party has lost its journal."""
     del debug
-    _change(RosterFile.draft(file).renewed(SystemEntropy()), file, ["A new session begins."], as_json)
+    _change(RosterFile.draft(file).renew(SystemEntropy()), file, ["A new session begins."], as_json)
 
 
 @roster.command(epilog=examples(f"tacit roster show {ROSTER}"))

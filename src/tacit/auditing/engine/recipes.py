@@ -146,7 +146,7 @@ def announced_sum(transcript: Transcript, listener: Party) -> Vector:
     """Returns the sum that somebody heard in a recorded round, or said; raises ConfigError if there was none."""
     choice = transcript.agreement.protocol.choice
     kind = None if choice is None else choice.announcement
-    for _, message in transcript.opened(listener):
+    for _, message in transcript.open_messages(listener):
         if kind is not None and isinstance(message, kind):
             vector: memoryview = getattr(message, "vector")  # noqa: B009 (the field that `Choice` names)
             return transcript.ring().unpack(vector)

@@ -113,7 +113,7 @@ def collect_view(transcript: Transcript, me: int = 0) -> PeerView:
     partitions = [terms.pattern.partitions[i % terms.pattern.gap] for i in range(terms.iterations)]
     group = [{k: g for g in partition for k in g} for partition in partitions]
     shares, z_g = {}, {}
-    for address, message in transcript.opened(parties[me]):
+    for address, message in transcript.open_messages(parties[me]):
         i, k = address.step - 1, parties.place(address.sender)
         if isinstance(message, GroupPart):
             shares[i, k] = ring.unpack(message.vector, d)

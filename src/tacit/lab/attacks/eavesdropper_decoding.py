@@ -296,7 +296,7 @@ def listen_to(training: RecordedTraining, *, sealed: bool) -> HeardTraffic:
 
 def _plaintexts(transcript: Transcript) -> Iterator[tuple[Address, bytes]]:
     for party in transcript.agreement.everyone:
-        for address, message in transcript.opened(party):
+        for address, message in transcript.open_messages(party):
             if address.sender == party:
                 yield address, bytes(getattr(message, "vector", b""))
 

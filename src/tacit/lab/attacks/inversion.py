@@ -111,7 +111,7 @@ def play_round(protocol: str, theta: Array, images: Array, labels: Sequence[int]
     transcript = cast(Transcript, simulation.average(updates).transcript)
 
     ring, single, average = transcript.ring(), {}, theta
-    for address, message in transcript.opened(SERVER):
+    for address, message in transcript.open_messages(SERVER):
         if isinstance(message, Plain | MaskedInput):
             single[address.sender] = ring.floats(ring.unpack(message.vector)[: len(theta)])
         if isinstance(message, Sum):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from tacit.learn.training.threads import one_thread
-from tacit.runtime.forked_workers import PATIENCE, WorkerPool
+from tacit.runtime.forked_workers import PATIENCE, ForkedPool
 
 __all__ = ["PATIENCE", "TrainingWorkers"]
 
@@ -16,7 +16,7 @@ class TrainingWorkers:
     """Forked processes that run one task over and over. One job is one party's round."""
 
     def __init__(self, task: Callable[[Any], Any], count: int, patience: float = PATIENCE) -> None:
-        self._pool = WorkerPool(
+        self._pool = ForkedPool(
             lambda: task,
             count,
             alternative="use workers=1",

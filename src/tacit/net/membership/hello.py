@@ -1,7 +1,7 @@
-"""What is said between rounds: hellos, signed and stamped, to peers and in answer to theirs.
+"""Exchange of hellos between rounds: signed, stamped against replay, and repeated until both sides agree.
 
-A hello may have to go by way of another party. So it is signed, and counts only if its stamp says that it is news. It
-is said again as long as the answer to it changes what we have to say, or has asked for a mark that it did not repeat.
+A hello may be relayed by another party. So it is signed, and counts only if its stamp is fresh. It is sent again as
+long as the answer changes our own hello, or asks for a mark that our hello did not repeat.
 """
 
 import asyncio
@@ -22,24 +22,24 @@ from tacit.net.transport.peer_link import PeerLink
 from tacit.runtime.agreement import VERSION
 
 MAX_REPEATS = 8
-"""HelloExchange in a row to one peer, at most: one that always asks for something else must not keep us at it."""
+"""Most hellos in a row to one peer, which could otherwise keep us sending by always asking for another mark."""
 
 
 class ReceivedHello(NamedTuple):
-    """What a peer said, with its signature: how far it is, or only its version if that is another than ours."""
+    """An authentic hello of a peer, or only its version if that is not ours."""
 
     stamp: Stamp
     hello: Hello | int
 
 
 def sign_hello(keys: Keys, to: Party, stamp: Stamp, hello: Hello) -> bytes:
-    """Returns a hello with our signature: it may have to go by way of another party, which could change it."""
+    """Returns an encoded hello with our signature, which a relay cannot change."""
     said = stamp.data + msgspec.msgpack.encode(hello)
     return keys.sign(_statement(to, said)) + said
 
 
 def open_hello(keys: Keys, sender: Party, data: bytes) -> ReceivedHello | None:
-    """Returns what a peer said, or None if it is nothing that can be read, or not the sender's."""
+    """Returns the hello of a peer, or None if it cannot be read or is not the sender's."""
     signature, said = data[:SIGNATURE_BYTES], data[SIGNATURE_BYTES:]
     try:
         keys.roster.verify(sender, _statement(keys.me, said), signature)
@@ -48,7 +48,7 @@ def open_hello(keys: Keys, sender: Party, data: bytes) -> ReceivedHello | None:
         if (number := msgspec.msgpack.decode(version, type=int)) != VERSION:
             return ReceivedHello(stamp, number)
         hello = msgspec.msgpack.decode(said, type=Hello)
-    except (PeerFault, ValueError, RecursionError):  # of which what msgspec raises, and too few of them, are some
+    except (PeerFault, ValueError, RecursionError):  # msgspec's errors, and too few items, are ValueErrors
         return None
     return ReceivedHello(stamp, hello) if hello.party == sender else None
 
@@ -58,7 +58,7 @@ def _statement(to: Party, said: bytes) -> bytes:
 
 
 class HelloExchange:
-    """Says hello to peers, in tasks of their own, and listens to what they answer."""
+    """Sends hellos to peers, in tasks of their own, and takes in their answers."""
 
     def __init__(
         self,
@@ -67,47 +67,47 @@ class HelloExchange:
         ours: Callable[[Party], Hello],
         heard: Callable[[Party, Hello | int], None],
     ) -> None:
-        """Says what `ours` gives for a peer, and tells what is `heard` of it, if that is news."""
+        """Sends the hello that `ours` returns for a peer, and passes fresh hellos of peers to `heard`."""
         self._keys, self._lines, self._ours, self._heard = keys, links, ours, heard
         self._replay_guard = ReplayGuard(SystemEntropy())
         self._tasks: set[asyncio.Task[None]] = set()
 
     def sign_hello(self, hello: Hello, to: Party, answered: Stamp | None = None) -> bytes:
-        """Returns a hello as it goes to a peer, which may be in answer to one."""
+        """Returns a signed hello to a peer, which may answer one of its own."""
         return sign_hello(self._keys, to, self._replay_guard.stamp(to, answered), hello)
 
     def answer(self, sender: Party, data: bytes) -> bytes:
-        """Takes a hello in, and returns ours."""
+        """Takes in a hello, and returns ours."""
         stamp = self.listen(sender, data)
         return self.sign_hello(self._ours(sender), sender, stamp)
 
     def listen(self, sender: Party, data: bytes) -> Stamp | None:
-        """Takes a hello in, if it is news, and returns its stamp if it is the sender's at all."""
+        """Takes in a hello, if it is fresh, and returns its stamp if it is authentic."""
         said = open_hello(self._keys, sender, data)
         if said is None:
             return None
-        # Some are on the roster, but have nothing to say about our rounds.
+        # Parties on the roster that are no peers have no part in our rounds.
         if sender in self._lines and self._replay_guard.is_fresh(sender, said.stamp):
             self._heard(sender, said.hello)
         return said.stamp
 
     def say(self, peers: Iterable[Party] | None = None) -> None:
-        """Says hello to peers, all of them unless told otherwise."""
+        """Sends a hello to peers, by default to all of them."""
         for peer in self._lines if peers is None else peers:
             task = asyncio.create_task(self._exchange(peer), name=peer)
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
     def is_sending(self, peer: Party) -> bool:
-        """Says whether we are saying hello to a peer."""
+        """Says whether a hello to a peer is in progress."""
         return any(task.get_name() == peer for task in self._tasks)
 
     async def wait_until_sent(self) -> None:
-        """Waits until all that is being said has arrived, or has not."""
+        """Waits until all hellos in progress were delivered, or failed."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def stop(self) -> None:
-        """Says no more."""
+        """Cancels all hellos in progress."""
         for task in self._tasks:
             task.cancel()
 
@@ -121,7 +121,7 @@ class HelloExchange:
             try:
                 answer = await link.exchange_hello(self.sign_hello(now[0], peer))
             except TransportError:
-                return  # it is in the link's trouble
-            # It may be news, of which we have to tell it in turn: as which journal we know it. And unless we repeated
-            # what it asks for, it has not listened.
+                return  # the link has the error in `trouble`
+            # The answer may change our own hello, such as the journal under which we know the peer. And unless we
+            # repeated its mark, the peer has not taken our hello in.
             self.listen(peer, answer)

@@ -1,10 +1,9 @@
-"""What a party knows of its peers between rounds, and when it is time to begin the next one.
+"""Rendezvous of parties between rounds: the progress of each peer, and when the next round can begin.
 
-Parties say hello to each other, which says how far each is and whether it is ready for the next round. Where there is a
-server it begins when all are ready, or after so long with those who are, and parties begin when it has. Without a
-server a party begins when all of its peers are ready, when one of them has begun, or after so long, unless the protocol
-needs everybody. Whoever is behind goes on where most of the others are: rounds that it was not in are no longer to be
-had.
+Parties exchange hellos with their progress and whether they are ready for the next round. A server begins when all are
+ready, or after a timeout with those that are, and parties begin when the server has. Without a server a party begins
+when all of its peers are ready, when one of them has begun, or after a timeout, unless the protocol needs everybody. A
+party that is behind continues at the round of most others: the rounds that it missed are no longer available.
 """
 
 from collections import Counter
@@ -19,57 +18,65 @@ from tacit.runtime.agreement import VERSION, Agreement, first_difference
 from tacit.runtime.round_numbers import AHEAD, RoundNumber, estimate_progress
 
 MAX_AGREEMENT_BYTES = 1 << 15
-"""Bytes of what was agreed that a hello may carry."""
+"""Most bytes of an agreement in a hello."""
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """How far a party is. Only peers hear it, and only from itself."""
+    """The progress of a party, for its peers."""
 
     party: Party
     version: int
-    """Of everything that is sent. It is in this place in every release, whatever follows."""
+    """Version of everything that is sent. It has this position in every release."""
     incarnation: bytes
-    """Of its journal. Another one is another journal, which does not know what was said before."""
+    """Identifier of the party's journal. Another journal does not know the earlier messages of the party."""
     session: bytes = b""
-    """Empty as long as it does not know how long vectors are."""
+    """The party's session; empty until it knows the length of the vectors."""
     entries: Annotated[int, msgspec.Meta(ge=0)] = 0
     begun: RoundNumber = 0
-    """The last round that it began,"""
+    """Number of the last round that the party began."""
     over: bool = True
-    """whether that is over,"""
+    """Whether that round is over."""
     ready: RoundNumber = 0
-    """and the one that it is ready to begin, if any."""
+    """Number of the round that the party is ready to begin; 0 if none."""
     left: bool = False
+    """Whether the party has left."""
     known: bytes = b""
-    """As which incarnation it first saw whom it says hello to in this session; empty if it has not."""
+    """Incarnation under which the party first saw the receiver in this session; empty if it has not."""
     told: bytes = b""
-    """What it holds to be agreed, unless that is too long."""
+    """The party's agreement, unless it is too long."""
 
 
 class Rendezvous:
-    """Those whom we exchange messages with, and how far each of them said to be."""
+    """The peers of a party, and the progress of each according to its hello."""
 
     def __init__(
         self, me: Party, peers: Sequence[Party], seen: Callable[[bytes, Party, bytes], bytes], ours: bytes
     ) -> None:
-        """Knows nobody yet. `seen` gives the journal that a peer first had in a session; `ours` is the one we have."""
+        """Starts without hellos.
+
+        Args:
+            me: The party.
+            peers: Its peers.
+            seen: Returns the incarnation under which a peer was first seen in a session.
+            ours: The incarnation of our own journal.
+        """
         self.me, self.peers, self._seen, self._ours = me, peers, seen, ours
         self.needed = 0
-        """How many have to know our journal before we begin: after the first round of a session, none in particular."""
+        """Number of peers that have to know our journal before we begin; 0 after the first round of a session."""
         self.known: dict[Party, bytes] = {}
-        """Which journal each of them had when it was first seen."""
+        """Incarnation under which each peer was first seen."""
         self.others: dict[Party, tuple[Hello, float]] = {}
-        """The last hello of each, and when it came."""
+        """Last hello of each peer, and its time."""
         self.lost: dict[Party, str] = {}
-        """From whom we take nothing any more, and why."""
+        """Peers whose messages are refused, with the reason."""
         self.disagreements: dict[Party, TacitError] = {}
-        """Who disagrees with us, and on what."""
+        """Peers with another agreement, with the difference."""
         self.ready = 0
-        """The round that we are ready to begin, if any."""
+        """Number of the round that we are ready to begin; 0 if none."""
         self._agreement: Agreement | None = None
 
     def nobody(self, protocol: str, links: Mapping[Party, Any], seconds: float) -> TacitError:
-        """Returns why nothing can begin, after so long."""
+        """Returns the error for a round that cannot begin after a timeout."""
         if SERVER in self.peers:
             why = links[SERVER].trouble or "it has not begun a round"
             return PeerFault(SERVER, Drop.SILENT, f"after {seconds:g} s: {why}")
@@ -86,7 +93,7 @@ class Rendezvous:
         return TransportError(f"no peer was there after {seconds:g} s: {why}")
 
     def hello(self, to: Party, begun: int, over: bool, left: bool) -> Hello:
-        """Returns what we say to a peer: the last round that we began, whether it is over, and what we know."""
+        """Returns our hello to a peer."""
         agreement = self._agreement
         if agreement is None:
             return Hello(self.me, VERSION, self._ours, left=left)
@@ -106,20 +113,20 @@ class Rendezvous:
         )
 
     def sit(self, agreement: Agreement, needed: int = 0) -> None:
-        """Takes note of what is agreed, now that it is known, and of how many have to know our journal."""
+        """Sets the agreement, once it is known, and the number of peers that have to know our journal."""
         self._agreement, self.needed = agreement, needed
         for peer, (hello, _) in self.others.items():
             self._compare(peer, hello)
 
     def listen(self, sender: Party, hello: Hello, at: float) -> bool:
-        """Takes a hello in; says whether there was anything new in it."""
+        """Takes in a hello; returns whether it differs from the last one."""
         before, _ = self.others.get(sender, (None, 0.0))
         self.others[sender] = hello, at
         self._compare(sender, hello)
         return before != hello
 
     def _compare(self, sender: Party, hello: Hello) -> None:
-        """Notices whom we cannot go on with: one that disagrees, or has lost its journal."""
+        """Records a peer that disagrees, or has lost its journal."""
         self.disagreements.pop(sender, None)
         if self._agreement is None or not hello.session:
             return
@@ -134,7 +141,7 @@ class Rendezvous:
             self.lost[sender] = f"{sender} has lost its journal, and may say two things in one round"
 
     def foreign(self, sender: Party, version: int) -> None:
-        """Takes note of a peer of another version, of which nothing else can be read."""
+        """Records a peer of another version, whose hello cannot be read."""
         self.others.pop(sender, None)
         self.disagreements[sender] = ConfigError(
             f"{sender} speaks version {version} of what is sent, and {self.me} version {VERSION}; have both run the "
@@ -143,11 +150,11 @@ class Rendezvous:
 
     @property
     def wrong(self) -> TacitError | None:
-        """What keeps us from beginning anything."""
+        """The error that prevents us from beginning a round, if any."""
         session = None if self._agreement is None else self._agreement.session
         hellos = [hello for hello, _ in self.others.values() if hello.session == session]
         strangers = [hello.party for hello in hellos if hello.known not in (b"", self._ours)]
-        # A server goes on with those who know it as it is, as long as that may be most of them, and agree with it.
+        # A server continues with the peers that know its journal, as long as these may be the majority.
         if strangers and (self.me != SERVER or 2 * len(strangers) > len(self.peers)):
             return JournalError(
                 f"{strangers[0]} takes nothing from {self.me}, and says that {self.me} has lost its journal: it could "
@@ -155,12 +162,12 @@ class Rendezvous:
             )
         return None if self.me == SERVER else next(iter(self.disagreements.values()), None)
 
-    # --- who is where ----------------------------------------------------------------------------------------------
+    # --- progress of peers -----------------------------------------------------------------------------------------
 
-    def heard(self, peer: Party) -> Hello | None:
-        """Returns how far a peer is, if it is in our session and we know each other's journals.
+    def confirmed_hello(self, peer: Party) -> Hello | None:
+        """Returns the hello of a peer, if it is in our session and both know each other's journals.
 
-        We say nothing in a round before a peer has said as which journal it knows us: it may know that we lost one.
+        We send nothing in a round before a peer has confirmed our journal: it may know that we lost one.
         """
         hello, _ = self.others.get(peer, (None, 0.0))
         if hello is None or self._agreement is None or hello.session != self._agreement.session:
@@ -168,70 +175,71 @@ class Rendezvous:
         return hello if hello.known == self._ours and peer not in self.lost else None
 
     def is_gone(self, peer: Party) -> bool:
-        """Says whether a peer is not to be waited for."""
+        """Says whether a peer has left or has lost its journal, so that nobody waits for it."""
         hello, _ = self.others.get(peer, (None, 0.0))
         return peer in self.lost or (hello is not None and hello.left)
 
     def is_ready(self, peer: Party, number: int) -> bool:
-        """Says whether a peer could begin a round, or has."""
-        hello = self.heard(peer)
+        """Says whether a peer is ready for a round, or has begun it."""
+        hello = self.confirmed_hello(peer)
         return hello is not None and (hello.ready >= number or hello.begun >= number)
 
     def has_begun(self, peer: Party, number: int) -> bool:
         """Says whether a peer has begun a round."""
-        hello = self.heard(peer)
+        hello = self.confirmed_hello(peer)
         return hello is not None and hello.begun >= number
 
     def is_there(self, peer: Party) -> bool:
-        """Says whether a peer is ready for what we are ready for."""
+        """Says whether a peer is ready for the round that we are ready for."""
         return self.ready > 0 and self.is_ready(peer, self.ready)
 
-    # --- when to begin ---------------------------------------------------------------------------------------------
+    # --- beginning -------------------------------------------------------------------------------------------------
 
     @property
     def entries(self) -> int:
-        """How many entries vectors have, if half of our peers say so and fewer say anything else; otherwise 0.
+        """The length of the vectors, if half of our peers claim it and fewer claim another one; otherwise 0.
 
-        One that lies must not have us sit down for vectors that nobody brings, or make room for them.
+        A malicious peer must not make us allocate memory for vectors that nobody contributes.
         """
         said = Counter(hello.entries for hello, _ in self.others.values() if hello.entries).most_common(2)
         (entries, times), (_, less), *_ = [*said, (0, 0), (0, 0)]
         return entries if times > less and 2 * times >= len(self.peers) else 0
 
     def next(self, own: int) -> int:
-        """Returns the round to be ready for: our own next one or, for whoever is behind, that of most others."""
-        others = [hello.begun + hello.over for peer in self.peers if (hello := self.heard(peer)) is not None]
+        """Returns the round to be ready for: our own next one or, if we are behind, that of most others."""
+        others = [hello.begun + hello.over for peer in self.peers if (hello := self.confirmed_hello(peer)) is not None]
         if not others or self.me == SERVER:
             return own
-        # A server must not use up all numbers that there are.
+        # A malicious server must not use up all numbers.
         return max(own, min(estimate_progress(others), own + AHEAD))
 
     @property
     def assured(self) -> bool:
-        """Says whether enough peers know our journal for the lies of as many as may collude not to count."""
-        return len([peer for peer in self.peers if self.heard(peer) is not None]) >= self.needed
+        """Whether enough peers have confirmed our journal, so that colluding ones cannot outvote the others."""
+        return len([peer for peer in self.peers if self.confirmed_hello(peer) is not None]) >= self.needed
 
     def may_begin(self, number: int) -> bool:
-        """Says whether it is time to begin a round."""
+        """Says whether a round can begin."""
         if SERVER in self.peers:
-            server = self.heard(SERVER)
+            server = self.confirmed_hello(SERVER)
             return server is not None and server.begun >= number and not server.over
         others = [peer for peer in self.peers if not self.is_gone(peer)]
         if self._needs_everybody and len(others) < len(self.peers):
             return False
-        if self.me != SERVER and 2 * len([peer for peer in others if self.heard(peer) is not None]) < len(others):
-            return False  # those who are heard may be few, and say anything
+        confirmed = [peer for peer in others if self.confirmed_hello(peer) is not None]
+        if self.me != SERVER and 2 * len(confirmed) < len(others):
+            return False  # the few peers that are reachable may claim anything
         if self.me != SERVER and any(self.has_begun(peer, number) for peer in others):
             return True
         return bool(others) and all(self.is_ready(peer, number) for peer in others)
 
     def may_begin_without_all(self) -> bool:
-        """Says whether we begin without those who are not there, once there was time enough."""
-        some = any(self.heard(peer) is not None for peer in self.peers)
+        """Says whether a round can begin without the missing peers, after the timeout."""
+        some = any(self.confirmed_hello(peer) is not None for peer in self.peers)
         return SERVER not in self.peers and some and not self._needs_everybody
 
     def missing(self) -> Party | None:
-        """Returns somebody without whom no round can be, and who is not there."""
+        """Returns a missing peer, if the protocol needs everybody."""
         absent = (peer for peer in self.peers if self.is_gone(peer) or not self.is_there(peer))
         return next(absent, None) if self._needs_everybody else None
 
@@ -241,7 +249,7 @@ class Rendezvous:
 
 
 def _find_difference(agreement: Agreement, sender: Party, hello: Hello) -> TacitError | None:
-    """Returns on what a peer disagrees, if it said enough to tell."""
+    """Returns the first difference from a peer's agreement, if its hello has the agreement."""
     try:
         theirs = msgspec.json.decode(hello.told, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

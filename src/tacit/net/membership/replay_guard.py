@@ -1,12 +1,12 @@
-"""Whether a hello is news, or one of before that somebody says again.
+"""Replay guard for hellos: stamps by which a hello counts once, and only while it is current.
 
-A hello goes by way of others where there is no straight way, and whoever passes it on can keep it. It is signed, so it
-cannot be changed; that it counts once, and only as long as it is true, is what stamps are for. A process draws a mark
-for each peer, and a hello of a peer counts only if it repeats the mark. So what was said to an earlier process of ours
-does not count. Hellos are numbered, and one that comes after a later one does not count. A process that is started
-again numbers anew: once we have heard it we draw another mark, so that nothing that was said before does.
+A hello may be relayed, and a relay can keep it. It is signed, so a relay cannot change it; stamps prevent a replay. A
+process samples a mark for each peer, and a hello of a peer counts only if it repeats the mark. So a hello to an earlier
+process of ours does not count. Hellos are numbered, and one that arrives after a later one does not count. A process
+that restarts numbers from the beginning: once we have received its hello we sample another mark, so that no earlier
+hello counts.
 
-Whoever does not know our mark yet learns it from our answer, and says its hello again.
+A peer that does not know our mark yet learns it from our answer, and sends its hello again.
 """
 
 from typing import NamedTuple
@@ -18,16 +18,16 @@ MARK_BYTES = 16
 NUMBER_BYTES = 8
 STAMP_BYTES = 3 * MARK_BYTES + NUMBER_BYTES
 NONE = bytes(MARK_BYTES)
-"""In the place of a mark that is not known."""
+"""Stands for an unknown mark."""
 
 
 class Stamp(NamedTuple):
-    """What goes ahead of every hello, in the same bytes in every release."""
+    """Prefix of every hello. Its format is the same in every release."""
 
     start: bytes
-    """Drawn by the sender's process when it started."""
+    """Random identifier of the sender's process."""
     number: int
-    """Of the hellos that this process has said, which this is."""
+    """Number of this hello among those of the sender's process."""
     asks: bytes
     """The mark that the receiver has to repeat."""
     repeats: bytes
@@ -35,7 +35,7 @@ class Stamp(NamedTuple):
 
     @property
     def data(self) -> bytes:
-        """Its bytes."""
+        """The encoded stamp."""
         return self.start + self.number.to_bytes(NUMBER_BYTES) + self.asks + self.repeats
 
     @classmethod
@@ -49,7 +49,7 @@ class Stamp(NamedTuple):
 
 
 class ReplayGuard:
-    """What a process has asked its peers to repeat, and the last that it heard of each. None of it outlives it."""
+    """The marks that a process asks its peers to repeat, and the last stamp of each. They end with the process."""
 
     def __init__(self, entropy: Entropy) -> None:
         self._entropy = entropy
@@ -58,25 +58,25 @@ class ReplayGuard:
         self._heard: dict[Party, Stamp] = {}
 
     def expected_mark(self, by: Party) -> bytes:
-        """Returns the mark that a peer has to hear from us."""
+        """Returns the mark that a peer asked us to repeat."""
         return self._heard[by].asks if by in self._heard else NONE
 
     def stamp(self, to: Party, answered: Stamp | None = None) -> Stamp:
         """Returns the stamp of our next hello, which may be the answer to one.
 
-        An answer repeats what it was asked for, whether or not that is news: it may be the first that is heard of us.
+        An answer repeats the mark of the hello, whether or not that is fresh: it may be our first to that peer.
         """
         self._count += 1
         repeats = self.expected_mark(to) if answered is None else answered.asks
         return Stamp(self._start, self._count, self._ask(to), repeats)
 
     def is_fresh(self, sender: Party, stamp: Stamp) -> bool:
-        """Says whether a hello of a sender, which has signed it, counts; the same one does not again."""
+        """Says whether an authentic hello of a sender counts; a second copy does not."""
         if stamp.repeats != self._ask(sender):
             return False
         last = self._heard.get(sender)
         if last is not None and last.start != stamp.start:
-            del self._asks[sender]  # another one is drawn, which nobody has repeated yet
+            del self._asks[sender]  # another mark is sampled, which nobody has repeated yet
         elif last is not None and stamp.number <= last.number:
             return False
         self._heard[sender] = stamp

@@ -1,7 +1,7 @@
-"""Who is in a federation, and on what terms: the file that everybody in it has the same copy of.
+"""Roster of a federation: its parties and terms, in a file of which every party has the same copy.
 
-There is nothing secret in it. Whoever has it knows where everybody is, by which keys to know them, and what was agreed,
-so that it is the one thing that parties have to get from each other unchanged.
+The file contains no secrets. It has the address and the keys of every party, and the agreed settings, so it is the one
+thing that parties have to receive unchanged.
 """
 
 import re
@@ -68,7 +68,7 @@ class RosterFile(Section, frozen=True, kw_only=True, dict=True):
     ) -> "RosterFile":
         """Returns a roster, which nobody has to be on yet; raises ConfigError with everything that is wrong with it."""
         made = cls(federation=federation, protocol=protocol, settings=settings, parties=tuple(parties))
-        return _validate(made.renewed(entropy))
+        return _validate(made.renew(entropy))
 
     @classmethod
     def load(cls, path: str | Path) -> "RosterFile":
@@ -191,22 +191,22 @@ class RosterFile(Section, frozen=True, kw_only=True, dict=True):
 
     # --- changes, each of which begins a new session ---------------------------------------------------------------
 
-    def renewed(self, entropy: Entropy) -> "RosterFile":
+    def renew(self, entropy: Entropy) -> "RosterFile":
         """Returns the same federation in a new session."""
         return msgspec.structs.replace(self, nonce=entropy.bytes(NONCE_BYTES).hex())
 
-    def added(self, card: Card, entropy: Entropy) -> "RosterFile":
+    def add_party(self, card: Card, entropy: Entropy) -> "RosterFile":
         """Returns the roster with one more on it; raises ConfigError for one who cannot be."""
         if card.name in self._cards:
             raise ConfigError(f"{card.name} is on the roster already; to change its card, run: tacit roster replace")
         return self._with_parties([*self.parties, card], entropy)
 
-    def removed(self, party: Party, entropy: Entropy) -> "RosterFile":
+    def remove_party(self, party: Party, entropy: Entropy) -> "RosterFile":
         """Returns the roster without somebody, who must be on it."""
         self.card_of(party)
         return self._with_parties([card for card in self.parties if card.name != party], entropy)
 
-    def replaced(self, card: Card, entropy: Entropy) -> "RosterFile":
+    def replace_card(self, card: Card, entropy: Entropy) -> "RosterFile":
         """Returns the roster with another card of somebody who is on it."""
         before = self.card_of(card.name)
         if card == before:
@@ -214,7 +214,7 @@ class RosterFile(Section, frozen=True, kw_only=True, dict=True):
         return self._with_parties([card if each is before else each for each in self.parties], entropy)
 
     def _with_parties(self, parties: Iterable[Card], entropy: Entropy) -> "RosterFile":
-        return _validate(msgspec.structs.replace(self.renewed(entropy), parties=tuple(parties)))
+        return _validate(msgspec.structs.replace(self.renew(entropy), parties=tuple(parties)))
 
     # --- what may be wrong -----------------------------------------------------------------------------------------
 

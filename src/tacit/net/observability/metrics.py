@@ -80,7 +80,8 @@ def render_metrics(telemetry: Telemetry, status: Status, links: Mapping[Party, L
     require_prometheus()
     from prometheus_client.openmetrics.exposition import generate_latest
 
-    return generate_latest(NodeMetrics(telemetry, status, links)).decode()  # type: ignore[arg-type]
+    text: bytes = generate_latest(NodeMetrics(telemetry, status, links))  # type: ignore[no-untyped-call]
+    return text.decode()
 
 
 def require_prometheus() -> None:

@@ -1,4 +1,4 @@
-"""How it stands with a party that is running: what it tells people, with nothing secret in it."""
+"""Status of a running node, for people. It contains no secrets."""
 
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,30 +16,39 @@ if TYPE_CHECKING:
     from tacit.net.transport.peer_link import PeerLink
 
 STATUS = "status.json"
-"""Where, in its folder, a party writes it."""
+"""Name of the status file in a party's folder."""
 
 
 @dataclass(frozen=True)
 class PeerStatus:
-    """How it stands between a node and one of its peers."""
+    """Status of one peer, as a node sees it."""
 
     party: Party
     begun: int
-    """The last round that it said to have begun,"""
+    """Number of the last round that the peer has begun, according to its hello."""
     heard: float | None
-    """and how many seconds ago it was last heard; None if never."""
+    """Seconds since the peer's last hello; None if there was none."""
     waiting: int
-    """Frames that have not arrived there."""
+    """Frames that the peer has not acknowledged."""
     missing: float | None
-    """For how many seconds something of it is waited for; None if nothing is."""
+    """Seconds for which the peer is awaited; None if it is not."""
     trouble: str
-    """Why nothing arrives there, or why nothing of it counts, in words; empty if all is well."""
+    """Reason why the peer cannot be reached, or why its messages are refused; empty if there is none."""
 
     @classmethod
     def of(
         cls, peer: Party, rendezvous: Rendezvous, link: "PeerLink", now: float, since: float, pending: bool
     ) -> "PeerStatus":
-        """Returns how it stands with a peer, of which something may be waited for since a time."""
+        """Returns the status of a peer.
+
+        Args:
+            peer: The peer.
+            rendezvous: The hellos of all peers.
+            link: The link to the peer.
+            now: The present time.
+            since: The time since which messages are awaited.
+            pending: Whether a message of the peer is awaited in the present round.
+        """
         hello, at = rendezvous.others.get(peer, (None, 0.0))
         late = pending or (rendezvous.ready > 0 and not rendezvous.is_there(peer))
         return cls(
@@ -54,20 +63,20 @@ class PeerStatus:
 
 @dataclass(frozen=True)
 class RoundSummary:
-    """How a round ended, without any vector."""
+    """The ending of a round, without any vector."""
 
     round: int
     contributors: tuple[Party, ...]
     dropped: dict[Party, str]
     error: dict[str, str] | None
-    """Its code and its text."""
+    """Code and text of the error."""
     sent: dict[str, int]
     received: dict[str, int]
     seconds: float
 
     @classmethod
     def of(cls, ending: Ending) -> "RoundSummary":
-        """Returns what can be told of an ending."""
+        """Returns the summary of an ending."""
         return cls(
             ending.round,
             ending.contributors,
@@ -86,26 +95,27 @@ class RoundSummary:
 
 @dataclass(frozen=True)
 class Status:
-    """How it stands with a node: for people, and without anything secret."""
+    """Status of a node. It contains no secrets."""
 
     party: Party
     at: float
-    """The time of day, in seconds since 1970."""
+    """Time of the status, in seconds since 1970."""
     round: int
+    """Number of the last round that was begun."""
     ready: int
-    """The round that it waits to begin, or 0."""
+    """Number of the round that the node is ready to begin; 0 if none."""
     over: bool
     waits_for: str
-    """The kinds of messages that it waits for in its round."""
+    """Kinds of messages that are awaited in the present round."""
     peers: list[PeerStatus]
     trouble: str = ""
-    """Why it cannot go on, in words; empty if it can."""
+    """Reason why the node cannot continue; empty if it can."""
     last: RoundSummary | None = None
-    """How the last round ended that is over."""
+    """Summary of the last round that is over."""
 
 
 def write_status(folder: Path, status: Status) -> None:
-    """Writes down how it stands, for those who look."""
-    # It need not outlive a crash, and on a full disk others have more to say.
+    """Writes the status file, if that is possible."""
+    # It need not survive a crash, and a full disk is reported elsewhere.
     with suppress(OSError):
         replace_file(folder / STATUS, msgspec.json.encode(status), durable=False)

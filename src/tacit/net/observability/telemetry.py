@@ -1,8 +1,8 @@
-"""What a node tells those who run it: a record of each thing that happens, what is counted, and spans.
+"""Telemetry of a node: log records of its events, counters, and OpenTelemetry spans.
 
-Records go to the logger `tacit.node` of the standard library. Each is one line for people, with the same as fields for
-programs: the event, the party, and what belongs to it. There is nothing secret in any of it: names, addresses, numbers
-of rounds, kinds of messages, times, sizes, and the texts of errors, which have no more than these.
+Records go to the logger `tacit.node` of the standard library. Each is one line for people, with the same content as
+fields for programs: the event, the party, and details. They contain no secrets: only names, addresses, round numbers,
+kinds of messages, times, sizes, and texts of errors, which have no more than these.
 """
 
 import importlib
@@ -23,26 +23,27 @@ from tacit.core.suite import Party
 from tacit.runtime.round import Round
 
 LOG = logging.getLogger("tacit.node")
-LOG.addHandler(logging.NullHandler())  # or what nobody asked for would be on standard error
+LOG.addHandler(logging.NullHandler())  # or records would go to standard error by default
 BOUNDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
-"""Seconds up to which phases are counted together."""
+"""Upper bounds of the histogram of phases, in seconds."""
 AVERAGED = "averaged"
-"""The result of a round that has one; of another, it is the code of the error."""
+"""Result of a round with an average; the result of another round is the code of its error."""
 
 
 class LinkState(Protocol):
-    """The way to a peer, as a courier has it."""
+    """State of the link to a peer."""
 
     trouble: str
+    """Reason why the peer cannot be reached directly; empty if it can."""
     arrivals: int
-    """How often something arrived there,"""
+    """Number of calls that the peer answered."""
     retries: int
-    """and how often something had to be sent again."""
+    """Number of frames that had to be sent again."""
 
 
 @dataclass
 class Histogram:
-    """How often something took how long."""
+    """Histogram of durations."""
 
     counts: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
     total: float = 0.0
@@ -54,21 +55,22 @@ class Histogram:
 
 
 class Telemetry:
-    """What happens at a node: it is told, and counted, since the node was started."""
+    """Logs and counts the events of a node since its start."""
 
     def __init__(self, party: Party, federation: str, protocol: str) -> None:
         self.party, self.federation, self.protocol = party, federation, protocol
         self.results: Counter[str] = Counter({AVERAGED: 0})
-        """Rounds, by what came of them."""
+        """Rounds by result."""
         self.phases: dict[str, Histogram] = {}
-        """Phases, by the kind of message that was waited for."""
+        """Durations of phases, by the kind of the awaited message."""
         self.excluded: Counter[str] = Counter()
-        """Parties that were no longer counted on, by why."""
+        """Excluded parties by reason."""
         self.sent: Counter[str] = Counter()
+        """Bytes sent in rounds that are over, by class."""
         self.received: Counter[str] = Counter()
-        """Bytes of rounds that are over, by class."""
+        """Bytes received in rounds that are over, by class."""
         self.troubles: Counter[Party] = Counter()
-        """How often the way to a peer was cut off."""
+        """Number of times that each peer became unreachable."""
         self._spans = Spans.detect()
         self._round: Round | None = None
         self._moved = (0, False)
@@ -86,16 +88,16 @@ class Telemetry:
     # --- the node --------------------------------------------------------------------------------------------------
 
     def report_joined(self, address: str, number: int) -> None:
-        """Says that the node listens, and which round was its last."""
+        """Reports that the node listens, and its last round."""
         where = {"federation": self.federation, "protocol": self.protocol, "address": address, "round": number}
         self._log(logging.INFO, "joined", f"joined {self.federation} ({self.protocol}) at {address}", **where)
 
     def report_ready(self, number: int) -> None:
-        """Says that the node waits to begin a round."""
+        """Reports that the node is ready for a round."""
         self._log(logging.DEBUG, "ready", f"ready for round {number}", round=number)
 
     def report_refused(self, error: TacitError, number: int) -> None:
-        """Says why there is no average."""
+        """Reports the error of a call of `average`."""
         self._log(
             logging.ERROR,
             "not-averaged",
@@ -106,7 +108,7 @@ class Telemetry:
         )
 
     def report_disk(self, error: TacitError | None) -> None:
-        """Says that nothing can be written down, or that it can again; once."""
+        """Reports once that the disk fails, or that it works again."""
         if error is not None and not self._disk:
             self._log(logging.ERROR, "disk-failed", str(error), code=error.code, why=str(error))
         elif error is None and self._disk:
@@ -114,7 +116,7 @@ class Telemetry:
         self._disk = error is not None
 
     def report_closed(self, leaving: bool) -> None:
-        """Says that the node has ended."""
+        """Reports that the node has stopped."""
         if self._spans is not None:
             self._spans.end("closed")
         self._log(logging.INFO, "closed", "left the federation" if leaving else "closed", left=leaving)
@@ -122,31 +124,31 @@ class Telemetry:
     # --- peers -----------------------------------------------------------------------------------------------------
 
     def report_disagreements(self, found: Mapping[Party, TacitError | str]) -> None:
-        """Says with whom the node cannot go on, and why; once."""
+        """Reports once each peer with which the node cannot run rounds, and the reason."""
         for peer, why in found.items():
             if self._disagreements.get(peer) != str(why):
                 self._log(logging.WARNING, "peer-apart", str(why), peer=peer, why=str(why))
                 self._disagreements[peer] = str(why)
 
     def report_links(self, lines: Mapping[Party, LinkState]) -> None:
-        """Says to whom nothing arrives, and who is arrivals again."""
+        """Reports peers that became unreachable, or reachable again."""
         for peer, line in lines.items():
             if peer not in self._unreachable:
                 if line.trouble:
                     self._unreachable[peer] = line.arrivals
                     self.troubles[peer] += 1
                     self._log(logging.WARNING, "trouble", line.trouble, peer=peer, why=line.trouble)
-            # Trouble is forgotten for a moment at every sign of life, so it takes more than that to be over.
+            # A link clears its trouble at every sign of life, so only a delivery counts as the end of it.
             elif not line.trouble and line.arrivals > self._unreachable[peer]:
                 del self._unreachable[peer]
-                self._log(logging.WARNING, "trouble-over", f"{peer} is arrivals again", peer=peer)
+                self._log(logging.WARNING, "trouble-over", f"{peer} is reachable again", peer=peer)
 
     # --- rounds ----------------------------------------------------------------------------------------------------
 
     def report_round(self, round_: Round, *, resumed: bool = False) -> None:
-        """Says what is new in a round, which is all of it if it was not followed before.
+        """Reports the progress of a round since the last call.
 
-        Of one that is resumed, what happened before it was cut off was said then.
+        The events of a resumed round before its interruption were reported then.
         """
         first = round_ is not self._round
         if not first and self._moved == (round_.waits, round_.over):

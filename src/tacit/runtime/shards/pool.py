@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tacit.core.errors import ConfigError, MissingExtra, WorkerLost
-from tacit.runtime.forked_workers import PATIENCE, Answer, WorkerPool, answer_request
+from tacit.runtime.forked_workers import PATIENCE, Answer, ForkedPool, answer_request
 from tacit.runtime.shards.shard import Shard
 
 QUIET = ("RAY_USAGE_STATS_ENABLED", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO")
@@ -65,7 +65,7 @@ class ForkedShards(ShardPool):
 
     def __init__(self, count: int) -> None:
         super().__init__(count)
-        self._workers = WorkerPool(
+        self._workers = ForkedPool(
             lambda: Shard().handle, count, alternative="run all parties in one process", remedy=REMEDY
         )
 

@@ -215,11 +215,11 @@ class ShardedRound(SimulatedRound):
         """Runs until every party has finished, given up or crashed."""
         self._updates = updates
         try:
-            self._together(
+            self._process_moment(
                 [(party, PartyStart(updates.get(party))) for party in self._everyone if party not in self.away]
             )
             while self._events and self.waiting:
-                self._together(self._moment())
+                self._process_moment(self._moment())
             remote = self._pool.ask_all(("finish_round",))
         except BaseException:
             self._pool.close()  # the progress of the shards is unknown
@@ -241,21 +241,21 @@ class ShardedRound(SimulatedRound):
             found.append((party, event))
         return found
 
-    def _together(self, moment: Sequence[ShardEvent]) -> None:
+    def _process_moment(self, moment: Sequence[ShardEvent]) -> None:
         """Processes independent events in parallel, and applies their results in order."""
         count = self._pool.count
         self._mail, self._results = [deque() for _ in range(count)], [deque() for _ in range(count)]
         for party, event in moment:
             if party in self._home:
                 self._mail[self._home[party]].append((party, event))
-        self._next = [self._packed(mail) for mail in self._mail]
+        self._next = [self._pack_events(mail) for mail in self._mail]
         for place in range(count):
-            self._bring(place)
+            self._send_events(place)
         for party, event in moment:
             if not self.waiting:
                 break
             if party in self._home:
-                self._take(party, self._heard(self._home[party]))
+                self._apply_result(party, self._next_result(self._home[party]))
             elif isinstance(event, PartyStart):
                 self._begin(party)
             else:
@@ -263,13 +263,13 @@ class ShardedRound(SimulatedRound):
         while self._pool.busy:
             self._pool.next_answer()
 
-    def _bring(self, place: int) -> None:
+    def _send_events(self, place: int) -> None:
         """Sends a shard its next request, and prepares the one after it, so that the shard need not wait."""
         if self._next[place]:
             self._pool.ask(place, "process_events", self.clock, self._next[place])
-            self._next[place] = self._packed(self._mail[place])
+            self._next[place] = self._pack_events(self._mail[place])
 
-    def _packed(self, mail: deque[ShardEvent]) -> list[ShardEvent]:
+    def _pack_events(self, mail: deque[ShardEvent]) -> list[ShardEvent]:
         packed: list[ShardEvent] = []
         size = 0
         while mail and len(packed) < AT_ONCE and size < MOST_BYTES:
@@ -282,15 +282,15 @@ class ShardedRound(SimulatedRound):
             packed.append((party, event))
         return packed
 
-    def _heard(self, place: int) -> EventResult:
+    def _next_result(self, place: int) -> EventResult:
         """Returns the result of the next event at a shard, once it is known."""
         while not self._results[place]:
             other, result = self._pool.next_answer()
-            self._bring(other)
+            self._send_events(other)
             self._results[other].extend(result)
         return self._results[place].popleft()
 
-    def _take(self, party: Party, result: EventResult) -> None:
+    def _apply_result(self, party: Party, result: EventResult) -> None:
         """Applies the result of an event at a party in a shard."""
         for each in result.effects:
             if isinstance(each, ShardMessage):
