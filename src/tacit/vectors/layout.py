@@ -227,7 +227,13 @@ def _round_entry(values: NDArray[Any], entry: Entry) -> NDArray[Any]:
 def _misfits(values: NDArray[Any], dtype: np.dtype[Any]) -> int:
     """Returns how many values a type cannot hold. A plain cast would change them silently."""
     if dtype.kind == "f":
-        return int(np.count_nonzero(np.isfinite(values) & (np.abs(values) > np.finfo(dtype).max)))
+        largest = np.finfo(dtype).max
+        if np.can_cast(values.dtype, dtype):
+            return 0
+        # Two cheap passes decide almost every case; NaN and infinities, which every float type holds, take the count.
+        if values.size and values.min() >= -largest and values.max() <= largest:
+            return 0
+        return int(np.count_nonzero(np.isfinite(values) & (np.abs(values) > largest)))
     bounds = np.iinfo(dtype)
     # max + 1 is a power of two and exact as a float, which the maximum of a 64-bit type is not. NaN fits neither way.
     fits = (values >= float(bounds.min)) & (values < float(int(bounds.max) + 1))
