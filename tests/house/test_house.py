@@ -53,6 +53,7 @@ PACKAGES = {
     "rich": ("app/",),
     "dp_accounting": ("privacy/",),
     "grpc": ("net/",),
+    "prometheus_client": ("net/observability/",),
     "flwr": ("integrations/flower/",),
     "starlette": ("app/ui/",),
     "uvicorn": ("app/ui/",),

@@ -1,4 +1,4 @@
-"""A thread with an event loop of its own, for those who do not want to know of either."""
+"""Thread with an event loop of its own, for callers without one."""
 
 import asyncio
 import threading
@@ -11,21 +11,21 @@ T = TypeVar("T")
 
 
 class EventLoopThread:
-    """Runs coroutines elsewhere, while the caller waits or does something else."""
+    """Runs coroutines in a background thread."""
 
     def __init__(self, name: str) -> None:
         self.loop = asyncio.new_event_loop()
-        # A daemon, so that a program that forgets to leave still ends; what matters is on disk by then.
+        # A daemon, so that a program that does not close it still ends; everything that matters is on disk by then.
         self._thread = threading.Thread(target=self.loop.run_forever, name=name, daemon=True)
         self._thread.start()
 
     @property
     def alive(self) -> bool:
-        """Whether it has not been ended."""
+        """Whether the thread is running."""
         return self._thread.is_alive()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Returns what a coroutine does, or raises what it raises. An interrupt ends the coroutine too."""
+        """Runs a coroutine and returns its result. An interrupt cancels the coroutine."""
         if not self.alive:
             work.close()
             raise TransportError("this party has left; join again")
@@ -37,7 +37,7 @@ class EventLoopThread:
             raise
 
     async def run_from_loop(self, work: Coroutine[Any, Any, T]) -> T:
-        """Returns the same to another event loop, without blocking it."""
+        """Runs a coroutine and returns its result to another event loop, without blocking that."""
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self.loop))
 
     def close(self) -> None:

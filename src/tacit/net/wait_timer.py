@@ -1,4 +1,4 @@
-"""The alarm of a node: it goes off when the round that it is in has waited for as long as it may."""
+"""Timer of a node for the present wait of its round."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from tacit.runtime.round import Round
 
 
 class WaitTimer:
-    """Set for one wait of one round at a time."""
+    """A timer for one wait of one round at a time."""
 
     def __init__(self, seconds: float, on_timeout: Callable[[], None]) -> None:
         """A wait may take so many seconds for each unit of its patience; `on_timeout` is called when it has."""

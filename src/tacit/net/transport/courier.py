@@ -1,11 +1,10 @@
-"""Carries bytes between parties over grpc, with mutual TLS: it knows whose they are, and not what they say.
+"""Courier of frames between parties over gRPC with mutual TLS. It authenticates senders and cannot read content.
 
-Each end shows the certificate that the roster has for it, and takes no other. A frame is a stream of pieces, so that
-nothing has to fit a message of grpc's, and is answered once its receiver has it on disk, or has found that it does not
-count; until then it is sent again, with pauses that grow. Frames to one peer leave in order and one at a time, and a
-receiver takes one at a time from each peer, so that what lies in memory is bounded by the roster. Where there is no way
-to a peer, a frame goes by way of another one: it is sealed, and who carries it sees an address. So do hellos, which
-are signed.
+Each end presents the certificate that the roster has for it, and accepts no other. A frame is a stream of pieces, so
+its length is not limited by gRPC's messages. It is acknowledged once its receiver has it on disk, or has discarded it;
+until then it is sent again, with growing pauses. Frames to one peer are sent in order and one at a time, and a receiver
+accepts one at a time from each peer, so memory is bounded by the size of the roster. Without a direct connection to a
+peer, another peer relays: frames are sealed, so a relay sees addresses only, and hellos are signed.
 """
 
 import asyncio
@@ -44,24 +43,24 @@ from tacit.net.transport.peer_link import (
 from tacit.vectors.buffers import BufferPool
 
 CALLS = 8
-"""Calls of one peer at a time. Whoever has more under way is refused, so that there is always room for the others."""
+"""Most simultaneous calls of one peer. More are refused, so that other peers are always served."""
 
 
 class Receiver(Protocol):
-    """Whom a courier works for."""
+    """The owner of a courier, which takes in frames and hellos."""
 
     def max_frame_bytes(self, sender: Party) -> int:
-        """Returns how long a frame of a sender may be."""
+        """Returns the length of the longest frame of a sender."""
 
     async def accept_frame(self, sender: Party, data: Buffer) -> bool:
-        """Takes a frame in; says whether it is settled, or is to be sent again later."""
+        """Takes in a frame; returns whether it is settled, or is to be sent again later."""
 
     def answer_hello(self, sender: Party, hello: bytes) -> bytes:
         """Takes a hello in, and returns ours."""
 
 
 class Courier:
-    """Our end of all links: listens for peers, and sends to them."""
+    """Our end of all links: a server for peers, and a link to each of them."""
 
     def __init__(
         self,
@@ -91,13 +90,13 @@ class Courier:
         self._server: grpc.aio.Server | None = None
 
     async def start(self, address: str) -> None:
-        """Listens at an address; raises ConfigError if that cannot be."""
+        """Listens at an address; raises ConfigError if that is impossible."""
         tune_malloc()
         calls = CALLS * (len(self._peers) + 1)
         options = (*OPTIONS, *connection_options(calls, self.patience))
         server = grpc.aio.server(options=options, maximum_concurrent_rpcs=calls)
         server.add_generic_rpc_handlers((self._handlers(),))
-        # Whoever shows one of these is known; there is no authority that could vouch for anybody else.
+        # Only these certificates are accepted; there is no authority that could vouch for others.
         roots = b"".join(peer.certificate for peer in self._peers.values())
         credentials = grpc.ssl_server_credentials(
             [(self._tls.key, self._tls.certificate)], roots, require_client_auth=True
@@ -114,20 +113,20 @@ class Courier:
         raise ConfigError(f"{self.me} cannot listen at {address}: the port is taken, or is not ours; use another one")
 
     async def close(self) -> None:
-        """Ends all links, and listens no longer."""
+        """Stops listening, and closes all links."""
         if self._server is not None:
-            # Calls that are under way get a moment to end: grpc has a traceback for each that does not.
+            # Calls in progress get a moment to end: gRPC prints a traceback for each that does not.
             await self._server.stop(FIRST)
         await asyncio.gather(*(link.close() for link in self.links.values()))
 
     def backoff(self) -> Iterator[float]:
-        """Yields how long to wait before trying again: twice as long each time, and not all at the same moment."""
+        """Yields the pauses before retries: each twice as long as the last, with random jitter."""
         pause = FIRST
         while True:
             yield pause * (0.5 + SystemEntropy().bytes(1)[0] / 256)
             pause = min(2 * pause, self.longest)
 
-    # --- what peers call -------------------------------------------------------------------------------------------
+    # --- calls of peers --------------------------------------------------------------------------------------------
 
     def _handlers(self) -> grpc.GenericRpcHandler:
         return grpc.method_handlers_generic_handler(
@@ -139,7 +138,7 @@ class Courier:
         )
 
     async def _caller(self, context: Any) -> Party:
-        """Returns who calls, by the certificate that was shown; ends the call if that is nobody we know."""
+        """Returns the caller by its certificate; aborts the call if the certificate is not on the roster."""
         shown = context.auth_context().get("x509_pem_cert", [b""])[0]
         name = self._by_certificate.get(_plain(shown))
         if name is None:
@@ -179,12 +178,12 @@ class Courier:
                 await context.abort(refused.code, str(refused))
                 raise AssertionError from None  # abort raises
             if head.to != self.me:
-                return await self._passed_on(head, data, context)
+                return await self._relay_frame(head, data, context)
             settled = await self.receiver.accept_frame(head.sender, data)
         return SETTLED if settled else LATER
 
     async def _gather_pieces(self, caller: Party, pieces: AsyncIterator[bytes]) -> tuple[FrameHeader, memoryview]:
-        """Returns a frame, once it is all there; nothing is kept of one that is longer than it may be, or too slow."""
+        """Returns a complete frame; raises FrameRefused for one that is too long or too slow."""
         try:
             async with asyncio.timeout(self.patience):
                 first = memoryview(await anext(pieces, b""))
@@ -194,14 +193,14 @@ class Courier:
         self._check(caller, head)
         if not 0 < head.size <= self.receiver.max_frame_bytes(caller):
             raise FrameRefused(grpc.StatusCode.RESOURCE_EXHAUSTED, f"a frame of {head.size} bytes is longer than any")
-        room, filled = self._pool.empty(head.size, np.uint8).data, 0  # which nobody fills with zeros first
+        buffer, filled = self._pool.empty(head.size, np.uint8).data, 0  # uninitialised memory
         piece: Buffer = rest
         try:
             async with asyncio.timeout(self.patience + head.size / SLOWEST):
                 while True:
                     if filled + len(piece) > head.size:
                         raise FrameRefused(grpc.StatusCode.OUT_OF_RANGE, "a frame that is longer than it said")
-                    room[filled : filled + len(piece)] = piece
+                    buffer[filled : filled + len(piece)] = piece
                     filled += len(piece)
                     piece = await anext(pieces)
         except StopAsyncIteration:
@@ -210,17 +209,17 @@ class Courier:
             raise FrameRefused(grpc.StatusCode.DEADLINE_EXCEEDED, "too slow") from None
         if filled < head.size:
             raise FrameRefused(grpc.StatusCode.DATA_LOSS, "a frame that is shorter than it said")
-        return head, room if head.size >= LONG else room.toreadonly()  # a long one may be opened where it lies
+        return head, buffer if head.size >= LONG else buffer.toreadonly()  # a long frame may be opened in place
 
     def _check(self, caller: Party, head: FrameHeader) -> None:
-        """Raises FrameRefused unless something may be here that a caller brings."""
+        """Raises FrameRefused unless a caller may send a frame with this header."""
         if head.sender != caller and head.to != self.me:
-            raise FrameRefused(grpc.StatusCode.PERMISSION_DENIED, "what is passed on is passed on once")
+            raise FrameRefused(grpc.StatusCode.PERMISSION_DENIED, "a frame is relayed only once")
         if head.sender not in self._peers or (head.to != self.me and head.to not in self._peers):
             raise FrameRefused(grpc.StatusCode.PERMISSION_DENIED, "no such parties here")
 
-    async def _passed_on(self, head: FrameHeader, data: memoryview, context: Any) -> bytes:
-        """Passes a frame on, and its answer back."""
+    async def _relay_frame(self, head: FrameHeader, data: memoryview, context: Any) -> bytes:
+        """Relays a frame, and returns the answer."""
         try:
             settled = await self.links[head.to].deliver(RelayedFrame(data), head, self.patience)
         except TransportError as error:
@@ -230,5 +229,5 @@ class Courier:
 
 
 def _plain(certificate: bytes) -> bytes:
-    """Returns a certificate in PEM without what may differ between two copies of one."""
+    """Returns a certificate in PEM without whitespace, so that two copies compare equal."""
     return b"".join(certificate.split())
