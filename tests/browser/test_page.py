@@ -111,7 +111,7 @@ def test_a_live_run_moves_by_itself(visit, address, place):
 
 def test_the_slider_shows_who_was_missing_in_which_round(visit, address, place, shot):
     page = visit(address).open("/run?id=runs%2Fclinics")
-    page.locator(".drawing").wait_for()
+    page.locator(".graph").wait_for()
     rounds = [msgspec.json.decode(line) for line in (place / "runs/clinics/metrics.jsonl").read_bytes().splitlines()]
     assert any(len(each["averaged"]) < 5 for each in rounds)
     slider = page.get_by_role("slider")
@@ -225,7 +225,7 @@ def test_dropouts_expose_a_user_of_secure_aggregation(visit, address, shot):
     page.locator(".headline.bad").wait_for()
     report = tacit.audit("secagg", parties=6, coalition=["server"], rounds=3, dropout=0.2)
     assert exposed(page) == set(report.exposed) == {"p3"}
-    assert page.locator(".node.exposed .told").text_content() == f"round {report.safe_rounds + 1}"
+    assert page.locator(".node.exposed .caption").text_content() == f"round {report.safe_rounds + 1}"
     page.locator(".recipe li", has_text="minus what server sent to").wait_for()
     page.locator(".proof", has_text="Replayed").wait_for()
     shot(page, "dropouts-dark")
@@ -300,17 +300,17 @@ def test_a_form_that_says_what_is_wrong_where_it_is_wrong_and_starts_what_is_rig
     page.locator(".gutter span").first.wait_for()
     page.get_by_label("Parties").fill("0")
     page.get_by_label("Parties").blur()
-    page.locator("#said p", has_text="data.parties=0 must be at least 1").wait_for()
+    page.locator("#scenario-problems p", has_text="data.parties=0 must be at least 1").wait_for()
     assert "must be at least 1" in page.locator("#key-data-parties-wrong").inner_text()
     assert page.get_by_label("Parties").get_attribute("aria-invalid") == "true"
     text = page.get_by_label("The scenario")
     text.fill('round = 3\nprotocol = "fedavg"\n[data]\nparties = 3\n')
-    page.locator("#said p", has_text="line 1: there is no round; did you mean 'rounds'?").wait_for()
+    page.locator("#scenario-problems p", has_text="line 1: there is no round; did you mean 'rounds'?").wait_for()
     assert page.locator(".gutter .wrong").inner_text() == "1"
     page.get_by_role("button", name="Start").click()
-    page.locator("#said p", has_text="did you mean 'rounds'?").wait_for()
+    page.locator("#scenario-problems p", has_text="did you mean 'rounds'?").wait_for()
     text.fill('title = "from the page"\nrounds = 2\nprotocol = "fedavg"\n[data]\nparties = 3\n')
-    page.locator("#said p").first.wait_for(state="detached")
+    page.locator("#scenario-problems p").first.wait_for(state="detached")
     assert page.get_by_label("Rounds").input_value() == "2"
     page.get_by_label("Rounds").fill("3")
     page.get_by_label("Rounds").blur()

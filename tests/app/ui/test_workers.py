@@ -36,7 +36,7 @@ async def told(workers, question, until=None):
 
 def test_a_verdict_then_recipes_then_their_proof(done):
     said = done(lambda workers: told(workers, ADMM))
-    assert [each["event"] for each in said] == ["drawing", "rounds", "verdict", "recipes", "proof", "done"]
+    assert [each["event"] for each in said] == ["graph", "rounds", "verdict", "recipes", "proof", "done"]
     verdict, recipes, proof = said[2:5]
     report = tacit.audit("admm", parties=9, coalition=["p0"], group_size=3, iterations=5)
     assert verdict["victims"] == dict.fromkeys(report.exposed, 1)
@@ -107,7 +107,7 @@ def test_a_run_that_nobody_waits_for_any_more_is_ended(done):
     long = AdversaryQuery(protocol="admm", parties=60, settings=("group_size=3", "iterations=6"), coalition=("p0",))
 
     async def work(workers):
-        await told(workers, long, until="drawing")
+        await told(workers, long, until="graph")
         return long.key in workers._kept
 
     assert not done(work)
@@ -141,7 +141,7 @@ def test_who_leaves_late_does_not_cut_the_answer_to_a_newer_question_short(done)
         return said + [event async for event in answer]
 
     said = done(work)
-    assert [each["event"] for each in said] == ["drawing", "rounds", "verdict", "recipes", "proof", "done"]
+    assert [each["event"] for each in said] == ["graph", "rounds", "verdict", "recipes", "proof", "done"]
     assert "interrupted" not in said[-1]
 
 
@@ -223,7 +223,7 @@ def test_two_who_ask_for_the_same_setting_at_once_share_a_process():
 
     async def work():
         workers = WorkerPool()
-        await asyncio.gather(told(workers, first, "drawing"), told(workers, other, "verdict"))
+        await asyncio.gather(told(workers, first, "graph"), told(workers, other, "verdict"))
         kept = len(workers._kept)
         await workers.close()
         return kept

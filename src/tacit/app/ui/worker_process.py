@@ -145,7 +145,7 @@ class Audit:
     def __init__(self, question: AdversaryQuery, told: Tell) -> None:
         """Begins with a question, all but whose coalition is kept; raises ConfigError if it cannot be asked."""
         self.question, self.scope = question, question.scope()
-        told({"event": "drawing", **self.setting()})
+        told({"event": "graph", **self.setting()})
         self.auditor = Auditor(self.scope, rehearse=question.rounds > FEW_ROUNDS)
         told({"event": "rounds", "summed": self._summed()})
 

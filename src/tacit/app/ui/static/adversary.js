@@ -1,10 +1,10 @@
-// What a coalition would learn: click on who puts heads together, and see whose model they can work out.
+// Adversary view: choose a coalition, and see whose models it can recover.
 //
-// The address is the state. Whatever is changed is put into it, and the same query is what the server is asked.
+// The address is the state: every change goes into it, and the same query goes to the server.
 
-import { command, copy, field, h, listed, problems, replace, s } from "./dom.js";
-import { controls, explained } from "./settings.js";
-import { drawing } from "./drawing.js";
+import { command, copyText, field, h, joinNames, problems, replace, s } from "./dom.js";
+import { fillControls, showHardened } from "./settings.js";
+import { drawGraph } from "./graph.js";
 import { get, listen } from "./events.js";
 
 const EXAMPLES = [
@@ -14,29 +14,29 @@ const EXAMPLES = [
   ["Push-sum, a neighbour", "protocol=pushsum&parties=8&set=graph=exponential&coalition=p0"],
 ];
 const PATIENCE = 120;
-const MOST_TOLD = 4;
+const MOST_LISTED = 4;
 
-export function adversary(place, query) {
+export function adversary(root, query) {
   document.title = "Adversary · Tacit";
-  const state = read(query);
-  const [stage, told, side, rounds] = [h("div", { class: "stage" }), h("section", { class: "answer", "aria-live": "polite" }), h("form", { class: "panel controls" }), h("div", {})];
+  const state = readQuery(query);
+  const [stage, answerPanel, side, rounds] = [h("div", { class: "stage" }), h("section", { class: "answer", "aria-live": "polite" }), h("form", { class: "panel controls" }), h("div", {})];
   side.addEventListener("submit", (event) => event.preventDefault());
-  side.setAttribute("aria-label", "What is asked");
+  side.setAttribute("aria-label", "Query");
   const chips = h("div", { class: "chips" });
   const examples = h("div", { class: "examples", role: "group", "aria-label": "Examples" }, EXAMPLES.map(([name, address]) =>
-    h("button", { type: "button", class: "quiet", onclick: () => begin(read(new URLSearchParams(address))) }, name)));
-  replace(place, h("h1", {}, "Adversary"),
-    h("p", { class: "lead" }, "Click on parties that put their heads together. The protocol’s own code is run on symbols, and solved for what they see."),
+    h("button", { type: "button", class: "quiet", onclick: () => begin(readQuery(new URLSearchParams(address))) }, name)));
+  replace(root, h("h1", {}, "Adversary"),
+    h("p", { class: "lead" }, "Click on the parties that collude. The protocol’s own code runs on symbols, and is solved for what they see."),
     examples,
-    h("div", { class: "adversary" }, side, h("section", { class: "panel picture", "aria-label": "Parties" }, chips, stage, rounds), told));
-  const answer = panel(told);
-  let [stop, shown, known, roles, busy] = [() => {}, null, null, {}, 0];
+    h("div", { class: "adversary" }, side, h("section", { class: "panel picture", "aria-label": "Parties" }, chips, stage, rounds), answerPanel));
+  const answer = makeAnswer(answerPanel);
+  let [stop, graph, protocols_, roles, busy] = [() => {}, null, null, {}, 0];
 
-  get("/api/protocols").then(({ protocols }) => { known = protocols; begin(state); });
+  get("/api/protocols").then(({ protocols }) => { protocols_ = protocols; begin(state); });
 
   function begin(next) {
     Object.assign(state, next);
-    controls(side, state, known, (changes) => { Object.assign(state, changes); ask(); });
+    fillControls(side, state, protocols_, (changes) => { Object.assign(state, changes); ask(); });
     ask();
   }
 
@@ -47,29 +47,29 @@ export function adversary(place, query) {
 
   function ask() {
     stop();
-    const left = new Set([...Array.from({ length: state.parties }, (_, i) => `p${i}`), "server", "onlooker"]);
-    const server = known.find((each) => each.name === state.protocol)?.server;
-    state.coalition = state.coalition.filter((party) => left.has(party) && (party !== "server" || server));
-    const asked = written(state);
-    history.replaceState(null, "", `/adversary?${asked}`);
+    const present = new Set([...Array.from({ length: state.parties }, (_, i) => `p${i}`), "server", "onlooker"]);
+    const server = protocols_.find((each) => each.name === state.protocol)?.server;
+    state.coalition = state.coalition.filter((party) => present.has(party) && (party !== "server" || server));
+    const query_ = writeQuery(state);
+    history.replaceState(null, "", `/adversary?${query_}`);
     roles = Object.fromEntries(state.coalition.map((party) => [party, "member"]));
-    members();
-    shown?.show({ roles });
+    showMembers();
+    graph?.show({ roles });
     performance.clearMarks("asked");
     performance.mark("asked");
     clearTimeout(busy);
     busy = setTimeout(() => answer.wait("Running the protocol on symbols …"), PATIENCE);
-    stop = listen(`/api/ask?${asked}`, {
+    stop = listen(`/api/ask?${query_}`, {
       queued: () => { clearTimeout(busy); answer.wait("Waiting for other questions …"); },
       command: ({ command: text }) => answer.asked(text),
-      drawing: (event) => draw(event),
+      graph: (event) => draw(event),
       rounds: ({ summed }) => {
-        replace(rounds, attendance(shown.parties, summed));
+        replace(rounds, drawAttendance(graph.parties, summed));
         if (!state.coalition.length) { clearTimeout(busy); answer.idle(); }
       },
       verdict: (event) => {
         clearTimeout(busy);
-        mark(event.victims);
+        markVictims(event.victims);
         answer.verdict(event, state);
         performance.measure("answer", "asked");
       },
@@ -85,26 +85,26 @@ export function adversary(place, query) {
 
   function draw(event) {
     const same = JSON.stringify([event.parties, event.server, event.picture]);
-    if (shown?.same !== same) {
-      const made = drawing({ parties: event.parties, server: event.server, picture: event.picture, toggle, onlooker: true,
+    if (graph?.same !== same) {
+      const made = drawGraph({ parties: event.parties, server: event.server, picture: event.picture, toggle, eavesdropper: true,
         label: "Parties; press to put one into the coalition or take it out" });
-      shown = { ...made, same, parties: event.parties };
+      graph = { ...made, same, parties: event.parties };
       const focus = document.activeElement?.dataset?.party;
-      replace(stage, made.element, phases(event.picture, made, () => roles));
+      replace(stage, made.element, makePhases(event.picture, made, () => roles));
       if (focus) stage.querySelector(`[data-party="${CSS.escape(focus)}"]`)?.focus();
     }
-    shown.show({ roles });
-    explained(side, event.options);
+    graph.show({ roles });
+    showHardened(side, event.options);
   }
 
-  function mark(victims) {
+  function markVictims(victims) {
     const when = Object.entries(victims);
     roles = { ...Object.fromEntries(when.map(([party]) => [party, "exposed"])), ...Object.fromEntries(state.coalition.map((party) => [party, "member"])) };
     const words = state.rounds > 1 ? Object.fromEntries(when.map(([party, round]) => [party, `round ${round}`])) : {};
-    shown.show({ roles, told: words });
+    graph.show({ roles, captions: words });
   }
 
-  function members() {
+  function showMembers() {
     replace(chips, h("span", { class: "muted" }, state.coalition.length ? "Coalition" : "Nobody colludes yet"), state.coalition.map((party) =>
       h("button", { type: "button", class: "chip", "aria-label": `Take ${party} out of the coalition`, onclick: () => toggle(party) }, party, " ×")));
   }
@@ -113,7 +113,7 @@ export function adversary(place, query) {
 
 // --- the address ---------------------------------------------------------------------------------------------------
 
-function read(query) {
+function readQuery(query) {
   return {
     protocol: query.get("protocol") ?? "secagg",
     parties: Number(query.get("parties") ?? 9),
@@ -127,7 +127,7 @@ function read(query) {
   };
 }
 
-function written(state) {
+function writeQuery(state) {
   const found = new URLSearchParams({ protocol: state.protocol, parties: state.parties, rounds: state.rounds });
   if (state.drift !== "static") found.set("drift", state.drift);
   if (state.dropout) found.set("dropout", state.dropout);
@@ -140,69 +140,69 @@ function written(state) {
 
 // --- the answer ----------------------------------------------------------------------------------------------------
 
-/** The answer, part by part: a verdict at once, recipes when they are found, and then their proof. */
-function panel(place) {
-  const [headline, claims, list, said, others, how, foot] = ["h2", "div", "div", "div", "div", "div", "div"].map((tag) => h(tag));
+/** Shows an answer part by part: a verdict at once, then the recipes, then their proof. */
+function makeAnswer(root) {
+  const [headline, claims, list, remarks, others, how, foot] = ["h2", "div", "div", "div", "div", "div", "div"].map((tag) => h(tag));
   headline.className = "headline";
-  const link = h("button", { type: "button", class: "quiet", onclick: () => copy(location.href, link) }, "Copy a link to this view");
-  replace(place, headline, claims, list, said, how, others, foot);
+  const link = h("button", { type: "button", class: "quiet", onclick: () => copyText(location.href, link) }, "Copy a link to this view");
+  replace(root, headline, claims, list, remarks, how, others, foot);
   const say = (kind, text) => { headline.className = `headline ${kind}`; headline.textContent = text; };
-  const clear = () => [list, said, claims, others, foot].forEach((each) => replace(each));
+  const clear = () => [list, remarks, claims, others, foot].forEach((each) => replace(each));
   let [victims, words] = [{}, ""];
   return {
     asked: (text) => replace(how, h("h3", {}, "The same, elsewhere"), command(text), link),
-    idle: () => { say("", "Choose who colludes."); clear(); replace(list, h("p", { class: "muted" }, "Parties, the server where there is one, and an onlooker who hears every link can be in a coalition.")); },
+    idle: () => { say("", "Choose who colludes."); clear(); replace(list, h("p", { class: "muted" }, "Parties, the server where there is one, and an eavesdropper who hears every link can be in a coalition.")); },
     wait: (text) => say("waiting", text),
     verdict: (event, state) => {
       [victims, words] = [event.victims, event.words];
       const names = Object.keys(victims);
       clear();
-      say(names.length ? "bad" : "waiting", words); // it may be luck, or a good day, that nobody is exposed
-      replace(list, names.slice(0, MOST_TOLD).map((name) => victim(name, victims[name], state.rounds)),
-        names.length > MOST_TOLD ? h("p", { class: "muted" }, `and ${names.length - MOST_TOLD} more: ${listed(names.slice(MOST_TOLD), 20)}`) : null);
+      say(names.length ? "bad" : "waiting", words); // another seed or the worst case may still expose somebody
+      replace(list, names.slice(0, MOST_LISTED).map((name) => makeVictim(name, victims[name], state.rounds)),
+        names.length > MOST_LISTED ? h("p", { class: "muted" }, `and ${names.length - MOST_LISTED} more: ${joinNames(names.slice(MOST_LISTED), 20)}`) : null);
       const [about, other] = [event.claims.filter((each) => each.about), event.claims.filter((each) => !each.about)];
-      replace(claims, about.length ? [h("h3", {}, "The paper claims"), about.map(claim)] : h("p", { class: "muted" }, "The papers claim nothing for this very setting."));
-      replace(others, other.length ? h("details", {}, h("summary", {}, "What the papers claim for other settings"), other.map(claim)) : null);
+      replace(claims, about.length ? [h("h3", {}, "The paper claims"), about.map(makeClaim)] : h("p", { class: "muted" }, "The papers claim nothing for this very setting."));
+      replace(others, other.length ? h("details", {}, h("summary", {}, "What the papers claim for other settings"), other.map(makeClaim)) : null);
     },
     recipes: (recipes) => {
-      for (const [name, told] of Object.entries(recipes)) {
-        const where = place.querySelector(`[data-victim="${CSS.escape(name)}"] .recipe`);
+      for (const [name, steps] of Object.entries(recipes)) {
+        const where = root.querySelector(`[data-victim="${CSS.escape(name)}"] .recipe`);
         where?.classList.remove("pending");
-        if (where) replace(where, recipe(name, told, where === place.querySelector(".recipe")));
+        if (where) replace(where, makeRecipe(name, steps, where === root.querySelector(".recipe")));
       }
     },
     proof: (event) => {
       for (const [name, off] of Object.entries(event.errors)) {
-        const where = place.querySelector(`[data-victim="${CSS.escape(name)}"] .proof`);
+        const where = root.querySelector(`[data-victim="${CSS.escape(name)}"] .proof`);
         if (where) where.textContent = off < 1e-3 ? `Replayed on a real transcript: off by ${off.toPrecision(1)} at most.` : "Replayed on a real transcript, it did not come out.";
       }
       if (!Object.keys(victims).length) say(event.exposed ? "bad" : "good", event.exposed ? event.verdict : words);
-      replace(said, aside(event, victims));
+      replace(remarks, makeRemarks(event, victims));
     },
-    note: (text) => said.append(h("p", { class: "note" }, text)),
+    note: (text) => remarks.append(h("p", { class: "note" }, text)),
     unsure: (why) => { say("fair", "The audit cannot tell."); clear(); replace(list, h("p", {}, why)); },
     problem: (list_) => { say("fair", "This cannot be asked."); clear(); replace(list, problems(list_)); },
     done: (interrupted) => {
-      for (const where of place.querySelectorAll(".recipe.pending")) replace(where, h("p", { class: "muted" }, "How was not worked out; the command says it."));
-      if (interrupted) replace(foot, h("p", { class: "muted" }, "Somebody asked something else before recipes were found."));
+      for (const where of root.querySelectorAll(".recipe.pending")) replace(where, h("p", { class: "muted" }, "The steps were not computed; the command prints them."));
+      if (interrupted) replace(foot, h("p", { class: "muted" }, "Another query came before the recipes were found."));
     },
   };
 }
 
-function victim(name, round, rounds) {
+function makeVictim(name, round, rounds) {
   return h("article", { class: "victim", "data-victim": name },
     h("h3", {}, h("i", { class: "sign", "aria-hidden": "true" }), name, h("small", {}, rounds > 1 ? `exposed from round ${round}` : "exposed")),
-    h("div", { class: "recipe pending" }, h("p", { class: "muted" }, "Working out how …")), h("p", { class: "proof muted" }));
+    h("div", { class: "recipe pending" }, h("p", { class: "muted" }, "Solving for the steps …")), h("p", { class: "proof muted" }));
 }
 
-/** How somebody's model is worked out, in words. All but the first that are long are folded. */
-function recipe(name, told, first) {
-  const lines = [h("ol", {}, told.lines.map((line) => h("li", {}, line))), told.more ? h("p", { class: "muted" }, `and ${told.more} terms more`) : null];
-  const uses = `${name}’s model, from ${told.uses}:`;
-  return told.lines.length > 3 ? h("details", { open: first }, h("summary", {}, uses), lines) : [h("p", {}, uses), lines];
+/** Returns the steps that recover a model; long ones are folded, except the first. */
+function makeRecipe(name, steps, first) {
+  const lines = [h("ol", {}, steps.lines.map((line) => h("li", {}, line))), steps.more ? h("p", { class: "muted" }, `and ${steps.more} terms more`) : null];
+  const uses = `${name}’s model, from ${steps.uses}:`;
+  return steps.lines.length > 3 ? h("details", { open: first }, h("summary", {}, uses), lines) : [h("p", {}, uses), lines];
 }
 
-function claim(each) {
+function makeClaim(each) {
   const kind = each.verdict_code === "refuted" ? "bad" : each.verdict_code === "holds" ? "good" : "";
   return h("div", { class: `claim ${kind}` }, h("p", {}, `“${each.statement}”`),
     h("p", { class: "muted" }, each.where, each.about ? ` (${each.about})` : "",
@@ -211,13 +211,13 @@ function claim(each) {
 
 const capital = (text) => `${text[0].toUpperCase()}${text.slice(1)}`;
 
-/** What is to be known beside who is exposed: other luck, parts of models, and what was looked at. */
-function aside(event, victims) {
+/** Returns the remarks beside the verdict: other seeds, parts of models, assumptions and coverage. */
+function makeRemarks(event, victims) {
   const parts = Object.entries(event.fractions);
   return [
     event.luck ? h("p", { class: "note" }, Object.keys(victims).length ? `With another seed: ${event.luck}` : "With the seed that is shown, nobody is exposed.") : null,
-    event.nearly.length ? h("p", { class: "note" }, `Not exactly, but closely enough: ${listed(event.nearly)}.`) : null,
-    parts.length ? h("p", { class: "note" }, `Of ${listed(parts.map(([name, part]) => `${name} ${Math.round(100 * part)} %`))} of the entries.`) : null,
+    event.nearly.length ? h("p", { class: "note" }, `Not exactly, but closely enough: ${joinNames(event.nearly)}.`) : null,
+    parts.length ? h("p", { class: "note" }, `Of ${joinNames(parts.map(([name, part]) => `${name} ${Math.round(100 * part)} %`))} of the entries.`) : null,
     event.notes.map((note) => h("p", { class: "note" }, `${capital(note)}.`)),
     h("details", {}, h("summary", {}, "What was assumed, and what this does not cover"),
       h("h4", {}, "Assumed"), h("ul", {}, event.assumed.map((each) => h("li", {}, each))),
@@ -227,22 +227,22 @@ function aside(event, victims) {
 
 // --- rounds and iterations -----------------------------------------------------------------------------------------
 
-/** Buttons for the iterations of a round, where groups change within it. */
-function phases(picture, shown, roles) {
+/** Returns buttons for the iterations of a round, where groups change within it. */
+function makePhases(picture, graph, roles) {
   if (picture.each !== "iteration" || picture.phases.length < 2) return null;
   const buttons = picture.phases.map((_, i) => h("button", { type: "button", "aria-pressed": String(i === 0), onclick: () => {
     buttons.forEach((each, k) => each.setAttribute("aria-pressed", String(k === i)));
-    shown.show({ phase: i, roles: roles() });
+    graph.show({ phase: i, roles: roles() });
   } }, i + 1));
   return h("div", { class: "segments", role: "group", "aria-label": "Iteration" }, h("span", {}, "Iteration"), buttons);
 }
 
-/** Who was averaged in which round, if somebody was missing: what differs between two rounds is what leaks. */
-function attendance(parties, summed) {
+/** Draws who was averaged in which round, if there were dropouts: differences between rounds are what leaks. */
+function drawAttendance(parties, summed) {
   if (summed.every((round) => round.length === parties.length) || parties.length > 60) return null;
   const [cell, most] = [14, 40];
   const shown = summed.slice(0, most);
-  const without = (round) => (round.length ? `without ${listed(parties.filter((party) => !round.includes(party)), 4) || "nobody"}` : "no average, for too few were there");
+  const without = (round) => (round.length ? `without ${joinNames(parties.filter((party) => !round.includes(party)), 4) || "nobody"}` : "no average: too few parties");
   const said = shown.map((round, i) => `round ${i + 1}: ${without(round)}`);
   const kind = (round, party) => (!round.length ? "none" : round.includes(party) ? "there" : "gone");
   const marks = shown.flatMap((round, i) => parties.map((party, k) => s("rect", { class: kind(round, party),

@@ -1,28 +1,28 @@
-// Several runs beside each other: accuracy against rounds, and against what was sent for it.
+// Comparison of runs: accuracy by round, and by the bytes sent.
 
-import { bytes, h, percent, replace, score } from "./dom.js";
-import { lines } from "./chart.js";
+import { formatBytes, formatPercent, formatScore, h, replace } from "./dom.js";
+import { drawLines } from "./chart.js";
 import { get } from "./events.js";
 
-export function compare(place, query) {
+export function compare(root, query) {
   document.title = "Comparison · Tacit";
   const ids = query.getAll("run").slice(0, 6);
   const body = h("div", { "aria-busy": "true" });
-  replace(place, h("h1", {}, "Comparison"), body);
+  replace(root, h("h1", {}, "Comparison"), body);
   let left = false;
   Promise.all(ids.map((id) => get(`/api/run?${new URLSearchParams({ id })}`))).then((found) => {
-    const told = found.filter((run) => run.history?.length);
+    const begun = found.filter((run) => run.history?.length);
     body.removeAttribute("aria-busy");
-    if (!left) replace(body, told.length ? drawn(told) : h("p", {}, "None of these runs has a round yet. ", h("a", { href: "/" }, "All runs")));
+    if (!left) replace(body, begun.length ? drawComparison(begun) : h("p", {}, "None of these runs has a round yet. ", h("a", { href: "/" }, "All runs")));
   });
   return () => { left = true; };
 }
 
-function drawn(runs) {
-  const labels = named(runs);
+function drawComparison(runs) {
+  const labels = chooseLabels(runs);
   const how = runs.every((run) => run.accuracy == null) ? ["rmse", undefined, "Test rmse"] : ["accuracy", [0, 1], "Test accuracy"];
   const [key, range, title] = how;
-  const shown = key === "accuracy" ? percent : (at) => at.toFixed(2);
+  const shown = key === "accuracy" ? formatPercent : (at) => at.toFixed(2);
   const axis = key === "accuracy" ? (at) => `${Math.round(100 * at)} %` : shown;
   const along = (across) => runs.map((run, i) => ({ label: labels[i], points: across(run) }));
   const byRound = along((run) => run.history.filter((at) => at[key] != null).map((at) => [at.round, at[key]]));
@@ -31,22 +31,22 @@ function drawn(runs) {
     return run.history.map((at) => [(sum += at.bytes) / run.parties, at[key]]).filter(([, at]) => at != null);
   });
   return [h("div", { class: "charts" },
-    lines(`${title} against rounds`, byRound, { y: shown, axis, range }).element,
-    lines(`${title} against bytes`, byBytes, { x: "sent by a party", y: shown, axis, xs: bytes, range, whole: false }).element),
-    table(runs, labels)];
+    drawLines(`${title} against rounds`, byRound, { y: shown, axis, range }).element,
+    drawLines(`${title} against bytes`, byBytes, { x: "sent by a party", y: shown, axis, xs: formatBytes, range, whole: false }).element),
+    makeTable(runs, labels)];
 }
 
-/** Returns what tells runs apart: their protocols if these differ, and their names if not. */
-function named(runs) {
+/** Returns a label for each run: its protocol if all differ, its title otherwise. */
+function chooseLabels(runs) {
   const protocols = runs.map((run) => run.protocol);
   return new Set(protocols).size === runs.length ? protocols : runs.map((run) => `${run.title} (${run.id})`);
 }
 
-function table(runs, labels) {
+function makeTable(runs, labels) {
   const heads = ["run", "state", "rounds", "score", "sent by a party", "ε", "exposed in one round"];
   const rows = runs.map((run, i) => h("tr", {},
     h("th", { scope: "row" }, h("a", { href: `/run?${new URLSearchParams({ id: run.id })}` }, labels[i])),
-    [run.state, `${run.done} of ${run.rounds}`, score(run), bytes(run.bytes / run.parties),
+    [run.state, `${run.done} of ${run.rounds}`, formatScore(run), formatBytes(run.bytes / run.parties),
       run.epsilon == null ? "–" : run.epsilon.toPrecision(3), run.says || "–"].map((text) => h("td", {}, text))));
   return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "The runs in figures" },
     h("table", {}, h("thead", {}, h("tr", {}, heads.map((head) => h("th", { scope: "col" }, head)))), h("tbody", {}, rows)));

@@ -1,4 +1,4 @@
-// Elements, and numbers as people read them. Whatever is shown goes in as text, so nothing in a run can be markup.
+// DOM elements and number formats. Everything is inserted as text, so nothing in a run can become markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -7,7 +7,7 @@ export function h(tag, given = {}, ...children) {
   return fill(document.createElement(tag), given, children);
 }
 
-/** Returns an element of a drawing. */
+/** Returns an SVG element. */
 export function s(tag, given = {}, ...children) {
   return fill(document.createElementNS(SVG, tag), given, children);
 }
@@ -26,7 +26,7 @@ function fill(element, given, children) {
 export const replace = (element, ...children) =>
   element.replaceChildren(...children.flat(Infinity).filter((child) => child || child === 0));
 
-export function bytes(count) {
+export function formatBytes(count) {
   for (const unit of ["B", "kB", "MB"]) {
     if (count < 1000) return `${Number(count.toPrecision(3))} ${unit}`;
     count /= 1000;
@@ -34,33 +34,33 @@ export function bytes(count) {
   return `${Number(count.toPrecision(3))} GB`;
 }
 
-export const percent = (part) => `${(100 * part).toFixed(1)} %`;
+export const formatPercent = (part) => `${(100 * part).toFixed(1)} %`;
 
-export const score = (run) =>
-  run.accuracy != null ? percent(run.accuracy) : run.rmse != null ? run.rmse.toFixed(3) : "–";
+export const formatScore = (run) =>
+  run.accuracy != null ? formatPercent(run.accuracy) : run.rmse != null ? run.rmse.toFixed(3) : "–";
 
-export function ago(seconds) {
+export function formatDuration(seconds) {
   for (const [unit, size] of [["d", 86400], ["h", 3600], ["min", 60]])
     if (seconds >= 2 * size) return `${Math.floor(seconds / size)} ${unit}`;
   return `${Math.round(seconds)} s`;
 }
 
-/** Returns so many of something, as people say it. */
-export const counted = (count, one, several = `${one}s`) => `${count} ${count === 1 ? one : several}`;
+/** Returns a count with its noun, singular or plural. */
+export const formatCount = (count, one, several = `${one}s`) => `${count} ${count === 1 ? one : several}`;
 
-/** Returns names as people say them. */
-export function listed(names, most = 6) {
+/** Returns names joined by commas and "and"; long lists are shortened. */
+export function joinNames(names, most = 6) {
   const shown = names.length > most ? [...names.slice(0, most - 1), `${names.length - most + 1} others`] : names;
   return shown.length > 1 ? `${shown.slice(0, -1).join(", ")} and ${shown.at(-1)}` : shown.join("");
 }
 
-/** A command with a button that copies it. */
+/** Returns a command with a button that copies it. */
 export function command(text, label = "Copy the command") {
-  const button = h("button", { type: "button", class: "quiet", "aria-label": label, onclick: () => copy(text, button) }, "Copy");
+  const button = h("button", { type: "button", class: "quiet", "aria-label": label, onclick: () => copyText(text, button) }, "Copy");
   return h("div", { class: "command" }, h("code", { tabindex: "0" }, text), button);
 }
 
-export async function copy(text, button) {
+export async function copyText(text, button) {
   const before = button.textContent;
   try {
     await navigator.clipboard.writeText(text);
@@ -71,7 +71,7 @@ export async function copy(text, button) {
   setTimeout(() => { button.textContent = before; }, 1500);
 }
 
-/** A field with its label, and a place for what is wrong with it. */
+/** Returns a labelled field with an empty line for its problem. */
 export function field(label, control, hint) {
   const id = (control.id ||= `field-${++fields}`);
   const wrong = h("span", { class: "wrong", id: `${id}-wrong` });
@@ -81,12 +81,12 @@ export function field(label, control, hint) {
 }
 let fields = 0;
 
-/** Says, or no longer says, what is wrong with a control. */
-export function complain(control, problem) {
+/** Shows the problem of a control, or removes it. */
+export function showProblem(control, problem) {
   control.toggleAttribute("aria-invalid", Boolean(problem));
   if (problem) control.setAttribute("aria-invalid", "true");
-  const place = document.getElementById(`${control.id}-wrong`);
-  if (place) place.textContent = problem ?? "";
+  const line = document.getElementById(`${control.id}-wrong`);
+  if (line) line.textContent = problem ?? "";
 }
 
 export const problems = (list) =>

@@ -1,20 +1,20 @@
-// What the server is asked, always with the token, and what it tells, as it becomes known.
+// Requests to the server, always with the token, and streams of server-sent events.
 //
-// The token is in the address that `tacit ui` prints. It is kept for this tab and for this port, which a cookie would not
-// be: browsers send those to every port of a machine.
+// The token is in the address that `tacit ui` prints. It is kept for this tab and this port. A cookie would not do: browsers send
+// cookies to every port of a machine.
 
 const [KEY, AGAIN, PREFIX] = ["token", 1000, "data: "];
 const GONE = "The server of this page is gone. Start `tacit ui` again.";
-let [token, locked] = ["", () => {}];
+let [token, onLocked] = ["", () => {}];
 
-/** Takes the token out of an address, so that nobody shares it by mistake, and keeps it. Says whether there is one. */
-export function enter(address = location.href) {
+/** Keeps the token of an address and removes it there, so that nobody shares it by mistake. Returns whether there is one. */
+export function takeToken(address = location.href) {
   const given = address.match(/[?&]token=(\w+)/)?.[1];
   try {
     if (given) sessionStorage.setItem(KEY, given);
     token = given ?? sessionStorage.getItem(KEY) ?? token;
   } catch {
-    token = given ?? token; // a browser that keeps nothing forgets it with the next load
+    token = given ?? token; // without session storage the token is lost with the next load
   }
   const query = new URLSearchParams(location.search);
   if (query.has(KEY)) {
@@ -24,18 +24,18 @@ export function enter(address = location.href) {
   return Boolean(token);
 }
 
-/** Sets what is to be done when the server does not take the token. */
+/** Sets the action for when the server refuses the token. */
 export function whenLocked(action) {
-  locked = action;
+  onLocked = action;
 }
 
-async function ask(address, more = {}) {
+async function request(address, more = {}) {
   const answer = await fetch(address, { ...more, headers: { Authorization: `Bearer ${token}` } });
-  if (answer.status === 403) locked();
+  if (answer.status === 403) onLocked();
   return answer;
 }
 
-/** Listens to an address: calls `on[event.event]` for each, and returns what stops it. */
+/** Listens to a stream: calls `on[event.event]` for every event, and returns the function that stops it. */
 export function listen(address, on, last = []) {
   const stop = new AbortController();
   follow(address, on, last, stop);
@@ -44,19 +44,19 @@ export function listen(address, on, last = []) {
 
 async function follow(address, on, last, stop) {
   while (!stop.signal.aborted) {
-    const answer = await ask(address, { signal: stop.signal }).catch(() => null);
+    const answer = await request(address, { signal: stop.signal }).catch(() => null);
     if (stop.signal.aborted || answer?.status === 403) return;
-    if (answer?.ok && (await heard(answer.body, on, last, stop.signal))) { stop.abort(); return; }
+    if (answer?.ok && (await readStream(answer.body, on, last, stop.signal))) { stop.abort(); return; }
     if (stop.signal.aborted) return;
-    // A stream that is meant to end has not, and would be worked on anew; others are asked for again.
+    // A stream with a last event broke off: repeating it would start its work again. Endless streams are reopened.
     if (last.length || !answer?.ok) on.problem?.({ problems: [GONE] });
     if (last.length) return;
     await new Promise((done) => setTimeout(done, AGAIN));
   }
 }
 
-/** Passes on what a stream tells, and says whether that was all of it. */
-async function heard(body, on, last, signal) {
+/** Dispatches the events of a stream, and returns whether the last one came. */
+async function readStream(body, on, last, signal) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
   for (let rest = ""; ;) {
     const { value, done } = await reader.read().catch(() => ({ done: true }));
@@ -73,14 +73,14 @@ async function heard(body, on, last, signal) {
 }
 
 export async function get(address) {
-  return told(await ask(address));
+  return parseAnswer(await request(address));
 }
 
 export async function post(address, text) {
-  return told(await ask(address, { method: "POST", body: text }));
+  return parseAnswer(await request(address, { method: "POST", body: text }));
 }
 
-/** Returns what was told; never anything, if the server does not take the token, for then this view is gone. */
-function told(answer) {
+/** Returns the JSON of an answer. It never settles if the server refuses the token, for then this view is gone. */
+function parseAnswer(answer) {
   return answer.status === 403 ? new Promise(() => {}) : answer.json();
 }

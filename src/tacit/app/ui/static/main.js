@@ -1,9 +1,9 @@
-// Which view there is: what the page shows follows from its address, and from nothing else.
+// Router: the view follows from the address, and from nothing else.
 
-import { complain, field, h, replace } from "./dom.js";
+import { field, h, replace, showProblem } from "./dom.js";
 import { adversary } from "./adversary.js";
 import { compare } from "./compare.js";
-import { enter, whenLocked } from "./events.js";
+import { takeToken, whenLocked } from "./events.js";
 import { plan } from "./plan.js";
 import { run } from "./run.js";
 import { runs } from "./runs.js";
@@ -12,7 +12,7 @@ import { start } from "./start.js";
 const VIEWS = { "/": runs, "/run": run, "/compare": compare, "/adversary": adversary, "/plan": plan, "/start": start };
 let leave = () => {};
 
-/** Goes to an address of the page, without loading it again. */
+/** Shows another view without loading the page again. */
 export function go(address) {
   history.pushState(null, "", address);
   show();
@@ -22,18 +22,18 @@ export function go(address) {
 
 function show() {
   leave();
-  const place = document.getElementById("view");
-  const view = VIEWS[location.pathname] ?? nowhere;
+  const root = document.getElementById("view");
+  const view = VIEWS[location.pathname] ?? showNotFound;
   for (const link of document.querySelectorAll(".bar nav a"))
     link.toggleAttribute("aria-current", link.pathname === location.pathname);
   for (const link of document.querySelectorAll("[aria-current]")) link.setAttribute("aria-current", "page");
-  replace(place);
-  if (!enter()) { lock(); return; }
-  leave = view(place, new URLSearchParams(location.search)) ?? (() => {});
+  replace(root);
+  if (!takeToken()) { askForToken(); return; }
+  leave = view(root, new URLSearchParams(location.search)) ?? (() => {});
 }
 
-function nowhere(place) {
-  replace(place, h("h1", {}, "Nothing is here"), h("p", {}, h("a", { href: "/" }, "All runs")));
+function showNotFound(root) {
+  replace(root, h("h1", {}, "Nothing is here"), h("p", {}, h("a", { href: "/" }, "All runs")));
 }
 
 document.addEventListener("click", (event) => {
@@ -45,16 +45,16 @@ document.addEventListener("click", (event) => {
 });
 window.addEventListener("popstate", show);
 
-/** Says what to do in a tab that has no token, or that of a page which was stopped. */
-function lock() {
+/** Asks for the address with the token, in a tab that has none or the one of a stopped server. */
+function askForToken() {
   leave();
   leave = () => {};
   document.title = "No token · Tacit";
   const address = h("input", { type: "text", autocomplete: "off", spellcheck: "false", inputmode: "url" });
   const open = (event) => {
     event.preventDefault();
-    if (!/token=\w/.test(address.value)) complain(address, "This address has no token.");
-    else if (enter(address.value)) show();
+    if (!/token=\w/.test(address.value)) showProblem(address, "This address has no token.");
+    else if (takeToken(address.value)) show();
   };
   replace(document.getElementById("view"), h("h1", {}, "This tab has no token"),
     h("p", {}, "The folder is shown to whoever has the address that ", h("code", {}, "tacit ui"),
@@ -62,5 +62,5 @@ function lock() {
     h("form", { class: "asking", novalidate: true, onsubmit: open }, field("The address", address), h("button", { class: "main", type: "submit" }, "Open")));
 }
 
-whenLocked(lock);
+whenLocked(askForToken);
 show();

@@ -1,13 +1,13 @@
-// A new run: a form for what most people change, and the scenario itself, which is what counts.
+// New run: a form for the common settings, beside the scenario itself, which is what runs.
 
-import { complain, field, h, replace } from "./dom.js";
+import { field, h, replace, showProblem } from "./dom.js";
 import { get, post } from "./events.js";
 import { go } from "./main.js";
 
 const FIRST = `title = "digits, ten hospitals"
 rounds = 20
 adversary = 1            # how many may collude
-dropout = 0.05           # chance that a party misses a round
+dropout = 0.05           # probability that a party misses a round
 
 [data]
 name = "digits"
@@ -29,91 +29,91 @@ name = "secagg"
 const DATA = ["digits", "mnist", "femnist", "cifar10", "shakespeare", "movielens", "boston"];
 const WAIT = 250;
 
-export function start(place) {
+export function start(root) {
   document.title = "New run · Tacit";
-  const text = h("textarea", { id: "toml", spellcheck: "false", autocapitalize: "off", rows: 24, value: FIRST, oninput: () => changed() });
+  const text = h("textarea", { id: "toml", spellcheck: "false", autocapitalize: "off", rows: 24, value: FIRST, oninput: () => scheduleCheck() });
   const gutter = h("div", { class: "gutter", "aria-hidden": "true" });
-  const said = h("div", { class: "problems", id: "said", role: "status" });
+  const problemBox = h("div", { class: "problems", id: "scenario-problems", role: "status" });
   const button = h("button", { type: "submit", class: "main" }, "Start");
-  text.setAttribute("aria-describedby", "said");
+  text.setAttribute("aria-describedby", "scenario-problems");
   text.addEventListener("scroll", () => { gutter.scrollTop = text.scrollTop; });
-  const controls = form((path, value) => { text.value = put(text.value, path, value); changed(); });
-  replace(place, h("h1", {}, "New run"),
+  const controls = makeControls((path, value) => { text.value = setKey(text.value, path, value); scheduleCheck(); });
+  replace(root, h("h1", {}, "New run"),
     h("p", { class: "lead" }, "It runs on this machine and is written to the folder ", h("code", {}, "runs"), ". Settings that leak are refused before anything is sent."),
-    h("form", { class: "scenario", novalidate: true, onsubmit: (event) => { event.preventDefault(); begin(); } },
+    h("form", { class: "scenario", novalidate: true, onsubmit: (event) => { event.preventDefault(); launch(); } },
       h("div", { class: "panel" }, h("h2", {}, "What most people change"), h("div", { class: "grid" }, controls.map((each) => each.element))),
       h("div", { class: "panel" }, h("h2", {}, h("label", { for: "toml" }, "The scenario")),
-        h("div", { class: "editor" }, gutter, text), said, button)));
+        h("div", { class: "editor" }, gutter, text), problemBox, button)));
   let [timer, number, left] = [0, 0, false];
   get("/api/protocols").then(({ protocols }) => {
     const names = [...protocols.map((each) => each.name), "local", "centralized"];
     const select = controls.find((each) => each.path === "protocol.name").control;
     replace(select, names.map((name) => h("option", { value: name }, name)));
-    changed(0);
+    scheduleCheck(0);
   });
 
-  function changed(wait = WAIT) {
+  function scheduleCheck(wait = WAIT) {
     clearTimeout(timer);
     timer = setTimeout(check, wait);
-    numbers([]);
+    numberLines([]);
   }
 
   async function check() {
     const mine = ++number;
-    const told = await post("/api/check", text.value);
+    const answer = await post("/api/check", text.value);
     if (left || mine !== number) return;
-    shown(told.problems);
-    if (told.scenario) controls.forEach((each) => each.fill(told.scenario));
+    showProblems(answer.problems);
+    if (answer.scenario) controls.forEach((each) => each.fill(answer.scenario));
   }
 
-  async function begin() {
+  async function launch() {
     button.disabled = true;
-    const told = await post("/api/start", text.value);
+    const answer = await post("/api/start", text.value);
     button.disabled = false;
     if (left) return;
-    if (told.problems.length) { shown(told.problems); text.focus(); }
+    if (answer.problems.length) { showProblems(answer.problems); text.focus(); }
     else go("/");
   }
 
-  function shown(problems) {
-    replace(said, problems.map((each) => h("p", {}, each.replace(/^scenario\.toml(, |: )/, ""))));
+  function showProblems(problems) {
+    replace(problemBox, problems.map((each) => h("p", {}, each.replace(/^scenario\.toml(, |: )/, ""))));
     text.setAttribute("aria-invalid", String(problems.length > 0));
-    numbers(problems.map((each) => Number(/line (\d+)/.exec(each)?.[1])).filter(Boolean));
-    for (const { path, control } of controls) complain(control, about(path, problems));
+    numberLines(problems.map((each) => Number(/line (\d+)/.exec(each)?.[1])).filter(Boolean));
+    for (const { path, control } of controls) showProblem(control, findProblem(path, problems));
   }
 
-  function numbers(wrong) {
+  function numberLines(wrong) {
     replace(gutter, text.value.split("\n").map((_, i) => h("span", { class: wrong.includes(i + 1) ? "wrong" : null }, i + 1)));
   }
-  numbers([]);
+  numberLines([]);
   return () => { left = true; clearTimeout(timer); };
 }
 
-/** Returns the problem that names a key, without where it is: that is where it is shown. */
-function about(path, problems) {
+/** Returns the problem of one key, without its position: it is shown beside the key. */
+function findProblem(path, problems) {
   const [table, key] = path.includes(".") ? path.split(".") : ["", path];
   const found = problems.find((each) => new RegExp(`(^|[ :])${table ? `${table}\\.(${key}|\\w*${key})` : key}\\b`).test(each));
   return found?.replace(/^scenario\.toml(, line \d+)?: /, "");
 }
 
-function form(change) {
-  const number = (path, label, hint, limits = {}) => entry(path, label, hint, h("input", { type: "number", inputmode: "decimal", ...limits }), change, Number);
-  const choice = (path, label, options) => entry(path, label, "", h("select", {}, options.map((each) => h("option", { value: each }, each))), change);
+function makeControls(change) {
+  const number = (path, label, hint, limits = {}) => makeEntry(path, label, hint, h("input", { type: "number", inputmode: "decimal", ...limits }), change, Number);
+  const choice = (path, label, options) => makeEntry(path, label, "", h("select", {}, options.map((each) => h("option", { value: each }, each))), change);
   return [
-    entry("title", "Title", "", h("input", { type: "text" }), change),
+    makeEntry("title", "Title", "", h("input", { type: "text" }), change),
     choice("protocol.name", "Protocol", ["secagg"]),
     number("rounds", "Rounds", "", { min: 1 }),
     choice("data.name", "Data", DATA),
     number("data.parties", "Parties", "", { min: 2 }),
     number("adversary", "Colluders", "for the audit before the start", { min: 1 }),
-    number("dropout", "Dropouts", "chance to miss a round", { min: 0, max: 1, step: 0.01 }),
+    number("dropout", "Dropouts", "probability to miss a round", { min: 0, max: 1, step: 0.01 }),
     number("local.rate", "Learning rate", "", { step: "any" }),
     number("local.batch", "Batch", "", { min: 1 }),
     number("local.epochs", "Epochs a round", "", { min: 1 }),
   ];
 }
 
-function entry(path, label, hint, control, change, read = String) {
+function makeEntry(path, label, hint, control, change, read = String) {
   control.id = `key-${path.replace(".", "-")}`;
   control.addEventListener("change", () => control.value !== "" && change(path, read(control.value)));
   const fill = (scenario) => {
@@ -123,22 +123,22 @@ function entry(path, label, hint, control, change, read = String) {
   return { path, control, fill, element: field(label, control, hint) };
 }
 
-/** Returns TOML with one key set, in the line that has it, or in a new one of its table; the rest stays as written. */
-export function put(toml, path, value) {
+/** Returns TOML with one key set, in its own line or in a new one of its table; everything else stays as written. */
+export function setKey(toml, path, value) {
   const [table, key] = path.includes(".") ? path.split(".") : ["", path];
-  const said = `${key} = ${typeof value === "string" ? JSON.stringify(value) : value}`;
+  const line = `${key} = ${typeof value === "string" ? JSON.stringify(value) : value}`;
   const lines = toml.split("\n");
-  const heads = lines.flatMap((line, i) => (/^\s*\[/.test(line) ? [i] : []));
+  const heads = lines.flatMap((each, i) => (/^\s*\[/.test(each) ? [i] : []));
   const from = table ? heads.find((i) => lines[i].trim() === `[${table}]`) ?? -1 : 0;
   if (table && from < 0) {
     // A table may also be given in one line, such as protocol = "secagg".
-    const short = lines.findIndex((line) => new RegExp(`^\\s*${table}\\s*=`).test(line));
+    const short = lines.findIndex((each) => new RegExp(`^\\s*${table}\\s*=`).test(each));
     if (short >= 0 && key === "name") return lines.with(short, `${table} = ${JSON.stringify(value)}`).join("\n");
-    return `${toml.trimEnd()}\n\n[${table}]\n${said}\n`;
+    return `${toml.trimEnd()}\n\n[${table}]\n${line}\n`;
   }
   const to = heads.find((i) => i > from || (!table && i >= from)) ?? lines.length;
   for (let i = table ? from + 1 : 0; i < to; i += 1)
-    if (new RegExp(`^\\s*${key}\\s*=`).test(lines[i])) return lines.with(i, said + (/\s+#.*$/.exec(lines[i])?.[0] ?? "")).join("\n");
-  lines.splice(table ? from + 1 : Math.max(0, to - 1), 0, said);
+    if (new RegExp(`^\\s*${key}\\s*=`).test(lines[i])) return lines.with(i, line + (/\s+#.*$/.exec(lines[i])?.[0] ?? "")).join("\n");
+  lines.splice(table ? from + 1 : Math.max(0, to - 1), 0, line);
   return lines.join("\n");
 }

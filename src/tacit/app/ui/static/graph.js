@@ -1,40 +1,42 @@
-// Who exchanges with whom: parties on a circle, around their server, or in groups that change.
+// Graph of the parties: on a circle, around their server, or in groups that change.
 
 import { s } from "./dom.js";
 
 const SIZE = 600, MIDDLE = SIZE / 2;
+const EAVESDROPPER = "onlooker"; // its name in coalitions
 
 /**
- * Returns a drawing of parties. `show({ phase, roles, told, absent })` moves it: which phase of the picture, who is
- * what ("member", "exposed"), what is said under a name, and who is missing. With `toggle` parties are buttons.
+ * Returns the graph of the parties. `show({ phase, roles, captions, absent })` updates it: the phase of the picture, the
+ * role of each party ("member", "exposed"), the caption under its name, and who is missing. With `toggle` parties are
+ * buttons.
  */
-export function drawing({ parties, server, picture, toggle, onlooker, label }) {
-  const everyone = [...parties, ...(server ? ["server"] : []), ...(onlooker ? ["onlooker"] : [])];
+export function drawGraph({ parties, server, picture, toggle, eavesdropper, label }) {
+  const everyone = [...parties, ...(server ? ["server"] : []), ...(eavesdropper ? [EAVESDROPPER] : [])];
   const radius = Math.max(7, Math.min(27, (Math.PI * 245 * 0.72) / Math.max(parties.length, 6)));
   const [ties, hulls] = [s("g", { class: "ties" }), s("g", { class: "hulls" })];
-  const nodes = Object.fromEntries(everyone.map((party) => [party, node(party, party === "server" ? 34 : Math.min(radius, party === "onlooker" ? 20 : radius), toggle)]));
-  const order = [...(server ? ["server"] : []), ...parties, ...(onlooker ? ["onlooker"] : [])];
-  const element = s("svg", { class: "drawing", viewBox: `0 0 ${SIZE} ${SIZE}`, role: "group", "aria-label": label },
-    arrow(), hulls, ties, order.map((party) => nodes[party].element));
-  if (toggle) element.addEventListener("keydown", (event) => step(event, order, nodes));
+  const nodes = Object.fromEntries(everyone.map((party) => [party, makeNode(party, party === "server" ? 34 : Math.min(radius, party === EAVESDROPPER ? 20 : radius), toggle)]));
+  const order = [...(server ? ["server"] : []), ...parties, ...(eavesdropper ? [EAVESDROPPER] : [])];
+  const element = s("svg", { class: "graph", viewBox: `0 0 ${SIZE} ${SIZE}`, role: "group", "aria-label": label },
+    makeArrow(), hulls, ties, order.map((party) => nodes[party].element));
+  if (toggle) element.addEventListener("keydown", (event) => moveFocus(event, order, nodes));
 
-  function show({ phase = 0, roles = {}, told = {}, absent = [] } = {}) {
+  function show({ phase = 0, roles = {}, captions = {}, absent = [] } = {}) {
     const now = picture?.phases[phase % picture.phases.length] ?? {};
-    const where = places(parties, server, now.groups, radius);
-    if (onlooker) where.onlooker = [SIZE - 30, SIZE - 40];
+    const where = findPositions(parties, server, now.groups, radius);
+    if (eavesdropper) where[EAVESDROPPER] = [SIZE - 30, SIZE - 40];
     for (const party of everyone)
-      nodes[party].show(where[party], roles[party] ?? "plain", told[party] ?? "", absent.includes(party));
-    hulls.replaceChildren(...(now.groups ?? []).map((group) => hull(group.map((i) => where[parties[i]]), radius)));
-    ties.replaceChildren(...edges(parties, server, picture, now)
-      .map(([a, b]) => tie(where[a], where[b], picture.directed, radius, seen(roles, a, b), absent.includes(a) || absent.includes(b))));
+      nodes[party].show(where[party], roles[party] ?? "plain", captions[party] ?? "", absent.includes(party));
+    hulls.replaceChildren(...(now.groups ?? []).map((group) => drawHull(group.map((i) => where[parties[i]]), radius)));
+    ties.replaceChildren(...listEdges(parties, server, picture, now)
+      .map(([a, b]) => drawEdge(where[a], where[b], picture.directed, radius, isSeen(roles, a, b), absent.includes(a) || absent.includes(b))));
   }
   return { element, show };
 }
 
-const seen = (roles, a, b) => roles[a] === "member" || roles[b] === "member";
+const isSeen = (roles, a, b) => roles[a] === "member" || roles[b] === "member";
 
-/** Returns where everybody is: on a circle, or around the middle of its group. */
-function places(parties, server, groups, radius) {
+/** Returns the position of every party: on a circle, or around the centre of its group. */
+function findPositions(parties, server, groups, radius) {
   const found = server ? { server: [MIDDLE, MIDDLE] } : {};
   const around = (center, out, i, n) => {
     const angle = (2 * Math.PI * i) / n - Math.PI / 2;
@@ -54,64 +56,64 @@ function places(parties, server, groups, radius) {
   return found;
 }
 
-function edges(parties, server, picture, now) {
+function listEdges(parties, server, picture, now) {
   if (server) return parties.map((party) => ["server", party]);
   return (now.edges ?? []).map(([a, b]) => [parties[a], parties[b]]);
 }
 
-function tie([x1, y1], [x2, y2], directed, radius, seen, absent) {
+function drawEdge([x1, y1], [x2, y2], directed, radius, seen, absent) {
   const length = Math.hypot(x2 - x1, y2 - y1) || 1;
-  const cut = directed ? (radius + 5) / length : 0;
+  const gap = directed ? (radius + 5) / length : 0;
   const kind = `tie${seen ? " seen" : ""}${absent ? " absent" : ""}`;
-  return s("line", { class: kind, x1, y1, x2: x2 - (x2 - x1) * cut, y2: y2 - (y2 - y1) * cut,
+  return s("line", { class: kind, x1, y1, x2: x2 - (x2 - x1) * gap, y2: y2 - (y2 - y1) * gap,
     "marker-end": directed ? "url(#arrow)" : null });
 }
 
-function hull(points, radius) {
+function drawHull(points, radius) {
   const cx = points.reduce((sum, [x]) => sum + x, 0) / points.length;
   const cy = points.reduce((sum, [, y]) => sum + y, 0) / points.length;
   const out = Math.max(...points.map(([x, y]) => Math.hypot(x - cx, y - cy)));
   return s("circle", { class: "hull", cx, cy, r: out + radius + 9 });
 }
 
-function arrow() {
+function makeArrow() {
   return s("defs", {}, s("marker", { id: "arrow", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto-start-reverse" },
     s("path", { class: "arrow", d: "M0 0.8L7 4L0 7.2z" })));
 }
 
-/** One party: a circle, a square if it is in the coalition, a diamond if it is exposed. */
-function node(party, r, toggle) {
+/** Returns the node of a party: a circle, a square if it is in the coalition, a diamond if it is exposed. */
+function makeNode(party, r, toggle) {
   const [wide, tall] = [r * 1.85, r * 1.32];
   const outside = party.length > 6;  // a long name is written below
   const size = outside ? 13 : Math.max(8, r * (party.length > 4 ? 0.52 : 0.82));
   const text = s("text", { class: `who${outside ? " outside" : ""}`, y: outside ? r + 15 : r * 0.3, "font-size": size }, party);
-  const under = s("text", { class: "told", y: outside ? r + 30 : tall + 14, "text-anchor": "middle" });
+  const under = s("text", { class: "caption", y: outside ? r + 30 : tall + 14, "text-anchor": "middle" });
   const element = s("g", { class: "node plain", ...(toggle ? { role: "button", tabindex: "0", "aria-pressed": "false", "data-party": party,
-    onclick: () => toggle(party), onkeydown: (event) => press(event, () => toggle(party)) } : {}) },
+    onclick: () => toggle(party), onkeydown: (event) => onPress(event, () => toggle(party)) } : {}) },
     s("circle", { class: "ring", r: r + 5 }),
     s("circle", { class: "shape circle", r }),
     s("rect", { class: "shape square", x: -wide / 2, y: -wide / 2, width: wide, height: wide, rx: r * 0.28 }),
     s("path", { class: "shape diamond", d: `M0 ${-tall}L${tall} 0L0 ${tall}L${-tall} 0z` }), text, under);
-  function show(where, role, told, absent) {
+  function show(where, role, caption, absent) {
     element.setAttribute("class", `node ${role}${absent ? " absent" : ""}`);
     element.style.transform = `translate(${where[0]}px, ${where[1]}px)`;
-    under.textContent = told;
+    under.textContent = caption;
     if (!toggle) return;
     element.setAttribute("aria-pressed", String(role === "member"));
-    element.setAttribute("aria-label", [party, role === "member" && "in the coalition", role === "exposed" && "exposed", told,
+    element.setAttribute("aria-label", [party, role === "member" && "in the coalition", role === "exposed" && "exposed", caption,
       absent && "missing"].filter(Boolean).join(", "));
   }
   return { element, show };
 }
 
-function press(event, action) {
+function onPress(event, action) {
   if (event.key !== "Enter" && event.key !== " ") return;
   event.preventDefault();
   action();
 }
 
-/** Arrow keys go from party to party. */
-function step(event, order, nodes) {
+/** Moves the focus from party to party with the arrow keys. */
+function moveFocus(event, order, nodes) {
   const move = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
   const at = order.findIndex((party) => nodes[party].element === document.activeElement);
   if (!move || at < 0) return;
