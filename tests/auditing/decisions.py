@@ -188,7 +188,7 @@ def decide() -> Decisions:
     """Runs one audit of each verdict, a plan, an attack, two trainings, and the page's worker."""
     from tacit.app.terminal import progress
     from tacit.app.ui.adversary_query import AdversaryQuery
-    from tacit.app.ui.worker_process import Audit, planned
+    from tacit.app.ui.worker_process import AuditSession, make_plan
     from tacit.auditing.engine import multi_round
 
     progress.SHORT = 1e9
@@ -215,9 +215,9 @@ def decide() -> Decisions:
         run(f"train {name}", "train", f"{name}.toml", "--folder", f"files/{name}")
     decisions.keep_files("files", Path("files"))
     events: list[Any] = []
-    planned({"parties": 4, "rounds": 2}, events.append)
+    make_plan({"parties": 4, "rounds": 2}, events.append)
     for setting in ({"parties": 4}, {"protocol": "gossip", "parties": 4}):
-        audit = Audit(AdversaryQuery(coalition=("p0",), **setting), events.append)
+        audit = AuditSession(AdversaryQuery(coalition=("p0",), **setting), events.append)
         audit.proof(("p0",), events.append)
     decisions.keep("page", events)
     return decisions

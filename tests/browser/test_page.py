@@ -229,7 +229,7 @@ def test_dropouts_expose_a_user_of_secure_aggregation(visit, address, shot):
     page.locator(".recipe li", has_text="minus what server sent to").wait_for()
     page.locator(".proof", has_text="Replayed").wait_for()
     shot(page, "dropouts-dark")
-    page.get_by_role("button", name="change", exact=True).click()
+    page.get_by_role("button", name="drifting", exact=True).click()
     page.locator(".headline.good", has_text="The server recovers nobody").wait_for()
 
 

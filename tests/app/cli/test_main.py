@@ -46,7 +46,7 @@ def error_lines(result: Any) -> list[str]:
 
 @pytest.fixture(scope="module")
 def report() -> demo.DemoReport:
-    return demo.run(demo.DemoSettings(parties=5, rounds=4))
+    return demo.run_demo(demo.DemoSettings(parties=5, rounds=4))
 
 
 # --- the demo ------------------------------------------------------------------------------------------------------
@@ -75,8 +75,8 @@ def test_what_is_shown_of_a_model_is_what_the_server_decodes(report: demo.DemoRe
 
 def test_a_party_crashes_before_its_vector_listens_to_a_round_and_is_back(report: demo.DemoReport) -> None:
     assert report.dropouts == [
-        demo.Dropout(round=2, dropped={"p1": "crashed"}, averaged=4, back=4),
-        demo.Dropout(round=3, dropped={"p1": "behind"}, averaged=4, back=4),
+        demo.DemoDropout(round=2, dropped={"p1": "crashed"}, averaged=4, back=4),
+        demo.DemoDropout(round=3, dropped={"p1": "behind"}, averaged=4, back=4),
     ]
     assert {run.rounds_with_dropout for run in report.runs.values()} == {2}
     assert {run.rounds for run in report.runs.values()} == {4}
@@ -84,9 +84,9 @@ def test_a_party_crashes_before_its_vector_listens_to_a_round_and_is_back(report
 
 def test_steps_are_told_when_they_are_begun(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
-    trained = demo.Classroom.train
+    trained = demo.DemoData.train
 
-    def train(self: demo.Classroom, party: str, model: Any, round_: int) -> Any:
+    def train(self: demo.DemoData, party: str, model: Any, round_: int) -> Any:
         assert told[-1] in (f"{party} alone", f"fedavg, round {round_} of 2", f"secagg, round {round_} of 2")
         return trained(self, party, model, round_)
 
@@ -95,10 +95,10 @@ def test_steps_are_told_when_they_are_begun(monkeypatch: pytest.MonkeyPatch) -> 
         return said(reports, asked)
 
     said = demo.summarize_reports
-    monkeypatch.setattr(demo.Classroom, "train", train)
+    monkeypatch.setattr(demo.DemoData, "train", train)
     monkeypatch.setattr(demo, "summarize_reports", summarize)
     settings = demo.DemoSettings(parties=3, rounds=2)
-    demo.run(settings, lambda doing, *_: told.append(doing))
+    demo.run_demo(settings, lambda doing, *_: told.append(doing))
     assert len(told) == settings.steps
     assert told[:3] == ["fedavg, round 1 of 2", "fedavg, round 2 of 2", "secagg, round 1 of 2"]
 
@@ -112,7 +112,7 @@ def test_a_plain_server_would_have_it_back_at_once_and_so_average_other_models(
         return tacit.Fault(**{**fields, "round": 99} if fields["action"] == "silence" else fields)
 
     monkeypatch.setattr("tacit.app.cli.demo.Fault", careless)
-    other = demo.run(demo.DemoSettings(parties=5, rounds=4))
+    other = demo.run_demo(demo.DemoSettings(parties=5, rounds=4))
     assert other.runs["fedavg"].models_sent == 5 * 4 - 1
     assert other.runs["secagg"] == report.runs["secagg"]
     assert not other.identical
@@ -136,18 +136,18 @@ def test_the_crash_hits_just_before_the_vector(protocol: str, kind: str) -> None
 
 
 def test_averaging_beats_every_party_alone() -> None:
-    report = demo.run(demo.DemoSettings(parties=5, rounds=8))
+    report = demo.run_demo(demo.DemoSettings(parties=5, rounds=8))
     assert report.runs["secagg"].accuracy > max(report.alone.values())
 
 
 def test_the_same_seed_is_the_same_demo(report: demo.DemoReport) -> None:
-    assert demo.run(demo.DemoSettings(parties=5, rounds=4)) == report
-    assert demo.run(demo.DemoSettings(parties=5, rounds=4, seed=1)) != report
+    assert demo.run_demo(demo.DemoSettings(parties=5, rounds=4)) == report
+    assert demo.run_demo(demo.DemoSettings(parties=5, rounds=4, seed=1)) != report
 
 
 def test_so_few_that_nobody_can_be_spared_do_without_a_crash() -> None:
     assert demo.DemoSettings(parties=3).crashing() == ()
-    assert demo.run(demo.DemoSettings(parties=2, rounds=1)).dropouts == []
+    assert demo.run_demo(demo.DemoSettings(parties=2, rounds=1)).dropouts == []
 
 
 # --- the commands --------------------------------------------------------------------------------------------------
@@ -402,7 +402,7 @@ def test_a_failure_in_a_command_ends_it_with_exit_code_1(monkeypatch: pytest.Mon
     def refuse(*_: object) -> None:
         raise LeakRefused("p1 would be exposed")
 
-    monkeypatch.setattr(demo, "run", refuse)
+    monkeypatch.setattr(demo, "run_demo", refuse)
     result = run("demo")
     assert result.exit_code == 1
     assert error_lines(result) == ["error[leak]: p1 would be exposed"]

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from tacit.app.cli import node_commands
 from tacit.app.cli.main import app
 from tacit.app.terminal import verdicts
-from tacit.app.terminal.narrow_table import Listed, listed_table
+from tacit.app.terminal.narrow_table import AdaptiveTable, make_table
 from tacit.lab.attacks.attack_result import proportion_finding
 from tacit.net.observability.status import PeerStatus
 
@@ -46,7 +46,7 @@ def printed(command, width, monkeypatch):
 
 def some_table():
     """Returns a table with all that a table may have."""
-    table = listed_table("who", "what it does")
+    table = make_table("who", "what it does")
     table.add_column("sent a party\na round", justify="right")
     table.add_column("options", no_wrap=True)
     table.add_row("secagg", "the server learns the sum and nothing else of anybody", "1.2 kB", "bits=32\nclip=1")
@@ -82,16 +82,16 @@ def test_a_table_that_does_not_fit_is_a_list_of_names_and_values():
 
 
 def test_a_table_stays_one_where_it_fits_and_in_wide_windows():
-    small = listed_table("a", "b")
+    small = make_table("a", "b")
     small.add_row("1", "2")
     assert "─" in shown(small, 40)
     for width in (80, 100, 200):
         assert "─" in shown(some_table(), width)
-    assert "─" in shown(listed_table("a" * 30, "b" * 30), 40)  # nothing to list
+    assert "─" in shown(make_table("a" * 30, "b" * 30), 40)  # nothing to list
 
 
 def test_cells_without_a_heading_stand_side_by_side():
-    table = Listed("", "", "", "correlation")
+    table = AdaptiveTable("", "", "", "correlation")
     table.add_row("p0's model", "0.123", "0.456", "0.99" + " and much more than fits" * 2)
     table.add_row("secagg server", "1", "2", "")
     first, second, *_, last = shown(table, 40).splitlines()
@@ -101,7 +101,7 @@ def test_cells_without_a_heading_stand_side_by_side():
 
 
 def test_a_table_without_headings_names_by_its_first_column():
-    table = listed_table("", "")
+    table = make_table("", "")
     table.show_header = False
     table.add_row("learnt", "handwritten digits, by 4 parties with 300 samples each")
     assert shown(table, 30).splitlines()[0] == "learnt: handwritten digits,"
@@ -110,7 +110,7 @@ def test_a_table_without_headings_names_by_its_first_column():
 @pytest.mark.parametrize("width", [20, 40, 59])
 def test_findings_are_whole(width):
     target = "what an eavesdropper hears of pushsum with private weights, after learning from this very change"
-    said = shown(verdicts.findings([proportion_finding("x", target, "share of runs", wins=3, tries=7)]), width)
+    said = shown(verdicts.render_findings([proportion_finding("x", target, "share of runs", wins=3, tries=7)]), width)
     assert "…" not in said
     assert target.split() == said.partition("target: ")[2].partition("measured:")[0].split()
     assert "95 % interval:" in " ".join(said.split())

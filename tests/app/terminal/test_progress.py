@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from tacit.app.cli.main import app
 from tacit.app.terminal import progress
-from tacit.app.terminal.progress import OFTEN, RARELY, SHORT, Lines, following
+from tacit.app.terminal.progress import OFTEN, RARELY, SHORT, ProgressLines, show_progress
 
 AUDIT = ("audit", "secagg", "--parties", "5", "--rounds", "20", "--dropout", "0.1")
 
@@ -22,7 +22,9 @@ class Clock:
 
     def lines(self, **more):
         """Returns lines by this clock."""
-        return Lines(now=lambda: self.time, say=lambda line: self.said.append((self.time - 100.0, line)), **more)
+        return ProgressLines(
+            now=lambda: self.time, say=lambda line: self.said.append((self.time - 100.0, line)), **more
+        )
 
 
 @pytest.fixture
@@ -96,7 +98,7 @@ def test_a_line_is_said_while_nothing_is_told(monkeypatch, capsys):
         monkeypatch.setattr(progress, name, value)
     monkeypatch.setattr(progress.typer, "echo", lambda *_, **__: said.set())
     before = threading.active_count()
-    with following():
+    with show_progress():
         assert said.wait(30)
     assert threading.active_count() == before
     assert capsys.readouterr().out == ""

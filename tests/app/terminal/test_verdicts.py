@@ -15,7 +15,7 @@ from tacit.api.option_text import settings_from
 from tacit.app.cli.main import app
 from tacit.app.reports import drawing, pictures
 from tacit.app.terminal import progress
-from tacit.app.terminal.verdicts import findings
+from tacit.app.terminal.verdicts import render_findings
 from tacit.auditing.findings import Verdict
 from tacit.auditing.questions import Question, read_value, write_value
 from tacit.auditing.render.text import render_summary
@@ -303,7 +303,7 @@ def test_attacks_speak_of_targets_in_words_and_brackets_are_called_what_they_are
 
     def table(finding):
         console = Console(width=100, file=io.StringIO())
-        console.print(findings([finding]))
+        console.print(render_findings([finding]))
         return console.file.getvalue().partition("broken: ")[0]
 
     assert "tight (PLD)," in table(accounted)

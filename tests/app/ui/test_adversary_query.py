@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 import tacit
 from tacit.app.cli.main import app
 from tacit.app.ui.adversary_query import AdversaryQuery
-from tacit.app.ui.claims import claims
-from tacit.app.ui.graph_view import drawn
+from tacit.app.ui.claims import list_claims
+from tacit.app.ui.graph_view import describe_graph
 from tacit.app.ui.setting_controls import describe_controls
 from tacit.core.errors import ConfigError
 from tacit.protocols import REGISTRY
@@ -72,15 +72,15 @@ def test_one_run_serves_every_coalition_unless_settings_follow_from_it():
 
 def test_claims_are_those_for_the_very_setting():
     scope = asked(ADMM).scope()
-    lemma, theorem = claims(scope, ["p0"], ["p1", "p2"])
+    lemma, theorem = list_claims(scope, ["p0"], ["p1", "p2"])
     assert (lemma["verdict"], theorem["verdict"]) == ("", "refuted here")
     assert "5 of 7" in theorem["about"]
-    assert claims(scope, ["p0"], [])[1]["verdict"] == "holds here"
-    assert claims(scope, ["p0"], None)[1]["verdict"] == "claimed"
-    assert claims(asked(ADMM.replace("iterations=5", "iterations=8")).scope(), ["p0"], ["p1"])[1]["verdict"] == ""
+    assert list_claims(scope, ["p0"], [])[1]["verdict"] == "holds here"
+    assert list_claims(scope, ["p0"], None)[1]["verdict"] == "claimed"
+    assert list_claims(asked(ADMM.replace("iterations=5", "iterations=8")).scope(), ["p0"], ["p1"])[1]["verdict"] == ""
     everybody = asked(ADMM.replace("group_size=3", "group_size=all")).scope()
-    assert claims(everybody, ["p0"], [f"p{i}" for i in range(1, 9)])[0]["verdict"] == "holds here"
-    one, several = claims(asked(CESAR).scope(), ["p4", "p5"], ["p3"])
+    assert list_claims(everybody, ["p0"], [f"p{i}" for i in range(1, 9)])[0]["verdict"] == "holds here"
+    one, several = list_claims(asked(CESAR).scope(), ["p4", "p5"], ["p3"])
     assert (one["verdict"], several["verdict"]) == ("", "refuted here")
 
 
@@ -89,6 +89,6 @@ def test_every_protocol_has_controls_and_can_be_drawn(name):
     told = describe_controls(REGISTRY[name])
     assert all(each["kind"] in ("switch", "number", "choice", "graph", "text") for each in told["settings"])
     scope = asked(f"protocol={name}&parties=8").scope()
-    picture = drawn(scope.protocol, scope.terms)
+    picture = describe_graph(scope.protocol, scope.terms)
     assert picture["kind"] == ("star" if told["server"] else "groups" if name == "admm" else "graph")
     assert all(0 <= end < 8 for phase in picture["phases"] for edge in phase.get("edges", ()) for end in edge)

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from support.paths import ROOT
-from tacit.app.terminal.verdicts import found
+from tacit.app.terminal.verdicts import describe_finding
 from tacit.lab.attacks import collusion, disaggregation, eavesdropper_decoding, eavesdropper_learning, epsilon
 from tacit.lab.attacks.lies import search
 from tacit.lab.attacks.lies.variants import VARIANTS
@@ -80,6 +80,6 @@ def test_what_is_listed_and_told_first_is_in_words(name):
 
 def test_where_the_paper_has_it_is_said_apart():
     game, other = epsilon.theorem_game(10, 100), epsilon.sum_game(100, honest=10, accountant="zcdp")
-    assert [found(epsilon.account_game(each))["paper"] for each in (game, other)] == ["Theorem 1", ""]
-    assert found(collusion.paper_risk(20, 4, 3, 2, 10, 0))["paper"] == "Fig. 6"
-    assert found(collusion.pair_risk(20, 4, 3, 2, 10, 0))["paper"] == ""
+    assert [describe_finding(epsilon.account_game(each))["paper"] for each in (game, other)] == ["Theorem 1", ""]
+    assert describe_finding(collusion.paper_risk(20, 4, 3, 2, 10, 0))["paper"] == "Fig. 6"
+    assert describe_finding(collusion.pair_risk(20, 4, 3, 2, 10, 0))["paper"] == ""

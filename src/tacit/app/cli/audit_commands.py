@@ -1,4 +1,4 @@
-"""The commands that ask what leaks: `tacit audit`, `tacit plan`, `tacit attack`."""
+"""Commands of the audit: `tacit audit`, `tacit plan`, `tacit attack`."""
 
 import shlex
 from collections.abc import Mapping
@@ -8,24 +8,24 @@ from typing import Annotated, Any
 import typer
 
 from tacit.api.option_text import check_name, drift_from, settings_from
-from tacit.app.cli.command_table import LEAKS
+from tacit.app.cli.command_table import COMMANDS, LEAKS
 from tacit.app.cli.options import (
     AsJson,
     Choice,
     Debug,
-    Page,
     Picture,
+    ReportFile,
     Settings,
-    as_text,
-    at_least,
     attack_names,
+    check_at_least,
     examples,
     protocol_names,
+    to_json,
 )
 from tacit.app.cli.protocols_command import PROTOCOLS_THERE_ARE
 from tacit.app.reports import html_reports, pictures
 from tacit.app.terminal import tables, verdicts
-from tacit.app.terminal.progress import following
+from tacit.app.terminal.progress import show_progress
 from tacit.auditing.findings import Step, StepCode
 from tacit.auditing.questions import Question
 from tacit.auditing.render.json_report import describe_subject, describe_summary
@@ -48,6 +48,7 @@ app = typer.Typer()
 
 
 @app.command(
+    help=COMMANDS["audit"].summary,
     epilog=examples(
         "tacit audit secagg --rounds 10 --dropout 0.1",
         "tacit audit admm --coalition p0 --set group_size=3 --set iterations=5",
@@ -102,16 +103,38 @@ def audit(
         bool, Choice("--fail-if-exposed", help="Exit with 1 if anybody is exposed, also if only in the worst case.")
     ] = False,
     picture: Picture = None,
-    report: Page = None,
+    report: ReportFile = None,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Compute whose vectors a coalition can learn, from the code that runs, and prove it on a real transcript."""
+    """Compute whose vectors a coalition can learn, from the code that runs, and prove it on a real transcript.
+
+    Args:
+        context: the call, to find out which options were given.
+        protocol: the protocol.
+        flower: folder of a Flower app to audit instead.
+        parties: how many take part.
+        coalition: who colludes.
+        coalition_size: audits all coalitions of this size instead.
+        rounds: how many rounds the coalition observes.
+        drift: how models change between rounds.
+        dropout: probability that a party misses a round.
+        noise: standard deviation of every party's noise.
+        prior: standard deviation of an entry.
+        entries: how many positions to audit.
+        open_links: audits links that are not sealed.
+        options: settings of the protocol, as NAME=VALUE.
+        fail_if_exposed: exits with 1 if somebody is exposed.
+        picture: file to draw the result into.
+        report: file to write a report to.
+        as_json: prints the result as JSON.
+        debug: shows tracebacks; read in `main`.
+    """
     del debug
     pictures.check(picture)
     html_reports.check_path(report)
-    at_least(2, parties=parties)
-    at_least(1, rounds=rounds, coalition_size=coalition_size, entries=entries)
+    check_at_least(2, parties=parties)
+    check_at_least(1, rounds=rounds, coalition_size=coalition_size, entries=entries)
     if flower is not None:
         _refuse_unused(context)
         summary = _flower(flower, parties, rounds, dropout, settings_from(options or []), report, as_json)
@@ -134,10 +157,10 @@ def audit(
         entries=entries,
         open_links=open_links,
     )
-    _refuse(_answered(asked, picture, report, as_json), fail_if_exposed)
+    _refuse(_show_answer(asked, picture, report, as_json), fail_if_exposed)
 
 
-def _answered(asked: Question, picture: str | None, report: str | None, as_json: bool) -> Summary:
+def _show_answer(asked: Question, picture: str | None, report: str | None, as_json: bool) -> Summary:
     """Shows the audit of a question, and returns its summary."""
     scope, reports = asked.scope(), _reports(asked)
     summary = summarize_reports(reports, asked)
@@ -147,9 +170,9 @@ def _answered(asked: Question, picture: str | None, report: str | None, as_json:
     if report is not None:
         html_reports.write_audit_report(report, found, asked.command, reports)
     if as_json:
-        typer.echo(as_text(found))
+        typer.echo(to_json(found))
     else:
-        tables.show(verdicts.audit(summary))
+        tables.print_result(verdicts.render_audit(summary))
     return summary
 
 
@@ -180,7 +203,7 @@ def _flower(
     report: str | None,
     as_json: bool,
 ) -> Summary:
-    with following() as doing:
+    with show_progress() as doing:
         doing(f"reading {folder}", 0.0)
         found = audit_app(folder, parties=parties, rounds=rounds, dropout=dropout, overrides=told)
     first = found.reports[0]
@@ -201,9 +224,9 @@ def _flower(
             report, told_of, f"{asks}{f' --dropout {dropout:g}' if dropout else ''}", found.reports
         )
     if as_json:
-        typer.echo(as_text(told_of))
+        typer.echo(to_json(told_of))
     else:
-        tables.show(verdicts.flower(found, summary))
+        tables.print_result(verdicts.render_flower(found, summary))
     return summary
 
 
@@ -211,7 +234,7 @@ def _reports(asked: Question) -> list[Report]:
     """Returns a report on each coalition that is asked about."""
     every, reports = asked.coalitions(), []
     asked.scope()  # complains before a bar is drawn
-    with following(counted=True) as told:
+    with show_progress(counted=True) as told:
         told("beginning", 0, len(every))
         answers = asked.answers()
         for done, members in enumerate(every):
@@ -227,6 +250,7 @@ def _refuse(summary: Summary, wanted: bool) -> None:
 
 
 @app.command(
+    help=COMMANDS["plan"].summary,
     epilog=examples("tacit plan 12", "tacit plan 12 --coalition-size 2 --rounds 50 --entries 1000000"),
     rich_help_panel=LEAKS,
 )
@@ -242,15 +266,28 @@ def plan(
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Propose protocols and settings, with what they cost and what the audit says of each."""
+    """Propose protocols and settings, with what they cost and what the audit says of each.
+
+    Args:
+        parties: how many average.
+        coalition_size: how many may collude.
+        rounds: how many rounds.
+        dropout: probability that a party misses a round.
+        entries: length of the vectors.
+        epsilon: ε of differential privacy.
+        delta: δ of differential privacy.
+        picture: file to draw the costs into.
+        as_json: prints the result as JSON.
+        debug: shows tracebacks; read in `main`.
+    """
     del debug
     pictures.check(picture)
     if parties < FEWEST:
         raise ConfigError(
             f"PARTIES {parties}: a plan is for at least {FEWEST}, for of two that average each knows the other's vector"
         )
-    at_least(1, coalition_size=coalition_size, rounds=rounds, entries=entries)
-    with following() as told:
+    check_at_least(1, coalition_size=coalition_size, rounds=rounds, entries=entries)
+    with show_progress() as told:
         found = make_plan(
             parties,
             coalition_size=coalition_size,
@@ -264,9 +301,9 @@ def plan(
     if picture is not None:
         pictures.costs(found, picture)
     if as_json:
-        typer.echo(as_text(verdicts.planned(found)))
+        typer.echo(to_json(verdicts.describe_plan(found)))
     else:
-        tables.show(verdicts.plan(found))
+        tables.print_result(verdicts.render_plan(found))
 
 
 @app.command(
@@ -292,10 +329,10 @@ def attack(
     if name is None:
         listed = list(ATTACKS.values())
         plain = [{"name": each.name, "summary": each.summary, "paper": each.paper} for each in listed]
-        typer.echo(as_text(plain)) if as_json else tables.show(verdicts.attacks(listed))
+        typer.echo(to_json(plain)) if as_json else tables.print_result(verdicts.render_attacks(listed))
         return
     chosen, grid = find_attack(name), None
-    with following() as told:
+    with show_progress() as told:
         if picture is not None and chosen.look is not None:
             found, grid = chosen.look(full, seed, told)
         else:
@@ -305,6 +342,6 @@ def attack(
     elif picture is not None:
         pictures.intervals(found, picture, f"{chosen.summary}; {'full' if full else 'quick'} run, seed {seed}")
     if as_json:
-        typer.echo(as_text([verdicts.found(finding) for finding in found]))
+        typer.echo(to_json([verdicts.describe_finding(finding) for finding in found]))
     else:
-        tables.show(verdicts.findings(found))
+        tables.print_result(verdicts.render_findings(found))

@@ -13,10 +13,10 @@ from rich.text import Text
 from tacit import __version__
 from tacit.api.option_text import check_name
 from tacit.app.cli.command_table import OVERVIEW
-from tacit.app.cli.options import AsJson, Choice, Debug, as_text, at_least, examples, protocol_names
+from tacit.app.cli.options import AsJson, Choice, Debug, check_at_least, examples, protocol_names, to_json
 from tacit.app.terminal import tables
-from tacit.app.terminal.narrow_table import listed_table
-from tacit.app.terminal.progress import following
+from tacit.app.terminal.narrow_table import make_table
+from tacit.app.terminal.progress import show_progress
 from tacit.core.average import format_count
 from tacit.core.progress import Progress
 from tacit.core.suite import Update
@@ -34,7 +34,7 @@ app = typer.Typer()
 
 
 @dataclass(frozen=True)
-class Measured:
+class Measurement:
     """What one protocol takes on this machine."""
 
     protocol: str
@@ -46,18 +46,18 @@ class Measured:
     """Sent and received in a round."""
 
 
-def measured(
+def measure_rounds(
     protocols: Sequence[Mapping[str, Any]],
     parties: int,
     entries: int,
     repeat: int,
     progress: Progress,
-) -> list[Measured]:
+) -> list[Measurement]:
     """Returns what rounds of some protocols take, the baseline first. Nothing is recorded, and nobody drops out."""
     names = [f"p{place}" for place in range(parties)]
     rows = np.linspace(-1.0, 1.0, parties * entries).reshape(parties, entries)
     brought = {name: Update(row) for name, row in zip(names, rows, strict=True)}
-    found: list[Measured] = []
+    found: list[Measurement] = []
     for place, each in enumerate(protocols):
         options = {key: value for key, value in each.items() if key != "name"}
         said = write_variant(each["name"], options)
@@ -71,7 +71,7 @@ def measured(
         # The first round of a process makes what later ones find made.
         seconds = min(times[1:])
         sent = float(np.mean([outcome.traffic.of(party) for party in names]))
-        found.append(Measured(said, seconds, seconds / (found[0].seconds if found else seconds), sent))
+        found.append(Measurement(said, seconds, seconds / (found[0].seconds if found else seconds), sent))
     return found
 
 
@@ -95,8 +95,8 @@ def bench(
 ) -> None:
     """Measure how long a round takes on this machine, by every protocol, beside plain averaging."""
     del debug
-    at_least(FEWEST, parties=parties)
-    at_least(1, entries=entries, repeat=repeat)
+    check_at_least(FEWEST, parties=parties)
+    check_at_least(1, entries=entries, repeat=repeat)
     if protocol:
         asked = [parse_variant(each) for each in protocol]
         check_name(
@@ -105,21 +105,23 @@ def bench(
     else:
         asked = [{"name": each.name, **each.example_options} for each in REGISTRY.usable()]
     others = [each for each in asked if each != {"name": BASELINE}]
-    with following(counted=True) as told:
-        found = measured([{"name": BASELINE}, *others], parties, entries, repeat, told)
+    with show_progress(counted=True) as told:
+        found = measure_rounds([{"name": BASELINE}, *others], parties, entries, repeat, told)
     if as_json:
-        typer.echo(as_text({"version": __version__, "parties": parties, "entries": entries, "rows": found}))
+        typer.echo(to_json({"version": __version__, "parties": parties, "entries": entries, "rows": found}))
     else:
-        tables.show(_table(found, parties, entries, repeat))
+        tables.print_result(_table(found, parties, entries, repeat))
 
 
-def _table(found: Sequence[Measured], parties: int, entries: int, repeat: int) -> RenderableType:
-    table = listed_table()
+def _table(found: Sequence[Measurement], parties: int, entries: int, repeat: int) -> RenderableType:
+    table = make_table()
     table.add_column("averaging", overflow="fold")
     for heading in ("a round", f"× {BASELINE}", "sent and received\na party a round"):
         table.add_column(heading, justify="right")
     for each in found:
-        table.add_row(each.protocol, _time(each.seconds), f"{each.ratio:.1f}", tables.size(each.bytes_per_party))
+        table.add_row(
+            each.protocol, _time(each.seconds), f"{each.ratio:.1f}", tables.format_bytes(each.bytes_per_party)
+        )
     title = f"{parties} parties, {format_count(entries, 'entry', 'entries')}, all in one process; {_best(repeat)}\n"
     note = "\nWith real cryptography, and no network. On machines of their own parties share the work."
     return Group(Text(title), table, Text(note))

@@ -89,7 +89,7 @@ class DemoSettings:
     def crashing(self) -> tuple[Party, ...]:
         """Returns who crashes; raises ConfigError with everything that is wrong with the settings."""
         problems = []
-        most = len(digits().y) - TESTED
+        most = len(load_digits().y) - TESTED
         if self.parties < 2:
             problems.append(f"an average needs at least 2 parties, not {self.parties}; use --parties 9")
         if self.parties > most:
@@ -141,7 +141,7 @@ class DemoRun:
 
 
 @dataclass(frozen=True)
-class Dropout:
+class DemoDropout:
     """A round that ended without everybody."""
 
     round: int
@@ -163,7 +163,7 @@ class Glimpse:
 
 
 @dataclass(frozen=True)
-class Leak:
+class DemoLeak:
     """What the audit finds in one protocol, each party alone and the server."""
 
     averaging: str
@@ -187,15 +187,15 @@ class DemoReport:
     """Between any two entries of the final models of the runs."""
     identical: bool
     """Whether the final models are the same bit for bit."""
-    dropouts: list[Dropout]
+    dropouts: list[DemoDropout]
     glimpse: Glimpse
     audited: int
     """How many parties the leaks are of."""
-    leaks: list[Leak]
+    leaks: list[DemoLeak]
 
 
 @dataclass(frozen=True)
-class Classroom:
+class DemoData:
     """What there is to learn: the samples of each party, and those that nobody learns from."""
 
     seed: int
@@ -204,9 +204,9 @@ class Classroom:
     test: Samples
 
     @classmethod
-    def of(cls, names: Sequence[Party], seed: int) -> "Classroom":
+    def of(cls, names: Sequence[Party], seed: int) -> "DemoData":
         """Deals out the digits, unevenly."""
-        data, rng = digits(), generator(seed, "deal")
+        data, rng = load_digits(), make_generator(seed, "deal")
         order = rng.permutation(len(data.y))
         test, rest = order[:TESTED], order[TESTED:]
         parts = dirichlet(data.y[rest], len(names), SKEW, rng)
@@ -218,7 +218,7 @@ class Classroom:
 
     def train(self, party: Party, model: ModelArrays, round_: int) -> ModelArrays:
         """Returns the model after one party's training in one round; the same whoever asks."""
-        rng = generator(self.seed, "shuffle", party, round_)
+        rng = make_generator(self.seed, "shuffle", party, round_)
         x, y = self.samples[party]
         return self.softmax.train_locally(model, x, y, epochs=EPOCHS, rate=RATE, batch=BATCH, rng=rng)
 
@@ -228,7 +228,7 @@ class Classroom:
 
 
 @dataclass
-class Diary:
+class RunRecord:
     """What is noted down during one run."""
 
     accuracies: list[float] = field(default_factory=list)
@@ -246,28 +246,28 @@ class Diary:
         if outcome is None:
             raise ConfigError(f"too few were left in round {step.number}; let fewer crash")
         self.true.append({party: update.vector for party, update in step.updates.items()})
-        self.seen.append(mail(outcome))
+        self.seen.append(read_server_messages(outcome))
         self.dropped.append({party: reason.value for party, reason in outcome.dropped.items()})
         self.contributors.append(outcome.contributors)
         self.traffic += [outcome.traffic.of(party) for party in outcome.average]
 
-    def dropouts(self) -> list[Dropout]:
+    def dropouts(self) -> list[DemoDropout]:
         """Returns the rounds that ended without everybody."""
         found = []
         for place, dropped in enumerate(self.dropped):
             if dropped:
                 later = range(place + 1, len(self.contributors))
                 back = next((i + 1 for i in later if dropped.keys() <= set(self.contributors[i])), None)
-                found.append(Dropout(place + 1, dropped, len(self.contributors[place]), back))
+                found.append(DemoDropout(place + 1, dropped, len(self.contributors[place]), back))
         return found
 
 
-def digits() -> Samples:
+def load_digits() -> Samples:
     """Returns all images of digits that come along; the demo itself chooses those that it tests on."""
     return load("digits", share=1).flat()
 
 
-def run(settings: DemoSettings, progress: Progress = ignore_progress) -> DemoReport:
+def run_demo(settings: DemoSettings, progress: Progress = ignore_progress) -> DemoReport:
     """Runs the demo, and reports every step before it begins."""
     steps = iter(range(settings.steps))
 
@@ -275,14 +275,14 @@ def run(settings: DemoSettings, progress: Progress = ignore_progress) -> DemoRep
         progress(doing, next(steps), settings.steps)
 
     crashing = settings.crashing()
-    classroom = Classroom.of(settings.names, settings.seed)
+    classroom = DemoData.of(settings.names, settings.seed)
     shown = next(party for party in settings.names if party not in crashing)
     runs, models, diaries = {}, {}, {}
     for protocol in PROTOCOLS:
-        model, diary = together(protocol, classroom, settings, crashing, tick)
-        runs[protocol] = judged(protocol, diary, shown)
+        model, diary = train_together(protocol, classroom, settings, crashing, tick)
+        runs[protocol] = evaluate_run(protocol, diary, shown)
         models[protocol], diaries[protocol] = Layout.of(model).flatten(model), diary
-    alone = {party: by_itself(party, classroom, settings.rounds, tick) for party in settings.names}
+    alone = {party: train_alone(party, classroom, settings.rounds, tick) for party in settings.names}
     plain, blind = models[PLAIN], models[BLIND]
     return DemoReport(
         parties=settings.parties,
@@ -292,26 +292,26 @@ def run(settings: DemoSettings, progress: Progress = ignore_progress) -> DemoRep
         largest_difference=float(np.abs(plain - blind).max()),
         identical=plain.tobytes() == blind.tobytes(),
         dropouts=diaries[BLIND].dropouts(),
-        glimpse=glimpse(shown, diaries, Layout.of(classroom.softmax.initial())),
+        glimpse=take_glimpse(shown, diaries, Layout.of(classroom.softmax.initial())),
         audited=settings.leaks()[0].parties,
-        leaks=[leak(asked, tick) for asked in settings.leaks()],
+        leaks=[audit_leak(asked, tick) for asked in settings.leaks()],
     )
 
 
-def leak(asked: Question, tick: Callable[[str], None]) -> Leak:
+def audit_leak(asked: Question, tick: Callable[[str], None]) -> DemoLeak:
     """Returns what the audit finds."""
     tick(f"audit of {asked.protocol}")
     summary = summarize_reports(list(asked.answers()), asked)
     text = render_summary(summary)
-    return Leak(write_variant(asked.protocol, asked.options), summary.exposed, text.verdict, asked.command)
+    return DemoLeak(write_variant(asked.protocol, asked.options), summary.exposed, text.verdict, asked.command)
 
 
-def together(
-    protocol: str, classroom: Classroom, settings: DemoSettings, crashing: Sequence[Party], tick: Callable[[str], None]
-) -> tuple[ModelArrays, Diary]:
+def train_together(
+    protocol: str, classroom: DemoData, settings: DemoSettings, crashing: Sequence[Party], tick: Callable[[str], None]
+) -> tuple[ModelArrays, RunRecord]:
     """Trains round after round with averaging by a protocol; returns the last model and what was noted."""
     model = classroom.softmax.initial()
-    layout, diary = Layout.of(model), Diary()
+    layout, diary = Layout.of(model), RunRecord()
     effect, round_ = BEFORE_THE_VECTOR[protocol], settings.crash_round
     faults = [Fault(action="crash", party=party, round=round_, step=effect) for party in crashing]
     if protocol == PLAIN:
@@ -330,20 +330,20 @@ def together(
 
     def bring(number: int, before: TrainingStep | None) -> dict[Party, Update]:
         tick(f"{protocol}, round {number} of {settings.rounds}")
-        shared = averaged(layout, before) or model
+        shared = find_average(layout, before) or model
         return {
             party: Update(layout.flatten(classroom.train(party, shared, number)), weights[party])
             for party in settings.names
         }
 
     for step in run_rounds(simulation.average, bring, settings.rounds):
-        model = averaged(layout, step) or model
+        model = find_average(layout, step) or model
         diary.note(step)
         diary.accuracies.append(classroom.accuracy(model))
     return model, diary
 
 
-def averaged(layout: Layout, step: TrainingStep | None) -> ModelArrays | None:
+def find_average(layout: Layout, step: TrainingStep | None) -> ModelArrays | None:
     """Returns the model that a round ended with, if it did."""
     if step is None or step.outcome is None:
         return None
@@ -351,7 +351,7 @@ def averaged(layout: Layout, step: TrainingStep | None) -> ModelArrays | None:
     return model
 
 
-def by_itself(party: Party, classroom: Classroom, rounds: int, tick: Callable[[str], None]) -> float:
+def train_alone(party: Party, classroom: DemoData, rounds: int, tick: Callable[[str], None]) -> float:
     """Returns the test accuracy of a party that trains as long as the others but averages with nobody."""
     tick(f"{party} alone")
     model = classroom.softmax.initial()
@@ -360,20 +360,20 @@ def by_itself(party: Party, classroom: Classroom, rounds: int, tick: Callable[[s
     return classroom.accuracy(model)
 
 
-def mail(outcome: Outcome) -> dict[Party, Vector]:
+def read_server_messages(outcome: Outcome) -> dict[Party, Vector]:
     """Returns the vectors that the server received in a recorded round, opened with its own keys and decoded."""
     if outcome.transcript is None:
         raise ConfigError("only a recorded round of numbers can be read; use record=True")
     ring = outcome.transcript.ring()
     return {
-        address.sender: decoded(ring, ring.unpack(getattr(message, name)))
+        address.sender: decode_vector(ring, ring.unpack(getattr(message, name)))
         for address, message in outcome.transcript.open_messages(SERVER)
         if address.to == SERVER
         for name in message.parameters
     }
 
 
-def decoded(ring: FixedPoint, vector: Vector) -> NDArray[np.float64]:
+def decode_vector(ring: FixedPoint, vector: Vector) -> NDArray[np.float64]:
     """Returns the numbers that a server would take a vector for."""
     try:
         return ring.mean(vector)
@@ -383,14 +383,14 @@ def decoded(ring: FixedPoint, vector: Vector) -> NDArray[np.float64]:
         return entries
 
 
-def judged(protocol: str, diary: Diary, shown: Party) -> DemoRun:
+def evaluate_run(protocol: str, diary: RunRecord, shown: Party) -> DemoRun:
     """Returns the figures of one run."""
     pairs = [
         (true[party], vector)
         for true, seen in zip(diary.true, diary.seen, strict=True)
         for party, vector in seen.items()
     ]
-    read = sum(correlation(true, seen) > READ for true, seen in pairs)
+    read = sum(correlate(true, seen) > READ for true, seen in pairs)
     return DemoRun(
         protocol=protocol,
         accuracy=diary.accuracies[-1],
@@ -401,22 +401,22 @@ def judged(protocol: str, diary: Diary, shown: Party) -> DemoRun:
         bytes_per_party_per_round=round(float(np.mean(diary.traffic))),
         models_sent=len(pairs),
         models_read=read,
-        server_saw=server_saw(read, len(pairs)),
-        correlation=correlation(
+        server_saw=describe_server_view(read, len(pairs)),
+        correlation=correlate(
             np.concatenate([true[shown] for true in diary.true]), np.concatenate([seen[shown] for seen in diary.seen])
         ),
         accuracies=diary.accuracies,
     )
 
 
-def server_saw(read: int, sent: int) -> str:
+def describe_server_view(read: int, sent: int) -> str:
     """Returns what a server saw that could read so many of the models it was sent."""
     if read == sent:
         return "every model"
     return "only the sum" if read == 0 else f"{read} of {sent} models"
 
 
-def glimpse(party: Party, diaries: dict[str, Diary], layout: Layout) -> Glimpse:
+def take_glimpse(party: Party, diaries: dict[str, RunRecord], layout: Layout) -> Glimpse:
     """Returns a few numbers of a party's last model, true and as each server saw them."""
 
     def few(vector: Vector) -> list[float]:
@@ -431,11 +431,11 @@ def glimpse(party: Party, diaries: dict[str, Diary], layout: Layout) -> Glimpse:
     )
 
 
-def correlation(a: Vector, b: Vector) -> float:
+def correlate(a: Vector, b: Vector) -> float:
     """Returns Pearson's correlation of two vectors: 1 if one tells all about the other, about 0 if nothing."""
     return float(np.corrcoef(a, b)[0, 1])
 
 
-def generator(seed: int, *path: int | str) -> np.random.Generator:
+def make_generator(seed: int, *path: int | str) -> np.random.Generator:
     """Returns NumPy's generator for one purpose, seeded from our own stream so that no two purposes share one."""
     return np.random.default_rng(int.from_bytes(SeededEntropy(seed, *path).bytes(16)))

@@ -6,9 +6,9 @@ import typer
 
 from tacit.app.cli import demo as demonstration
 from tacit.app.cli.command_table import LEARNING
-from tacit.app.cli.options import AsJson, Choice, Debug, as_text, examples
+from tacit.app.cli.options import AsJson, Choice, Debug, examples, to_json
 from tacit.app.terminal import tables
-from tacit.app.terminal.progress import following
+from tacit.app.terminal.progress import show_progress
 
 STANDARD = demonstration.DemoSettings()
 app = typer.Typer()
@@ -33,9 +33,9 @@ def demo(
     del debug
     settings = demonstration.DemoSettings(parties, rounds, seed, tuple(crash or ()))
     settings.crashing()  # complains before a progress bar is drawn
-    with following(counted=True) as told:
-        report = demonstration.run(settings, told)
+    with show_progress(counted=True) as told:
+        report = demonstration.run_demo(settings, told)
     if as_json:
-        typer.echo(as_text(report))
+        typer.echo(to_json(report))
     else:
-        tables.show(tables.demo(report))
+        tables.print_result(tables.render_demo(report))

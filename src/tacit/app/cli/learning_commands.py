@@ -1,4 +1,4 @@
-"""The commands that learn: `tacit train`, `tacit node`, `tacit compare`, `tacit reproduce`."""
+"""Commands that train: `tacit train`, `tacit node`, `tacit compare`, `tacit reproduce`."""
 
 import shlex
 from collections.abc import Iterator
@@ -9,22 +9,22 @@ import msgspec
 import typer
 
 from tacit.api.option_text import check_name
-from tacit.app.cli.command_table import LEARNING, MACHINES
+from tacit.app.cli.command_table import COMMANDS, LEARNING, MACHINES
 from tacit.app.cli.node_commands import LogJson, MetricsAt, open_many
 from tacit.app.cli.options import (
     AsJson,
     Choice,
     Debug,
     Picture,
-    as_text,
-    at_least,
+    check_at_least,
     examples,
     protocol_names,
     reproduction_names,
+    to_json,
 )
 from tacit.app.reports import html_reports, pictures
 from tacit.app.terminal import tables
-from tacit.app.terminal.progress import Following, following
+from tacit.app.terminal.progress import ProgressDisplay, show_progress
 from tacit.core.errors import ConfigError, MissingExtra, TacitError
 from tacit.lab import comparison, papers
 from tacit.lab.papers.reproduction import Scale
@@ -80,7 +80,7 @@ def train(
     wanted = load_scenario(scenario)
     target = [f"--folder {shlex.quote(folder)}"] if folder else []
     again = [f"tacit train {shlex.quote(scenario)}", *target, "--resume"]
-    with going_on_by(" ".join(again)), following(counted=True) as told:
+    with going_on_by(" ".join(again)), show_progress(counted=True) as told:
         told("starting", 0, wanted.rounds)
         shown = _following(told, wanted.rounds, wanted.data.parties)
         try:
@@ -90,9 +90,9 @@ def train(
         if done.folder is not None:
             _write_report(done)
     if as_json:
-        typer.echo(as_text({"folder": str(done.folder), "notes": done.notes, "history": done.history}))
+        typer.echo(to_json({"folder": str(done.folder), "notes": done.notes, "history": done.history}))
     else:
-        tables.show(tables.run(done))
+        tables.print_result(tables.render_run(done))
 
 
 def _write_report(done: Run) -> None:
@@ -102,7 +102,7 @@ def _write_report(done: Run) -> None:
         typer.echo(f"note: no {html_reports.REPORT}: {missing}", err=True)
 
 
-def _following(told: Following, rounds: int, parties: int) -> dict[str, Any]:
+def _following(told: ProgressDisplay, rounds: int, parties: int) -> dict[str, Any]:
     """Returns what shows how far a run is."""
 
     def over(metrics: Metrics) -> None:
@@ -112,6 +112,7 @@ def _following(told: Following, rounds: int, parties: int) -> dict[str, Any]:
 
 
 @machines.command(
+    help=COMMANDS["node"].summary,
     epilog=examples("tacit node scenario.toml --me hospital-a"),
     rich_help_panel=MACHINES,
 )
@@ -128,7 +129,19 @@ def node(
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Learn with the others of a federation, as one of them, from samples that stay here. Start it again to go on."""
+    """Learn with the others of a federation, as one of them, from samples that stay here. Start it again to go on.
+
+    Args:
+        scenario: the scenario that all train by.
+        me: the party.
+        federation: the roster.
+        identity: the file with the party's keys.
+        folder: where to write.
+        metrics: host:port to serve metrics at.
+        log_json: logs as JSON.
+        as_json: prints the result as JSON.
+        debug: shows tracebacks; read in `main`.
+    """
     del debug
     from tacit.learn.training.node_training import take_part
     from tacit.net.observability.telemetry import log_lines
@@ -141,7 +154,7 @@ def node(
         f"--{name} {shlex.quote(value)}" for name, value in given.items() if value and value != "federation.toml"
     ]
     again = " ".join([f"tacit node {shlex.quote(scenario)} --me {shlex.quote(me)}", *options])
-    with going_on_by(again), following(counted=True, waits=True) as told:
+    with going_on_by(again), show_progress(counted=True, waits=True) as told:
         told("waiting for the others", 0, wanted.rounds)
         done = take_part(
             wanted,
@@ -153,9 +166,9 @@ def node(
             **_following(told, wanted.rounds, 1),
         )
     if as_json:
-        typer.echo(as_text({"folder": str(done.folder), "notes": done.notes, "history": done.history}))
+        typer.echo(to_json({"folder": str(done.folder), "notes": done.notes, "history": done.history}))
     else:
-        tables.show(tables.run(done))
+        tables.print_result(tables.render_run(done))
 
 
 @app.command(
@@ -184,21 +197,21 @@ def compare(
     """Learn the same with several protocols: how well, at what cost, and who could learn whose model."""
     del debug
     pictures.check(picture)
-    at_least(1, rounds=rounds)
+    check_at_least(1, rounds=rounds)
     base = comparison.STANDARD if scenario is None else Scenario.load(scenario)
     if rounds is not None:
         base = msgspec.structs.replace(base, rounds=rounds)
         if base.problems():
             raise ConfigError(base.problems())
     asked = [comparison.parse_variant(each) for each in protocol] if protocol else None
-    with following(counted=True) as told:
+    with show_progress(counted=True) as told:
         found = comparison.compare(base, asked, told)
     if picture is not None:
-        pictures.compared(base, found, picture)
+        pictures.draw_comparison(base, found, picture)
     if as_json:
-        typer.echo(as_text([each.plain() for each in found]))
+        typer.echo(to_json([each.plain() for each in found]))
     else:
-        tables.show(tables.compared(base, found))
+        tables.print_result(tables.render_comparison(base, found))
 
 
 @app.command(
@@ -227,15 +240,15 @@ def reproduce(
     if every or name is None:
         listed = [papers.find(each) for each in papers.names()]
         plain = [{"name": each.name, "title": each.title, "unstated": each.unstated} for each in listed]
-        typer.echo(as_text(plain)) if as_json else tables.show(tables.reproductions(listed))
+        typer.echo(to_json(plain)) if as_json else tables.print_result(tables.render_reproductions(listed))
         return
     check_name("scale", scale, Scale.__args__)  # type: ignore[attr-defined]
     chosen: Any = papers.find(check_name("reproduction", name, papers.names()))
-    with following() as told:
+    with show_progress() as told:
         found = chosen.run(scale, told)
     if picture is not None:
         pictures.charts(found.charts, picture, f"{chosen.name}: {chosen.title} (scale {scale})")
     if as_json:
-        typer.echo(as_text({"name": name, "scale": scale, "rows": found.rows}))
+        typer.echo(to_json({"name": name, "scale": scale, "rows": found.rows}))
     else:
-        tables.show(tables.reproduced(chosen, found))
+        tables.print_result(tables.render_reproduction(chosen, found))

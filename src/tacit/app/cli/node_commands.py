@@ -1,4 +1,4 @@
-"""The commands of a federation that is under way: `tacit serve`, `tacit status`."""
+"""Commands of a running federation: `tacit serve`, `tacit status`."""
 
 import asyncio
 import resource
@@ -17,10 +17,10 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from tacit.app.cli.command_table import MACHINES
-from tacit.app.cli.options import AsJson, Choice, Debug, as_text, examples
+from tacit.app.cli.command_table import COMMANDS, MACHINES
+from tacit.app.cli.options import AsJson, Choice, Debug, examples, to_json
 from tacit.app.terminal import tables
-from tacit.app.terminal.narrow_table import Listed
+from tacit.app.terminal.narrow_table import AdaptiveTable
 from tacit.core.average import Ending
 from tacit.core.suite import SERVER
 from tacit.net.observability.status import STATUS, PeerStatus, RoundSummary, Status
@@ -55,7 +55,11 @@ MetricsAt = Annotated[
 ]
 
 
-@app.command(epilog=examples("tacit serve federation.toml --metrics localhost:9464"), rich_help_panel=MACHINES)
+@app.command(
+    help=COMMANDS["serve"].summary,
+    epilog=examples("tacit serve federation.toml --metrics localhost:9464"),
+    rich_help_panel=MACHINES,
+)
 def serve(
     federation: File,
     identity: Identity = None,
@@ -66,7 +70,18 @@ def serve(
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Run the server of a federation: it sums what parties send, and sees nobody's model where they are masked."""
+    """Run the server of a federation: it sums what parties send, and sees nobody's model where they are masked.
+
+    Args:
+        federation: the roster.
+        identity: the file with the server's keys.
+        folder: where the server keeps its rounds.
+        rounds: the last round to serve.
+        metrics: host:port to serve metrics at.
+        log_json: logs as JSON.
+        as_json: prints the result as JSON.
+        debug: shows tracebacks; read in `main`.
+    """
     del debug
     from tacit.api.join import Membership
 
@@ -124,27 +139,27 @@ def status(
     del debug
     path = Path(folder)
     if as_json:
-        seen = _looked(path)
+        seen = _read_party(path)
         who = {"party": seen.kept.party, "federation": seen.kept.federation, "round": seen.kept.number}
-        typer.echo(as_text({**who, "running": seen.live is not None, "last": seen.last, "status": seen.said}))
+        typer.echo(to_json({**who, "running": seen.live is not None, "last": seen.last, "status": seen.said}))
     elif watch:
-        with Live(_shown(path), console=Console(highlight=False)) as shown, suppress(KeyboardInterrupt):
+        with Live(_render_party(path), console=Console(highlight=False)) as shown, suppress(KeyboardInterrupt):
             while not Event().wait(1.0):
-                shown.update(_shown(path))
+                shown.update(_render_party(path))
     else:
-        tables.show(_shown(path))
+        tables.print_result(_render_party(path))
 
 
 @dataclass(frozen=True)
-class _Seen:
-    """What there is to be seen of a party."""
+class _PartyView:
+    """State of a party, read from its folder."""
 
     kept: StoreSummary
-    """What it has on disk,"""
+    """Rounds that it has on disk."""
     said: Status | None
-    """what it last said of itself,"""
+    """Status that it last wrote."""
     ago: float
-    """and how many seconds ago that was."""
+    """Seconds since it wrote its status."""
 
     @property
     def live(self) -> Status | None:
@@ -159,25 +174,27 @@ class _Seen:
         return None if self.said is None else self.said.last
 
 
-def _looked(folder: Path) -> _Seen:
+def _read_party(folder: Path) -> _PartyView:
     kept, path = summarize_store(folder), folder / STATUS
     try:
         said, at = msgspec.json.decode(path.read_bytes(), type=Status), path.stat().st_mtime
     except (OSError, msgspec.DecodeError):  # it was never started, or is of another release
-        return _Seen(kept, None, FRESH)
+        return _PartyView(kept, None, FRESH)
     # By this machine's clock on both ends, whatever the party takes the time to be.
-    return _Seen(kept, said, max(time() - at, 0.0))
+    return _PartyView(kept, said, max(time() - at, 0.0))
 
 
-def _shown(folder: Path) -> RenderableType:
-    seen = _looked(folder)
+def _render_party(folder: Path) -> RenderableType:
+    seen = _read_party(folder)
     lines = [f"{seen.kept.party} in {seen.kept.federation}: {_doing(seen)}"]
     if seen.last is not None:
         lines.append(str(seen.last))
     live = seen.live
     if live is None:
         when = (
-            "it has not been started yet" if seen.said is None else f"it was last seen {tables.lasting(seen.ago)} ago"
+            "it has not been started yet"
+            if seen.said is None
+            else f"it was last seen {tables.format_duration(seen.ago)} ago"
         )
         return Text("\n".join([*lines, f"it is not running: {when}"]))
     if live.trouble:
@@ -187,7 +204,7 @@ def _shown(folder: Path) -> RenderableType:
     return Group(Text("\n".join(lines)), "", _peers(live))
 
 
-def _doing(seen: _Seen) -> str:
+def _doing(seen: _PartyView) -> str:
     kept, live = seen.kept, seen.live
     if kept.under_way if live is None else not live.over:
         waits = f", waits for {live.waits_for}" if live is not None and live.waits_for else ""
@@ -197,14 +214,14 @@ def _doing(seen: _Seen) -> str:
 
 
 def _missing(peer: PeerStatus) -> str:
-    heard = "never heard" if peer.heard is None else f"last heard {tables.lasting(peer.heard)} ago"
-    return f"{peer.party} for {tables.lasting(peer.missing or 0.0)} ({heard})"
+    heard = "never heard" if peer.heard is None else f"last heard {tables.format_duration(peer.heard)} ago"
+    return f"{peer.party} for {tables.format_duration(peer.missing or 0.0)} ({heard})"
 
 
 def _peers(live: Status) -> Table:
-    table = Listed("peer", "round", "heard", "missing for", "not arrived", "trouble", box=None, pad_edge=False)
+    table = AdaptiveTable("peer", "round", "heard", "missing for", "not arrived", "trouble", box=None, pad_edge=False)
     for each in live.peers:
-        heard = "never" if each.heard is None else f"{tables.lasting(each.heard)} ago"
-        missing = "" if each.missing is None else tables.lasting(each.missing)
+        heard = "never" if each.heard is None else f"{tables.format_duration(each.heard)} ago"
+        missing = "" if each.missing is None else tables.format_duration(each.missing)
         table.add_row(Text(each.party), str(each.begun), heard, missing, str(each.waiting), Text(each.trouble))
     return table

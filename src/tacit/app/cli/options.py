@@ -1,4 +1,4 @@
-"""What commands have in common: options, names to complete, checks, and results as text."""
+"""Options, completion, checks and output that commands share."""
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -11,7 +11,7 @@ from typer.core import TyperArgument
 from tacit.core.errors import ConfigError
 
 
-class Argument(TyperArgument):
+class HelpArgument(TyperArgument):
     """An argument that keeps its help, which click from 8.5 on takes away from those of the Typer that Flower pins."""
 
     def __init__(self, *, help: str | None = None, **given: Any) -> None:  # noqa: A002 (as Typer calls it)
@@ -20,7 +20,7 @@ class Argument(TyperArgument):
 
 
 # Typer has no way to say which class its arguments are of.
-typer.main.TyperArgument = Argument  # type: ignore[attr-defined]
+typer.main.TyperArgument = HelpArgument  # type: ignore[attr-defined]
 
 # Defaults are said in the help texts, where they read better than in brackets behind them.
 Choice = partial(typer.Option, show_default=False)
@@ -28,7 +28,7 @@ Choice = partial(typer.Option, show_default=False)
 Picture = Annotated[
     str | None, typer.Option("--picture", help="Draw it too, into a file whose name ends in .png or .svg.")
 ]
-Page = Annotated[
+ReportFile = Annotated[
     str | None,
     Choice("--report", metavar="FILE", help="Write a page for an assessment too, whose name ends in .html."),
 ]
@@ -45,7 +45,7 @@ def examples(*commands: str) -> str:
 # --- names that a shell completes ----------------------------------------------------------------------------------
 
 
-def completing(names: Callable[[], Iterable[tuple[str, str]]]) -> Callable[[str], list[tuple[str, str]]]:
+def make_completer(names: Callable[[], Iterable[tuple[str, str]]]) -> Callable[[str], list[tuple[str, str]]]:
     """Returns what a shell asks for the names, and what they are, that begin as somebody has begun to type."""
 
     def begun(incomplete: str) -> list[tuple[str, str]]:
@@ -57,7 +57,7 @@ def completing(names: Callable[[], Iterable[tuple[str, str]]]) -> Callable[[str]
 # Imports are within the functions: most commands, and --help, complete nothing.
 
 
-@completing
+@make_completer
 def protocol_names() -> Iterator[tuple[str, str]]:
     """Yields the protocols."""
     from tacit.protocols import REGISTRY
@@ -65,7 +65,7 @@ def protocol_names() -> Iterator[tuple[str, str]]:
     yield from ((each.name, each.summary) for each in REGISTRY.usable())
 
 
-@completing
+@make_completer
 def attack_names() -> Iterator[tuple[str, str]]:
     """Yields the attacks."""
     from tacit.lab.attacks.registry import ATTACKS
@@ -73,7 +73,7 @@ def attack_names() -> Iterator[tuple[str, str]]:
     yield from ((each.name, each.summary) for each in ATTACKS.values())
 
 
-@completing
+@make_completer
 def reproduction_names() -> Iterator[tuple[str, str]]:
     """Yields the tables and figures of the papers."""
     from tacit.lab import papers
@@ -108,7 +108,7 @@ Settings = Annotated[
 # --- what was given ------------------------------------------------------------------------------------------------
 
 
-def at_least(least: int, **counts: int | None) -> None:
+def check_at_least(least: int, **counts: int | None) -> None:
     """Raises ConfigError for every count that is smaller, by the name of its option."""
     problems = [
         f"--{name.replace('_', '-')} {count}: use a whole number of at least {least}"
@@ -119,7 +119,7 @@ def at_least(least: int, **counts: int | None) -> None:
         raise ConfigError(problems)
 
 
-def as_text(result: Any) -> str:
+def to_json(result: Any) -> str:
     """Returns a result as JSON that is also fit to be read."""
     import msgspec
 

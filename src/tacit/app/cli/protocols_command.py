@@ -5,7 +5,7 @@ import warnings
 import typer
 
 from tacit.app.cli.command_table import OVERVIEW
-from tacit.app.cli.options import AsJson, Debug, as_text, examples
+from tacit.app.cli.options import AsJson, Debug, examples, to_json
 from tacit.app.terminal import tables
 from tacit.protocols import REGISTRY, PluginWarning
 from tacit.protocols.registry import SHIPPED_AT
@@ -21,12 +21,12 @@ def protocols(as_json: AsJson = False, debug: Debug = False) -> None:
     del debug
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PluginWarning)  # They are listed below.
-        descriptions = [tables.described(protocol) for protocol in REGISTRY.usable()]
+        descriptions = [tables.describe_protocol(protocol) for protocol in REGISTRY.usable()]
     unusable = REGISTRY.problems
     if as_json:
         broken = [{"name": each.name, "package": each.package, "problem": each.reason} for each in unusable]
-        typer.echo(as_text([*descriptions, *broken]))
+        typer.echo(to_json([*descriptions, *broken]))
         return
-    tables.show(tables.protocols(descriptions))
+    tables.print_result(tables.render_protocols(descriptions))
     for problem in unusable:
         typer.echo(str(problem))

@@ -1,4 +1,4 @@
-"""The commands of a federation between machines: `tacit keygen`, `tacit card`, `tacit roster`."""
+"""Commands for keys and rosters: `tacit keygen`, `tacit card`, `tacit roster`."""
 
 import shlex
 import socket
@@ -8,11 +8,11 @@ from typing import Annotated, Any
 import typer
 
 from tacit.api.option_text import settings_from
-from tacit.app.cli.command_table import MACHINES
-from tacit.app.cli.options import AsJson, Choice, Debug, Settings, as_text, examples, protocol_names
+from tacit.app.cli.command_table import COMMANDS, MACHINES
+from tacit.app.cli.options import AsJson, Choice, Debug, Settings, examples, protocol_names, to_json
 from tacit.app.cli.protocols_command import PROTOCOLS_THERE_ARE
 from tacit.app.terminal import tables
-from tacit.app.terminal.progress import following
+from tacit.app.terminal.progress import show_progress
 from tacit.auditing.findings import NOT_AUDITED_CODES
 from tacit.auditing.preflight import preflight
 from tacit.auditing.render.notes import render_note, render_preflight
@@ -47,7 +47,9 @@ CardFile = Annotated[str, typer.Argument(help="A card, as tacit keygen makes the
 
 
 @app.command(
-    epilog=examples("tacit keygen hospital-a --address tacit.hospital-a.example:7400"), rich_help_panel=MACHINES
+    help=COMMANDS["keygen"].summary,
+    epilog=examples("tacit keygen hospital-a --address tacit.hospital-a.example:7400"),
+    rich_help_panel=MACHINES,
 )
 def keygen(
     name: Annotated[str | None, typer.Argument(help=f'The party; "{SERVER}" is the server.')] = None,
@@ -63,7 +65,20 @@ def keygen(
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Make the keys of a party, which stay with it, and the card of them that others are given."""
+    """Make the keys of a party, which stay with it, and the card of them that others are given.
+
+    Args:
+        name: the party.
+        address: host and port where others reach it.
+        federation: name of a whole federation to make for trials.
+        parties: name=host:port of each party of that federation.
+        server: host:port of its server.
+        protocol: its protocol.
+        options: its settings, as NAME=VALUE.
+        folder: where to write.
+        as_json: prints the result as JSON.
+        debug: shows tracebacks; read in `main`.
+    """
     del debug
     if (name is None) == (federation is None):
         raise ConfigError("say whose keys to make, such as tacit keygen hospital-a, or give --federation")
@@ -88,7 +103,7 @@ def _one(name: Party, address: str | None, folder: Path, as_json: bool) -> None:
     mine.create(identity)
     made.save(card)
     _say(
-        {"identity": str(identity), **_told(made), "card": str(card)},
+        {"identity": str(identity), **_describe_card(made), "card": str(card)},
         [
             f"{identity} has the secret keys of {name}. It stays on this machine.",
             f"{card} is for whoever keeps the roster. Others reach {name} at {made.address}.",
@@ -130,7 +145,7 @@ def _all(
         keys[name].create(file)
     listed.save(path)
     _say(
-        {**_described(listed, path), "identities": {name: str(file) for name, file in files.items()}},
+        {**_describe_roster(listed, path), "identities": {name: str(file) for name, file in files.items()}},
         [
             f"{path} is the roster of {federation}, and beside it lie the keys of {', '.join(keys)}.",
             "That is for trying things out on one machine, for whoever has this folder can speak as anybody. On",
@@ -153,7 +168,7 @@ def card(
     path = Path(identity).with_suffix(".card")
     made.save(path)
     _say(
-        {**_told(made), "card": str(path)},
+        {**_describe_card(made), "card": str(path)},
         [f"{path} is for whoever keeps the roster. Others reach {made.name} at {made.address}.", *_compare(made)],
         as_json,
     )
@@ -179,7 +194,7 @@ def new(
     made = RosterFile.new(name, protocol, settings_from(options or []), SystemEntropy())
     made.save(path)
     lines = [f"{path} is the roster of {name}. Next, for each card: tacit roster add {shlex.quote(str(path))} CARD"]
-    _say(_described(made, path), lines, as_json)
+    _say(_describe_roster(made, path), lines, as_json)
 
 
 @roster.command(epilog=examples(f"tacit roster add {ROSTER} hospital-a.card"))
@@ -230,13 +245,13 @@ def show(file: File, as_json: AsJson = False, debug: Debug = False) -> None:
     """Show who is on a roster, their fingerprints, and what the audit says of its settings."""
     del debug
     listed = RosterFile.draft(file)
-    with following() as told:
+    with show_progress() as told:
         told("asking the audit what these settings give away", 0.0)
-        says = _audited(listed)
+        says = _describe_audit(listed)
     if as_json:
-        typer.echo(as_text({**_described(listed, Path(file)), "audit": says}))
+        typer.echo(to_json({**_describe_roster(listed, Path(file)), "audit": says}))
     else:
-        tables.show(tables.roster(listed, [*_missing(listed), *says]))
+        tables.print_result(tables.render_roster(listed, [*_missing(listed), *says]))
 
 
 def _change(after: RosterFile, file: str, lines: list[str], as_json: bool) -> None:
@@ -244,14 +259,14 @@ def _change(after: RosterFile, file: str, lines: list[str], as_json: bool) -> No
     path = Path(file)
     after.save(path)
     next_ = _missing(after) or [f"Everybody takes the new {path.name}: who has another one is not talked to"]
-    _say(_described(after, path), [*lines, *[f"{each}." for each in next_]], as_json)
+    _say(_describe_roster(after, path), [*lines, *[f"{each}." for each in next_]], as_json)
 
 
 def _missing(listed: RosterFile) -> list[str]:
     return [f"Before it can be run: {each}" for each in listed.missing()]
 
 
-def _audited(listed: RosterFile) -> list[str]:
+def _describe_audit(listed: RosterFile) -> list[str]:
     """Returns what is to be said of the settings before anything is sent by them."""
     if listed.missing():
         return []
@@ -272,14 +287,14 @@ def _audited(listed: RosterFile) -> list[str]:
 
 
 def _say(result: dict[str, Any], lines: list[str], as_json: bool) -> None:
-    typer.echo(as_text(result) if as_json else "\n".join(lines))
+    typer.echo(to_json(result) if as_json else "\n".join(lines))
 
 
-def _told(card: Card) -> dict[str, str]:
+def _describe_card(card: Card) -> dict[str, str]:
     return {"name": card.name, "address": card.address, "fingerprint": card.fingerprint}
 
 
-def _described(listed: RosterFile, path: Path) -> dict[str, Any]:
+def _describe_roster(listed: RosterFile, path: Path) -> dict[str, Any]:
     return {
         "file": str(path),
         "federation": listed.federation,
@@ -288,7 +303,7 @@ def _described(listed: RosterFile, path: Path) -> dict[str, Any]:
         "adversary": listed.adversary,
         "deadlines": listed.deadlines,
         "nonce": listed.nonce,
-        "parties": [_told(card) for card in listed.parties],
+        "parties": [_describe_card(card) for card in listed.parties],
         "missing": listed.missing(),
     }
 

@@ -1,4 +1,4 @@
-"""How pictures look: one style for all of them, drawn by matplotlib, which comes with an extra and takes a second."""
+"""Style of all figures, drawn by matplotlib, which is an extra and takes a second to import."""
 
 from collections.abc import Mapping, Sequence
 from textwrap import wrap
@@ -32,7 +32,7 @@ def style(place: int, dashed: bool = False) -> dict[str, Any]:
     }
 
 
-def titled(axes: Any, title: str, settings: str) -> None:
+def add_titles(axes: Any, title: str, settings: str) -> None:
     """Says over a picture what it is of, and in grey under what settings."""
     text = "\n".join(wrap(literal(settings), 100))
     lines = text.count("\n") + 1 if text else 0
@@ -47,7 +47,7 @@ def literal(text: str) -> str:
     return text.replace("$", r"\$")
 
 
-def bounded(axes: Any, values: Sequence[float | None], what: str, axis: str) -> None:
+def set_limits(axes: Any, values: Sequence[float | None], what: str, axis: str) -> None:
     """Gives shares, chances and accuracies the whole scale, so that pictures of them can be compared; and per cents."""
     there = [value for value in values if value is not None and np.isfinite(value)]
     share = any(word in what for word in ("share", "accuracy", "correlation", "fraction"))

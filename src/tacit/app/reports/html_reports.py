@@ -236,13 +236,13 @@ def render_run(run: Run, figures: Mapping[str, str], missing: str = "") -> str:
     return render_report(
         "run.html",
         run.scenario.title or run.name,
-        summary=build_columns(("", ""), tables.summary(run)),
+        summary=build_columns(("", ""), tables.summarize_run(run)),
         notes=run.notes,
         images=embed_figures(figures),
         missing_figures=missing,
         audit=audit,
         audit_note=audit_note,
-        rounds=build_columns(*tables.rounds(run)),
+        rounds=build_columns(*tables.list_rounds(run)),
         scenario=run.scenario.encode().decode(),
     )
 

@@ -82,7 +82,7 @@ def exposure(reports: Sequence[Report], path: str, options: Mapping[str, Any] | 
         axes.set_yticks([])
         axes.set_ylabel(f"who looks: {len(reports)} coalitions")
     name = write_variant(first.protocol, options or {})
-    drawing.titled(
+    drawing.add_titles(
         axes, f"{name}, {len(parties)} parties: who can recover whose vector", describe_coverage(first.coverage)
     )
     meant = {"all of it": LEAK, "some entries, or nearly": WARNING, "none of it": SAFE, "their own": MEMBER}
@@ -120,7 +120,7 @@ def costs(plan: Plan, path: str) -> None:
     drawing.plain_numbers(axes)
     axes.set_xlabel("megabytes that a party sends and receives in a round")
     axes.grid(axis="x", **GRID)
-    drawing.titled(
+    drawing.add_titles(
         axes,
         f"What {plan.parties} parties can run, and what it costs",
         f"any {plan.coalition_size} colluding, {format_count(plan.rounds, 'round')}, {plan.dropout:.0%} dropouts, "
@@ -154,14 +154,14 @@ def intervals(findings: Sequence[Finding], path: str, settings: str = "") -> Non
             axes.plot([finding.value], [place], marker, color=colour, markersize=7)
         axes.set_yticks(range(len(rows)), ["\n".join(wrap(each.target, WRAPPED)) for each in rows], fontsize=7)
         axes.set_ylim(-0.6, len(rows) - 0.4)
-        drawing.bounded(axes, [value for each in rows for value in (each.low, each.high)], measure, "x")
+        drawing.set_limits(axes, [value for each in rows for value in (each.low, each.high)], measure, "x")
         counted = all(float(each.value).is_integer() and each.low == each.high for each in rows)
         if counted:
             drawing.whole_numbers(axes, "x")
         bracket = f"; the line is {_bracket(rows[0])}" if rows[0].bracket else ""
         axes.set_xlabel(f"{measure}{bracket}", fontsize=8)
         axes.grid(axis="x", **GRID)
-    drawing.titled(np.atleast_1d(panels)[0], f"tacit attack {findings[0].attack}", settings)
+    drawing.add_titles(np.atleast_1d(panels)[0], f"tacit attack {findings[0].attack}", settings)
     marks = {AttackVerdict.BROKEN: ("X", LEAK), AttackVerdict.NOT_BROKEN_BY_THIS: ("o", SAFE)}
     used = {each.verdict for each in findings}
     shown = {f"{mark}  {ATTACK_VERDICTS[code]}": colour for code, (mark, colour) in marks.items() if code in used}
@@ -269,7 +269,7 @@ def curves(
     axes.set_xlabel(labels[0])
     axes.set_ylabel(labels[1])
     axes.grid(**GRID)
-    drawing.titled(axes, *title)
+    drawing.add_titles(axes, *title)
     figure.legend(loc="outside lower center", fontsize=8, ncols=3, frameon=False, handlelength=4.2)
     drawing.save(figure, path)
 
@@ -291,7 +291,7 @@ def progress(run: Run, path: str) -> bool:
         )
         under = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.15), "ncols": 2}
         left.legend(**under, fontsize=8, frameon=False, handlelength=4.2)
-    drawing.bounded(left, shared, what, "y")
+    drawing.set_limits(left, shared, what, "y")
     losses = [each for each in run.history if each.loss is not None]
     right.plot([each.round for each in losses], [each.loss for each in losses], **drawing.style(0))
     right.set_ylim(bottom=0)
@@ -302,7 +302,7 @@ def progress(run: Run, path: str) -> bool:
         axes.grid(**GRID)
     scenario = run.scenario
     many = f"{len(run.sizes)} parties" if len(run.sizes) > 1 else "one party"
-    drawing.titled(
+    drawing.add_titles(
         left,
         scenario.title or run.name,
         f"{many}, {scenario.protocol['name']}, {scenario.model['name']}, {format_count(len(run.history), 'round')}",
@@ -311,7 +311,7 @@ def progress(run: Run, path: str) -> bool:
     return True
 
 
-def compared(scenario: Scenario, found: Sequence[ComparisonResult], path: str) -> None:
+def draw_comparison(scenario: Scenario, found: Sequence[ComparisonResult], path: str) -> None:
     """Draws accuracy against bytes and against time, each protocol a line, and whether the audit found a leak."""
     ran = [each for each in found if each.history]
     if not ran:
@@ -320,8 +320,10 @@ def compared(scenario: Scenario, found: Sequence[ComparisonResult], path: str) -
     numbers = all(each.history[-1].accuracy is None for each in ran)
     what = "root mean square error" if numbers else "test accuracy, mean over parties"
     for place, each in enumerate(ran):
-        tested = [(sent, one) for sent, one in zip(_sent(each), each.history, strict=True) if _tested(one) is not None]
-        scores = [_tested(one) for _, one in tested]
+        tested = [
+            (sent, one) for sent, one in zip(_sum_sent(each), each.history, strict=True) if _find_score(one) is not None
+        ]
+        scores = [_find_score(one) for _, one in tested]
         named = drawing.literal(f"{each.label}: {each.exposed}")
         style = {**drawing.style(place, each.leaks), "label": named, "markersize": 4}
         if any(sent for sent, _ in tested):
@@ -331,15 +333,15 @@ def compared(scenario: Scenario, found: Sequence[ComparisonResult], path: str) -
         right.plot([one.seconds for _, one in tested], scores, **style)
     left.set_xscale("log")
     drawing.plain_numbers(left)
-    every = [score for each in ran for one in each.history if (score := _tested(one)) is not None]
+    every = [score for each in ran for one in each.history if (score := _find_score(one)) is not None]
     for axes, x in ((left, "megabytes that a party has sent"), (right, "seconds on this machine, for all parties")):
         axes.set_xlabel(x)
         axes.set_ylabel(what)
-        drawing.bounded(axes, every, what, "y")
+        drawing.set_limits(axes, every, what, "y")
         axes.grid(**GRID)
     right.set_xlim(left=0)
     data = scenario.data
-    drawing.titled(
+    drawing.add_titles(
         left,
         f"{format_count(data.parties, 'party learns', 'parties learn')} {data.display_name} by each protocol",
         f"{scenario.model['name']}, {data.split_text}, {format_count(scenario.rounds, 'round')}, seed {scenario.seed}",
@@ -351,11 +353,11 @@ def compared(scenario: Scenario, found: Sequence[ComparisonResult], path: str) -
     drawing.save(figure, path)
 
 
-def _tested(metrics: Metrics) -> float | None:
+def _find_score(metrics: Metrics) -> float | None:
     return metrics.accuracy if metrics.accuracy is not None else metrics.rmse
 
 
-def _sent(each: ComparisonResult) -> list[float]:
+def _sum_sent(each: ComparisonResult) -> list[float]:
     return [float(sent) for sent in np.cumsum([one.bytes / 1e6 / each.parties for one in each.history])]
 
 
@@ -375,7 +377,7 @@ def charts(drawn: Sequence[Chart], path: str, title: str = "") -> None:
         if chart.logarithmic:
             axes.set_yscale("log")
         else:
-            drawing.bounded(axes, values, chart.y, "y")
+            drawing.set_limits(axes, values, chart.y, "y")
         for numbers, axis in ((places, "x"), ([] if chart.logarithmic else values, "y")):
             if numbers and all(each.is_integer() for each in numbers):
                 drawing.whole_numbers(axes, axis)

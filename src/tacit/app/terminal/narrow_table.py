@@ -17,7 +17,7 @@ UNBOUNDED = 100_000
 INDENT = 2
 
 
-class Listed(Table):
+class AdaptiveTable(Table):
     """A table or, where the window is too narrow for it, a block of "name: value" lines for each row."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -51,12 +51,12 @@ class Listed(Table):
             yield Text.assemble(f"{name}: ", value) if name else value
 
 
-def listed_table(*headings: str) -> Table:
+def make_table(*headings: str) -> Table:
     """Returns a table without a frame, to be filled."""
-    return Listed(*headings, box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    return AdaptiveTable(*headings, box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
 
 
-class Whole:
+class FixedLines:
     """Lines that say something only side by side, and others that say the same where there is no room for them."""
 
     def __init__(self, text: str, otherwise: str) -> None:

@@ -1,4 +1,4 @@
-"""How far something is, for whoever waits: a bar in a terminal, plain lines where output goes to a file or a pipe.
+"""Progress display: a bar in a terminal, plain lines where output goes to a file or a pipe.
 
 Both are on standard error, so that what is found can be piped, as JSON too. Lines are few: none of what is over at
 once, one when something else is being done or a tenth more is, and the same again where nothing has changed for long.
@@ -34,7 +34,7 @@ WITH_BAR = 60
 """Columns from which on there is room for a bar beside what is being done."""
 
 
-class Bar:
+class ProgressBar:
     """A bar, which is drawn again several times a second, with the time that has passed."""
 
     def __init__(self, bar: rich_progress.Progress) -> None:
@@ -45,17 +45,17 @@ class Bar:
         self._bar.update(self._job, description=doing, completed=done, total=total)
 
 
-def _aside(line: str) -> None:
+def _print_line(line: str) -> None:
     # Work goes on whether or not anybody is left to read how far it is.
     with suppress(OSError, ValueError):
         typer.echo(line, err=True)
 
 
-class Lines:
+class ProgressLines:
     """Plain lines, and few of them. Whoever waits for others, which may take days, says nothing twice."""
 
     def __init__(
-        self, *, waits: bool = False, now: Callable[[], float] = perf_counter, say: Callable[[str], None] = _aside
+        self, *, waits: bool = False, now: Callable[[], float] = perf_counter, say: Callable[[str], None] = _print_line
     ) -> None:
         self._waits, self._now, self._say, self._lock = waits, now, say, Lock()
         self._begun = self._last = now()
@@ -79,12 +79,12 @@ class Lines:
             changed = self._doing != doing or self._part >= part + STEP
             if not changed and (self._waits or quiet < RARELY):
                 return
-            still = "" if changed else f" (still, after {tables.lasting(now - self._begun)})"
+            still = "" if changed else f" (still, after {tables.format_duration(now - self._begun)})"
             self._said, self._last = (self._doing, self._part), now
             self._say(f"{self._part:4.0%}  {self._doing}{still}")
 
 
-class Following:
+class ProgressDisplay:
     """Told what is being done, and how much of it is done; shows it, on standard error."""
 
     def __init__(self, shown: Progress) -> None:
@@ -103,15 +103,15 @@ class Following:
 
     def round(self, metrics: Metrics, rounds: int, parties: int) -> None:
         """Shows how a round of learning ended."""
-        self(ended(metrics, rounds, parties), metrics.round, rounds)
+        self(describe_round(metrics, rounds, parties), metrics.round, rounds)
 
 
 @contextmanager
-def following(*, counted: bool = False, waits: bool = False) -> Iterator[Following]:
+def show_progress(*, counted: bool = False, waits: bool = False) -> Iterator[ProgressDisplay]:
     """Yields what to tell. Its bar is gone when all is done."""
     console = Console(stderr=True)
     if not sys.stderr.isatty() or console.is_dumb_terminal:
-        with _watched(Lines(waits=waits)) as lines, _heard(lines) as told:
+        with _repeat_lines(ProgressLines(waits=waits)) as lines, _follow_audits(lines) as told:
             yield told
         return
     counts: tuple[ProgressColumn, ...] = (MofNCompleteColumn(),) if counted else ()
@@ -126,20 +126,20 @@ def following(*, counted: bool = False, waits: bool = False) -> Iterator[Followi
         transient=True,
         expand=True,
     )
-    with bar, _heard(Bar(bar)) as told:
+    with bar, _follow_audits(ProgressBar(bar)) as told:
         yield told
 
 
 @contextmanager
-def _heard(shown: Progress) -> Iterator[Following]:
+def _follow_audits(shown: Progress) -> Iterator[ProgressDisplay]:
     """Yields what is told of work, and of audits that are a part of it."""
-    told = Following(shown)
+    told = ProgressDisplay(shown)
     with listen_for_steps(told.show_step):
         yield told
 
 
 @contextmanager
-def _watched(lines: Lines) -> Iterator[Lines]:
+def _repeat_lines(lines: ProgressLines) -> Iterator[ProgressLines]:
     """Has lines said also while nothing is told."""
     over = Event()
 
@@ -156,13 +156,13 @@ def _watched(lines: Lines) -> Iterator[Lines]:
         watching.join()
 
 
-def ended(metrics: Metrics, rounds: int, parties: int) -> str:
+def describe_round(metrics: Metrics, rounds: int, parties: int) -> str:
     """Returns how a round ended, in one line: its score, what it cost, and who was missing."""
     said = [f"round {metrics.round} of {rounds}"]
-    if score := tables.score(metrics.accuracy, metrics.rmse):
+    if score := tables.format_score(metrics.accuracy, metrics.rmse):
         said.append(score)
     if metrics.bytes:
-        said.append(f"{tables.size(metrics.bytes / max(parties, 1))} a party")
+        said.append(f"{tables.format_bytes(metrics.bytes / max(parties, 1))} a party")
     if 0 < metrics.contributors < parties:
         # Those who were not there from the start are in no list of who was lost.
         said.append(f"{metrics.contributors} of {parties} averaged")

@@ -11,8 +11,8 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tacit.app.cli.demo import DemoReport, Dropout
-from tacit.app.terminal.narrow_table import listed_table
+from tacit.app.cli.demo import DemoDropout, DemoReport
+from tacit.app.terminal.narrow_table import make_table
 from tacit.auditing.questions import Question
 from tacit.core.average import format_count
 from tacit.core.errors import Drop
@@ -28,7 +28,7 @@ WHOLE_NAME = 11
 """Letters of the longest name of a protocol, which stays whole in a narrow window."""
 
 
-def demo(report: DemoReport) -> RenderableType:
+def render_demo(report: DemoReport) -> RenderableType:
     """Returns what the demo found out: who did how well, what the server saw, and what that looked like."""
     return Group(*_paragraphs(report))
 
@@ -39,19 +39,19 @@ def _paragraphs(report: DemoReport) -> Iterator[RenderableType]:
     same = "the same bit for bit" if report.identical else "not the same"
     yield Text(f"\nThe two final models are {same}; their largest difference is {report.largest_difference:g}.")
     for dropout in report.dropouts:
-        yield Text(_told(dropout))
+        yield Text(_describe_dropout(dropout))
     party, round_ = report.glimpse.party, report.glimpse.round
     yield Text(f"\nWhat the server received from {party} in round {round_}, as it decodes it, in part:\n")
     yield _glimpse(report)
     yield Text("\nThat is what one server saw. What a protocol shows to whom, the audit computes:\n")
-    table = listed_table()
+    table = make_table()
     table.add_column("averaging", max_width=17)
     table.add_column(f"in one round of {report.audited} parties, each of them curious and alone")
     for leak in report.leaks:
         table.add_row(leak.averaging, Text(leak.verdict))
     yield table
     yield Text("\nWhat to type next: one of these in full, what dropouts change, what holds:")
-    yield from (pasted(command) for command in (report.leaks[1].command, *_next(report.audited)))
+    yield from (format_command(command) for command in (report.leaks[1].command, *_next(report.audited)))
 
 
 def _next(parties: int) -> Iterator[str]:
@@ -62,7 +62,7 @@ def _next(parties: int) -> Iterator[str]:
 
 
 def _runs(report: DemoReport) -> Table:
-    table = listed_table("averaging")
+    table = make_table("averaging")
     for heading in ("test\naccuracy", "rounds", "with a\ndropout", "bytes each\na round"):
         table.add_column(heading, justify="right")
     table.add_column("the server saw")
@@ -81,7 +81,7 @@ def _runs(report: DemoReport) -> Table:
     return table
 
 
-def _told(dropout: Dropout) -> str:
+def _describe_dropout(dropout: DemoDropout) -> str:
     who = " and ".join(f"{party} ({reason})" for party, reason in dropout.dropped.items())
     back = f" Back in round {dropout.back}." if dropout.back == dropout.round + 1 else ""
     if set(dropout.dropped.values()) == {Drop.BEHIND}:
@@ -90,7 +90,7 @@ def _told(dropout: Dropout) -> str:
 
 
 def _glimpse(report: DemoReport) -> Table:
-    table = listed_table("")
+    table = make_table("")
     for _ in report.glimpse.true:
         table.add_column("", justify="right")
     table.add_column("correlation", justify="right")
@@ -105,7 +105,7 @@ def _glimpse(report: DemoReport) -> Table:
 # --- learning ------------------------------------------------------------------------------------------------------
 
 
-def size(count: float) -> str:
+def format_bytes(count: float) -> str:
     """Returns so many bytes, as people say it."""
     for unit in ("B", "kB", "MB"):
         if count < 1000:
@@ -114,7 +114,7 @@ def size(count: float) -> str:
     return f"{count:,.3g} GB"
 
 
-def lasting(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Returns a time as people say it."""
     for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds >= 2 * length:
@@ -122,14 +122,14 @@ def lasting(seconds: float) -> str:
     return f"{seconds:.0f} s"
 
 
-def score(accuracy: float | None, rmse: float | None) -> str:
+def format_score(accuracy: float | None, rmse: float | None) -> str:
     """Returns how good a model is: how much of the test it gets right or, of numbers, by how much it is off."""
     if accuracy is not None:
         return f"{accuracy:.1%}"
     return "" if rmse is None else f"{rmse:.4g} off"
 
 
-def summary(run: Run) -> list[tuple[str, str]]:
+def summarize_run(run: Run) -> list[tuple[str, str]]:
     """Returns what a run comes to, in few words."""
     if not run.history:
         return [("rounds", "none were left")]
@@ -145,16 +145,16 @@ def summary(run: Run) -> list[tuple[str, str]]:
         ("model", f"{scenario.model['name']}, {format_count(run.model.parameters, 'parameter')}"),
         ("averaged by", scenario.protocol["name"]),
         ("rounds", str(len(run.history))),
-        ("test score" + (", mean over parties" if serverless else ""), score(run.accuracy, last.rmse)),
+        ("test score" + (", mean over parties" if serverless else ""), format_score(run.accuracy, last.rmse)),
     ]
     if serverless:
-        together = score(last.consensus, None) if last.rmse is None else score(None, last.consensus)
+        together = format_score(last.consensus, None) if last.rmse is None else format_score(None, last.consensus)
         rows.append(("score if all were averaged", together))
-    each = size(run.bytes / len(run.history) / len(run.sizes))
+    each = format_bytes(run.bytes / len(run.history) / len(run.sizes))
     rows.append(
-        ("sent by all", f"{size(run.bytes)}, {each} a party a round")
+        ("sent by all", f"{format_bytes(run.bytes)}, {each} a party a round")
         if len(run.sizes) > 1
-        else ("sent", f"{size(run.bytes)}, {each} a round")
+        else ("sent", f"{format_bytes(run.bytes)}, {each} a round")
     )
     if last.epsilon is not None:
         rows.append(("privacy spent", f"ε = {last.epsilon:.3g}"))
@@ -173,36 +173,36 @@ def _samples(sizes: Sequence[int]) -> str:
     return f"{format_count(most, 'sample')}{' each' if len(sizes) > 1 else ''}"
 
 
-def run(done: Run) -> RenderableType:
+def render_run(done: Run) -> RenderableType:
     """Returns what came of a run."""
-    table = listed_table("", "")
+    table = make_table("", "")
     table.show_header = False
-    for row in summary(done):
+    for row in summarize_run(done):
         table.add_row(*row)
     notes = [Text(f"\nNote: {note}.") for note in done.notes]
     return Group(table, *notes, Text(f"\nAll of it is in {done.folder}."))
 
 
-def rounds(done: Run) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+def list_rounds(done: Run) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Returns headings, and a row for each round."""
     headings = ("round", "loss", "test score", "score if all were averaged", "averaged", "sent", "ε")
     return headings, [
         (
             str(each.round),
             "" if each.loss is None else f"{each.loss:.4f}",
-            score(each.accuracy, each.rmse),
+            format_score(each.accuracy, each.rmse),
             "" if each.consensus is None else f"{each.consensus:.4g}",
             str(each.contributors),
-            size(each.bytes),
+            format_bytes(each.bytes),
             "" if each.epsilon is None else f"{each.epsilon:.3g}",
         )
         for each in done.history
     ]
 
 
-def compared(scenario: Scenario, found: list[ComparisonResult]) -> RenderableType:
+def render_comparison(scenario: Scenario, found: list[ComparisonResult]) -> RenderableType:
     """Returns how protocols did on one scenario."""
-    table = listed_table()
+    table = make_table()
     table.add_column("averaging", overflow="fold", min_width=WHOLE_NAME)
     names = Counter(each.name for each in found)
     for heading in ("test\nscore", "score if all\nwere averaged", "sent a party\na round", "seconds"):
@@ -214,14 +214,14 @@ def compared(scenario: Scenario, found: list[ComparisonResult]) -> RenderableTyp
         if last is None:
             table.add_row(called, "", "", "", "", f"refused: {each.refused}")
             continue
-        together = "" if last.consensus is None else score(last.consensus, None)
+        together = "" if last.consensus is None else format_score(last.consensus, None)
         if last.accuracy is None and last.consensus is not None:
-            together = score(None, last.consensus)
+            together = format_score(None, last.consensus)
         table.add_row(
             called,
-            score(last.accuracy, last.rmse),
+            format_score(last.accuracy, last.rmse),
             together,
-            size(each.bytes_per_party),
+            format_bytes(each.bytes_per_party),
             f"{last.seconds:.1f}",
             each.exposed,
         )
@@ -231,22 +231,22 @@ def compared(scenario: Scenario, found: list[ComparisonResult]) -> RenderableTyp
     again = [each.label for each in found if each.options]
     told = [
         Text("\nTo run one of these again, with its settings:"),
-        *(pasted(f"--protocol {quote(each)}") for each in again),
+        *(format_command(f"--protocol {quote(each)}") for each in again),
     ]
     return Group(Text(f"{what}, {format_count(scenario.rounds, 'round')}\n"), table, *(told if again else ()))
 
 
-def reproductions(listed: list[Reproduction]) -> RenderableType:
+def render_reproductions(listed: list[Reproduction]) -> RenderableType:
     """Returns the tables and figures that can be reproduced."""
-    table = listed_table("name", "what it is", "needs")
+    table = make_table("name", "what it is", "needs")
     for each in listed:
         table.add_row(each.name, each.title, ", ".join([*each.extras, *each.data]))
     return table
 
 
-def reproduced(what: Reproduction, found: Result) -> RenderableType:
+def render_reproduction(what: Reproduction, found: Result) -> RenderableType:
     """Returns a table or figure of a paper beside ours."""
-    table = listed_table("what", "paper", "ours", "agrees", "")
+    table = make_table("what", "paper", "ours", "agrees", "")
     for row in found.rows:
         agrees = {True: "yes", False: "no", None: ""}[row.agrees]
         table.add_row(row.what, row.paper, row.ours, agrees, row.why)
@@ -254,9 +254,9 @@ def reproduced(what: Reproduction, found: Result) -> RenderableType:
     return Group(Text(f"{what.name}: {what.title}\n"), table, *unstated)
 
 
-def roster(listed: RosterFile, audited: list[str]) -> RenderableType:
+def render_roster(listed: RosterFile, audited: list[str]) -> RenderableType:
     """Returns who is in a federation, on what terms, and what the audit says of these."""
-    table = listed_table("name", "address", "fingerprint")
+    table = make_table("name", "address", "fingerprint")
     for card in listed.parties:
         digits = card.fingerprint.split()
         half = len(digits) // 2
@@ -267,7 +267,7 @@ def roster(listed: RosterFile, audited: list[str]) -> RenderableType:
     return Group(title, table, *[Text(f"\n{each[:1].upper()}{each[1:]}.") for each in audited])
 
 
-def described(protocol: Protocol) -> dict[str, Any]:
+def describe_protocol(protocol: Protocol) -> dict[str, Any]:
     """Returns what there is to know of a protocol before running it, as plain data."""
     return {
         "name": protocol.name,
@@ -285,9 +285,9 @@ def _unset(option: msgspec.structs.FieldInfo) -> Any:
     return option.default if option.default_factory is msgspec.NODEFAULT else option.default_factory()
 
 
-def protocols(descriptions: list[dict[str, Any]]) -> RenderableType:
+def render_protocols(descriptions: list[dict[str, Any]]) -> RenderableType:
     """Returns the protocols there are, with their options as they are unless set."""
-    table = listed_table("protocol", "what it does", "server", "leaks by\ndesign")
+    table = make_table("protocol", "what it does", "server", "leaks by\ndesign")
     table.add_column("options", no_wrap=True)
     for place, description in enumerate(descriptions):
         table.add_row(
@@ -306,11 +306,11 @@ def _default(value: Any) -> str:
     return repr(value["kind"] if isinstance(value, dict) and len(value) == 1 else value)
 
 
-def pasted(line: str) -> Text:
+def format_command(line: str) -> Text:
     """Returns a line that is to be pasted, and so is never broken, however narrow the window."""
     return Text(line, style="cyan", no_wrap=True, overflow="ignore")
 
 
-def show(table: RenderableType) -> None:
+def print_result(table: RenderableType) -> None:
     """Writes to standard output."""
     Console(highlight=False).print(table, crop=False)

@@ -1,4 +1,4 @@
-"""What audits, plans and attacks found, as tables with the sentences that belong to them."""
+"""Tables and sentences for the results of audits, plans and attacks."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
@@ -9,8 +9,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tacit.app.terminal.narrow_table import Whole, listed_table
-from tacit.app.terminal.tables import pasted
+from tacit.app.terminal.narrow_table import FixedLines, make_table
+from tacit.app.terminal.tables import format_command
 from tacit.auditing.questions import Question, averaging
 from tacit.auditing.render.json_report import describe_verdict
 from tacit.auditing.render.notes import render_note
@@ -42,11 +42,11 @@ ALIKE = 3
 # --- audits --------------------------------------------------------------------------------------------------------
 
 
-def audit(summary: Summary) -> RenderableType:
+def render_audit(summary: Summary) -> RenderableType:
     """Returns who can recover whose vector, one coalition per row, and the sentences of the summary."""
     reports, first = summary.reports, summary.reports[0]
     learnt = any(report.victims for report in reports)
-    table = listed_table("coalition", "learns the vectors of")
+    table = make_table("coalition", "learns the vectors of")
     # Columns of which there is nothing to say are left out.
     headings = (
         ["first in\nround"] * learnt + ["anonymity\nset", "bits of\nan entry"] + ["recipe off\nby at most"] * learnt
@@ -66,9 +66,9 @@ def audit(summary: Summary) -> RenderableType:
         *_matrix(reports),
         *_recipe(reports),
         *(Text(f"\nNote: {note}.") for note in notes),
-        *_overheard(reports),
+        *_describe_traffic(reports),
         Text(""),
-        sentences(summary),
+        render_sentences(summary),
     )
 
 
@@ -83,7 +83,7 @@ def _terms(first: Report, learnt: bool) -> RenderableType:
     return grid
 
 
-def sentences(summary: Summary) -> RenderableType:
+def render_sentences(summary: Summary) -> RenderableType:
     """Returns an audit in sentences: the verdict, its assumptions, the gaps, and what to run next."""
     text = render_summary(summary)
     parts: list[RenderableType] = [
@@ -97,16 +97,16 @@ def sentences(summary: Summary) -> RenderableType:
     if text.steps:
         parts.append(Text("\nNext", "bold"))
     for each in text.steps:
-        parts += [Text(f"  {each.why}:"), pasted(each.command)]
+        parts += [Text(f"  {each.why}:"), format_command(each.command)]
     return Group(*parts)
 
 
-def flower(found: FlowerAudit, summary: Summary) -> RenderableType:
+def render_flower(found: FlowerAudit, summary: Summary) -> RenderableType:
     """Returns what the server of a Flower app learns, by what that is told, and the audit."""
     known = {"Read": found.facts.read, "Assumed": found.facts.assumed}
     told = [Text(f"{name}: {'; '.join(each.values())}.") for name, each in known.items() if each]
     says = [Text(f"\n{sentence}") for sentence in found.sentences]
-    return Group(Text(f"{found.app} averages by: {found.averages}"), *told, *says, Text(""), audit(summary))
+    return Group(Text(f"{found.app} averages by: {found.averages}"), *told, *says, Text(""), render_audit(summary))
 
 
 def _rows(reports: Sequence[Report], learnt: bool) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -176,11 +176,11 @@ def _matrix(reports: Sequence[Report]) -> Iterator[RenderableType]:
         cells = (f"{_cell(report, party):>{wide}}" for party in parties)
         lines.append(f"{name:{margin}} {' '.join(cells)}")
     title = "\nWho is exposed (█ all, ▒ some entries or nearly) to whom:\n\n"
-    listed = [f"to {name}: {_exposed(report)}" for name, report in zip(names, reports, strict=True)]
-    yield Whole(title + "\n".join(lines), title + "\n".join(listed))
+    listed = [f"to {name}: {_list_exposed(report)}" for name, report in zip(names, reports, strict=True)]
+    yield FixedLines(title + "\n".join(lines), title + "\n".join(listed))
 
 
-def _exposed(report: Report) -> str:
+def _list_exposed(report: Report) -> str:
     """Returns who is exposed to a coalition, each with its mark of the matrix."""
     marked = [f"{_cell(report, party)} {party}" for party in report.victims]
     return ", ".join(marked) or "nobody"
@@ -193,7 +193,7 @@ def _cell(report: Report, party: str) -> str:
     return "█" if fraction == 1.0 else "▒" if fraction or party in report.nearly else "·"
 
 
-def _overheard(reports: Sequence[Report]) -> Iterator[Text]:
+def _describe_traffic(reports: Sequence[Report]) -> Iterator[Text]:
     for report in reports:
         if report.heard:
             messages = sum(count for count, _ in report.heard.values())
@@ -207,25 +207,25 @@ def _overheard(reports: Sequence[Report]) -> Iterator[Text]:
 # --- attacks -------------------------------------------------------------------------------------------------------
 
 
-def attacks(listed: Sequence[Attack]) -> RenderableType:
+def render_attacks(listed: Sequence[Attack]) -> RenderableType:
     """Returns the attacks there are."""
-    table = listed_table("attack", "what it does", "paper")
+    table = make_table("attack", "what it does", "paper")
     for each in listed:
         table.add_row(each.name, each.summary, each.paper)
-    return Group(table, Text("\nTo run one:"), pasted(f"tacit attack {listed[0].name}"))
+    return Group(table, Text("\nTo run one:"), format_command(f"tacit attack {listed[0].name}"))
 
 
-def found(finding: Finding) -> dict[str, Any]:
+def describe_finding(finding: Finding) -> dict[str, Any]:
     """Returns what an attack found about one target, as plain data."""
     code = finding.verdict
     return {**asdict(finding), "verdict": ATTACK_VERDICTS[code], "verdict_code": code.value}
 
 
-def findings(results: Sequence[Finding]) -> RenderableType:
+def render_findings(results: Sequence[Finding]) -> RenderableType:
     """Returns what an attack found, one target a row, under what was measured."""
     parts: list[RenderableType] = []
     for some in group_by_measure(results):
-        table, measure, bracket = listed_table("target"), some[0].measure, some[0].bracket
+        table, measure, bracket = make_table("target"), some[0].measure, some[0].bracket
         for heading in ("measured", *([bracket] if bracket else []), some[0].tried):
             table.add_column(heading.replace(", ", ",\n"), justify="right")
         table.add_column("verdict")
@@ -244,12 +244,12 @@ def findings(results: Sequence[Finding]) -> RenderableType:
 # --- plans ---------------------------------------------------------------------------------------------------------
 
 
-def planned(proposed: Plan) -> dict[str, Any]:
+def describe_plan(proposed: Plan) -> dict[str, Any]:
     """Returns a plan as plain data: codes, the sentences beside them, and the commands to go on with."""
     told = [
         {
             **describe_verdict(proposal),
-            "command": again(proposed, proposal).command,
+            "command": make_question(proposed, proposal).command,
             "python": averaging(proposal.protocol, proposal.options),
         }
         for proposal in proposed.proposals
@@ -257,7 +257,7 @@ def planned(proposed: Plan) -> dict[str, Any]:
     return {**asdict(proposed), "proposals": told}
 
 
-def again(proposed: Plan, proposal: Proposal) -> Question:
+def make_question(proposed: Plan, proposal: Proposal) -> Question:
     """Returns the audit of a proposal, to be asked again, as far as it was looked at."""
     colluding, coalition, size = proposed.coalition_size, None, None
     if colluding > 1 and REGISTRY[proposal.protocol].server is not None:
@@ -277,9 +277,9 @@ def again(proposed: Plan, proposal: Proposal) -> Question:
     )
 
 
-def plan(proposed: Plan) -> RenderableType:
+def render_plan(proposed: Plan) -> RenderableType:
     """Returns proposals, those that hold first, and for each that may do the lines to go on with."""
-    table = listed_table("", "protocol", "what for")
+    table = make_table("", "protocol", "what for")
     table.add_column("MB a party\na round", justify="right")
     table.add_column(f"noise for\nε = {proposed.epsilon:g}", justify="right")
     table.add_column("verdict")
@@ -318,8 +318,8 @@ def _lines(proposed: Plan, proposal: Proposal, place: int) -> Iterator[Renderabl
         return
     lost = describe_lost_rounds(proposal)
     yield Text(f"\n{place}  {proposal.protocol}: {describe_proposal(proposal)}{f'; {lost}' if lost else ''}")
-    question = again(proposed, proposal)
-    yield pasted(question.command)
+    question = make_question(proposed, proposal)
+    yield format_command(question.command)
     if question.coalition is not None:
-        yield pasted(replace(question, coalition=None, coalition_size=proposed.coalition_size).command)
-    yield pasted(averaging(proposal.protocol, proposal.options))
+        yield format_command(replace(question, coalition=None, coalition_size=proposed.coalition_size).command)
+    yield format_command(averaging(proposal.protocol, proposal.options))

@@ -1,4 +1,4 @@
-"""The claims of a protocol's paper as they apply to one setting, beside what the audit found."""
+"""Claims of the papers for the very setting of a query, beside the result of the audit."""
 
 from collections.abc import Collection
 from typing import Any
@@ -9,7 +9,7 @@ from tacit.auditing.scope import Scope
 from tacit.core.suite import Party
 
 
-def claims(scope: Scope, coalition: Collection[Party], victims: Collection[Party] | None) -> list[dict[str, Any]]:
+def list_claims(scope: Scope, coalition: Collection[Party], victims: Collection[Party] | None) -> list[dict[str, Any]]:
     """Returns the claims of a protocol's paper, each with what it promises here and whether that is so.
 
     Without victims nothing was audited, and only what is promised is told.

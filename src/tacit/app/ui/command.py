@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tacit.app.cli.options import AsJson, Choice, Debug, as_text, examples
+from tacit.app.cli.options import AsJson, Choice, Debug, examples, to_json
 from tacit.app.ui.regular_files import decode_name
 from tacit.core.entropy import SystemEntropy
 from tacit.core.errors import ConfigError, MissingExtra
@@ -61,7 +61,7 @@ def serve_page(root: Path, port: int, as_json: bool) -> None:
         config = uvicorn.Config(page.app(token, bound), log_level="warning", timeout_graceful_shutdown=1)
         url = f"http://{ADDRESS}:{bound}/?token={token}"
         folder = decode_name(str(root))
-        typer.echo(as_text({"url": url, "folder": folder}) if as_json else url)
+        typer.echo(to_json({"url": url, "folder": folder}) if as_json else url)
         typer.echo(f"Open this address to see {folder}; whoever has it can see it too. Ctrl-C stops it.", err=True)
         server = uvicorn.Server(config)
         page.is_stopping = lambda: server.should_exit  # ends the stream of the list, which uvicorn would wait for

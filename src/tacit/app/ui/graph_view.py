@@ -1,4 +1,4 @@
-"""The picture of an exchange for the page: who talks to whom, round by round or iteration by iteration."""
+"""Graph of a protocol's exchanges for the page, round by round or step by step."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from tacit.core.protocol import Protocol, Terms
 from tacit.core.protocol_facts import MOST_PHASES, Exchange
 
 
-def drawn(protocol: Protocol, terms: Terms) -> dict[str, Any]:
+def describe_graph(protocol: Protocol, terms: Terms) -> dict[str, Any]:
     """Returns what to draw: a kind, and the edges or groups of each phase, by places."""
     exchange = Exchange("star", ((),)) if protocol.server is not None else terms.exchange()
     name = {"graph": "edges", "groups": "groups"}.get(exchange.kind)

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from tacit.app.ui.graph_view import drawn
+from tacit.app.ui.graph_view import describe_graph
 from tacit.app.ui.regular_files import decode_name, read_file, read_stamp, read_whole_file
 from tacit.core.config_file import ConfigSource
 from tacit.core.errors import TacitError
@@ -214,7 +214,7 @@ def _describe_graph(scenario: Scenario, names: list[str]) -> Description:
         terms = terms_for(protocol, names, {**options, "allow_leaks": True})
     except TacitError:
         return {}
-    return {"picture": drawn(protocol, terms), "server": protocol.server is not None, "options": options}
+    return {"picture": describe_graph(protocol, terms), "server": protocol.server is not None, "options": options}
 
 
 # --- parties -------------------------------------------------------------------------------------------------------

@@ -18,8 +18,8 @@ from typing import Any, TypeAlias
 import msgspec
 
 from tacit.app.ui.adversary_query import AdversaryQuery
-from tacit.app.ui.claims import claims
-from tacit.app.ui.graph_view import drawn
+from tacit.app.ui.claims import list_claims
+from tacit.app.ui.graph_view import describe_graph
 from tacit.auditing.auditor import Auditor
 from tacit.auditing.engine.multi_round import Together
 from tacit.auditing.engine.recipes import SumRecipe
@@ -46,21 +46,21 @@ Tell: TypeAlias = Callable[[Event], None]
 
 def main() -> None:
     """Does the job of the first line, and answers questions until nobody is there any more."""
-    lines = Lines()
+    lines = RequestReader()
     job = lines.next()
     if job is not None:
-        told = Told(job["of"])
+        told = EventWriter(job["of"])
         with told.failures():
             if job["job"] == "plan":
-                planned(job["query"], told)
+                make_plan(job["query"], told)
             else:
-                audit = Audit(msgspec.convert(job["query"], AdversaryQuery), told)
+                audit = AuditSession(msgspec.convert(job["query"], AdversaryQuery), told)
                 told({"event": "done"})
                 audit.serve(lines)
 
 
 @dataclass(frozen=True)
-class Told:
+class EventWriter:
     """What is told to one question."""
 
     of: int
@@ -83,8 +83,8 @@ class Told:
             self({"event": "problem", "problems": [str(error)]})
 
 
-class Lines:
-    """Lines of JSON on standard input, which can be waited for together with something else."""
+class RequestReader:
+    """RequestReader of JSON on standard input, which can be waited for together with something else."""
 
     def __init__(self) -> None:
         self._rest, self._over = b"", False
@@ -110,7 +110,7 @@ class Lines:
 # --- plans ---------------------------------------------------------------------------------------------------------
 
 
-def planned(asked: dict[str, Any], told: Tell) -> None:
+def make_plan(asked: dict[str, Any], told: Tell) -> None:
     """Makes a plan, telling how far it is."""
 
     def progress(doing: str, done: float, total: float = 1.0, /) -> None:
@@ -124,7 +124,7 @@ def planned(asked: dict[str, Any], told: Tell) -> None:
             parties=found.parties,
             rounds=max(1, each.coverage.rounds),
             dropout=each.coverage.dropout,
-            settings=tuple(f"{name}={_as_set(value)}" for name, value in each.options.items()),
+            settings=tuple(f"{name}={_format_setting(value)}" for name, value in each.options.items()),
         )
         said = {"looked": describe_plan_coverage(each.coverage), "looked_dropout": each.coverage.dropout}
         said |= {"holds": each.holds, "fine": each.fine, "command": question.command(found.coalition_size)}
@@ -132,14 +132,14 @@ def planned(asked: dict[str, Any], told: Tell) -> None:
     told({"event": "plan", **asdict(found), "proposals": proposals})
 
 
-def _as_set(value: Any) -> str:
+def _format_setting(value: Any) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 # --- audits --------------------------------------------------------------------------------------------------------
 
 
-class Audit:
+class AuditSession:
     """One symbolic run, and what coalitions learn from it."""
 
     def __init__(self, question: AdversaryQuery, told: Tell) -> None:
@@ -147,36 +147,36 @@ class Audit:
         self.question, self.scope = question, question.scope()
         told({"event": "graph", **self.setting()})
         self.auditor = Auditor(self.scope, rehearse=question.rounds > FEW_ROUNDS)
-        told({"event": "rounds", "summed": self._summed()})
+        told({"event": "rounds", "summed": self._list_averaged()})
 
     def setting(self) -> Event:
         """Returns what was asked about, as the page shows it."""
         scope = self.scope
         return {
-            "picture": drawn(scope.protocol, scope.terms),
+            "picture": describe_graph(scope.protocol, scope.terms),
             "parties": scope.parties,
             "server": scope.protocol.server is not None,
             "options": self.question.options() if self.question.hardened else None,
         }
 
-    def _summed(self) -> list[tuple[Party, ...]]:
+    def _list_averaged(self) -> list[tuple[Party, ...]]:
         """Returns whose vectors were averaged, round by round."""
         rehearsed = self.auditor.rehearsed
         return self.auditor.run.contributors if rehearsed is None else [each.summed for each in rehearsed.sets]
 
-    def serve(self, lines: Lines) -> None:
+    def serve(self, lines: RequestReader) -> None:
         """Answers one question after another; a new one ends what is left to say to the one before."""
         while True:
             self._prepare(lines)
             asked = lines.next()
             if asked is None:
                 return
-            told = Told(asked["of"])
+            told = EventWriter(asked["of"])
             with told.failures():
                 whole = not asked["coalition"] or self.answer(tuple(asked["coalition"]), lines, told)
                 told({"event": "done"} if whole else {"event": "done", "interrupted": True})
 
-    def _prepare(self, lines: Lines) -> None:
+    def _prepare(self, lines: RequestReader) -> None:
         """Works out what each party sees by itself, as long as nobody asks: any coalition is put together from that."""
         if self.auditor.rehearsed is not None:
             return
@@ -186,26 +186,26 @@ class Audit:
                 return
             self.auditor.run.view([party], self.scope.rounds)
 
-    def answer(self, coalition: tuple[Party, ...], lines: Lines, told: Tell) -> bool:
+    def answer(self, coalition: tuple[Party, ...], lines: RequestReader, told: Tell) -> bool:
         """Tells who is exposed and from which round; then how, and what a replay on real transcripts says.
 
         Says whether that is all, or was cut short by the next question.
         """
         self.scope.check(coalition)
         verdict = self.auditor.assess(coalition)
-        rounds = self._first(coalition, verdict.victims, verdict.safe_rounds)
+        rounds = self._find_first_rounds(coalition, verdict.victims, verdict.safe_rounds)
         told(
             {
                 "event": "verdict",
                 "victims": rounds,
                 "words": render_headline(coalition, rounds, self.scope.rounds, verdict.smallest_group),
                 "smallest_group": verdict.smallest_group,
-                "claims": claims(self.scope, coalition, verdict.victims),
+                "claims": list_claims(self.scope, coalition, verdict.victims),
             }
         )
-        return forked(partial(self.proof, coalition), lines, told)
+        return run_in_fork(partial(self.proof, coalition), lines, told)
 
-    def _first(self, coalition: tuple[Party, ...], victims: list[Party], safe: int) -> dict[Party, int]:
+    def _find_first_rounds(self, coalition: tuple[Party, ...], victims: list[Party], safe: int) -> dict[Party, int]:
         """Returns the round from which each victim is exposed."""
         if not victims:
             return {}
@@ -213,7 +213,7 @@ class Audit:
             exposed = rehearsed.sums(coalition).exposed
             # Rounds are taken in as they come and only those are kept that say something new, so that the last one a
             # recipe uses is the first after which there is any.
-            return {each: last_round(exposed[each]) if each in exposed else safe + 1 for each in victims}
+            return {each: find_last_round(exposed[each]) if each in exposed else safe + 1 for each in victims}
         found: dict[Party, int] = {}
         for number in range(safe + 1, self.scope.rounds + 1):
             known = victims if number == self.scope.rounds else self.auditor.run.knowledge(coalition, number).victims
@@ -236,15 +236,15 @@ class Audit:
         question = replace(self.question.question(), coalition=coalition, coalition_size=None)
         summary = describe_summary(summarize_reports([report], question))
         shown = ("exposed", "verdict_code", "verdict", "assumed", "assumptions", "not_covered", "gaps")
-        told({"event": "proof", **proved(report), **{name: summary[name] for name in shown}})
+        told({"event": "proof", **describe_proof(report), **{name: summary[name] for name in shown}})
 
 
-def last_round(recipe: SumRecipe | Together) -> int:
+def find_last_round(recipe: SumRecipe | Together) -> int:
     """Returns the last round of which a recipe of sums uses anything."""
     return recipe.round if isinstance(recipe, Together) else max(recipe.factors)
 
 
-def proved(report: Report) -> Event:
+def describe_proof(report: Report) -> Event:
     """Returns what a report says beyond who is exposed."""
     return {
         "errors": report.errors,
@@ -259,14 +259,14 @@ def proved(report: Report) -> Event:
     }
 
 
-def forked(work: Callable[[Tell], None], lines: Lines, told: Tell) -> bool:
+def run_in_fork(work: Callable[[Tell], None], lines: RequestReader, told: Tell) -> bool:
     """Has a fork do some work, and passes on what it tells until it is done, or time is up, or somebody asks anew.
 
     Says whether nobody did.
     """
     context = get_context("fork")
     here, there = context.Pipe(duplex=False)
-    child = context.Process(target=_telling, args=(work, there))
+    child = context.Process(target=_send_events, args=(work, there))
     child.start()
     there.close()
     try:
@@ -287,7 +287,7 @@ def forked(work: Callable[[Tell], None], lines: Lines, told: Tell) -> bool:
         here.close()
 
 
-def _telling(work: Callable[[Tell], None], there: Any) -> None:
+def _send_events(work: Callable[[Tell], None], there: Any) -> None:
     try:
         work(there.send)
     except TacitError as error:
