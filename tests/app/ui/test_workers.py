@@ -9,7 +9,7 @@ import pytest
 
 import tacit
 from tacit.app.ui.adversary_query import AdversaryQuery
-from tacit.app.ui.worker_pool import MOST_ANSWERED, WorkerPool
+from tacit.app.ui.worker_pool import MOST_ANSWERED, PageWorkers
 
 ADMM = AdversaryQuery(protocol="admm", parties=9, settings=("group_size=3", "iterations=5"), coalition=("p0",))
 SECAGG = AdversaryQuery(parties=6, rounds=3, dropout=0.2, coalition=("server",))
@@ -19,7 +19,7 @@ SECAGG = AdversaryQuery(parties=6, rounds=3, dropout=0.2, coalition=("server",))
 def done():
     """Returns what runs some work with workers, which are the same for all tests: to start them takes longest."""
     with asyncio.Runner() as runner:
-        workers = WorkerPool()
+        workers = PageWorkers()
         yield lambda work: runner.run(work(workers))
         runner.run(workers.close())
 
@@ -173,7 +173,7 @@ def test_a_folder_is_data_also_to_processes_that_are_started_in_it(tmp_path, mon
     hostile(tmp_path)
     monkeypatch.chdir(tmp_path)
     with asyncio.Runner() as runner:
-        workers = WorkerPool()
+        workers = PageWorkers()
         said = runner.run(told(workers, AdversaryQuery(parties=4, coalition=("p1",))))
         runner.run(workers.close())
     assert said[-1] == {"event": "done"}
@@ -197,7 +197,7 @@ def test_more_questions_at_once_than_are_worked_on_wait_for_their_turn():
 
     async def work():
         nonlocal most
-        workers = WorkerPool()
+        workers = PageWorkers()
         asking = [asyncio.create_task(told(workers, each)) for each in questions]
         while not all(each.done() for each in asking):
             most = max(most, len(children()))
@@ -222,7 +222,7 @@ def test_two_who_ask_for_the_same_setting_at_once_share_a_process():
     first, other = (AdversaryQuery(**{**fields(ADMM), "coalition": (each,)}) for each in ("p0", "p4"))
 
     async def work():
-        workers = WorkerPool()
+        workers = PageWorkers()
         await asyncio.gather(told(workers, first, "graph"), told(workers, other, "verdict"))
         kept = len(workers._kept)
         await workers.close()
@@ -235,7 +235,7 @@ def test_two_who_ask_for_the_same_setting_at_once_share_a_process():
 
 def test_who_waits_too_long_for_a_turn_is_told_the_command(monkeypatch):
     async def work():
-        workers = WorkerPool()
+        workers = PageWorkers()
         async with aclosing(workers.audit(ADMM)) as older:
             await anext(older)
             monkeypatch.setattr("tacit.app.ui.worker_pool.DEADLINE", 0.05)
@@ -253,7 +253,7 @@ def test_a_worker_is_ended_with_the_fork_that_proves_for_it():
     slow = AdversaryQuery(parties=40, rounds=40, dropout=0.1, coalition=("server",))  # its replay takes many seconds
 
     async def work():
-        workers = WorkerPool()
+        workers = PageWorkers()
         async with aclosing(workers.audit(slow)) as events:
             async for event in events:
                 if event["event"] == "verdict":

@@ -47,6 +47,48 @@ FEWEST = 3
 app = typer.Typer()
 
 
+ProtocolName = Annotated[
+    str | None,
+    typer.Argument(help=f"The protocol: {PROTOCOLS_THERE_ARE}.", autocompletion=protocol_names),
+]
+FlowerFolder = Annotated[
+    str | None, Choice(metavar="FOLDER", help="Audit the Flower app in a folder instead, whose code is read.")
+]
+CoalitionNames = Annotated[
+    list[str] | None,
+    Choice(
+        help="Who colludes, such as server,p0. Each party alone, and the server, unless set.",
+    ),
+]
+CoalitionSize = Annotated[
+    int | None,
+    Choice(help="Audit all coalitions of this size instead, and the server with one party fewer."),
+]
+DriftName = Annotated[
+    str,
+    Choice(
+        metavar="DRIFT",
+        help="static: every party has the same vector in every round, the worst case; free: new ones; or by how much "
+        "an entry changes a round. static unless set.",
+    ),
+]
+NoiseDeviation = Annotated[
+    float, Choice(help="The standard deviation of the noise that everybody adds to an entry; 0 unless set.")
+]
+PriorDeviation = Annotated[
+    float | None, Choice(help="The standard deviation of an entry; that of any number up to the clip unless set.")
+]
+EntryCount = Annotated[
+    int | None, Choice(help="How many positions to look at, if they fare differently; 16 then unless set.")
+]
+OpenLinks = Annotated[
+    bool, Choice("--open-links", help="Ask what an eavesdropper would learn if links were not sealed.")
+]
+FailIfExposed = Annotated[
+    bool, Choice("--fail-if-exposed", help="Exit with 1 if anybody is exposed, also if only in the worst case.")
+]
+
+
 @app.command(
     help=COMMANDS["audit"].summary,
     epilog=examples(
@@ -58,50 +100,20 @@ app = typer.Typer()
 )
 def audit(
     context: typer.Context,
-    protocol: Annotated[
-        str | None,
-        typer.Argument(help=f"The protocol: {PROTOCOLS_THERE_ARE}.", autocompletion=protocol_names),
-    ] = None,
-    flower: Annotated[
-        str | None, Choice(metavar="FOLDER", help="Audit the Flower app in a folder instead, whose code is read.")
-    ] = None,
+    protocol: ProtocolName = None,
+    flower: FlowerFolder = None,
     parties: Annotated[int | None, Choice(help="How many take part; 9 unless set.")] = None,
-    coalition: Annotated[
-        list[str] | None,
-        Choice(
-            help="Who colludes, such as server,p0. Each party alone, and the server, unless set.",
-        ),
-    ] = None,
-    coalition_size: Annotated[
-        int | None,
-        Choice(help="Audit any so many of them instead, and the server with one fewer where there is one."),
-    ] = None,
-    rounds: Annotated[int | None, Choice(help="How many rounds they watch; 1 unless set.")] = None,
-    drift: Annotated[
-        str,
-        Choice(
-            metavar="DRIFT",
-            help="static: parties bring the same vectors every round, the worst case; free: new ones; or by how much "
-            "an entry changes a round. static unless set.",
-        ),
-    ] = "static",
-    dropout: Annotated[float, Choice(help="The chance with which a party is lost to a round; 0 unless set.")] = 0.0,
-    noise: Annotated[
-        float, Choice(help="The standard deviation of the noise that everybody adds to an entry; 0 unless set.")
-    ] = 0.0,
-    prior: Annotated[
-        float | None, Choice(help="The standard deviation of an entry; that of any number up to the clip unless set.")
-    ] = None,
-    entries: Annotated[
-        int | None, Choice(help="How many positions to look at, if they fare differently; 16 then unless set.")
-    ] = None,
-    open_links: Annotated[
-        bool, Choice("--open-links", help="Ask what an eavesdropper would learn if links were not sealed.")
-    ] = False,
+    coalition: CoalitionNames = None,
+    coalition_size: CoalitionSize = None,
+    rounds: Annotated[int | None, Choice(help="Rounds that they observe; 1 unless set.")] = None,
+    drift: DriftName = "static",
+    dropout: Annotated[float, Choice(help="Probability that a party misses a round; 0 unless set.")] = 0.0,
+    noise: NoiseDeviation = 0.0,
+    prior: PriorDeviation = None,
+    entries: EntryCount = None,
+    open_links: OpenLinks = False,
     options: Settings = None,
-    fail_if_exposed: Annotated[
-        bool, Choice("--fail-if-exposed", help="Exit with 1 if anybody is exposed, also if only in the worst case.")
-    ] = False,
+    fail_if_exposed: FailIfExposed = False,
     picture: Picture = None,
     report: ReportFile = None,
     as_json: AsJson = False,
@@ -258,7 +270,7 @@ def plan(
     parties: Annotated[int, typer.Argument(help="How many want to average.")],
     coalition_size: Annotated[int, Choice(help="How many of them, or with the server, may collude; 1 unless set.")] = 1,
     rounds: Annotated[int, Choice(help="How often they average; 10 unless set.")] = 10,
-    dropout: Annotated[float, Choice(help="The chance with which a party is lost to a round; 0.05 unless set.")] = 0.05,
+    dropout: Annotated[float, Choice(help="Probability that a party misses a round; 0.05 unless set.")] = 0.05,
     entries: Annotated[int, Choice(help="How long their vectors are; 100000 unless set.")] = 100_000,
     epsilon: Annotated[float, Choice(help="ε of differential privacy, if noise is to be added; 1 unless set.")] = 1.0,
     delta: Annotated[float, Choice(help="and δ; 0.00001 unless set.")] = 1e-5,

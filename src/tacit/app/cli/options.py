@@ -46,12 +46,12 @@ def examples(*commands: str) -> str:
 
 
 def make_completer(names: Callable[[], Iterable[tuple[str, str]]]) -> Callable[[str], list[tuple[str, str]]]:
-    """Returns what a shell asks for the names, and what they are, that begin as somebody has begun to type."""
+    """Returns what a shell asks for the names, and what they are, that begin as somebody has complete to type."""
 
-    def begun(incomplete: str) -> list[tuple[str, str]]:
+    def complete(incomplete: str) -> list[tuple[str, str]]:
         return [(name, what) for name, what in names() if name.startswith(incomplete)]
 
-    return begun
+    return complete
 
 
 # Imports are within the functions: most commands, and --help, complete nothing.
@@ -82,7 +82,7 @@ def reproduction_names() -> Iterator[tuple[str, str]]:
 
 
 def setting_names(context: typer.Context, incomplete: str) -> list[str]:
-    """Returns the settings of the protocol that a command line names, as far as one has begun to type them."""
+    """Returns the settings of the protocol that a command line names, as far as one has complete to type them."""
     import msgspec
 
     from tacit.protocols import REGISTRY

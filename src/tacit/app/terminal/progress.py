@@ -23,11 +23,11 @@ from tacit.learn.training.metrics import Metrics
 MOST_MISSING = 4
 """Parties up to which those who are missing are named."""
 SHORT = 2.0
-"""Seconds of work of which nothing is said where there is no bar;"""
+"""Seconds of work before the first line, where there is no bar."""
 OFTEN, RARELY = 5.0, 10.0
-"""seconds between two lines, at the least, and at the most;"""
+"""Seconds between two lines: the fewest, and the most without a change."""
 STEP = 0.1
-"""and how much more is done from which on that is worth a line."""
+"""Share of the work after which a new line is due."""
 LOOKED = 0.5
 """Seconds after which it is looked at again whether a line is due."""
 WITH_BAR = 60

@@ -21,7 +21,7 @@ from tacit.app.ui.daemon_threads import DaemonThreads
 from tacit.app.ui.launched_runs import LaunchedRuns
 from tacit.app.ui.regular_files import decode_name
 from tacit.app.ui.setting_controls import describe_controls
-from tacit.app.ui.worker_pool import WorkerPool
+from tacit.app.ui.worker_pool import PageWorkers
 from tacit.app.ui.worker_process import Event
 from tacit.core.errors import ConfigError
 from tacit.protocols import REGISTRY
@@ -41,7 +41,7 @@ class PageServer:
     """Serves the page of one folder, with its worker processes and the runs that it started."""
 
     def __init__(self, root: Path) -> None:
-        self.root, self.workers = root, WorkerPool()
+        self.root, self.workers = root, PageWorkers()
         # Each kind of work has its own threads, so that a run that is slow to open delays neither list nor form.
         self._scans, self._reads, self._checks = (DaemonThreads(MOST_THREADS) for _ in range(3))
         self.launched = LaunchedRuns(root, self._checks)

@@ -123,7 +123,7 @@ class Worker:
         await asyncio.wait([self._listening])  # it sees the end of the process, also if this call is cancelled
 
 
-class WorkerPool:
+class PageWorkers:
     """Worker processes by query, and a cache of their answers."""
 
     def __init__(self) -> None:
