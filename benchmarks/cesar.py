@@ -173,7 +173,7 @@ def _cpu(case: Case, repeats: int, full: bool) -> Iterator[Row]:
         f"generator; it neither seals nor sends anything; ours: {once}"
     )
     yield timed_row(f"CPU time of a cesar exchange against a stand-in, {where}", pair, note=note)
-    with patch.object(neighbourhood, "drawn_bits", neighbourhood.drawn_bits.__wrapped__):
+    with patch.object(neighbourhood, "sample_entries", neighbourhood.sample_entries.__wrapped__):
         spent = cpu_seconds(lambda: federation.average(updates), repeats)
     note = "every selection drawn anew wherever it is needed, without the cache that nodes of one process share"
     yield single_row(f"CPU time of a cesar exchange without its cache, {where}", spent * 1e3, "ms", note)
@@ -206,8 +206,8 @@ def _selections(case: Case, outcome: Outcome) -> dict[int, np.ndarray]:
             for address, message in outcome.transcript.open_messages(party)
             if isinstance(message, cesar.Selection) and address.sender == party
         )
-        bits = neighbourhood.drawn_bits(words, case.sparsifier, told, case.entries, case.share)
-        found[place] = neighbourhood.unpacked(bits, case.entries)
+        bits = neighbourhood.sample_entries(words, case.sparsifier, told, case.entries, case.share)
+        found[place] = neighbourhood.unpack_mask(bits, case.entries)
     return found
 
 

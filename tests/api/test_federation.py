@@ -248,7 +248,7 @@ def test_whoever_sends_no_vector_in_admm_is_named(kind, size):
 
 def test_the_first_error_is_the_cause_of_the_servers(monkeypatch):
     def refuse(*_):
-        raise user.broke_rules("for the test")
+        raise user.blame_server("for the test")
 
     federation = tacit.Federation("secagg", NAMES)  # audited as it is
     monkeypatch.setattr(user, "check_consents", refuse)

@@ -422,7 +422,7 @@ def test_the_page_has_every_argument_and_the_tests_that_try_it():
     headings = [heading.lower() for heading in re.findall(r"^## (.*)$", page, re.MULTILINE)]
     assert [name for name in NAMES if name not in headings] == []
     sources = [each.read_text(encoding="utf-8") for each in (ROOT / "src" / "tacit" / "protocols").rglob("*.py")]
-    named = {name for source in sources for name in re.findall(r'\bArgument\(\s*"([^"]+)"', source)}
+    named = {name for source in sources for name in re.findall(r'\bPrivacyArgument\(\s*"([^"]+)"', source)}
     assert named == set(NAMES)
     rows = dict(re.findall(r"^\| \[([^\]]+)\]\([^)]*\) \|.*\| (`test_\w+`.*) \|$", page, re.MULTILINE))
     tests = {name for name in globals() if name.startswith("test_")}

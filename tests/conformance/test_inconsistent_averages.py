@@ -65,7 +65,7 @@ def test_whoever_was_told_something_else_is_not_summed_with_the_others(partial):
 
 def test_a_server_that_asks_them_all_the_same_is_refused_by_both_sides(partial, monkeypatch):
     """A server that leaves out its own check finds that users check what each other signed."""
-    monkeypatch.setattr(secagg.aggregator, "usable", _usable_whatever_they_were_told)
+    monkeypatch.setattr(secagg.aggregator, "select_usable_keys", _usable_whatever_they_were_told)
     simulation = Simulation.of("secagg", PARTIES, 4, stand_ins={SERVER: partial})
     simulation.average({party: Update(np.zeros(4)) for party in PARTIES})
     with pytest.raises(tacit.NotEnough):

@@ -110,7 +110,7 @@ def test_without_a_server_too_nothing_is_copied_between_a_protocol_and_the_wire(
 def test_a_copy_is_found_wherever_it_is_made(where, tmp_path, monkeypatch):
     def change():
         if where == "the average":
-            averaged_as_it_is = star.averaged
+            averaged_as_it_is = star.compute_average
             monkeypatch.setattr(
                 star,
                 "averaged",
@@ -126,8 +126,8 @@ def test_a_copy_is_found_wherever_it_is_made(where, tmp_path, monkeypatch):
                 lambda line, parcel, *rest: _copied(b"".join(parcel.pieces()), deliver(line, parcel, *rest)),
             )
         else:
-            total = star.total
-            monkeypatch.setattr(star, "total", lambda vectors: _copied(vectors[0].data, total(vectors)))
+            total = star.sum_vectors
+            monkeypatch.setattr(star, "sum_vectors", lambda vectors: _copied(vectors[0].data, total(vectors)))
 
     assert second_round(tmp_path, change) != NEEDED
 

@@ -14,7 +14,7 @@ from tacit.designs import graphs
 from tacit.protocols import cesar
 from tacit.protocols.cesar import sending
 from tacit.protocols.shapes import neighbourhood
-from tacit.protocols.shapes.neighbourhood import drawn_bits, unpacked
+from tacit.protocols.shapes.neighbourhood import sample_entries, unpack_mask
 from tacit.runtime.faults import Fault
 from tacit.runtime.simulator import Simulation
 from tacit.vectors import index_sets
@@ -54,7 +54,7 @@ def selections(outcome, sparsifier, share):
                 if sparsifier == "topk":
                     found[i] = index_sets.decode_mask(message.indices, D)
                 else:
-                    found[i] = unpacked(drawn_bits(words, sparsifier, message.indices, D, share), D)
+                    found[i] = unpack_mask(sample_entries(words, sparsifier, message.indices, D, share), D)
     return found
 
 
@@ -339,12 +339,12 @@ class Aligned:
 
     async def __call__(self, link, update, terms, suite, _state):
         parties, entries = (link.parties[1], link.parties[2]), len(update.vector)
-        _, selection = neighbourhood.own_entries(suite, terms, update.vector)
+        _, selection = neighbourhood.select_entries(suite, terms, update.vector)
         for party in parties:
             await link.send(party, cesar.Selection(selection))
         told = await link.gather(cesar.Selection, parties, at_least=2)
-        sets = {party: neighbourhood.told_entries(suite, terms, told[party].indices, entries) for party in parties}
-        self.selected = {party: np.flatnonzero(unpacked(bits, entries)) for party, bits in sets.items()}
+        sets = {party: neighbourhood.read_selection(suite, terms, told[party].indices, entries) for party in parties}
+        self.selected = {party: np.flatnonzero(unpack_mask(bits, entries)) for party, bits in sets.items()}
         for i, j in ((1, 2), (2, 1)):
             party = link.parties[i]
             # All of its own entries: by where they are in its set, or by its own seed.
@@ -395,7 +395,7 @@ def test_it_would_if_masks_followed_from_rank(sparsifier, bound, monkeypatch):
 async def _garbled(link, update, terms, suite, _state):
     """Selects like everybody else, and then sends turns that nobody can read."""
     for party in terms.peers(link.me):
-        await link.send(party, cesar.Selection(neighbourhood.own_entries(suite, terms, update.vector)[1]))
+        await link.send(party, cesar.Selection(neighbourhood.select_entries(suite, terms, update.vector)[1]))
     for party in terms.peers(link.me):
         selections = dict.fromkeys(terms.view(link.place), b"\xff\xff")
         await link.send(party, cesar.Turn(selections), step=1)

@@ -139,7 +139,7 @@ async def poisonous(link, update, terms, suite, state):
     for party in link.parties.names_at(sorted(graph.successors(i))):
         mass = suite.ring.values(np.append(np.zeros(D), -3.0))
         if terms.settings.masked:
-            mass = pushsum.covered(link, suite, graph, party, mass)
+            mass = pushsum.mask_push(link, suite, graph, party, mass)
         await link.send(party, pushsum.Mass(memoryview(suite.ring.pack(mass))))
     return Average(update.vector, ())
 

@@ -25,7 +25,7 @@ class Options(TypedDict, total=False):
     bits: Literal[16, 32, 64]
     """Ring Z_2^bits: 16, 32 or 64 bits an entry, in memory and on the wire. Default: 32."""
     clip: float
-    """Entries beyond ±clip are cut off there, counted, and warned about. Default: 32.0."""
+    """Entries beyond ±clip are clipped, counted, and warned about. Default: 32.0."""
     max_weight: float
     """The largest weight a party may have. Default: 1.0."""
     weighted: bool
@@ -35,13 +35,12 @@ class Options(TypedDict, total=False):
     """The standard deviation of the noise that each party adds to every entry, in the ring and under its masks.
     Default: 0.0."""
     norm: float | None
-    """What parties bring is shortened to this length (the square root of the sum of squares) if it is longer. Default:
-    None."""
+    """Vectors longer than this (by the square root of the sum of squares) are scaled down to it. Default: None."""
     rounding: Literal["auto", "nearest", "stochastic"]
-    """Whether entries are rounded to the nearest step of the ring, or up or down by chance, so that the mean is right.
-    By chance unless set if there are 16 bits. Default: 'auto'."""
+    """Whether entries are rounded to the nearest step of the ring, or at random so that the mean is exact. "auto" is
+    stochastic with 16 bits and nearest with more. Default: 'auto'."""
     allow_leaks: bool
-    """Go on knowingly with settings that let somebody learn a single vector. Default: False."""
+    """Accept settings that expose a single vector to somebody. Default: False."""
     include: Sequence[str] | None
     """The arrays of a model that are averaged, by names or patterns such as "conv*"; all of floats unless set. Default:
     None."""
@@ -83,7 +82,7 @@ class GraphOptions(Options, total=False):
     graph: GraphInput
     """A networkx graph, an edge list, a name or a table (see `tacit.designs.graphs`). Default: {'kind': 'complete'}."""
     share: float
-    """α: the fraction of the entries that a node selects for sharing. Default: 1.0."""
+    """The fraction α of the entries that a node selects for sharing. Default: 1.0."""
     sparsifier: Literal["random", "topk"]
     """How it selects them: "random", or "topk", the largest by their score. Default: 'random'."""
     score: Literal["magnitude", "change"]
@@ -102,14 +101,14 @@ class AdmmOptions(Options, total=False):
     """I; by default as many as the pattern protects and an audit found safe, if the ring can tell so many apart.
     Default: None."""
     rho: float | Sequence[float]
-    """ρ, the penalty: the error shrinks by ρ/(ρ + 2) in each iteration. One for all of them, or one for each. Default:
+    """The penalty ρ: the error shrinks by ρ/(ρ + 2) in each iteration. One for all of them, or one for each. Default:
     0.1."""
     group_size: int | Literal["all"] | None
-    """s; "all" or None for all-to-all communication. Default: 3."""
+    """The number s of peers in a group; "all" or None for all-to-all communication. Default: 3."""
     masked: bool
     """Mask y pairwise inside the group, so that only the group's sum can be read. Default: False."""
     lambda0: tuple[float, float]
-    """λ⁰ is uniform between these two. Default: (0.0, 1.0)."""
+    """The range of λ⁰, which is uniform in it. Default: (0.0, 1.0)."""
 
 
 class PushSumOptions(Options, total=False):
@@ -123,7 +122,7 @@ class PushSumOptions(Options, total=False):
     y0: StartKind | Literal["uniform", "exp", "lognormal"] | tuple[str | float, ...] | Mapping[str, Any]
     """The distribution of y_i(0) with `private`: its name, or its name and parameters. Default: {'kind': 'uniform'}."""
     self_weight: tuple[float, float]
-    """β and α: p_ii is uniform between them with `private`. Default: (0.1, 0.4)."""
+    """The range (β, α) of p_ii, which is uniform in it with `private`. Default: (0.1, 0.4)."""
     masked: bool
     """In-neighbours mask pairwise, so that a client learns only their sum. Default: False."""
 
@@ -132,7 +131,7 @@ class CesarOptions(GraphOptions, total=False):
     """Options of `cesar`."""
 
     masking: int
-    """s: with how many others' masks an entry must be covered to be sent. Default: 1."""
+    """The masking requirement s: how many others' masks must cover an entry before it is sent. Default: 1."""
 
 
 class RunOptions(TypedDict, total=False):

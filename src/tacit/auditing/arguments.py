@@ -8,13 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 from tacit.core.protocol import Protocol, Terms
-from tacit.core.protocol_facts import Argument, CoalitionQuery
+from tacit.core.protocol_facts import CoalitionQuery, PrivacyArgument
 from tacit.protocols import is_shipped
 
 
 def argument_for(
     protocol: Protocol, terms: Terms, coalition_size: int, rounds: int = 1, drift: Any = "static"
-) -> Argument | None:
+) -> PrivacyArgument | None:
     """Returns the best of all arguments: one that allows for dropouts or, if none does, by which least is learnt."""
     found = arguments_for(protocol, terms, coalition_size, rounds, drift)
     return min(found, key=lambda each: (not each.dropouts, each.bits), default=None)
@@ -22,7 +22,7 @@ def argument_for(
 
 def arguments_for(
     protocol: Protocol, terms: Terms, coalition_size: int, rounds: int = 1, drift: Any = "static"
-) -> list[Argument]:
+) -> list[PrivacyArgument]:
     """Returns what is proved of the coalitions of a size, over some rounds on these terms.
 
     Only shipped protocols are asked, whose tests try every argument. Another one may reuse their terms with other code.
@@ -33,7 +33,9 @@ def arguments_for(
     return [_complete_statement(each, protocol, terms, query) for each in terms.arguments(query)]
 
 
-def _complete_statement(argument: Argument, protocol: Protocol, terms: Terms, query: CoalitionQuery) -> Argument:
+def _complete_statement(
+    argument: PrivacyArgument, protocol: Protocol, terms: Terms, query: CoalitionQuery
+) -> PrivacyArgument:
     """Returns an argument whose statement says which coalitions, rounds and dropouts it covers."""
     who, when = _who(protocol, terms, query.size), _when(query, argument.dropouts)
     return replace(argument, statement=argument.statement.format(who=who, when=when))

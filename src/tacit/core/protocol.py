@@ -1,4 +1,4 @@
-"""What makes a protocol: its coroutines, its settings, its messages, and what its paper claims for it.
+"""A protocol: its coroutines, settings, terms and messages, and the hooks by which it answers for itself.
 
 Settings are what somebody wrote: plain, typed, the same in Python, TOML and JSON. Terms are what follows from them for
 a given roster. They are computed once, leave nothing open, and are what coroutines are given.
@@ -18,11 +18,11 @@ from tacit.core.errors import ConfigError, JournalError
 from tacit.core.link import Effect, Link
 from tacit.core.messages import Message
 from tacit.core.protocol_facts import (
-    Argument,
     Claim,
     CoalitionQuery,
-    Exchange,
+    ExchangePattern,
     ParticipationPolicy,
+    PrivacyArgument,
     ProposedSettings,
     Remedy,
     SecureSum,
@@ -54,7 +54,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     bits: int = 32
     """Ring Z_2^bits: 16, 32 or 64 bits an entry, in memory and on the wire."""
     clip: float = 32.0
-    """Entries beyond ±clip are cut off there, counted, and warned about."""
+    """Entries beyond ±clip are clipped, counted, and warned about."""
     max_weight: float = 1.0
     """The largest weight a party may have."""
     weighted: bool = False
@@ -62,12 +62,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     noise: float = 0.0
     """The standard deviation of the noise that each party adds to every entry, in the ring and under its masks."""
     norm: float | None = None
-    """What parties bring is shortened to this length (the square root of the sum of squares) if it is longer."""
+    """Vectors longer than this (by the square root of the sum of squares) are scaled down to it."""
     rounding: Literal["auto", "nearest", "stochastic"] = "auto"
-    """Whether entries are rounded to the nearest step of the ring, or up or down by chance, so that the mean is right.
-    By chance unless set if there are 16 bits."""
+    """Whether entries are rounded to the nearest step of the ring, or at random so that the mean is exact. "auto" is
+    stochastic with 16 bits and nearest with more."""
     allow_leaks: bool = False
-    """Go on knowingly with settings that let somebody learn a single vector."""
+    """Accept settings that expose a single vector to somebody."""
     include: tuple[str, ...] | None = None
     """The arrays of a model that are averaged, by names or patterns such as "conv*"; all of floats unless set."""
     exclude: tuple[str, ...] = ()
@@ -214,7 +214,7 @@ class Terms:
         del coalition
         return None
 
-    def arguments(self, query: CoalitionQuery) -> Iterable[Argument]:
+    def arguments(self, query: CoalitionQuery) -> Iterable[PrivacyArgument]:
         """Returns what is proved about every coalition of a size, for any number of parties; nothing by default.
 
         Audits use arguments of shipped protocols only, whose tests try them on every small case.
@@ -222,17 +222,19 @@ class Terms:
         del query
         return ()
 
-    def exchange(self) -> Exchange:
+    def exchange(self) -> ExchangePattern:
         """Returns who exchanges messages with whom, to be drawn: by default, every party with its peers."""
         places = {party: place for place, party in enumerate(self.parties)}
         pairs = ((places[a], places.get(b, -1)) for a in self.parties for b in self.peers(a))
-        return Exchange("graph", (tuple((a, b) for a, b in pairs if a < b),))
+        return ExchangePattern("graph", (tuple((a, b) for a, b in pairs if a < b),))
 
-    def thinnest(self, coalition: Collection[Party], others: int) -> tuple[Collection[Party], Collection[Party]] | None:
-        """Returns who stays away, and who drops out in mid-round, to leave a coalition with the fewest to see through.
+    def worst_dropouts(
+        self, coalition: Collection[Party], others: int
+    ) -> tuple[Collection[Party], Collection[Party]] | None:
+        """Returns who is offline and who drops out in mid-round in the worst case for privacy that these terms allow.
 
-        That is the worst that these terms allow, but for so many others who are always left. None if a round is no
-        smaller for anybody's absence, or ends with it.
+        The sum then has the coalition and as few others in it as possible, but at least so many `others`. None if
+        dropouts make no sum smaller, or end the round.
         """
         del coalition, others
         return None
@@ -274,9 +276,9 @@ class Choice:
     """Who does not send this is absent from the start."""
     delivery: type[Message]
     """Who sent the one but does not send this drops out in mid-round."""
-    asked: Callable[[Any, Any, Collection[int], Entropy], tuple[list[int], Any]]
+    select_asked: Callable[[Any, Any, Collection[int], Entropy], tuple[list[int], Any]]
     """Given terms, state, who is there, and entropy: whom to ask, nobody if too few are there; and the new state."""
-    summed: Callable[[Any, Link, Sequence[int], Collection[int], Entropy], list[int]]
+    select_summed: Callable[[Any, Link, Sequence[int], Collection[int], Entropy], list[int]]
     """Given terms, link, who was asked, who delivered, and entropy: whose vectors to sum, nobody's if too few did."""
     announcement: type[Message] | None = None
     """The message that announces the sum, as its field `vector`; without it no recipe can be replayed."""

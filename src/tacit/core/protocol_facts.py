@@ -68,7 +68,7 @@ class CoalitionQuery:
 
 
 @dataclass(frozen=True)
-class Argument:
+class PrivacyArgument:
     """A proved statement about every coalition of a size: none learns a vector or, if it `exposes`, one does."""
 
     name: str
@@ -143,7 +143,7 @@ MOST_PHASES = 64
 
 
 @dataclass(frozen=True)
-class Exchange:
+class ExchangePattern:
     """Who exchanges messages with whom, phase by phase, for drawings. Parties are places on the roster."""
 
     kind: Literal["star", "graph", "groups"]

@@ -40,10 +40,10 @@ from tacit.core.messages import Message
 from tacit.core.protocol import Protocol, Settings, State, Terms
 from tacit.core.protocol_facts import (
     MOST_PHASES,
-    Argument,
     Claim,
     CoalitionQuery,
-    Exchange,
+    ExchangePattern,
+    PrivacyArgument,
     Promise,
     ProposedSettings,
     Remedy,
@@ -100,13 +100,13 @@ class AdmmSettings(Settings, frozen=True, kw_only=True):
     iterations: int | None = None
     """I; by default as many as the pattern protects and an audit found safe, if the ring can tell so many apart."""
     rho: float | tuple[float, ...] = 0.1
-    """ρ, the penalty: the error shrinks by ρ/(ρ + 2) in each iteration. One for all of them, or one for each."""
+    """The penalty ρ: the error shrinks by ρ/(ρ + 2) in each iteration. One for all of them, or one for each."""
     group_size: int | Literal["all"] = 3
-    """s; "all" or None for all-to-all communication."""
+    """The number s of peers in a group; "all" or None for all-to-all communication."""
     masked: bool = False
     """Mask y pairwise inside the group, so that only the group's sum can be read."""
     lambda0: tuple[float, float] = (0.0, 1.0)
-    """λ⁰ is uniform between these two."""
+    """The range of λ⁰, which is uniform in it."""
 
     readers: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"group_size": _group_size_from}
     editor_types: ClassVar[Mapping[str, str]] = {
@@ -144,7 +144,7 @@ class AdmmSettings(Settings, frozen=True, kw_only=True):
         n = len(parties)
         pattern = groups(n, n if self.group_size == "all" else self.group_size)
         # Up to `protected` nobody meets anybody again, but the sums of many groups leak long before the gap ends.
-        unharmed = protected(pattern, self.masked)
+        unharmed = count_protected_iterations(pattern, self.masked)
         if len(pattern.partitions[0]) > 1:
             unharmed = min(unharmed, SAFE_ITERATIONS)
         if isinstance(self.rho, tuple):
@@ -159,12 +159,12 @@ class AdmmSettings(Settings, frozen=True, kw_only=True):
         return None if self.masked else Remedy("masked", True)
 
     @property
-    def asked(self) -> int | None:
-        """How many iterations were asked for, by their number or by a ρ for each; None for the default."""
+    def given_iterations(self) -> int | None:
+        """How many iterations were given, by their number or by a ρ for each; None for the default."""
         return len(self.rho) if isinstance(self.rho, tuple) else self.iterations
 
 
-def protected(pattern: Groups, masked: bool) -> float:
+def count_protected_iterations(pattern: Groups, masked: bool) -> float:
     """Returns how many iterations a pattern protects: its gap, if anybody sees more than the sum of everybody."""
     return math.inf if masked and len(pattern.partitions[0]) == 1 else pattern.gap
 
@@ -186,7 +186,7 @@ class AdmmTerms(Terms):
 
     def leaks(self) -> list[str]:
         """Returns why the settings would show somebody's vector."""
-        given, most = self.settings.asked, protected(self.pattern, self.settings.masked)
+        given, most = self.settings.given_iterations, count_protected_iterations(self.pattern, self.settings.masked)
         if given is None and most < 2:
             return [
                 f"with {len(self.parties)} parties this pattern protects a single iteration, which is no average yet; "
@@ -243,17 +243,17 @@ class AdmmTerms(Terms):
         rest = math.prod(rho / (rho + 2) for rho in later)
         return 2 * max(map(abs, self.settings.lambda0)) / (first * (first + 2)) * rest, first / (first + 2) * rest
 
-    def arguments(self, query: CoalitionQuery) -> Iterator[Argument]:
+    def arguments(self, query: CoalitionQuery) -> Iterator[PrivacyArgument]:
         """Yields that the sum of everybody is all there is to see, if all mask with all."""
         left = len(self.parties) - query.size
         if self.settings.masked and len(self.pattern.partitions[0]) == 1 and left >= LEFT:
             yield one_sum(left)
 
-    def exchange(self) -> Exchange:
+    def exchange(self) -> ExchangePattern:
         """Returns the groups of each iteration."""
         partitions = self.pattern.partitions
         phases = (partitions[i % len(partitions)] for i in range(min(self.iterations, MOST_PHASES)))
-        return Exchange("groups", tuple(tuple(tuple(map(int, g)) for g in each) for each in phases), "iteration")
+        return ExchangePattern("groups", tuple(tuple(tuple(map(int, g)) for g in each) for each in phases), "iteration")
 
     def ties(self) -> tuple[NDArray[Any], ...]:
         """Returns in which iteration peers are in one group. None are twice within the pattern."""
@@ -338,7 +338,7 @@ async def group_sum(link: Link, suite: Suite, terms: AdmmTerms, g: tuple[int, ..
     for party in others:
         await link.send(party, GroupPart(memoryview(suite.ring.pack(y))), step=i)
     received = await link.gather(GroupPart, others, step=i)
-    return sum(vectors(suite.ring, received, len(y)), y)
+    return sum(unpack_all(suite.ring, received, len(y)), y)
 
 
 async def other_sums(
@@ -355,10 +355,10 @@ async def other_sums(
             if g[place % len(g)] == k:
                 await link.send(link.parties[u], GroupSum(memoryview(suite.ring.pack(z_g))), step=i)
     received = await link.gather(GroupSum, senders, step=i, patience=2)
-    return sum(vectors(suite.ring, received, len(z_g)), suite.ring.zeros(len(z_g)))
+    return sum(unpack_all(suite.ring, received, len(z_g)), suite.ring.zeros(len(z_g)))
 
 
-def vectors(ring: Ring, received: Mapping[Party, GroupPart | GroupSum], length: int) -> Iterator[Vector]:
+def unpack_all(ring: Ring, received: Mapping[Party, GroupPart | GroupSum], length: int) -> Iterator[Vector]:
     """Yields what was received; raises PeerFault at the first of it that is no vector, for all of it is needed."""
     for party, message in received.items():
         try:

@@ -25,7 +25,7 @@ from tacit.core.errors import ConfigError
 from tacit.core.link import Link
 from tacit.core.messages import Message
 from tacit.core.protocol import Choice, Protocol
-from tacit.core.protocol_facts import Argument, CoalitionQuery, ProposedSettings
+from tacit.core.protocol_facts import CoalitionQuery, PrivacyArgument, ProposedSettings
 from tacit.core.suite import SERVER, Parties, Suite, Update
 from tacit.protocols.shapes import star
 from tacit.protocols.shapes.arguments import plain
@@ -55,7 +55,7 @@ class FedAvgSettings(StarSettings, frozen=True, kw_only=True):
 
     def bind(self, parties: Parties) -> "FedAvgTerms":
         """Returns what the settings mean for these parties; raises ConfigError with every reason why they cannot."""
-        policy = star.bound_policy(self, parties)
+        policy = star.bind_policy(self, parties)
         threshold = 2 if self.threshold is None else self.threshold
         if not 2 <= threshold <= policy.most(len(parties)):
             raise ConfigError(
@@ -68,7 +68,7 @@ class FedAvgSettings(StarSettings, frozen=True, kw_only=True):
 class FedAvgTerms(StarTerms):
     """Terms of `fedavg`."""
 
-    def arguments(self, query: CoalitionQuery) -> Iterator[Argument]:
+    def arguments(self, query: CoalitionQuery) -> Iterator[PrivacyArgument]:
         """Yields that the server sees all."""
         del query
         yield plain("the server is sent every vector that it sums")
@@ -80,30 +80,30 @@ async def client(link: Link, update: Update, terms: FedAvgTerms, suite: Suite, s
     await link.send(SERVER, Here())
     asked = await link.receive(SERVER, Asked, Sum, patience=PATIENCE)
     if isinstance(asked, Sum):
-        return star.averaged(terms, suite.ring, asked, spent=True)
+        return star.compute_average(terms, suite.ring, asked, spent=True)
     await link.send(SERVER, Plain(memoryview(suite.ring.pack(suite.ring.encode(update)))))
-    return await star.announced(link, terms, suite.ring)
+    return await star.await_average(link, terms, suite.ring)
 
 
 async def server(link: Link, terms: FedAvgTerms, suite: Suite, state: StarState) -> Average:
     """The server, which sees everything."""
     link.cure, ring = terms.cure, suite.ring
     present = link.parties.places(await link.gather(Here, link.parties, terms.fewest_present))
-    asked, state = star.asked(terms, state, present, suite.entropy)
+    asked, state = star.select_asked(terms, state, present, suite.entropy)
     link.require("clients to ask", asked, terms.fewest_present)
     await link.save(state)
     for place in asked:
         await link.send(link.parties[place], Asked())
 
-    plain = star.by_place(link, await link.gather(Plain, link.parties.names_at(asked), terms.fewest_present))
-    delivered = star.unpacked(link, ring, {place: message.vector for place, message in plain.items()})
-    chosen = star.summed(terms, link, asked, delivered, suite.entropy)
+    plain = star.sort_by_place(link, await link.gather(Plain, link.parties.names_at(asked), terms.fewest_present))
+    delivered = star.unpack_vectors(link, ring, {place: message.vector for place, message in plain.items()})
+    chosen = star.select_summed(terms, link, asked, delivered, suite.entropy)
     link.require("vectors to sum", chosen, terms.smallest_sum)
     del plain
-    total = star.total([delivered.pop(place) for place in chosen])
+    total = star.sum_vectors([delivered.pop(place) for place in chosen])
     result = Sum(terms.sets.bitmap(chosen), memoryview(ring.pack(total)))
     await star.announce(link, result)
-    return star.averaged(terms, ring, result)
+    return star.compute_average(terms, ring, result)
 
 
 def propose(parties: int, colluding: int) -> Iterator[ProposedSettings]:
@@ -120,7 +120,7 @@ FEDAVG = Protocol(
     party=client,
     server=server,
     state=StarState,
-    choice=Choice(Here, Plain, star.asked, star.summed, Sum),
+    choice=Choice(Here, Plain, star.select_asked, star.select_summed, Sum),
     leaks_by_design=True,
     common_result=True,
     propose=propose,

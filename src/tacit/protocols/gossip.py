@@ -24,7 +24,7 @@ from tacit.core.errors import Drop, WireError
 from tacit.core.link import Link
 from tacit.core.messages import Message
 from tacit.core.protocol import Protocol
-from tacit.core.protocol_facts import Argument, CoalitionQuery, ProposedSettings
+from tacit.core.protocol_facts import CoalitionQuery, PrivacyArgument, ProposedSettings
 from tacit.core.suite import Parties, Suite, Update, Vector
 from tacit.protocols.shapes.arguments import plain
 from tacit.protocols.shapes.neighbourhood import (
@@ -33,13 +33,13 @@ from tacit.protocols.shapes.neighbourhood import (
     GraphTerms,
     Neighbourhood,
     add_at,
-    brought,
-    mixed,
-    own_entries,
+    count_entries,
+    encode_by_weight,
+    mix_models,
+    read_selection,
     remember,
-    shared,
-    size,
-    told_entries,
+    select_entries,
+    take_entries,
 )
 
 
@@ -65,7 +65,7 @@ class GossipSettings(GraphSettings, frozen=True, kw_only=True):
 class GossipTerms(GraphTerms):
     """What the settings of `gossip` mean for some parties."""
 
-    def arguments(self, query: CoalitionQuery) -> Iterator[Argument]:
+    def arguments(self, query: CoalitionQuery) -> Iterator[PrivacyArgument]:
         """Yields that neighbours see what is shared."""
         del query
         yield plain("{who} learn what their neighbours share")
@@ -86,14 +86,14 @@ async def node(link: Link, update: Update, terms: GraphTerms, suite: Suite, stat
     for party in tuple(received):
         model = received.pop(party)  # which nobody else holds then
         try:
-            theirs = told_entries(suite, terms, model.selection, len(vector))
-            part = ring.unpack(model.vector, size(theirs))
+            theirs = read_selection(suite, terms, model.selection, len(vector))
+            part = ring.unpack(model.vector, count_entries(theirs))
         except WireError:
             link.exclude(party, Drop.MALFORMED)
             continue
         add_at(total, theirs, part)
         heard[link.parties.place(party)] = theirs
-    average = mixed(ring, at, vector, total, heard)
+    average = mix_models(ring, at, vector, total, heard)
     await remember(link, suite, terms, average)
     return Average(average, link.parties.names_at(sorted((at.me, *heard))))
 
@@ -102,8 +102,8 @@ async def share(
     link: Link, suite: Suite, terms: GraphTerms, at: Neighbourhood, vector: Vector, state: GraphState
 ) -> None:
     """Sends each neighbour what it shares: one message to all of the same weight, which so is encoded once."""
-    bits, selection = own_entries(suite, terms, vector, state)
-    encoded = brought(suite.ring, at, shared(suite.ring, vector, bits, terms.settings.clip))
+    bits, selection = select_entries(suite, terms, vector, state)
+    encoded = encode_by_weight(suite.ring, at, take_entries(suite.ring, vector, bits, terms.settings.clip))
     said = {weight: SharedEntries(selection, memoryview(suite.ring.pack(part))) for weight, part in encoded.items()}
     for k, party in zip(at.view, at.names, strict=True):
         await link.send(party, said[at.weight(k)])

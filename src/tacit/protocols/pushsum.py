@@ -41,10 +41,10 @@ from tacit.core.link import Link
 from tacit.core.messages import Message
 from tacit.core.protocol import Protocol, Settings, State, Terms
 from tacit.core.protocol_facts import (
-    Argument,
     Claim,
     CoalitionQuery,
-    Exchange,
+    ExchangePattern,
+    PrivacyArgument,
     Promise,
     ProposedSettings,
     Remedy,
@@ -78,11 +78,11 @@ class MassState(State, frozen=True):
     """What a client has and what is under way, as ring elements. To lose it is to lose mass."""
 
     x: memoryview | None = None
-    """x_i and, behind it, y_i."""
+    """The mass x_i, followed by y_i; None before the first round."""
     sent: dict[Party, memoryview] = msgspec.field(default_factory=dict)
-    """Everything ever pushed, by receiver,"""
+    """Everything ever pushed, by receiver, once for all receivers that were pushed the same."""
     alike: dict[Party, Party] = msgspec.field(default_factory=dict)
-    """and who was ever pushed the same as another one that is listed there: on one graph, all but the first."""
+    """Receivers that were always pushed the same as one listed in `sent`, by name: on one graph, all but the first."""
     taken: dict[Party, memoryview] = msgspec.field(default_factory=dict)
     """Everything ever taken in, by sender; of the sum of all senders if it is masked."""
     fed: bool = True
@@ -120,7 +120,7 @@ class MassState(State, frozen=True):
 # --- y_i(0) --------------------------------------------------------------------------------------------------------
 
 
-class Start(msgspec.Struct, frozen=True, tag_field="kind", forbid_unknown_fields=True, omit_defaults=True):
+class StartDistribution(msgspec.Struct, frozen=True, tag_field="kind", forbid_unknown_fields=True, omit_defaults=True):
     """A distribution of y_i(0) from Table 3. All have mean 1 unless told otherwise."""
 
     def problems(self) -> list[str]:
@@ -132,7 +132,7 @@ class Start(msgspec.Struct, frozen=True, tag_field="kind", forbid_unknown_fields
         raise NotImplementedError
 
 
-class UniformStart(Start, frozen=True, tag="uniform"):
+class UniformStart(StartDistribution, frozen=True, tag="uniform"):
     """U(low, high)."""
 
     low: float = 0.5
@@ -147,7 +147,7 @@ class UniformStart(Start, frozen=True, tag="uniform"):
         return self.low + (self.high - self.low) * entropy.unit()
 
 
-class ExponentialStart(Start, frozen=True, tag="exp"):
+class ExponentialStart(StartDistribution, frozen=True, tag="exp"):
     """Exp(rate)."""
 
     rate: float = 1.0
@@ -162,7 +162,7 @@ class ExponentialStart(Start, frozen=True, tag="exp"):
         return -math.log1p(-entropy.unit()) / self.rate
 
 
-class LognormalStart(Start, frozen=True, tag="lognormal"):
+class LognormalStart(StartDistribution, frozen=True, tag="lognormal"):
     """Lognormal(μ, σ²)."""
 
     mean: float = -1.0
@@ -215,7 +215,7 @@ class PushSumSettings(Settings, frozen=True, kw_only=True):
     y0: StartKind = UniformStart()
     """The distribution of y_i(0) with `private`: its name, or its name and parameters."""
     self_weight: tuple[float, float] = (0.1, 0.4)
-    """β and α: p_ii is uniform between them with `private`."""
+    """The range (β, α) of p_ii, which is uniform in it with `private`."""
     masked: bool = False
     """In-neighbours mask pairwise, so that a client learns only their sum."""
 
@@ -290,11 +290,11 @@ class PushSumTerms(Terms):
         """Returns who sends to whom in each graph, unless everybody draws parts of its own."""
         return None if self.settings.private else tuple(map(graphs.adjacency, self.graphs))
 
-    def exchange(self) -> Exchange:
+    def exchange(self) -> ExchangePattern:
         """Returns the graph of each round."""
-        return Exchange("graph", tuple(map(graphs.edges, self.graphs)), directed=True)
+        return ExchangePattern("graph", tuple(map(graphs.edges, self.graphs)), directed=True)
 
-    def arguments(self, query: CoalitionQuery) -> Iterator[Argument]:
+    def arguments(self, query: CoalitionQuery) -> Iterator[PrivacyArgument]:
         """Yields what is proved of masked sums of in-neighbours, and of plain masses."""
         settings, left = self.settings, len(self.parties) - query.size
         if settings.private or settings.weighted:
@@ -329,9 +329,9 @@ async def client(link: Link, update: Update, terms: PushSumTerms, suite: Suite, 
     heard = link.parties.names_at(sorted(graph.predecessors(i)))
 
     if state.x is None:
-        x = start(terms, update, suite)
+        x = start_mass(terms, update, suite)
     else:
-        x = step(ring, unpacked(ring, state.x), update, weight_of(terms, update))
+        x = apply_step(ring, unpack_elements(ring, state.x), update, weight_of(terms, update))
     # Masked sums need everybody's push: if all in-neighbours of a client but one kept theirs, it would see that one's.
     pushes = state.fed or terms.settings.masked
     p_ii = self_weight(terms, suite.entropy, len(out)) if pushes else Fraction(1)
@@ -339,32 +339,36 @@ async def client(link: Link, update: Update, terms: PushSumTerms, suite: Suite, 
     for _ in out:
         x -= part
     fed = state.fed and not heard  # until something is taken in below
-    state = await link.save(pushed(ring, msgspec.structs.replace(state, x=packed(ring, x), fed=fed), out, part))
+    state = await link.save(
+        record_push(ring, msgspec.structs.replace(state, x=pack_elements(ring, x), fed=fed), out, part)
+    )
     del part  # it is as long as the model, and nobody needs it any more
     for party in out:
         mass = state.sent_to(party)
         if terms.settings.masked:
-            mass = packed(ring, covered(link, suite, graph, party, unpacked(ring, mass)))
+            mass = pack_elements(ring, mask_push(link, suite, graph, party, unpack_elements(ring, mass)))
         await link.send(party, Mass(mass))
         del mass  # It is the courier's now, and gone once it has arrived.
 
-    x, state, contributors = take(link, terms, suite, state, x, heard, await link.gather(Mass, heard, at_least=0))
+    x, state, contributors = take_masses(
+        link, terms, suite, state, x, heard, await link.gather(Mass, heard, at_least=0)
+    )
     w = ring.ratio(x)  # Before anything is kept: masses that add up to nothing are not taken, and may come right later.
     await link.save(state)
     return Average(w, contributors)
 
 
-def packed(ring: Ring, vector: Vector) -> memoryview:
+def pack_elements(ring: Ring, vector: Vector) -> memoryview:
     """Returns ring elements as they are kept."""
     return memoryview(ring.pack(vector))
 
 
-def unpacked(ring: Ring, kept: memoryview) -> Vector:
+def unpack_elements(ring: Ring, kept: memoryview) -> Vector:
     """Returns ring elements that were kept."""
     return ring.unpack(kept, kept.nbytes // ring.element_bytes)
 
 
-def start(terms: PushSumTerms, update: Update, suite: Suite) -> Vector:
+def start_mass(terms: PushSumTerms, update: Update, suite: Suite) -> Vector:
     """Returns x_i(0) = w_i(0) and y_i(0), both times the weight."""
     settings = terms.settings
     y = suite.entropy.secret_number("y0", settings.y0.draw) if settings.private else 1.0
@@ -373,7 +377,7 @@ def start(terms: PushSumTerms, update: Update, suite: Suite) -> Vector:
     return np.append(x, suite.ring.values(np.array([y * weight])))
 
 
-def step(ring: Ring, x: Vector, update: Update, weight: float) -> Vector:
+def apply_step(ring: Ring, x: Vector, update: Update, weight: float) -> Vector:
     """Returns x_i after what the caller did to the model since the last round, times the weight; y_i is as it was."""
     try:
         stepped = ring.step(x, update.vector, weight)
@@ -398,7 +402,7 @@ def self_weight(terms: PushSumTerms, entropy: Entropy, out: int) -> Fraction:
     return Fraction(low + (high - low) * entropy.secret_factor())
 
 
-def pushed(ring: Ring, state: MassState, out: Collection[Party], part: Vector) -> MassState:
+def record_push(ring: Ring, state: MassState, out: Collection[Party], part: Vector) -> MassState:
     """Returns the state once a part was pushed to some, on top of all before. What several got alike is there once."""
     sent: dict[Party, memoryview] = {}
     alike: dict[Party, Party] = {}
@@ -410,13 +414,13 @@ def pushed(ring: Ring, state: MassState, out: Collection[Party], part: Vector) -
         if same != party:
             alike[party] = same
         elif before is None:
-            sent[party] = packed(ring, part)
+            sent[party] = pack_elements(ring, part)
         else:
-            sent[party] = packed(ring, unpacked(ring, before) + part) if party in out else before
+            sent[party] = pack_elements(ring, unpack_elements(ring, before) + part) if party in out else before
     return msgspec.structs.replace(state, sent=sent, alike=alike)
 
 
-def covered(link: Link, suite: Suite, graph: "nx.DiGraph", party: Party, mass: Vector) -> Vector:
+def mask_push(link: Link, suite: Suite, graph: "nx.DiGraph", party: Party, mass: Vector) -> Vector:
     """Returns what we push to a party, masked pairwise with the others that push to it."""
     pushing = link.parties.names_at(sorted(graph.predecessors(link.parties.place(party))))
     masked, others = mass.copy(), [other for other in pushing if other != link.me]
@@ -424,7 +428,7 @@ def covered(link: Link, suite: Suite, graph: "nx.DiGraph", party: Party, mass: V
     return masked
 
 
-def take(
+def take_masses(
     link: Link,
     terms: PushSumTerms,
     suite: Suite,
@@ -433,7 +437,20 @@ def take(
     heard: Sequence[Party],
     received: dict[Party, Mass],
 ) -> tuple[Vector, MassState, tuple[Party, ...]]:
-    """Adds to x and y what is new in the masses received; returns them, the state after that, and whose they are."""
+    """Adds to x and y what is new in the masses received.
+
+    Args:
+        link: This client's side of the round.
+        terms: The terms of the round.
+        suite: Its ring and keys.
+        state: The state before.
+        x: The mass x_i, followed by y_i.
+        heard: The in-neighbours of this round.
+        received: The masses that came from them. They are consumed.
+
+    Returns:
+        The new x and y, the state after that, and the contributors to them.
+    """
     ring, masked = suite.ring, terms.settings.masked
     masses: dict[Party, Vector] = {ALL: ring.zeros(len(x))} if masked else {}
     there = 0
@@ -453,7 +470,7 @@ def take(
         return x, state, (link.me,)
     taken = {}
     for party, mass in masses.items():
-        more = mass.copy() if party not in state.taken else mass - unpacked(ring, state.taken[party])
+        more = mass.copy() if party not in state.taken else mass - unpack_elements(ring, state.taken[party])
         more += x
         try:
             x = ring.within(more)
@@ -461,8 +478,10 @@ def take(
             if party == ALL:
                 raise
             continue  # It is not lost either, and may fit in later: when we have pushed some, or when it comes right.
-        taken[party] = packed(ring, mass)
-    after = msgspec.structs.replace(state, x=packed(ring, x), taken=state.taken | taken, fed=state.fed or bool(taken))
+        taken[party] = pack_elements(ring, mass)
+    after = msgspec.structs.replace(
+        state, x=pack_elements(ring, x), taken=state.taken | taken, fed=state.fed or bool(taken)
+    )
     return x, after, (link.me, *(heard if masked else taken))
 
 

@@ -44,9 +44,9 @@ def trace_participation(simulation: Simulation, rounds: int) -> Iterator[TracedR
         entropy = SeededEntropy(simulation.seed_of(SERVER, number))
         link = Link(SERVER, parties, agreement.session, number)
         present = _sending(faults, number, choice.here, parties, range(len(parties)))
-        asked, state = choice.asked(terms, state, present, entropy)
+        asked, state = choice.select_asked(terms, state, present, entropy)
         delivered = _sending(faults, number, choice.delivery, parties, asked)
-        chosen = choice.summed(terms, link, asked, delivered, entropy) if asked else []
+        chosen = choice.select_summed(terms, link, asked, delivered, entropy) if asked else []
         mute = any(fault.mutes(number, SERVER) for fault in faults)
         yield TracedRound(*(() if mute else parties.names_at(each) for each in (asked, delivered, chosen)))
 

@@ -64,7 +64,7 @@ class WorstCase:
 
     def _faults(self, coalition: Sequence[Party], others: int) -> tuple[Fault, ...] | None:
         """Returns the faults that leave so few contributors."""
-        found = self._scope.terms.thinnest(self.members(coalition), others)
+        found = self._scope.terms.worst_dropouts(self.members(coalition), others)
         if found is None:
             return None
         absent, late = found

@@ -43,13 +43,13 @@ from tacit.protocols.cesar.facts import CLAIMS, propose
 from tacit.protocols.cesar.receiving import Receiving
 from tacit.protocols.cesar.sending import Sending
 from tacit.protocols.cesar.terms import ATTEMPTS, CesarSettings, CesarTerms, Masked, Release, Selection, Turn
-from tacit.protocols.shapes.neighbourhood import GraphState, Neighbourhood, mixed, own_entries, remember
+from tacit.protocols.shapes.neighbourhood import GraphState, Neighbourhood, mix_models, remember, select_entries
 
 
 async def node(link: Link, update: Update, terms: CesarTerms, suite: Suite, state: GraphState) -> Average:
     """A node, which is a sender N_i to each of its neighbours and their receiver N_k at once."""
     at, vector = Neighbourhood(link, terms), update.vector
-    bits, selection = own_entries(suite, terms, vector, state)
+    bits, selection = select_entries(suite, terms, vector, state)
     sending = Sending(link, suite, terms, at, vector, bits, selection)
     receiving = Receiving(link, suite, terms, at, len(vector))
 
@@ -66,7 +66,7 @@ async def node(link: Link, update: Update, terms: CesarTerms, suite: Suite, stat
         if not receiving.done:
             await receiving.collect(attempt)
 
-    average = mixed(suite.ring, at, vector, receiving.total, receiving.heard)
+    average = mix_models(suite.ring, at, vector, receiving.total, receiving.heard)
     await remember(link, suite, terms, average)
     return Average(average, link.parties.names_at(sorted((at.me, *receiving.heard))))
 

@@ -1,4 +1,4 @@
-"""What `cesar` says about itself: arguments, settings to propose, and the claims of its paper for given ones."""
+"""The answers of `cesar` to hooks: its arguments, proposed settings, and the claims of its paper."""
 
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tacit.core.errors import ConfigError
-from tacit.core.protocol_facts import Argument, Claim, CoalitionQuery, Promise, ProposedSettings
+from tacit.core.protocol_facts import Claim, CoalitionQuery, PrivacyArgument, Promise, ProposedSettings
 from tacit.core.suite import Party
 from tacit.designs import graphs
 from tacit.protocols.shapes.arguments import LEFT, few_neighbours, is_complete, one_sum, private_neighbours
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tacit.protocols.cesar.terms import CesarTerms
 
 
-def arguments_of(terms: "CesarTerms", query: CoalitionQuery) -> Iterator[Argument]:
+def arguments_of(terms: "CesarTerms", query: CoalitionQuery) -> Iterator[PrivacyArgument]:
     """Yields the arguments whose conditions are met."""
     n, c = len(terms.parties), query.size
     received = graphs.adjacency(terms.graph)

@@ -11,11 +11,11 @@ from tacit.protocols.shapes.neighbourhood import (
     Bits,
     Neighbourhood,
     add_at,
-    counts,
-    packed,
-    size,
-    told_entries,
-    unpacked,
+    count_entries,
+    count_sets,
+    pack_mask,
+    read_selection,
+    unpack_mask,
 )
 from tacit.vectors import index_sets
 from tacit.vectors.index_sets import Mask
@@ -28,17 +28,17 @@ class Receiving:
         self.link, self.suite, self.terms, self.at, self.entries = link, suite, terms, at, entries
         self.selections: dict[int, bytes] = {}
         self.bits: dict[int, Bits] = {}
-        """What each of them selected,"""
+        """The entries that each neighbour selected."""
         self.kept: dict[int, Bits] = {}
-        """and what it sends of that: the entries that enough others share too."""
+        """The entries that each neighbour sends: those that enough others share too."""
         self.listening = list(at.view)
         self.complete = self.done = False
         self.heard: dict[int, Bits] = {}
-        """What was received of whom, in the end."""
+        """The entries received from each neighbour, once the round is complete."""
         self._sum: Vector = suite.ring.zeros(0)
-        """What all of them sent, added up, self masks and all,"""
+        """The sum of what all neighbours sent, with their self masks."""
         self._places: dict[int, NDArray[np.int32] | None] = {}
-        """and where each of them was added."""
+        """The positions at which each neighbour's entries were added; None for all."""
 
     @property
     def total(self) -> Vector:
@@ -47,14 +47,14 @@ class Receiving:
 
     def mask(self, i: int) -> Mask:
         """Returns what a member selected."""
-        return unpacked(self.bits[i], self.entries)
+        return unpack_mask(self.bits[i], self.entries)
 
     def prestep(self, received: dict[Party, Selection]) -> None:
         """Takes in what the neighbours selected."""
         for party, message in received.items():
             i = self.link.parties.place(party)
             try:
-                self.bits[i] = told_entries(self.suite, self.terms, message.indices, self.entries)
+                self.bits[i] = read_selection(self.suite, self.terms, message.indices, self.entries)
                 self.selections[i] = message.indices
             except WireError:
                 self.link.exclude(party, Drop.MALFORMED)
@@ -64,12 +64,12 @@ class Receiving:
         asking = not self.complete and len(self.selections) > self.terms.settings.masking and attempt <= ATTEMPTS
         for i in self.listening:
             member = i in self.selections
-            turn = Turn(self.told(i) if member and asking else {}, member and self.complete)
+            turn = Turn(self.describe_others(i) if member and asking else {}, member and self.complete)
             await self.link.send(self.link.parties[i], turn, step=attempt)
         self.listening = list(self.selections)
         self.done = not asking and not self.complete
 
-    def told(self, i: int) -> dict[int, bytes]:
+    def describe_others(self, i: int) -> dict[int, bytes]:
         """Returns what member i needs to know of the others: their seeds, or how their sets overlap with its own."""
         if not self.terms.shows_data:
             return self.selections
@@ -87,7 +87,9 @@ class Receiving:
                 self.unmask({place(party): Secret(message.seed) for party, message in released.items()})
             self.done = True
             return
-        shared = packed(counts(map(self.mask, self.bits), len(self.bits), self.entries) > self.terms.settings.masking)
+        shared = pack_mask(
+            count_sets(map(self.mask, self.bits), len(self.bits), self.entries) > self.terms.settings.masking
+        )
         self.kept = {i: bits & shared for i, bits in self.bits.items()}
         self.add(await self.link.gather(Masked, members, 0, step=attempt, patience=4**attempt))
 
@@ -97,7 +99,7 @@ class Receiving:
         for party in tuple(received):
             i = self.link.parties.place(party)
             try:
-                delivered[i] = self.suite.ring.unpack(received.pop(party).vector, size(self.kept[i]))
+                delivered[i] = self.suite.ring.unpack(received.pop(party).vector, count_entries(self.kept[i]))
             except WireError:
                 self.link.exclude(party, Drop.MALFORMED)
         self.complete = len(delivered) == len(self.selections)
@@ -112,7 +114,7 @@ class Receiving:
     def unmask(self, seeds: dict[int, Secret]) -> None:
         """Takes the self masks off the sum, in which the pairwise masks cancel."""
         for i, seed in seeds.items():
-            places, mask = self._places[i], self.suite.stream(seed, self._sum, size(self.kept[i]))
+            places, mask = self._places[i], self.suite.stream(seed, self._sum, count_entries(self.kept[i]))
             if places is None:
                 self._sum -= mask
             else:

@@ -12,12 +12,12 @@ from tacit.protocols.cesar.terms import MASK, CesarTerms, Masked, Release, Turn
 from tacit.protocols.shapes.neighbourhood import (
     Bits,
     Neighbourhood,
-    brought,
     combine_at,
-    counts,
-    shared,
-    told_entries,
-    unpacked,
+    count_sets,
+    encode_by_weight,
+    read_selection,
+    take_entries,
+    unpack_mask,
 )
 from tacit.vectors import index_sets
 from tacit.vectors.index_sets import Mask, Positions
@@ -43,9 +43,9 @@ class Sending:
     ) -> None:
         self.link, self.suite, self.terms, self.at, self.selection = link, suite, terms, at, selection
         self.entries, self.bits = len(vector), bits
-        self.shared = shared(suite.ring, vector, bits, terms.settings.clip)
+        self.shared = take_entries(suite.ring, vector, bits, terms.settings.clip)
         # If there is chance in it, it is encoded once for all attempts; otherwise it need not be held in between.
-        self.encoded = brought(suite.ring, at, self.shared) if suite.ring.draws else {}
+        self.encoded = encode_by_weight(suite.ring, at, self.shared) if suite.ring.draws else {}
         self.receivers = list(at.view)
         # All of them at once, so that none depends on the order in which turns come.
         self.seeds = {(k, attempt): suite.seed() for k in at.view for attempt in terms.steps(Masked)}
@@ -54,7 +54,7 @@ class Sending:
     @property
     def own(self) -> Mask:
         """The entries that we selected."""
-        return unpacked(self.bits, self.entries)
+        return unpack_mask(self.bits, self.entries)
 
     async def answer(self, turns: dict[Party, Turn], attempt: int) -> None:
         """Answers each receiver's turn, and forgets those from whom nothing more is to come."""
@@ -64,7 +64,7 @@ class Sending:
             turn = turns.get(party)
             if turn is not None and self.may_send(k, turn.selections):
                 try:
-                    masked = self.masked(k, turn, attempt, own)
+                    masked = self.mask_entries(k, turn, attempt, own)
                 except WireError:
                     self.link.exclude(party, Drop.MALFORMED)
                     self.receivers.remove(k)
@@ -83,12 +83,12 @@ class Sending:
         enough = self.at.me in members and len(members) > self.terms.settings.masking
         return enough and set(self.terms.graph[k]).issuperset(members)
 
-    def masked(self, k: int, turn: Turn, attempt: int, own: Mask) -> bytes | memoryview:
+    def mask_entries(self, k: int, turn: Turn, attempt: int, own: Mask) -> bytes | memoryview:
         """Returns w_{k←i} for the members of a turn (Algorithm 3, with s of Section 3.4.2)."""
         i, ring = self.at.me, self.suite.ring
         covers = self.overlaps(turn, own)
-        kept = counts(covers.values(), len(covers), len(self.shared)) >= self.terms.settings.masking
-        self.encoded = self.encoded or brought(ring, self.at, self.shared)
+        kept = count_sets(covers.values(), len(covers), len(self.shared)) >= self.terms.settings.masking
+        self.encoded = self.encoded or encode_by_weight(ring, self.at, self.shared)
         w = self.encoded[self.at.weight(k)].copy()
         places = np.flatnonzero(own) if self.terms.shows_data else None
         members = b",".join(b"%d" % j for j in sorted(turn.selections))
@@ -112,5 +112,5 @@ class Sending:
         others = {j: data for j, data in turn.selections.items() if j != self.at.me}
         if self.terms.shows_data:
             return {j: index_sets.decode_mask(data, len(self.shared)) for j, data in others.items()}
-        told = {j: told_entries(self.suite, self.terms, data, self.entries) for j, data in others.items()}
-        return {j: unpacked(bits, self.entries)[own] for j, bits in told.items()}
+        told = {j: read_selection(self.suite, self.terms, data, self.entries) for j, data in others.items()}
+        return {j: unpack_mask(bits, self.entries)[own] for j, bits in told.items()}

@@ -8,7 +8,7 @@ import msgspec
 
 from tacit.core.errors import ConfigError
 from tacit.core.messages import Message
-from tacit.core.protocol_facts import Argument, CoalitionQuery, Remedy
+from tacit.core.protocol_facts import CoalitionQuery, PrivacyArgument, Remedy
 from tacit.core.suite import ONLOOKER, Parties, Party
 from tacit.protocols.cesar.facts import arguments_of
 from tacit.protocols.shapes.neighbourhood import GraphSettings, GraphTerms
@@ -58,7 +58,7 @@ class CesarSettings(GraphSettings, frozen=True, kw_only=True):
     """Settings of `cesar`."""
 
     masking: int = 1
-    """s: with how many others' masks an entry must be covered to be sent."""
+    """The masking requirement s: how many others' masks must cover an entry before it is sent."""
 
     def problems(self, parties: Parties) -> list[str]:
         """Returns the reasons why settings cannot work for these parties that can be told at a glance."""
@@ -96,7 +96,9 @@ class CesarTerms(GraphTerms):
         """At every receiver, its neighbours mask in pairs."""
         return sum(degree**2 for degree in self.degrees)
 
-    def thinnest(self, coalition: Collection[Party], others: int) -> tuple[Collection[Party], Collection[Party]] | None:
+    def worst_dropouts(
+        self, coalition: Collection[Party], others: int
+    ) -> tuple[Collection[Party], Collection[Party]] | None:
         """Returns all but the member with most members around it, those, and as few others as it may still hear."""
         members = {place for place, party in enumerate(self.parties) if party in coalition}
         near = {k: [i for i in self.view(k) if i in members] for k in sorted(members)}
@@ -111,7 +113,7 @@ class CesarTerms(GraphTerms):
         away = set(range(len(self.parties))) - {k, *heard} - members
         return (self.parties.names_at(sorted(away)), ()) if away else None
 
-    def arguments(self, query: CoalitionQuery) -> Iterator[Argument]:
+    def arguments(self, query: CoalitionQuery) -> Iterator[PrivacyArgument]:
         """Yields what is proved of the sums of neighbours."""
         return arguments_of(self, query)
 

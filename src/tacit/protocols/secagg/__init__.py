@@ -50,7 +50,7 @@ said again, which is nobody's average in it.
 """
 
 from tacit.core.protocol import Choice, Protocol
-from tacit.protocols.secagg.aggregator import server, summed
+from tacit.protocols.secagg.aggregator import select_u5, server
 from tacit.protocols.secagg.messages import (
     AdvertiseKeys,
     Chosen,
@@ -89,7 +89,7 @@ SECAGG = Protocol(
     party=client,
     server=server,
     state=StarState,
-    choice=Choice(AdvertiseKeys, MaskedInput, star.asked, summed, Sum),
+    choice=Choice(AdvertiseKeys, MaskedInput, star.select_asked, select_u5, Sum),
     claims=CLAIMS,
     common_result=True,
     propose=propose,

@@ -28,7 +28,7 @@ from tacit.protocols.secagg.messages import (
 )
 from tacit.protocols.secagg.terms import Accord, SecAggTerms, circle_of, digest_of, too_thin
 from tacit.protocols.shapes import star
-from tacit.protocols.shapes.star import StarState, Sum, by_place
+from tacit.protocols.shapes.star import StarState, Sum, sort_by_place
 
 RESAMPLES = 20
 """How often the server draws U5 anew if users would refuse it."""
@@ -37,12 +37,12 @@ RESAMPLES = 20
 async def server(link: Link, terms: SecAggTerms, suite: Suite, state: StarState) -> Average:
     """The server."""
     accord, least, parties, bitmap = Accord(link, suite, terms), terms.fewest_present, link.parties, terms.sets.bitmap
-    link.cure, state = terms.cure, accord.remembered(state)
+    link.cure, state = terms.cure, accord.reset_if_moved(state)
 
     # AdvertiseKeys
     last = None if state.announced is None else state.last
-    u1 = usable(accord, by_place(link, await link.gather(AdvertiseKeys, parties, least)), last)
-    u2, state = star.asked(terms, state, u1, suite.entropy)
+    u1 = select_usable_keys(accord, sort_by_place(link, await link.gather(AdvertiseKeys, parties, least)), last)
+    u2, state = star.select_asked(terms, state, u1, suite.entropy)
     if len(u2) < least and state.announced is not None and Drop.BEHIND in link.dropped.values():
         # Too many have not heard the last sum. Everybody hears it again, so that the next round finds them together.
         await star.announce(link, LastSum(state.members, bitmap(u1), state.announced))
@@ -54,7 +54,7 @@ async def server(link: Link, terms: SecAggTerms, suite: Suite, state: StarState)
         await link.send(parties[u], KeyList(members2, {v: u1[v] for v in circle.neighbours(u)}))
 
     # ShareKeys
-    shared = by_place(link, await link.gather(ShareKeys, parties.names_at(u2), least))
+    shared = sort_by_place(link, await link.gather(ShareKeys, parties.names_at(u2), least))
     for u in [u for u, message in shared.items() if message.sealed.keys() != set(circle.neighbours(u))]:
         link.exclude(parties[u], Drop.BROKE_RULES)
         del shared[u]
@@ -68,27 +68,27 @@ async def server(link: Link, terms: SecAggTerms, suite: Suite, state: StarState)
     del shared
 
     # MaskedInputCollection
-    masked = by_place(link, await link.gather(MaskedInput, parties.names_at(sorted(u3)), least))
+    masked = sort_by_place(link, await link.gather(MaskedInput, parties.names_at(sorted(u3)), least))
     for u in [u for u, message in masked.items() if message.views.keys() != u3.intersection(circle.neighbours(u))]:
         link.exclude(parties[u], Drop.BROKE_RULES)
         del masked[u]
-    y = star.unpacked(link, suite.ring, {u: message.vector for u, message in masked.items()})
+    y = star.unpack_vectors(link, suite.ring, {u: message.vector for u, message in masked.items()})
     u4 = list(y)
-    u5 = summed(terms, link, u2, u4, suite.entropy)
+    u5 = select_u5(terms, link, u2, u4, suite.entropy)
     link.require("masked vectors to sum", u5, terms.smallest_sum)
     chosen, members5 = set(u5), bitmap(u5)
     for u in u4:
         views = {v: masked[v].views[u] for v in circle.neighbours(u) if v in chosen}
         await link.send(parties[u], Chosen(members5, views))
     del masked
-    total = star.total([y.pop(u) for u in u5])
+    total = star.sum_vectors([y.pop(u) for u in u5])
     del y
 
     # ConsistencyCheck
-    needed = accord.needed(circle, u2)
-    consents = by_place(link, await link.gather(Consent, parties.names_at(u4), needed))
+    needed = accord.count_consents(circle, u2)
+    consents = sort_by_place(link, await link.gather(Consent, parties.names_at(u4), needed))
     statement = accord.consent(members2, members3, members5)
-    u6 = {u: consent for u, consent in consents.items() if vouched(accord, u, statement, consent.signature)}
+    u6 = {u: consent for u, consent in consents.items() if check_signature(accord, u, statement, consent.signature)}
     link.require("valid consents", u6, needed)
     shown = list(u6)[:needed]  # as many as a user must see; more would only cost it time
     agreed = Consents(bitmap(shown), memoryview(b"".join(u6[u].signature for u in shown)))
@@ -96,7 +96,7 @@ async def server(link: Link, terms: SecAggTerms, suite: Suite, state: StarState)
         await link.send(parties[u], agreed)
 
     # Unmasking
-    opened = by_place(link, await link.gather(Unmask, parties.names_at(u6), terms.threshold))
+    opened = sort_by_place(link, await link.gather(Unmask, parties.names_at(u6), terms.threshold))
     secrets = Recovery(accord, circle, opened)
     suite.mask(total, minus=[secrets.seed(u, commitments[u]) for u in u5])
     for v in sorted(u3 - chosen):
@@ -104,20 +104,22 @@ async def server(link: Link, terms: SecAggTerms, suite: Suite, state: StarState)
         if others:
             # p_{v,u} = −p_{u,v}: adding v's side of the masks takes the side of U5 off.
             suite.mask(total, *accord.pairwise(members2, v, secrets.key(v, u1[v][1]), others))
-    return await tell(accord, state, Sum(members5, memoryview(suite.ring.pack(total))))
+    return await announce_sum(accord, state, Sum(members5, memoryview(suite.ring.pack(total))))
 
 
-async def tell(accord: Accord, state: StarState, result: Sum) -> Average:
+async def announce_sum(accord: Accord, state: StarState, result: Sum) -> Average:
     """Announces a sum, which is remembered first, and returns the average that it stands for."""
     # Before it is kept: what no user would take for an average is never announced, now or later.
-    average = star.averaged(accord.terms, accord.suite.ring, result)
+    average = star.compute_average(accord.terms, accord.suite.ring, result)
     told = {"last": digest_of(result), "members": result.members, "announced": result.vector}
     await accord.link.save(msgspec.structs.replace(state, **told))
     await star.announce(accord.link, result)
     return average
 
 
-def usable(accord: Accord, advertised: Mapping[int, AdvertiseKeys], before: bytes | None) -> dict[int, SignedKeys]:
+def select_usable_keys(
+    accord: Accord, advertised: Mapping[int, AdvertiseKeys], before: bytes | None
+) -> dict[int, SignedKeys]:
     """Returns the keys of those whom the others will not refuse; who signed nothing, or nothing usable, is excluded.
 
     So are those who have not heard the last sum, which `before` stands for, unless most have not: users mask with none
@@ -127,7 +129,7 @@ def usable(accord: Accord, advertised: Mapping[int, AdvertiseKeys], before: byte
     sound = {
         u: keys
         for u, keys in advertised.items()
-        if vouched(accord, u, accord.advertisement(u, keys.c, keys.s, keys.last), keys.signature)
+        if check_signature(accord, u, accord.advertisement(u, keys.c, keys.s, keys.last), keys.signature)
         and can_agree(accord, probe, u, keys)
     }
     times = Counter(key for keys in sound.values() for key in (keys.c, keys.s))
@@ -144,16 +146,16 @@ def usable(accord: Accord, advertised: Mapping[int, AdvertiseKeys], before: byte
     return {u: (keys.c, keys.s, keys.signature) for u, keys in sound.items() if u not in behind}
 
 
-def summed(terms: SecAggTerms, link: Link, u2: Sequence[int], u4: Collection[int], entropy: Entropy) -> list[int]:
+def select_u5(terms: SecAggTerms, link: Link, u2: Sequence[int], u4: Collection[int], entropy: Entropy) -> list[int]:
     """Returns U5. A random sample that users would refuse as too thin is drawn again; the last one stands."""
     for _ in range(RESAMPLES):
-        u5 = star.summed(terms, link, u2, u4, entropy)
+        u5 = star.select_summed(terms, link, u2, u4, entropy)
         if not too_thin(terms, circle_of(link, terms, u2), u5):
             break
     return u5
 
 
-def vouched(accord: Accord, u: int, statement: bytes, signature: bytes) -> bool:
+def check_signature(accord: Accord, u: int, statement: bytes, signature: bytes) -> bool:
     """Says whether a user signed a statement; whoever did not is excluded."""
     try:
         accord.suite.verify(accord.link.parties[u], statement, signature)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tacit.core.protocol_facts import Argument, CoalitionQuery
+from tacit.core.protocol_facts import CoalitionQuery, PrivacyArgument
 from tacit.designs.participation import Batches, Partition, Sampled
 from tacit.protocols.shapes.arguments import LEFT, count_bits, one_sum
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from tacit.protocols.secagg.terms import SecAggTerms
 
 
-def arguments_of(terms: "SecAggTerms", query: CoalitionQuery) -> Iterator[Argument]:
+def arguments_of(terms: "SecAggTerms", query: CoalitionQuery) -> Iterator[PrivacyArgument]:
     """Yields the arguments whose conditions are met."""
     n, c = len(terms.parties), query.size
     if not masks_hold(terms, c - 1):
@@ -21,7 +21,7 @@ def arguments_of(terms: "SecAggTerms", query: CoalitionQuery) -> Iterator[Argume
     dropouts = masks_hold(terms, c - 1, dropouts=True)
     if isinstance(terms.policy, Batches | Partition) and (left := terms.policy.promise - c) >= LEFT:
         # Members of a batch are in every sum together or not at all.
-        yield Argument(
+        yield PrivacyArgument(
             "whole batches",
             f"of each batch of {terms.policy.promise} at least {left} are left that nobody can tell apart, {{when}}",
             count_bits(left),
@@ -29,7 +29,7 @@ def arguments_of(terms: "SecAggTerms", query: CoalitionQuery) -> Iterator[Argume
         )
     if query.fresh and (left := terms.smallest_sum - c) >= LEFT:
         # What is sent only once is in one sum only.
-        yield Argument(
+        yield PrivacyArgument(
             "fresh sums",
             f"a vector is in one sum, with at least {left - 1} of others than the {c} that collude, {{when}}",
             count_bits(left),
@@ -37,9 +37,9 @@ def arguments_of(terms: "SecAggTerms", query: CoalitionQuery) -> Iterator[Argume
         )
 
 
-def _circle(terms: "SecAggTerms", left: int) -> Argument:
+def _circle(terms: "SecAggTerms", left: int) -> PrivacyArgument:
     """Returns the argument "circle": in a sparse graph, honest users stay connected as long as few collude."""
-    return Argument(
+    return PrivacyArgument(
         "circle",
         f"{{who}} learn the sum of the others and no more, {{when}}: they are too few to cut a circle in two on which "
         f"everybody is joined to {_even_degree(terms)} others",

@@ -1,4 +1,4 @@
-"""What users and server of `secagg` say to each other. Whatever has a known length has exactly that length."""
+"""The messages between users and server of `secagg`. Whatever has a known length has exactly that length."""
 
 from typing import Annotated, ClassVar
 

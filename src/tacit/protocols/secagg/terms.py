@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tacit.core.average import format_count
 from tacit.core.errors import ConfigError
 from tacit.core.link import Link, frame_parts
-from tacit.core.protocol_facts import Argument, CoalitionQuery, SecureSum
+from tacit.core.protocol_facts import CoalitionQuery, PrivacyArgument, SecureSum
 from tacit.core.suite import Parties, Secret, Suite
 from tacit.designs.circle import Circle, two_thirds
 from tacit.protocols.secagg.arguments import arguments_of
@@ -49,7 +49,7 @@ class SecAggSettings(StarSettings, frozen=True, kw_only=True):
     def bind(self, parties: Parties) -> "SecAggTerms":
         """Returns what the settings mean for these parties; raises ConfigError with every reason why they cannot."""
         try:
-            policy = star.bound_policy(self, parties)
+            policy = star.bind_policy(self, parties)
             most = policy.most(len(parties))
         except ConfigError as error:
             # The threshold can be judged all the same, if anybody could take part.
@@ -166,7 +166,7 @@ class SecAggTerms(StarTerms):
         colluders = max(0, 2 * self.threshold - self.policy.most(len(self.parties)) - 1)
         return SecureSum(self.smallest_sum, None if self.sparse else colluders)
 
-    def arguments(self, query: CoalitionQuery) -> Iterator[Argument]:
+    def arguments(self, query: CoalitionQuery) -> Iterator[PrivacyArgument]:
         """Yields what is proved of the server and its users."""
         return arguments_of(self, query)
 
@@ -184,9 +184,9 @@ class Alike:
         )
         """Returns the circle of some users for a seed."""
         self.may_ask: Callable[[frozenset[int]], bool] = lru_cache(4)(lambda u2: policy.may_ask(u2, len(parties)))
-        """Says whether the policy lets these be asked,"""
+        """Says whether the policy lets these users be asked."""
         self.allows: Callable[[frozenset[int]], bool] = lru_cache(4)(policy.allows)
-        """and these be summed."""
+        """Says whether the policy lets these users be summed."""
         self.weakest: Callable[[Circle, frozenset[int]], int] = lru_cache(4)(Circle.weakest)
         """Returns how many of some users there are in the part of a circle that has the fewest."""
         self.among: Callable[[int], bytes] = lru_cache(4)(partial(_among, parties))
@@ -214,7 +214,7 @@ class Accord:
         """Returns what a user signs about its keys, and about what it was told last."""
         return self.link.statement("secagg keys", self.link.parties[u].encode(), c, s, last)
 
-    def remembered(self, state: StarState) -> StarState:
+    def reset_if_moved(self, state: StarState) -> StarState:
         """Returns a state without what was told to others than those who are here, or of another model."""
         here = self.terms.alike.among(self.suite.ring.length)
         if state.among == here:
@@ -229,7 +229,7 @@ class Accord:
         """Returns what a user signs about the sets."""
         return self.link.statement("secagg chosen", u2, u3, u5)
 
-    def needed(self, circle: Circle, u2: Collection[int]) -> int:
+    def count_consents(self, circle: Circle, u2: Collection[int]) -> int:
         """Returns how many users must be shown to consent. In a sparse graph the threshold says nothing of them all."""
         return self.terms.threshold if circle.complete else two_thirds(len(u2))
 
@@ -238,7 +238,16 @@ class Accord:
         return self.suite.commit(b, self.link.statement("secagg seed", self.link.parties[u].encode()))
 
     def agree(self, label: str, u2: bytes, u: int, secret: Secret, v: int, public: bytes) -> Secret:
-        """Returns the key of u and v for one purpose, computed on u's side. Users with another U2 have another key."""
+        """Returns the key of u and v for one purpose, computed on u's side. Users with another U2 have another key.
+
+        Args:
+            label: The purpose, `SEAL` or `MASK`.
+            u2: U2, as it is sent.
+            u: The place of the user that computes.
+            secret: The secret key of u.
+            v: The place of the other user.
+            public: The public key of v.
+        """
         pair = b"%d %d" % (min(u, v), max(u, v))
         return self.suite.agree(secret, public, label, self.link.statement("secagg pair", pair, u2))
 

@@ -29,7 +29,7 @@ from tacit.protocols.shapes import star
 from tacit.protocols.shapes.star import PATIENCE, StarState, Sum
 
 
-def broke_rules(detail: str) -> PeerFault:
+def blame_server(detail: str) -> PeerFault:
     """Returns the error for a server that asks for what it must not."""
     return PeerFault(SERVER, Drop.BROKE_RULES, detail)
 
@@ -37,7 +37,7 @@ def broke_rules(detail: str) -> PeerFault:
 async def client(link: Link, update: Update, terms: SecAggTerms, suite: Suite, state: StarState) -> Average:
     """User u. At every step the server may send the `Sum` instead, to a user that it has left out."""
     accord, ring, u = Accord(link, suite, terms), suite.ring, link.place
-    state = accord.remembered(state)
+    state = accord.reset_if_moved(state)
 
     # AdvertiseKeys
     c, s = suite.key_pair(), suite.key_pair()
@@ -47,9 +47,9 @@ async def client(link: Link, update: Update, terms: SecAggTerms, suite: Suite, s
     # ShareKeys
     listed = await link.receive(SERVER, KeyList, Sum, LastSum, patience=PATIENCE)
     if isinstance(listed, LastSum):
-        raise await caught_up(accord, state, listed)
+        raise await catch_up(accord, state, listed)
     if isinstance(listed, Sum):
-        return await told(accord, state, listed)
+        return await adopt_sum(accord, state, listed)
     u2 = terms.sets.users(listed.members)
     check_asked(accord, state, u, u2)
     circle = accord.graph(u2)
@@ -62,13 +62,13 @@ async def client(link: Link, update: Update, terms: SecAggTerms, suite: Suite, s
     # MaskedInputCollection
     inbox = await link.receive(SERVER, SealedShares, Sum, patience=PATIENCE)
     if isinstance(inbox, Sum):
-        return await told(accord, state, inbox)
+        return await adopt_sum(accord, state, inbox)
     u3 = terms.sets.users(inbox.members)
     others = u3.intersection(circle.neighbours(u))
     if u not in u3 or not terms.sets.within(inbox.members, listed.members) or inbox.sealed.keys() != others:
-        raise broke_rules("the shares it passed on are not those of the users it lists")
+        raise blame_server("the shares it passed on are not those of the users it lists")
     if len(u3) < terms.fewest_present or len(others) + 1 < terms.threshold:
-        raise broke_rules(
+        raise blame_server(
             f"it goes on with {format_count(len(u3), 'user')}, {len(others) + 1} of them to hold our shares: too few"
         )
     held = {u: own} | open_shares(accord, u, seals, inbox.sealed)
@@ -84,7 +84,7 @@ async def client(link: Link, update: Update, terms: SecAggTerms, suite: Suite, s
     # ConsistencyCheck
     chosen = await link.receive(SERVER, Chosen, Sum, patience=PATIENCE)
     if isinstance(chosen, Sum):
-        return await told(accord, state, chosen)
+        return await adopt_sum(accord, state, chosen)
     sets = listed.members, inbox.members, chosen.members
     check_chosen(accord, circle, sets)
     check_views(accord, seals, sets, others, chosen.views)
@@ -93,7 +93,7 @@ async def client(link: Link, update: Update, terms: SecAggTerms, suite: Suite, s
     # Unmasking
     consents = await link.receive(SERVER, Consents, Sum, patience=PATIENCE)
     if isinstance(consents, Sum):
-        return await told(accord, state, consents)
+        return await adopt_sum(accord, state, consents)
     check_consents(accord, circle, sets, consents)
     del consents  # as above: two thirds of all users have signed in it
     u5 = terms.sets.users(chosen.members)
@@ -102,23 +102,23 @@ async def client(link: Link, update: Update, terms: SecAggTerms, suite: Suite, s
     await link.send(SERVER, Unmask(seeds, keys))
     result = await link.receive(SERVER, Sum, patience=PATIENCE)
     if result.members != chosen.members:
-        raise broke_rules("it announces the sum of other users than we helped to unmask")
-    return await told(accord, state, result)
+        raise blame_server("it announces the sum of other users than we helped to unmask")
+    return await adopt_sum(accord, state, result)
 
 
-async def told(accord: Accord, state: StarState, result: Sum) -> Average:
+async def adopt_sum(accord: Accord, state: StarState, result: Sum) -> Average:
     """Returns the average that the server announced, and remembers what that was."""
     last = digest_of(result)  # before the average takes the place of the sum
-    average = star.averaged(accord.terms, accord.suite.ring, result, spent=True)
+    average = star.compute_average(accord.terms, accord.suite.ring, result, spent=True)
     await accord.link.save(msgspec.structs.replace(state, last=last))
     return average
 
 
-async def caught_up(accord: Accord, state: StarState, last: LastSum) -> NotEnough:
+async def catch_up(accord: Accord, state: StarState, last: LastSum) -> NotEnough:
     """Remembers the last sum, whether or not we had heard it, and returns why there is none in this round."""
     terms, parties = accord.terms, accord.link.parties
     heard = terms.sets.users(last.heard)
-    await told(accord, state, Sum(last.members, last.vector))
+    await adopt_sum(accord, state, Sum(last.members, last.vector))
     behind = dict.fromkeys(parties.names_at(sorted(set(range(len(parties))) - heard)), Drop.BEHIND)
     cure = "the last sum was said again, so that the next round finds all together"
     return NotEnough("users who had heard the last sum", len(heard), terms.fewest_present, behind, cure=cure)
@@ -128,10 +128,10 @@ def check_asked(accord: Accord, state: StarState, u: int, u2: frozenset[int]) ->
     """Raises PeerFault unless we may take part in a round with U2: before anything of ours leaves, not after."""
     terms = accord.terms
     if u not in u2 or len(u2) < terms.fewest_present or not terms.alike.may_ask(u2):
-        raise broke_rules(f"it sampled {format_count(len(u2), 'user')}, which the settings do not allow")
+        raise blame_server(f"it sampled {format_count(len(u2), 'user')}, which the settings do not allow")
     if terms.policy.promise > 1 and state.batch not in ((), batch_of(accord, u)):
         before, now = (", ".join(batch) for batch in (state.batch, batch_of(accord, u)))
-        raise broke_rules(f"it would sum us with {now}; we were summed with {before} before, and could be told apart")
+        raise blame_server(f"it would sum us with {now}; we were summed with {before} before, and could be told apart")
 
 
 def batch_of(accord: Accord, u: int) -> tuple[Party, ...]:
@@ -152,9 +152,9 @@ def check_keys(
     They signed what they were told last as well. Whoever was told something else than we were has another signature.
     """
     if keys.keys() != set(circle.neighbours(u)):
-        raise broke_rules("the keys it lists are not those of our neighbours")
+        raise blame_server("the keys it lists are not those of our neighbours")
     if len({*own, *(key for c, s, _ in keys.values() for key in (c, s))}) != 2 * len(keys) + 2:
-        raise broke_rules("the keys it lists are not all different")
+        raise blame_server("the keys it lists are not all different")
     for v, (c, s, signature) in keys.items():
         try:
             accord.suite.verify(accord.link.parties[v], accord.advertisement(v, c, s, state.last), signature)
@@ -191,7 +191,17 @@ def open_shares(
 
 
 def mask(accord: Accord, u2: bytes, u: int, s: KeyPair, b: Secret, others: Mapping[int, bytes], y: Vector) -> None:
-    """Puts our own mask and those with the others on our vector, in place."""
+    """Puts our own mask and those with the others on our vector, in place.
+
+    Args:
+        accord: What both sides compute alike.
+        u2: U2, as it is sent.
+        u: Our place.
+        s: The key pair of our pairwise masks.
+        b: The seed of our own mask.
+        others: The public keys of those we mask with, by place.
+        y: Our vector, which is changed.
+    """
     plus, minus = accord.pairwise(u2, u, s.secret, others)
     accord.suite.mask(y, [b, *plus], minus)
 
@@ -201,11 +211,11 @@ def check_chosen(accord: Accord, circle: Circle, sets: tuple[bytes, bytes, bytes
     terms = accord.terms
     u5 = terms.sets.users(sets[2])
     if not terms.sets.within(sets[2], sets[1]):
-        raise broke_rules("it chose users that it did not list before")
+        raise blame_server("it chose users that it did not list before")
     if not terms.alike.allows(u5) or len(u5) < terms.smallest_sum:
-        raise broke_rules(f"our policy does not allow a sum over {format_count(len(u5), 'user')} as it was chosen")
+        raise blame_server(f"our policy does not allow a sum over {format_count(len(u5), 'user')} as it was chosen")
     if too_thin(terms, circle, u5):
-        raise broke_rules("the users it chose are too thinly spread to hide each other")
+        raise blame_server("the users it chose are too thinly spread to hide each other")
 
 
 def check_views(
@@ -222,7 +232,7 @@ def check_views(
     u2, u3, u5 = sets
     chosen = accord.terms.sets.users(u5).intersection(others)
     if views.keys() != chosen:
-        raise broke_rules("it does not show for which sets those it chose have masked")
+        raise blame_server("it does not show for which sets those it chose have masked")
     for v, tag in views.items():
         try:
             accord.suite.check_tag(seals[v], accord.view(v, u2, u3), tag)
@@ -237,9 +247,9 @@ def check_consents(accord: Accord, circle: Circle, sets: tuple[bytes, bytes, byt
     told what only few others were told finds a false one among them.
     """
     known, u6 = accord.terms.sets, accord.terms.sets.ascending(consents.members)
-    needed, among = accord.needed(circle, known.users(sets[0])), known.within(consents.members, sets[0])
+    needed, among = accord.count_consents(circle, known.users(sets[0])), known.within(consents.members, sets[0])
     if not among or len(u6) != needed or consents.signatures.nbytes != SIGNATURE_BYTES * needed:
-        raise broke_rules(
+        raise blame_server(
             f"it shows that {format_count(len(u6), 'user agrees', 'users agree')} on the chosen set, and must show it "
             f"of {needed}"
         )

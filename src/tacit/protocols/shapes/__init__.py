@@ -1,1 +1,1 @@
-"""What protocols of one shape share: a server in the middle, neighbours in a graph, masks between pairs."""
+"""Parts that protocols of one shape share: a server in the middle, neighbours in a graph, masks between pairs."""

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.core.protocol import Terms
-from tacit.core.protocol_facts import Argument, CoalitionQuery
+from tacit.core.protocol_facts import CoalitionQuery, PrivacyArgument
 
 LEFT = 2
 """The fewest contributors to a sum, apart from the coalition, that hide each other."""
@@ -23,19 +23,19 @@ def count_bits(left: int) -> float:
     return math.log2(left / (left - 1)) / 2
 
 
-def one_sum(left: int, others: str = "the others") -> Argument:
+def one_sum(left: int, others: str = "the others") -> PrivacyArgument:
     """Returns the argument "one sum": whatever anybody sees is the sum of everybody."""
-    return Argument("one sum", f"{{who}} learn the sum of {others} and no more, {{when}}", count_bits(left))
+    return PrivacyArgument("one sum", f"{{who}} learn the sum of {others} and no more, {{when}}", count_bits(left))
 
 
-def plain(statement: str) -> Argument:
+def plain(statement: str) -> PrivacyArgument:
     """Returns the argument "plain": receivers are sent vectors as they are."""
-    return Argument("plain", statement, math.inf, exposes=True)
+    return PrivacyArgument("plain", statement, math.inf, exposes=True)
 
 
 def private_neighbours(
     terms: Terms, query: CoalitionQuery, received: NDArray[np.int64], ratio: float, fewest: int = 0
-) -> Argument | None:
+) -> PrivacyArgument | None:
     """Returns the argument "private neighbours", if each receiver sums two whom no other member sums or is.
 
     Args:
@@ -57,10 +57,10 @@ def private_neighbours(
     if not dropouts and (terms.selective or (received.sum(axis=1) - dearest < LEFT).any()):
         return None
     statement = f"{{who}} learn sums with at least {LEFT} in each who are in no other, {{when}}"
-    return Argument("private neighbours", statement, bits, dropouts)
+    return PrivacyArgument("private neighbours", statement, bits, dropouts)
 
 
-def few_neighbours(terms: Terms, query: CoalitionQuery, received: NDArray[np.int64]) -> Argument | None:
+def few_neighbours(terms: Terms, query: CoalitionQuery, received: NDArray[np.int64]) -> PrivacyArgument | None:
     """Returns the argument "few neighbours", if a receiver can subtract all but one of those in its sum."""
     if terms.selective:
         return None
@@ -68,7 +68,7 @@ def few_neighbours(terms: Terms, query: CoalitionQuery, received: NDArray[np.int
     k = int(degrees.argmin())
     if degrees[k] > query.size:
         return None
-    return Argument(
+    return PrivacyArgument(
         "few neighbours",
         f"{terms.parties[k]} hears {degrees[k]} others, and with all of them but one it learns the vector of that one",
         math.inf,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tacit.core.errors import ConfigError, WireError
 from tacit.core.link import Link
 from tacit.core.protocol import Settings, State, Terms
-from tacit.core.protocol_facts import Exchange
+from tacit.core.protocol_facts import ExchangePattern
 from tacit.core.suite import Parties, Party, Ring, Suite, Vector
 from tacit.designs import graphs
 from tacit.designs.graphs import CompleteGraph, Graph, graph_from
@@ -33,7 +33,7 @@ class GraphSettings(Settings, frozen=True, kw_only=True):
     graph: Graph = CompleteGraph()
     """A networkx graph, an edge list, a name or a table (see `tacit.designs.graphs`)."""
     share: float = 1.0
-    """α: the fraction of the entries that a node selects for sharing."""
+    """The fraction α of the entries that a node selects for sharing."""
     sparsifier: str = "random"
     """How it selects them: "random", or "topk", the largest by their score."""
     score: str = "magnitude"
@@ -129,9 +129,9 @@ class GraphTerms(Terms):
         """Returns who is whose neighbour, unless every node selects entries of its own."""
         return None if self.selective else (graphs.adjacency(self.graph),)
 
-    def exchange(self) -> Exchange:
+    def exchange(self) -> ExchangePattern:
         """Returns the graph."""
-        return Exchange("graph", (graphs.edges(self.graph),))
+        return ExchangePattern("graph", (graphs.edges(self.graph),))
 
     def view(self, i: int) -> list[int]:
         """Returns View(i), the neighbours of a node, ascending."""
@@ -173,41 +173,43 @@ class Neighbourhood:
 # --- which entries -------------------------------------------------------------------------------------------------
 
 
-def own_entries(suite: Suite, terms: GraphTerms, vector: Vector, state: GraphState | None = None) -> tuple[Bits, bytes]:
+def select_entries(
+    suite: Suite, terms: GraphTerms, vector: Vector, state: GraphState | None = None
+) -> tuple[Bits, bytes]:
     """Returns the entries to share, I_i, and how to tell others: the seed they follow from, or the set itself."""
     settings, entries = terms.settings, len(vector)
     if not terms.selective:
-        return every_bit(entries), b""
+        return select_all(entries), b""
     seed = suite.entropy.bytes(SEED_BYTES)
     if not terms.shows_data:
-        return drawn_bits(suite.words, settings.sparsifier, seed, entries, settings.share), seed
+        return sample_entries(suite.words, settings.sparsifier, seed, entries, settings.share), seed
     sparsifier, words = sparsify.SPARSIFIERS[settings.sparsifier], suite.words(seed, entries)
     since = state.since if state is not None and terms.remembers else None
     mask = sparsifier.select(suite.ring.magnitudes(vector, since), settings.share, words)
-    return packed(mask), index_sets.encode_mask(mask)
+    return pack_mask(mask), index_sets.encode_mask(mask)
 
 
-def told_entries(suite: Suite, terms: GraphTerms, selection: bytes, entries: int) -> Bits:
+def read_selection(suite: Suite, terms: GraphTerms, selection: bytes, entries: int) -> Bits:
     """Returns the entries that a neighbour told us it shares."""
     settings = terms.settings
     if not terms.selective:
         if selection:
             raise WireError("a selection of entries, where all are shared")
-        return every_bit(entries)
+        return select_all(entries)
     if terms.shows_data:
-        return packed(index_sets.decode_mask(selection, entries))
+        return pack_mask(index_sets.decode_mask(selection, entries))
     if len(selection) != SEED_BYTES:
         raise WireError(f"a seed has {SEED_BYTES} bytes, not {len(selection)}")
-    return drawn_bits(suite.words, settings.sparsifier, selection, entries, settings.share)
+    return sample_entries(suite.words, settings.sparsifier, selection, entries, settings.share)
 
 
-def shared(ring: Ring, vector: Vector, bits: Bits, clip: float) -> Vector:
+def take_entries(ring: Ring, vector: Vector, bits: Bits, clip: float) -> Vector:
     """Returns the entries to share, cut off at the clip. If those are all, it is the vector, and no copy of it."""
     limited = ring.clip_vector(vector, clip)
-    return limited if size(bits) == len(vector) else limited[unpacked(bits, len(vector))]
+    return limited if count_entries(bits) == len(vector) else limited[unpack_mask(bits, len(vector))]
 
 
-def brought(ring: Ring, at: Neighbourhood, entries: Vector) -> dict[Fraction, Vector]:
+def encode_by_weight(ring: Ring, at: Neighbourhood, entries: Vector) -> dict[Fraction, Vector]:
     """Returns entries as ring elements, by the weight that a neighbour gives them."""
     return {weight: ring.encode_with_noise(entries, weight) for weight in sorted({at.weight(k) for k in at.view})}
 
@@ -219,37 +221,37 @@ async def remember(link: Link, suite: Suite, terms: GraphTerms, average: Vector)
 
 
 @lru_cache(maxsize=128)
-def drawn_bits(
+def sample_entries(
     words: Callable[[bytes, int], NDArray[np.uint32]], sparsifier: str, seed: bytes, entries: int, share: float
 ) -> Bits:
     """Returns the entries that a seed selects. Kept, because a node meets the same neighbour at many receivers."""
-    return packed(sparsify.SPARSIFIERS[sparsifier].select(np.empty(entries, np.bool_), share, words(seed, entries)))
+    return pack_mask(sparsify.SPARSIFIERS[sparsifier].select(np.empty(entries, np.bool_), share, words(seed, entries)))
 
 
 @lru_cache(maxsize=4)
-def every_bit(entries: int) -> Bits:
+def select_all(entries: int) -> Bits:
     """Returns all entries."""
-    return packed(np.ones(entries, np.bool_))
+    return pack_mask(np.ones(entries, np.bool_))
 
 
-def packed(mask: Mask) -> Bits:
+def pack_mask(mask: Mask) -> Bits:
     """Returns a set of entries as it is held, read-only."""
     bits = np.packbits(mask)
     bits.flags.writeable = False
     return bits
 
 
-def unpacked(bits: Bits, entries: int) -> Mask:
+def unpack_mask(bits: Bits, entries: int) -> Mask:
     """Returns a set of entries as it is computed with."""
     return np.unpackbits(bits, count=entries).view(np.bool_)
 
 
-def size(bits: Bits) -> int:
+def count_entries(bits: Bits) -> int:
     """Returns how many entries are in a set."""
     return int(np.bitwise_count(bits).sum(dtype=np.int64))
 
 
-def counts(masks: Iterable[Mask], sets: int, entries: int) -> NDArray[np.unsignedinteger]:
+def count_sets(masks: Iterable[Mask], sets: int, entries: int) -> NDArray[np.unsignedinteger]:
     """Returns in how many of so many sets each entry is."""
     total = np.zeros(entries, np.min_scalar_type(sets))
     for mask in masks:
@@ -270,19 +272,20 @@ def add_at(total: Vector, bits: Bits, part: Vector) -> NDArray[np.int32] | None:
     if len(part) == len(total):
         total += part
         return None
-    places = np.flatnonzero(unpacked(bits, len(total)))
+    places = np.flatnonzero(unpack_mask(bits, len(total)))
     # What was received lies anywhere in memory, and NumPy adds slowly from there; a copy is in line.
     np.add.at(total, places, part.copy())
     return places.astype(np.int32)
 
 
-def mixed(ring: Ring, at: Neighbourhood, own: Vector, total: Vector, heard: Mapping[int, Bits]) -> Vector:
+def mix_models(ring: Ring, at: Neighbourhood, own: Vector, total: Vector, heard: Mapping[int, Bits]) -> Vector:
     """Returns own + Σ p_k (v_k − own), from Σ p_k v_k and, for each k that was heard, the entries that it shared."""
     alike: dict[Fraction, list[Bits]] = {}
     for k, bits in heard.items():
         alike.setdefault(at.weight(k), []).append(bits)
     entries = len(own)
     times = {
-        weight: counts((unpacked(bits, entries) for bits in sets), len(sets), entries) for weight, sets in alike.items()
+        weight: count_sets((unpack_mask(bits, entries) for bits in sets), len(sets), entries)
+        for weight, sets in alike.items()
     }
     return ring.mix(own, total, times)

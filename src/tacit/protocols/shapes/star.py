@@ -15,7 +15,7 @@ from tacit.core.errors import ConfigError, Drop, WireError
 from tacit.core.link import Link
 from tacit.core.messages import Message
 from tacit.core.protocol import Settings, State, Terms
-from tacit.core.protocol_facts import Exchange, Remedy
+from tacit.core.protocol_facts import ExchangePattern, Remedy
 from tacit.core.suite import SERVER, Parties, Party, Ring, Vector
 from tacit.designs.participation import (
     Batches,
@@ -153,9 +153,9 @@ class StarTerms(Terms):
         """Whether all are summed in every round in which nobody is missing."""
         return self.policy.sums_everybody(len(self.parties))
 
-    def exchange(self) -> Exchange:
+    def exchange(self) -> ExchangePattern:
         """Returns a star: everybody talks to the server alone."""
-        return Exchange("star", ((),))
+        return ExchangePattern("star", ((),))
 
     def ties(self) -> tuple[NDArray[Any], ...] | None:
         """Returns who is in one batch, and in which if chance decides which batches are asked.
@@ -169,7 +169,9 @@ class StarTerms(Terms):
         batch = np.arange(n) // size
         return (batch[:, None] == batch,) if self.sums_everybody else (np.diag(batch),)
 
-    def thinnest(self, coalition: Collection[Party], others: int) -> tuple[Collection[Party], Collection[Party]] | None:
+    def worst_dropouts(
+        self, coalition: Collection[Party], others: int
+    ) -> tuple[Collection[Party], Collection[Party]] | None:
         """Returns who must be absent, and who late, so that the smallest sum is of the coalition and few others."""
         n = len(self.parties)
         members = [place for place, party in enumerate(self.parties) if party in coalition]
@@ -193,21 +195,22 @@ class StarState(State, frozen=True):
 
     counts: dict[Party, int] = msgspec.field(default_factory=dict)
     batch: tuple[Party, ...] = ()
-    """Those with whom a client was summed whenever it was, itself among them, as far as the policy saw to that;"""
+    """The batch that a client was always summed with, itself included, as far as the policy ensures one."""
     among: bytes = b""
-    """who they all were, and how long their vectors, when"""
+    """A digest of the parties and of the length of vectors for which `last` holds."""
     last: bytes = bytes(32)
-    """it heard what this stands for, for protocols that bind the last announcement into what is said next;"""
+    """A digest of the last announcement that a client received, which it signs with its next keys."""
     members: bytes = b""
+    """At the server: the contributors of the last announcement."""
     announced: memoryview | None = None
-    """and at the server that announcement, its members and its vector, for those who missed it."""
+    """At the server: the sum of the last announcement, for those who missed it."""
     version: ClassVar[int] = 3
 
 
 # --- the server's choices ------------------------------------------------------------------------------------------
 
 
-def asked(
+def select_asked(
     terms: StarTerms, state: StarState, present: Collection[int], entropy: Entropy
 ) -> tuple[list[int], StarState]:
     """Returns whom to ask, nobody if too few are there, and the state in which that is noted."""
@@ -220,7 +223,7 @@ def asked(
     return places, msgspec.structs.replace(state, counts=state.counts | more)
 
 
-def summed(
+def select_summed(
     terms: StarTerms, link: Link, asked: Sequence[int], delivered: Collection[int], entropy: Entropy
 ) -> list[int]:
     """Returns whose vectors to sum of those who delivered; nobody's if they are too few, or the policy allows none."""
@@ -234,12 +237,12 @@ def summed(
 # --- vectors in, sum out -------------------------------------------------------------------------------------------
 
 
-def by_place(link: Link, messages: Mapping[Party, Any]) -> dict[int, Any]:
+def sort_by_place(link: Link, messages: Mapping[Party, Any]) -> dict[int, Any]:
     """Returns messages by the sender's place on the roster, ascending."""
     return {place: messages[link.parties[place]] for place in link.parties.places(messages)}
 
 
-def unpacked(link: Link, ring: Ring, received: Mapping[int, memoryview]) -> dict[int, Vector]:
+def unpack_vectors(link: Link, ring: Ring, received: Mapping[int, memoryview]) -> dict[int, Vector]:
     """Returns the vectors that came; whoever sent one of the wrong length is excluded."""
     vectors: dict[int, Vector] = {}
     for place, data in received.items():
@@ -250,7 +253,7 @@ def unpacked(link: Link, ring: Ring, received: Mapping[int, memoryview]) -> dict
     return vectors
 
 
-def total(vectors: list[Vector]) -> Vector:
+def sum_vectors(vectors: list[Vector]) -> Vector:
     """Returns the sum of vectors that came, in the place of the first where that is nobody else's; none is left."""
     first = vectors.pop()
     total = first if first.flags.writeable else first.copy()
@@ -266,17 +269,17 @@ async def announce(link: Link, result: Message) -> None:
         await link.send(party, result)
 
 
-def averaged(terms: StarTerms, ring: Ring, result: Sum, *, spent: bool = False) -> Average:
+def compute_average(terms: StarTerms, ring: Ring, result: Sum, *, spent: bool = False) -> Average:
     """Returns the average that the server announced, in the place of the sum where that is spent."""
     return Average(ring.mean(ring.unpack(result.vector), spent=spent), terms.sets.names(result.members))
 
 
-async def announced(link: Link, terms: StarTerms, ring: Ring) -> Average:
+async def await_average(link: Link, terms: StarTerms, ring: Ring) -> Average:
     """Waits for the server's announcement."""
-    return averaged(terms, ring, await link.receive(SERVER, Sum, patience=PATIENCE), spent=True)
+    return compute_average(terms, ring, await link.receive(SERVER, Sum, patience=PATIENCE), spent=True)
 
 
-def bound_policy(settings: StarSettings, parties: Parties) -> Participation:
+def bind_policy(settings: StarSettings, parties: Parties) -> Participation:
     """Returns the policy for these parties; raises ConfigError with every problem that shows without them."""
     if problems := settings.problems(parties):
         raise ConfigError(problems)

@@ -248,7 +248,7 @@ class Cast(ABC):
         colluding = {w: each for w, each in self._accomplices.items() if client.sets[0] >> w & 1}
         signed = {**words, **{w: each.consent(u2, u3, u5) for w, each in colluding.items()}}
         circle = self._server.graph(members(client.sets[0]))
-        needed, near = self._server.needed(circle, members(client.sets[0])), circle.holders(client.place)
+        needed, near = self._server.count_consents(circle, members(client.sets[0])), circle.holders(client.place)
         shown = sorted(sorted(signed, key=lambda v: v not in near)[:needed])
         yield None, Consents(self.terms.sets.bitmap(shown), memoryview(b"".join(signed[v] for v in shown)))
 

@@ -57,7 +57,7 @@ def _accept_any_u2(accord: Accord, state: StarState, u: int, u2: frozenset[int])
     """Takes part with any U2, however small."""
     del accord, state
     if u not in u2:
-        raise user.broke_rules("it did not ask us")
+        raise user.blame_server("it did not ask us")
 
 
 def _accept_any_u5(accord: Accord, circle: Circle, sets: Sets) -> None:
@@ -65,7 +65,7 @@ def _accept_any_u5(accord: Accord, circle: Circle, sets: Sets) -> None:
     del circle
     _, u3, u5 = map(accord.terms.sets.users, sets)
     if not u5.issubset(u3):
-        raise user.broke_rules("it chose users that it did not list before")
+        raise user.blame_server("it chose users that it did not list before")
 
 
 def _mask_without_b(
@@ -80,7 +80,7 @@ def _local_consents(accord: Accord, circle: Circle, sets: Sets, consents: Consen
     """Is content if `threshold` of those who hold our shares signed the same sets."""
     signed = sorted(accord.terms.sets.users(consents.members))
     if not set(signed).issubset(circle.holders(accord.link.place)) or len(signed) < accord.terms.threshold:
-        raise user.broke_rules("too few of those around us agree")
+        raise user.blame_server("too few of those around us agree")
     for place, v in enumerate(signed):
         signature = consents.signatures[SIGNATURE_BYTES * place :][:SIGNATURE_BYTES]
         accord.suite.verify(accord.link.parties[v], accord.consent(*sets), bytes(signature))

@@ -90,10 +90,10 @@ def play_rounds(policy: Participation, absence: Absence, rounds: int, seed: int)
     state, taken = protocol.state(), np.zeros((rounds, users), np.bool_)
     for number in range(rounds):
         entropy = SeededEntropy(seed, "cardinality", number)
-        asked, state = choice.asked(terms, state, np.flatnonzero(~away[number]).tolist(), entropy)
+        asked, state = choice.select_asked(terms, state, np.flatnonzero(~away[number]).tolist(), entropy)
         if asked:
             link = Link(SERVER, terms.parties, b"", number + 1)
-            taken[number, choice.summed(terms, link, asked, asked, entropy)] = True
+            taken[number, choice.select_summed(terms, link, asked, asked, entropy)] = True
     return taken
 
 
