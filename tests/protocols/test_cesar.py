@@ -383,7 +383,7 @@ def test_a_receiver_that_lies_about_positions_lays_nobodys_entries_over_known_on
     assert found == 0
 
 
-@pytest.mark.parametrize(("sparsifier", "bound"), [("topk", "positions"), ("random", "framed")])
+@pytest.mark.parametrize(("sparsifier", "bound"), [("topk", "positions"), ("random", "frame_parts")])
 def test_it_would_if_masks_followed_from_rank(sparsifier, bound, monkeypatch):
     """So the test above can fail: without the positions, or the seeds that they follow from, in what masks are for."""
     monkeypatch.setattr(sending, bound, lambda *_: b"")

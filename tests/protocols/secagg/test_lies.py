@@ -34,9 +34,9 @@ def learnt(case, story, monkeypatch):
                 continue
             users = sum(1 << u for u in story[client.place][step]) if step < 3 else 0
             monkeypatch.setattr(roles, "subsets", lambda *_, only=users: [only])
-            told.append(cast.tellable(client, clients)[0])
+            told.append(cast.list_next_states(client, clients)[0])
         clients = tuple(told)
-    rows = cast.learnt(clients)
+    rows = cast.known_basis(clients)
     # Of many users not all combinations are tried; the rows themselves are reduced as far as it goes.
     return len(rows), smallest_support(rows) or min((int((row != 0).sum()) for row in rows), default=None)
 
