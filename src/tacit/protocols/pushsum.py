@@ -440,9 +440,7 @@ def take_masses(
     """Adds to x and y what is new in the masses received.
 
     Args:
-        link: This client's side of the round.
-        terms: The terms of the round.
-        suite: Its ring and keys.
+        link, terms, suite: Those of the round.
         state: The state before.
         x: The mass x_i, followed by y_i.
         heard: The in-neighbours of this round.
@@ -507,6 +505,8 @@ def _section_3_3(terms: PushSumTerms, coalition: Collection[Party], rounds: int)
     return Promise(False, "private=true, and an onlooker")
 
 
+STATEMENT = "random y_i(0) and p_ii keep an onlooker from decoding the local models"
+SECTION_3_3 = Claim("001", "Section 3.3", STATEMENT, _section_3_3)
 PUSHSUM = Protocol(
     name="pushsum",
     summary="push-sum on directed graphs, where no mass is ever lost",
@@ -514,14 +514,7 @@ PUSHSUM = Protocol(
     messages=(Mass,),
     party=client,
     state=MassState,
-    claims=(
-        Claim(
-            "001",
-            "Section 3.3",
-            "random y_i(0) and p_ii keep an onlooker from decoding the local models",
-            _section_3_3,
-        ),
-    ),
+    claims=(SECTION_3_3,),
     propose=propose,
     example_options={"masked": True},
 )
