@@ -123,7 +123,7 @@ class ReplayedRun(SymbolicRun):
                     spread[self.names.index(owner_of(unknown)) * self.entries + unknown[2]] += value
                 still.take(spread)
             self._alone.clear()
-        standing = {self.names[column // self.entries] for column in still.exposed()}
+        standing = {self.names[column // self.entries] for column in still.list_determined()}
         return ExposedParty(tuple(coalition), sorted(fresh), None if self._together else sorted(standing))
 
 

@@ -234,7 +234,7 @@ def test_elimination_agrees_with_the_audit_s():
         for system, determined in zip(systems, collusion._find_determined(systems), strict=True):
             forms = [Form({("x", int(i), 0): 1 for i in np.flatnonzero(row)}) for row in system]
             space = RowSpace([form for form in forms if form.terms], [("x", i, 0) for i in range(unknowns)])
-            assert np.flatnonzero(determined).tolist() == sorted(unknown[1] for unknown in space.exposed())
+            assert np.flatnonzero(determined).tolist() == sorted(unknown[1] for unknown in space.list_determined())
             exposures += int(determined.sum())
     assert 50 < exposures < 400
 
@@ -301,7 +301,7 @@ def test_the_linear_view_is_that_of_the_deployed_protocol_for_given_index_sets()
                 inputs,
             )
             ours = np.flatnonzero(find_exposed(graph[None], adversaries, masking, selected[None])[0]) + adversaries
-            known = [unknown for unknown in space.exposed() if unknown[0] == "input" and unknown[2] == 0]
+            known = [unknown for unknown in space.list_determined() if unknown[0] == "input" and unknown[2] == 0]
             theirs = {party for _, party, _ in known} - members
             assert theirs == {f"p{i}" for i in ours}
             verdicts.append(bool(theirs))
