@@ -181,7 +181,7 @@ def story(name: str, folder: Path) -> Story:
     with use_variant(name) as bent:
         works = (each for each in Search(case).breaks() if each.smallest == 1 or not bent.exposes)
         found = next(works)
-    return Story(made, case, found.clients, f"{found.told}, for {found.learnt}")
+    return Story(made, case, found.clients, f"{found.story}, for {found.known_basis}")
 
 
 async def told_story(found: Story, name: str, *, careful: bool) -> LieOutcome:

@@ -125,7 +125,7 @@ def test_a_server_does_not_sit_down_for_vectors_that_one_party_speaks_of(intrude
             server, liar = company.nodes[SERVER], company.nodes["p3"]
             seen = []
             for entries in (10**9, 2**62):
-                hello = msgspec.structs.replace(liar._hello(SERVER), entries=entries, session=bytes(32))
+                hello = msgspec.structs.replace(liar._make_hello(SERVER), entries=entries, session=bytes(32))
                 for _ in range(2):  # the answer to the first says what the second has to repeat
                     liar._hellos.listen(SERVER, server.answer_hello("p3", liar._hellos.sign_hello(hello, SERVER)))
                 assert server._rendezvous.others["p3"][0].entries == entries
@@ -165,7 +165,7 @@ def test_whoever_is_no_peer_has_nothing_to_say_about_our_rounds(intruders, tmp_p
             for changes in ({"session": bytes(32), "told": b'{"clip": 1}'}, {"known": bytes(16)}, {"version": 99}):
                 asked = user._hellos._replay_guard.stamp("p3")
                 stamp = other._hellos._replay_guard.stamp("p0", asked)
-                hello = msgspec.structs.replace(other._hello("p0"), **changes)
+                hello = msgspec.structs.replace(other._make_hello("p0"), **changes)
                 user.answer_hello("p3", sign_hello(other._hellos._keys, "p0", stamp, hello))
             return user._rendezvous.wrong, (await ended)[0]
 
