@@ -20,7 +20,7 @@ from tacit.net.membership.roster import Deadlines
 from tacit.net.node import OFTEN
 from tacit.net.transport.peer_link import LONGEST
 from tacit.protocols.admm import AdmmTerms
-from tacit.protocols.cesar.terms import CesarTerms
+from tacit.protocols.cesar.settings import CesarTerms
 from tacit.protocols.pushsum import PushSumTerms
 from tacit.protocols.shapes.star import StarTerms
 

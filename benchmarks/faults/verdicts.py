@@ -25,7 +25,7 @@ from tacit.core.suite import SERVER, Party
 from tacit.net.membership.roster import RosterFile
 from tacit.net.store.round_store import RoundStore
 from tacit.protocols.admm import AdmmTerms
-from tacit.protocols.cesar.terms import CesarTerms
+from tacit.protocols.cesar.settings import CesarTerms
 from tacit.protocols.pushsum import PushSumTerms
 
 STEPS = 4

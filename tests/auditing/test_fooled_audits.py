@@ -8,7 +8,7 @@ import pytest
 
 import tacit
 from tacit import protocols
-from tacit.auditing.arguments import argument_for
+from tacit.auditing.proofs import argument_for
 from tacit.core.average import Average
 from tacit.core.errors import NotAuditable
 from tacit.designs import Batches, Random

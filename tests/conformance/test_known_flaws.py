@@ -14,7 +14,7 @@ from tacit.core.suite import SERVER, Parties, Update
 from tacit.crypto.masks import add_masks
 from tacit.protocols import REGISTRY, secagg
 from tacit.protocols.secagg import SECAGG
-from tacit.protocols.secagg.terms import Accord
+from tacit.protocols.secagg.settings import Accord
 from tacit.runtime.faults import PHASE, Fault
 from tacit.runtime.simulator import Simulation
 

@@ -19,7 +19,7 @@ from tacit.designs import Batches, Everyone, Partition, Random, Sampled, graphs
 from tacit.designs.graphs import EdgeList, RegularGraph
 from tacit.protocols import REGISTRY
 from tacit.protocols.pushsum import ExponentialStart, LognormalStart, UniformStart
-from tacit.protocols.secagg.terms import SecAggSettings
+from tacit.protocols.secagg.settings import SecAggSettings
 from tacit.runtime.agreement import agree, first_difference, terms_for
 
 GIVEN = {

@@ -415,8 +415,8 @@ BREAKS: list[tuple[Rule, str, str, str]] = [
     (sentence_comparisons, "learn/training/run_audit.py", 'text.replace("nobody drops out", "faults")', "line 1"),
     (sentence_comparisons, "auditing/search/planner.py", 'verdict.startswith("holds")', "line 1"),
     (sentence_comparisons, "auditing/search/planner.py", 'self.verdict.startswith(("holds", "nothing"))', "line 1"),
-    (sentence_comparisons, "app/terminal/verdicts.py", '\nit.endswith("if models change")', "line 2"),
-    (sentence_comparisons, "app/terminal/verdicts.py", 'found.verdict == "broken"', "line 1"),
+    (sentence_comparisons, "app/terminal/audit_tables.py", '\nit.endswith("if models change")', "line 2"),
+    (sentence_comparisons, "app/terminal/audit_tables.py", 'found.verdict == "broken"', "line 1"),
     (sentence_comparisons, "api/exposure.py", '"drops out" in text', "line 1"),
     (sentence_comparisons, "api/exposure.py", 'text in ("holds", "nothing found")', "line 1"),
     (sentence_comparisons, "app/reports/pictures.py", 'MARKS["nothing found"]', "line 1"),
@@ -461,7 +461,7 @@ KEEPS: list[tuple[Rule, str, str]] = [
     (hooks, "auditing/report.py", "from tacit.protocols import REGISTRY, find\nisinstance(terms, Mapping)"),
     (hooks, "auditing/report.py", "from tacit.protocols.registry import find"),
     (hooks, "lab/attacks/admm.py", "from tacit.protocols.admm import AdmmTerms\nself.protocol == 'admm'"),
-    (hooks, "protocols/cesar/terms.py", "isinstance(terms, CesarTerms)"),
+    (hooks, "protocols/cesar/settings.py", "isinstance(terms, CesarTerms)"),
 ]
 
 

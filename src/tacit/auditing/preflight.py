@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 from numpy.typing import NDArray
 
-from tacit.auditing.arguments import argument_for
 from tacit.auditing.auditor import Auditor
 from tacit.auditing.findings import NoteCode, Remark
+from tacit.auditing.proofs import argument_for
 from tacit.auditing.render.notes import render_refusal
 from tacit.auditing.report import Report
 from tacit.auditing.scope import Scope

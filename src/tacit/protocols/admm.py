@@ -50,8 +50,8 @@ from tacit.core.protocol_facts import (
 )
 from tacit.core.suite import Parties, Party, Ring, Suite, Update, Vector
 from tacit.designs.groups import Groups, groups
-from tacit.protocols.shapes.arguments import LEFT, one_sum
 from tacit.protocols.shapes.pairs import mask_among
+from tacit.protocols.shapes.proofs import LEFT, one_sum
 from tacit.vectors.fixedpoint import FixedPoint
 
 MASK = "tacit/admm/v1/mask"

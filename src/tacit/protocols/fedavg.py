@@ -28,7 +28,7 @@ from tacit.core.protocol import Choice, Protocol
 from tacit.core.protocol_facts import CoalitionQuery, PrivacyArgument, ProposedSettings
 from tacit.core.suite import SERVER, Parties, Suite, Update
 from tacit.protocols.shapes import star
-from tacit.protocols.shapes.arguments import plain
+from tacit.protocols.shapes.proofs import plain
 from tacit.protocols.shapes.star import PATIENCE, StarSettings, StarState, StarTerms, Sum
 
 

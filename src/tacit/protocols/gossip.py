@@ -26,7 +26,6 @@ from tacit.core.messages import Message
 from tacit.core.protocol import Protocol
 from tacit.core.protocol_facts import CoalitionQuery, PrivacyArgument, ProposedSettings
 from tacit.core.suite import Parties, Suite, Update, Vector
-from tacit.protocols.shapes.arguments import plain
 from tacit.protocols.shapes.neighbourhood import (
     GraphSettings,
     GraphState,
@@ -41,6 +40,7 @@ from tacit.protocols.shapes.neighbourhood import (
     select_entries,
     take_entries,
 )
+from tacit.protocols.shapes.proofs import plain
 
 
 class SharedEntries(Message, frozen=True, tag="SharedEntries"):

@@ -52,8 +52,8 @@ from tacit.core.protocol_facts import (
 from tacit.core.suite import ONLOOKER, Parties, Party, Ring, Suite, Update, Vector
 from tacit.designs import graphs
 from tacit.designs.graphs import CompleteGraph, Graph, graph_from
-from tacit.protocols.shapes.arguments import LEFT, few_neighbours, is_complete, one_sum, plain, private_neighbours
 from tacit.protocols.shapes.pairs import mask_among
+from tacit.protocols.shapes.proofs import LEFT, few_neighbours, is_complete, one_sum, plain, private_neighbours
 from tacit.vectors.ring_limits import LARGEST, SMALLEST
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from tacit.app.cli import node_commands
 from tacit.app.cli.main import app
-from tacit.app.terminal import verdicts
+from tacit.app.terminal import audit_tables
 from tacit.app.terminal.narrow_table import AdaptiveTable, make_table
 from tacit.lab.attacks.attack_result import proportion_finding
 from tacit.net.observability.status import PeerStatus
@@ -110,7 +110,9 @@ def test_a_table_without_headings_names_by_its_first_column():
 @pytest.mark.parametrize("width", [20, 40, 59])
 def test_findings_are_whole(width):
     target = "what an eavesdropper hears of pushsum with private weights, after learning from this very change"
-    said = shown(verdicts.render_findings([proportion_finding("x", target, "share of runs", wins=3, tries=7)]), width)
+    said = shown(
+        audit_tables.render_findings([proportion_finding("x", target, "share of runs", wins=3, tries=7)]), width
+    )
     assert "…" not in said
     assert target.split() == said.partition("target: ")[2].partition("measured:")[0].split()
     assert "95 % interval:" in " ".join(said.split())

@@ -5,9 +5,9 @@ from itertools import islice
 import pytest
 
 import tacit
-from tacit.auditing.arguments import argument_for
 from tacit.auditing.auditor import Auditor
 from tacit.auditing.findings import Verdict
+from tacit.auditing.proofs import argument_for
 from tacit.auditing.render.plan import describe_plan_coverage, describe_proposal
 from tacit.auditing.scope import Scope, dropouts
 from tacit.auditing.search.coalitions import count_coalitions, list_coalitions

@@ -19,7 +19,7 @@ from tacit.lab.attacks.lies.search import Search, SearchTally, list_targets, run
 from tacit.lab.attacks.lies.variants import VARIANTS, use_variant
 from tacit.protocols.secagg import user
 from tacit.protocols.secagg.messages import Chosen, KeyList, SealedShares
-from tacit.protocols.secagg.terms import Accord
+from tacit.protocols.secagg.settings import Accord
 
 works_on = cache(lies.first_break)
 

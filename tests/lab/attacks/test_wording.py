@@ -6,7 +6,7 @@ import re
 import pytest
 
 from support.paths import ROOT
-from tacit.app.terminal.verdicts import describe_finding
+from tacit.app.terminal.audit_tables import describe_finding
 from tacit.lab.attacks import collusion, disaggregation, eavesdropper_decoding, eavesdropper_learning, epsilon
 from tacit.lab.attacks.lies import search
 from tacit.lab.attacks.lies.variants import VARIANTS

@@ -16,7 +16,7 @@ from tacit.lab.attacks.lies import roles
 from tacit.lab.attacks.lies.roles import LieCase, SymbolicCast
 from tacit.lab.attacks.lies.variants import use_variant
 from tacit.protocols.secagg import user
-from tacit.protocols.secagg.terms import SecAggSettings
+from tacit.protocols.secagg.settings import SecAggSettings
 
 
 def learnt(case, story, monkeypatch):

@@ -17,7 +17,7 @@ from tacit.crypto.suite import RealSuite
 from tacit.designs import Batches, Random, multi_round_privacy
 from tacit.protocols import secagg
 from tacit.protocols.secagg.messages import PAIR
-from tacit.protocols.secagg.terms import circle_of
+from tacit.protocols.secagg.settings import circle_of
 from tacit.runtime.faults import Fault
 from tacit.runtime.simulator import Simulation
 from tacit.vectors.index_sets import from_bitmap, to_bitmap

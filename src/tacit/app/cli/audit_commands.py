@@ -24,7 +24,7 @@ from tacit.app.cli.options import (
 )
 from tacit.app.cli.protocols_command import PROTOCOLS_THERE_ARE
 from tacit.app.reports import html_reports, pictures
-from tacit.app.terminal import tables, verdicts
+from tacit.app.terminal import audit_tables, tables
 from tacit.app.terminal.progress import show_progress
 from tacit.auditing.findings import Step, StepCode
 from tacit.auditing.questions import Question
@@ -184,7 +184,7 @@ def _show_answer(asked: Question, picture: str | None, report: str | None, as_js
     if as_json:
         typer.echo(to_json(found))
     else:
-        tables.print_result(verdicts.render_audit(summary))
+        tables.print_result(audit_tables.render_audit(summary))
     return summary
 
 
@@ -238,7 +238,7 @@ def _flower(
     if as_json:
         typer.echo(to_json(told_of))
     else:
-        tables.print_result(verdicts.render_flower(found, summary))
+        tables.print_result(audit_tables.render_flower(found, summary))
     return summary
 
 
@@ -313,9 +313,9 @@ def plan(
     if picture is not None:
         pictures.costs(found, picture)
     if as_json:
-        typer.echo(to_json(verdicts.describe_plan(found)))
+        typer.echo(to_json(audit_tables.describe_plan(found)))
     else:
-        tables.print_result(verdicts.render_plan(found))
+        tables.print_result(audit_tables.render_plan(found))
 
 
 @app.command(
@@ -341,7 +341,7 @@ def attack(
     if name is None:
         listed = list(ATTACKS.values())
         plain = [{"name": each.name, "summary": each.summary, "paper": each.paper} for each in listed]
-        typer.echo(to_json(plain)) if as_json else tables.print_result(verdicts.render_attacks(listed))
+        typer.echo(to_json(plain)) if as_json else tables.print_result(audit_tables.render_attacks(listed))
         return
     chosen, grid = find_attack(name), None
     with show_progress() as told:
@@ -354,6 +354,6 @@ def attack(
     elif picture is not None:
         pictures.intervals(found, picture, f"{chosen.summary}; {'full' if full else 'quick'} run, seed {seed}")
     if as_json:
-        typer.echo(to_json([verdicts.describe_finding(finding) for finding in found]))
+        typer.echo(to_json([audit_tables.describe_finding(finding) for finding in found]))
     else:
-        tables.print_result(verdicts.render_findings(found))
+        tables.print_result(audit_tables.render_findings(found))

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tacit.auditing.arguments import argument_for
 from tacit.auditing.auditor import Auditor
 from tacit.auditing.engine.symbolic_run import SymbolicRun
 from tacit.auditing.findings import PlanCoverage, Verdict
+from tacit.auditing.proofs import argument_for
 from tacit.auditing.scope import Scope, dropouts, is_count
 from tacit.auditing.search.coalitions import SAMPLE, CoalitionKind, choose_coalitions, count_coalitions
 from tacit.auditing.search.seeds import SeedResult

@@ -42,7 +42,7 @@ from tacit.core.suite import Suite, Update
 from tacit.protocols.cesar.facts import CLAIMS, propose
 from tacit.protocols.cesar.receiving import Receiving
 from tacit.protocols.cesar.sending import Sending
-from tacit.protocols.cesar.terms import ATTEMPTS, CesarSettings, CesarTerms, Masked, Release, Selection, Turn
+from tacit.protocols.cesar.settings import ATTEMPTS, CesarSettings, CesarTerms, Masked, Release, Selection, Turn
 from tacit.protocols.shapes.neighbourhood import GraphState, Neighbourhood, mix_models, remember, select_entries
 
 

@@ -9,10 +9,10 @@ from tacit.core.errors import ConfigError
 from tacit.core.protocol_facts import Claim, CoalitionQuery, PrivacyArgument, Promise, ProposedSettings
 from tacit.core.suite import Party
 from tacit.designs import graphs
-from tacit.protocols.shapes.arguments import LEFT, few_neighbours, is_complete, one_sum, private_neighbours
+from tacit.protocols.shapes.proofs import LEFT, few_neighbours, is_complete, one_sum, private_neighbours
 
 if TYPE_CHECKING:
-    from tacit.protocols.cesar.terms import CesarTerms
+    from tacit.protocols.cesar.settings import CesarTerms
 
 
 def arguments_of(terms: "CesarTerms", query: CoalitionQuery) -> Iterator[PrivacyArgument]:

@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from tacit.core.errors import Drop, WireError
 from tacit.core.link import Link
 from tacit.core.suite import Party, Secret, Suite, Vector
-from tacit.protocols.cesar.terms import ATTEMPTS, CesarTerms, Masked, Release, Selection, Turn
+from tacit.protocols.cesar.settings import ATTEMPTS, CesarTerms, Masked, Release, Selection, Turn
 from tacit.protocols.shapes.neighbourhood import (
     Bits,
     Neighbourhood,

@@ -8,7 +8,7 @@ import numpy as np
 from tacit.core.errors import Drop, WireError
 from tacit.core.link import Link, frame_parts
 from tacit.core.suite import Party, Secret, Suite, Vector
-from tacit.protocols.cesar.terms import MASK, CesarTerms, Masked, Release, Turn
+from tacit.protocols.cesar.settings import MASK, CesarTerms, Masked, Release, Turn
 from tacit.protocols.shapes.neighbourhood import (
     Bits,
     Neighbourhood,

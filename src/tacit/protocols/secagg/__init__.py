@@ -64,7 +64,7 @@ from tacit.protocols.secagg.messages import (
     Unmask,
 )
 from tacit.protocols.secagg.proposals import CLAIMS, propose
-from tacit.protocols.secagg.terms import SecAggSettings
+from tacit.protocols.secagg.settings import SecAggSettings
 from tacit.protocols.secagg.user import client
 from tacit.protocols.shapes import star
 from tacit.protocols.shapes.star import StarState, Sum

@@ -26,7 +26,7 @@ from tacit.protocols.secagg.messages import (
     SignedKeys,
     Unmask,
 )
-from tacit.protocols.secagg.terms import Accord, SecAggTerms, circle_of, digest_of, too_thin
+from tacit.protocols.secagg.settings import Accord, SecAggTerms, circle_of, digest_of, too_thin
 from tacit.protocols.shapes import star
 from tacit.protocols.shapes.star import StarState, Sum, sort_by_place
 

@@ -7,7 +7,7 @@ from tacit.core.protocol_facts import Claim, Promise, ProposedSettings
 from tacit.core.suite import SERVER, Party
 from tacit.designs.circle import secure_degree
 from tacit.designs.participation import Batches
-from tacit.protocols.secagg.terms import SecAggTerms
+from tacit.protocols.secagg.settings import SecAggTerms
 
 LARGE = 64
 """With more users, masks are shared in a sparse graph."""

@@ -24,7 +24,7 @@ from tacit.protocols.secagg.messages import (
     SignedKeys,
     Unmask,
 )
-from tacit.protocols.secagg.terms import SEAL, Accord, SecAggTerms, digest_of, too_thin
+from tacit.protocols.secagg.settings import SEAL, Accord, SecAggTerms, digest_of, too_thin
 from tacit.protocols.shapes import star
 from tacit.protocols.shapes.star import PATIENCE, StarState, Sum
 

@@ -14,7 +14,7 @@ from tacit.app.cli.main import app as command
 from tacit.core.errors import ConfigError
 from tacit.integrations.flower.auditor import app_audit
 from tacit.integrations.flower.auditor.app_audit import audit_app, can_split, count_colluders
-from tacit.integrations.flower.auditor.round_starts import SAMPLING, STRATEGIES
+from tacit.integrations.flower.auditor.server_app import SAMPLING, STRATEGIES
 
 PYPROJECT = """
 [project]

@@ -26,7 +26,7 @@ from tacit.core.suite import SERVER, Party
 from tacit.designs.participation import Random
 from tacit.integrations.flower.auditor.app_facts import FEDERATION, WAYS, App, Facts
 from tacit.integrations.flower.auditor.modules import NOT_GIVEN, SourceValue, is_number, unreadable_value
-from tacit.integrations.flower.auditor.round_starts import MODS, OUR_MODS, PLAIN, TACIT, RoundStart
+from tacit.integrations.flower.auditor.server_app import MODS, OUR_MODS, PLAIN, TACIT, RoundStart
 from tacit.net.membership.roster import RosterFile
 from tacit.protocols import DEFAULT_PROTOCOL
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from tacit.core.errors import ConfigError
 from tacit.integrations.flower.auditor.modules import NOT_GIVEN, SourceValue, is_number, unreadable_value
-from tacit.integrations.flower.auditor.round_starts import PLAIN, TACIT, RoundStart, Trace, find_trials, has_mod
+from tacit.integrations.flower.auditor.server_app import PLAIN, TACIT, RoundStart, Trace, find_trials, has_mod
 from tacit.integrations.flower.auditor.source import ANY, CONFIGS, Source
 
 FEDERATION = "tacit-federation"

@@ -14,7 +14,7 @@ from tacit.core.suite import Parties
 from tacit.designs.circle import Circle
 from tacit.designs.participation import Batches, Everyone, Partition, Policy, Random, Sampled
 from tacit.protocols.secagg import SECAGG
-from tacit.protocols.secagg.terms import SecAggSettings, SecAggTerms
+from tacit.protocols.secagg.settings import SecAggSettings, SecAggTerms
 from tacit.runtime.simulator import Simulation
 
 Users: TypeAlias = int

@@ -34,7 +34,7 @@ from tacit.crypto.sealing import TAG_BYTES
 from tacit.crypto.suite import RealSuite
 from tacit.lab.attacks.lies.cases import LieCase, Users, members, subsets
 from tacit.protocols.secagg.messages import PAIR, Chosen, Consents, KeyList, SealedShares, SharePair, SignedKeys
-from tacit.protocols.secagg.terms import NOTHING, SEAL, Accord
+from tacit.protocols.secagg.settings import NOTHING, SEAL, Accord
 from tacit.protocols.shapes.star import StarState
 from tacit.runtime.participant import KeyedParticipant
 from tacit.runtime.round import Post, Round, RoundBegun

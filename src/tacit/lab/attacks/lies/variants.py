@@ -16,7 +16,7 @@ from tacit.designs.participation import Sampled
 from tacit.lab.attacks.lies.cases import LieCase
 from tacit.protocols.secagg import user
 from tacit.protocols.secagg.messages import Consents
-from tacit.protocols.secagg.terms import Accord
+from tacit.protocols.secagg.settings import Accord
 from tacit.protocols.shapes.star import StarState
 
 Sets = tuple[bytes, bytes, bytes]

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 
 from tacit.core.protocol_facts import CoalitionQuery, PrivacyArgument
 from tacit.designs.participation import Batches, Partition, Sampled
-from tacit.protocols.shapes.arguments import LEFT, count_bits, one_sum
+from tacit.protocols.shapes.proofs import LEFT, count_bits, one_sum
 
 if TYPE_CHECKING:
-    from tacit.protocols.secagg.terms import SecAggTerms
+    from tacit.protocols.secagg.settings import SecAggTerms
 
 
 def arguments_of(terms: "SecAggTerms", query: CoalitionQuery) -> Iterator[PrivacyArgument]:

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from support.paths import ROOT
-from tacit.auditing.arguments import argument_for, arguments_for
 from tacit.auditing.auditor import Auditor
+from tacit.auditing.proofs import argument_for, arguments_for
 from tacit.auditing.scope import Scope
 from tacit.auditing.search.coalitions import list_coalitions
 from tacit.core.errors import TacitError

@@ -15,7 +15,7 @@ from tacit.core.link import Link, frame_parts
 from tacit.core.protocol_facts import CoalitionQuery, PrivacyArgument, SecureSum
 from tacit.core.suite import Parties, Secret, Suite
 from tacit.designs.circle import Circle, two_thirds
-from tacit.protocols.secagg.arguments import arguments_of
+from tacit.protocols.secagg.proofs import arguments_of
 from tacit.protocols.shapes import star
 from tacit.protocols.shapes.star import StarSettings, StarState, StarTerms, Sum
 

@@ -15,7 +15,7 @@ from tacit.api.option_text import settings_from
 from tacit.app.cli.main import app
 from tacit.app.reports import drawing, pictures
 from tacit.app.terminal import progress
-from tacit.app.terminal.verdicts import render_findings
+from tacit.app.terminal.audit_tables import render_findings
 from tacit.auditing.findings import Verdict
 from tacit.auditing.questions import Question, read_value, write_value
 from tacit.auditing.render.text import render_summary
