@@ -58,7 +58,7 @@ class GossipSettings(GraphSettings, frozen=True, kw_only=True):
 
     def bind(self, parties: Parties) -> "GossipTerms":
         """Returns what the settings mean for these parties; raises ConfigError with every reason why they cannot."""
-        return GossipTerms(self, parties, self.drawn(parties))
+        return GossipTerms(self, parties, self.draw_graph(parties))
 
 
 @dataclass(frozen=True)

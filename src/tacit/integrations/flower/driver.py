@@ -289,6 +289,7 @@ class AveragingGrid(Grid):
         why = dict.fromkeys(new, "it did not introduce itself")
         hello = RecordDict({RECORD: ConfigRecord({"hello": True})})
         greetings = [_address_message(each, hello) for each in new.values()]
+        without_roster = set()
         for answer in self._grid.send_and_receive(greetings, timeout=timeout) if new else ():
             node = answer.metadata.src_node_id
             if answer.has_error():
@@ -299,6 +300,8 @@ class AveragingGrid(Grid):
             except ValueError:
                 continue
             why[node] = self._find_objection(introduced)
+            if self._server is None and introduced.server:
+                without_roster.add(node)
             if not why[node]:
                 self._nodes[node], self._places[introduced.party] = introduced.party, introduced.place
                 self._reported_rounds[introduced.party], self._incarnations[introduced.party] = (
@@ -306,7 +309,7 @@ class AveragingGrid(Grid):
                     introduced.incarnation,
                 )
                 del why[node]
-        if why and set(why.values()) == {NO_ROSTER} and not self._nodes:
+        if why and why.keys() == without_roster and not self._nodes:
             raise ConfigError(NO_ROSTER)  # reported by all nodes, so no single malicious one causes it
         if self._reported_rounds:
             self._rounds = max(self._rounds, estimate_progress(list(self._reported_rounds.values()), LEEWAY))

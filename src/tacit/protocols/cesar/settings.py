@@ -71,7 +71,7 @@ class CesarSettings(GraphSettings, frozen=True, kw_only=True):
 
     def bind(self, parties: Parties) -> "CesarTerms":
         """Returns what the settings mean for these parties; raises ConfigError with every reason why they cannot."""
-        graph = self.drawn(parties)
+        graph = self.draw_graph(parties)
         degrees = dict(graph.degree)
         thin = [parties[i] for i in range(len(parties)) if degrees[i] < self.masking + 1]
         least = min(degrees.values())

@@ -56,7 +56,7 @@ class GraphSettings(Settings, frozen=True, kw_only=True):
             )
         return problems
 
-    def drawn(self, parties: Parties) -> "nx.Graph":
+    def draw_graph(self, parties: Parties) -> "nx.Graph":
         """Returns the graph; raises ConfigError with every reason why the settings cannot work."""
         problems, graph = self.problems(parties), None
         try:
@@ -72,7 +72,7 @@ class GraphSettings(Settings, frozen=True, kw_only=True):
 
     def bind(self, parties: Parties) -> "GraphTerms":
         """Returns what the settings mean for these parties; raises ConfigError with every reason why they cannot."""
-        return GraphTerms(self, parties, self.drawn(parties))
+        return GraphTerms(self, parties, self.draw_graph(parties))
 
 
 @dataclass(frozen=True)
