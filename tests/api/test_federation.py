@@ -182,6 +182,7 @@ def everything_raised():
         errors.BudgetSpent({"a": 1.5}, 1.0),
         errors.TransportError("a"),
         errors.WorkerLost("a"),
+        errors.StepError("a"),
         errors.MissingExtra("torch", "torch"),
         Unset(["a", "b"], Settings(bits=16)),
         PastError("not-enough", "a"),

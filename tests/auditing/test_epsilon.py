@@ -20,6 +20,8 @@ from tacit.designs.graphs import column_stochastic, metropolis_weight
 from tacit.privacy import shared_noise
 from tacit.protocols import REGISTRY
 
+pytestmark = pytest.mark.long
+
 NOISED = {"noise": 1.0, "norm": 1.0, "prior": 1.0}
 
 

@@ -16,6 +16,8 @@ from tacit.protocols.gossip import GOSSIP, SharedEntries
 from tacit.runtime.agreement import terms_for
 from tacit.runtime.faults import Fault
 
+pytestmark = pytest.mark.long
+
 
 def test_no_party_is_called_as_whoever_listens():
     vectors = {"onlooker": [1.0], "a": [2.0], "b": [3.0], "c": [4.0]}

@@ -13,11 +13,14 @@ import pytest
 from support import numeric_auditor as numeric
 from support.numeric_auditor import PRIME, Lanes, Numbers, eliminated, entries_of, residue
 from tacit.auditing.auditor import Auditor
+from tacit.auditing.findings import NoteCode
 from tacit.auditing.scope import Scope
 from tacit.core.errors import ConfigError, NotLinear, TacitError
 from tacit.core.suite import SERVER
 from tacit.designs import Batches, Everyone, Partition, Random, Sampled
 from tacit.protocols import find
+
+pytestmark = pytest.mark.long
 
 ASKED = ("rounds", "drift", "dropout", "seed", "entries", "vectors")
 """What is asked besides the settings."""
@@ -301,8 +304,7 @@ class Comparison:
 
 def drowned_in(report):
     """Returns who would be exposed if there were no rounding, as here there is none."""
-    found = [note.split(" could be worked out ")[0] for note in report.notes if "with more digits" in note]
-    return {party for names in found for party in names.split(", ")}
+    return {party for note in report.notes if note.code is NoteCode.LOST_IN_ROUNDING for party in note["parties"]}
 
 
 def at_random(kind, seed, count, each):

@@ -24,6 +24,8 @@ from tacit.designs import Batches, Partition, Random, graphs
 from tacit.designs.circle import secure_degree
 from tacit.runtime.faults import Fault
 
+pytestmark = pytest.mark.long
+
 PAGE = ROOT / "docs" / "arguments.md"
 NAMES = ("one sum", "circle", "whole batches", "fresh sums", "private neighbours", "few neighbours", "plain")
 

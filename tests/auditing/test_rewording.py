@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 SCRIPT = Path(__file__).with_name("decisions.py")
 VERDICTS = {
     "exposed": ("exposed", 1),

@@ -16,6 +16,8 @@ from tacit.auditing.render.plan import name_verdict
 from tacit.learn.training.metrics import Metrics
 from tacit.net.observability.status import PeerStatus, RoundSummary, Status, write_status
 
+pytestmark = pytest.mark.long
+
 AXE = Path(__file__).with_name("axe.min.js").read_text(encoding="utf-8")
 HOSTILE = '"><img src=x onerror=alert(1)>'
 SCRIPT = "<script>document.title='owned'</script>"

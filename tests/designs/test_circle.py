@@ -10,6 +10,8 @@ from tacit.core.errors import ConfigError
 from tacit.designs import Circle, secure_degree
 from tacit.designs.circle import SAMPLE, two_thirds
 
+pytestmark = pytest.mark.long
+
 
 def graph(circle: Circle, members: list[int]) -> nx.Graph:
     return nx.Graph((i, j) for i in members for j in circle.neighbours(i))

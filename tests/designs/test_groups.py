@@ -11,6 +11,8 @@ from tacit.core.errors import ConfigError
 from tacit.designs import Groups, fields, groups, randomized_groups
 from tacit.designs.groups import group_sizes, starters
 
+pytestmark = pytest.mark.long
+
 PRIME_POWERS = (2, 3, 4, 5, 7, 8, 9, 11, 13, 16)
 
 OPTIMAL = [

@@ -19,6 +19,8 @@ from typer.testing import CliRunner
 from support.paths import ROOT
 from tacit.app.cli.main import app
 
+pytestmark = pytest.mark.long
+
 PAGES = (
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "benchmarks/README.md")),
     *sorted((ROOT / "docs").rglob("*.md")),
@@ -35,6 +37,7 @@ EXAMPLES = "tests/docs/test_examples.py runs it"
 INSTEAD: dict[str, tuple[str | None, str]] = {
     "make demo": ("tacit demo --parties 3 --rounds 1", INSTALLS),
     "make setup": (None, INSTALLS),
+    "pip install 'tacit[metrics]'": (None, INSTALLS),
     ". .venv/bin/activate": (None, INSTALLS),
     "make test": (None, ITSELF),
     "make lint types": (None, ".ci/run runs it"),

@@ -6,8 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import tacit
 from support.paths import ROOT
+
+pytestmark = pytest.mark.long
 
 
 def test_the_site_is_whole_and_keeps_to_itself(tmp_path: Path) -> None:

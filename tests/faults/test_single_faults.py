@@ -20,6 +20,8 @@ from tacit.protocols import REGISTRY
 from tacit.runtime.faults import PHASE, TO_MESSAGES, Fault
 from tacit.runtime.simulator import Simulation
 
+pytestmark = pytest.mark.long
+
 ENTRIES = 3
 
 

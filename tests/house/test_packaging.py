@@ -19,6 +19,8 @@ import yaml
 import tacit
 from support.paths import ROOT
 
+pytestmark = pytest.mark.long
+
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 IMPORTED = {
     "dp-accounting": "dp_accounting",

@@ -1,4 +1,4 @@
-"""The tiers of tests: which cases are quick, which files are not even imported, and files that tests leave behind."""
+"""The tiers of tests: which cases are slow, which files are not even imported, and files that tests leave behind."""
 
 from dataclasses import dataclass, field
 
@@ -9,16 +9,10 @@ from support.tiers import is_left_out, mark_cases
 
 
 @dataclass
-class Spec:
-    indices: dict
-
-
-@dataclass
 class Case:
     """A collected case of a test, as far as the rules look at it."""
 
     nodeid: str
-    callspec: Spec
     marks: dict = field(default_factory=dict)
 
     def get_closest_marker(self, name):
@@ -28,33 +22,8 @@ class Case:
         self.marks[mark.name] = mark
 
 
-def cases(*sizes, **marks):
-    """Returns every combination of parameters with so many values each."""
-    combinations = [()]
-    for size in sizes:
-        combinations = [(*each, value) for each in combinations for value in range(size)]
-    names = "abc"
-    return [Case(f"test_x[{each}]", Spec(dict(zip(names, each, strict=False))), dict(marks)) for each in combinations]
-
-
-def test_a_test_with_one_parameter_is_quick_on_all_values():
-    items = cases(5)
-    mark_cases(items)
-    assert not any(item.marks for item in items)
-
-
-def test_a_test_with_several_parameters_has_every_value_once_in_the_quick_tier():
-    items = cases(3, 4, 2)
-    mark_cases(items)
-    quick = [item for item in items if "long" not in item.marks]
-    assert len(quick) < len(items)
-    assert {pair for item in quick for pair in item.callspec.indices.items()} == {
-        pair for item in items for pair in item.callspec.indices.items()
-    }
-
-
 def test_all_but_every_nth_sampled_case_are_slow():
-    items = cases(7, sampled=pytest.mark.sampled(3))
+    items = [Case(f"test_x[{number}]", {"sampled": pytest.mark.sampled(3)}) for number in range(7)]
     mark_cases(items)
     assert [("slow" in item.marks) for item in items] == [False, True, True, False, True, True, False]
 

@@ -13,6 +13,8 @@ from tacit.api import option_types
 from tacit.api.audit import BESIDE
 from tacit.protocols import REGISTRY
 
+pytestmark = pytest.mark.long
+
 CHECKED = TESTS / "typing"
 
 # Options that may be given in more ways than settings keep, or of which settings keep the type and check the value.

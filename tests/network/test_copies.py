@@ -20,6 +20,8 @@ from tacit.net.transport.peer_link import PeerLink
 from tacit.protocols.shapes import star
 from tacit.protocols.shapes.star import StarState
 
+pytestmark = pytest.mark.long
+
 SOURCE = Path(tacit.__file__).parent
 ENTRIES = 1_500_000  # so that messages are of more pieces than it takes to open them in place
 PARTIES = 3

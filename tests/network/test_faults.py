@@ -21,6 +21,8 @@ from tacit.net.transport.courier import Courier
 from tacit.net.transport.framing import RelayedFrame
 from tacit.net.transport.peer_link import FIRST, LONGEST, PeerEndpoint, Tls
 
+pytestmark = pytest.mark.long
+
 NEVER = ("wrong", "hung", "mass", "lost", "changed", "twice", "exposed", "strayed")
 SHORT = {
     "secagg": {"parties": 4, "options": {"threshold": 3, "clip": 4.0}, "rounds": 10},

@@ -13,6 +13,8 @@ from tacit.net.membership.hello import sign_hello
 from tacit.net.membership.rendezvous import Hello, Rendezvous
 from tacit.net.membership.roster import Deadlines
 
+pytestmark = pytest.mark.long
+
 ENTRIES = 40
 LONG = 60
 """Seconds after which something that should have ended has not."""

@@ -17,6 +17,8 @@ from support.paths import SUPPORT
 from support.replay_cases import CASES
 from tacit.core.suite import SERVER
 
+pytestmark = pytest.mark.long
+
 SAID = SUPPORT / "recorded_party_process.py"
 ENTRIES, ROUNDS = 5, 2
 IP = shutil.which("ip")

@@ -22,6 +22,8 @@ from tacit.runtime.faults import PHASE, Fault
 from tacit.runtime.round import StateSaved
 from tacit.runtime.simulated_round import SimulatedRound
 
+pytestmark = pytest.mark.long
+
 LONGER = {
     *("secagg-neighbours", "secagg-noise", "secagg-sampled", "secagg-batches"),
     *("cesar-noise", "cesar-topk", "cesar-change", "cesar-random"),

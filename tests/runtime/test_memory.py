@@ -17,6 +17,8 @@ from support.paths import ROOT
 from tacit.core.suite import Update
 from tacit.runtime.simulator import Simulation
 
+pytestmark = pytest.mark.long
+
 PARTIES, ENTRIES, DEGREE = 16, 20_000, 6
 # Above what there is at this size, and below what it was when copies were kept: 3.8 of fedavg, 4 of secagg, 6.2 and 6.3
 # of sparse gossip, 11 and 13 of sparse cesar, 14 and 31 of all entries; then 9.2 of

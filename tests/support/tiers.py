@@ -1,15 +1,11 @@
-"""Tiers of tests: quick ones for every change, longer ones for `make check`, slow ones for `make slow`.
+"""Tiers of tests: quick ones for every change, long ones for `make check`, slow ones for `make slow`.
 
-A test is quick unless it is marked. `slow` keeps it out of `make check`, `long` only out of `make test`. Two rules mark
-cases of parametrized tests:
-
-- `sampled(n)`: all cases but every n-th are slow.
-- A test with several parameters runs quickly on as many cases as it takes to have every value of every parameter once.
-  The other combinations are long.
+A test is quick unless it is marked. `slow` keeps it out of `make check`, `long` only out of `make test`. `sampled(n)`
+makes all cases of a test slow but every n-th.
 """
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 
 import pytest
 
@@ -19,9 +15,8 @@ HEAD = 4096
 
 
 def mark_cases(items):
-    """Marks the cases of parametrized tests as slow or long by the two rules."""
+    """Marks all but every n-th case of a sampled test as slow."""
     sampled_cases = Counter()
-    values_seen = defaultdict(set)
     for item in items:
         test = item.nodeid.partition("[")[0]
         sampled = item.get_closest_marker("sampled")
@@ -29,12 +24,6 @@ def mark_cases(items):
             if sampled_cases[test] % sampled.args[0]:
                 item.add_marker(pytest.mark.slow)
             sampled_cases[test] += 1
-        if item.get_closest_marker("slow") or not hasattr(item, "callspec"):
-            continue
-        values = set(item.callspec.indices.items())
-        if values <= values_seen[test]:
-            item.add_marker(pytest.mark.long)
-        values_seen[test] |= values
 
 
 def is_left_out(path, expression):

@@ -459,12 +459,12 @@ def test_vectors_that_were_never_weighted_are_shown_as_inputs():
     table = FormTable()
     ring = SymbolicRing(1, table, "p0")
     plain = ring.pack(make_unknowns("p0", 1).vector)
-    assert table.shown(plain)[0].terms == {("input", "p0", 0): 1}
+    assert table.read_vector(plain)[0].terms == {("input", "p0", 0): 1}
     assert table.meaning(plain)[0].terms == {("plain", "p0", 0): 1}
     weighted = ring.pack(ring.encode(make_unknowns("p0", 1)))
-    assert table.shown(weighted)[0].terms == {("input", "p0", 0): 1}
-    assert table.shown(plain)[0].terms == {("plain", "p0", 0): 1}, "it is no longer what it was taken for"
-    assert table.shown(b"") is None
+    assert table.read_vector(weighted)[0].terms == {("input", "p0", 0): 1}
+    assert table.read_vector(plain)[0].terms == {("plain", "p0", 0): 1}, "it is no longer what it was taken for"
+    assert table.read_vector(b"") is None
 
 
 def test_symbolic_bytes_are_fresh_opaque_and_repeatable():

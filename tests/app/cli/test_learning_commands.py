@@ -381,7 +381,7 @@ def test_compare_tells_what_it_is_doing(tacit, monkeypatch):
     rounds = [f"secagg, round {number} of 3" for number in (1, 2, 3)]
     asked = "secagg: asking who could learn whose model"
     assert [line for line in told if line in ("secagg: begins", *rounds, asked)] == ["secagg: begins", *rounds, asked]
-    assert f"{asked}: looking at what server sees" in told
+    assert f"{asked}: analysing the view of server" in told
     monkeypatch.setattr(progress, "SHORT", 1e9)
     assert tacit("compare", "--rounds", "1", "--protocol", "fedavg").stderr == ""
 

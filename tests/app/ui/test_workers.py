@@ -11,6 +11,8 @@ import tacit
 from tacit.app.ui.adversary_query import AdversaryQuery
 from tacit.app.ui.worker_pool import MOST_ANSWERED, PageWorkers
 
+pytestmark = pytest.mark.long
+
 ADMM = AdversaryQuery(protocol="admm", parties=9, settings=("group_size=3", "iterations=5"), coalition=("p0",))
 SECAGG = AdversaryQuery(parties=6, rounds=3, dropout=0.2, coalition=("server",))
 

@@ -65,7 +65,9 @@ def test_what_is_known_of_inputs_alone_has_the_rank_that_masks_leave(known):
 def test_arrays_say_what_can_be_read_off_the_forms(known):
     rows = Rows.of(known)
     spoken = [set(form.terms) for form in known]
-    assert rows.columns.named(rows.column_order()) == list(dict.fromkeys(each for form in known for each in form.terms))
+    assert rows.columns.unknowns_at(rows.column_order()) == list(
+        dict.fromkeys(each for form in known for each in form.terms)
+    )
     # Groups, in order: what has an unknown in common is together, by way of any others.
     together = []
     for index in range(len(known)):
@@ -77,7 +79,7 @@ def test_arrays_say_what_can_be_read_off_the_forms(known):
     for numbers, group in rows.groups():
         met = group.column_order()
         whole = group.matrix(met, group.values(lambda factors: np.array(factors, dtype=object)))
-        found = [dict(zip(group.columns.named(met), row, strict=True)) for row in whole]
+        found = [dict(zip(group.columns.unknowns_at(met), row, strict=True)) for row in whole]
         assert [Form(each).terms for each in found] == [known[number].terms for number in numbers]
     # Whatever has a mask that nothing else has is dropped, one after another, until nothing has.
     left = list(range(len(known)))
@@ -92,6 +94,6 @@ def test_arrays_say_what_can_be_read_off_the_forms(known):
         single |= fresh
         rest = [each - single for each in rest]
     given_away, peeled = rows.peel_singles()
-    assert set(rows.columns.named(np.flatnonzero(given_away))) == single
-    told = [set(peeled.columns.named(peeled.column[peeled.row == row])) for row in range(peeled.count)]
+    assert set(rows.columns.unknowns_at(np.flatnonzero(given_away))) == single
+    told = [set(peeled.columns.unknowns_at(peeled.column[peeled.row == row])) for row in range(peeled.count)]
     assert told == [each for each in rest if each]

@@ -13,6 +13,8 @@ from tacit.core.suite import Update
 from tacit.designs import Batches, Everyone, Partition, Random, Sampled
 from tacit.runtime.simulator import Simulation
 
+pytestmark = pytest.mark.long
+
 DROPS = {"action": "drop", "message": "MaskedInput", "chance": 0.15}
 
 

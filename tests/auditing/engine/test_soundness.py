@@ -28,6 +28,8 @@ from tacit.protocols.secagg.messages import MaskedInput
 from tacit.protocols.shapes.neighbourhood import GraphState
 from tacit.protocols.shapes.pairs import mask_among
 
+pytestmark = pytest.mark.long
+
 PARTIES = tuple(f"p{i}" for i in range(4))
 
 

@@ -19,6 +19,8 @@ from tacit.protocols.shapes.neighbourhood import GraphTerms
 from tacit.protocols.shapes.star import StarTerms
 from tacit.runtime.faults import Fault
 
+pytestmark = pytest.mark.long
+
 
 def scope_of(protocol, n, rounds=1, drift="static", faults=(), **options):
     return Scope.of(protocol, [f"p{i}" for i in range(n)], options, rounds=rounds, drift=drift, faults=faults)

@@ -16,6 +16,8 @@ from tacit.core.suite import Update
 from tacit.designs import Batches, Random, Sampled
 from tacit.runtime.participation_trace import trace_participation
 
+pytestmark = pytest.mark.long
+
 
 def vectors(count):
     return [np.full(3, float(i)) for i in range(count)]

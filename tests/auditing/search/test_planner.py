@@ -15,6 +15,8 @@ from tacit.auditing.search.planner import MEASURED, candidates, cost
 from tacit.protocols import REGISTRY
 from tacit.runtime.agreement import terms_for
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def small():

@@ -14,6 +14,8 @@ from tacit.auditing.search.coalitions import count_coalitions, list_coalitions
 from tacit.protocols import find
 from tacit.runtime.agreement import terms_for
 
+pytestmark = pytest.mark.long
+
 FEW = [(3, 1, 0.0), (3, 1, 0.05), (4, 2, 0.0), (5, 1, 0.05)]
 MORE = [
     *((5, 3, 0.05), (6, 2, 0.0), (6, 1, 0.05)),

@@ -18,6 +18,8 @@ from tacit.auditing.search import seeds
 from tacit.auditing.summary import summarize_reports
 from tacit.core.errors import ConfigError
 
+pytestmark = pytest.mark.long
+
 ONE_SEED = "Participation was sampled with one seed (0). Other seeds were not tried, and may expose more."
 FIVE = {"participation": {"kind": "random", "per_round": 5}}
 

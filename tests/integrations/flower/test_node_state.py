@@ -20,6 +20,8 @@ from tacit.integrations.flower.party import JOURNAL, UPDATE
 from tacit.runtime.participant import KeyedParticipant
 from tacit.runtime.round_numbers import AHEAD
 
+pytestmark = pytest.mark.long
+
 ENTRIES = 6
 LATER = [1, 3]
 """Hops at which p1 finds that something is gone: before its vector has left, and afterwards."""

@@ -20,6 +20,8 @@ from tacit.lab.attacks.admm import (
 )
 from tacit.runtime.simulator import Simulation
 
+pytestmark = pytest.mark.long
+
 
 def one_round(peers=9, entries=3, seed=0, **options):
     """Returns the outcome of one recorded round, and what everybody brought."""

@@ -6,6 +6,8 @@ import tacit
 from tacit.lab.attacks.attack_result import mean_finding, proportion_finding
 from tacit.lab.attacks.registry import ATTACKS, find_attack
 
+pytestmark = pytest.mark.long
+
 
 def test_a_failed_attack_is_never_called_secure():
     failed = proportion_finding("x", "target", "wins", wins=0, tries=50)

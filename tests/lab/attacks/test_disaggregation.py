@@ -24,6 +24,8 @@ from tacit.lab.attacks.disaggregation import (
 from tacit.learn.data.datasets import Samples, load
 from tacit.vectors.layout import Layout
 
+pytestmark = pytest.mark.long
+
 FAR = 0.25  # the paper's error above which all users stay under Multi-RoundSecAgg with T = 2
 
 

@@ -18,6 +18,8 @@ from tacit.lab.attacks.eavesdropper_decoding import (
 )
 from tacit.vectors.fixedpoint import FixedPoint
 
+pytestmark = pytest.mark.long
+
 PPSGD = next(target for target in TARGETS if target.name == "pushsum with private weights" and target.rounds == 5)
 PSGD = next(target for target in TARGETS if target.name == "pushsum")
 MASKED = next(target for target in TARGETS if target.name.endswith("masked"))

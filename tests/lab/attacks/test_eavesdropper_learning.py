@@ -26,6 +26,8 @@ from tacit.protocols.fedavg import Plain
 from tacit.protocols.shapes.star import Sum
 from tacit.runtime.simulator import Simulation
 
+pytestmark = pytest.mark.long
+
 N, D, ROUNDS = 5, 2, 6
 PARTIES = [f"p{i}" for i in range(N)]
 RNG = np.random.default_rng(5)

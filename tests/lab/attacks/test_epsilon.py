@@ -23,6 +23,8 @@ from tacit.lab.attacks.epsilon import (
     theorem_game,
 )
 
+pytestmark = pytest.mark.long
+
 pytest.importorskip("dp_accounting", reason="the tight figures come from dp-accounting")
 
 

@@ -24,6 +24,8 @@ from tacit.lab.attacks.inversion import (
 )
 from tacit.learn.data.datasets import load
 
+pytestmark = pytest.mark.long
+
 X, Y = load("digits", share=1).flat()
 RNG = np.random.default_rng(4)
 THETA = inversion.initial_model(RNG)

@@ -21,6 +21,8 @@ from tacit.protocols.secagg import user
 from tacit.protocols.secagg.messages import Chosen, KeyList, SealedShares
 from tacit.protocols.secagg.settings import Accord
 
+pytestmark = pytest.mark.long
+
 works_on = cache(lies.first_break)
 
 # --- variants ------------------------------------------------------------------------------------------------------

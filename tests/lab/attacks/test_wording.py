@@ -12,6 +12,8 @@ from tacit.lab.attacks.lies import search
 from tacit.lab.attacks.lies.variants import VARIANTS
 from tacit.lab.attacks.registry import ATTACKS
 
+pytestmark = pytest.mark.long
+
 LETTERS = re.compile(
     r"Table|Fig\.|Figure|Theorem|Lemma|Algorithm|P?PSGD|CBGD|FedAvg|PLD|zCDP|RDP|\bring\b(?! of)|canary"
     r"|\b[a-zA-Z]_[a-zA-Z]\b|\b[a-zA-Z]\d? = |\bU\d\b|[a-z]\(0\)|~|\bw\*|[αβγδηθλρσ]"

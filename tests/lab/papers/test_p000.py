@@ -19,6 +19,8 @@ from tacit.lab.papers.p000.fig4 import (
 )
 from tacit.lab.papers.p000.fig6 import PartitionCounts
 
+pytestmark = pytest.mark.long
+
 
 def admm(w, schedule, rng):
     """Algorithm 1 as it is printed, in floats."""

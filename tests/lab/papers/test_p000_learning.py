@@ -23,6 +23,8 @@ from tacit.lab.papers.p000.table2 import FALLING, FOUR, METHODS, TABLE, MethodCo
 from tacit.learn.data import datasets
 from tacit.learn.training.local_work import LocalTraining
 
+pytestmark = pytest.mark.long
+
 TINY = PeerTask(
     "digits", {"name": "softmax"}, LocalTraining(rate=0.5, batch=16), samples=360, tested=300, rounds=4, test_every=2
 )

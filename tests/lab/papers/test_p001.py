@@ -17,6 +17,8 @@ from tacit.lab.papers.p001.eavesdroppers import EavesdropperScores
 from tacit.learn.data.datasets import load, of_arrays
 from tacit.learn.random_streams import generator
 
+pytestmark = pytest.mark.long
+
 needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="the eavesdropper's classifier is a torch network")
 TINY = ClassifierSettings(epochs=2, batch=50, width=2, modules=1)
 SMALL = replace(eavesdropper_learning.FULL, rounds=6, training=TINY, runs=60, training_3=TINY)

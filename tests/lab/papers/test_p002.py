@@ -18,6 +18,8 @@ from tacit.lab.papers.p002.cardinality import (
     spread_absences,
 )
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.parametrize("t", PRIVACY[1:])
 @pytest.mark.parametrize("p", [0.2, 0.5])

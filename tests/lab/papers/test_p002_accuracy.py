@@ -25,6 +25,8 @@ from tacit.learn.data import datasets
 from tacit.learn.random_streams import generator
 from tacit.learn.training.local_work import LocalTraining
 
+pytestmark = pytest.mark.long
+
 TINY = AccuracySize(
     24,
     8,

@@ -29,6 +29,8 @@ from tacit.learn.training.assemble import assemble_run
 from tacit.privacy import accounted_epsilon, paper_sigma, user_sigma
 from tacit.privacy.distributed_noise import SharedNoise
 
+pytestmark = pytest.mark.long
+
 LAMBDA = risk.CONVEXITY
 
 
@@ -303,7 +305,7 @@ def test_noise_in_the_ring_keeps_its_epsilon_while_some_drop_out_and_others_coll
 @pytest.fixture
 def tiny(data, monkeypatch):
     for module in (p003_epsilon, k, p003_e):
-        monkeypatch.setattr(module, "components", lambda *_: data)
+        monkeypatch.setattr(module, "load_components", lambda *_: data)
         monkeypatch.setitem(module.SIZES, "small", risk.RiskSize(None, 20, 1, users=6))
     monkeypatch.setattr(p003_epsilon, "RING", replace(p003_epsilon.RING, users=12, steps=2))
     monkeypatch.setattr(k, "KS", (1, 5))

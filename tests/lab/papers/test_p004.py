@@ -11,6 +11,8 @@ from tacit.lab.papers.p004.exchange import MODEL, ExchangeCost, gamma_bytes, mea
 from tacit.lab.papers.p004.table4 import DegreeCosts
 from tacit.lab.papers.p004.table5 import NodeCosts
 
+pytestmark = pytest.mark.long
+
 
 def matrix(graph):
     """Returns a graph as a batch of one."""

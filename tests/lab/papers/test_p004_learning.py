@@ -25,6 +25,8 @@ from tacit.lab.papers.p004.table3 import EFFORT, TOPK, list_settings, printed_ro
 from tacit.learn.training.local_work import LocalTraining
 from tacit.vectors.sparsify import alpha_for
 
+pytestmark = pytest.mark.long
+
 DIGITS = NeighbourTask("digits", "mlp", LocalTraining(rate=0.1, batch=16, steps=4), per_epoch=21)
 TINY = NeighbourEffort(nodes=8, rounds=12, seeds=2, each=100, mean=100, last=3)
 

@@ -24,6 +24,8 @@ from tacit.learn.training.local_work import LocalBatches, LocalTraining, draw_ba
 from tacit.learn.training.threads import _pools, one_thread
 from tacit.learn.training.workers import TrainingWorkers
 
+pytestmark = pytest.mark.long
+
 SIZES = (23, 40, 1, 17, 40, 8, 31, 40, 2, 16, 33)
 """Samples of each party: more and less than a batch, and as many as one; more parties than work together."""
 SEED = 5

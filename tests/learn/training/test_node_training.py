@@ -151,12 +151,12 @@ def test_a_change_that_was_missed_stays_missed_if_a_round_fails_after_it():
     learner = Learner(None, peer, cohort, None, Path("p0.run"), "", changes=True)
     for rounds, error in ((1, PeerFault(SERVER, Drop.SILENT)), (2, NotEnough("users", 2, 3))):
         learner.peer.rounds = rounds
-        learner._failed(np.zeros(2, np.float32), None, error)
+        learner._record_failure(np.zeros(2, np.float32), None, error)
     with pytest.raises(JournalError, match="did not hear the average"):
-        learner._take(np.ones(2, np.float32), 3)
+        learner._adopt(np.ones(2, np.float32), 3)
     learner.number = 1
-    learner._failed(np.zeros(2, np.float32), None, NotEnough("users", 2, 3))
-    learner._take(np.ones(2, np.float32), 3)
+    learner._record_failure(np.zeros(2, np.float32), None, NotEnough("users", 2, 3))
+    learner._adopt(np.ones(2, np.float32), 3)
 
 
 @pytest.mark.slow

@@ -14,6 +14,8 @@ from tacit.learn.scenario import Scenario
 from tacit.learn.training.run_folder import CHECKPOINT, METRICS, MODEL, SCENARIO
 from tacit.learn.training.train import train
 
+pytestmark = pytest.mark.long
+
 SCENARIOS = {
     "secagg": {"rounds": 12, "data": {"parties": 5}, "protocol": {"name": "secagg", "bits": 16}},
     "batches": {

@@ -16,6 +16,8 @@ from tacit.net.node_lifecycle import Presence
 from tacit.net.transport.framing import FrameHeader
 from tacit.runtime.agreement import VERSION
 
+pytestmark = pytest.mark.long
+
 ENTRIES = 4
 
 

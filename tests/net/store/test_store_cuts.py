@@ -18,6 +18,8 @@ from tacit.net.store import round_store
 from tacit.net.store.index import INDEX_FILE, StoreIndex
 from tacit.net.store.round_store import FILES, RoundStore
 
+pytestmark = pytest.mark.long
+
 LOG = (INDEX_FILE, f"{INDEX_FILE}-wal", f"{INDEX_FILE}-shm")
 
 

@@ -32,6 +32,8 @@ from tacit.runtime.shards.sharded_simulation import ShardedSimulation
 from tacit.runtime.simulated_round import SimulatedRound
 from tacit.runtime.simulator import Simulation
 
+pytestmark = pytest.mark.long
+
 ROUNDS = 2
 NEIGHBOURS = CASES["secagg-neighbours"]
 PLANS: dict[str, list[Fault]] = {

@@ -116,7 +116,10 @@ VARIANTS: dict[str, Variant] = {
     ),
     "no consents": Variant(((user, "check_consents", _skip_check),), LieCase(5, threshold=3), exposes=False),
     "consents are local": Variant(
-        ((user, "check_consents", _local_consents), (Accord, "needed", lambda accord, *_: accord.terms.threshold)),
+        (
+            (user, "check_consents", _local_consents),
+            (Accord, "count_consents", lambda accord, *_: accord.terms.threshold),
+        ),
         LieCase(6, neighbours=4, threshold=3),
         exposes=False,
     ),
