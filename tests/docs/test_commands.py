@@ -31,7 +31,7 @@ INSTALLS = "installs things from elsewhere; test_readme_in_a_fresh_clone runs it
 ITSELF = "it is this"
 LONG = "takes long"
 SERVES = "waits for others; tests/app/cli/test_node_commands.py and examples/three_hospitals.py run it"
-FLOWER = "needs Flower's own processes; tests/flower runs what is ours in it"
+FLOWER = "needs Flower's own processes; tests/integrations/flower runs what is ours in it"
 EXAMPLES = "tests/docs/test_examples.py runs it"
 
 INSTEAD: dict[str, tuple[str | None, str]] = {
