@@ -12,6 +12,8 @@ from tacit.learn.training import assemble as fitting
 from tacit.learn.training.assemble import assemble_run
 from tacit.learn.training.local_work import LocalTraining
 
+pytestmark = pytest.mark.long
+
 GRAPH = {"graph": {"kind": "regular", "degree": 4}, "allow_leaks": True}
 PROTOCOLS = {"fedavg": {}, "secagg": {}, "gossip": GRAPH, "cesar": GRAPH}
 SPREAD = Split(kind="dirichlet", alpha=0.5)

@@ -16,6 +16,8 @@ from tacit.integrations.flower.auditor import app_audit
 from tacit.integrations.flower.auditor.app_audit import audit_app, can_split, count_colluders
 from tacit.integrations.flower.auditor.server_app import SAMPLING, STRATEGIES
 
+pytestmark = pytest.mark.long
+
 PYPROJECT = """
 [project]
 name = "ward"
