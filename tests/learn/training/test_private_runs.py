@@ -1,5 +1,6 @@
 """Runs with noise: what it is worth is not undone by a small batch, a rule, a ring, a folder or a second run."""
 
+import dataclasses
 import stat
 
 import numpy as np
@@ -12,9 +13,11 @@ from tacit.learn.random_streams import generator
 from tacit.learn.scenario import Scenario
 from tacit.learn.training.assemble import assemble_run
 from tacit.learn.training.cohort import Cohort
+from tacit.learn.training.dp_plan import plan_noise
 from tacit.learn.training.local_work import LocalBatches, LocalTraining
 from tacit.learn.training.run_folder import CHECKPOINT, KEY, LEDGER, MODEL, SCENARIO
 from tacit.learn.training.train import train
+from tacit.protocols import REGISTRY
 
 ONE_STEP = {"rate": 0.5, "batch": 300, "steps": 1}
 SAMPLE = {"epsilon": 2.0, "clip": 1.0, "unit": "sample"}
@@ -211,3 +214,17 @@ class TestFolder:
     def test_a_folder_that_cannot_be_made_is_one_line(self):
         with pytest.raises(ConfigError, match="cannot be made"):
             train(self.scenario(), folder="/proc/nowhere/run")
+
+
+def test_the_word_of_an_added_protocol_about_its_sums_saves_no_noise(monkeypatch):
+    """Its terms may claim a secure sum that its code does not compute."""
+    added = dataclasses.replace(REGISTRY["secagg"], name="added")
+    monkeypatch.setitem(REGISTRY, "added", added)
+    planned = {}
+    for name in ("secagg", "added"):
+        scenario = Scenario.of({"rounds": 2, "local": ONE_STEP, "protocol": name, "privacy": USER})
+        parties = tuple(f"p{i}" for i in range(8))
+        planned[name] = plan_noise(scenario, scenario.privacy, {}, parties, 10, [20] * len(parties))
+    assert planned["secagg"].honest > 1
+    assert planned["added"].honest == 1
+    assert planned["added"].options["noise"] > planned["secagg"].options["noise"]

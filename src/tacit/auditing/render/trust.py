@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from tacit.core.protocol import Protocol, Terms
 from tacit.core.protocol_facts import SecureSum
+from tacit.protocols import is_shipped
 
 EVERYWHERE = (
     "Everybody trusts the roster: whoever can put keys on it can be as many parties as they like.",
@@ -23,7 +24,7 @@ def _by(protocol: Protocol, terms: Terms) -> Iterator[str]:
     if protocol.leaks_by_design:
         who = "The server is" if protocol.server else "Neighbours are"
         yield f"{who} trusted with everything: {protocol.name} is a baseline, and hides nothing."
-    elif (secure := terms.secure_sum) is not None:
+    elif is_shipped(protocol) and (secure := terms.secure_sum) is not None:
         yield (
             f"The server may lie about anything but the sum that it announces, together with {_friends(secure)}, and "
             f"in a round still learns only sums of at least {secure.smallest}. It can leave parties out, "

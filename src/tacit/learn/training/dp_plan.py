@@ -25,7 +25,7 @@ from tacit.privacy import (
     shared_noise,
     user_sigma,
 )
-from tacit.protocols import find
+from tacit.protocols import find, is_shipped
 from tacit.runtime.agreement import terms_for
 from tacit.vectors.fixedpoint import FixedPoint
 
@@ -82,7 +82,9 @@ def plan_noise(
     noisy = msgspec.structs.replace(scenario.local, noise=1.0)
     everybody = 1
     if privacy.unit == "user" or max(map(noisy.steps_of, sizes)) == 1:
-        everybody, options = _count_honest(privacy, options, terms, summed)
+        # What an added protocol says about its sums is not proved, so only a party's own noise counts there.
+        proved = terms if averaged is not None and is_shipped(averaged) else None
+        everybody, options = _count_honest(privacy, options, proved, summed)
     if privacy.unit == "sample":
         return _plan_per_sample(scenario, privacy, options, everybody, summed, sizes)
     if terms is None:
