@@ -23,7 +23,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tacit.auditing.engine.linear import SMALL_PRIME
 from tacit.core.average import format_count
@@ -31,11 +30,8 @@ from tacit.core.errors import ConfigError
 from tacit.core.progress import Progress, ignore_progress, part_of_progress
 from tacit.core.protocol_facts import PAPERS
 from tacit.lab.attacks.attack_result import Attack, Finding, proportion_finding
+from tacit.lab.attacks.regular_graphs import Graphs, Marks, Whole, regular_graphs
 
-Graphs: TypeAlias = NDArray[np.bool_]
-"""Adjacency matrices, one a graph."""
-Marks: TypeAlias = NDArray[np.bool_]
-Whole: TypeAlias = NDArray[np.int64]
 Count: TypeAlias = Callable[[Graphs, int], Whole]
 """Given graphs and how many of their first nodes collude: up to which s each graph is at risk, 0 if at none."""
 
@@ -43,94 +39,6 @@ NODES, DEGREE, ADVERSARIES = 100, 25, 15  # Section 4.6.4
 AT_RISK = "share of networks with a node"
 GRAPHS = 250_000
 BATCH = 1024
-
-# --- random regular graphs -----------------------------------------------------------------------------------------
-
-
-class _Multigraphs:
-    """Regular graphs in the making, all in lockstep. Slots 2e and 2e + 1 hold the ends of edge e."""
-
-    def __init__(self, nodes: int, degree: int, count: int, rng: np.random.Generator) -> None:
-        """Draws graphs from the pairing model: `degree` stubs a node, joined at random, loops and doubles and all."""
-        self.nodes, self.count, self.rng = nodes, count, rng
-        self.slots, self.edges = nodes * degree, nodes * degree // 2
-        stubs = np.repeat(np.arange(nodes, dtype=np.int32), degree)
-        self.ends = rng.permuted(np.tile(stubs, (count, 1)), axis=1).ravel()
-        # How many edges join u and v, u ≤ v, in cell (u, v) of each graph's matrix. A node counts as joined to itself
-        # until the end, so that a loop never looks like an edge to add.
-        self.copies = np.zeros((count, nodes, nodes), np.uint8)
-        self.copies[:, range(nodes), range(nodes)] = 1
-        self.flat = self.copies.reshape(-1)
-        self.first_slot, self.first_cell = np.arange(count) * self.slots, np.arange(count) * nodes**2
-
-        u, v = self.ends[0::2], self.ends[1::2]
-        cell = np.repeat(self.first_cell, self.edges) + self.cell(u, v)
-        # Of edges in one cell the last to enter itself is good. The others are bad, and so are loops.
-        every = np.arange(len(cell))
-        entered = np.empty(self.flat.shape, np.int32)
-        entered[cell] = every
-        self.bad = np.flatnonzero((entered[cell] != every) | (u == v))
-        self.flat[cell] = 1
-        np.add.at(self.flat, cell[self.bad], 1)
-
-    def cell(self, u: NDArray[np.int32], v: NDArray[np.int32]) -> NDArray[np.int32]:
-        """Returns where in a matrix the edges between u and v are counted."""
-        return np.minimum(u, v) * self.nodes + np.maximum(u, v)
-
-    def random_slots(self) -> Whole:
-        """Returns two random slots of each graph."""
-        return self.first_slot + self.rng.integers(self.slots, size=(2, self.count))
-
-    def switch(self, slots: Whole) -> Marks:
-        """Swaps the ends in two slots of each graph where that gives two edges new to it; returns where it does.
-
-        Two slots of one edge would give loops, and other degenerate choices an edge that is there already.
-        """
-        moving, staying = self.ends[slots], self.ends[slots ^ 1]
-        old = self.first_cell + self.cell(staying, moving)
-        new = self.first_cell + self.cell(staying, moving[::-1])
-        fits: Marks = (self.flat[new[0]] | self.flat[new[1]]) == 0
-        self.ends[slots] = np.where(fits, moving[::-1], moving)
-        for cell in old:
-            self.flat[cell] -= fits
-        for cell in new:
-            self.flat[cell] += fits
-        return fits
-
-    def settle(self) -> None:
-        """Switches bad edges away, and random ones until each has been drawn twice on average."""
-        amount = np.bincount(self.bad // self.edges, minlength=self.count)
-        end = np.cumsum(amount)
-        turn = end - amount  # whose turn it is, from here to the end of the graph's bad edges
-        broken, steps = np.flatnonzero(turn < end), 0
-        while broken.size or steps < self.edges:
-            slots = self.random_slots()
-            slots[0, broken] = 2 * self.bad[turn[broken]]
-            turn[broken] += self.switch(slots)[broken]
-            broken = broken[turn[broken] < end[broken]]
-            # Some bad edges fit nowhere until others have moved.
-            self.switch(self.random_slots())
-            steps += 2
-
-
-def regular_graphs(nodes: int, degree: int, count: int, rng: np.random.Generator) -> Graphs:
-    """Returns random regular graphs, close to uniform among all of them.
-
-    They start from the pairing model, whose loops and double edges are switched with random edges until none is left;
-    that already is close to uniform. Further random switches bring it closer: they lead from one graph to another as
-    likely as back, and from any to any other, so that only the uniform distribution stays as it is. None of this
-    looks at the labels of the nodes. So the first few nodes are a random choice of nodes, as good as any.
-    """
-    if not 2 <= degree <= nodes - 2 or nodes * degree % 2:
-        raise ConfigError(
-            f"cannot draw {degree}-regular graphs on {nodes} nodes; take a degree from 2 to {nodes - 2}, and an even "
-            "one if the number of nodes is odd"
-        )
-    drawn = _Multigraphs(nodes, degree, count, rng)
-    drawn.settle()
-    drawn.copies[:, range(nodes), range(nodes)] = 0
-    joined = drawn.copies.astype(np.bool_)
-    return joined | joined.transpose(0, 2, 1)
 
 
 def _batches(nodes: int, degree: int, graphs: int, seed: int, progress: Progress) -> Iterator[Graphs]:

@@ -15,7 +15,7 @@ from statistics import fmean
 from typing import Literal
 
 from tacit.core.progress import Progress, part_of_progress
-from tacit.lab.attacks.collusion import regular_graphs
+from tacit.lab.attacks.regular_graphs import regular_graphs
 from tacit.lab.papers.p004.exchange import ELEMENT, MODEL, gamma_bytes, second_neighbours
 from tacit.lab.papers.p004.neighbours import (
     CIFAR,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import sqrt
 
 from tacit.core.progress import Progress
-from tacit.lab.attacks.collusion import regular_graphs
+from tacit.lab.attacks.regular_graphs import regular_graphs
 from tacit.lab.papers.p004.exchange import (
     MODEL,
     PER_EPOCH,

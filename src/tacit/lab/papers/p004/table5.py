@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tacit.core.progress import Progress
-from tacit.lab.attacks.collusion import regular_graphs
+from tacit.lab.attacks.regular_graphs import regular_graphs
 from tacit.lab.papers.p004.exchange import (
     ELEMENT,
     MODEL,
