@@ -26,10 +26,7 @@ MOST_BOUND = 1000
 def find_problems(scenario: Scenario, *, own_data: bool = False, own_model: bool = False) -> list[Problem]:
     """Returns every problem that shows without the data, each with the table that it is about.
 
-    Args:
-        scenario: What is to be run.
-        own_data: Whether samples are given in place of those that the scenario names.
-        own_model: Whether a model is given in place of the one that the scenario names.
+    With `own_data` or `own_model`, samples or a model are given in place of those that the scenario names.
     """
     checks: list[tuple[str, Callable[[Scenario], Any]]] = [("data", folder_name)]
     if not own_data and scenario.data.folder is None:

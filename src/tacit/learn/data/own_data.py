@@ -13,7 +13,7 @@ import numpy as np
 from tacit.core.average import format_count
 from tacit.core.errors import ConfigError
 from tacit.core.values import convert_value, describe_mismatch
-from tacit.learn.data.samples import Array, Dataset, Indices, Kind, choose_training_samples
+from tacit.learn.data.samples import Array, Dataset, Kind
 
 MOST_LABELS = 1_000_000
 PAIRS = (("x", "y"), ("x_test", "y_test"))
@@ -73,7 +73,10 @@ def of_arrays(
             arrays[called] = arrays[called].astype(np.int64 if labels else np.float32)
     x, y = arrays["x"], arrays["y"]
     data = Dataset(name, x, y, arrays.get("x_test", x[:0]), arrays.get("y_test", y[:0]), kind, classes or found)
-    return _split_off_tests(data, owner, share)
+    if owner is not None:
+        names, whose = np.unique(np.asarray(owner), return_inverse=True)
+        data = replace(data, owner=whose.astype(np.int64), owners=tuple(map(str, names.tolist())))
+    return data if len(data.x_test) else data.split_off_tests(share)
 
 
 def of_torch(train: Any, test: Any = None, *, owner: Any = None, **options: Any) -> Dataset:
@@ -256,29 +259,6 @@ def _kind_problems(kind: Kind, arrays: Mapping[str, Array]) -> list[str]:
     if not problems and kind in ("text", "ratings") and min(arrays[name].min() for name in arrays if "x" in name) < 0:
         problems.append(f"{'tokens' if kind == 'text' else 'users and items'} must be numbered 0, 1, 2, …")
     return problems
-
-
-def _split_off_tests(data: Dataset, owner: Any, share: float) -> Dataset:
-    """Returns a set with owners, and with samples to be tested on if it had none."""
-    owners: tuple[str, ...] = ()
-    whose: Indices | None = None
-    if owner is not None:
-        names, whose = np.unique(np.asarray(owner), return_inverse=True)
-        owners, whose = tuple(map(str, names.tolist())), whose.astype(np.int64)
-    if len(data.x_test):
-        return replace(data, owner=whose, owners=owners)
-    of_one = np.zeros(len(data.x), np.int64)
-    learnt = choose_training_samples(data.name, of_one if whose is None else whose, share)
-    return replace(
-        data,
-        x=data.x[learnt],
-        y=data.y[learnt],
-        x_test=data.x[~learnt],
-        y_test=data.y[~learnt],
-        owner=None if whose is None else whose[learnt],
-        owner_test=None if whose is None else whose[~learnt],
-        owners=owners,
-    )
 
 
 # --- what is collected -----------------------------------------------------------------------------------------------

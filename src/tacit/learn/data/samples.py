@@ -122,6 +122,20 @@ class Dataset:
             owner_test=None if self.owner_test is None else self.owner_test[tested],
         )
 
+    def split_off_tests(self, share: float) -> "Dataset":
+        """Returns the same with test samples: of each owner's training samples, all but the given share."""
+        owner = np.zeros(len(self.x), np.int64) if self.owner is None else self.owner
+        learnt = choose_training_samples(self.name, owner, share)
+        return replace(
+            self,
+            x=self.x[learnt],
+            y=self.y[learnt],
+            x_test=self.x[~learnt],
+            y_test=self.y[~learnt],
+            owner=None if self.owner is None else owner[learnt],
+            owner_test=None if self.owner is None else owner[~learnt],
+        )
+
 
 def choose_training_samples(name: str, owner: Indices, share: float) -> NDArray[np.bool_]:
     """Chooses the training samples: round(share · n) of each owner's n, and at least one. The rest are test samples.

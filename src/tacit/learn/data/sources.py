@@ -49,6 +49,11 @@ class DataSource:
     how: str = ""
     """Origin of the data, if no file can be downloaded."""
 
+    @classmethod
+    def of_files(cls, *files: SourceFile, how: str = "") -> "DataSource":
+        """Returns the source of data that are whole in any one of these files."""
+        return cls(tuple((file,) for file in files), how)
+
 
 @dataclass(frozen=True)
 class FileFinder:

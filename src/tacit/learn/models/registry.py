@@ -15,13 +15,13 @@ own.
 """
 
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from functools import partial
 from inspect import signature
 from typing import Any
 
 import numpy as np
 
+from tacit.api import option_text
 from tacit.core.errors import ConfigError
 from tacit.learn.data.samples import Dataset
 from tacit.learn.models.factorization import Factorization
@@ -140,10 +140,7 @@ def build(source: Any, data: Dataset, **options: Any) -> Model:
 
 def check_name(name: str, options: dict[str, Any]) -> None:
     """Raises ConfigError if there is no model of that name, or if it lacks an option."""
-    if name not in MODELS:
-        near = get_close_matches(name, MODELS, n=1)
-        more = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(MODELS)}"
-        raise ConfigError(f"there is no model {name!r}; {more}")
+    option_text.check_name("model", name, MODELS)
     _check_options(options, tuple(signature(MODELS[name]).parameters)[1:], name)
 
 
