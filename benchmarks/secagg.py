@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from statistics import mean, median
 from types import SimpleNamespace
@@ -30,7 +30,7 @@ from tacit.runtime import simulator
 from tacit.runtime.faults import sample_dropouts
 from tacit.runtime.outcome import Outcome
 from tacit.runtime.participant import KeyedParticipant
-from tacit.runtime.simulated_round import Arrival, SimulatedRound
+from tacit.runtime.simulated_round import Arrival, Event, SimulatedRound
 from tacit.runtime.simulator import Simulation
 from tacit.vectors.fixedpoint import FixedPoint
 
@@ -75,6 +75,21 @@ class Cost:
     threshold: int
 
 
+@dataclass
+class MeteredArrival(Arrival):
+    """A message that is sealed when it arrives, at the expense of its sender."""
+
+    charge: Callable[[Party], None] = field(kw_only=True)
+
+    @property
+    def data(self) -> bytes:
+        """The bytes that arrive."""
+        self.charge(self.post.address.sender)
+        data = super().data
+        self.charge(self.post.to)
+        return data
+
+
 class MeteredRound(SimulatedRound):
     """Charges CPU time to the party whose mail is opened or whose coroutine runs, and sealing to the sender."""
 
@@ -93,15 +108,11 @@ class MeteredRound(SimulatedRound):
         self._next(party)
         super()._begin(party)
 
-    def _happen(self, party: Party, event: Any) -> None:
+    def _handle(self, party: Party, event: Event) -> None:
         self._next(party)
-        super()._happen(party, event)
-
-    def _carried(self, arrival: Arrival) -> bytes:
-        self._next(arrival.post.address.sender)
-        data = arrival.data
-        self._next(arrival.post.to)
-        return data
+        if isinstance(event, Arrival):
+            event = MeteredArrival(event.post, event.corrupted_at, charge=self._next)
+        super()._handle(party, event)
 
     def _next(self, party: Party) -> None:
         """Charges everything since the last turn, so that nothing is lost or counted twice."""

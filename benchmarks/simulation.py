@@ -275,7 +275,7 @@ def _memory_of_work(case: Case, parties: int) -> Row:
 def _memory_of_a_process(case: Case, parties: int) -> Row:
     """Returns the same where PyTorch does the work, whose memory only the system knows of."""
     options = f"{case.model!r}, {case.shape!r}, {case.samples}, {case.batch}"
-    code = f"from benchmarks.simulation import Case, grown\nprint(*grown(Case({options}), {parties}))"
+    code = f"from benchmarks.simulation import Case, measure_growth\nprint(*measure_growth(Case({options}), {parties}))"
     done = subprocess.run(  # noqa: S603
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ | ONE_THREAD
     )
