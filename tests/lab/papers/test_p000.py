@@ -59,6 +59,7 @@ def test_no_constant_rho_averages_in_two_iterations_and_a_falling_one_does():
     square = np.mean(average**2)
     rho, error = best_constant(average)
     assert error > 0.1 * square
+    assert type(error) is float, "a row holds it against a limit, and JSON has no truth of NumPy's"
     assert all(predict_mse((other, other), average, 9, (0, 0)) >= error for other in (0.5 * rho, 2 * rho, 0.1, 100.0))
     assert predict_mse(FALLING, average, 9, (0, 0)) < 1e-5 * square
 

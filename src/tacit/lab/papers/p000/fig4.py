@@ -87,8 +87,8 @@ def predict_mse(schedule: Sequence[float], average: NDArray[np.float64], peers: 
 
 def best_constant(average: NDArray[np.float64], peers: int = PEERS) -> tuple[float, float]:
     """Returns the constant ρ with the smallest MSE after two iterations, and that MSE, without any rounding."""
-    found = [(predict_mse((rho, rho), average, peers, (0.0, 0.0)), float(rho)) for rho in np.geomspace(1e-3, 1e3, 601)]
-    error, rho = min(found)
+    rhos = np.geomspace(1e-3, 1e3, 601).tolist()
+    error, rho = min((predict_mse((rho, rho), average, peers, (0.0, 0.0)), rho) for rho in rhos)
     return rho, error
 
 
