@@ -71,7 +71,7 @@ def test_figure_2_never_sends_more_than_is_selected():
 
 def test_table_4_is_held_against_the_paper_row_by_row():
     def degree(number, second, prestep):
-        return DegreeCosts(number, second, 0.1, ExchangeCost(96, number, MODEL, second, 1.0, prestep))
+        return DegreeCosts(number, second, 0.1, ExchangeCost(number, MODEL, 1.0, prestep))
 
     per_round = {number: 1e9 * gb / table4.ROUNDS for number, (gb, _, _) in table4.TABLE.items()}
     same = [degree(number, second, per_round[number]) for number, (_, second, _) in table4.TABLE.items()]
@@ -84,7 +84,7 @@ def test_table_4_is_held_against_the_paper_row_by_row():
 
 def test_table_5_is_held_against_the_paper_row_by_row():
     def size(nodes, second, prestep):
-        spent = ExchangeCost(nodes, 5, MODEL, second, 9.06e9 / table5.ROUNDS, prestep)
+        spent = ExchangeCost(5, MODEL, 9.06e9 / table5.ROUNDS, prestep)
         return NodeCosts(nodes, second, {"topk": spent, "random": spent}, {"topk": spent, "random": spent})
 
     seconds = {48: 17.38, 96: 18.69, 192: 19.32, 288: 19.55}

@@ -36,6 +36,7 @@ Numbers: TypeAlias = NDArray[np.float64]
 Group: TypeAlias = tuple[int, ...]
 
 TOLERANCE = 1e-6
+ENTRIES = 8
 RANK = 1e-9  # singular values below this part of the largest are zeros that were rounded
 
 
@@ -228,13 +229,13 @@ HOLDING = (
 class AdmmRounds:
     """Rounds of one setting in which everybody brings the same random vector again and again."""
 
-    def __init__(self, setting: AdmmTarget, seed: int, entries: int = 8) -> None:
+    def __init__(self, setting: AdmmTarget, seed: int) -> None:
         rng = np.random.default_rng(seed)
-        self.w = rng.normal(size=(setting.peers, entries))
+        self.w = rng.normal(size=(setting.peers, ENTRIES))
         self._simulation = Simulation.of(
             "admm",
             tuple(f"p{k}" for k in range(setting.peers)),
-            entries,
+            ENTRIES,
             seed=seed,
             record=True,
             bits=64,

@@ -290,11 +290,6 @@ class SymbolicCast(Cast):
         """Returns an unknown, of unknown weight."""
         return make_unknowns(party, 1)
 
-    @property
-    def analyses(self) -> int:
-        """How often the audit was asked, for all clients together."""
-        return len(self._learnt)
-
     def known_basis(self, clients: Clients) -> NDArray[np.int64]:
         """Returns a basis of what server and accomplices know of honest vectors alone, a column for each.
 

@@ -60,10 +60,10 @@ def list_rhos(rho: float | tuple[float, float], iterations: int) -> tuple[float,
     return (first, *[later] * (iterations - 1))
 
 
-def make_models(checkpoint: int, entries: int, peers: int = PEERS) -> Models:
+def make_models(checkpoint: int, entries: int) -> Models:
     """Returns what peers bring: a model of which each has a version of its own."""
     rng = generator(checkpoint, "figure 4")
-    return rng.normal(0, MODEL, entries) + rng.normal(0, APART, (peers, entries))
+    return rng.normal(0, MODEL, entries) + rng.normal(0, APART, (PEERS, entries))
 
 
 def predict_mse(schedule: Sequence[float], average: NDArray[np.float64], peers: int, steps: Sequence[float]) -> float:
@@ -148,12 +148,12 @@ def steps_of(simulation: Simulation) -> list[float]:
     return [simulation.agreement.ring().resolution / stretch for stretch in terms.stretches]
 
 
-def safe_iterations(most: int = ITERATIONS) -> int:
+def safe_iterations() -> int:
     """Returns after how many iterations a curious peer still knows nobody's model, by the audit."""
-    for count in range(1, most + 1):
+    for count in range(1, ITERATIONS + 1):
         if audit("admm", parties=PEERS, coalition=["p0"], iterations=count, allow_leaks=True).exposed:
             return count - 1
-    return most
+    return ITERATIONS
 
 
 # --- rows ----------------------------------------------------------------------------------------------------------

@@ -53,18 +53,17 @@ def list_schedules() -> list[tuple[float, ...]]:
     return [*((RHO,) * count for count in CONSTANT), *(FALLING[:count] for count in (1, 2))]
 
 
-def train_all(task: PeerTask, progress: Progress, seed: int = 0) -> tuple[AccuracyCurve, list[IteratedTraining]]:
+def train_all(task: PeerTask, progress: Progress) -> tuple[AccuracyCurve, list[IteratedTraining]]:
     """Returns how accurate peers become with the exact average, and with each number of iterations."""
-    data, todo = task.gather_data(PEERS, seed), list_schedules()
+    data, todo = task.gather_data(PEERS), list_schedules()
 
     def part(name: str, done: int) -> Progress:
         return part_of_progress(progress, done / (len(todo) + 1), (done + 1) / (len(todo) + 1), f"{name}: ")
 
-    exact, _ = train_peers(task, data, PEERS, {"name": "fedavg"}, part(FEDAVG, 0), seed)
+    exact, _ = train_peers(task, data, PEERS, {"name": "fedavg"}, part(FEDAVG, 0))
     found = []
     for done, rho in enumerate(todo, start=1):
-        protocol = admm(rho)
-        curve, prepared = train_peers(task, data, PEERS, protocol, part(f"ρ = {rho}", done), seed)
+        curve, prepared = train_peers(task, data, PEERS, admm(rho), part(f"ρ = {rho}", done))
         terms = None if prepared.checked is None else prepared.checked.terms
         found.append(IteratedTraining(rho, curve, cast(AdmmTerms, terms).off))
     return exact, found

@@ -40,15 +40,14 @@ class PeerTask:
     """After every so many rounds models are tested that are not all the same: that is as many tests as peers."""
     workers: int = 1
 
-    def gather_data(self, peers: int, seed: int = 0) -> Dataset:
+    def gather_data(self, peers: int) -> Dataset:
         """Returns the data, owned by peers."""
-        rng = generator(seed, "samples")
-        return deal_to_peers(datasets.load(self.data).subsample(self.samples, self.tested, rng), peers, seed)
+        rng = generator(0, "samples")
+        return deal_to_peers(datasets.load(self.data).subsample(self.samples, self.tested, rng), peers)
 
-    def scenario(self, peers: int, protocol: Mapping[str, Any], seed: int = 0) -> Scenario:
+    def scenario(self, peers: int, protocol: Mapping[str, Any]) -> Scenario:
         """Returns what is run: one peer a party."""
         return Scenario(
-            seed=seed,
             rounds=self.rounds,
             workers=self.workers,
             data=Data(name=self.data, parties=peers, split=Split(kind="owner"), train=self.samples, test=self.tested),
@@ -98,21 +97,16 @@ class AccuracyCurve:
         return 100 * max(self.accuracy)
 
     @property
-    def last(self) -> float:
-        """That after the last round, in per cent."""
-        return 100 * self.accuracy[-1]
-
-    @property
     def line(self) -> tuple[tuple[int, ...], list[float]]:
         """What to draw, in per cent."""
         return self.rounds, [100 * each for each in self.accuracy]
 
 
 def train_peers(
-    task: PeerTask, data: Dataset, peers: int, protocol: Mapping[str, Any], progress: Progress, seed: int = 0
+    task: PeerTask, data: Dataset, peers: int, protocol: Mapping[str, Any], progress: Progress
 ) -> tuple[AccuracyCurve, AssembledRun]:
     """Runs a task among peers, and returns how accurate they became."""
-    prepared = assemble_run(task.scenario(peers, protocol, seed), data=data)
+    prepared = assemble_run(task.scenario(peers, protocol), data=data)
     every = task.test_every if protocol["name"] == ALONE else 1
     x, y = data.inputs(data.x_test), data.y_test
     rounds, found, wrong = [], [], ""

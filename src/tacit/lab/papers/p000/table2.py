@@ -131,14 +131,14 @@ def chart_of(found: MethodComparison) -> Chart:
     return Chart(f"Test accuracy, {found.where}", "round", "accuracy in %", lines)
 
 
-def compare_methods(task: PeerTask, peers: int, progress: Progress, seed: int = 0) -> MethodComparison:
+def compare_methods(task: PeerTask, peers: int, progress: Progress) -> MethodComparison:
     """Runs a task with each of the methods."""
-    data = task.gather_data(peers, seed)
+    data = task.gather_data(peers)
     curves: dict[str, AccuracyCurve] = {}
     for done, (name, protocol) in enumerate(METHODS.items()):
         begin, end = done / len(METHODS), (done + 1) / len(METHODS)
         part = part_of_progress(progress, begin, end, f"{task.data}, {peers} peers, {name}: ")
-        curves[name], _ = train_peers(task, data, peers, protocol, part, seed)
+        curves[name], _ = train_peers(task, data, peers, protocol, part)
     return MethodComparison(task.data, peers, len(data.y), task.rounds, curves)
 
 

@@ -63,21 +63,18 @@ def train_eavesdroppers(trials: Sequence[Trial], repetitions: int, progress: Pro
     found = []
     for done, trial in enumerate(trials):
         progress(f"{trial.target}, {trial.eavesdropper} eavesdropper ({trial.where})", done, len(trials))
-        found.append(
-            EavesdropperScores(
-                trial, tuple(eavesdropper_learning.run_trial(trial, seed) for seed in range(repetitions))
-            )
-        )
+        rows = tuple(eavesdropper_learning.run_trial(trial, seed) for seed in range(repetitions))
+        found.append(EavesdropperScores(trial, rows))
     return found
 
 
-def decode_classes(trial: Trial, client: int, seed: int = 0) -> float:
+def decode_classes(trial: Trial, client: int) -> float:
     """Returns in which share of test runs the class follows from what Section 3 decodes of the client that changes.
 
     Of PSGD that takes three rounds, and of PPSGD five, in which y_i(0) is found, too. Nothing is learnt: all that this
     eavesdropper knows beforehand is what the client's local optimum is in the baseline.
     """
-    rng = generator(seed, "decoded", trial.target)
+    rng = generator(0, "decoded", trial.target)
     links = trial.links if trial.channels is None else [trial.links[place] for place in trial.channels]
     right = tries = 0
     for losses, label, count in trial.test_runs:

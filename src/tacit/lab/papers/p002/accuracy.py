@@ -226,7 +226,7 @@ def _seed_differences(ends: Sequence[float], runs: PolicyRuns) -> str:
     return f"; seed by seed {', '.join(f'{each:+.2f}' for each in less)}, standard error {error:.2f}"
 
 
-def privacy_rows(size: AccuracySize, courses: Mapping[str, TrainingCourse], seed: int = 0) -> list[Row]:
+def privacy_rows(size: AccuracySize, courses: Mapping[str, TrainingCourse]) -> list[Row]:
     """Returns T of each policy, by the audit and by what was summed."""
     rows = []
     for name, course in courses.items():
@@ -237,7 +237,7 @@ def privacy_rows(size: AccuracySize, courses: Mapping[str, TrainingCourse], seed
             parties=size.users,
             coalition=[SERVER],
             rounds=course.rounds,
-            faults=absences(size.users, seed),
+            faults=absences(size.users),
             participation=policy,
         )
         rows.append(

@@ -80,11 +80,8 @@ def policy_of(privacy: int, per_round: int = PER_ROUND) -> Policy:
 def play_rounds(policy: Participation, absence: Absence, rounds: int, seed: int) -> NDArray[np.bool_]:
     """Returns whose vectors are summed in each round, as the server of `secagg` chooses."""
     protocol, users = find("secagg"), len(absence)
-    terms, choice = (
-        terms_for(protocol, [f"p{user}" for user in range(users)], {"participation": policy}),
-        protocol.choice,
-    )
-    if choice is None:
+    terms = terms_for(protocol, [f"p{user}" for user in range(users)], {"participation": policy})
+    if (choice := protocol.choice) is None:
         raise TypeError("secagg has no server that chooses")
     away = generator(seed, "availability").random((rounds, users)) < absence
     state, taken = protocol.state(), np.zeros((rounds, users), np.bool_)
@@ -140,11 +137,11 @@ def measure_cardinality(
     return Cardinality(exact, exact + off, error, fmean(map(fairness_gap, tables)), min(every), max(every))
 
 
-def spread_absences(users: int = USERS) -> dict[str, list[Absence]]:
+def spread_absences() -> dict[str, list[Absence]]:
     """Returns the ways that availability is spread over batches, with as many draws of each."""
-    mixed = [generator(draw, "dropouts").choice(EQUAL, users) for draw in range(DRAWS)]
+    mixed = [generator(draw, "dropouts").choice(EQUAL, USERS) for draw in range(DRAWS)]
     return {
-        **{f"p = {p:g}": [np.full(users, p)] for p in EQUAL},
+        **{f"p = {p:g}": [np.full(USERS, p)] for p in EQUAL},
         "mixed": mixed,
         "sorted": [np.sort(each) for each in mixed],
     }

@@ -20,6 +20,8 @@ import numpy as np
 
 from tacit.core.progress import Progress, part_of_progress
 from tacit.lab.papers.p003.risk import (
+    CLAIMED,
+    MORE,
     SIGMAS,
     SIZES,
     SPLITS,
@@ -31,17 +33,14 @@ from tacit.lab.papers.p003.risk import (
     assumption_row,
     average_runs,
     load_components,
+    run_algorithm_1,
     run_as_printed,
 )
-from tacit.lab.papers.p003.risk import run_algorithm_1 as by_proof
 from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale
 from tacit.learn.data.samples import Dataset
 
 ES: dict[Scale, tuple[int, ...]] = {"small": (2, 5, 10), "paper": (2, 5, 10, 25)}
 """E, and all users besides."""
-CLAIMED = 1.0
-MORE = 1.5
-"""Excess that is so many times as large is called larger: runs differ by chance."""
 STEEP = 0.35
 """The power of (m−E)/((m−1) E) with which the excess grows may be off 1 by this much."""
 
@@ -57,11 +56,10 @@ class AlgorithmVariant(NamedTuple):
 
 
 LINES = (
-    AlgorithmVariant("Theorem 1's σ", "paper", 1, by_proof),
-    AlgorithmVariant(
-        "calibrated σ", "calibrated", 1, by_proof, ("i.i.d.",)
-    ),  # so much noise is the same however samples are split
-    AlgorithmVariant("Theorem 1's σ, K = 5", "paper", 5, by_proof),
+    AlgorithmVariant("Theorem 1's σ", "paper", 1, run_algorithm_1),
+    # So much noise is the same however samples are split.
+    AlgorithmVariant("calibrated σ", "calibrated", 1, run_algorithm_1, ("i.i.d.",)),
+    AlgorithmVariant("Theorem 1's σ, K = 5", "paper", 5, run_algorithm_1),
     AlgorithmVariant("Theorem 1's σ, as printed", "paper", 1, run_as_printed),
 )
 FIRST, _, SEVERAL, PRINTED = (line.name for line in LINES)

@@ -194,42 +194,22 @@ def ring_rows(setting: RiskSetting, data: Dataset) -> list[Row]:
 
 def charts_of(found: Mapping[Sigma, Sequence[RiskResult]], clean: RiskResult) -> list[Chart]:
     """Returns the excess against the claimed ε with Theorem 4's bounds, and against the ε accounted for."""
-    claimed = {
-        f"{line}{name}": ([each.setting.epsilon or 0.0 for each in runs], [value(each) for each in runs])
-        for name, runs in ((SIGMAS[sigma], found[sigma]) for sigma in found)
-        for line, value in (("", _excess), ("Theorem 4 with ", _bound))
-    }
+    claimed = {}
+    for sigma, runs in found.items():
+        epsilons = [each.setting.epsilon or 0.0 for each in runs]
+        claimed[SIGMAS[sigma]] = epsilons, [each.excess for each in runs]
+        claimed[f"Theorem 4 with {SIGMAS[sigma]}"] = epsilons, [each.bound for each in runs]
     ends = [min(EPSILONS), max(EPSILONS)]
     claimed |= {"no noise": (ends, [clean.excess] * 2), "nothing learnt": (ends, [clean.nothing] * 2)}
     real = {
         SIGMAS[sigma]: ([each.exact for each in runs], [each.excess for each in runs]) for sigma, runs in found.items()
     }
     bounds = tuple(name for name in claimed if name.startswith(("Theorem 4", "no")))
+    axes = "privacy, the less the better (ε)", "excess risk"
     return [
-        Chart(
-            "Excess risk against the ε that is claimed",
-            "privacy, the less the better (ε)",
-            "excess risk",
-            claimed,
-            logarithmic=True,
-            dashed=bounds,
-        ),
-        Chart(
-            "Excess risk against the ε that is accounted for",
-            "privacy, the less the better (ε)",
-            "excess risk",
-            real,
-            logarithmic=True,
-        ),
+        Chart("Excess risk against the ε that is claimed", *axes, claimed, logarithmic=True, dashed=bounds),
+        Chart("Excess risk against the ε that is accounted for", *axes, real, logarithmic=True),
     ]
-
-
-def _excess(found: RiskResult) -> float:
-    return found.excess
-
-
-def _bound(found: RiskResult) -> float:
-    return found.bound
 
 
 def run(scale: Scale, progress: Progress) -> Result:

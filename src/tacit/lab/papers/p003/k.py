@@ -18,8 +18,10 @@ from collections.abc import Mapping, Sequence
 
 from tacit.core.progress import Progress
 from tacit.lab.papers.p003.risk import (
+    CLAIMED,
     CONVEXITY,
     LIPSCHITZ,
+    MORE,
     SIGMAS,
     SIZES,
     SMOOTHNESS,
@@ -37,9 +39,6 @@ from tacit.lab.papers.p003.risk import (
 from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale
 
 KS = (1, 2, 5, 10, 25)
-CLAIMED = 1.0
-MORE = 1.5
-"""Excess that is so many times as large is called larger: runs differ by chance."""
 
 
 def excess_row(found: RiskResult) -> Row:

@@ -10,12 +10,11 @@ import math
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
 from tacit import aggregate
-from tacit.designs.graphs import adjacency, regular
+from tacit.designs.graphs import regular
 from tacit.learn.random_streams import generator
 from tacit.protocols import find
 
@@ -33,11 +32,8 @@ ELEMENT = 4
 class ExchangeCost:
     """Cost of one round of a protocol, in bytes that a node sends on average."""
 
-    nodes: int
     degree: int
     entries: int
-    second: float
-    """Number of nodes two hops away, as a mean over nodes: |View_2|."""
     parameters: float
     prestep: float
     """Bytes that are not parameters: selections, overlaps, releases and envelopes."""
@@ -74,7 +70,6 @@ def measure_exchange(
         sparsifier: Rule that selects entries.
         seed: Seed of the graph, the vectors and the protocol.
     """
-    graph = regular(nodes, degree, seed=seed)
     rng = generator(seed, "exchange", nodes, degree)
     vectors = [rng.standard_normal(entries, dtype=np.float32) for _ in range(nodes)]
     # Whom a graph exposes to whom is another question; here bytes are counted.
@@ -82,7 +77,7 @@ def measure_exchange(
         vectors,
         find(protocol),
         seed=seed,
-        graph=graph,
+        graph=regular(nodes, degree, seed=seed),
         share=share,
         sparsifier=sparsifier,
         bits=8 * ELEMENT,
@@ -90,18 +85,7 @@ def measure_exchange(
     )
     spent = outcome.traffic.by_class()
     parameters = spent["parameters"]
-    return ExchangeCost(
-        nodes,
-        degree,
-        entries,
-        float(second_neighbours(_matrix(graph)[None])[0]),
-        parameters / nodes,
-        (sum(spent.values()) - parameters) / nodes,
-    )
-
-
-def _matrix(graph: nx.Graph) -> NDArray[np.bool_]:
-    return adjacency(graph).astype(np.bool_)
+    return ExchangeCost(degree, entries, parameters / nodes, (sum(spent.values()) - parameters) / nodes)
 
 
 def second_neighbours(graphs: NDArray[np.bool_]) -> NDArray[np.float64]:

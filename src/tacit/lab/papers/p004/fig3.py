@@ -21,6 +21,7 @@ from tacit.lab.papers.p004.neighbours import (
     NeighbourResult,
     NeighbourSetting,
     compare_with_dpsgd,
+    mean_line,
     train_alone,
 )
 from tacit.lab.papers.p004.table3 import EFFORT
@@ -73,10 +74,7 @@ def rows_of(found: CesarComparison, effort: NeighbourEffort, alone: NeighbourRes
 
 def chart_of(found: CesarComparison, alone: NeighbourResult) -> Chart:
     """Returns one panel of the figure: scores against rounds."""
-    lines = {}
-    for name, runs in (("CESAR", found.cesar), ("D-PSGD", found.gossip), ("alone", [alone])):
-        places = [at for at, _ in runs[0].line]
-        lines[name] = (places, [fmean(run.line[place][1] for run in runs) for place in range(len(places))])
+    lines = {"CESAR": mean_line(found.cesar), "D-PSGD": mean_line(found.gossip), "alone": mean_line([alone])}
     score = "error of the mean model, stars" if found.setting.work is MOVIELENS else "accuracy of the mean model, %"
     return Chart(str(found.setting), "rounds", score, lines, dashed=("alone",))
 

@@ -223,6 +223,12 @@ class CesarComparison:
         return fmean(getattr(run, of) for run in self.cesar), fmean(getattr(run, of) for run in self.gossip)
 
 
+def mean_line(runs: Sequence[NeighbourResult]) -> tuple[list[float], list[float]]:
+    """Returns the scores of the mean of all models against rounds, over runs."""
+    places = [at for at, _ in runs[0].line]
+    return places, [fmean(run.line[place][1] for run in runs) for place in range(len(places))]
+
+
 def compare_with_dpsgd(setting: NeighbourSetting, effort: NeighbourEffort, progress: Progress) -> CesarComparison:
     """Trains with CESAR, and then with D-PSGD at the share that CESAR came to."""
     runs: dict[str, list[NeighbourResult]] = {"cesar": [], "gossip": []}

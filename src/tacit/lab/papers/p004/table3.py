@@ -26,6 +26,7 @@ from tacit.lab.papers.p004.neighbours import (
     NeighbourSetting,
     Sharing,
     compare_with_dpsgd,
+    mean_line,
     ratio_by_rule,
     train_alone,
     train_neighbours,
@@ -195,9 +196,7 @@ def chart_of(found: Sequence[CesarComparison], title: str) -> Chart:
     lines = {}
     for each in found:
         for name, runs in (("CESAR", each.cesar), ("D-PSGD", each.gossip)):
-            places = [at for at, _ in runs[0].line]
-            scores = [fmean(run.line[place][1] for run in runs) for place in range(len(places))]
-            lines[f"{name}, degree {each.setting.degree}, β = {each.setting.beta:.0%}"] = (places, scores)
+            lines[f"{name}, degree {each.setting.degree}, β = {each.setting.beta:.0%}"] = mean_line(runs)
     return Chart(title, "rounds", "accuracy of the mean model, %", lines)
 
 
