@@ -13,7 +13,6 @@ from tacit.auditing.engine.views import View
 from tacit.auditing.symbolic.forms import Form
 from tacit.auditing.symbolic.simulation import SymbolicSimulation
 from tacit.core.errors import ConfigError
-from tacit.core.progress import ignore_progress
 from tacit.core.suite import Update
 from tacit.lab.attacks import collusion
 from tacit.lab.attacks.collusion import find_exposed, one_receiver, two_receivers
@@ -70,7 +69,7 @@ def test_the_bound_holds_and_is_close_where_it_is_small():
 
 
 def test_the_paper_s_risk_in_a_few_graphs():
-    finding = collusion.paper_risk(100, 25, 15, 8, 1_024, 0)
+    finding = collusion.compute_figure6((15,), (8,), 1_024)[8][15]
     assert finding.low < collusion.paper_bound(100, 25, 15, 8) < finding.high
     assert finding.broken
     assert finding.samples == 1_024
@@ -263,8 +262,8 @@ def test_all_counts_see_the_same_graphs(monkeypatch):
     seen = []
     draw = collusion.regular_graphs
     monkeypatch.setattr(collusion, "regular_graphs", lambda *given: seen.append(draw(*given)) or seen[-1])
-    collusion.paper_risk(20, 5, 4, 2, 30, 9)
-    collusion.pair_risk(20, 5, 4, 2, 30, 9)
+    for count in (one_receiver, two_receivers):
+        collusion.compute_figure6((4,), (2,), 30, 9, count=count, nodes=20, degree=5)
     collusion.true_risk(20, 5, 4, 2, 30, 9, share=0.5)
     assert len(seen) == 3
     assert (seen[0] == seen[1]).all()
@@ -278,7 +277,7 @@ def test_the_figure_is_the_single_risks_side_by_side():
     )
     assert list(figure) == [1, 2, 3, 4, 5, 6]
     assert all(list(row) == [3, 8] for row in figure.values())
-    assert figure[3][8] == collusion.paper_risk(30, 7, 8, 3, 1_500, 2)
+    assert figure[3][8] == collusion.compute_figure6((8,), (3,), 1_500, 2, nodes=30, degree=7)[3][8]
     risk = np.array([[finding.value for finding in row.values()] for row in figure.values()])
     assert (np.diff(risk, axis=0) <= 0).all(), "less with more masks"
     assert (np.diff(risk, axis=1) >= 0).all(), "more with more adversaries"
@@ -287,15 +286,16 @@ def test_the_figure_is_the_single_risks_side_by_side():
     assert done == sorted(done)
     assert done[-1] == 1
     pairs = collusion.compute_figure6((8,), (5,), 1_500, 2, count=two_receivers, nodes=30, degree=7)[5][8]
-    assert pairs == collusion.pair_risk(30, 7, 8, 5, 1_500, 2)
     assert pairs.low > figure[5][8].high
 
 
 @pytest.mark.parametrize(("adversaries", "masking"), [(0, 2), (20, 2), (3, 0), (3, 5)])
 def test_settings_without_a_meaning_are_refused(adversaries, masking):
-    for risk in (collusion.paper_risk, collusion.pair_risk, collusion.true_risk):
+    for count in (one_receiver, two_receivers):
         with pytest.raises(ConfigError):
-            risk(20, 5, adversaries, masking, 10, 0, ignore_progress)
+            collusion.compute_figure6((adversaries,), (masking,), 10, count=count, nodes=20, degree=5)
+    with pytest.raises(ConfigError):
+        collusion.true_risk(20, 5, adversaries, masking, 10, 0)
 
 
 def test_the_attack_wins_where_it_must_and_the_paper_s_count_does_not_see_it():

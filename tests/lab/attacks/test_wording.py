@@ -83,5 +83,6 @@ def test_what_is_listed_and_told_first_is_in_words(name):
 def test_where_the_paper_has_it_is_said_apart():
     game, other = epsilon.theorem_game(10, 100), epsilon.sum_game(100, honest=10, accountant="zcdp")
     assert [describe_finding(epsilon.account_game(each))["paper"] for each in (game, other)] == ["Theorem 1", ""]
-    assert describe_finding(collusion.paper_risk(20, 4, 3, 2, 10, 0))["paper"] == "Fig. 6"
-    assert describe_finding(collusion.pair_risk(20, 4, 3, 2, 10, 0))["paper"] == ""
+    for count, paper in ((collusion.one_receiver, "Fig. 6"), (collusion.two_receivers, "")):
+        finding = collusion.compute_figure6((3,), (2,), 10, count=count, nodes=20, degree=4)[2][3]
+        assert describe_finding(finding)["paper"] == paper

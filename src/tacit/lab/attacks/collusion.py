@@ -3,13 +3,13 @@
 Random δ-regular graphs are drawn, some of their nodes collude, and the graphs in which they put an honest node at risk
 are counted, by the masking requirement s. There are three counts, in the order of what colluding nodes may do:
 
-- **One receiver** (`paper_risk`), which is what the paper counts: an honest node is at risk if it "is connected to an
+- **One receiver** (`one_receiver`), which is what the paper counts: an honest node is at risk if it "is connected to an
   adversary who has at least s adversarial neighbors". At an index that it and these select, and no other neighbour of
   that adversary, every mask on its entry is known to the adversaries. Graphs are counted, not nodes. With 15
   adversaries among 100 nodes and δ = 25 that is 1.44 % at s = 9; the paper's 250 000 graphs gave 1.45 %, and their
   error is 0.05 %. Other readings are far from it: 0.16 % with more than s adversarial neighbours, 0.3 % of honest nodes
   instead of graphs, 8 % if every node is an adversary with probability 15 % on its own.
-- **Two receivers** (`pair_risk`), which Theorem 5 misses: each learns the sum over its own neighbours, whatever the
+- **Two receivers** (`two_receivers`), which Theorem 5 misses: each learns the sum over its own neighbours, whatever the
   masks. At an index where the honest terms of the two sums differ by one node, the difference is that node's entry.
   This counts, as the paper does, graphs in which some index sets expose a node; three or more could only add to them.
 - **All of them** (`true_risk`), the linear view: which nodes follow from all the adversaries' sums together, at an
@@ -147,56 +147,6 @@ def tally(
             for j, number in enumerate(adversaries):
                 at_risk[i, j] += (count(batch, number)[:, None] >= s).sum(axis=0)
     return at_risk
-
-
-def paper_risk(
-    nodes: int,
-    degree: int,
-    adversaries: int,
-    masking: int,
-    graphs: int,
-    seed: int,
-    progress: Progress = ignore_progress,
-) -> Finding:
-    """Measures the share of random graphs at risk as the paper counts it (Figure 6).
-
-    Args:
-        nodes: Number of nodes in a graph.
-        degree: Number of neighbours of each node.
-        adversaries: Number of colluding nodes.
-        masking: Masking requirement s.
-        graphs: Number of random graphs.
-        seed: Seed of the graphs.
-        progress: Receives the number of sampled graphs.
-    """
-    _check(nodes, degree, adversaries, masking)
-    at_risk = tally((one_receiver,), nodes, degree, (adversaries,), graphs, seed, progress)
-    return _finding(one_receiver, nodes, degree, adversaries, masking, int(at_risk[0, 0, masking]), graphs)
-
-
-def pair_risk(
-    nodes: int,
-    degree: int,
-    adversaries: int,
-    masking: int,
-    graphs: int,
-    seed: int,
-    progress: Progress = ignore_progress,
-) -> Finding:
-    """Measures the share of random graphs in which two adversaries at most can expose an honest node at some index.
-
-    Args:
-        nodes: Number of nodes in a graph.
-        degree: Number of neighbours of each node.
-        adversaries: Number of colluding nodes.
-        masking: Masking requirement s.
-        graphs: Number of random graphs.
-        seed: Seed of the graphs.
-        progress: Receives the number of sampled graphs.
-    """
-    _check(nodes, degree, adversaries, masking)
-    at_risk = tally((two_receivers,), nodes, degree, (adversaries,), graphs, seed, progress)
-    return _finding(two_receivers, nodes, degree, adversaries, masking, int(at_risk[0, 0, masking]), graphs)
 
 
 def true_risk(
