@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from tacit.core.progress import ignore_progress
-from tacit.lab.attacks import eavesdropper_decoding
+from tacit.lab.attacks import eavesdropper_decoders, eavesdropper_decoding
+from tacit.lab.attacks.eavesdropper_decoders import ClientMasses
 from tacit.lab.attacks.eavesdropper_decoding import (
     SAME_SUM,
     TARGETS,
-    ClientMasses,
     SquareLosses,
     find_recovered,
     listen_to,
@@ -49,14 +49,14 @@ def start_of(training, i):
 def test_fedavg_by_hand(epochs):
     """a = 1, η = 1/4 and w* = 4: each epoch halves the distance to 4, and the decoder need not know how many."""
     w = np.array([0.0, 2.0])
-    assert eavesdropper_decoding.decode_fedavg(w, 4 + (w - 4) / 2**epochs) == 4
+    assert eavesdropper_decoders.decode_fedavg(w, 4 + (w - 4) / 2**epochs) == 4
 
 
 def test_two_steps_by_hand():
     """d = −2 η a (w − w*) with a = 3 and w* = 1/2."""
     w, eta = np.array([1.0, -1.0]), np.array([0.5, 0.25])
     d = np.array([-1.5, 2.25])
-    a, w_star = eavesdropper_decoding.decode_steps(w, d, eta)
+    a, w_star = eavesdropper_decoders.decode_steps(w, d, eta)
     assert (a, w_star) == (3, 0.5)
     as_printed = d[0] / (2 * a * eta[0] + w[0])
     assert as_printed != w_star
@@ -160,20 +160,20 @@ def test_where_nothing_moves_nothing_is_learned():
     still = SquareLosses(np.ones((5, 1)), np.zeros((5, 1)))
     training = run_target(PPSGD, 0, still, np.zeros((5, 1)))
     with np.errstate(all="ignore"):
-        assert np.isnan(eavesdropper_decoding.decode_ppsgd(masses(training), PPSGD.eta)).all()
-        assert np.isnan(eavesdropper_decoding.decode_ppsgd(np.zeros((5, 5, 5, 2)), PPSGD.eta)).all()
+        assert np.isnan(eavesdropper_decoders.decode_ppsgd(masses(training), PPSGD.eta)).all()
+        assert np.isnan(eavesdropper_decoders.decode_ppsgd(np.zeros((5, 5, 5, 2)), PPSGD.eta)).all()
 
 
 def test_an_eavesdropper_who_errs_about_the_step_sizes_learns_nothing():
     training = run_target(PPSGD, 0)
-    found = eavesdropper_decoding.decode_ppsgd(masses(training), PPSGD.eta**2)
+    found = eavesdropper_decoders.decode_ppsgd(masses(training), PPSGD.eta**2)
     assert not (np.abs(found - training.losses.w_star) < 1e-3).any()
 
 
 def test_private_starts_are_what_the_plain_decoder_fails_on():
     """So it is not for nothing that the start is solved for."""
     training = run_target(PPSGD, 0)
-    found = eavesdropper_decoding.decode_psgd(masses(training), PPSGD.eta)
+    found = eavesdropper_decoders.decode_psgd(masses(training), PPSGD.eta)
     assert not (np.abs(found - training.losses.w_star) < 1e-3).any()
 
 

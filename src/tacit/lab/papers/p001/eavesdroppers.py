@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tacit.core.progress import Progress
-from tacit.lab.attacks import eavesdropper_decoding, eavesdropper_learning
+from tacit.lab.attacks import eavesdropper_decoders, eavesdropper_learning
 from tacit.lab.attacks.attack_result import proportion_finding
 from tacit.lab.attacks.eavesdropper_learning import Trial
 from tacit.learn.random_streams import generator
@@ -88,10 +88,10 @@ def decode_classes(trial: Trial, client: int) -> float:
                 masses[:, *link] = each[place].T
             with np.errstate(all="ignore"):  # clients whose links are not heard, and noise, divide by anything
                 if trial.setting.algorithm == "PSGD":
-                    found = eavesdropper_decoding.decode_psgd(masses, eta)[client]
+                    found = eavesdropper_decoders.decode_psgd(masses, eta)[client]
                 else:
-                    found = eavesdropper_decoding.decode_private(
-                        eavesdropper_decoding.ClientMasses.of(masses, client), eta
+                    found = eavesdropper_decoders.decode_private(
+                        eavesdropper_decoders.ClientMasses.of(masses, client), eta
                     )
             right += int(not np.all(np.abs(found - usual) < DECODED)) == label
             tries += 1
