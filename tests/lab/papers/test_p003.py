@@ -17,10 +17,14 @@ from tacit.lab.papers.p003.risk import (
     Risk,
     RiskResult,
     RiskSetting,
-    TheoremConstants,
-    exact_epsilon,
     run_algorithm_1,
     run_as_printed,
+)
+from tacit.lab.papers.p003.theorems import (
+    CONVEXITY,
+    SMOOTHNESS,
+    TheoremConstants,
+    exact_epsilon,
     theorem_4,
     theorem_delay,
 )
@@ -31,7 +35,7 @@ from tacit.privacy.distributed_noise import SharedNoise
 
 pytestmark = pytest.mark.long
 
-LAMBDA = risk.CONVEXITY
+LAMBDA = CONVEXITY
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +138,7 @@ def test_the_best_has_no_slope_and_lambda_and_l_hold(some_risk):
     for _ in range(20):
         away = rng.normal(size=20)
         excess, square = some_risk.excess(some_risk.best + away), away @ away
-        assert LAMBDA / 2 * square <= excess <= risk.SMOOTHNESS / 2 * square
+        assert LAMBDA / 2 * square <= excess <= SMOOTHNESS / 2 * square
 
 
 def test_gamma_of_users_with_the_same_samples_is_0_and_of_others_more(data, some_risk):

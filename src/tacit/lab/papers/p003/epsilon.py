@@ -25,7 +25,6 @@ import numpy as np
 
 from tacit.core.progress import Progress
 from tacit.lab.papers.p003.risk import (
-    DELTA,
     REPEATED,
     SIGMAS,
     SIZES,
@@ -38,6 +37,7 @@ from tacit.lab.papers.p003.risk import (
     average_runs,
     load_components,
 )
+from tacit.lab.papers.p003.theorems import DELTA
 from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale
 from tacit.learn.data.samples import Dataset
 from tacit.learn.scenario import Privacy

@@ -19,12 +19,9 @@ from collections.abc import Mapping, Sequence
 from tacit.core.progress import Progress
 from tacit.lab.papers.p003.risk import (
     CLAIMED,
-    CONVEXITY,
-    LIPSCHITZ,
     MORE,
     SIGMAS,
     SIZES,
-    SMOOTHNESS,
     SPLITS,
     UNSTATED,
     RiskResult,
@@ -32,10 +29,9 @@ from tacit.lab.papers.p003.risk import (
     Sigma,
     assumption_row,
     average_runs,
-    exact_epsilon,
     load_components,
-    theorem_delay,
 )
+from tacit.lab.papers.p003.theorems import CONVEXITY, LIPSCHITZ, SMOOTHNESS, exact_epsilon, theorem_delay
 from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale
 
 KS = (1, 2, 5, 10, 25)

@@ -12,7 +12,6 @@ printed do not: there only those who were summed take the average over, and all 
 that nobody sees anything but sums, which ε is accounted for by, is `secagg`'s doing.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -23,6 +22,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.core.errors import ConfigError
+from tacit.lab.papers.p003.theorems import (
+    CONVEXITY,
+    DELTA,
+    LIPSCHITZ,
+    TheoremConstants,
+    exact_epsilon,
+    theorem_4,
+    theorem_delay,
+)
 from tacit.lab.papers.reproduction import Row, Scale
 from tacit.learn.data import datasets
 from tacit.learn.data.samples import Dataset, Indices
@@ -36,13 +44,6 @@ Sigma: TypeAlias = Literal["calibrated", "paper"]
 
 FEATURES = 20
 ODD = (1, 3, 5, 7, 9)
-LIPSCHITZ = 1.0
-"""G. With samples of length 1 no gradient of their loss is longer."""
-CONVEXITY = 0.1
-"""Strong convexity λ."""
-SMOOTHNESS = 0.25 + CONVEXITY
-"""L. The second derivative of the logistic loss is 1/4 at most."""
-DELTA = 1e-5
 WHOLE = 2**31
 """More samples than anybody has: every step is on all of them."""
 UNSTATED = (
@@ -168,65 +169,6 @@ def _wrong(margins: Floats) -> Floats:
     """Returns 1/(1 + e^margin), by way of tanh, which cannot overflow."""
     found: Floats = 0.5 * (1 - np.tanh(0.5 * margins))
     return found
-
-
-# --- theorems ------------------------------------------------------------------------------------------------------
-
-
-def theorem_delay(every: int, smoothness: float = SMOOTHNESS, convexity: float = CONVEXITY) -> float:
-    """Returns γ of Theorem 4."""
-    return max(8 * smoothness / convexity - 1, every)
-
-
-@dataclass(frozen=True)
-class TheoremConstants:
-    """What Theorem 4 takes for granted, by the paper's letters."""
-
-    gap: float
-    """Heterogeneity Γ."""
-    distance: float
-    """Squared distance ‖θ⁰ − θ*‖²."""
-    entries: int
-    """Dimension d."""
-    smoothness: float = SMOOTHNESS
-    """Smoothness L."""
-    convexity: float = CONVEXITY
-    """Strong convexity λ."""
-    lipschitz: float = LIPSCHITZ
-    """Lipschitz constant G."""
-
-
-def theorem_4(given: TheoremConstants, *, steps: int, every: int, users: int, summed: int, sigma: float) -> float:
-    """Returns Theorem 4's bound on the excess risk after T steps, with an average of E of m users every K.
-
-    The theorem has the σ² of Theorem 1 in it; here it is any.
-    """
-    smooth, convex, g = given.smoothness, given.convexity, given.lipschitz
-    b = 6 * smooth * given.gap + 8 * (every - 1) ** 2 * g**2 + given.entries * sigma**2
-    if summed < users:
-        b += (users - summed) / (users - 1) * 4 / summed * every**2 * g**2
-    gamma = theorem_delay(every, smooth, convex)
-    return 2 * smooth / (convex * (gamma + steps)) * (b / convex + 2 * smooth * given.distance)
-
-
-def exact_epsilon(rho: float) -> float:
-    """Returns the least ε of Gaussian noise that is ρ-zCDP in all, which is what can refute a claim.
-
-    It is Gaussian differential privacy with μ = √(2 ρ): δ = Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ) (Balle and Wang 2018).
-    """
-    from scipy.optimize import brentq
-    from scipy.stats import norm  # takes a second to import
-
-    mu = math.sqrt(2 * rho)
-
-    def missing(epsilon: float) -> float:
-        # e^ε Φ by logarithms, for e^ε alone may be too large a number.
-        more = math.exp(epsilon + norm.logcdf(-mu / 2 - epsilon / mu))
-        return float(norm.cdf(mu / 2 - epsilon / mu)) - more - DELTA
-
-    if rho <= 0 or missing(0.0) <= 0:
-        return 0.0
-    return float(brentq(missing, 0.0, rho + 2 * math.sqrt(rho * math.log(1 / DELTA)), xtol=1e-9))
 
 
 # --- Algorithm 1 ---------------------------------------------------------------------------------------------------

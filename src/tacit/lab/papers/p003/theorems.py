@@ -1,0 +1,68 @@
+"""Theorem 4 of paper 003, the constants of our loss in it, and the exact ε of Gaussian noise."""
+
+import math
+from dataclasses import dataclass
+
+LIPSCHITZ = 1.0
+"""G. With samples of length 1 no gradient of their loss is longer."""
+CONVEXITY = 0.1
+"""Strong convexity λ."""
+SMOOTHNESS = 0.25 + CONVEXITY
+"""L. The second derivative of the logistic loss is 1/4 at most."""
+DELTA = 1e-5
+
+
+def theorem_delay(every: int, smoothness: float = SMOOTHNESS, convexity: float = CONVEXITY) -> float:
+    """Returns γ of Theorem 4."""
+    return max(8 * smoothness / convexity - 1, every)
+
+
+@dataclass(frozen=True)
+class TheoremConstants:
+    """What Theorem 4 takes for granted, by the paper's letters."""
+
+    gap: float
+    """Heterogeneity Γ."""
+    distance: float
+    """Squared distance ‖θ⁰ − θ*‖²."""
+    entries: int
+    """Dimension d."""
+    smoothness: float = SMOOTHNESS
+    """Smoothness L."""
+    convexity: float = CONVEXITY
+    """Strong convexity λ."""
+    lipschitz: float = LIPSCHITZ
+    """Lipschitz constant G."""
+
+
+def theorem_4(given: TheoremConstants, *, steps: int, every: int, users: int, summed: int, sigma: float) -> float:
+    """Returns Theorem 4's bound on the excess risk after T steps, with an average of E of m users every K.
+
+    The theorem has the σ² of Theorem 1 in it; here it is any.
+    """
+    smooth, convex, g = given.smoothness, given.convexity, given.lipschitz
+    b = 6 * smooth * given.gap + 8 * (every - 1) ** 2 * g**2 + given.entries * sigma**2
+    if summed < users:
+        b += (users - summed) / (users - 1) * 4 / summed * every**2 * g**2
+    gamma = theorem_delay(every, smooth, convex)
+    return 2 * smooth / (convex * (gamma + steps)) * (b / convex + 2 * smooth * given.distance)
+
+
+def exact_epsilon(rho: float) -> float:
+    """Returns the least ε of Gaussian noise that is ρ-zCDP in all, which is what can refute a claim.
+
+    It is Gaussian differential privacy with μ = √(2 ρ): δ = Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ) (Balle and Wang 2018).
+    """
+    from scipy.optimize import brentq
+    from scipy.stats import norm  # takes a second to import
+
+    mu = math.sqrt(2 * rho)
+
+    def missing(epsilon: float) -> float:
+        # e^ε Φ by logarithms, for e^ε alone may be too large a number.
+        more = math.exp(epsilon + norm.logcdf(-mu / 2 - epsilon / mu))
+        return float(norm.cdf(mu / 2 - epsilon / mu)) - more - DELTA
+
+    if rho <= 0 or missing(0.0) <= 0:
+        return 0.0
+    return float(brentq(missing, 0.0, rho + 2 * math.sqrt(rho * math.log(1 / DELTA)), xtol=1e-9))
