@@ -38,7 +38,6 @@ from tacit.designs import graphs
 from tacit.lab.attacks.attack_result import Attack, Finding, proportion_finding
 from tacit.lab.attacks.eavesdropper_decoders import Numbers, decode_cbgd, decode_fedavg, decode_ppsgd, decode_psgd
 from tacit.learn.training.loop import TrainingStep, run_rounds
-from tacit.runtime.agreement import Agreement
 from tacit.runtime.simulator import Simulation
 from tacit.runtime.transcript import Transcript
 
@@ -113,11 +112,6 @@ class RecordedTraining:
     losses: SquareLosses
     transcripts: Sequence[Transcript]
 
-    @property
-    def agreement(self) -> Agreement:
-        """What was agreed on for them."""
-        return self.transcripts[0].agreement
-
 
 def run_target(
     target: DecodingTarget, seed: int, losses: SquareLosses | None = None, start: Numbers | None = None
@@ -176,7 +170,7 @@ class HeardTraffic:
 
 def listen_to(training: RecordedTraining, *, sealed: bool) -> HeardTraffic:
     """Returns the eavesdropper's view of links that are sealed as ours are, or open as those of the paper."""
-    agreement = training.agreement
+    agreement = training.transcripts[0].agreement
     place = {party: i for i, party in enumerate(agreement.everyone)}
     carrying = {kind.kind() for kind in agreement.protocol.messages if kind.parameters}
     # Behind the entries come a weight and a zero, or a mass.
@@ -297,10 +291,8 @@ def run(full: bool, seed: int, progress: Progress) -> list[Finding]:
         for number, each in enumerate(rng.integers(2**32, size=runs).tolist()):
             progress(f"listening to {target.name}", (place + number / runs) / len(TARGETS))
             training = run_target(target, each)
-            open_[number], sealed[number] = (
-                find_recovered(training, sealed=False),
-                find_recovered(training, sealed=True),
-            )
+            open_[number] = find_recovered(training, sealed=False)
+            sealed[number] = find_recovered(training, sealed=True)
         heard = f"{target.name}, {target.rounds} rounds"
         on_open += [count_recovered(f"{heard}, open links", open_, whole) for whole in (True, False)]
         on_sealed.append(count_recovered(f"{heard}, sealed links", sealed, whole=False))
