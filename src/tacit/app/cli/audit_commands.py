@@ -29,7 +29,7 @@ from tacit.app.terminal.progress import show_progress
 from tacit.auditing.findings import Step, StepCode
 from tacit.auditing.questions import Question
 from tacit.auditing.render.json_report import describe_subject, describe_summary
-from tacit.auditing.render.text import render_summary
+from tacit.auditing.render.text import render_verdict
 from tacit.auditing.report import Report
 from tacit.auditing.search.planner import plan as make_plan
 from tacit.auditing.summary import SOME, Summary, summarize_reports
@@ -258,7 +258,7 @@ def _reports(asked: Question) -> list[Report]:
 def _refuse(summary: Summary, wanted: bool) -> None:
     """Ends a command that was asked to fail."""
     if wanted and summary.exposed:
-        raise LeakRefused(render_summary(summary).verdict.rstrip("."))
+        raise LeakRefused(render_verdict(summary).rstrip("."))
 
 
 @app.command(
