@@ -36,6 +36,7 @@ from tacit.auditing.summary import SOME, Summary, summarize_reports
 from tacit.core.average import list_names
 from tacit.core.errors import ConfigError, LeakRefused
 from tacit.integrations.flower.auditor.app_audit import audit_app
+from tacit.integrations.flower.auditor.render import describe_app
 from tacit.lab.attacks.registry import ATTACKS, find_attack
 from tacit.protocols import REGISTRY
 
@@ -229,7 +230,7 @@ def _flower(
     harder = Step(StepCode.NODES_DROP_OUT, f"{asks} --dropout {SOME}")
     further = Step(StepCode.PLAN, holds) if dropout else harder
     summary = found.settle(replace(summarize_reports(found.reports, asked), steps=(further,)))
-    app, findings = found.describe(), describe_summary(summary)
+    app, findings = describe_app(found), describe_summary(summary)
     told_of = {**app, **findings, "assumed": [*app["assumed"], *findings["assumed"]]}
     if report is not None:
         html_reports.write_audit_report(

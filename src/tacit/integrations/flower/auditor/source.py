@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tacit.core.errors import ConfigError
+from tacit.integrations.flower.auditor.findings import Origin, OriginCode
 from tacit.integrations.flower.auditor.modules import (
     NOT_GIVEN,
     Bound,
@@ -309,15 +310,15 @@ class Source:
     def read_value(self, module: SourceModule, written: ast.expr) -> SourceValue:
         """Returns the value of an expression, as far as it is known."""
         try:
-            return self._value(module, written, DEEPEST) or unreadable_value(module.quote_expression(written))
+            return self._value(module, written, DEEPEST) or unreadable_value(module.quote(written))
         except (ArithmeticError, TypeError, ValueError):
-            return unreadable_value(module.quote_expression(written))
+            return unreadable_value(module.quote(written))
 
     def _value(self, module: SourceModule, written: ast.expr, depth: int) -> SourceValue | None:
         if not depth:
             return None
         if isinstance(written, ast.Constant):
-            return SourceValue(written.value, module.describe_line(written))
+            return SourceValue(written.value, module.locate(written))
         if isinstance(written, ast.Name):
             found = self.resolve_name(module, written)
             return None if found is None or {ANY, written.id} & self.changed else self._value(*found, depth - 1)
@@ -341,11 +342,12 @@ class Source:
     ) -> SourceValue | None:
         known = [self._value(module, part, depth - 1) for part in parts]
         values = [each.value for each in known if each is not None]
-        if len(values) < len(known) or any(isinstance(each, bool) for each in values):
+        first = known[0] if known else None
+        if first is None or len(values) < len(known) or any(isinstance(each, bool) for each in values):
             return None
         if how not in (int, float) and not all(isinstance(each, int | float) for each in values):
             return None
-        return SourceValue(how(*values), known[0].where if known[0] is not None else "")
+        return SourceValue(how(*values), first.origin)
 
     def _read_config(
         self, module: SourceModule, key: ast.expr, otherwise: ast.expr | None, depth: int
@@ -354,7 +356,7 @@ class Source:
         if not isinstance(name, str) or {ANY, None, name} & self.changed:
             return None
         if name in self.config:
-            return SourceValue(self.config[name], f"config: {name}")
+            return SourceValue(self.config[name], Origin(OriginCode.CONFIG, name=name))
         return None if otherwise is None else self._value(module, otherwise, depth - 1)
 
     def _may_be_config(self, module: SourceModule, written: ast.expr) -> bool:
@@ -385,14 +387,20 @@ class Arguments:
     """Arguments of a call, by name."""
 
     def __init__(
-        self, source: Source, module: SourceModule, call: ast.Call | None, names: tuple[str, ...] = ()
+        self,
+        source: Source,
+        module: SourceModule | None = None,
+        call: ast.Call | None = None,
+        names: tuple[str, ...] = (),
     ) -> None:
         """Reads the arguments of a call; `names` are those of positional ones. Without a call there are none."""
-        self._source, self._given, self._open = source, dict[str, tuple[SourceModule, ast.expr]](), ""
-        if call is None:
+        self._source, self._given = source, dict[str, tuple[SourceModule, ast.expr]]()
+        self.open: Origin | None = None
+        """Expression that may have more arguments; None if all are known."""
+        if module is None or call is None:
             return
         if len(call.args) > len(names) or any(isinstance(each, ast.Starred) for each in call.args):
-            self._open = module.quote_expression(call)
+            self.open = module.quote(call)
         self._given = {name: (module, each) for name, each in zip(names, call.args, strict=False)}
         for each in call.keywords:
             if each.arg is not None:
@@ -401,10 +409,10 @@ class Arguments:
                 self._unpack(module, each.value)
 
     @classmethod
-    def unknown(cls, source: Source, module: SourceModule, why: str) -> "Arguments":
+    def unknown(cls, source: Source, why: Origin) -> "Arguments":
         """Returns arguments of which nothing is known."""
-        made = cls(source, module, None)
-        made._open = why
+        made = cls(source)
+        made.open = why
         return made
 
     def _unpack(self, module: SourceModule, written: ast.expr) -> None:
@@ -417,24 +425,19 @@ class Arguments:
             keys = [str(key.value) for key in table.keys if isinstance(key, ast.Constant)]
             self._given |= {key: (where, value) for key, value in zip(keys, table.values, strict=True)}
         else:
-            self._open = module.quote_expression(written)
+            self.open = module.quote(written)
 
     def get_expression(self, name: str) -> tuple[SourceModule, ast.expr] | None:
         """Returns the expression of an argument, with its module; None if it is not given."""
         return self._given.get(name)
 
-    @property
-    def open(self) -> str:
-        """Expression that may have more arguments; empty if all are known."""
-        return self._open
-
     def __call__(self, *names: str) -> SourceValue:
         """Returns the number given under the first of several names, as far as it is known."""
         for name in names:
             if {ANY, name} & self._source.changed:
-                return unreadable_value(f"{name} may be set after it was given")
+                return unreadable_value(Origin(OriginCode.MAY_BE_SET_LATER, name=name))
             if name in self._given:
                 module, written = self._given[name]
                 found = self._source.read_value(module, written)
-                return found if found.is_number else unreadable_value(module.quote_expression(written))
-        return unreadable_value(self._open) if self._open else NOT_GIVEN
+                return found if found.is_number else unreadable_value(module.quote(written))
+        return unreadable_value(self.open) if self.open is not None else NOT_GIVEN
