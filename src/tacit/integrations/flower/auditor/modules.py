@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeGuard
 
 from tacit.integrations.flower.auditor.findings import Origin, OriginCode
 
@@ -91,6 +91,11 @@ class SourceModule:
         """Returns the place of an expression, and its source."""
         text = " ".join(ast.unparse(node).split())
         return self.locate(node, code, text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN - 1]}…")
+
+
+def is_use(node: ast.AST, *names: str) -> TypeGuard[ast.Name]:
+    """Returns whether a node reads one of some names."""
+    return isinstance(node, ast.Name) and node.id in names and isinstance(node.ctx, ast.Load)
 
 
 def find_bindings(scope: ast.AST, name: str) -> list[ast.AST]:

@@ -11,6 +11,7 @@ from tacit.integrations.flower.auditor.modules import (
     SourceModule,
     SourceValue,
     find_bindings,
+    is_use,
     unreadable_value,
 )
 from tacit.integrations.flower.auditor.source import ANY, DEEPEST, Arguments, Source
@@ -220,14 +221,14 @@ class Trace:
                 self._record_unclear(module.locate(parent, OriginCode.BOUND_AGAIN, target.id), True)
                 return
             for use in ast.walk(function):
-                if isinstance(use, ast.Name) and use.id == target.id and isinstance(use.ctx, ast.Load):
+                if is_use(use, target.id):
                     self._follow_use(module, function, use, ours=True, looped=looped, depth=depth)
 
     def _follow_call(
         self, module: SourceModule, call: ast.Call, use: ast.expr, *, ours: bool, looped: bool, depth: int
     ) -> bool:
         """Follows a grid into a function of the app; returns whether that was possible."""
-        found = self.source.lookup(module, call, call.func.id) if isinstance(call.func, ast.Name) else None
+        found = self.source.lookup_name(module, call.func)
         if found is None or not isinstance(found[1], Function) or not depth:
             return False
         where, function = found[0], found[1]
@@ -249,7 +250,7 @@ class Trace:
         """Returns whether a grid is wrapped with the context of a main function."""
         given = Arguments(self.source, module, call, ("grid", "context"))
         (_, grid), (_, context) = (given.get_expression(name) or (module, None) for name in ("grid", "context"))
-        found = self.source.lookup(module, context, context.id) if isinstance(context, ast.Name) else None
+        found = self.source.lookup_name(module, context)
         return found is not None and found[1] in self.contexts and grid is use and not given.open
 
     # --- starts of rounds --------------------------------------------------------------------------------------------
@@ -336,7 +337,7 @@ class Trace:
         """Returns whether a class samples nodes like Flower's strategies."""
         if self.source.flower_name(module, written) in STRATEGIES:
             return True
-        found = self.source.lookup(module, written, written.id) if isinstance(written, ast.Name) else None
+        found = self.source.lookup_name(module, written)
         if found is None or not isinstance(found[1], ast.ClassDef) or not depth:
             return False
         made = found[1]
@@ -383,21 +384,20 @@ def find_stray_use(
         app: the name of the object in that module.
         known: the decorators that are allowed.
     """
-    for module in filter(None, source.modules.values()):
-        here = {app} if module is where else {name} if module is entry else set()
-        for node in ast.walk(module.tree):
-            if isinstance(node, ast.Name) and node.id in here and isinstance(node.ctx, ast.Load):
-                if module is not where or not _decorates(module, module.parents[node], known):
-                    return module, node
-            elif isinstance(node, ast.Attribute) and node.attr == where.name.rpartition(".")[2]:
+    names = {entry.name: name, where.name: app}
+    for module, node in source.walk():
+        if module.name in names and is_use(node, names[module.name]):
+            if module is not where or not _decorates(module, module.parents[node], known):
                 return module, node
-            elif isinstance(node, ast.alias):
-                parent = module.parents[node]
-                origin = source.origin_of(module, parent) if isinstance(parent, ast.ImportFrom) else ""
-                full = f"{origin}.{node.name}" if origin else node.name
-                is_entry = module is entry and node.name == app and (node.asname or node.name) == name
-                if full == where.name or (origin == where.name and node.name in (app, "*") and not is_entry):
-                    return module, node
+        elif isinstance(node, ast.Attribute) and node.attr == where.name.rpartition(".")[2]:
+            return module, node
+        elif isinstance(node, ast.alias):
+            parent = module.parents[node]
+            origin = source.origin_of(module, parent) if isinstance(parent, ast.ImportFrom) else ""
+            full = f"{origin}.{node.name}" if origin else node.name
+            is_entry = module is entry and node.name == app and (node.asname or node.name) == name
+            if full == where.name or (origin == where.name and node.name in (app, "*") and not is_entry):
+                return module, node
     return None
 
 
@@ -418,16 +418,14 @@ def _decorates(module: SourceModule, written: ast.AST, known: tuple[str, ...]) -
 def find_trials(source: Source, protocol: Any) -> tuple[Origin | None, bool]:
     """Returns where the source creates a roster, if anywhere, and whether with settings or another protocol."""
     made, has_settings = None, False
-    for module in filter(None, source.modules.values()):
-        for node in ast.walk(module.tree):
-            if isinstance(node, ast.Name | ast.Attribute) and source.full_name(module, node) in OUR_TRIALS:
-                call, made = module.parents[node], module.locate(node, OriginCode.ROSTER_CREATED)
-                if not isinstance(call, ast.Call) or call.func is not node:
-                    return made, True
-                given = Arguments(source, module, call, TRIAL_ARGUMENTS)
-                how = source.resolve_name(*(given.get_expression("protocol") or (module, call)))
-                other = how is not None and isinstance(how[1], ast.Constant) and how[1].value != protocol
-                has_settings |= (
-                    other or given.open is not None or not {each.arg for each in call.keywords} <= {*TRIAL_ARGUMENTS}
-                )
+    for module, node in source.walk():
+        if isinstance(node, ast.Name | ast.Attribute) and source.full_name(module, node) in OUR_TRIALS:
+            call, made = module.parents[node], module.locate(node, OriginCode.ROSTER_CREATED)
+            if not isinstance(call, ast.Call) or call.func is not node:
+                return made, True
+            given = Arguments(source, module, call, TRIAL_ARGUMENTS)
+            how = source.resolve_name(*(given.get_expression("protocol") or (module, call)))
+            other = how is not None and isinstance(how[1], ast.Constant) and how[1].value != protocol
+            named = {each.arg for each in call.keywords}
+            has_settings |= other or given.open is not None or not named <= {*TRIAL_ARGUMENTS}
     return made, has_settings

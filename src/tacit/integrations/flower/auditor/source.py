@@ -12,7 +12,7 @@ followed, and is then taken as if it did.
 
 import ast
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -26,6 +26,7 @@ from tacit.integrations.flower.auditor.modules import (
     SourceModule,
     SourceValue,
     find_bindings,
+    is_use,
     unreadable_value,
 )
 
@@ -111,36 +112,37 @@ class Source:
         front = parts[: len(parts) - written.level + 1]
         return ".".join([*front, *([written.module] if written.module else [])])
 
+    def walk(self) -> Iterator[tuple[SourceModule, ast.AST]]:
+        """Yields every node of the app's modules, with its module."""
+        for module in filter(None, self.modules.values()):
+            for node in ast.walk(module.tree):
+                yield module, node
+
     # --- names -------------------------------------------------------------------------------------------------------
 
     @cached_property
     def changed(self) -> set[Any]:
         """Attributes and keys that the app sets anywhere; their values are not followed."""
         found: set[Any] = {ANY} if self.reflection else set()
-        for module in filter(None, self.modules.values()):
-            for node in ast.walk(module.tree):
-                if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load):
-                    found.add(node.attr)
-                if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
-                    known = isinstance(node.slice, ast.Constant) or not self._may_be_config(module, node.value)
-                    found.add((node.slice.value if isinstance(node.slice, ast.Constant) else "") if known else None)
-                if isinstance(node, ast.Call) and ast.unparse(node.func) == "setattr":
-                    key = node.args[1] if len(node.args) > 1 else None
-                    found.add(key.value if isinstance(key, ast.Constant) else ANY)
-                if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CHANGES:
-                    found |= {None} if self._may_be_config(module, node.func.value) else set()
-                if isinstance(node, ast.AugAssign) and self._may_be_config(module, node.target):
-                    found.add(None)
+        for module, node in self.walk():
+            if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load):
+                found.add(node.attr)
+            if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
+                known = isinstance(node.slice, ast.Constant) or not self._may_be_config(module, node.value)
+                found.add((node.slice.value if isinstance(node.slice, ast.Constant) else "") if known else None)
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "setattr":
+                key = node.args[1] if len(node.args) > 1 else None
+                found.add(key.value if isinstance(key, ast.Constant) else ANY)
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CHANGES:
+                found |= {None} if self._may_be_config(module, node.func.value) else set()
+            if isinstance(node, ast.AugAssign) and self._may_be_config(module, node.target):
+                found.add(None)
         return found
 
     @cached_property
     def reflection(self) -> tuple[SourceModule, ast.AST] | None:
         """First use of anything that can change values in ways that are not visible; None if there is none."""
-        for module in filter(None, self.modules.values()):
-            for node in ast.walk(module.tree):
-                if self._reflects(module, node):
-                    return module, node
-        return None
+        return next(((module, node) for module, node in self.walk() if self._reflects(module, node)), None)
 
     def _reflects(self, module: SourceModule, node: ast.AST) -> bool:
         if isinstance(node, ast.Import | ast.ImportFrom):
@@ -167,12 +169,16 @@ class Source:
                 written = written.value
             if (self.full_name(module, written) or "").partition(".")[0] in ("flwr", "tacit"):
                 return True
-            found = self.lookup(module, written, written.id) if isinstance(written, ast.Name) else None
+            found = self.lookup_name(module, written)
             parent = found[0].parents[found[1]] if found is not None and found[1] is not None else None
             if found is None or not isinstance(parent, ast.Assign | ast.AnnAssign) or parent.value is None:
                 break
             module, written = found[0], parent.value
         return False
+
+    def lookup_name(self, module: SourceModule, written: ast.AST | None) -> tuple[SourceModule, Bound] | None:
+        """Returns what binds an expression that is a name; None if it is no name, or nothing of the app binds it."""
+        return self.lookup(module, written, written.id) if isinstance(written, ast.Name) else None
 
     def lookup(
         self, module: SourceModule, at: ast.AST, name: str, depth: int = DEEPEST
@@ -251,12 +257,10 @@ class Source:
             if found is None:
                 return None
             where, bound = found
-            if bound is None:
+            parent = where.parents[bound] if bound is not None else None
+            if not isinstance(parent, ast.Assign | ast.AnnAssign) or parent.value is None:
                 return None
-            parent = where.parents[bound]
-            simple = isinstance(parent, ast.Assign) and parent.targets == [bound]
-            simple |= isinstance(parent, ast.AnnAssign) and parent.value is not None
-            if not simple or not isinstance(parent, ast.Assign | ast.AnnAssign) or parent.value is None:
+            if isinstance(parent, ast.Assign) and parent.targets != [bound]:
                 return None
             module, written = where, parent.value
         return None
@@ -273,9 +277,8 @@ class Source:
         return all(
             (isinstance(parent, ast.keyword) and parent.arg in (None, "mods"))
             or (isinstance(parent, ast.Subscript) and parent.value is node and isinstance(parent.ctx, ast.Load))
-            for each in filter(None, self.modules.values())
-            for node in ast.walk(each.tree)
-            if isinstance(node, ast.Name) and node.id in names and isinstance(node.ctx, ast.Load)
+            for each, node in self.walk()
+            if is_use(node, *names)
             for parent in [each.parents[node]]
         )
 
@@ -283,12 +286,7 @@ class Source:
         """Returns whether an object of the app is given to nothing but Flower, wherever the app uses its name."""
         if not isinstance(written, ast.Name):
             return True
-        return all(
-            self._goes_to_flower(each, node)
-            for each in filter(None, self.modules.values())
-            for node in ast.walk(each.tree)
-            if isinstance(node, ast.Name) and node.id == written.id and isinstance(node.ctx, ast.Load)
-        )
+        return all(self._goes_to_flower(each, node) for each, node in self.walk() if is_use(node, written.id))
 
     def _goes_to_flower(self, module: SourceModule, use: ast.Name) -> bool:
         parent = module.parents[use]
@@ -363,7 +361,7 @@ class Source:
         """Returns whether an expression is the configuration, has such a name, or is a parameter that may be it."""
         if self.is_config(module, written) or "config" in ast.unparse(written).lower():
             return True
-        found = self.lookup(module, written, written.id) if isinstance(written, ast.Name) else None
+        found = self.lookup_name(module, written)
         return found is not None and isinstance(found[1], ast.arg) and self._is_config_given
 
     @cached_property
