@@ -123,13 +123,10 @@ def _table(found: Sequence[Measurement], parties: int, entries: int, repeat: int
         table.add_row(
             each.protocol, _time(each.seconds), f"{each.ratio:.1f}", tables.format_bytes(each.bytes_per_party)
         )
-    title = f"{parties} parties, {format_count(entries, 'entry', 'entries')}, all in one process; {_best(repeat)}\n"
+    best = f"the fastest of {repeat} rounds" if repeat > 1 else "one round"
+    title = f"{parties} parties, {format_count(entries, 'entry', 'entries')}, all in one process; {best}\n"
     note = "\nWith real cryptography, and no network. On machines of their own parties share the work."
     return Group(Text(title), table, Text(note))
-
-
-def _best(repeat: int) -> str:
-    return f"the fastest of {repeat} rounds" if repeat > 1 else "one round"
 
 
 def _time(seconds: float) -> str:

@@ -10,7 +10,7 @@ import typer
 
 from tacit.api.option_text import check_name
 from tacit.app.cli.command_table import LEARNING, MACHINES
-from tacit.app.cli.node_commands import LogJson, MetricsAt, open_many
+from tacit.app.cli.node_commands import Identity, LogJson, MetricsAt, open_many
 from tacit.app.cli.options import (
     AsJson,
     Choice,
@@ -117,9 +117,7 @@ def node(
     scenario: Annotated[str, typer.Argument(help="What all learn, in TOML or JSON.")],
     me: Annotated[str, Choice(help="Which party this is.")],
     federation: Annotated[str, Choice(help="The roster; federation.toml unless set.")] = "federation.toml",
-    identity: Annotated[
-        str | None, Choice(help="The file of its keys; NAME.identity beside the roster unless set.")
-    ] = None,
+    identity: Identity = None,
     folder: Annotated[str | None, Choice(help="Where to write; NAME.run beside the roster unless set.")] = None,
     metrics: MetricsAt = None,
     log_json: LogJson = False,

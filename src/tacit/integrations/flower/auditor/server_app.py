@@ -121,21 +121,21 @@ class Trace:
         written = parent.value if isinstance(parent, ast.Assign | ast.AnnAssign) else None
         written = None if isinstance(parent, ast.Assign) and parent.targets != [bound] else written
         if patched := [each for each in RELIED_ON if each in source.changed]:
-            trace._record_plain(module.locate(module.tree, OriginCode.NAME_SET_IN_APP, patched[0]))
+            trace._record_unclear(module.locate(module.tree, OriginCode.NAME_SET_IN_APP, patched[0]))
         if source.reflection:
-            trace._record_plain(source.reflection[0].locate(source.reflection[1], OriginCode.REFLECTION))
+            trace._record_unclear(source.reflection[0].locate(source.reflection[1], OriginCode.REFLECTION))
         if not isinstance(written, ast.Call) or source.flower_name(where, written.func) != "ServerApp":
-            trace._record_plain(where.locate(bound or where.tree, OriginCode.SERVER_UNKNOWN))
+            trace._record_unclear(where.locate(bound or where.tree, OriginCode.SERVER_UNKNOWN))
         elif written.args or written.keywords:
-            trace._record_plain(where.locate(written, OriginCode.SERVER_HAS_STRATEGY))
+            trace._record_unclear(where.locate(written, OriginCode.SERVER_HAS_STRATEGY))
         app = bound.id if isinstance(bound, ast.Name) else ""
         if strays := find_stray_use(source, module, name, where, app, SERVER_DECORATORS):
-            trace._record_plain(strays[0].locate(strays[1], OriginCode.SERVER_NOT_FOLLOWED))
+            trace._record_unclear(strays[0].locate(strays[1], OriginCode.SERVER_NOT_FOLLOWED))
         for node in ast.walk(where.tree):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == app:
                 trace._follow_main(where, node)
         if not trace.starts:
-            trace._record_plain(where.locate(where.tree, OriginCode.NO_START))
+            trace._record_unclear(where.locate(where.tree, OriginCode.NO_START))
         return trace
 
     def _follow_main(self, module: SourceModule, written: ast.Attribute) -> None:
@@ -145,9 +145,9 @@ class Trace:
         if written.attr == "lifespan":
             return
         if written.attr != "main" or not isinstance(function, Function):
-            self._record_plain(module.locate(written, OriginCode.SERVER_USE_NOT_FOLLOWED, written.attr))
+            self._record_unclear(module.locate(written, OriginCode.SERVER_USE_NOT_FOLLOWED, written.attr))
         elif len(function.decorator_list) > 1:
-            self._record_plain(module.locate(function, OriginCode.OTHER_DECORATOR, function.name))
+            self._record_unclear(module.locate(function, OriginCode.OTHER_DECORATOR, function.name))
         else:
             given = [*function.args.posonlyargs, *function.args.args]
             self.contexts += given[1:2]
@@ -255,10 +255,7 @@ class Trace:
 
     # --- starts of rounds --------------------------------------------------------------------------------------------
 
-    def _record_plain(self, why: Origin) -> None:
-        self._record_unclear(why, ours=False)
-
-    def _record_unclear(self, why: Origin, ours: bool) -> None:
+    def _record_unclear(self, why: Origin, ours: bool = False) -> None:
         """Records a use that cannot be followed; with a plain grid it counts as plain averaging, the worst case."""
         unknown, none = Arguments.unknown(self.source, why), Arguments(self.source)
         self.starts.append(RoundStart(TACIT if ours else PLAIN, why, unknown, unreadable_value(why), none))
@@ -279,13 +276,13 @@ class Trace:
         """Records a workflow that is given a grid."""
         source, origin = self.source, module.locate(call)
         if source.flower_name(where, made.func) != "DefaultWorkflow":
-            self._record_plain(module.locate(call, OriginCode.GRID_GIVEN_AWAY, ast.unparse(call.func)))
+            self._record_unclear(module.locate(call, OriginCode.GRID_GIVEN_AWAY, ast.unparse(call.func)))
             return
         given = Arguments(source, where, made, WORKFLOWS)
         fit, evaluate = (given.get_expression(name) for name in WORKFLOWS)
         kept = all(map(source.is_kept, (call.func, *call.args[1:], *(fit[1:] if fit is not None else ()))))
         if given.open or evaluate is not None or {ANY, *WORKFLOWS} & source.changed or not kept:
-            self._record_plain(module.locate(call, OriginCode.WORKFLOW_UNKNOWN))
+            self._record_unclear(module.locate(call, OriginCode.WORKFLOW_UNKNOWN))
             return
         secure = source.find_call(*fit) if fit is not None else None
         how = source.flower_name(secure[0], secure[1].func) if secure is not None else ""
