@@ -1,6 +1,7 @@
 """Decisions of the program, printed as JSON: exit codes, colours, files, and all data but sentences.
 
-Run as a script. With `--reworded`, every sentence of `tacit.auditing.render` is another one, from its import on.
+Run as a script. With `--reworded`, every sentence of `tacit.auditing.render`, and of the auditor of Flower apps, is
+another one, from its import on.
 """
 
 import ast
@@ -14,12 +15,12 @@ from importlib.machinery import PathFinder, SourceFileLoader
 from pathlib import Path
 from typing import Any
 
-RENDER = "tacit.auditing.render."
+RENDER = ("tacit.auditing.render.", "tacit.integrations.flower.auditor.render")
 SENTENCES = {
     *("verdict", "heading", "assumed", "not_covered", "why", "looked_at", "notes", "in_words", "trusted", "says"),
-    *("told", "spared", "looked", "part", "as_long_as", "luck", "words", "uses", "lines"),
+    *("read", "unread", "told", "spared", "looked", "part", "as_long_as", "luck", "words", "uses", "lines"),
 }
-"""Keys of JSON whose values are sentences of render/."""
+"""Keys of JSON whose values are sentences of the renderers."""
 
 
 class Rewording(ast.NodeTransformer):
@@ -62,7 +63,7 @@ class RewordingLoader(SourceFileLoader):
 
 
 class RewordingFinder(MetaPathFinder):
-    """Finds the modules of render/."""
+    """Finds the modules of the renderers."""
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
         spec = PathFinder.find_spec(fullname, path, target) if fullname.startswith(RENDER) else None
@@ -76,6 +77,8 @@ def split(data: Any, sentences: list[str]) -> Any:
     if isinstance(data, dict):
         # The reason for a proposal is the protocol's own.
         read = SENTENCES - ({"why"} if "protocol" in data else set())
+        # Below "facts" these keys have codes and values.
+        read -= {"read", "assumed", "unread"} if "says" not in data and "read" in data else set()
         for key in read & data.keys():
             sentences.extend(texts(data[key]))
         return {key: split(value, sentences) for key, value in data.items() if key not in read}
@@ -164,24 +167,39 @@ name = "ward"
 serverapp = "ward.server_app:app"
 clientapp = "ward.client_app:app"
 """
-SERVER = """
+MAIN = """
 app = ServerApp()
 
 @app.main()
 def main(grid, context):
-    FedAvg(fraction_train=how_many(), min_available_nodes=4).start(grid=flower.grid(grid, context), num_rounds=2)
 """
+SERVERS = {
+    "app": "    FedAvg(fraction_train=how_many()).start(grid=flower.grid(grid, context), num_rounds=2)\n",
+    "app plain": "    FedAvg(fraction_train=0.5).start(grid=wrap(grid), num_rounds=2)\n",
+    "app differences": (
+        "    FedAvg(fraction_train=0.9).start(grid=flower.grid(grid, context), num_rounds=60)\n"
+        "    grid.get_node_ids()\n"
+    ),
+    "app secagg": (
+        "    legacy = LegacyContext(context, config=ServerConfig(num_rounds=2), strategy=FedAvg())\n"
+        "    DefaultWorkflow(fit_workflow=SecAggPlusWorkflow(5, 2))(grid, legacy)\n"
+    ),
+}
+"""Flower apps: one that cannot be read in full, and one of each method of averaging."""
 
 
 def write_inputs() -> None:
-    """Writes scenarios, and a Flower app of which something cannot be read."""
+    """Writes scenarios and Flower apps."""
     for name, protocol in (("hidden", '"secagg"'), ("leaking", '{ name = "admm", iterations = 9 }')):
         Path(f"{name}.toml").write_text(SCENARIO.replace("{protocol}", protocol), encoding="utf-8")
-    app = Path("app", "ward")
-    app.mkdir(parents=True)
-    Path("app", "pyproject.toml").write_text(APP, encoding="utf-8")
-    (app / "server_app.py").write_text("from tacit import flower\n" + SERVER, encoding="utf-8")
-    (app / "client_app.py").write_text("app = ClientApp()\n", encoding="utf-8")
+    for name, server in SERVERS.items():
+        app = Path(name, "ward")
+        app.mkdir(parents=True)
+        Path(name, "pyproject.toml").write_text(APP, encoding="utf-8")
+        (app / "server_app.py").write_text(f"from tacit import flower\n{MAIN}{server}", encoding="utf-8")
+        mods = {"app": "", "app secagg": "secaggplus_mod"}.get(name, "flower.mod")
+        client = f"from tacit import flower\napp = ClientApp(mods=[{mods}])\n"
+        (app / "client_app.py").write_text(client, encoding="utf-8")
 
 
 def decide() -> Decisions:
@@ -195,6 +213,7 @@ def decide() -> Decisions:
     decisions = Decisions()
     run = decisions.run
     write_inputs()
+    Path("files").mkdir()
     run("exposed", "audit", "gossip", "--parties", "4", "--coalition", "p0")
     run("holds", "audit", "secagg", "--parties", "4", "--rounds", "2", "--coalition", "server")
     run("worst case", "audit", "secagg", "--parties", "4", "--coalition", "p0", "--set", "threshold=2")
@@ -202,11 +221,15 @@ def decide() -> Decisions:
     run("nothing found", "audit", "secagg", *seeds)
     run("eavesdropper", "audit", "gossip", "--parties", "4", "--coalition", "onlooker")
     run("app", "audit", "--flower", "app", "--parties", "4")
+    run("app plain", "audit", "--flower", "app plain", "--parties", "4", "--set", "num_shares=3")
+    run("app differences", "audit", "--flower", "app differences", "--parties", "10", "--set", "protocol=secagg")
+    secagg = ("audit", "--flower", "app secagg", "--parties", "6")
+    run("app secagg", *secagg)
+    run("app dropouts", *secagg, "--dropout", "0.2", "--report", "files/app.html")
     estimated, multi_round.MOST_ESTIMATED = multi_round.MOST_ESTIMATED, 4
     many = ("--parties", "8", "--coalition", "server", "--rounds", "60", "--drift", "0.01", "--set", FIVE)
     run("undecided", "audit", "secagg", *many)
     multi_round.MOST_ESTIMATED = estimated
-    Path("files").mkdir()
     files = ("--report", "files/audit.html", "--picture", "files/audit.svg")
     run("files", "audit", "fedavg", "--parties", "4", *files)
     run("plan", "plan", "4", "--rounds", "2", "--picture", "files/plan.svg")

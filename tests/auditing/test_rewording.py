@@ -1,4 +1,4 @@
-"""Rewording every sentence of render/ changes no decision, exit code, colour or file."""
+"""Rewording every sentence, also of the auditor of Flower apps, changes no decision, exit code, colour or file."""
 
 import json
 import subprocess
@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from tacit.integrations.flower.auditor.findings import AppCode
 
 pytestmark = pytest.mark.long
 
@@ -17,6 +19,10 @@ VERDICTS = {
     "nothing found": ("nothing_found", 0),
     "eavesdropper": ("nothing_found", 0),
     "app": ("undecided", 1),
+    "app plain": ("exposed", 1),
+    "app differences": ("exposed", 1),
+    "app secagg": ("holds", 0),
+    "app dropouts": ("exposed", 1),
     "undecided": ("undecided", 1),
     "files": ("exposed", 1),
 }
@@ -52,11 +58,20 @@ def test_rewording_changes_no_decision(decided):
 def test_every_sentence_was_reworded(decided):
     plain, reworded = decided
     for name, sentences in plain["sentences"].items():
-        if name.startswith("app"):
-            continue  # what was read of a Flower app is told by the integration
         kept = set(sentences) & set(reworded["sentences"][name])
         assert not [text for text in kept if " " in text], name
     assert sum(map(len, plain["sentences"].values())) > 200
+
+
+def test_apps_have_codes_beside_their_sentences(decided):
+    plain, reworded = decided
+    codes = set()
+    for name in ("app", "app plain", "app differences", "app secagg", "app dropouts"):
+        findings = reworded["decisions"][f"{name}: JSON"]["data"]["findings"]
+        assert findings == plain["decisions"][f"{name}: JSON"]["data"]["findings"]
+        codes |= {each["code"] for each in findings}
+    # The rest is of protocols without a server.
+    assert set(AppCode) - codes == {"messages_carried"}
 
 
 def test_there_is_one_of_each_verdict(decided):

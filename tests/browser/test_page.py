@@ -2,6 +2,7 @@
 
 import os
 import re
+import sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -10,6 +11,7 @@ import msgspec
 import pytest
 
 import tacit
+from support.broken_plugins import REASONS, write_broken_plugins
 from support.page_visits import page_of
 from support.paths import ROOT
 from tacit.auditing.render.plan import name_verdict
@@ -265,6 +267,27 @@ def test_a_coalition_is_made_with_keys_alone(visit, address):
     assert "exposed" in page.locator(".node.exposed").first.get_attribute("aria-label")
     page.keyboard.press(" ")
     page.locator(".headline", has_text="Choose who colludes").wait_for()
+
+
+def test_plugins_that_cannot_be_used_are_told_where_protocols_are_chosen(visit, tmp_path, monkeypatch):
+    plugins = write_broken_plugins(tmp_path / "plugins")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(plugins), *sys.path]))
+    with page_of(tmp_path) as address:
+        seen = visit(address)
+        for path in ("/adversary?protocol=fedavg&parties=4", "/start", "/plan"):
+            page = seen.open(path)
+            page.wait_for_selector(".plugin")
+            told = page.locator(".plugin").all_text_contents()
+            assert len(told) == len(REASONS)
+            for name, reason in REASONS.items():
+                assert any(f"'{name}'" in line and reason in line for line in told), path
+
+
+def test_the_degree_of_a_graph_can_be_changed(visit, address):
+    page = visit(address).open("/adversary?protocol=gossip&parties=8")
+    page.get_by_label("graph").select_option("regular")
+    page.get_by_label("degree").fill("6")
+    page.wait_for_url(re.compile("degree%22%3A6"))
 
 
 def test_what_cannot_be_asked_is_said_in_place(visit, address):

@@ -12,6 +12,7 @@ import sysconfig
 import textwrap
 import venv
 from pathlib import Path
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -128,6 +129,63 @@ def test_it_is_audited_planned_and_averaged_with(installed, tmp_path):
     installed.run(installed.python, script)
     assert "roundtrip" in installed.tacit("audit", "roundtrip", "--parties", "4", "--coalition", "p1")
     installed.tacit("audit", "roundtrip", "--parties", "4", "--coalition", "p0,p2", "--fail-if-exposed", code=1)
+
+
+def test_the_page_lists_and_audits_it(installed, tmp_path):
+    program = [installed.python, "-m", "tacit", "ui", ".", "--port", "0"]
+    with subprocess.Popen(  # noqa: S603
+        program, cwd=tmp_path, env=installed.variables, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as page:
+        base, token = page.stdout.readline().strip().split("/?token=")
+
+        def ask(path):
+            headers = {"Authorization": f"Bearer {token}"}
+            with urlopen(Request(base + path, headers=headers), timeout=120) as answer:  # noqa: S310
+                return answer.read().decode()
+
+        try:
+            listed = json.loads(ask("/api/protocols"))
+            answers = [ask(f"/api/ask?protocol=roundtrip&parties=4&coalition={each}") for each in ("p1", "p0,p2")]
+        finally:
+            page.kill()
+    assert "roundtrip" in {each["name"] for each in listed["protocols"]}
+    assert [each["name"] for each in listed["unavailable"]] == ["shipwreck"]
+    victims = []
+    for answer in answers:
+        events = [json.loads(line.removeprefix("data: ")) for line in answer.splitlines() if line]
+        verdict, proof = (next(each for each in events if each["event"] == kind) for kind in ("verdict", "proof"))
+        assert proof["exposed"] == bool(verdict["victims"])
+        victims.append(set(verdict["victims"]))
+    assert victims == [set(), {"p1", "p3"}]
+
+
+FLOWER = """
+import sys
+
+import numpy as np
+
+sys.path.insert(0, sys.argv[1])
+from support.flower_fleet import NODES, Trial, asked
+
+ENTRIES = 12
+trial = Trial.of(sys.argv[2], "roundtrip", 4)
+fleet = trial.fleet(ENTRIES)
+grid = trial.grid(fleet)
+for number, played in enumerate(trial.played(ENTRIES, 2), 1):
+    grid.send_and_receive(asked(fleet, ENTRIES, number))
+    assert grid.lost == {}
+    for answer in grid.send_and_receive(asked(fleet, ENTRIES, number, "evaluate")):
+        party = f"p{answer.metadata.src_node_id - NODES}"
+        assert np.array_equal(answer.content["arrays"]["w"].numpy(), played.endings[party].average), party
+        print(number, party)
+"""
+
+
+def test_it_averages_on_flower_as_in_the_simulator(installed, tmp_path):
+    pytest.importorskip("flwr", reason="Flower is not installed: pip install 'tacit[flower]'")
+    (tmp_path / "fleet.py").write_text(FLOWER, encoding="utf-8")
+    told = installed.run(installed.python, "fleet.py", ROOT / "tests", tmp_path / "parties", cwd=tmp_path)
+    assert told.split("\n")[:-1] == [f"{number} p{place}" for number in (1, 2) for place in range(4)]
 
 
 def test_it_is_compared_and_trained_with(installed, tmp_path):

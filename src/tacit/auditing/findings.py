@@ -7,7 +7,7 @@ sentence can be reworded without changing what the program does.
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any, TypeAlias
+from typing import Any
 
 from tacit.auditing.symbolic.simulation import Drift
 
@@ -163,18 +163,16 @@ class UndecidedCode(StrEnum):
     SMALL_SUMS = "small_sums"
 
 
-Code: TypeAlias = NoteCode | AssumptionCode | GapCode | UndecidedCode
-
-
 @dataclass(frozen=True)
 class Remark:
     """One statement of a report: a stable code and its parameters. `render/` turns it into a sentence."""
 
-    code: Code
+    code: StrEnum
+    """Member of an enumeration of this module, or of one of an integration."""
     parameters: tuple[tuple[str, Any], ...] = ()
 
     @classmethod
-    def of(cls, code: Code, **parameters: Any) -> "Remark":
+    def of(cls, code: StrEnum, **parameters: Any) -> "Remark":
         """Returns a remark with some parameters."""
         return cls(code, tuple(parameters.items()))
 

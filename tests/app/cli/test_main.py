@@ -16,6 +16,7 @@ import tacit
 import tacit.protocols
 from tacit.app.cli import demo
 from tacit.app.terminal import progress
+from tacit.auditing.render.text import render_summary
 from tacit.core.errors import ConfigError, Drop, LeakRefused, NotEnough, PeerFault
 from tacit.core.suite import SERVER, Update
 from tacit.lab.attacks.registry import ATTACKS
@@ -80,6 +81,15 @@ def test_a_party_crashes_before_its_vector_listens_to_a_round_and_is_back(report
     ]
     assert {run.rounds_with_dropout for run in report.runs.values()} == {2}
     assert {run.rounds for run in report.runs.values()} == {4}
+
+
+def test_its_verdicts_point_at_no_assumptions_because_none_follow(report: demo.DemoReport) -> None:
+    hidden = report.leaks[2]
+    asked = demo.DemoSettings(parties=5).leaks()[2]
+    summary = demo.summarize_reports(list(asked.answers()), asked)
+    assert not hidden.exposed
+    assert render_summary(summary).verdict == f"{hidden.verdict.removesuffix('.')} (assumptions below)."
+    assert render_summary(summary).assumptions
 
 
 def test_steps_are_told_when_they_are_begun(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,7 +194,8 @@ def test_what_the_demo_says_leaks_is_what_the_audit_says(report: demo.DemoReport
     assert [leak.exposed for leak in report.leaks] == [True, True, False]
     for leak in report.leaks:
         told = json.loads(run(*shlex.split(leak.command)[1:], "--json").stdout)
-        assert (told["exposed"], told["verdict"]) == (leak.exposed, leak.verdict)
+        verdict = told["verdict"].replace(" (assumptions below)", "")
+        assert (told["exposed"], verdict) == (leak.exposed, leak.verdict)
 
 
 def test_demo_as_json_has_the_figures_of_the_table(report: demo.DemoReport) -> None:

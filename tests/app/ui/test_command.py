@@ -15,6 +15,7 @@ from urllib.request import Request, urlopen
 
 from typer.testing import CliRunner
 
+from support.broken_plugins import REASONS, write_broken_plugins
 from tacit.app.cli.main import app
 from tacit.learn.scenario import Scenario
 
@@ -99,6 +100,18 @@ def test_a_folder_with_modules_in_it_is_only_data(tmp_path):
             assert b'"event":"verdict"' in answer.read()
         stopped(process)
     assert not (tmp_path / "RAN").exists()
+
+
+def test_plugins_that_cannot_be_used_are_told_beside_the_protocols(tmp_path, monkeypatch):
+    plugins = write_broken_plugins(tmp_path / "plugins")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(plugins), *sys.path]))
+    with served(tmp_path) as (_, ask), ask("/api/protocols") as answer:
+        told = json.loads(answer.read())
+    assert {"secagg", "cesar"} <= {each["name"] for each in told["protocols"]}
+    assert {each["name"] for each in told["unavailable"]} == REASONS.keys()
+    for each in told["unavailable"]:
+        assert REASONS[each["name"]] in each["problem"]
+        assert each["text"] == f"protocol {each['name']!r} of {each['package']} is not available: {each['problem']}"
 
 
 def test_odd_folders_hold_up_neither_the_list_nor_the_end(tmp_path):

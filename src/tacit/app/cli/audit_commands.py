@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from tacit.api.option_text import check_name, drift_from, settings_from
-from tacit.app.cli.command_table import COMMANDS, LEAKS
+from tacit.app.cli.command_table import LEAKS
 from tacit.app.cli.options import (
     AsJson,
     Choice,
@@ -20,7 +20,6 @@ from tacit.app.cli.options import (
     check_at_least,
     examples,
     protocol_names,
-    to_json,
 )
 from tacit.app.cli.protocols_command import PROTOCOLS_THERE_ARE
 from tacit.app.reports import html_reports, pictures
@@ -29,13 +28,14 @@ from tacit.app.terminal.progress import show_progress
 from tacit.auditing.findings import Step, StepCode
 from tacit.auditing.questions import Question
 from tacit.auditing.render.json_report import describe_subject, describe_summary
-from tacit.auditing.render.text import render_summary
+from tacit.auditing.render.text import render_verdict
 from tacit.auditing.report import Report
 from tacit.auditing.search.planner import plan as make_plan
 from tacit.auditing.summary import SOME, Summary, summarize_reports
 from tacit.core.average import list_names
 from tacit.core.errors import ConfigError, LeakRefused
 from tacit.integrations.flower.auditor.app_audit import audit_app
+from tacit.integrations.flower.auditor.render import describe_app
 from tacit.lab.attacks.registry import ATTACKS, find_attack
 from tacit.protocols import REGISTRY
 
@@ -90,7 +90,6 @@ FailIfExposed = Annotated[
 
 
 @app.command(
-    help=COMMANDS["audit"].summary,
     epilog=examples(
         "tacit audit secagg --rounds 10 --dropout 0.1",
         "tacit audit admm --coalition p0 --set group_size=3 --set iterations=5",
@@ -119,29 +118,7 @@ def audit(
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Compute whose vectors a coalition can learn, from the code that runs, and prove it on a real transcript.
-
-    Args:
-        context: the call, to find out which options were given.
-        protocol: the protocol.
-        flower: folder of a Flower app to audit instead.
-        parties: how many take part.
-        coalition: who colludes.
-        coalition_size: audits all coalitions of this size instead.
-        rounds: how many rounds the coalition observes.
-        drift: how models change between rounds.
-        dropout: probability that a party misses a round.
-        noise: standard deviation of every party's noise.
-        prior: standard deviation of an entry.
-        entries: how many positions to audit.
-        open_links: audits links that are not sealed.
-        options: settings of the protocol, as NAME=VALUE.
-        fail_if_exposed: exits with 1 if somebody is exposed.
-        picture: file to draw the result into.
-        report: file to write a report to.
-        as_json: prints the result as JSON.
-        debug: shows tracebacks; read in `main`.
-    """
+    """Compute whose vectors a coalition can learn, from the code that runs, and prove it on a real transcript."""
     del debug
     pictures.check(picture)
     html_reports.check_path(report)
@@ -181,10 +158,7 @@ def _show_answer(asked: Question, picture: str | None, report: str | None, as_js
         pictures.exposure(reports, picture, asked.options)
     if report is not None:
         html_reports.write_audit_report(report, found, asked.command, reports)
-    if as_json:
-        typer.echo(to_json(found))
-    else:
-        tables.print_result(audit_tables.render_audit(summary))
+    tables.show_result(as_json, found, audit_tables.render_audit(summary))
     return summary
 
 
@@ -229,16 +203,13 @@ def _flower(
     harder = Step(StepCode.NODES_DROP_OUT, f"{asks} --dropout {SOME}")
     further = Step(StepCode.PLAN, holds) if dropout else harder
     summary = found.settle(replace(summarize_reports(found.reports, asked), steps=(further,)))
-    app, findings = found.describe(), describe_summary(summary)
+    app, findings = describe_app(found), describe_summary(summary)
     told_of = {**app, **findings, "assumed": [*app["assumed"], *findings["assumed"]]}
     if report is not None:
         html_reports.write_audit_report(
             report, told_of, f"{asks}{f' --dropout {dropout:g}' if dropout else ''}", found.reports
         )
-    if as_json:
-        typer.echo(to_json(told_of))
-    else:
-        tables.print_result(audit_tables.render_flower(found, summary))
+    tables.show_result(as_json, told_of, audit_tables.render_flower(found, summary))
     return summary
 
 
@@ -258,11 +229,10 @@ def _reports(asked: Question) -> list[Report]:
 def _refuse(summary: Summary, wanted: bool) -> None:
     """Ends a command that was asked to fail."""
     if wanted and summary.exposed:
-        raise LeakRefused(render_summary(summary).verdict.rstrip("."))
+        raise LeakRefused(render_verdict(summary).rstrip("."))
 
 
 @app.command(
-    help=COMMANDS["plan"].summary,
     epilog=examples("tacit plan 12", "tacit plan 12 --coalition-size 2 --rounds 50 --entries 1000000"),
     rich_help_panel=LEAKS,
 )
@@ -278,20 +248,7 @@ def plan(
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Propose protocols and settings, with what they cost and what the audit says of each.
-
-    Args:
-        parties: how many average.
-        coalition_size: how many may collude.
-        rounds: how many rounds.
-        dropout: probability that a party misses a round.
-        entries: length of the vectors.
-        epsilon: ε of differential privacy.
-        delta: δ of differential privacy.
-        picture: file to draw the costs into.
-        as_json: prints the result as JSON.
-        debug: shows tracebacks; read in `main`.
-    """
+    """Propose protocols and settings, with what they cost and what the audit says of each."""
     del debug
     pictures.check(picture)
     if parties < FEWEST:
@@ -312,10 +269,7 @@ def plan(
         )
     if picture is not None:
         pictures.costs(found, picture)
-    if as_json:
-        typer.echo(to_json(audit_tables.describe_plan(found)))
-    else:
-        tables.print_result(audit_tables.render_plan(found))
+    tables.show_result(as_json, audit_tables.describe_plan(found), audit_tables.render_plan(found))
 
 
 @app.command(
@@ -341,7 +295,7 @@ def attack(
     if name is None:
         listed = list(ATTACKS.values())
         plain = [{"name": each.name, "summary": each.summary, "paper": each.paper} for each in listed]
-        typer.echo(to_json(plain)) if as_json else tables.print_result(audit_tables.render_attacks(listed))
+        tables.show_result(as_json, plain, audit_tables.render_attacks(listed))
         return
     chosen, grid = find_attack(name), None
     with show_progress() as told:
@@ -353,7 +307,6 @@ def attack(
         pictures.images(grid, picture)
     elif picture is not None:
         pictures.intervals(found, picture, f"{chosen.summary}; {'full' if full else 'quick'} run, seed {seed}")
-    if as_json:
-        typer.echo(to_json([audit_tables.describe_finding(finding) for finding in found]))
-    else:
-        tables.print_result(audit_tables.render_findings(found))
+    tables.show_result(
+        as_json, [audit_tables.describe_finding(finding) for finding in found], audit_tables.render_findings(found)
+    )

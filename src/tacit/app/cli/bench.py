@@ -13,7 +13,7 @@ from rich.text import Text
 from tacit import __version__
 from tacit.api.option_text import check_name
 from tacit.app.cli.command_table import OVERVIEW
-from tacit.app.cli.options import AsJson, Choice, Debug, check_at_least, examples, protocol_names, to_json
+from tacit.app.cli.options import AsJson, Choice, Debug, check_at_least, examples, protocol_names
 from tacit.app.terminal import tables
 from tacit.app.terminal.narrow_table import make_table
 from tacit.app.terminal.progress import show_progress
@@ -107,10 +107,11 @@ def bench(
     others = [each for each in asked if each != {"name": BASELINE}]
     with show_progress(counted=True) as told:
         found = measure_rounds([{"name": BASELINE}, *others], parties, entries, repeat, told)
-    if as_json:
-        typer.echo(to_json({"version": __version__, "parties": parties, "entries": entries, "rows": found}))
-    else:
-        tables.print_result(_table(found, parties, entries, repeat))
+    tables.show_result(
+        as_json,
+        {"version": __version__, "parties": parties, "entries": entries, "rows": found},
+        _table(found, parties, entries, repeat),
+    )
 
 
 def _table(found: Sequence[Measurement], parties: int, entries: int, repeat: int) -> RenderableType:
@@ -122,13 +123,10 @@ def _table(found: Sequence[Measurement], parties: int, entries: int, repeat: int
         table.add_row(
             each.protocol, _time(each.seconds), f"{each.ratio:.1f}", tables.format_bytes(each.bytes_per_party)
         )
-    title = f"{parties} parties, {format_count(entries, 'entry', 'entries')}, all in one process; {_best(repeat)}\n"
+    best = f"the fastest of {repeat} rounds" if repeat > 1 else "one round"
+    title = f"{parties} parties, {format_count(entries, 'entry', 'entries')}, all in one process; {best}\n"
     note = "\nWith real cryptography, and no network. On machines of their own parties share the work."
     return Group(Text(title), table, Text(note))
-
-
-def _best(repeat: int) -> str:
-    return f"the fastest of {repeat} rounds" if repeat > 1 else "one round"
 
 
 def _time(seconds: float) -> str:

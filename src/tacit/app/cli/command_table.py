@@ -13,115 +13,95 @@ class CommandEntry(NamedTuple):
     """One command of the table."""
 
     module: str
-    """The module that defines it."""
-    attribute: str
-    """The Typer object that holds it there; for a group, the one that is it."""
+    """The module of `tacit.app` that defines it."""
     panel: str | None
     """The heading that `tacit --help` lists it below."""
     summary: str
     """The first paragraph of its own help text."""
+    attribute: str = "app"
+    """The Typer object that holds it there; for a group, the one that is it."""
     group: bool = False
     """Whether it has commands of its own."""
 
 
-_CLI = "tacit.app.cli."
-
 # In the order in which --help lists them.
 COMMANDS = {
     "demo": CommandEntry(
-        _CLI + "demo_command",
-        "app",
+        "cli.demo_command",
         LEARNING,
         "Learn to read digits together, and see what a server, and three protocols, give away.",
     ),
     "train": CommandEntry(
-        _CLI + "learning_commands",
-        "app",
+        "cli.learning_commands",
         LEARNING,
         "Learn together as a scenario says, and write accuracy, bytes, privacy spent and the audit to a folder.",
     ),
     "compare": CommandEntry(
-        _CLI + "learning_commands",
-        "app",
+        "cli.learning_commands",
         LEARNING,
         "Learn the same with several protocols: how well, at what cost, and who could learn whose model.",
     ),
     "reproduce": CommandEntry(
-        _CLI + "learning_commands",
-        "app",
+        "cli.learning_commands",
         LEARNING,
         "Run a table or figure of a paper again, with the paper's figures beside ours.",
     ),
     "audit": CommandEntry(
-        _CLI + "audit_commands",
-        "app",
+        "cli.audit_commands",
         LEAKS,
         "Compute whose vectors a coalition can learn, from the code that runs, and prove it on a real transcript.",
     ),
     "plan": CommandEntry(
-        _CLI + "audit_commands",
-        "app",
+        "cli.audit_commands",
         LEAKS,
         "Propose protocols and settings, with what they cost and what the audit says of each.",
     ),
     "attack": CommandEntry(
-        _CLI + "audit_commands",
-        "app",
+        "cli.audit_commands",
         LEAKS,
         "Attack protocols, beside targets on which the attack must win, and ones on which it must not.",
     ),
     "keygen": CommandEntry(
-        _CLI + "roster_commands",
-        "app",
+        "cli.roster_commands",
         MACHINES,
         "Make the keys of a party, which stay with it, and the card of them that others are given.",
     ),
     "card": CommandEntry(
-        _CLI + "roster_commands",
-        "app",
+        "cli.roster_commands",
         MACHINES,
         "Make the card of an identity again, such as with a new address. The keys stay the same.",
     ),
     "roster": CommandEntry(
-        _CLI + "roster_commands",
-        "roster",
+        "cli.roster_commands",
         MACHINES,
         "Make and change a roster: who is in a federation, and on what terms.",
+        attribute="roster",
         group=True,
     ),
     "node": CommandEntry(
-        _CLI + "learning_commands",
-        "machines",
+        "cli.learning_commands",
         MACHINES,
         "Learn with the others of a federation, as one of them, from samples that stay here. Start it again to go on.",
+        attribute="machines",
     ),
     "serve": CommandEntry(
-        _CLI + "node_commands",
-        "app",
+        "cli.node_commands",
         MACHINES,
         "Run the server of a federation: it sums what parties send, and sees nobody's model where they are masked.",
     ),
     "status": CommandEntry(
-        _CLI + "node_commands",
-        "app",
+        "cli.node_commands",
         MACHINES,
         "Show how far a party is, who is missing and for how long, and how its last round ended.",
     ),
     "ui": CommandEntry(
-        "tacit.app.ui.command",
-        "app",
-        None,
-        "Show runs, what coalitions would learn, and plans on a local page, until Ctrl-C.",
+        "ui.command", None, "Show runs, what coalitions would learn, and plans on a local page, until Ctrl-C."
     ),
     "protocols": CommandEntry(
-        _CLI + "protocols_command",
-        "app",
-        OVERVIEW,
-        "List the protocols, what each of them gives away, and their settings.",
+        "cli.protocols_command", OVERVIEW, "List the protocols, what each of them gives away, and their settings."
     ),
     "bench": CommandEntry(
-        _CLI + "bench",
-        "app",
+        "cli.bench",
         OVERVIEW,
         "Measure how long a round takes on this machine, by every protocol, beside plain averaging.",
     ),

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.auditing.questions import Question
-from tacit.auditing.render.text import render_summary
+from tacit.auditing.render.text import render_verdict
 from tacit.auditing.summary import summarize_reports
 from tacit.core.entropy import SeededEntropy
 from tacit.core.errors import ConfigError, WireError
@@ -302,8 +302,8 @@ def audit_leak(asked: Question, tick: Callable[[str], None]) -> DemoLeak:
     """Returns what the audit finds."""
     tick(f"audit of {asked.protocol}")
     summary = summarize_reports(list(asked.answers()), asked)
-    text = render_summary(summary)
-    return DemoLeak(write_variant(asked.protocol, asked.options), summary.exposed, text.verdict, asked.command)
+    name, verdict = write_variant(asked.protocol, asked.options), render_verdict(summary)
+    return DemoLeak(name, summary.exposed, verdict, asked.command)
 
 
 def train_together(

@@ -6,7 +6,7 @@ import typer
 
 from tacit.app.cli import demo as demonstration
 from tacit.app.cli.command_table import LEARNING
-from tacit.app.cli.options import AsJson, Choice, Debug, examples, to_json
+from tacit.app.cli.options import AsJson, Choice, Debug, examples
 from tacit.app.terminal import tables
 from tacit.app.terminal.progress import show_progress
 
@@ -35,7 +35,4 @@ def demo(
     settings.crashing()  # complains before a progress bar is drawn
     with show_progress(counted=True) as told:
         report = demonstration.run_demo(settings, told)
-    if as_json:
-        typer.echo(to_json(report))
-    else:
-        tables.print_result(tables.render_demo(report))
+    tables.show_result(as_json, report, tables.render_demo(report))

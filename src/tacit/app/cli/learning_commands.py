@@ -9,8 +9,8 @@ import msgspec
 import typer
 
 from tacit.api.option_text import check_name
-from tacit.app.cli.command_table import COMMANDS, LEARNING, MACHINES
-from tacit.app.cli.node_commands import LogJson, MetricsAt, open_many
+from tacit.app.cli.command_table import LEARNING, MACHINES
+from tacit.app.cli.node_commands import Identity, LogJson, MetricsAt, open_many
 from tacit.app.cli.options import (
     AsJson,
     Choice,
@@ -20,7 +20,6 @@ from tacit.app.cli.options import (
     examples,
     protocol_names,
     reproduction_names,
-    to_json,
 )
 from tacit.app.reports import html_reports, pictures
 from tacit.app.terminal import tables
@@ -89,10 +88,9 @@ def train(
             raise locate_problems(error, scenario) from None
         if done.folder is not None:
             _write_report(done)
-    if as_json:
-        typer.echo(to_json({"folder": str(done.folder), "notes": done.notes, "history": done.history}))
-    else:
-        tables.print_result(tables.render_run(done))
+    tables.show_result(
+        as_json, {"folder": str(done.folder), "notes": done.notes, "history": done.history}, tables.render_run(done)
+    )
 
 
 def _write_report(done: Run) -> None:
@@ -112,7 +110,6 @@ def _following(told: ProgressDisplay, rounds: int, parties: int) -> dict[str, An
 
 
 @machines.command(
-    help=COMMANDS["node"].summary,
     epilog=examples("tacit node scenario.toml --me hospital-a"),
     rich_help_panel=MACHINES,
 )
@@ -120,28 +117,14 @@ def node(
     scenario: Annotated[str, typer.Argument(help="What all learn, in TOML or JSON.")],
     me: Annotated[str, Choice(help="Which party this is.")],
     federation: Annotated[str, Choice(help="The roster; federation.toml unless set.")] = "federation.toml",
-    identity: Annotated[
-        str | None, Choice(help="The file of its keys; NAME.identity beside the roster unless set.")
-    ] = None,
+    identity: Identity = None,
     folder: Annotated[str | None, Choice(help="Where to write; NAME.run beside the roster unless set.")] = None,
     metrics: MetricsAt = None,
     log_json: LogJson = False,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Learn with the others of a federation, as one of them, from samples that stay here. Start it again to go on.
-
-    Args:
-        scenario: the scenario that all train by.
-        me: the party.
-        federation: the roster.
-        identity: the file with the party's keys.
-        folder: where to write.
-        metrics: host:port to serve metrics at.
-        log_json: logs as JSON.
-        as_json: prints the result as JSON.
-        debug: shows tracebacks; read in `main`.
-    """
+    """Learn with the others of a federation, as one of them, from samples that stay here. Start it again to go on."""
     del debug
     from tacit.learn.training.node_training import take_part
     from tacit.net.observability.telemetry import log_lines
@@ -165,10 +148,9 @@ def node(
             metrics=metrics,
             **_following(told, wanted.rounds, 1),
         )
-    if as_json:
-        typer.echo(to_json({"folder": str(done.folder), "notes": done.notes, "history": done.history}))
-    else:
-        tables.print_result(tables.render_run(done))
+    tables.show_result(
+        as_json, {"folder": str(done.folder), "notes": done.notes, "history": done.history}, tables.render_run(done)
+    )
 
 
 @app.command(
@@ -208,10 +190,7 @@ def compare(
         found = comparison.compare(base, asked, told)
     if picture is not None:
         pictures.draw_comparison(base, found, picture)
-    if as_json:
-        typer.echo(to_json([each.plain() for each in found]))
-    else:
-        tables.print_result(tables.render_comparison(base, found))
+    tables.show_result(as_json, [each.plain() for each in found], tables.render_comparison(base, found))
 
 
 @app.command(
@@ -240,7 +219,7 @@ def reproduce(
     if every or name is None:
         listed = [papers.find(each) for each in papers.names()]
         plain = [{"name": each.name, "title": each.title, "unstated": each.unstated} for each in listed]
-        typer.echo(to_json(plain)) if as_json else tables.print_result(tables.render_reproductions(listed))
+        tables.show_result(as_json, plain, tables.render_reproductions(listed))
         return
     check_name("scale", scale, Scale.__args__)  # type: ignore[attr-defined]
     chosen: Any = papers.find(check_name("reproduction", name, papers.names()))
@@ -248,7 +227,6 @@ def reproduce(
         found = chosen.run(scale, told)
     if picture is not None:
         pictures.charts(found.charts, picture, f"{chosen.name}: {chosen.title} (scale {scale})")
-    if as_json:
-        typer.echo(to_json({"name": name, "scale": scale, "rows": found.rows}))
-    else:
-        tables.print_result(tables.render_reproduction(chosen, found))
+    tables.show_result(
+        as_json, {"name": name, "scale": scale, "rows": found.rows}, tables.render_reproduction(chosen, found)
+    )

@@ -112,7 +112,10 @@ class CommandLoader(MutableMapping[str, "click.Command"]):
 
 def load_command(name: str, entry: CommandEntry) -> "click.Command":
     """Imports the module of a command and returns the command."""
-    parent, defined = typer.Typer(rich_markup_mode="rich"), getattr(import_module(entry.module), entry.attribute)
+    parent, defined = (
+        typer.Typer(rich_markup_mode="rich"),
+        getattr(import_module(f"tacit.app.{entry.module}"), entry.attribute),
+    )
     if entry.group:
         parent.add_typer(defined, name=name, cls=Commands, rich_help_panel=entry.panel)
     else:

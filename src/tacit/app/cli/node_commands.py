@@ -17,7 +17,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from tacit.app.cli.command_table import COMMANDS, MACHINES
+from tacit.app.cli.command_table import MACHINES
 from tacit.app.cli.options import AsJson, Choice, Debug, examples, to_json
 from tacit.app.terminal import tables
 from tacit.app.terminal.narrow_table import AdaptiveTable
@@ -56,7 +56,6 @@ MetricsAt = Annotated[
 
 
 @app.command(
-    help=COMMANDS["serve"].summary,
     epilog=examples("tacit serve federation.toml --metrics localhost:9464"),
     rich_help_panel=MACHINES,
 )
@@ -70,18 +69,7 @@ def serve(
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Run the server of a federation: it sums what parties send, and sees nobody's model where they are masked.
-
-    Args:
-        federation: the roster.
-        identity: the file with the server's keys.
-        folder: where the server keeps its rounds.
-        rounds: the last round to serve.
-        metrics: host:port to serve metrics at.
-        log_json: logs as JSON.
-        as_json: prints the result as JSON.
-        debug: shows tracebacks; read in `main`.
-    """
+    """Run the server of a federation: it sums what parties send, and sees nobody's model where they are masked."""
     del debug
     from tacit.api.join import Membership
 

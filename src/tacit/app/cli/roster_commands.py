@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from tacit.api.option_text import settings_from
-from tacit.app.cli.command_table import COMMANDS, MACHINES
+from tacit.app.cli.command_table import MACHINES
 from tacit.app.cli.options import AsJson, Choice, Debug, Settings, examples, protocol_names, to_json
 from tacit.app.cli.protocols_command import PROTOCOLS_THERE_ARE
 from tacit.app.terminal import tables
@@ -47,7 +47,6 @@ CardFile = Annotated[str, typer.Argument(help="A card, as tacit keygen makes the
 
 
 @app.command(
-    help=COMMANDS["keygen"].summary,
     epilog=examples("tacit keygen hospital-a --address tacit.hospital-a.example:7400"),
     rich_help_panel=MACHINES,
 )
@@ -65,20 +64,7 @@ def keygen(
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Make the keys of a party, which stay with it, and the card of them that others are given.
-
-    Args:
-        name: the party.
-        address: host and port where others reach it.
-        federation: name of a whole federation to make for trials.
-        parties: name=host:port of each party of that federation.
-        server: host:port of its server.
-        protocol: its protocol.
-        options: its settings, as NAME=VALUE.
-        folder: where to write.
-        as_json: prints the result as JSON.
-        debug: shows tracebacks; read in `main`.
-    """
+    """Make the keys of a party, which stay with it, and the card of them that others are given."""
     del debug
     if (name is None) == (federation is None):
         raise ConfigError("say whose keys to make, such as tacit keygen hospital-a, or give --federation")
@@ -248,10 +234,11 @@ def show(file: File, as_json: AsJson = False, debug: Debug = False) -> None:
     with show_progress() as told:
         told("asking the audit what these settings give away", 0.0)
         says = _describe_audit(listed)
-    if as_json:
-        typer.echo(to_json({**_describe_roster(listed, Path(file)), "audit": says}))
-    else:
-        tables.print_result(tables.render_roster(listed, [*_missing(listed), *says]))
+    tables.show_result(
+        as_json,
+        {**_describe_roster(listed, Path(file)), "audit": says},
+        tables.render_roster(listed, [*_missing(listed), *says]),
+    )
 
 
 def _change(after: RosterFile, file: str, lines: list[str], as_json: bool) -> None:

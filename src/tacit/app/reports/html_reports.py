@@ -23,7 +23,7 @@ from tacit.auditing.findings import Verdict
 from tacit.auditing.render.text import ANONYMITY_SET, BITS, HEADLINES, TERMS, name_coalition
 from tacit.auditing.report import Report
 from tacit.core.average import format_count
-from tacit.core.errors import ConfigError, MissingExtra
+from tacit.core.errors import MissingExtra
 from tacit.learn.training.run_folder import AUDIT
 from tacit.learn.training.train import Run
 
@@ -40,13 +40,9 @@ REPORT = "report.html"
 
 def check_path(path: str | None) -> None:
     """Raises ConfigError unless a report can be written to `path`, and MissingExtra without Jinja2."""
-    if path is None:
-        return
-    if Path(path).suffix.lower() not in (".html", ".htm"):
-        raise ConfigError(f"--report {path}: the name must end in .html")
-    if not Path(path).resolve().parent.is_dir():
-        raise ConfigError(f"--report {path}: there is no folder {Path(path).resolve().parent}")
-    load_templates()
+    if path is not None:
+        pictures.check_file("--report", path, (".html", ".htm"))
+        load_templates()
 
 
 # --- templates -----------------------------------------------------------------------------------------------------
@@ -212,16 +208,14 @@ def write_run_report(run: Run) -> None:
     if folder is None:
         return
     figures, missing = draw_figures(
-        {"progress.svg": lambda file: pictures.progress(run, file), "labels.svg": lambda file: _draw_labels(run, file)}
+        {
+            "progress.svg": lambda file: pictures.progress(run, file),
+            "labels.svg": lambda file: None if run.labels is None else pictures.labels(run.labels, file),
+        }
     )
     for name, figure in figures.items():
         (folder / name).write_text(figure, encoding="utf-8")
     (folder / REPORT).write_text(render_run(run, figures, missing), encoding="utf-8")
-
-
-def _draw_labels(run: Run, path: str) -> None:
-    if run.labels is not None:
-        pictures.labels(run.labels, path)
 
 
 def render_run(run: Run, figures: Mapping[str, str], missing: str = "") -> str:

@@ -50,15 +50,19 @@ SHADES = (SAFE, WARNING, LEAK, MEMBER)
 
 def check(path: str | None) -> None:
     """Raises ConfigError unless a picture can be written there, and MissingExtra if nothing can draw it."""
-    if path is None:
-        return
-    if Path(path).suffix.lower() not in KINDS:
-        raise ConfigError(f"--picture {path}: the name must end in {' or '.join(KINDS)}")
+    if path is not None:
+        check_file("--picture", path, KINDS)
+        drawing.figure(1, 1)
+
+
+def check_file(option: str, path: str, endings: Sequence[str]) -> None:
+    """Raises ConfigError unless an option names a file that can be written, with one of some endings."""
+    if Path(path).suffix.lower() not in endings:
+        raise ConfigError(f"{option} {path}: the name must end in {' or '.join(endings)}")
     if not Path(path).resolve().parent.is_dir():
-        raise ConfigError(f"--picture {path}: there is no folder {Path(path).resolve().parent}")
+        raise ConfigError(f"{option} {path}: there is no folder {Path(path).resolve().parent}")
     if Path(path).is_dir():
-        raise ConfigError(f"--picture {path}: that is a folder; give the name of a file")
-    drawing.figure(1, 1)
+        raise ConfigError(f"{option} {path}: that is a folder; give the name of a file")
 
 
 def exposure(reports: Sequence[Report], path: str, options: Mapping[str, Any] | None = None) -> None:
@@ -86,7 +90,8 @@ def exposure(reports: Sequence[Report], path: str, options: Mapping[str, Any] | 
         axes, f"{name}, {len(parties)} parties: who can recover whose vector", describe_coverage(first.coverage)
     )
     meant = {"all of it": LEAK, "some entries, or nearly": WARNING, "none of it": SAFE, "their own": MEMBER}
-    drawing.legend(figure, {name: colour for name, colour in meant.items() if colour in _used(shown)})
+    used = {SHADES[int(each)] for each in np.unique(shown)}
+    drawing.legend(figure, {name: colour for name, colour in meant.items() if colour in used})
     drawing.save(figure, path)
 
 
@@ -95,10 +100,6 @@ def _shade(report: Report, party: str) -> int:
         return 3
     fraction = report.fractions.get(party, 0.0)
     return 2 if fraction == 1.0 else 1 if fraction or party in report.nearly else 0
-
-
-def _used(shown: NDArray[Any]) -> set[str]:
-    return {SHADES[int(each)] for each in np.unique(shown)}
 
 
 def costs(plan: Plan, path: str) -> None:
@@ -145,7 +146,7 @@ def intervals(findings: Sequence[Finding], path: str, settings: str = "") -> Non
     """Draws what attacks found, with what it lies between: one panel for each thing that was measured."""
     groups = [rows[::-1] for rows in group_by_measure(findings)]
     measures = [rows[0].measure for rows in groups]
-    heights = [0.9 + sum(0.17 + 0.13 * _lines_of(each.target) for each in rows) for rows in groups]
+    heights = [0.9 + sum(0.17 + 0.13 * len(wrap(each.target, WRAPPED)) for each in rows) for rows in groups]
     figure, panels = drawing.figure(10, 0.9 + sum(heights), len(measures), heights)
     for axes, measure, rows in zip(np.atleast_1d(panels), measures, groups, strict=True):
         for place, finding in enumerate(rows):
@@ -167,10 +168,6 @@ def intervals(findings: Sequence[Finding], path: str, settings: str = "") -> Non
     shown = {f"{mark}  {ATTACK_VERDICTS[code]}": colour for code, (mark, colour) in marks.items() if code in used}
     drawing.legend(figure, shown)
     drawing.save(figure, path)
-
-
-def _lines_of(text: str) -> int:
-    return len(wrap(text, WRAPPED))
 
 
 def _bracket(finding: Finding) -> str:
@@ -365,7 +362,7 @@ def charts(drawn: Sequence[Chart], path: str, title: str = "") -> None:
     """Draws the charts of a reproduction side by side; what is dashed is the paper's, or a bound."""
     if not drawn:
         raise ConfigError("there is nothing to draw here; leave --picture out")
-    rows = [_rows(chart.lines) for chart in drawn]
+    rows = [-(-len(chart.lines) // _columns(chart.lines)) for chart in drawn]
     figure, panels = drawing.figure(5.8 * len(drawn), 4.6 + 0.17 * max(rows), 1, None, len(drawn))
     for axes, chart in zip(np.atleast_1d(panels), drawn, strict=True):
         for place, (name, (x, y)) in enumerate(chart.lines.items()):
@@ -404,7 +401,3 @@ def _beside(chart: Chart, place: int, name: str) -> dict[str, Any]:
 def _columns(names: Collection[str]) -> int:
     """Returns how many names of lines stand beside each other under a chart."""
     return max(1, min(3, 66 // (12 + max(map(len, names), default=0))))
-
-
-def _rows(names: Collection[str]) -> int:
-    return -(-len(names) // _columns(names))

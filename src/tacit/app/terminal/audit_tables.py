@@ -30,6 +30,7 @@ from tacit.auditing.summary import Summary
 from tacit.core.average import format_count
 from tacit.core.suite import SERVER
 from tacit.integrations.flower.auditor.app_audit import FlowerAudit
+from tacit.integrations.flower.auditor.render import describe_app
 from tacit.lab.attacks.attack_result import Attack, Finding, group_by_measure
 from tacit.protocols import REGISTRY
 
@@ -103,9 +104,9 @@ def render_sentences(summary: Summary) -> RenderableType:
 
 def render_flower(found: FlowerAudit, summary: Summary) -> RenderableType:
     """Returns what the server of a Flower app learns, by what that is told, and the audit."""
-    known = {"Read": found.facts.read, "Assumed": found.facts.assumed}
-    told = [Text(f"{name}: {'; '.join(each.values())}.") for name, each in known.items() if each]
-    says = [Text(f"\n{sentence}") for sentence in found.sentences]
+    app = describe_app(found)
+    told = [Text(f"{key.capitalize()}: {'; '.join(app[key])}.") for key in ("read", "assumed") if app[key]]
+    says = [Text(f"\n{sentence}") for sentence in app["says"]]
     return Group(Text(f"{found.app} averages by: {found.averages}"), *told, *says, Text(""), render_audit(summary))
 
 

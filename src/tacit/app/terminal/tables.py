@@ -7,11 +7,13 @@ from statistics import mean
 from typing import Any
 
 import msgspec
+import typer
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from tacit.app.cli.demo import DemoDropout, DemoReport
+from tacit.app.cli.options import to_json
 from tacit.app.terminal.narrow_table import make_table
 from tacit.auditing.questions import Question
 from tacit.core.average import format_count
@@ -309,6 +311,14 @@ def _default(value: Any) -> str:
 def format_command(line: str) -> Text:
     """Returns a line that is to be pasted, and so is never broken, however narrow the window."""
     return Text(line, style="cyan", no_wrap=True, overflow="ignore")
+
+
+def show_result(as_json: bool, data: Any, table: RenderableType) -> None:
+    """Writes a result to standard output, as JSON or as a table."""
+    if as_json:
+        typer.echo(to_json(data))
+    else:
+        print_result(table)
 
 
 def print_result(table: RenderableType) -> None:

@@ -80,9 +80,14 @@ class PageServer:
         return FileResponse(STATIC / "index.html")
 
     async def protocols(self, request: Request) -> Response:
-        """Serves the list of protocols with their settings."""
+        """Serves the list of protocols with their settings, and the plug-ins that cannot be used."""
         del request
-        return _respond({"protocols": [describe_controls(each) for each in REGISTRY.usable()]})
+        usable = [describe_controls(each) for each in REGISTRY.usable()]
+        unusable = [
+            {"name": each.name, "package": each.package, "problem": each.reason, "text": str(each)}
+            for each in REGISTRY.problems
+        ]
+        return _respond({"protocols": usable, "unavailable": unusable})
 
     async def run(self, request: Request) -> Response:
         """Serves the whole of one run."""

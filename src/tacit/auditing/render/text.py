@@ -84,7 +84,7 @@ class AuditText:
 def render_summary(summary: Summary) -> AuditText:
     """Returns the sentences of a summary."""
     return AuditText(
-        verdict=_render_verdict(summary),
+        verdict=render_verdict(summary, assumptions_follow=True),
         assumptions=tuple(map(render_assumption, summary.assumptions)),
         gaps=tuple(GAPS[each.code](each) for each in summary.gaps if isinstance(each.code, GapCode)),
         steps=tuple(map(render_step, summary.steps)),
@@ -106,14 +106,15 @@ def describe_part(rounds: int, of_rounds: int) -> str:
     return f"the first {rounds} of {of_rounds} rounds" if rounds > 1 else f"the first of {of_rounds} rounds"
 
 
-def _render_verdict(summary: Summary) -> str:
+def render_verdict(summary: Summary, *, assumptions_follow: bool = False) -> str:
+    """Returns the sentences of a verdict; they point at the assumptions only where these follow."""
     within = ""
     if summary.part is not None:
         within = f"Analysed: {describe_part(*summary.part)}, and no others. "
-    return f"{within}{HEADLINES[summary.verdict]}. {_explain_verdict(summary)}"
+    return f"{within}{HEADLINES[summary.verdict]}. {_explain_verdict(summary, assumptions_follow)}"
 
 
-def _explain_verdict(summary: Summary) -> str:
+def _explain_verdict(summary: Summary, assumptions_follow: bool) -> str:
     reports, verdict = summary.reports, summary.verdict
     if verdict is Verdict.UNDECIDED:
         return _explain_undecided(summary)
@@ -126,7 +127,8 @@ def _explain_verdict(summary: Summary) -> str:
             f"If dropouts leave only {worst.fewest} contributors, {name_coalition(worst.coalition)} can recover "
             f"{_name_victims(worst, worst.at_worst or ())}. No exposure found otherwise."
         )
-    return f"{_capitalize(_name_nobody(reports))} recover another party's vector (assumptions below)."
+    below = " (assumptions below)" if assumptions_follow else ""
+    return f"{_capitalize(_name_nobody(reports))} recover another party's vector{below}."
 
 
 def _explain_undecided(summary: Summary) -> str:

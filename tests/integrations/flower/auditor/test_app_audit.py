@@ -14,6 +14,8 @@ from tacit.app.cli.main import app as command
 from tacit.core.errors import ConfigError
 from tacit.integrations.flower.auditor import app_audit
 from tacit.integrations.flower.auditor.app_audit import audit_app, can_split, count_colluders
+from tacit.integrations.flower.auditor.findings import AppCode, Origin, OriginCode
+from tacit.integrations.flower.auditor.render import FINDINGS, ORIGINS, describe_app, render_findings, render_origin
 from tacit.integrations.flower.auditor.server_app import SAMPLING, STRATEGIES
 
 pytestmark = pytest.mark.long
@@ -85,13 +87,20 @@ def written(folder, server, client=CLIENT, pyproject=PYPROJECT):
     return folder
 
 
+def finding_of(found, code):
+    """Returns the only finding of a code."""
+    (finding,) = [each for each in found.findings if each.code is code]
+    return finding
+
+
 def test_a_plain_strategy_shows_every_model(tmp_path):
     found = audit_app(written(tmp_path, PLAIN, pyproject=PYPROJECT.partition("[tool.flwr.fed")[0]), parties=4)
     assert found.averages == "plain"
     assert found.facts.values["nodes"] == 4
     assert found.facts.values["rounds"] == 3
     assert set(found.reports[0].exposed) == {"p0", "p1", "p2", "p3"}
-    assert "4 of 4 nodes" in found.sentences[0]
+    assert finding_of(found, AppCode.MODELS_SEEN)["exposed"] == 4
+    assert "4 of 4 nodes" in render_findings(found)[0]
 
 
 def test_settings_of_secagg_are_read_and_none_of_it_is_run(tmp_path):
@@ -111,30 +120,36 @@ def test_settings_of_secagg_are_read_and_none_of_it_is_run(tmp_path):
     assert found.facts.read.keys() == wanted.keys()
     assert not found.facts.assumed
     assert not found.facts.unread
-    assert "config: num-shares" in found.facts.read["num_shares"]
-    assert "ward/server_app.py, line" in found.facts.read["clipping_range"]
+    assert found.facts.read["num_shares"] == Origin(OriginCode.CONFIG, name="num-shares")
+    place = found.facts.read["clipping_range"]
+    assert (place.code, place.path) == (OriginCode.LINE, "ward/server_app.py")
+    assert "clipping_range=4.0" in PLUS.splitlines()[place.line - 1]
 
 
 @pytest.mark.parametrize(
-    ("strategy", "said"),
+    ("strategy", "certain", "said"),
     [
-        ("FedAvg(min_fit_clients=2)", "this workflow asks one random node for its model"),
-        ("FedAvg(initial_parameters=None)", "this workflow asks one random node"),
-        ("FedAvg(initial_parameters=ndarrays_to_parameters(fresh()))", ""),
-        ("made_elsewhere()", "this workflow may ask one random node"),
+        ("FedAvg(min_fit_clients=2)", True, "this workflow asks one random node for its model"),
+        ("FedAvg(initial_parameters=None)", True, "this workflow asks one random node"),
+        ("FedAvg(initial_parameters=ndarrays_to_parameters(fresh()))", None, ""),
+        ("made_elsewhere()", False, "this workflow may ask one random node"),
     ],
 )
 @pytest.mark.usefixtures("looks_only")
-def test_a_workflow_asks_a_node_for_its_model_unless_the_app_gives_one(tmp_path, strategy, said):
+def test_a_workflow_asks_a_node_for_its_model_unless_the_app_gives_one(tmp_path, strategy, certain, said):
     app = PLUS.replace('FedAvg(fraction_fit=config["fraction-fit"], min_fit_clients=2)', strategy)
-    told = [each for each in audit_app(written(tmp_path, app)).sentences if "Before the first round" in each]
+    found = audit_app(written(tmp_path, app))
+    asked = [each["certain"] for each in found.findings if each.code is AppCode.INITIAL_MODEL_REQUEST]
+    assert asked == ([] if certain is None else [certain])
+    told = [each for each in render_findings(found) if "Before the first round" in each]
     assert [said in each for each in told] == [True] * bool(said)
 
 
 def test_what_is_asked_counts_more_than_what_the_app_says(tmp_path):
     found = audit_app(written(tmp_path, PLUS), parties=6, rounds=2, overrides={"fraction": 1.0, "num_shares": 1.0})
     assert (found.facts.values["nodes"], found.facts.values["rounds"], found.facts.values["fraction"]) == (6, 2, 1.0)
-    assert "over all 6 nodes" in found.sentences[0]
+    assert "over all 6 nodes" in render_findings(found)[0]
+    assert found.facts.assumed["fraction"].code is OriginCode.CALLER
     for told, said in (({"fractions": 1}, "there is rounds, nodes"), ({"fraction": "all"}, "must be a number above 0")):
         with pytest.raises(ConfigError, match=said):
             audit_app(tmp_path, overrides=told)
@@ -147,7 +162,7 @@ def test_what_is_asked_counts_more_than_what_the_app_says(tmp_path):
 def looks_only(monkeypatch):
     """Reads apps, and leaves the audit out."""
     monkeypatch.setattr(app_audit, "_report_each", lambda _: [SimpleNamespace(coalition=())])
-    monkeypatch.setattr(app_audit, "_describe_sums", lambda *_: [])
+    monkeypatch.setattr(app_audit, "_find_sums", lambda *_: [])
 
 
 def facts_of(folder, fraction, front="", more="", config="", files=()):
@@ -200,6 +215,7 @@ def test_a_fraction_is_read_however_it_is_written(tmp_path, fraction, more):
         ("fraction_fit='0.5'", {}),
         ("fraction_fit=True", {}),
         ("fraction_fit=1 / 0", {}),
+        ("fraction_fit=float()", {}),
         ("fraction_fit=1.0 if grid else 0.5", {}),
         ("fraction_fit=fraction", {"files": CONSTANTS}),
         ("fraction_fit=FRACTION", {"front": "FRACTION = 1.0\nFRACTION = 0.5"}),
@@ -235,7 +251,8 @@ def test_what_is_given_and_cannot_be_read_is_no_default(tmp_path, fraction, more
 @pytest.mark.usefixtures("looks_only")
 def test_what_is_not_given_is_flowers_default(tmp_path):
     facts = facts_of(tmp_path, "fraction_evaluate=0.5")
-    assert facts.assumed["fraction"] == "fraction = 1.0 (Flower's default)"
+    assert facts.assumed["fraction"] == Origin(OriginCode.FLOWER_DEFAULT)
+    assert facts.values["fraction"] == 1.0
 
 
 @pytest.mark.usefixtures("looks_only")
@@ -349,7 +366,7 @@ def test_a_strategy_that_chooses_by_a_function_from_elsewhere_is_not_flowers(tmp
 def test_rounds_in_a_loop_are_not_counted_as_one(tmp_path, looped):
     end = ")" * looped.count("lambda")
     server = TACIT.replace("    FedAvg", looped).replace("num_rounds=20)", f"num_rounds=20){end}")
-    assert "in a loop" in audit_app(written(tmp_path, server)).facts.unread["rounds"]
+    assert audit_app(written(tmp_path, server)).facts.unread["rounds"].code is OriginCode.REPEATED_CALL
 
 
 @pytest.mark.parametrize(
@@ -530,7 +547,8 @@ def test_as_many_nodes_as_a_strategy_waits_for_need_not_be_all(tmp_path):
     folder = written(tmp_path, few, pyproject=PYPROJECT.partition("[tool.flwr.fed")[0].replace("= 6", "= 30"))
     found = audit_app(folder, parties=12)
     assert found.facts.values["nodes"] == 12
-    assert "over 5 of 12 nodes, sampled in each round" in found.sentences[0]
+    assert finding_of(found, AppCode.SUMS_SEEN)["sampled"] == 5
+    assert "over 5 of 12 nodes, sampled in each round" in render_findings(found)[0]
     assert found.reports[0].exposed
 
 
@@ -549,6 +567,8 @@ def test_the_settings_of_a_roster_that_cannot_be_read_are_not_known(tmp_path):
     assert code == 1
     assert "does not show protocol; set it: --set protocol=" in found["verdict"]
     assert "the roster, cannot be read" in found["unread"][0]
+    assert found["facts"]["unread"]["protocol"]["origin"]["code"] == "roster_unreadable"
+    assert found["findings"][0] == {"code": "not_read", "names": ["protocol"]}
     assert verdict(folder, "--parties", "4", "--set", "protocol=secagg")[0] == 0
     assert verdict(folder, "--parties", "4", "--set", "protocol=fedavg")[0] == 1
 
@@ -576,7 +596,7 @@ def test_differences_of_rounds_with_sampled_nodes_are_told(tmp_path):
     )
     assert server.exposed.keys() == again.exposed.keys()
     assert server.exposed
-    assert found.sentences[1].startswith(
+    assert render_findings(found)[1].startswith(
         f"Differences of rounds expose {len(server.exposed)} of 10 nodes, the first in round {server.safe_rounds + 1} "
         f"of 60 (seed {server.seed}, the worst of {server.seeds_tried} tried)"
     )
@@ -591,13 +611,14 @@ def test_everybody_in_every_round_exposes_nobody_unless_somebody_drops_out(tmp_p
     assert not audit_app(folder).reports[0].exposed
     found = audit_app(folder, dropout=0.05)
     assert found.reports[0].exposed
-    assert "each dropping out of a round with probability 0.05" in found.sentences[0]
+    assert "each dropping out of a round with probability 0.05" in render_findings(found)[0]
 
 
 def test_a_threshold_of_half_is_warned_of(tmp_path):
     low = PYPROJECT.replace("reconstruction-threshold = 3", "reconstruction-threshold = 2")
     found = audit_app(written(tmp_path, PLUS, pyproject=low))
-    assert any("set it above 2" in sentence for sentence in found.sentences)
+    assert finding_of(found, AppCode.LOW_THRESHOLD)["threshold"] == 2
+    assert any("set it above 2" in sentence for sentence in render_findings(found))
 
 
 @pytest.mark.parametrize(
@@ -615,7 +636,7 @@ def test_a_threshold_of_half_is_warned_of(tmp_path):
 def test_shares_and_thresholds_are_as_flower_works_them_out(tmp_path, shares, threshold, said):
     server = PLUS.replace('int(config["num-shares"])', shares).replace('config["fraction-fit"]', "1.0")
     found = audit_app(written(tmp_path, server.replace('config["reconstruction-threshold"]', threshold)))
-    assert any(sentence.startswith(said) for sentence in found.sentences)
+    assert any(sentence.startswith(said) for sentence in render_findings(found))
 
 
 def test_a_sparse_graph_of_which_all_have_to_stay_is_looked_at(tmp_path):
@@ -702,7 +723,8 @@ def test_as_many_as_are_said_to_can_read_a_model_together_and_no_fewer(nodes, th
 def test_an_app_of_ours_is_audited_by_its_protocol(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))  # where the example's roster would be
     app = ROOT / "examples" / "flower_app"
-    assert "a roster is made there" in audit_app(app, parties=6).facts.unread["protocol"]
+    (reason,) = audit_app(app, parties=6).facts.unread["protocol"].parts
+    assert reason.code is OriginCode.ROSTER_CREATED
     found = audit_app(app, parties=6, overrides={"protocol": "secagg"})
     assert not found.facts.unread
     assert found.averages == "Tacit"
@@ -783,6 +805,16 @@ def test_the_command_says_what_was_read_and_what_assumed(tmp_path):
     assert found["averages"] == "Tacit"
     assert ["server"] in [report["coalition"] for report in found["reports"]]
     assert CliRunner().invoke(command, ["audit"]).exit_code != 0
+
+
+def test_every_code_has_words_and_json_has_both(tmp_path):
+    assert FINDINGS.keys() == set(AppCode)
+    assert ORIGINS.keys() == set(OriginCode)
+    place = Origin(OriginCode.BOUND_AGAIN, "ward/server_app.py", 7, "grid")
+    assert render_origin(place) == "ward/server_app.py, line 7: grid is bound again"
+    told = describe_app(audit_app(written(tmp_path, PLUS)))
+    assert len(told["findings"]) == len(told["says"])
+    assert told["facts"]["read"].keys() == {line.split(" = ")[0] for line in told["read"]}
 
 
 @pytest.mark.parametrize(

@@ -30,13 +30,13 @@ export function adversary(root, query) {
     examples,
     h("div", { class: "adversary" }, side, h("section", { class: "panel picture", "aria-label": "Parties" }, chips, stage, rounds), answerPanel));
   const answer = makeAnswer(answerPanel);
-  let [stop, graph, protocols_, roles, busy] = [() => {}, null, null, {}, 0];
+  let [stop, graph, listed, roles, busy] = [() => {}, null, null, {}, 0];
 
-  get("/api/protocols").then(({ protocols }) => { protocols_ = protocols; begin(state); });
+  get("/api/protocols").then((found) => { listed = found; begin(state); });
 
   function begin(next) {
     Object.assign(state, next);
-    fillControls(side, state, protocols_, (changes) => { Object.assign(state, changes); ask(); });
+    fillControls(side, state, listed, (changes) => { Object.assign(state, changes); ask(); });
     ask();
   }
 
@@ -48,7 +48,7 @@ export function adversary(root, query) {
   function ask() {
     stop();
     const present = new Set([...Array.from({ length: state.parties }, (_, i) => `p${i}`), "server", "onlooker"]);
-    const server = protocols_.find((each) => each.name === state.protocol)?.server;
+    const server = listed.protocols.find((each) => each.name === state.protocol)?.server;
     state.coalition = state.coalition.filter((party) => present.has(party) && (party !== "server" || server));
     const query_ = writeQuery(state);
     history.replaceState(null, "", `/adversary?${query_}`);

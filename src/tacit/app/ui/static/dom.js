@@ -91,3 +91,6 @@ export function showProblem(control, problem) {
 
 export const problems = (list) =>
   h("div", { class: "problems", role: "alert" }, list.map((each) => h("p", {}, each)));
+
+/** Returns a note for each protocol of an installed package that cannot be used. */
+export const unavailable = (list) => list.map((each) => h("p", { class: "note plugin" }, each.text));

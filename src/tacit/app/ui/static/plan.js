@@ -1,7 +1,7 @@
 // Plan: proposals for a consortium, with their cost and the verdict of the audit.
 
-import { command, field, formatBytes, formatCount, h, problems, replace } from "./dom.js";
-import { listen } from "./events.js";
+import { command, field, formatBytes, formatCount, h, problems, replace, unavailable } from "./dom.js";
+import { get, listen } from "./events.js";
 
 const FIELDS = [
   ["parties", "Parties", 9, { min: 3, max: 500, step: 1 }, "who want to average"],
@@ -18,9 +18,10 @@ export function plan(root, query) {
   const form = h("form", { class: "asking", novalidate: true, onsubmit: (event) => { event.preventDefault(); ask(); } },
     controls.map((control, i) => field(FIELDS[i][1], control, FIELDS[i][4])),
     h("button", { class: "main", type: "submit" }, "Propose"));
-  const found = h("div", { class: "answer", "aria-live": "polite" });
+  const [found, plugins] = [h("div", { class: "answer", "aria-live": "polite" }), h("div", {})];
   replace(root, h("h1", {}, "Plan"),
-    h("p", { class: "lead" }, "Say who averages and how many may collude. Every suitable protocol is audited, with its cost."), form, found);
+    h("p", { class: "lead" }, "Say who averages and how many may collude. Every suitable protocol is audited, with its cost."), form, plugins, found);
+  get("/api/protocols").then((listed) => replace(plugins, unavailable(listed.unavailable)));
   let stop = () => {};
 
   function ask() {

@@ -1,20 +1,21 @@
 // Controls of the adversary view, one for every setting of a protocol.
 
-import { field, h, replace } from "./dom.js";
+import { field, h, replace, unavailable } from "./dom.js";
 
 const DRIFTS = [["static", "static"], ["free", "drifting"]];
 const WAIT = 200;
 
 /** Fills the form with the controls of a query, and calls `change` with every change. */
-export function fillControls(form, state, protocols, change) {
+export function fillControls(form, state, listed, change) {
+  const { protocols } = listed;
   const known = protocols.find((each) => each.name === state.protocol) ?? protocols[0];
-  const rebuild = (changes) => { change(changes); fillControls(form, state, protocols, change); };
+  const rebuild = (changes) => { change(changes); fillControls(form, state, listed, change); };
   const protocol = h("select", { id: "ask-protocol", onchange: (event) => rebuild({ protocol: event.target.value, set: {}, hardened: false }) },
     protocols.map((each) => h("option", { value: each.name, selected: each.name === state.protocol }, each.name)));
   const [plain, rare] = [known.settings.filter((each) => each.kind !== "text"), known.settings.filter((each) => each.kind === "text")];
   const name = form.contains(document.activeElement) ? document.activeElement.id : "";
   replace(form, h("h2", { class: "hidden" }, "Settings"),
-    field("Protocol", protocol, known.summary),
+    field("Protocol", protocol, known.summary), unavailable(listed.unavailable),
     h("div", { class: "grid" },
       makeNumber("parties", "Parties", state, change, { min: 2, max: 200, step: 1 }),
       makeNumber("rounds", "Rounds", state, change, { min: 1, max: 500, step: 1 })),
@@ -108,7 +109,7 @@ function makeGraphSetting(each, id, label, value, state, put, rebuild) {
   } }, choices.map((name) => h("option", { value: name, selected: name === kind }, names[name] ?? name)));
   const number = (key, least, initial) => {
     const control = h("input", { type: "number", id: `${id}-${key}`, min: least, value: table[key] ?? initial, disabled: state.hardened });
-    onPause(control, () => put(JSON.stringify({ ...parsed(state.set.graph), [key]: Number(control.value) })));
+    onPause(control, () => put(JSON.stringify({ ...parseTable(state.set.graph), [key]: Number(control.value) })));
     return field(key, control);
   };
   return [field(label, select), kind === "regular" || kind === "directed" ? number("degree", 1, 4) : null, kind === "regular" ? number("girth", 3, 3) : null];

@@ -1,6 +1,6 @@
 // New run: a form for the common settings, beside the scenario itself, which is what runs.
 
-import { field, h, replace, showProblem } from "./dom.js";
+import { field, h, replace, showProblem, unavailable } from "./dom.js";
 import { get, post } from "./events.js";
 import { go } from "./main.js";
 
@@ -35,20 +35,22 @@ export function start(root) {
   const gutter = h("div", { class: "gutter", "aria-hidden": "true" });
   const problemBox = h("div", { class: "problems", id: "scenario-problems", role: "status" });
   const button = h("button", { type: "submit", class: "main" }, "Start");
+  const plugins = h("div", {});
   text.setAttribute("aria-describedby", "scenario-problems");
   text.addEventListener("scroll", () => { gutter.scrollTop = text.scrollTop; });
   const controls = makeControls((path, value) => { text.value = setKey(text.value, path, value); scheduleCheck(); });
   replace(root, h("h1", {}, "New run"),
     h("p", { class: "lead" }, "It runs on this machine and is written to the folder ", h("code", {}, "runs"), ". Settings that leak are refused before anything is sent."),
     h("form", { class: "scenario", novalidate: true, onsubmit: (event) => { event.preventDefault(); launch(); } },
-      h("div", { class: "panel" }, h("h2", {}, "What most people change"), h("div", { class: "grid" }, controls.map((each) => each.element))),
+      h("div", { class: "panel" }, h("h2", {}, "What most people change"), h("div", { class: "grid" }, controls.map((each) => each.element)), plugins),
       h("div", { class: "panel" }, h("h2", {}, h("label", { for: "toml" }, "The scenario")),
         h("div", { class: "editor" }, gutter, text), problemBox, button)));
   let [timer, number, left] = [0, 0, false];
-  get("/api/protocols").then(({ protocols }) => {
-    const names = [...protocols.map((each) => each.name), "local", "centralized"];
+  get("/api/protocols").then((listed) => {
+    const names = [...listed.protocols.map((each) => each.name), "local", "centralized"];
     const select = controls.find((each) => each.path === "protocol.name").control;
     replace(select, names.map((name) => h("option", { value: name }, name)));
+    replace(plugins, unavailable(listed.unavailable));
     scheduleCheck(0);
   });
 

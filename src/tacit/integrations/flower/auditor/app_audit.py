@@ -9,22 +9,22 @@ graph of the remaining nodes is connected.
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tacit.auditing.auditor import EXACT_ROUNDS, Auditor, WorstSeedAuditor
 from tacit.auditing.findings import Remark, UndecidedCode, Verdict
-from tacit.auditing.render.text import name_seed
 from tacit.auditing.report import Report
 from tacit.auditing.scope import Scope
 from tacit.auditing.search.coalitions import list_coalitions
 from tacit.auditing.summary import Summary
-from tacit.core.average import format_count
 from tacit.core.errors import ConfigError, TacitError
 from tacit.core.suite import SERVER, Party
 from tacit.designs.participation import Random
 from tacit.integrations.flower.auditor.app_facts import FEDERATION, WAYS, App, Facts
+from tacit.integrations.flower.auditor.findings import AppCode, Origin, OriginCode
 from tacit.integrations.flower.auditor.modules import NOT_GIVEN, SourceValue, is_number, unreadable_value
 from tacit.integrations.flower.auditor.server_app import MODS, OUR_MODS, PLAIN, TACIT, RoundStart
 from tacit.net.membership.roster import RosterFile
@@ -52,34 +52,22 @@ class FlowerAudit:
     app: str
     averages: str
     """Method of averaging: "plain", "SecAgg+", "SecAgg" or "Tacit"."""
+    start: Origin
+    """Place in the source where rounds are started."""
     facts: Facts
     reports: list[Report]
-    sentences: list[str]
-    """Sentences for people on what the server can learn; no code reads them."""
+    findings: list[Remark]
+    """Findings on what the server can learn; `render.py` has their sentences."""
     unknown: Remark | None = None
     """Part that was not analysed and may expose a node; None if there is none."""
 
     def __post_init__(self) -> None:
         if self.facts.unread:
-            self.sentences.insert(0, f"Could not be read, so the following may not hold: {self.facts.missing}.")
+            self.findings.insert(0, Remark.of(AppCode.NOT_READ, names=tuple(self.facts.unread)))
         if [report.coalition for report in self.reports] == [(SERVER,)]:
-            self.sentences.append(
-                "Nodes see the sums too. They were not analysed, because the server alone exposes some of them."
-            )
-        if idle := [name for name in self.facts.overrides if name not in self.facts.values]:
-            self.sentences.append(f"Ignored, because this kind of app does not have it: {', '.join(idle)}.")
-
-    def describe(self) -> dict[str, Any]:
-        """Returns everything but the reports as plain data."""
-        facts = self.facts
-        known = {name: list(each.values()) for name, each in (("read", facts.read), ("assumed", facts.assumed))}
-        return {
-            "app": self.app,
-            "averages": self.averages,
-            **known,
-            "unread": list(facts.unread.values()),
-            "says": self.sentences,
-        }
+            self.findings.append(Remark.of(AppCode.NODES_NOT_ANALYSED))
+        if idle := tuple(name for name in self.facts.overrides if name not in self.facts.values):
+            self.findings.append(Remark.of(AppCode.OVERRIDES_IGNORED, names=idle))
 
     def settle(self, summary: Summary) -> Summary:
         """Returns a summary that is undecided if something could not be read, or was not analysed."""
@@ -131,7 +119,7 @@ def audit_app(
 
 def _audit_loaded(app: App, facts: Facts, dropout: float) -> FlowerAudit:
     start = app.find_start(facts)
-    rounds = int(facts.take("rounds", start.rounds, 1, "not in the app: --rounds"))
+    rounds = int(facts.take("rounds", start.rounds, 1, Origin(OriginCode.NOT_IN_APP, name="rounds")))
     if start.how == TACIT:
         return _audit_tacit(app, facts, start, rounds, dropout)
     nodes, sampled = _count_nodes(app, facts, start)
@@ -148,13 +136,11 @@ def _audit_plain(
 ) -> FlowerAudit:
     scope = _make_scope("fedavg", nodes, sampled, min(rounds, EXACT_ROUNDS), dropout, {})
     report = Auditor(scope).report((SERVER,))
-    sentences = [
-        f"The server sees every model that a node sends: {len(report.exposed)} of {nodes} nodes within "
-        f"{format_count(report.rounds, 'round')} ({start.where}). TLS protects against "
-        f"eavesdroppers, not against the server.",
-        "With the grid of tacit.flower in the strategy and its mod in the ClientApp, it sees their average alone.",
+    findings = [
+        Remark.of(AppCode.MODELS_SEEN, exposed=len(report.exposed), nodes=nodes, rounds=report.rounds),
+        Remark.of(AppCode.HIDDEN_BY_TACIT),
     ]
-    return FlowerAudit(app.name, WAYS[PLAIN], facts, [report], sentences)
+    return FlowerAudit(app.name, WAYS[PLAIN], start.origin, facts, [report], findings)
 
 
 def _audit_secagg(
@@ -162,55 +148,49 @@ def _audit_secagg(
 ) -> FlowerAudit:
     given, workflow = start.workflow, start.how
     shares, threshold = _count_shares(facts, start, sampled)
-    clip = float(facts.take("clipping_range", given("clipping_range"), WIDEST, "Flower's default"))
-    weight = float(facts.take("max_weight", given("max_weight"), HEAVIEST, "Flower's default"))
+    clip = float(facts.take("clipping_range", given("clipping_range"), WIDEST))
+    weight = float(facts.take("max_weight", given("max_weight"), HEAVIEST))
     app.check_mod(facts, MODS[workflow])
     settings: dict[str, Any] = {"threshold": threshold, "clip": clip, "max_weight": weight, "allow_leaks": True}
     # A round continues while a threshold of everybody's shares is left, and all have the same number.
     settings["fewest"] = -(-sampled * threshold // shares)
     scope = _make_scope("secagg", nodes, sampled, rounds, dropout, settings)
     reports = _report_each(scope)
-    sentences = [
-        *_describe_sums(reports[0], nodes, sampled, rounds, dropout),
-        *_describe_collusion(shares, threshold),
-        *_describe_split(shares, threshold, sampled),
-        *_describe_initial_request(start.has_initial_model),
-        "This holds for an honest-but-curious server. In SecAgg+ keys are not signed, and nodes do not check that all "
-        "got the same messages: a malicious server can replace the keys of a node's neighbours by its own, and recover "
-        "its model. docs/protocols/secagg.md has what secagg of Tacit does against that.",
-    ]
+    splits = can_split(shares, threshold, sampled)
+    needed = count_colluders(threshold, shares)
+    findings = _find_sums(reports[0], nodes, sampled, rounds, dropout)
+    findings.append(Remark.of(AppCode.COLLUSION, nodes=needed, by_shares=threshold < shares - 1))
+    if 2 * threshold <= shares:
+        findings.append(Remark.of(AppCode.LOW_THRESHOLD, threshold=threshold, shares=shares))
+    if splits:
+        findings.append(Remark.of(AppCode.GRAPH_CAN_SPLIT, shares=shares))
+    if not start.has_initial_model:
+        findings.append(Remark.of(AppCode.INITIAL_MODEL_REQUEST, certain=start.has_initial_model is False))
+    findings.append(Remark.of(AppCode.KEYS_NOT_SIGNED))
     if dropout:
-        sentences.append(
-            "A node that drops out is taken to miss the next round too, as in secagg; in SecAgg+ it is back."
-        )
+        findings.append(Remark.of(AppCode.RETURN_DELAYED))
     often = rounds * (sampled * dropout ** (shares // 2)) ** 2
-    small_sums = often > NEGLIGIBLE and can_split(shares, threshold, sampled)
-    unknown = Remark.of(UndecidedCode.SMALL_SUMS) if small_sums else None
-    return FlowerAudit(app.name, WAYS[workflow], facts, reports, sentences, unknown)
+    unknown = Remark.of(UndecidedCode.SMALL_SUMS) if splits and often > NEGLIGIBLE else None
+    return FlowerAudit(app.name, WAYS[workflow], start.origin, facts, reports, findings, unknown)
 
 
 def _audit_tacit(app: App, facts: Facts, start: RoundStart, rounds: int, dropout: float) -> FlowerAudit:
     path = Path(str(app.config.get(FEDERATION, "")))
-    settings: Mapping[str, Any] = {}
-    names: tuple[Party, ...] = ()
-    why = ""
-    try:
+    with suppress(RuntimeError):  # an unknown home folder
         path = path.expanduser()
-        if why := app.find_other_roster(facts, start):
-            raise ConfigError(why)
-        roster = RosterFile.load(path)
-        names, settings = roster.names, roster.settings
-        facts.take("roster", SourceValue(str(path), FEDERATION), None, "")
-        counted, named = SourceValue(len(names), "on the roster"), SourceValue(roster.protocol, "on the roster")
-    except (
-        TacitError,
-        RuntimeError,
-        ValueError,
-    ):  # such as an unknown home folder, or a character that no path can have
-        why = why or f"{path}, the roster, cannot be read, and it has the settings too"
-        facts.take("roster", NOT_GIVEN, "none", f"{path} is not read, so settings are the protocol's own")
-        counted, named = NOT_GIVEN, unreadable_value(why)
-    protocol = str(facts.take("protocol", named, app.read_config("tacit-protocol").value or DEFAULT_PROTOCOL, ""))
+    other = app.find_other_roster(facts, start)
+    roster = _load_roster(path) if other is None else None
+    names: tuple[Party, ...] = ()
+    settings: Mapping[str, Any] = {}
+    if roster is not None:
+        names, settings, listed = roster.names, roster.settings, Origin(OriginCode.ROSTER)
+        facts.take("roster", SourceValue(str(path), Origin(OriginCode.CONFIG, name=FEDERATION)))
+        counted, named = SourceValue(len(names), listed), SourceValue(roster.protocol, listed)
+    else:
+        facts.take("roster", NOT_GIVEN, "none", Origin(OriginCode.ROSTER_NOT_USED, name=str(path)))
+        counted = NOT_GIVEN
+        named = unreadable_value(other or Origin(OriginCode.ROSTER_UNREADABLE, name=str(path)))
+    protocol = str(facts.take("protocol", named, app.config.get("tacit-protocol") or DEFAULT_PROTOCOL))
     settings = settings if protocol == named.value else {}  # the roster's settings are those of its own protocol
     nodes, sampled = _count_nodes(app, facts, start, counted)
     app.check_mod(facts, OUR_MODS)
@@ -224,18 +204,22 @@ def _audit_tacit(app: App, facts: Facts, start: RoundStart, rounds: int, dropout
             f"{scope.terms.fewest_present}; have it ask all, and set participation on the roster"
         )
     reports = _report_each(scope)
+    findings = [Remark.of(AppCode.MESSAGES_CARRIED)]
     if scope.protocol.server is not None:
-        sentences = _describe_sums(reports[0], nodes, sampled, rounds, dropout)
-    else:
-        sentences = ["The server carries sealed messages, and sees sender, recipient and size of each."]
+        findings = _find_sums(reports[0], nodes, sampled, rounds, dropout)
+    unknown = None
     if sampled < nodes:
-        sentences.append(
-            "The strategy samples nodes in each round. Nodes that it does not ask are analysed as random dropouts, so "
-            "rounds have fewer contributors here, or no sum, where they would not. Have it ask all nodes, and let the "
-            "protocol's participation choose, which nodes check."
-        )
-    unknown = Remark.of(UndecidedCode.SAMPLING_NOT_ANALYSED, sampled=sampled, nodes=nodes)
-    return FlowerAudit(app.name, WAYS[TACIT], facts, reports, sentences, unknown if sampled < nodes else None)
+        findings.append(Remark.of(AppCode.SAMPLING_AS_DROPOUTS))
+        unknown = Remark.of(UndecidedCode.SAMPLING_NOT_ANALYSED, sampled=sampled, nodes=nodes)
+    return FlowerAudit(app.name, WAYS[TACIT], start.origin, facts, reports, findings, unknown)
+
+
+def _load_roster(path: Path) -> RosterFile | None:
+    """Returns a roster; None if it cannot be read."""
+    try:
+        return RosterFile.load(path)
+    except (TacitError, ValueError):  # such as a character that no path can have
+        return None
 
 
 def _report_each(scope: Scope) -> list[Report]:
@@ -268,30 +252,29 @@ def _count_nodes(app: App, facts: Facts, start: RoundStart, counted: SourceValue
     least = given("min_available_nodes", "min_available_clients")
     # A strategy waits for at least this number, and there may be more.
     otherwise = max(NODES, int(least.value)) if least.is_number else NODES
-    nodes = int(
-        facts.take("nodes", counted if counted.given else app.read_node_count(), otherwise, "not in the app: --parties")
-    )
+    unset = Origin(OriginCode.NOT_IN_APP, name="parties")
+    nodes = int(facts.take("nodes", counted if counted.given else app.read_node_count(), otherwise, unset))
     if nodes > MOST_NODES:
         raise ConfigError(f"{nodes} nodes are too many to analyse; ask about at most {MOST_NODES}: --parties")
-    fraction = facts.take("fraction", given("fraction_train", "fraction_fit"), 1.0, "Flower's default")
+    fraction = facts.take("fraction", given("fraction_train", "fraction_fit"), 1.0)
     if fraction >= 1 and "fraction" not in facts.unread:
         return nodes, nodes
-    fewest = facts.take("fewest_sampled", given("min_train_nodes", "min_fit_clients"), 2, "Flower's default")
+    fewest = facts.take("fewest_sampled", given("min_train_nodes", "min_fit_clients"), 2)
     return nodes, min(nodes, max(int(nodes * float(fraction)), int(fewest), 1))
 
 
 def _count_shares(facts: Facts, start: RoundStart, sampled: int) -> tuple[int, int]:
     """Returns the number of shares and the threshold, as Flower computes them for the sampled nodes."""
     given = start.workflow
-    shares = facts.take("num_shares", given("num_shares"), 1.0, "all that are sampled")
+    shares = facts.take("num_shares", given("num_shares"), 1.0, Origin(OriginCode.ALL_SAMPLED))
     if isinstance(shares, float) or shares == 1:
         shares = round(float(shares) * sampled)
         shares += shares < sampled and shares % 2 == 0
         shares = sampled if shares <= 2 else shares
     found = given("reconstruction_threshold")
     # It has no default: without one the workflow cannot run as it was read.
-    found = found if found.given else unreadable_value("it is not given")
-    wanted = facts.take("reconstruction_threshold", found, 0.5, "")
+    found = found if found.given else unreadable_value(NOT_GIVEN.origin)
+    wanted = facts.take("reconstruction_threshold", found, 0.5)
     threshold = max(round(wanted * shares), 2) if isinstance(wanted, float) or wanted == 1 else int(wanted)
     # Flower makes an even number odd after it has the threshold. There are at most as many shares as nodes.
     shares += shares != sampled and shares % 2 == 0
@@ -299,71 +282,27 @@ def _count_shares(facts: Facts, start: RoundStart, sampled: int) -> tuple[int, i
     return shares, min(threshold, shares)
 
 
-# --- sentences -------------------------------------------------------------------------------------------------------
+# --- findings --------------------------------------------------------------------------------------------------------
 
 
-def _describe_sums(report: Report, nodes: int, sampled: int, rounds: int, dropout: float) -> list[str]:
-    who = f"{sampled} of {nodes} nodes, sampled in each round" if sampled < nodes else f"all {nodes} nodes"
-    lost = f", each dropping out of a round with probability {dropout:g}" if dropout else ""
-    sentences = [f"The server sees the sum of each round's models, over {who}{lost}."]
+def _find_sums(report: Report, nodes: int, sampled: int, rounds: int, dropout: float) -> list[Remark]:
+    """Returns what the sums of rounds show the server."""
+    findings = [Remark.of(AppCode.SUMS_SEEN, sampled=sampled, nodes=nodes, dropout=dropout)]
     worst = report.worst
     if worst.victims:
-        sentences.append(
-            f"Differences of rounds expose {len(worst.victims)} of {nodes} nodes, the first in round "
-            f"{worst.safe_rounds + 1} of {rounds}{name_seed(report)}, if models hardly drift. The server learns less "
-            f"if they drift more."
-        )
+        exposed, first = len(worst.victims), worst.safe_rounds + 1
+        findings.append(Remark.of(AppCode.DIFFERENCES_EXPOSE, exposed=exposed, nodes=nodes, first=first, rounds=rounds))
     else:
-        sentences.append(
-            f"In {format_count(rounds, 'round')} these sums alone expose nobody's model; the anonymity set has "
-            f"{format_count(report.smallest_group, 'node')}."
-        )
+        group = report.smallest_group
+        findings.append(Remark.of(AppCode.SUMS_EXPOSE_NOBODY, rounds=rounds, anonymity_set=group))
     if not dropout and sampled == nodes:
-        sentences.append(
-            "If one node drops out of one of two rounds, their difference is its model: audit again with --dropout."
-        )
-    return sentences
-
-
-def _describe_collusion(shares: int, threshold: int) -> list[str]:
-    needed = count_colluders(threshold, shares)
-    how = "reconstruct its secrets from their shares" if threshold < shares - 1 else "know all of its masks"
-    sentences = [
-        f"In a coalition with {format_count(needed, 'node')} it can recover the model of any node whose neighbours "
-        f"they are: they {how}."
-    ]
-    if 2 * threshold <= shares:
-        sentences.append(
-            f"A threshold of {threshold} of {shares} shares lets a malicious server collect both secrets of a node "
-            f"from two halves of its neighbours, without colluding nodes; set it above {shares // 2}."
-        )
-    return sentences
+        findings.append(Remark.of(AppCode.DROPOUT_WOULD_EXPOSE))
+    return findings
 
 
 def count_colluders(threshold: int, shares: int) -> int:
     """Returns how many share holders must collude with the server to recover a vector; the victim holds one share."""
     return min(threshold, shares - 1)
-
-
-def _describe_split(shares: int, threshold: int, sampled: int) -> list[str]:
-    if not can_split(shares, threshold, sampled):
-        return []
-    return [
-        f"Each node masks with {shares - 1} others. If {shares - 1} nodes drop out of a round, {shares // 2} in "
-        f"each of two places of the circle, the mask graph is split, and the server sees the sum of each part: set "
-        f"reconstruction_threshold above {shares // 2 + 1}, with which such a round ends without a sum."
-    ]
-
-
-def _describe_initial_request(given: bool | None) -> list[str]:
-    if given:
-        return []
-    gives, asks = ("gives no initial_parameters", "asks") if given is False else ("may give none", "may ask")
-    return [
-        f"Before the first round this workflow {asks} one random node for its model, which the server gets unmasked: "
-        f"the strategy {gives}. Usually that model is untrained and reveals little, but nothing enforces it. Give the "
-        f"strategy initial_parameters, and no node is asked."
-    ]
 
 
 def can_split(shares: int, threshold: int, sampled: int) -> bool:

@@ -2,11 +2,12 @@
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from tacit.core.errors import ConfigError
+from tacit.integrations.flower.auditor.findings import FLOWER_DEFAULT, Origin, OriginCode
 from tacit.integrations.flower.auditor.modules import NOT_GIVEN, SourceValue, is_number, unreadable_value
 from tacit.integrations.flower.auditor.server_app import PLAIN, TACIT, RoundStart, Trace, find_trials, has_mod
 from tacit.integrations.flower.auditor.source import ANY, CONFIGS, Source
@@ -24,21 +25,23 @@ class Facts:
     overrides: Mapping[str, Any] = field(default_factory=dict)
     """Values given by the caller, which replace those of the app."""
     values: dict[str, Any] = field(default_factory=dict)
-    read: dict[str, str] = field(default_factory=dict)
-    """Values that were read, by name, as text with their place."""
-    assumed: dict[str, str] = field(default_factory=dict)
-    """Values that the app does not give, by name, as text with what was assumed."""
-    unread: dict[str, str] = field(default_factory=dict)
-    """Values that the app gives and that could not be read, by name, as text with their place."""
+    """The value that counts for each name, also if it was assumed."""
+    read: dict[str, Origin] = field(default_factory=dict)
+    """Places of the values that were read, by name."""
+    assumed: dict[str, Origin] = field(default_factory=dict)
+    """Reasons for the values that the app does not give, by name."""
+    unread: dict[str, Origin] = field(default_factory=dict)
+    """Places of the values that the app gives and that could not be read, by name."""
 
-    @property
-    def missing(self) -> str:
-        """Text on the values that could not be read, and what was assumed for them."""
-        taken = {name: self.values[name] for name in self.unread}
-        taken_text = {name: "" if value is None else f", assumed to be {value}" for name, value in taken.items()}
-        return "; ".join(f"{text}{taken_text[name]}" for name, text in self.unread.items())
+    def describe(self) -> dict[str, dict[str, Any]]:
+        """Returns the values as plain data, by whether they were read, with where each is from."""
+        states = {"read": self.read, "assumed": self.assumed, "unread": self.unread}
+        return {
+            state: {name: {"value": self.values[name], "origin": asdict(origin)} for name, origin in origins.items()}
+            for state, origins in states.items()
+        }
 
-    def take(self, name: str, found: SourceValue, otherwise: Any, why: str) -> Any:
+    def take(self, name: str, found: SourceValue, otherwise: Any = None, why: Origin = FLOWER_DEFAULT) -> Any:
         """Records a value that was found, or a default; returns the one that counts.
 
         Args:
@@ -48,14 +51,13 @@ class Facts:
             why: the reason for the default.
         """
         if self.overrides.get(name) is not None:
-            self.values[name] = self.overrides[name]
-            self.assumed[name] = f"{name} = {self.overrides[name]} (given by the caller)"
+            self.values[name], self.assumed[name] = self.overrides[name], Origin(OriginCode.CALLER)
         elif not found.read:
-            self.values[name], self.unread[name] = otherwise, f"{name} ({found.where})"
+            self.values[name], self.unread[name] = otherwise, found.origin
         elif found.given:
-            self.values[name], self.read[name] = found.value, f"{name} = {found.value} ({found.where})"
+            self.values[name], self.read[name] = found.value, found.origin
         else:
-            self.values[name], self.assumed[name] = otherwise, f"{name} = {otherwise} ({why})"
+            self.values[name], self.assumed[name] = otherwise, why
         return self.values[name]
 
 
@@ -103,23 +105,22 @@ class App:
         worst = min(trace.starts, key=lambda start: list(WAYS).index(start.how))
         worst = replace(worst, elsewhere=trace.elsewhere)
         if len(trace.starts) > 1 and worst.how != PLAIN:
-            places = " and ".join(each.where for each in trace.starts)
-            facts.take("starts", unreadable_value(f"there are several: {places}"), "the first", "")
+            several = Origin(OriginCode.SEVERAL_STARTS, parts=tuple(each.origin for each in trace.starts))
+            facts.take("starts", unreadable_value(several), "the first")
         return worst
 
-    def find_other_roster(self, facts: Facts, start: RoundStart) -> str:
-        """Returns why the roster may differ from the one on this machine; empty if it cannot."""
-        line, has_settings = find_trials(self.source, facts.overrides.get("protocol"))
-        changed = {ANY, None, *CONFIGS, FEDERATION, *self.config} & self.source.changed
-        reasons = {
-            f"{line}: a roster is made there": line,
-            f"the configuration, with {FEDERATION} in it, may be changed": changed,
-            start.elsewhere: start.elsewhere,
-        }
-        why = "; ".join(text for text, is_so in reasons.items() if is_so)
-        if has_settings or changed or start.elsewhere:
+    def find_other_roster(self, facts: Facts, start: RoundStart) -> Origin | None:
+        """Returns why the roster may differ from the one on this machine; None if it cannot."""
+        made, has_settings = find_trials(self.source, facts.overrides.get("protocol"))
+        is_changed = bool({ANY, None, *CONFIGS, FEDERATION, *self.config} & self.source.changed)
+        changed = Origin(OriginCode.CONFIG_CHANGED) if is_changed else None
+        reasons = tuple(reason for reason in (made, changed, start.elsewhere) if reason is not None)
+        if not reasons:
+            return None
+        why = Origin(OriginCode.OTHER_ROSTER, parts=reasons)
+        if has_settings or changed is not None or start.elsewhere is not None:
             # A caller that gives the protocol has not given its settings.
-            facts.take("settings", unreadable_value(why), None, "")
+            facts.take("settings", unreadable_value(why))
         return why
 
     def check_mod(self, facts: Facts, names: tuple[str, ...]) -> None:
@@ -129,16 +130,7 @@ class App:
         source = Source(self.source.folder, self.config)
         module = source.load(name)
         if module is None or not has_mod(source, module, attribute, names):
-            facts.take(
-                "mod",
-                unreadable_value(f"{names[0]} was not found in the mods of the ClientApp, or not alone"),
-                None,
-                "",
-            )
-
-    def read_config(self, name: str) -> SourceValue:
-        """Returns a value of the app's configuration."""
-        return SourceValue(self.config[name], f"config: {name}") if name in self.config else NOT_GIVEN
+            facts.take("mod", unreadable_value(Origin(OriginCode.MOD_NOT_FOUND, name=names[0])))
 
     def read_node_count(self) -> SourceValue:
         """Returns the number of nodes, if the pyproject.toml has it."""
@@ -147,7 +139,9 @@ class App:
             found = federations[federations["default"]]["options"]["num-supernodes"]
         except (KeyError, TypeError):
             return NOT_GIVEN
-        return SourceValue(found, "pyproject.toml: num-supernodes") if is_number(found) else NOT_GIVEN
+        if not is_number(found):
+            return NOT_GIVEN
+        return SourceValue(found, Origin(OriginCode.PYPROJECT, name="num-supernodes"))
 
 
 def _flatten_config(config: Mapping[str, Any], front: str = "") -> dict[str, Any]:

@@ -4,7 +4,9 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeGuard
+
+from tacit.integrations.flower.auditor.findings import Origin, OriginCode
 
 MOST_SHOWN = 60
 """Most characters of source that are quoted."""
@@ -16,13 +18,16 @@ Bound = ast.AST | None
 """Node that binds a name, such as a statement, definition or parameter; None if it is ambiguous."""
 
 
+ABSENT = Origin(OriginCode.NOT_GIVEN)
+
+
 @dataclass(frozen=True)
 class SourceValue:
     """Value in the source of an app, as far as it is known."""
 
     value: Any = None
-    where: str = ""
-    """Place of the value, or the expression that cannot be read."""
+    origin: Origin = ABSENT
+    """Place of the value, or the reason why it cannot be read."""
     given: bool = True
     """Whether the app gives the value."""
     read: bool = True
@@ -42,9 +47,9 @@ def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < LARGEST
 
 
-def unreadable_value(where: str) -> SourceValue:
+def unreadable_value(why: Origin) -> SourceValue:
     """Returns a value that is given and cannot be read."""
-    return SourceValue(where=where, read=False)
+    return SourceValue(origin=why, read=False)
 
 
 @dataclass(frozen=True)
@@ -78,14 +83,19 @@ class SourceModule:
             if isinstance(each, Function | ast.Lambda | ast.Module):
                 yield each
 
-    def describe_line(self, node: ast.AST) -> str:
-        """Returns the file and line of a node, as text."""
-        return f"{self.path}, line {getattr(node, 'lineno', 1)}"
+    def locate(self, node: ast.AST, code: OriginCode = OriginCode.LINE, name: str = "") -> Origin:
+        """Returns the file and line of a node, with what is to be said of it."""
+        return Origin(code, self.path, getattr(node, "lineno", 1), name)
 
-    def quote_expression(self, node: ast.expr) -> str:
-        """Returns the place of an expression and its source, as text."""
+    def quote(self, node: ast.expr, code: OriginCode = OriginCode.EXPRESSION) -> Origin:
+        """Returns the place of an expression, and its source."""
         text = " ".join(ast.unparse(node).split())
-        return f"{self.describe_line(node)}: {text if len(text) <= MOST_SHOWN else text[: MOST_SHOWN - 1] + '…'}"
+        return self.locate(node, code, text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN - 1]}…")
+
+
+def is_use(node: ast.AST, *names: str) -> TypeGuard[ast.Name]:
+    """Returns whether a node reads one of some names."""
+    return isinstance(node, ast.Name) and node.id in names and isinstance(node.ctx, ast.Load)
 
 
 def find_bindings(scope: ast.AST, name: str) -> list[ast.AST]:

@@ -5,11 +5,13 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
 
+from tacit.integrations.flower.auditor.findings import FLOWER_DEFAULT, Origin, OriginCode
 from tacit.integrations.flower.auditor.modules import (
     Function,
     SourceModule,
     SourceValue,
     find_bindings,
+    is_use,
     unreadable_value,
 )
 from tacit.integrations.flower.auditor.source import ANY, DEEPEST, Arguments, Source
@@ -22,7 +24,6 @@ SECURE = {
 MODS = {"SecAggPlusWorkflow": ("secaggplus_mod",), "SecAggWorkflow": ("secagg_mod", "secaggplus_mod")}
 """Mods that nodes need for each workflow."""
 PLAIN, TACIT = "plain", "Tacit"
-REPEATED_CALL = "in a loop, or in a function that may be called often"
 OUR_GRIDS = ("tacit.flower.grid", "tacit.integrations.flower.api.grid")
 """Full names of Tacit's grid."""
 OUR_MODS = ("tacit.flower.mod", "tacit.integrations.flower.api.mod")
@@ -82,20 +83,20 @@ class RoundStart:
 
     how: str
     """Method of averaging: "plain", "Tacit", or the name of one of Flower's workflows."""
-    where: str
+    origin: Origin
     """Place in the source, with the reason if the grid could not be followed further."""
     strategy: Arguments
     rounds: SourceValue
     workflow: Arguments
-    elsewhere: str = ""
-    """Reason why Tacit's grid may have another roster than the configured one; empty if none."""
+    elsewhere: Origin | None = None
+    """Reason why Tacit's grid may have another roster than the configured one; None if there is none."""
 
     @property
     def has_initial_model(self) -> bool | None:
         """Whether the strategy is given an initial model; None if that is unknown."""
         written = self.strategy.get_expression("initial_parameters")
         if written is None:
-            return None if self.strategy.open else False
+            return False if self.strategy.open is None else None
         return not (isinstance(written[1], ast.Constant) and written[1].value is None)
 
 
@@ -107,8 +108,8 @@ class Trace:
     starts: list[RoundStart] = field(default_factory=list)
     contexts: list[ast.arg] = field(default_factory=list)
     """Context parameters of main functions."""
-    elsewhere: str = ""
-    """Place where Tacit's grid may be given another roster than the configured one; empty if none."""
+    elsewhere: Origin | None = None
+    """Place where Tacit's grid may be given another roster than the configured one; None if there is none."""
 
     @classmethod
     def of(cls, source: Source, module: SourceModule, name: str) -> "Trace":
@@ -120,21 +121,21 @@ class Trace:
         written = parent.value if isinstance(parent, ast.Assign | ast.AnnAssign) else None
         written = None if isinstance(parent, ast.Assign) and parent.targets != [bound] else written
         if patched := [each for each in RELIED_ON if each in source.changed]:
-            trace._record_plain(module, module.tree, f"{patched[0]} is set in the app")
+            trace._record_unclear(module.locate(module.tree, OriginCode.NAME_SET_IN_APP, patched[0]))
         if source.reflection:
-            trace._record_plain(*source.reflection, "this can change anything in ways that are not visible")
+            trace._record_unclear(source.reflection[0].locate(source.reflection[1], OriginCode.REFLECTION))
         if not isinstance(written, ast.Call) or source.flower_name(where, written.func) != "ServerApp":
-            trace._record_plain(where, bound or where.tree, "the ServerApp cannot be identified")
+            trace._record_unclear(where.locate(bound or where.tree, OriginCode.SERVER_UNKNOWN))
         elif written.args or written.keywords:
-            trace._record_plain(where, written, "the ServerApp runs a strategy of its own")
+            trace._record_unclear(where.locate(written, OriginCode.SERVER_HAS_STRATEGY))
         app = bound.id if isinstance(bound, ast.Name) else ""
         if strays := find_stray_use(source, module, name, where, app, SERVER_DECORATORS):
-            trace._record_plain(*strays, "the server is not followed further")
+            trace._record_unclear(strays[0].locate(strays[1], OriginCode.SERVER_NOT_FOLLOWED))
         for node in ast.walk(where.tree):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == app:
                 trace._follow_main(where, node)
         if not trace.starts:
-            trace._record_plain(where, where.tree, "no start of rounds was found")
+            trace._record_unclear(where.locate(where.tree, OriginCode.NO_START))
         return trace
 
     def _follow_main(self, module: SourceModule, written: ast.Attribute) -> None:
@@ -144,9 +145,9 @@ class Trace:
         if written.attr == "lifespan":
             return
         if written.attr != "main" or not isinstance(function, Function):
-            self._record_plain(module, written, f"the use of .{written.attr} of the ServerApp is not followed")
+            self._record_unclear(module.locate(written, OriginCode.SERVER_USE_NOT_FOLLOWED, written.attr))
         elif len(function.decorator_list) > 1:
-            self._record_plain(module, function, f"{function.name} has another decorator, which gets the grid")
+            self._record_unclear(module.locate(function, OriginCode.OTHER_DECORATOR, function.name))
         else:
             given = [*function.args.posonlyargs, *function.args.args]
             self.contexts += given[1:2]
@@ -170,7 +171,7 @@ class Trace:
                 or not isinstance(parent, ast.Assign)
                 or not self._wraps(module, parent.value)
             ):
-                self._record_unclear(module, bound[0], ours, f"{name} is bound again")
+                self._record_unclear(module.locate(bound[0], OriginCode.BOUND_AGAIN, name), ours)
                 return
             after = parent.end_lineno or parent.lineno
         for use in names:
@@ -185,27 +186,27 @@ class Trace:
         parent = module.parents[use]
         if isinstance(parent, ast.Attribute):
             if parent.attr not in (OURS_HARMLESS if ours else HARMLESS):
-                self._record_unclear(module, use, ours, f"it calls .{parent.attr}")
+                self._record_unclear(module.locate(use, OriginCode.GRID_CALL, parent.attr), ours)
             return
         call = module.parents[parent] if isinstance(parent, ast.keyword) else parent
         if not isinstance(call, ast.Call) or use is call.func:
             if ours and isinstance(parent, ast.Assign) and isinstance(parent.targets[0], ast.Name):
                 self._follow_assignment(module, function, parent, looped=looped, depth=depth)
             else:
-                self._record_unclear(module, use, ours, "the grid is not followed further")
+                self._record_unclear(module.locate(use, OriginCode.GRID_NOT_FOLLOWED), ours)
             return
         inside = takewhile(lambda each: each is not function, module.iter_parents(call))
         looped = looped or any(isinstance(each, REPEATED) for each in inside)
         if self._wraps(module, call):
             if not self._is_configured(module, call, use):
-                self.elsewhere = f"{module.describe_line(call)}: the roster of the grid is unknown"
+                self.elsewhere = module.locate(call, OriginCode.ROSTER_UNKNOWN)
             self._follow_use(module, function, call, ours=True, looped=looped, depth=depth)
         elif isinstance(call.func, ast.Attribute) and call.func.attr == "start":
             self._record_strategy(module, call, PLAIN if not ours else TACIT, looped)
         elif not ours and (workflow := self.source.find_call(module, call.func)) is not None:
             self._record_workflow(module, call, *workflow, looped=looped)
         elif not self._follow_call(module, call, use, ours=ours, looped=looped, depth=depth):
-            self._record_unclear(module, use, ours, f"the grid goes to {ast.unparse(call.func)}, which is not followed")
+            self._record_unclear(module.locate(use, OriginCode.GRID_GIVEN_AWAY, ast.unparse(call.func)), ours)
 
     def _follow_assignment(
         self, module: SourceModule, function: Function, parent: ast.Assign, *, looped: bool, depth: int
@@ -213,21 +214,21 @@ class Trace:
         """Follows Tacit's grid through a new name; uses of the plain grid's name are followed anyway."""
         (target,) = parent.targets if len(parent.targets) == 1 else (None,)
         if not isinstance(target, ast.Name):
-            self._record_unclear(module, parent, True, "the grid is not followed further")
+            self._record_unclear(module.locate(parent, OriginCode.GRID_NOT_FOLLOWED), True)
         elif target.id not in {each.arg for each in function.args.args}:
             if len(find_bindings(function, target.id)) > 1:
                 # It cannot be the plain grid, whose uses are all followed.
-                self._record_unclear(module, parent, True, f"{target.id} is bound again")
+                self._record_unclear(module.locate(parent, OriginCode.BOUND_AGAIN, target.id), True)
                 return
             for use in ast.walk(function):
-                if isinstance(use, ast.Name) and use.id == target.id and isinstance(use.ctx, ast.Load):
+                if is_use(use, target.id):
                     self._follow_use(module, function, use, ours=True, looped=looped, depth=depth)
 
     def _follow_call(
         self, module: SourceModule, call: ast.Call, use: ast.expr, *, ours: bool, looped: bool, depth: int
     ) -> bool:
         """Follows a grid into a function of the app; returns whether that was possible."""
-        found = self.source.lookup(module, call, call.func.id) if isinstance(call.func, ast.Name) else None
+        found = self.source.lookup_name(module, call.func)
         if found is None or not isinstance(found[1], Function) or not depth:
             return False
         where, function = found[0], found[1]
@@ -249,81 +250,76 @@ class Trace:
         """Returns whether a grid is wrapped with the context of a main function."""
         given = Arguments(self.source, module, call, ("grid", "context"))
         (_, grid), (_, context) = (given.get_expression(name) or (module, None) for name in ("grid", "context"))
-        found = self.source.lookup(module, context, context.id) if isinstance(context, ast.Name) else None
+        found = self.source.lookup_name(module, context)
         return found is not None and found[1] in self.contexts and grid is use and not given.open
 
     # --- starts of rounds --------------------------------------------------------------------------------------------
 
-    def _record_plain(self, module: SourceModule, at: ast.AST, why: str) -> None:
-        self._record_unclear(module, at, False, why)
-
-    def _record_unclear(self, module: SourceModule, at: ast.AST, ours: bool, why: str) -> None:
+    def _record_unclear(self, why: Origin, ours: bool = False) -> None:
         """Records a use that cannot be followed; with a plain grid it counts as plain averaging, the worst case."""
-        where = f"{module.describe_line(at)}: {why}"
-        unknown = Arguments.unknown(self.source, module, where)
-        none = Arguments(self.source, module, None)
-        self.starts.append(RoundStart(TACIT if ours else PLAIN, where, unknown, unreadable_value(where), none))
+        unknown, none = Arguments.unknown(self.source, why), Arguments(self.source)
+        self.starts.append(RoundStart(TACIT if ours else PLAIN, why, unknown, unreadable_value(why), none))
 
     def _record_strategy(self, module: SourceModule, call: ast.Call, how: str, looped: bool) -> None:
         """Records a strategy that is started on a grid."""
         given = Arguments(self.source, module, call, ("grid", "initial_arrays", "num_rounds"))
         written = call.func.value if isinstance(call.func, ast.Attribute) else call.func
-        rounds = unreadable_value(f"{module.describe_line(call)}: {REPEATED_CALL}") if looped else given("num_rounds")
-        rounds = rounds if rounds.given else SourceValue(3, "Flower's default")
-        none = Arguments(self.source, module, None)
-        self.starts.append(
-            RoundStart(how, module.describe_line(call), self._read_strategy(module, written), rounds, none)
-        )
+        repeated = unreadable_value(module.locate(call, OriginCode.REPEATED_CALL))
+        rounds = repeated if looped else given("num_rounds")
+        rounds = rounds if rounds.given else SourceValue(3, FLOWER_DEFAULT)
+        strategy, none = self._read_strategy(module, written), Arguments(self.source)
+        self.starts.append(RoundStart(how, module.locate(call), strategy, rounds, none))
 
     def _record_workflow(
         self, module: SourceModule, call: ast.Call, where: SourceModule, made: ast.Call, *, looped: bool
     ) -> None:
         """Records a workflow that is given a grid."""
-        source, line = self.source, module.describe_line(call)
+        source, origin = self.source, module.locate(call)
         if source.flower_name(where, made.func) != "DefaultWorkflow":
-            self._record_plain(module, call, f"the grid goes to {ast.unparse(call.func)}, which is not followed")
+            self._record_unclear(module.locate(call, OriginCode.GRID_GIVEN_AWAY, ast.unparse(call.func)))
             return
         given = Arguments(source, where, made, WORKFLOWS)
         fit, evaluate = (given.get_expression(name) for name in WORKFLOWS)
         kept = all(map(source.is_kept, (call.func, *call.args[1:], *(fit[1:] if fit is not None else ()))))
         if given.open or evaluate is not None or {ANY, *WORKFLOWS} & source.changed or not kept:
-            self._record_plain(module, call, "the grid goes to a workflow that is not known completely")
+            self._record_unclear(module.locate(call, OriginCode.WORKFLOW_UNKNOWN))
             return
         secure = source.find_call(*fit) if fit is not None else None
         how = source.flower_name(secure[0], secure[1].func) if secure is not None else ""
         if fit is not None and how not in SECURE:
-            line = f"{fit[0].quote_expression(fit[1])} is not SecAgg for certain"
-        workflow = Arguments(source, module, None)
+            origin = fit[0].quote(fit[1], OriginCode.NOT_SECAGG)
+        workflow = Arguments(source)
         if secure is not None and how in SECURE:
             workflow = Arguments(source, *secure, SECURE[how])
         strategy, rounds = self._read_legacy_context(module, call)
         if looped:
-            rounds = unreadable_value(f"{module.describe_line(call)}: {REPEATED_CALL}")
-        self.starts.append(RoundStart(how if how in SECURE else PLAIN, line, strategy, rounds, workflow))
+            rounds = unreadable_value(module.locate(call, OriginCode.REPEATED_CALL))
+        self.starts.append(RoundStart(how if how in SECURE else PLAIN, origin, strategy, rounds, workflow))
 
     def _read_legacy_context(self, module: SourceModule, call: ast.Call) -> tuple[Arguments, SourceValue]:
         """Returns the strategy's arguments and the number of rounds from the context of a workflow."""
         source = self.source
         context = source.find_call(module, call.args[1]) if len(call.args) > 1 else None
         if context is None or source.flower_name(context[0], context[1].func) != "LegacyContext":
-            why = f"{module.describe_line(call)}: the context of the workflow is unknown"
-            return Arguments.unknown(source, module, why), unreadable_value(why)
+            unknown = module.locate(call, OriginCode.CONTEXT_UNKNOWN)
+            return Arguments.unknown(source, unknown), unreadable_value(unknown)
         names = ("context", "config", "strategy", "client_manager")
         given = Arguments(source, *context, names)
         manager, strategy, config = (given.get_expression(name) for name in ("client_manager", "strategy", "config"))
         changed = [name for name in names if {ANY, name} & source.changed]
-        why = given.open or (f"{changed[0]} is set after it was given" if changed else "")
+        why = given.open or (Origin(OriginCode.SET_LATER, name=changed[0]) if changed else None)
         if manager is not None or why:
-            sampled = Arguments.unknown(source, module, why or f"{module.describe_line(call)}: client_manager")
+            managed = module.locate(call, OriginCode.EXPRESSION, "client_manager")
+            sampled = Arguments.unknown(source, why or managed)
         else:
-            sampled = self._read_strategy(*strategy) if strategy is not None else Arguments(source, module, None)
+            sampled = self._read_strategy(*strategy) if strategy is not None else Arguments(source)
         if config is None or why:
-            return sampled, unreadable_value(why) if why else SourceValue(1, "Flower's default")
+            return sampled, unreadable_value(why) if why is not None else SourceValue(1, FLOWER_DEFAULT)
         made = source.find_call(*config)
         if made is None or source.flower_name(made[0], made[1].func) != "ServerConfig":
-            return sampled, unreadable_value(config[0].quote_expression(config[1]))
+            return sampled, unreadable_value(config[0].quote(config[1]))
         rounds = Arguments(source, *made, ("num_rounds",))("num_rounds")
-        return sampled, rounds if rounds.given else SourceValue(1, "Flower's default")
+        return sampled, rounds if rounds.given else SourceValue(1, FLOWER_DEFAULT)
 
     def _read_strategy(self, module: SourceModule, written: ast.expr) -> Arguments:
         """Returns the arguments of a strategy that determine which nodes it asks."""
@@ -331,14 +327,14 @@ class Trace:
         changed = {ANY, *CHOOSING} & self.source.changed
         kept = self.source.is_kept(written)
         if made is None or changed or not kept or not self._samples_like_flower(made[0], made[1].func, DEEPEST):
-            return Arguments.unknown(self.source, module, module.quote_expression(written))
+            return Arguments.unknown(self.source, module.quote(written))
         return Arguments(self.source, *made, SAMPLING)
 
     def _samples_like_flower(self, module: SourceModule, written: ast.expr, depth: int) -> bool:
         """Returns whether a class samples nodes like Flower's strategies."""
         if self.source.flower_name(module, written) in STRATEGIES:
             return True
-        found = self.source.lookup(module, written, written.id) if isinstance(written, ast.Name) else None
+        found = self.source.lookup_name(module, written)
         if found is None or not isinstance(found[1], ast.ClassDef) or not depth:
             return False
         made = found[1]
@@ -385,21 +381,20 @@ def find_stray_use(
         app: the name of the object in that module.
         known: the decorators that are allowed.
     """
-    for module in filter(None, source.modules.values()):
-        here = {app} if module is where else {name} if module is entry else set()
-        for node in ast.walk(module.tree):
-            if isinstance(node, ast.Name) and node.id in here and isinstance(node.ctx, ast.Load):
-                if module is not where or not _decorates(module, module.parents[node], known):
-                    return module, node
-            elif isinstance(node, ast.Attribute) and node.attr == where.name.rpartition(".")[2]:
+    names = {entry.name: name, where.name: app}
+    for module, node in source.walk():
+        if module.name in names and is_use(node, names[module.name]):
+            if module is not where or not _decorates(module, module.parents[node], known):
                 return module, node
-            elif isinstance(node, ast.alias):
-                parent = module.parents[node]
-                origin = source.origin_of(module, parent) if isinstance(parent, ast.ImportFrom) else ""
-                full = f"{origin}.{node.name}" if origin else node.name
-                is_entry = module is entry and node.name == app and (node.asname or node.name) == name
-                if full == where.name or (origin == where.name and node.name in (app, "*") and not is_entry):
-                    return module, node
+        elif isinstance(node, ast.Attribute) and node.attr == where.name.rpartition(".")[2]:
+            return module, node
+        elif isinstance(node, ast.alias):
+            parent = module.parents[node]
+            origin = source.origin_of(module, parent) if isinstance(parent, ast.ImportFrom) else ""
+            full = f"{origin}.{node.name}" if origin else node.name
+            is_entry = module is entry and node.name == app and (node.asname or node.name) == name
+            if full == where.name or (origin == where.name and node.name in (app, "*") and not is_entry):
+                return module, node
     return None
 
 
@@ -417,19 +412,17 @@ def _decorates(module: SourceModule, written: ast.AST, known: tuple[str, ...]) -
     )
 
 
-def find_trials(source: Source, protocol: Any) -> tuple[str, bool]:
+def find_trials(source: Source, protocol: Any) -> tuple[Origin | None, bool]:
     """Returns where the source creates a roster, if anywhere, and whether with settings or another protocol."""
-    line, has_settings = "", False
-    for module in filter(None, source.modules.values()):
-        for node in ast.walk(module.tree):
-            if isinstance(node, ast.Name | ast.Attribute) and source.full_name(module, node) in OUR_TRIALS:
-                call, line = module.parents[node], module.describe_line(node)
-                if not isinstance(call, ast.Call) or call.func is not node:
-                    return line, True
-                given = Arguments(source, module, call, TRIAL_ARGUMENTS)
-                how = source.resolve_name(*(given.get_expression("protocol") or (module, call)))
-                other = how is not None and isinstance(how[1], ast.Constant) and how[1].value != protocol
-                has_settings |= (
-                    other or bool(given.open) or not {each.arg for each in call.keywords} <= {*TRIAL_ARGUMENTS}
-                )
-    return line, has_settings
+    made, has_settings = None, False
+    for module, node in source.walk():
+        if isinstance(node, ast.Name | ast.Attribute) and source.full_name(module, node) in OUR_TRIALS:
+            call, made = module.parents[node], module.locate(node, OriginCode.ROSTER_CREATED)
+            if not isinstance(call, ast.Call) or call.func is not node:
+                return made, True
+            given = Arguments(source, module, call, TRIAL_ARGUMENTS)
+            how = source.resolve_name(*(given.get_expression("protocol") or (module, call)))
+            other = how is not None and isinstance(how[1], ast.Constant) and how[1].value != protocol
+            named = {each.arg for each in call.keywords}
+            has_settings |= other or given.open is not None or not named <= {*TRIAL_ARGUMENTS}
+    return made, has_settings

@@ -12,19 +12,21 @@ followed, and is then taken as if it did.
 
 import ast
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from tacit.core.errors import ConfigError
+from tacit.integrations.flower.auditor.findings import Origin, OriginCode
 from tacit.integrations.flower.auditor.modules import (
     NOT_GIVEN,
     Bound,
     SourceModule,
     SourceValue,
     find_bindings,
+    is_use,
     unreadable_value,
 )
 
@@ -110,36 +112,37 @@ class Source:
         front = parts[: len(parts) - written.level + 1]
         return ".".join([*front, *([written.module] if written.module else [])])
 
+    def walk(self) -> Iterator[tuple[SourceModule, ast.AST]]:
+        """Yields every node of the app's modules, with its module."""
+        for module in filter(None, self.modules.values()):
+            for node in ast.walk(module.tree):
+                yield module, node
+
     # --- names -------------------------------------------------------------------------------------------------------
 
     @cached_property
     def changed(self) -> set[Any]:
         """Attributes and keys that the app sets anywhere; their values are not followed."""
         found: set[Any] = {ANY} if self.reflection else set()
-        for module in filter(None, self.modules.values()):
-            for node in ast.walk(module.tree):
-                if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load):
-                    found.add(node.attr)
-                if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
-                    known = isinstance(node.slice, ast.Constant) or not self._may_be_config(module, node.value)
-                    found.add((node.slice.value if isinstance(node.slice, ast.Constant) else "") if known else None)
-                if isinstance(node, ast.Call) and ast.unparse(node.func) == "setattr":
-                    key = node.args[1] if len(node.args) > 1 else None
-                    found.add(key.value if isinstance(key, ast.Constant) else ANY)
-                if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CHANGES:
-                    found |= {None} if self._may_be_config(module, node.func.value) else set()
-                if isinstance(node, ast.AugAssign) and self._may_be_config(module, node.target):
-                    found.add(None)
+        for module, node in self.walk():
+            if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load):
+                found.add(node.attr)
+            if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
+                known = isinstance(node.slice, ast.Constant) or not self._may_be_config(module, node.value)
+                found.add((node.slice.value if isinstance(node.slice, ast.Constant) else "") if known else None)
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "setattr":
+                key = node.args[1] if len(node.args) > 1 else None
+                found.add(key.value if isinstance(key, ast.Constant) else ANY)
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CHANGES:
+                found |= {None} if self._may_be_config(module, node.func.value) else set()
+            if isinstance(node, ast.AugAssign) and self._may_be_config(module, node.target):
+                found.add(None)
         return found
 
     @cached_property
     def reflection(self) -> tuple[SourceModule, ast.AST] | None:
         """First use of anything that can change values in ways that are not visible; None if there is none."""
-        for module in filter(None, self.modules.values()):
-            for node in ast.walk(module.tree):
-                if self._reflects(module, node):
-                    return module, node
-        return None
+        return next(((module, node) for module, node in self.walk() if self._reflects(module, node)), None)
 
     def _reflects(self, module: SourceModule, node: ast.AST) -> bool:
         if isinstance(node, ast.Import | ast.ImportFrom):
@@ -166,12 +169,16 @@ class Source:
                 written = written.value
             if (self.full_name(module, written) or "").partition(".")[0] in ("flwr", "tacit"):
                 return True
-            found = self.lookup(module, written, written.id) if isinstance(written, ast.Name) else None
+            found = self.lookup_name(module, written)
             parent = found[0].parents[found[1]] if found is not None and found[1] is not None else None
             if found is None or not isinstance(parent, ast.Assign | ast.AnnAssign) or parent.value is None:
                 break
             module, written = found[0], parent.value
         return False
+
+    def lookup_name(self, module: SourceModule, written: ast.AST | None) -> tuple[SourceModule, Bound] | None:
+        """Returns what binds an expression that is a name; None if it is no name, or nothing of the app binds it."""
+        return self.lookup(module, written, written.id) if isinstance(written, ast.Name) else None
 
     def lookup(
         self, module: SourceModule, at: ast.AST, name: str, depth: int = DEEPEST
@@ -250,12 +257,10 @@ class Source:
             if found is None:
                 return None
             where, bound = found
-            if bound is None:
+            parent = where.parents[bound] if bound is not None else None
+            if not isinstance(parent, ast.Assign | ast.AnnAssign) or parent.value is None:
                 return None
-            parent = where.parents[bound]
-            simple = isinstance(parent, ast.Assign) and parent.targets == [bound]
-            simple |= isinstance(parent, ast.AnnAssign) and parent.value is not None
-            if not simple or not isinstance(parent, ast.Assign | ast.AnnAssign) or parent.value is None:
+            if isinstance(parent, ast.Assign) and parent.targets != [bound]:
                 return None
             module, written = where, parent.value
         return None
@@ -272,9 +277,8 @@ class Source:
         return all(
             (isinstance(parent, ast.keyword) and parent.arg in (None, "mods"))
             or (isinstance(parent, ast.Subscript) and parent.value is node and isinstance(parent.ctx, ast.Load))
-            for each in filter(None, self.modules.values())
-            for node in ast.walk(each.tree)
-            if isinstance(node, ast.Name) and node.id in names and isinstance(node.ctx, ast.Load)
+            for each, node in self.walk()
+            if is_use(node, *names)
             for parent in [each.parents[node]]
         )
 
@@ -282,12 +286,7 @@ class Source:
         """Returns whether an object of the app is given to nothing but Flower, wherever the app uses its name."""
         if not isinstance(written, ast.Name):
             return True
-        return all(
-            self._goes_to_flower(each, node)
-            for each in filter(None, self.modules.values())
-            for node in ast.walk(each.tree)
-            if isinstance(node, ast.Name) and node.id == written.id and isinstance(node.ctx, ast.Load)
-        )
+        return all(self._goes_to_flower(each, node) for each, node in self.walk() if is_use(node, written.id))
 
     def _goes_to_flower(self, module: SourceModule, use: ast.Name) -> bool:
         parent = module.parents[use]
@@ -309,15 +308,15 @@ class Source:
     def read_value(self, module: SourceModule, written: ast.expr) -> SourceValue:
         """Returns the value of an expression, as far as it is known."""
         try:
-            return self._value(module, written, DEEPEST) or unreadable_value(module.quote_expression(written))
+            return self._value(module, written, DEEPEST) or unreadable_value(module.quote(written))
         except (ArithmeticError, TypeError, ValueError):
-            return unreadable_value(module.quote_expression(written))
+            return unreadable_value(module.quote(written))
 
     def _value(self, module: SourceModule, written: ast.expr, depth: int) -> SourceValue | None:
         if not depth:
             return None
         if isinstance(written, ast.Constant):
-            return SourceValue(written.value, module.describe_line(written))
+            return SourceValue(written.value, module.locate(written))
         if isinstance(written, ast.Name):
             found = self.resolve_name(module, written)
             return None if found is None or {ANY, written.id} & self.changed else self._value(*found, depth - 1)
@@ -341,11 +340,12 @@ class Source:
     ) -> SourceValue | None:
         known = [self._value(module, part, depth - 1) for part in parts]
         values = [each.value for each in known if each is not None]
-        if len(values) < len(known) or any(isinstance(each, bool) for each in values):
+        first = known[0] if known else None
+        if first is None or len(values) < len(known) or any(isinstance(each, bool) for each in values):
             return None
         if how not in (int, float) and not all(isinstance(each, int | float) for each in values):
             return None
-        return SourceValue(how(*values), known[0].where if known[0] is not None else "")
+        return SourceValue(how(*values), first.origin)
 
     def _read_config(
         self, module: SourceModule, key: ast.expr, otherwise: ast.expr | None, depth: int
@@ -354,14 +354,14 @@ class Source:
         if not isinstance(name, str) or {ANY, None, name} & self.changed:
             return None
         if name in self.config:
-            return SourceValue(self.config[name], f"config: {name}")
+            return SourceValue(self.config[name], Origin(OriginCode.CONFIG, name=name))
         return None if otherwise is None else self._value(module, otherwise, depth - 1)
 
     def _may_be_config(self, module: SourceModule, written: ast.expr) -> bool:
         """Returns whether an expression is the configuration, has such a name, or is a parameter that may be it."""
         if self.is_config(module, written) or "config" in ast.unparse(written).lower():
             return True
-        found = self.lookup(module, written, written.id) if isinstance(written, ast.Name) else None
+        found = self.lookup_name(module, written)
         return found is not None and isinstance(found[1], ast.arg) and self._is_config_given
 
     @cached_property
@@ -385,14 +385,20 @@ class Arguments:
     """Arguments of a call, by name."""
 
     def __init__(
-        self, source: Source, module: SourceModule, call: ast.Call | None, names: tuple[str, ...] = ()
+        self,
+        source: Source,
+        module: SourceModule | None = None,
+        call: ast.Call | None = None,
+        names: tuple[str, ...] = (),
     ) -> None:
         """Reads the arguments of a call; `names` are those of positional ones. Without a call there are none."""
-        self._source, self._given, self._open = source, dict[str, tuple[SourceModule, ast.expr]](), ""
-        if call is None:
+        self._source, self._given = source, dict[str, tuple[SourceModule, ast.expr]]()
+        self.open: Origin | None = None
+        """Expression that may have more arguments; None if all are known."""
+        if module is None or call is None:
             return
         if len(call.args) > len(names) or any(isinstance(each, ast.Starred) for each in call.args):
-            self._open = module.quote_expression(call)
+            self.open = module.quote(call)
         self._given = {name: (module, each) for name, each in zip(names, call.args, strict=False)}
         for each in call.keywords:
             if each.arg is not None:
@@ -401,10 +407,10 @@ class Arguments:
                 self._unpack(module, each.value)
 
     @classmethod
-    def unknown(cls, source: Source, module: SourceModule, why: str) -> "Arguments":
+    def unknown(cls, source: Source, why: Origin) -> "Arguments":
         """Returns arguments of which nothing is known."""
-        made = cls(source, module, None)
-        made._open = why
+        made = cls(source)
+        made.open = why
         return made
 
     def _unpack(self, module: SourceModule, written: ast.expr) -> None:
@@ -417,24 +423,19 @@ class Arguments:
             keys = [str(key.value) for key in table.keys if isinstance(key, ast.Constant)]
             self._given |= {key: (where, value) for key, value in zip(keys, table.values, strict=True)}
         else:
-            self._open = module.quote_expression(written)
+            self.open = module.quote(written)
 
     def get_expression(self, name: str) -> tuple[SourceModule, ast.expr] | None:
         """Returns the expression of an argument, with its module; None if it is not given."""
         return self._given.get(name)
 
-    @property
-    def open(self) -> str:
-        """Expression that may have more arguments; empty if all are known."""
-        return self._open
-
     def __call__(self, *names: str) -> SourceValue:
         """Returns the number given under the first of several names, as far as it is known."""
         for name in names:
             if {ANY, name} & self._source.changed:
-                return unreadable_value(f"{name} may be set after it was given")
+                return unreadable_value(Origin(OriginCode.MAY_BE_SET_LATER, name=name))
             if name in self._given:
                 module, written = self._given[name]
                 found = self._source.read_value(module, written)
-                return found if found.is_number else unreadable_value(module.quote_expression(written))
-        return unreadable_value(self._open) if self._open else NOT_GIVEN
+                return found if found.is_number else unreadable_value(module.quote(written))
+        return unreadable_value(self.open) if self.open is not None else NOT_GIVEN
