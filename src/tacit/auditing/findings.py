@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Any, TypeAlias
 
 from tacit.auditing.symbolic.simulation import Drift
+from tacit.core.protocol_facts import ReasonCode
 
 
 class Verdict(StrEnum):
@@ -163,7 +164,7 @@ class UndecidedCode(StrEnum):
     SMALL_SUMS = "small_sums"
 
 
-Code: TypeAlias = NoteCode | AssumptionCode | GapCode | UndecidedCode
+Code: TypeAlias = NoteCode | AssumptionCode | GapCode | UndecidedCode | ReasonCode
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from tacit.auditing.findings import NoteCode, Remark
+from tacit.auditing.render.arguments import render_argument
 from tacit.auditing.report import Report
 from tacit.core.average import format_count
 from tacit.core.protocol import Settings
@@ -18,10 +19,11 @@ def render_note(note: Remark) -> str:
 
 
 def _describe_too_long(note: Remark) -> str:
-    known = ""
-    if note["argument"]:
-        known = f"; known without (docs/arguments.md, {note['argument']}): {note['statement']}"
-    return f"not audited, because an audit would take long; run: tacit audit{known}"
+    not_audited, name = "not audited, because an audit would take long; run: tacit audit", note["argument"]
+    if not name:
+        return not_audited
+    statement = render_argument(name, dict(note.parameters), note["statement"])
+    return f"{not_audited}; known without (docs/arguments.md, {name}): {statement}"
 
 
 def _describe_static_exposure(note: Remark) -> str:
