@@ -1,20 +1,15 @@
 """Reasons of proposals: what proposed settings are chosen for, in a few words."""
 
-from collections.abc import Callable
-
-from tacit.auditing.findings import Remark
+from tacit.auditing.findings import Remark, Sentences
 from tacit.core.protocol_facts import ReasonCode
 
 
 def render_reason(reason: Remark) -> str:
     """Returns what settings are chosen for, in a few words."""
-    code = reason.code
-    if not isinstance(code, ReasonCode):
-        raise TypeError(code)
-    return REASONS[code](reason)
+    return REASONS[reason.code](reason)
 
 
-REASONS: dict[ReasonCode, Callable[[Remark], str]] = {
+REASONS: Sentences = {
     ReasonCode.DEFAULTS: lambda _: "default settings",
     ReasonCode.BASELINE_WITH_SERVER: lambda _: "the baseline with a server",
     ReasonCode.BASELINE_WITHOUT_SERVER: lambda _: "the baseline without",

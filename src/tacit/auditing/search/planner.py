@@ -250,7 +250,8 @@ def _audit_proposal(
 
     worst_case = WorstCase(Scope(protocol, terms))
     still = auditor("static")
-    kinds, total = choose_coalitions(still.scope, c, min(MOST_COALITIONS, max(30, MOST_WORK // terms.work)))
+    sample = choose_coalitions(still.scope, c, min(MOST_COALITIONS, max(30, MOST_WORK // terms.work)))
+    kinds = sample.kinds
     verdicts = {}
     for place, kind in enumerate(kinds, start=1):
         report_step(f"analysing coalition {place} of {len(kinds)}")
@@ -275,7 +276,7 @@ def _audit_proposal(
             group = (known or still.run.knowledge(kind.coalition, 1)).group if in_time else 1
             company = min(company, still.company(kind.coalition, group, at_worst=True) or company)
     coverage = PlanCoverage(
-        sum(kind.many for kind in kinds), total, len(kinds), watched, asked.rounds, dropout, min(fewest, default=None)
+        sample.covered, sample.coalitions, len(kinds), watched, asked.rounds, dropout, min(fewest, default=None)
     )
     safe = min(verdict.safe_rounds for verdict in verdicts.values())
     group = min(verdict.smallest_group for verdict in verdicts.values())
