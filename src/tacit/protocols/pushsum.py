@@ -493,8 +493,7 @@ LARGE = 64
 def propose(parties: int, colluding: int) -> Iterator[ProposedSettings]:
     """Yields masks, in a sparse graph if nobody colludes."""
     if colluding == 1 and parties >= 5:
-        options = {"masked": True, "graph": "exponential"}
-        yield ProposedSettings(options, ReasonCode.EXPONENTIAL_GRAPH)
+        yield ProposedSettings({"masked": True, "graph": "exponential"}, ReasonCode.EXPONENTIAL_GRAPH)
     elif parties <= LARGE:
         yield ProposedSettings({"masked": True, "graph": "complete"}, ReasonCode.COMPLETE_GRAPH)
 
