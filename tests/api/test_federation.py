@@ -20,6 +20,7 @@ from tacit.protocols import REGISTRY
 from tacit.protocols.admm import MOST_ITERATIONS, GroupPart, GroupSum, peer
 from tacit.protocols.secagg import user
 from tacit.runtime.simulator import Simulation
+from tacit.vectors import layout, model_tree
 
 NAMES = ("a", "b", "c", "d")
 SAFE = {"admm": {"masked": True, "group_size": None}, "pushsum": {"masked": True}}
@@ -435,3 +436,34 @@ def test_what_was_not_averaged_is_named():
     assert tacit.aggregate(models, "secagg").local == ("steps", "on")
     assert tacit.aggregate(models, "secagg", include=["w", "steps"]).local == ("on",)
     assert tacit.aggregate([model["w"] for model in models], "secagg").local == ()
+
+
+def test_each_party_gets_its_average_in_the_structure_of_its_own_model():
+    first, second = np.array([1.0, 2.0]), np.array([[3.0]])
+    models = {"a": {"0": first, "1": second}, "b": [first, second], "c": {0: first, 1: second}}
+    for average in (
+        tacit.aggregate(models, "secagg").average,
+        tacit.Federation("secagg", models).average(models).average,
+    ):
+        assert list(average["a"]) == ["0", "1"]
+        assert isinstance(average["b"], list)
+        assert list(average["c"]) == [0, 1]
+        assert average["b"][1].shape == (1, 1)
+
+
+def test_local_arrays_are_copied_from_each_partys_own_model():
+    models = [{"w": np.array([1.0 + i]), "steps": np.array([i])} for i in range(3)]
+    average = tacit.aggregate(models, "secagg").average
+    assert [average[party]["steps"].tolist() for party in ("p0", "p1", "p2")] == [[0], [1], [2]]
+    average["p1"]["steps"][0] = 7
+    assert models[1]["steps"].tolist() == [1]
+
+
+def test_a_model_without_local_arrays_is_read_twice(monkeypatch):
+    """Once to check it, and once to make its vector."""
+    read = []
+    explore = model_tree.explore_model
+    monkeypatch.setattr(layout, "explore_model", lambda model, *rest: read.append(model) or explore(model, *rest))
+    models = [{"w": np.ones(2) * i} for i in range(4)]
+    tacit.aggregate(models, "secagg")
+    assert [sum(each is model for each in read) for model in models] == [2, 2, 2, 2]

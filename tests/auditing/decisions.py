@@ -75,10 +75,8 @@ class RewordingFinder(MetaPathFinder):
 def split(data: Any, sentences: list[str]) -> Any:
     """Returns data without its sentences, which are collected."""
     if isinstance(data, dict):
-        # The reason for a proposal is the protocol's own.
-        read = SENTENCES - ({"why"} if "protocol" in data else set())
         # Below "facts" these keys have codes and values.
-        read -= {"read", "assumed", "unread"} if "says" not in data and "read" in data else set()
+        read = SENTENCES - ({"read", "assumed", "unread"} if "says" not in data and "read" in data else set())
         for key in read & data.keys():
             sentences.extend(texts(data[key]))
         return {key: split(value, sentences) for key, value in data.items() if key not in read}
@@ -202,8 +200,42 @@ def write_inputs() -> None:
         (app / "client_app.py").write_text(client, encoding="utf-8")
 
 
+ARGUED: tuple[tuple[str, int, dict[str, Any]], ...] = (
+    ("secagg", 8, {}),
+    ("secagg", 8, {"neighbours": 4, "threshold": 4}),
+    ("secagg", 8, {"participation": {"kind": "batches", "per_round": 4, "privacy": 4}}),
+    ("secagg", 8, {"participation": {"kind": "random", "per_round": 5}}),
+    ("cesar", 8, {"share": 0.5, "masking": 3}),
+    ("cesar", 8, {"graph": "ring"}),
+    ("gossip", 8, {}),
+)
+
+
+def keep_arguments(decisions: Decisions) -> None:
+    """Keeps the arguments that are made instead of an audit, and those that a preflight audit cites."""
+    from tacit.auditing import preflight
+    from tacit.auditing.proofs import arguments_for
+    from tacit.auditing.render.arguments import render_argument
+    from tacit.auditing.render.notes import render_note
+    from tacit.protocols import REGISTRY
+    from tacit.runtime.agreement import terms_for
+
+    steps, preflight.MOST_STEPS = preflight.MOST_STEPS, 0
+    for place, (name, parties, options) in enumerate(ARGUED):
+        protocol = REGISTRY[name]
+        terms = terms_for(protocol, tuple(f"p{i}" for i in range(parties)), options)
+        for size in (1, 2):
+            found = arguments_for(protocol, terms, size, 2, "free")
+            notes = preflight.preflight(protocol, terms, adversary=size, rounds=2)
+            told = [{**each.facts, "name": each.name, "says": render_argument(each.name, each.facts)} for each in found]
+            codes = [note.plain() for note in notes]
+            kept = {"arguments": told, "note_codes": codes, "notes": list(map(render_note, notes))}
+            decisions.keep(f"argument {place} of {size}", kept)
+    preflight.MOST_STEPS = steps
+
+
 def decide() -> Decisions:
-    """Runs one audit of each verdict, a plan, an attack, two trainings, and the page's worker."""
+    """Runs one audit of each verdict, arguments, a plan, an attack, two trainings, and the page's worker."""
     from tacit.app.terminal import progress
     from tacit.app.ui.adversary_query import AdversaryQuery
     from tacit.app.ui.worker_process import AuditSession, make_plan
@@ -230,6 +262,7 @@ def decide() -> Decisions:
     many = ("--parties", "8", "--coalition", "server", "--rounds", "60", "--drift", "0.01", "--set", FIVE)
     run("undecided", "audit", "secagg", *many)
     multi_round.MOST_ESTIMATED = estimated
+    keep_arguments(decisions)
     files = ("--report", "files/audit.html", "--picture", "files/audit.svg")
     run("files", "audit", "fedavg", "--parties", "4", *files)
     run("plan", "plan", "4", "--rounds", "2", "--picture", "files/plan.svg")
@@ -242,7 +275,8 @@ def decide() -> Decisions:
     for setting in ({"parties": 4}, {"protocol": "gossip", "parties": 4}):
         audit = AuditSession(AdversaryQuery(coalition=("p0",), **setting), events.append)
         audit.proof(("p0",), events.append)
-    decisions.keep("page", events)
+    # Steps of progress are words for people, partly of render/ and partly not.
+    decisions.keep("page", [{key: value for key, value in event.items() if key != "doing"} for event in events])
     return decisions
 
 

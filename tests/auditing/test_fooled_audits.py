@@ -11,6 +11,7 @@ from tacit import protocols
 from tacit.auditing.proofs import argument_for
 from tacit.core.average import Average
 from tacit.core.errors import NotAuditable
+from tacit.core.protocol_facts import ReasonCode
 from tacit.designs import Batches, Random
 from tacit.protocols.gossip import GOSSIP, SharedEntries
 from tacit.runtime.agreement import terms_for
@@ -37,7 +38,7 @@ def test_luck_is_not_taken_for_a_guarantee():
     assert len(exposed) > 1
     for proposal in tacit.plan(5, rounds=3, dropout=0.05).proposals:
         assert not proposal.holds or proposal.needs_drift or proposal.argument or not proposal.coverage.dropout
-        assert proposal.why != "everybody in every round" or (proposal.holds and proposal.needs_drift)
+        assert proposal.reason.code is not ReasonCode.EVERYBODY or (proposal.holds and proposal.needs_drift)
 
 
 def whisper(change):

@@ -19,6 +19,7 @@ from tacit.auditing.proofs import argument_for, arguments_for
 from tacit.auditing.scope import Scope
 from tacit.auditing.search.coalitions import list_coalitions
 from tacit.core.errors import TacitError
+from tacit.core.protocol_facts import ArgumentCode
 from tacit.core.suite import SERVER
 from tacit.designs import Batches, Partition, Random, graphs
 from tacit.designs.circle import secure_degree
@@ -424,8 +425,8 @@ def test_the_page_has_every_argument_and_the_tests_that_try_it():
     headings = [heading.lower() for heading in re.findall(r"^## (.*)$", page, re.MULTILINE)]
     assert [name for name in NAMES if name not in headings] == []
     sources = [each.read_text(encoding="utf-8") for each in (ROOT / "src" / "tacit" / "protocols").rglob("*.py")]
-    named = {name for source in sources for name in re.findall(r'\bPrivacyArgument\(\s*"([^"]+)"', source)}
-    assert named == set(NAMES)
+    named = {name for source in sources for name in re.findall(r"\bPrivacyArgument\(\s*ArgumentCode\.(\w+)", source)}
+    assert {ArgumentCode[name] for name in named} == set(ArgumentCode) == set(NAMES)
     rows = dict(re.findall(r"^\| \[([^\]]+)\]\([^)]*\) \|.*\| (`test_\w+`.*) \|$", page, re.MULTILINE))
     tests = {name for name in globals() if name.startswith("test_")}
     for name in NAMES:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tacit.core.protocol_facts import ArgumentCode, ReasonCode
 from tacit.integrations.flower.auditor.findings import AppCode
 
 pytestmark = pytest.mark.long
@@ -72,6 +73,20 @@ def test_apps_have_codes_beside_their_sentences(decided):
         codes |= {each["code"] for each in findings}
     # The rest is of protocols without a server.
     assert set(AppCode) - codes == {"messages_carried"}
+
+
+def test_every_argument_and_reason_has_a_code_beside_its_sentence(decided):
+    decisions, sentences = decided[0]["decisions"], decided[0]["sentences"]
+    argued = {name: found for name, found in decisions.items() if name.startswith("argument ")}
+    arguments = [each for found in argued.values() for each in found["arguments"]]
+    assert {each["name"] for each in arguments} == set(ArgumentCode)
+    cited = {note["argument"] for found in argued.values() for note in found["note_codes"]}
+    assert {"one sum", "fresh sums", "whole batches", "private neighbours"} <= cited
+    assert all(sentences[name] for name in argued)
+    reasons = [each["reason"]["code"] for each in decisions["plan: JSON"]["data"]["proposals"]]
+    assert {"baseline_with_server", "everybody", "neighbours", "all_to_all"} <= set(reasons) <= set(ReasonCode)
+    assert ReasonCode.OWN not in reasons
+    assert "everybody in every round" in sentences["plan: JSON"]
 
 
 def test_there_is_one_of_each_verdict(decided):

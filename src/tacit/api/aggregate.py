@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack, overload
 
 from tacit.api.checked_run import CheckedRun
 from tacit.api.given_models import (
-    model_problems,
+    inspect_models,
     name_by_party,
     read_selection,
     read_weights,
@@ -18,7 +18,6 @@ from tacit.core.protocol import Protocol
 from tacit.core.suite import Party
 from tacit.runtime.faults import Fault
 from tacit.runtime.outcome import Outcome
-from tacit.vectors.layout import Layout
 
 if TYPE_CHECKING:
     from tacit.api.option_types import AdmmRun, CesarRun, FedAvgRun, GossipRun, PushSumRun, SecAggRun
@@ -97,10 +96,9 @@ def aggregate(
     shares = read_weights(weights, models)
     options.setdefault("max_weight", weight_bound(shares))
     options.setdefault("weighted", len({weight for weight in shares.values() if isinstance(weight, Real)}) > 1)
-    selection = read_selection(options)
-    found = model_problems(models, selection)
+    layouts, found = inspect_models(models, read_selection(options))
     found += weight_problems(models, shares, options["max_weight"])
     found += seed_problems(seed)
     checked = CheckedRun.of(protocol, tuple(models), faults, adversary, options, found, models, BESIDE)
-    layout = Layout.of(next(iter(models.values())), selection)
-    return checked.average(checked.simulation(layout, seed, record), layout, models, shares, 2)
+    layout = next(iter(layouts.values()))
+    return checked.average(checked.simulation(layout, seed, record), layout, models, layouts, shares, 2)

@@ -8,8 +8,8 @@ import numpy as np
 
 from tacit.auditing.auditor import Auditor
 from tacit.auditing.report import Report
-from tacit.auditing.scope import Scope, is_count, resolve_members
-from tacit.auditing.search.coalitions import coalitions_of_size, list_coalitions
+from tacit.auditing.scope import Scope, is_count
+from tacit.auditing.search.coalitions import coalitions_in_question
 from tacit.auditing.symbolic.simulation import Drift
 from tacit.core.errors import ConfigError
 from tacit.core.protocol import Protocol, Role
@@ -159,7 +159,7 @@ def audit(
         stand_ins=stand_ins,
         beside=BESIDE,
     )
-    return _report_on(scope, None if coalition is None else resolve_members(_members(coalition), names), coalition_size)
+    return _report_on(scope, None if coalition is None else _members(coalition), coalition_size)
 
 
 BESIDE = tuple(
@@ -172,10 +172,7 @@ BESIDE = tuple(
 
 def _report_on(scope: Scope, members: tuple[Party, ...] | None, size: Size) -> Report | list[Report]:
     """Returns the report on one coalition, or on all of a size."""
-    if size is not None:
-        every = coalitions_of_size(scope.protocol, scope.parties, size, members)
-    else:
-        every = list(list_coalitions(scope.protocol, scope.parties, 1)) if members is None else [members]
+    every = coalitions_in_question(scope.protocol, scope.parties, members, size)
     for each in every:
         scope.check(each)
     auditor = Auditor(scope, guard=True)

@@ -105,6 +105,7 @@ class CheckedRun:
         simulation: Simulation,
         layout: Layout,
         models: Mapping[Party, Any],
+        layouts: Mapping[Party, Layout],
         weights: Mapping[Party, Any],
         up: int,
         out: NDArray[np.floating[Any]] | None = None,
@@ -114,8 +115,9 @@ class CheckedRun:
 
         Args:
             simulation: The simulation of the federation.
-            layout: Layout of the models.
+            layout: Layout of the vectors.
             models: Models by party.
+            layouts: Layouts of the models by party, equal but for what stays local.
             weights: Weights by party.
             up: Number of stack levels up to the caller that warnings point at.
             out: Matrix whose rows receive the averages as vectors.
@@ -134,9 +136,10 @@ class CheckedRun:
             raise ConfigError(wrong)
         outcome = simulation.average(updates, out, absent)
         if out is None:
-            outcome.average = {
-                party: layout.restore(vector, models.get(party)) for party, vector in outcome.average.items()
-            }
+            for party, vector in outcome.average.items():
+                own = layouts.get(party, layout)
+                # Where no array stays local, there is nothing to read from the model again.
+                outcome.average[party] = own.restore(vector, models.get(party) if own.local else None)
         outcome.local = layout.local
         warn_of_clipping(simulation.agreement, outcome, layout, updates, up + 1)
         vanished = list(find_vanishing(simulation.agreement, layout, updates))

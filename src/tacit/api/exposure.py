@@ -43,7 +43,7 @@ def exposure(checked: CheckedRun) -> Exposure:
     """Audits the settings of a run for single parties, the server, and as many colluding ones as it allows for."""
     protocol, terms = checked.protocol, checked.terms
     if too_long(protocol, terms):
-        return Exposure(why=Remark.of(NoteCode.TOO_LONG, argument="", statement=""))
+        return Exposure(why=Remark.of(NoteCode.TOO_LONG, argument=""))
     scope = Scope(protocol, terms, 1, "free", entries=POSITIONS if terms.selective else None)
     reports: list[Report] = []
     try:

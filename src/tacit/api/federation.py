@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.api.checked_run import CheckedRun
-from tacit.api.given_models import model_problems, name_by_party, read_weights, seed_problems, weight_problems
+from tacit.api.given_models import inspect_models, name_by_party, read_weights, seed_problems, weight_problems
 from tacit.core.average import format_count
 from tacit.core.errors import ConfigError
 from tacit.core.protocol import Protocol, names_from
@@ -126,16 +126,17 @@ class Federation:
         away = set() if found else set(absent) - given.keys()
         shares = {party: weight for party, weight in shares.items() if party not in away}
         selection = ArraySelection.of(self._checked.terms.settings)
-        found += model_problems(given, selection, self._layout)
+        layouts, wrong = inspect_models(given, selection, self._layout)
+        found += wrong
         if given.keys() != set(self.parties) - away or not given:
             found.append(f"a round takes a model of each of {', '.join(self.parties)}, and of nobody else")
         found += weight_problems(given, shares, self._checked.terms.settings.max_weight)
         if found:
             raise ConfigError(found)
-        layout = self._layout or Layout.of(next(iter(given.values())), selection)
+        layout = self._layout or next(iter(layouts.values()))
         simulation = self._simulation or self._checked.simulation(layout, self._seed, self._record)
         try:
-            return self._checked.average(simulation, layout, given, shares, 2, out, absent)
+            return self._checked.average(simulation, layout, given, layouts, shares, 2, out, absent)
         finally:
             if simulation.number:  # a refused first round fixes no layout
                 self._layout, self._simulation = layout, simulation

@@ -15,7 +15,7 @@ from tacit.core.protocol import Settings, names_from
 from tacit.core.suite import Party, Update
 from tacit.core.values import convert_value
 from tacit.vectors.layout import Layout, inspect_model
-from tacit.vectors.model_tree import ALL, FLOATS, ArraySelection
+from tacit.vectors.model_tree import ALL, ArraySelection
 from tacit.vectors.ring_limits import LARGEST, ring_problems
 
 SHOWN = 3
@@ -71,10 +71,10 @@ def read_selection(options: Mapping[str, Any]) -> ArraySelection:
     return ArraySelection(**found)
 
 
-def model_problems(
-    models: Mapping[Party, Any], selection: ArraySelection = FLOATS, expected: Layout | None = None
-) -> list[str]:
-    """Returns all problems that keep models from being averaged, with each other or with earlier rounds."""
+def inspect_models(
+    models: Mapping[Party, Any], selection: ArraySelection, expected: Layout | None = None
+) -> tuple[dict[Party, Layout], list[str]]:
+    """Returns the layout of each model, and all problems of averaging them with each other or with earlier rounds."""
     problems: dict[str, list[Party]] = {}
     layouts: dict[Party, Layout] = {}
     names: dict[str, None] = {}
@@ -105,7 +105,12 @@ def model_problems(
             note(party, [f"compared with {whose}, {each}" for each in wanted.differences(layout)])
     found = [f"{list_names(parties)}: {problem}" for problem, parties in problems.items()]
     # Arrays have no names where nothing is a model.
-    return found + (selection.problems(names) if names.keys() - {ALL} or layouts else [])
+    return layouts, found + (selection.problems(names) if names.keys() - {ALL} or layouts else [])
+
+
+def model_problems(models: Mapping[Party, Any], selection: ArraySelection, expected: Layout | None = None) -> list[str]:
+    """Returns all problems that keep models from being averaged, with each other or with earlier rounds."""
+    return inspect_models(models, selection, expected)[1]
 
 
 def weight_problems(models: Mapping[Party, Any], weights: Mapping[Party, Any], max_weight: float) -> list[str]:

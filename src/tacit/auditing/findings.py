@@ -4,10 +4,10 @@ Decisions (exit codes, colours, refusals, files) read these types. Sentences are
 sentence can be reworded without changing what the program does.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeAlias
 
 from tacit.auditing.symbolic.simulation import Drift
 
@@ -183,6 +183,10 @@ class Remark:
     def plain(self) -> dict[str, Any]:
         """Returns the remark as plain data."""
         return {"code": self.code.value, **dict(self.parameters)}
+
+
+Sentences: TypeAlias = Mapping[StrEnum, Callable[["Remark"], str]]
+"""Table of a renderer: how each code is put in words."""
 
 
 @dataclass(frozen=True)

@@ -56,9 +56,10 @@ def preflight(
         return ()
     if too_long(protocol, terms):
         argument = argument_for(protocol, terms, adversary, rounds, "free")
-        known = argument if argument is not None and not argument.exposes else None
-        name, statement = ("", "") if known is None else (known.name, known.statement)
-        return (Remark.of(NoteCode.TOO_LONG, argument=name, statement=statement),)
+        if argument is None or argument.exposes:
+            return (Remark.of(NoteCode.TOO_LONG, argument=""),)
+        own = argument.statement
+        return (Remark.of(NoteCode.TOO_LONG, argument=argument.name, statement=own, **argument.facts),)
     if vectors is not None and terms.selective:
         refused, notes = _look(protocol, terms, adversary, rounds, vectors)
     else:

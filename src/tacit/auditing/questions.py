@@ -11,8 +11,8 @@ from typing import Any
 
 from tacit.auditing.auditor import WorstSeedAuditor
 from tacit.auditing.report import Report
-from tacit.auditing.scope import Scope, resolve_members
-from tacit.auditing.search.coalitions import coalitions_of_size, list_coalitions
+from tacit.auditing.scope import Scope
+from tacit.auditing.search.coalitions import coalitions_in_question
 from tacit.auditing.symbolic.simulation import Drift
 from tacit.core.errors import ConfigError
 from tacit.core.suite import Party
@@ -113,11 +113,7 @@ class Question:
 
     def coalitions(self) -> list[tuple[Party, ...]]:
         """Returns whom it is about: each party alone, and the server, unless others are asked for."""
-        if self.coalition_size is not None:
-            return coalitions_of_size(find(self.protocol), self.names, self.coalition_size, self.coalition)
-        if self.coalition is not None:
-            return [resolve_members(self.coalition, self.names)]
-        return list(list_coalitions(find(self.protocol), self.names, 1))
+        return coalitions_in_question(find(self.protocol), self.names, self.coalition, self.coalition_size)
 
     def answers(self) -> Iterator[Report]:
         """Yields a report on each coalition, with the worst seed that was tried."""

@@ -24,6 +24,7 @@ from tacit.core.protocol_facts import (
     ParticipationPolicy,
     PrivacyArgument,
     ProposedSettings,
+    ReasonCode,
     Remedy,
     SecureSum,
 )
@@ -287,7 +288,7 @@ class Choice:
 def propose_defaults(parties: int, colluding: int) -> Iterable[ProposedSettings]:
     """Returns the default settings, whatever is asked for."""
     del parties, colluding
-    return (ProposedSettings({}, "default settings"),)
+    return (ProposedSettings({}, ReasonCode.DEFAULTS),)
 
 
 @dataclass(frozen=True)

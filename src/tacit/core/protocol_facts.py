@@ -4,8 +4,9 @@ Everything here is data. A protocol returns it from its hooks (`Terms`, `Setting
 that no other module has to know which protocol it has at hand.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, Literal, Protocol, TypeAlias
 
 from tacit.core.suite import Party
@@ -67,14 +68,27 @@ class CoalitionQuery:
     rounds: int = 1
 
 
+class ArgumentCode(StrEnum):
+    """Name of an argument of a shipped protocol: the heading under which `docs/arguments.md` states and proves it."""
+
+    ONE_SUM = "one sum"
+    CIRCLE = "circle"
+    WHOLE_BATCHES = "whole batches"
+    FRESH_SUMS = "fresh sums"
+    PRIVATE_NEIGHBOURS = "private neighbours"
+    FEW_NEIGHBOURS = "few neighbours"
+    PLAIN = "plain"
+
+
 @dataclass(frozen=True)
 class PrivacyArgument:
     """A proved statement about every coalition of a size: none learns a vector or, if it `exposes`, one does."""
 
     name: str
-    """The heading under which `docs/arguments.md` states and proves it."""
-    statement: str
-    """What the coalition learns. `{who}` and `{when}` stand for the coalition and for the rounds and dropouts."""
+    """An `ArgumentCode`; or any other name, if the argument brings its own statement."""
+    statement: str = ""
+    """What the coalition learns, if the name is no `ArgumentCode`. `{who}` and `{when}` stand for the coalition and for
+    the rounds and dropouts."""
     bits: float = 0.0
     """The most bits of an entry that a coalition learns, as `engine.precision` counts them. One bit halves the
     spread."""
@@ -82,6 +96,8 @@ class PrivacyArgument:
     """Whether it holds whoever drops out, and whenever."""
     exposes: bool = False
     """Whether it shows that a coalition does recover a vector."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """Numbers and names that the statement of an `ArgumentCode` mentions, as plain data."""
 
 
 # --- who takes part, and what a sum hides --------------------------------------------------------------------------
@@ -117,13 +133,33 @@ class SecureSum:
 # --- settings ------------------------------------------------------------------------------------------------------
 
 
+class ReasonCode(StrEnum):
+    """Code of what proposed settings are chosen for."""
+
+    DEFAULTS = "defaults"
+    BASELINE_WITH_SERVER = "baseline_with_server"
+    BASELINE_WITHOUT_SERVER = "baseline_without_server"
+    EVERYBODY = "everybody"
+    EVERYBODY_SPARSE = "everybody_sparse"
+    WHOLE_BATCHES = "whole_batches"
+    NEIGHBOURS = "neighbours"
+    ALL_TO_ALL = "all_to_all"
+    GROUPS = "groups"
+    COMPLETE_GRAPH = "complete_graph"
+    EXPONENTIAL_GRAPH = "exponential_graph"
+    OWN = "own"
+    """A protocol says it in its own words."""
+
+
 @dataclass(frozen=True)
 class ProposedSettings:
     """Options that a protocol proposes to a planner, which audits them before it shows them to anybody."""
 
     options: dict[str, Any]
     why: str
-    """What they are chosen for, in a few words."""
+    """What they are chosen for: a `ReasonCode`, or a few words of the protocol's own."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """Numbers that a `ReasonCode` mentions, as plain data."""
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,8 @@ Ties are square tables with a row and a column for each place: the relation of p
 permutation counts as a symmetry only after it was checked on the whole table.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TypeAlias
 
 import numpy as np
@@ -32,21 +31,6 @@ class Symmetry:
     """Every place once. Members of a class can change places as they like."""
     moves: tuple[Permutation, ...] = ()
     """Other permutations of all places."""
-
-    @property
-    def trivial(self) -> bool:
-        """Whether every place is in a class of its own, and nothing moves."""
-        return not self.moves and all(len(members) == 1 for members in self.classes)
-
-    def generators(self) -> Iterator[Permutation]:
-        """Yields permutations of which all others are made up."""
-        yield from self.moves
-        n = sum(map(len, self.classes))
-        for members in self.classes:
-            for a, b in pairwise(members):
-                swapped = list(range(n))
-                swapped[a], swapped[b] = b, a
-                yield tuple(swapped)
 
 
 def all_alike(places: int) -> Symmetry:

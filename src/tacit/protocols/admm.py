@@ -46,6 +46,7 @@ from tacit.core.protocol_facts import (
     PrivacyArgument,
     Promise,
     ProposedSettings,
+    ReasonCode,
     Remedy,
 )
 from tacit.core.suite import Parties, Party, Ring, Suite, Update, Vector
@@ -377,9 +378,9 @@ def propose(parties: int, colluding: int) -> Iterator[ProposedSettings]:
     """Yields masks among all, and in groups, for few peers."""
     size = colluding + 2
     if parties <= SMALL:
-        yield ProposedSettings({"masked": True, "group_size": None}, "all to all, masked")
+        yield ProposedSettings({"masked": True, "group_size": None}, ReasonCode.ALL_TO_ALL)
     if 2 * size <= parties <= SMALL:
-        yield ProposedSettings({"masked": True, "group_size": size}, f"masked groups of {size}")
+        yield ProposedSettings({"masked": True, "group_size": size}, ReasonCode.GROUPS, {"size": size})
 
 
 def _lemma_iii_1(terms: AdmmTerms, coalition: Collection[Party], rounds: int) -> Promise | None:

@@ -25,10 +25,10 @@ from tacit.core.errors import ConfigError
 from tacit.core.link import Link
 from tacit.core.messages import Message
 from tacit.core.protocol import Choice, Protocol
-from tacit.core.protocol_facts import CoalitionQuery, PrivacyArgument, ProposedSettings
+from tacit.core.protocol_facts import CoalitionQuery, PrivacyArgument, ProposedSettings, ReasonCode
 from tacit.core.suite import SERVER, Parties, Suite, Update
 from tacit.protocols.shapes import star
-from tacit.protocols.shapes.proofs import plain
+from tacit.protocols.shapes.proofs import PLAIN_VECTORS
 from tacit.protocols.shapes.star import PATIENCE, StarSettings, StarState, StarTerms, Sum
 
 
@@ -71,7 +71,7 @@ class FedAvgTerms(StarTerms):
     def arguments(self, query: CoalitionQuery) -> Iterator[PrivacyArgument]:
         """Yields that the server sees all."""
         del query
-        yield plain("the server is sent every vector that it sums")
+        yield PLAIN_VECTORS
 
 
 async def client(link: Link, update: Update, terms: FedAvgTerms, suite: Suite, state: StarState) -> Average:
@@ -109,7 +109,7 @@ async def server(link: Link, terms: FedAvgTerms, suite: Suite, state: StarState)
 def propose(parties: int, colluding: int) -> Iterator[ProposedSettings]:
     """Yields the baseline, to compare others with."""
     del parties, colluding
-    yield ProposedSettings({}, "the baseline with a server")
+    yield ProposedSettings({}, ReasonCode.BASELINE_WITH_SERVER)
 
 
 FEDAVG = Protocol(

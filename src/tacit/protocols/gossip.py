@@ -24,7 +24,7 @@ from tacit.core.errors import Drop, WireError
 from tacit.core.link import Link
 from tacit.core.messages import Message
 from tacit.core.protocol import Protocol
-from tacit.core.protocol_facts import CoalitionQuery, PrivacyArgument, ProposedSettings
+from tacit.core.protocol_facts import CoalitionQuery, PrivacyArgument, ProposedSettings, ReasonCode
 from tacit.core.suite import Parties, Suite, Update, Vector
 from tacit.protocols.shapes.neighbourhood import (
     GraphSettings,
@@ -40,7 +40,7 @@ from tacit.protocols.shapes.neighbourhood import (
     select_entries,
     take_entries,
 )
-from tacit.protocols.shapes.proofs import plain
+from tacit.protocols.shapes.proofs import PLAIN_VECTORS
 
 
 class SharedEntries(Message, frozen=True, tag="SharedEntries"):
@@ -68,13 +68,13 @@ class GossipTerms(GraphTerms):
     def arguments(self, query: CoalitionQuery) -> Iterator[PrivacyArgument]:
         """Yields that neighbours see what is shared."""
         del query
-        yield plain("{who} learn what their neighbours share")
+        yield PLAIN_VECTORS
 
 
 def propose(parties: int, colluding: int) -> Iterator[ProposedSettings]:
     """Yields the baseline, to compare others with."""
     del parties, colluding
-    yield ProposedSettings({"graph": "ring"}, "the baseline without")
+    yield ProposedSettings({"graph": "ring"}, ReasonCode.BASELINE_WITHOUT_SERVER)
 
 
 async def node(link: Link, update: Update, terms: GraphTerms, suite: Suite, state: GraphState) -> Average:

@@ -47,13 +47,14 @@ from tacit.core.protocol_facts import (
     PrivacyArgument,
     Promise,
     ProposedSettings,
+    ReasonCode,
     Remedy,
 )
 from tacit.core.suite import ONLOOKER, Parties, Party, Ring, Suite, Update, Vector
 from tacit.designs import graphs
 from tacit.designs.graphs import CompleteGraph, Graph, graph_from
 from tacit.protocols.shapes.pairs import mask_among
-from tacit.protocols.shapes.proofs import LEFT, few_neighbours, is_complete, one_sum, plain, private_neighbours
+from tacit.protocols.shapes.proofs import LEFT, PLAIN_VECTORS, few_neighbours, is_complete, one_sum, private_neighbours
 from tacit.vectors.ring_limits import LARGEST, SMALLEST
 
 if TYPE_CHECKING:
@@ -301,7 +302,7 @@ class PushSumTerms(Terms):
             return
         if not settings.masked:
             if len(self.graphs) == 1:
-                yield plain("{who} learn, in the first round, the vectors of those they hear")
+                yield PLAIN_VECTORS
             return
         sends = graphs.adjacency(self.graphs[0])
         if is_complete(sends) and left >= LEFT:
@@ -492,10 +493,9 @@ LARGE = 64
 def propose(parties: int, colluding: int) -> Iterator[ProposedSettings]:
     """Yields masks, in a sparse graph if nobody colludes."""
     if colluding == 1 and parties >= 5:
-        options = {"masked": True, "graph": "exponential"}
-        yield ProposedSettings(options, "masked, everybody hears about log n others")
+        yield ProposedSettings({"masked": True, "graph": "exponential"}, ReasonCode.EXPONENTIAL_GRAPH)
     elif parties <= LARGE:
-        yield ProposedSettings({"masked": True, "graph": "complete"}, "masked, everybody hears everybody")
+        yield ProposedSettings({"masked": True, "graph": "complete"}, ReasonCode.COMPLETE_GRAPH)
 
 
 def _section_3_3(terms: PushSumTerms, coalition: Collection[Party], rounds: int) -> Promise | None:

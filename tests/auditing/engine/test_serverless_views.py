@@ -58,9 +58,13 @@ def test_a_late_model_does_not_single_its_sender_out():
         known.vector[0]
         for known in View(federation.world, federation.agreement.session, {"p0"}, dict(enumerate(seen))).vectors
     ]
-    space = RowSpace([*rows, Form({("input", "p0", 0): 1})], [("input", name, 0) for name in names])
+    inputs = [("input", name, 0) for name in names]
+    known = [*rows, Form({("input", "p0", 0): 1})]
+    space = RowSpace(known, inputs)
     assert [unknown for unknown in space.list_determined() if unknown[0] == "input"] == [("input", "p0", 0)]
-    assert space.determines(Form({("input", name, 0): 1 for name in ("p1", "p2", "p4")}))
+    total, single = Form({inputs[i]: 1 for i in (1, 2, 4)}), Form({inputs[1]: 1})
+    assert len(RowSpace([*known, total], inputs).rows) == len(space.rows), "the sum says nothing new"
+    assert len(RowSpace([*known, single], inputs).rows) > len(space.rows), "and one of them would"
 
 
 def test_gossip_shows_neighbours_everything():

@@ -12,6 +12,7 @@ from tacit.auditing.scope import Scope
 from tacit.auditing.summary import summarize_reports
 from tacit.auditing.symbolic.simulation import SymbolicSimulation
 from tacit.core.errors import TacitError
+from tacit.core.protocol_facts import ReasonCode
 from tacit.core.suite import Update
 from tacit.designs import Batches, Random, Sampled
 from tacit.runtime.participation_trace import trace_participation
@@ -106,26 +107,28 @@ def test_dropouts_over_rounds_expose_those_who_dropped_out():
     assert few.exposed.keys() <= lost.exposed.keys(), "the same luck, seen for a shorter time"
 
 
+def find_proposal(plan, reason):
+    return next(each for each in plan.proposals if each.reason.code is reason)
+
+
 @pytest.mark.slow
 def test_a_plan_takes_them_into_account():
-    with_dropouts = next(each for each in tacit.plan(12, rounds=50).proposals if each.why == "everybody in every round")
+    with_dropouts = find_proposal(tacit.plan(12, rounds=50), ReasonCode.EVERYBODY)
     assert (with_dropouts.verdict, with_dropouts.needs_drift) == (Verdict.HOLDS, True)
     assert with_dropouts.safe_rounds < 50
-    without = next(
-        each for each in tacit.plan(12, rounds=50, dropout=0).proposals if each.why == "everybody in every round"
-    )
+    without = find_proposal(tacit.plan(12, rounds=50, dropout=0), ReasonCode.EVERYBODY)
     assert (without.verdict, without.needs_drift, without.safe_rounds) == (Verdict.HOLDS, False, 50)
     assert "5% dropouts" in describe_proposal(with_dropouts)
     assert "no dropouts" in describe_proposal(without)
 
 
 def test_a_plan_says_how_many_rounds_dropouts_cost():
-    found = tacit.plan(4, rounds=10, dropout=0.2).proposals
-    all_to_all = next(each for each in found if each.why == "all to all, masked")
+    plan = tacit.plan(4, rounds=10, dropout=0.2)
+    all_to_all = find_proposal(plan, ReasonCode.ALL_TO_ALL)
     # A round that anybody is missing from ends without an average.
     assert all_to_all.ending == pytest.approx(0.8**4)
     assert describe_lost_rounds(all_to_all) == "with these dropouts about 4 of 10 rounds would end with an average"
-    assert {describe_lost_rounds(each) for each in found if each.protocol in ("cesar", "pushsum")} == {""}
+    assert {describe_lost_rounds(each) for each in plan.proposals if each.protocol in ("cesar", "pushsum")} == {""}
     assert {each.ending for each in tacit.plan(4, rounds=10, dropout=0).proposals} == {1.0}
 
 

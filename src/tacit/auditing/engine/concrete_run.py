@@ -63,33 +63,23 @@ class WritingSuite(RealSuite):
 
     def seed(self) -> Secret:
         """Draws a fresh 256-bit secret."""
-        secret = super().seed()
-        self._page.append(("seed", (secret.reveal(),)))
-        return secret
+        return self._note_secret("seed", super().seed())
 
     def public(self, secret: Secret) -> bytes:
         """Returns the public half of a secret key."""
-        public = super().public(secret)
-        self._page.append(("public", (public,)))
-        return public
+        return self._note_bytes("public", super().public(secret))
 
     def agree(self, secret: Secret, public: bytes, label: str, context: bytes) -> Secret:
         """Returns the key that our secret and their public half agree on."""
-        agreed = super().agree(secret, public, label, context)
-        self._page.append(("agree", (agreed.reveal(),)))
-        return agreed
+        return self._note_secret("agree", super().agree(secret, public, label, context))
 
     def pairwise(self, peer: Party, label: str, context: bytes) -> Secret:
         """Returns the key that our identity and that of `peer` agree on."""
-        agreed = super().pairwise(peer, label, context)
-        self._page.append(("pairwise", (agreed.reveal(),)))
-        return agreed
+        return self._note_secret("pairwise", super().pairwise(peer, label, context))
 
     def commit(self, secret: Secret, context: bytes) -> bytes:
         """Returns a commitment."""
-        commitment = super().commit(secret, context)
-        self._page.append(("commit", (commitment,)))
-        return commitment
+        return self._note_bytes("commit", super().commit(secret, context))
 
     def seal(self, key: Secret, plaintext: Buffer, context: bytes) -> bytes:
         """Returns a sealed box."""
@@ -99,8 +89,7 @@ class WritingSuite(RealSuite):
 
     def tag(self, key: Secret, statement: bytes) -> bytes:
         """Returns a tag."""
-        tag = super().tag(key, statement)
-        self._page.append(("tag", (tag,)))
+        tag = self._note_bytes("tag", super().tag(key, statement))
         self._book.statements[tag] = bytes(statement)
         return tag
 
@@ -114,8 +103,7 @@ class WritingSuite(RealSuite):
 
     def sign(self, statement: bytes) -> bytes:
         """Returns our signature."""
-        signature = super().sign(statement)
-        self._page.append(("sign", (signature,)))
+        signature = self._note_bytes("sign", super().sign(statement))
         self._book.statements[signature] = bytes(statement)
         return signature
 
@@ -127,9 +115,15 @@ class WritingSuite(RealSuite):
 
     def recover(self, shares_: Mapping[int, bytes], threshold: int) -> Secret:
         """Returns the secret that the shares belong to."""
-        secret = super().recover(shares_, threshold)
-        self._page.append(("recover", (secret.reveal(),)))
+        return self._note_secret("recover", super().recover(shares_, threshold))
+
+    def _note_secret(self, what: str, secret: Secret) -> Secret:
+        self._page.append((what, (secret.reveal(),)))
         return secret
+
+    def _note_bytes(self, what: str, given: bytes) -> bytes:
+        self._page.append((what, (given,)))
+        return given
 
 
 class WritingParticipant(KeyedParticipant):

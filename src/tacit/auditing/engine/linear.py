@@ -87,14 +87,6 @@ class RowSpace:
         """Returns the unknowns that are determined, each alone."""
         return [lead for lead, row in self.rows.items() if len(row) == 1]
 
-    def determines(self, form: Form) -> bool:
-        """Says whether a form is a combination of the known ones."""
-        row = {unknown: residue(factor) for unknown, factor in form.terms.items()}
-        for lead in list(row):
-            if lead in self.rows and row.get(lead):
-                _subtract(row, self.rows[lead], row[lead])
-        return not row
-
 
 def cancel_masks(forms: Sequence[Form]) -> list[tuple[Form, dict[int, int]]]:
     """Returns a basis of the combinations of forms, in whole numbers, in which all masks cancel.

@@ -123,6 +123,8 @@ def describe_verdict(proposal: Proposal) -> dict[str, Any]:
     coverage = asdict(proposal.coverage)
     return {
         **asdict(proposal),
+        "why": proposal.why,
+        "reason": proposal.reason.plain(),
         "verdict": name_verdict(proposal.verdict, proposal.needs_drift),
         "verdict_code": proposal.verdict.value,
         "looked": coverage,

@@ -1,8 +1,9 @@
 """Sentences of notes and refusals."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from tacit.auditing.findings import NoteCode, Remark
+from tacit.auditing.findings import NoteCode, Remark, Sentences
+from tacit.auditing.render.arguments import render_argument
 from tacit.auditing.report import Report
 from tacit.core.average import format_count
 from tacit.core.protocol import Settings
@@ -11,17 +12,15 @@ from tacit.core.suite import Party
 
 def render_note(note: Remark) -> str:
     """Returns a note in words, without a full stop."""
-    code = note.code
-    if not isinstance(code, NoteCode):
-        raise TypeError(code)
-    return NOTES[code](note)
+    return NOTES[note.code](note)
 
 
 def _describe_too_long(note: Remark) -> str:
-    known = ""
-    if note["argument"]:
-        known = f"; known without (docs/arguments.md, {note['argument']}): {note['statement']}"
-    return f"not audited, because an audit would take long; run: tacit audit{known}"
+    not_audited, name = "not audited, because an audit would take long; run: tacit audit", note["argument"]
+    if not name:
+        return not_audited
+    statement = render_argument(name, dict(note.parameters), note["statement"])
+    return f"{not_audited}; known without (docs/arguments.md, {name}): {statement}"
 
 
 def _describe_static_exposure(note: Remark) -> str:
@@ -31,7 +30,7 @@ def _describe_static_exposure(note: Remark) -> str:
     )
 
 
-NOTES: dict[NoteCode, Callable[[Remark], str]] = {
+NOTES: Sentences = {
     NoteCode.ROUNDS_NOT_ANALYSED: lambda it: (
         f"only {format_count(it['analysed'], 'round was', 'rounds were')} analysed, because "
         f"{', '.join(it['members'])} learns more than sums"

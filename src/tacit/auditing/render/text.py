@@ -4,7 +4,7 @@ A table without exposures reads as "private" to a reader who does not know what 
 paper, on a page or in a terminal, ends with these sentences.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tacit.auditing.findings import (
@@ -14,6 +14,7 @@ from tacit.auditing.findings import (
     Coverage,
     GapCode,
     Remark,
+    Sentences,
     Step,
     StepCode,
     UndecidedCode,
@@ -86,7 +87,7 @@ def render_summary(summary: Summary) -> AuditText:
     return AuditText(
         verdict=render_verdict(summary, assumptions_follow=True),
         assumptions=tuple(map(render_assumption, summary.assumptions)),
-        gaps=tuple(GAPS[each.code](each) for each in summary.gaps if isinstance(each.code, GapCode)),
+        gaps=tuple(GAPS[each.code](each) for each in summary.gaps),
         steps=tuple(map(render_step, summary.steps)),
     )
 
@@ -308,10 +309,7 @@ def describe_coverage(coverage: Coverage) -> str:
 
 def render_assumption(assumption: Remark) -> str:
     """Returns the sentence of an assumption."""
-    code = assumption.code
-    if not isinstance(code, AssumptionCode):
-        raise TypeError(code)
-    return ASSUMPTIONS[code](assumption)
+    return ASSUMPTIONS[assumption.code](assumption)
 
 
 def _with_worst_case(assumption: Remark) -> str:
@@ -350,7 +348,7 @@ def _describe_representative(assumption: Remark) -> str:
     return f"{name} stands for {assumption['coalitions']} coalitions that are alike by symmetry."
 
 
-ASSUMPTIONS: dict[AssumptionCode, Callable[[Remark], str]] = {
+ASSUMPTIONS: Sentences = {
     AssumptionCode.ROUNDS_LIMITED: lambda it: (
         f"Only {describe_part(it['analysed'], it['rounds'])} were analysed; more would take long."
     ),
@@ -403,7 +401,7 @@ def _describe_malicious(gap: Remark) -> str:
     return f"Malicious parties, or a malicious server, that deviate from the protocol{search}."
 
 
-GAPS: dict[GapCode, Callable[[Remark], str]] = {
+GAPS: Sentences = {
     GapCode.AVERAGE: lambda _: "Inference about the data from the average itself. Only noise limits that.",
     GapCode.AVERAGE_WITH_NOISE: lambda it: (
         f"Inference about the data from the average itself, which the noise limits to ε = {it['epsilon']:.3g}."

@@ -7,7 +7,7 @@ keep it.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations, islice
 from typing import NamedTuple, TypeAlias
@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.auditing.scope import Scope, is_count
+from tacit.auditing.scope import Scope, is_count, resolve_members
 from tacit.core.entropy import SeededEntropy
 from tacit.core.errors import ConfigError
 from tacit.core.protocol import Protocol
@@ -75,19 +75,6 @@ def sample_coalitions(protocol: Protocol, parties: Sequence[Party], size: int, m
     return list(islice(sampled, most))
 
 
-def choose_coalitions(scope: Scope, size: int, most: int) -> tuple[list[CoalitionKind], int]:
-    """Returns the coalitions of a size to analyse, one of each kind or a random sample, and the number of all.
-
-    If there are more kinds than `most`, a few dozen say as much as a thousand.
-    """
-    total = count_coalitions(scope.protocol, scope.parties, size)
-    kinds = representative_coalitions(scope, size, most)
-    if kinds is None:
-        some = sample_coalitions(scope.protocol, scope.parties, size, min(most, SAMPLE))
-        kinds = [CoalitionKind(members, 1) for members in some]
-    return kinds, total
-
-
 @dataclass(frozen=True)
 class CoalitionSample:
     """Coalitions to analyse of one size."""
@@ -109,30 +96,43 @@ class CoalitionSample:
         return self.covered >= self.coalitions
 
 
+def choose_coalitions(scope: Scope, size: int, most: int) -> CoalitionSample:
+    """Returns the coalitions of a size to analyse: one of each kind, or a random sample.
+
+    If there are more kinds than `most`, a few dozen say as much as a thousand.
+    """
+    kinds = representative_coalitions(scope, size, most)
+    if kinds is None:
+        some = sample_coalitions(scope.protocol, scope.parties, size, min(most, SAMPLE))
+        kinds = [CoalitionKind(members, 1) for members in some]
+    return CoalitionSample(size, tuple(kinds), count_coalitions(scope.protocol, scope.parties, size))
+
+
 def choose_by_size(scope: Scope, adversary: int) -> list[CoalitionSample]:
     """Returns the coalitions to analyse: single parties and the server, and those of the adversary's size.
 
     Single parties, and the server, are always all analysed. Of larger coalitions there may be too many.
     """
-    found = []
-    for size in sorted({1, adversary}):
-        kinds, total = choose_coalitions(scope, size, len(scope.parties) + 1 if size == 1 else MOST_COALITIONS)
-        found.append(CoalitionSample(size, tuple(kinds), total))
-    return found
+    return [
+        choose_coalitions(scope, size, len(scope.parties) + 1 if size == 1 else MOST_COALITIONS)
+        for size in sorted({1, adversary})
+    ]
 
 
-def coalitions_of_size(
-    protocol: Protocol, parties: Sequence[Party], size: int, coalition: Sequence[Party] | None = None
+def coalitions_in_question(
+    protocol: Protocol, parties: Sequence[Party], coalition: Iterable[Party] | None, size: int | None
 ) -> list[tuple[Party, ...]]:
-    """Returns every coalition of a size, the server among them where there is one.
+    """Returns the coalition that was named, or every one of a size; each party alone, and the server, by default.
 
-    Raises ConfigError if there is none, or one was named besides.
+    Raises ConfigError if there is none of that size, or both were given.
     """
-    if coalition is not None:
+    if coalition is not None and size is not None:
         raise ConfigError("coalition names one, and coalition_size is for all of a size; give one of the two")
-    if not is_count(size) or size >= len(parties):
+    if coalition is not None:
+        return [resolve_members(coalition, parties)]
+    if size is not None and (not is_count(size) or size >= len(parties)):
         raise ConfigError(f"coalition_size must be from 1 to {len(parties) - 1}, not {size!r}: somebody must be left")
-    return list(list_coalitions(protocol, parties, size))
+    return list(list_coalitions(protocol, parties, 1 if size is None else size))
 
 
 # --- symmetry -----------------------------------------------------------------------------------------------------

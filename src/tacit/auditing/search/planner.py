@@ -11,8 +11,9 @@ import numpy as np
 
 from tacit.auditing.auditor import Auditor
 from tacit.auditing.engine.symbolic_run import SymbolicRun
-from tacit.auditing.findings import PlanCoverage, Verdict
+from tacit.auditing.findings import PlanCoverage, Remark, Verdict
 from tacit.auditing.proofs import argument_for
+from tacit.auditing.render.reasons import render_reason
 from tacit.auditing.scope import Scope, dropouts, is_count
 from tacit.auditing.search.coalitions import SAMPLE, CoalitionKind, choose_coalitions, count_coalitions
 from tacit.auditing.search.seeds import SeedResult
@@ -22,7 +23,7 @@ from tacit.core.average import format_count
 from tacit.core.errors import ConfigError, LeakRefused, NotLinear
 from tacit.core.progress import Progress, ignore_progress, report_step
 from tacit.core.protocol import Protocol, Terms
-from tacit.core.protocol_facts import ProposedSettings
+from tacit.core.protocol_facts import ProposedSettings, ReasonCode
 from tacit.core.suite import Party, Update
 from tacit.privacy.distributed_noise import count_honest
 from tacit.privacy.noise import local_sigma
@@ -46,7 +47,8 @@ class Proposal:
 
     protocol: str
     options: dict[str, Any]
-    why: str
+    reason: Remark
+    """What the options are chosen for."""
     bytes_per_party: float
     """Sent and received by a party in a round, on average."""
     most_bytes: float
@@ -77,6 +79,11 @@ class Proposal:
     """Whether the verdict holds only as long as models drift, and not if they are static."""
 
     @property
+    def why(self) -> str:
+        """What the options are chosen for, in a few words."""
+        return render_reason(self.reason)
+
+    @property
     def holds(self) -> bool:
         """Whether nobody is exposed to any coalition, as long as models drift."""
         return self.verdict is Verdict.HOLDS
@@ -105,7 +112,9 @@ class Plan:
     each of the proposals is said there."""
 
     def __repr__(self) -> str:
-        proposals = "; ".join(f"{each.protocol} ({each.why}): {each.verdict.value}" for each in self.proposals)
+        proposals = "; ".join(
+            f"{each.protocol} ({each.reason.code.value}): {each.verdict.value}" for each in self.proposals
+        )
         asked = f"{self.parties} parties, {self.coalition_size} colluding, {format_count(self.rounds, 'round')}"
         return f"<Plan for {asked}: {proposals or 'nothing to propose'}>"
 
@@ -165,10 +174,11 @@ def plan(
     wanted = list(candidates(parties, coalition_size))
     found = []
     for done, (protocol, proposed) in enumerate(wanted):
-        progress(f"{protocol.name}: {proposed.why}", done / len(wanted))
+        reason = _read_reason(proposed)
+        progress(f"{protocol.name}: {render_reason(reason)}", done / len(wanted))
         terms = _bind_terms(protocol, proposed.options, names)
         if terms is not None:
-            proposal = _proposal(protocol, terms, proposed.options, proposed.why, asked, entries)
+            proposal = _proposal(protocol, terms, proposed.options, reason, asked, entries)
             needed = alone * math.sqrt(terms.releases / proposal.company)
             found.append(replace(proposal, sigma=needed))
     progress("plan", 1.0)
@@ -180,6 +190,13 @@ def candidates(n: int, c: int) -> Iterator[tuple[Protocol, ProposedSettings]]:
     """Yields the settings that each protocol proposes for n parties of which c collude, baselines first."""
     for protocol in sorted(REGISTRY.usable(), key=lambda each: not each.leaks_by_design):
         yield from ((protocol, proposed) for proposed in protocol.propose(n, c))
+
+
+def _read_reason(proposed: ProposedSettings) -> Remark:
+    """Returns what settings are proposed for as a remark."""
+    if isinstance(proposed.why, ReasonCode):
+        return Remark.of(proposed.why, **proposed.facts)
+    return Remark.of(ReasonCode.OWN, text=proposed.why)
 
 
 def _bind_terms(protocol: Protocol, options: Mapping[str, Any], names: Sequence[Party]) -> Terms | None:
@@ -203,10 +220,10 @@ class PlanQuestion(NamedTuple):
 
 
 def _proposal(
-    protocol: Protocol, terms: Terms, options: dict[str, Any], why: str, asked: PlanQuestion, entries: int
+    protocol: Protocol, terms: Terms, options: dict[str, Any], reason: Remark, asked: PlanQuestion, entries: int
 ) -> Proposal:
     mean, most = cost(protocol, terms, entries)
-    proposal = partial(Proposal, protocol.name, options, why, mean, most)
+    proposal = partial(Proposal, protocol.name, options, reason, mean, most)
     total = count_coalitions(protocol, terms.parties, asked.coalition_size)
     unseen = PlanCoverage(0, total, 0, 0, asked.rounds, 0.0, None)
     if protocol.leaks_by_design:
@@ -233,7 +250,8 @@ def _audit_proposal(
 
     worst_case = WorstCase(Scope(protocol, terms))
     still = auditor("static")
-    kinds, total = choose_coalitions(still.scope, c, min(MOST_COALITIONS, max(30, MOST_WORK // terms.work)))
+    sample = choose_coalitions(still.scope, c, min(MOST_COALITIONS, max(30, MOST_WORK // terms.work)))
+    kinds = sample.kinds
     verdicts = {}
     for place, kind in enumerate(kinds, start=1):
         report_step(f"analysing coalition {place} of {len(kinds)}")
@@ -258,7 +276,7 @@ def _audit_proposal(
             group = (known or still.run.knowledge(kind.coalition, 1)).group if in_time else 1
             company = min(company, still.company(kind.coalition, group, at_worst=True) or company)
     coverage = PlanCoverage(
-        sum(kind.many for kind in kinds), total, len(kinds), watched, asked.rounds, dropout, min(fewest, default=None)
+        sample.covered, sample.coalitions, len(kinds), watched, asked.rounds, dropout, min(fewest, default=None)
     )
     safe = min(verdict.safe_rounds for verdict in verdicts.values())
     group = min(verdict.smallest_group for verdict in verdicts.values())

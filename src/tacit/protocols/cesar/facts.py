@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tacit.core.errors import ConfigError
-from tacit.core.protocol_facts import Claim, CoalitionQuery, PrivacyArgument, Promise, ProposedSettings
+from tacit.core.protocol_facts import Claim, CoalitionQuery, PrivacyArgument, Promise, ProposedSettings, ReasonCode
 from tacit.core.suite import Party
 from tacit.designs import graphs
 from tacit.protocols.shapes.proofs import LEFT, few_neighbours, is_complete, one_sum, private_neighbours
@@ -26,7 +26,7 @@ def arguments_of(terms: "CesarTerms", query: CoalitionQuery) -> Iterator[Privacy
         if not terms.selective:
             yield one_sum(left)
         elif left >= LEFT and query.fresh:
-            yield one_sum(left, f"the {LEFT} or more others that share an entry")
+            yield one_sum(left, sharing=LEFT)
     weights = 1 + np.array(terms.degrees)
     ratio = float(weights.max() / weights.min())
     if (found := private_neighbours(terms, query, received, ratio, fewest if query.fresh else 0)) is not None:
@@ -41,7 +41,7 @@ def propose(parties: int, colluding: int) -> Iterator[ProposedSettings]:
         graph = _regular(parties, max(colluding + 1, 3), girth)
         if graph is not None:
             options = {"graph": graph, "masking": colluding}
-            yield ProposedSettings(options, f"among neighbours, at least {colluding + 1} in a sum")
+            yield ProposedSettings(options, ReasonCode.NEIGHBOURS, {"fewest": colluding + 1})
             break
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tacit.core.protocol_facts import CoalitionQuery, PrivacyArgument
+from tacit.core.protocol_facts import ArgumentCode, CoalitionQuery, PrivacyArgument
 from tacit.designs.participation import Batches, Partition, Sampled
 from tacit.protocols.shapes.proofs import LEFT, count_bits, one_sum
 
@@ -22,29 +22,21 @@ def arguments_of(terms: "SecAggTerms", query: CoalitionQuery) -> Iterator[Privac
     if isinstance(terms.policy, Batches | Partition) and (left := terms.policy.promise - c) >= LEFT:
         # Members of a batch are in every sum together or not at all.
         yield PrivacyArgument(
-            "whole batches",
-            f"of each batch of {terms.policy.promise} at least {left} are left that nobody can tell apart, {{when}}",
-            count_bits(left),
-            dropouts,
+            ArgumentCode.WHOLE_BATCHES,
+            bits=count_bits(left),
+            dropouts=dropouts,
+            facts={"batch": terms.policy.promise, "left": left},
         )
     if query.fresh and (left := terms.smallest_sum - c) >= LEFT:
         # What is sent only once is in one sum only.
         yield PrivacyArgument(
-            "fresh sums",
-            f"a vector is in one sum, with at least {left - 1} of others than the {c} that collude, {{when}}",
-            count_bits(left),
-            dropouts,
+            ArgumentCode.FRESH_SUMS, bits=count_bits(left), dropouts=dropouts, facts={"others": left - 1}
         )
 
 
 def _circle(terms: "SecAggTerms", left: int) -> PrivacyArgument:
     """Returns the argument "circle": in a sparse graph, honest users stay connected as long as few collude."""
-    return PrivacyArgument(
-        "circle",
-        f"{{who}} learn the sum of the others and no more, {{when}}: they are too few to cut a circle in two on which "
-        f"everybody is joined to {_even_degree(terms)} others",
-        count_bits(left),
-    )
+    return PrivacyArgument(ArgumentCode.CIRCLE, bits=count_bits(left), facts={"degree": _even_degree(terms)})
 
 
 def masks_hold(terms: "SecAggTerms", colluders: int, dropouts: bool = False) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator
 
 from tacit.core.average import format_count
-from tacit.core.protocol_facts import Claim, Promise, ProposedSettings
+from tacit.core.protocol_facts import Claim, Promise, ProposedSettings, ReasonCode
 from tacit.core.suite import SERVER, Party
 from tacit.designs.circle import secure_degree
 from tacit.designs.participation import Batches
@@ -19,12 +19,10 @@ def propose(parties: int, colluding: int) -> Iterator[ProposedSettings]:
     """Yields settings for all users in every round, and for whole batches of them."""
     n, c = parties, colluding
     if n <= LARGE:
-        yield ProposedSettings({"threshold": _threshold(n, c)}, "everybody in every round")
+        yield ProposedSettings({"threshold": _threshold(n, c)}, ReasonCode.EVERYBODY)
     else:
         degree, threshold = secure_degree(n, c / n, DROPOUTS)
-        yield ProposedSettings(
-            {"neighbours": degree, "threshold": threshold}, "everybody in every round, masks in a sparse graph"
-        )
+        yield ProposedSettings({"neighbours": degree, "threshold": threshold}, ReasonCode.EVERYBODY_SPARSE)
     # Colluding members of a batch can take themselves off its sum, and two others must be left.
     batch = next((size for size in range(c + 2, n // 2 + 1) if n % size == 0), None)
     if batch is not None:
@@ -32,7 +30,8 @@ def propose(parties: int, colluding: int) -> Iterator[ProposedSettings]:
         policy = {"kind": "batches", "per_round": asked, "privacy": batch}
         yield ProposedSettings(
             {"participation": policy, "threshold": _threshold(asked, c)},
-            f"{asked} a round, in whole batches of {batch}",
+            ReasonCode.WHOLE_BATCHES,
+            {"per_round": asked, "batch": batch},
         )
 
 

@@ -10,12 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.core.protocol import Terms
-from tacit.core.protocol_facts import CoalitionQuery, PrivacyArgument
+from tacit.core.protocol_facts import ArgumentCode, CoalitionQuery, PrivacyArgument
 
 LEFT = 2
 """The fewest contributors to a sum, apart from the coalition, that hide each other."""
 MOST_BITS = 4.0
 """Where weights differ so much that more bits of an entry may be known, there is no argument."""
+PLAIN_VECTORS = PrivacyArgument(ArgumentCode.PLAIN, bits=math.inf, exposes=True)
+"""The argument "plain": receivers are sent vectors as they are."""
 
 
 def count_bits(left: int) -> float:
@@ -23,14 +25,14 @@ def count_bits(left: int) -> float:
     return math.log2(left / (left - 1)) / 2
 
 
-def one_sum(left: int, others: str = "the others") -> PrivacyArgument:
-    """Returns the argument "one sum": whatever anybody sees is the sum of everybody."""
-    return PrivacyArgument("one sum", f"{{who}} learn the sum of {others} and no more, {{when}}", count_bits(left))
+def one_sum(left: int, sharing: int | None = None) -> PrivacyArgument:
+    """Returns the argument "one sum": whatever anybody sees is the sum of everybody, or of those who share an entry.
 
-
-def plain(statement: str) -> PrivacyArgument:
-    """Returns the argument "plain": receivers are sent vectors as they are."""
-    return PrivacyArgument("plain", statement, math.inf, exposes=True)
+    Args:
+        left: The fewest contributors to the sum, apart from the coalition.
+        sharing: The fewest of them that share an entry, where vectors are sparse.
+    """
+    return PrivacyArgument(ArgumentCode.ONE_SUM, bits=count_bits(left), facts={"sharing": sharing})
 
 
 def private_neighbours(
@@ -56,8 +58,7 @@ def private_neighbours(
     dropouts = bool((fewest - dearest >= LEFT).all())
     if not dropouts and (terms.selective or (received.sum(axis=1) - dearest < LEFT).any()):
         return None
-    statement = f"{{who}} learn sums with at least {LEFT} in each who are in no other, {{when}}"
-    return PrivacyArgument("private neighbours", statement, bits, dropouts)
+    return PrivacyArgument(ArgumentCode.PRIVATE_NEIGHBOURS, bits=bits, dropouts=dropouts, facts={"private": LEFT})
 
 
 def few_neighbours(terms: Terms, query: CoalitionQuery, received: NDArray[np.int64]) -> PrivacyArgument | None:
@@ -68,12 +69,8 @@ def few_neighbours(terms: Terms, query: CoalitionQuery, received: NDArray[np.int
     k = int(degrees.argmin())
     if degrees[k] > query.size:
         return None
-    return PrivacyArgument(
-        "few neighbours",
-        f"{terms.parties[k]} hears {degrees[k]} others, and with all of them but one it learns the vector of that one",
-        math.inf,
-        exposes=True,
-    )
+    facts = {"receiver": terms.parties[k], "neighbours": int(degrees[k])}
+    return PrivacyArgument(ArgumentCode.FEW_NEIGHBOURS, bits=math.inf, exposes=True, facts=facts)
 
 
 def is_complete(received: NDArray[np.int64]) -> bool:
