@@ -45,6 +45,11 @@ class Receiving:
         """The sum of what was received, in the end."""
         return self._sum if self.heard else self.suite.ring.zeros(self.entries)
 
+    @property
+    def contributors(self) -> list[int]:
+        """The neighbours with an entry in the sum. Of others, nobody shared any entry often enough."""
+        return [i for i, bits in self.heard.items() if bits.any()]
+
     def mask(self, i: int) -> Mask:
         """Returns what a member selected."""
         return unpack_mask(self.bits[i], self.entries)
