@@ -26,7 +26,7 @@ from tacit.net.membership.roster import RosterFile
 from tacit.net.store.round_store import RoundStore
 from tacit.protocols.admm import AdmmTerms
 from tacit.protocols.cesar.settings import CesarTerms
-from tacit.protocols.pushsum import PushSumTerms
+from tacit.protocols.pushsum.settings import PushSumTerms
 
 STEPS = 4
 """Steps of the ring that an average may be off by, for its parts are rounded."""

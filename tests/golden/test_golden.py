@@ -39,7 +39,7 @@ from tacit.net.store.round_store import RoundStore
 from tacit.net.transport.framing import split_header
 from tacit.privacy import Ledger
 from tacit.protocols import REGISTRY
-from tacit.protocols.pushsum import StartKind
+from tacit.protocols.pushsum.start_weights import StartKind
 from tacit.runtime.journal import Journal
 from tacit.runtime.participant import KeyedParticipant
 from tacit.runtime.simulator import Simulation

@@ -64,7 +64,7 @@ from tacit.net.store import round_store
 from tacit.net.transport.framing import FrameHeader, join_frame
 from tacit.privacy import Ledger, Spent
 from tacit.protocols import REGISTRY
-from tacit.protocols.pushsum import ExponentialStart, LognormalStart, StartKind, UniformStart
+from tacit.protocols.pushsum.start_weights import ExponentialStart, LognormalStart, StartKind, UniformStart
 from tacit.protocols.secagg.messages import LastSum
 from tacit.runtime.agreement import VERSION
 from tacit.runtime.faults import Fault

@@ -354,7 +354,7 @@ def test_private_weights_still_agree(y0):
 
 def test_private_starts_have_the_means_and_variances_of_table_3():
     from tacit.core.entropy import SeededEntropy
-    from tacit.protocols.pushsum import ExponentialStart, LognormalStart, UniformStart
+    from tacit.protocols.pushsum.start_weights import ExponentialStart, LognormalStart, UniformStart
 
     entropy = SeededEntropy("table 3")
     for start, variance in ((UniformStart(), 0.083), (ExponentialStart(), 1.0)):
