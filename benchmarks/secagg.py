@@ -26,12 +26,12 @@ from tacit.core.errors import MissingExtra
 from tacit.core.suite import SERVER, Party, Update
 from tacit.crypto.masks import add_masks
 from tacit.designs import secure_degree
-from tacit.runtime import simulator
-from tacit.runtime.faults import sample_dropouts
 from tacit.runtime.outcome import Outcome
 from tacit.runtime.participant import KeyedParticipant
-from tacit.runtime.simulated_round import Arrival, SimulatedRound
-from tacit.runtime.simulator import Simulation
+from tacit.runtime.simulation import simulator
+from tacit.runtime.simulation.faults import sample_dropouts
+from tacit.runtime.simulation.simulated_round import Arrival, SimulatedRound
+from tacit.runtime.simulation.simulator import Simulation
 from tacit.vectors.fixedpoint import FixedPoint
 
 DROPOUTS, CORRUPTED = 0.1, 0.05

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from tacit.designs.graph_input import GraphInput
     from tacit.designs.participation import Policy
     from tacit.protocols.pushsum.start_weights import StartKind
-    from tacit.runtime.faults import Fault
+    from tacit.runtime.simulation.faults import Fault
 '''
 
 

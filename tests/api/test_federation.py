@@ -20,7 +20,7 @@ from tacit.protocols import REGISTRY
 from tacit.protocols.admm import GroupPart, GroupSum, peer
 from tacit.protocols.admm.settings import MOST_ITERATIONS
 from tacit.protocols.secagg import user
-from tacit.runtime.simulator import Simulation
+from tacit.runtime.simulation.simulator import Simulation
 
 NAMES = ("a", "b", "c", "d")
 SAFE = {"admm": {"masked": True, "group_size": None}, "pushsum": {"masked": True}}

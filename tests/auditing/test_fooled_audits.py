@@ -14,7 +14,7 @@ from tacit.core.errors import NotAuditable
 from tacit.designs import Batches, Random
 from tacit.protocols.gossip import GOSSIP, SharedEntries
 from tacit.runtime.agreement import terms_for
-from tacit.runtime.faults import Fault
+from tacit.runtime.simulation.faults import Fault
 
 pytestmark = pytest.mark.long
 

@@ -8,8 +8,8 @@ from tacit.core.entropy import SeededEntropy
 from tacit.core.errors import Drop, NotEnough
 from tacit.core.suite import SERVER, Update
 from tacit.protocols import REGISTRY
-from tacit.runtime.faults import Fault
-from tacit.runtime.simulator import Simulation
+from tacit.runtime.simulation.faults import Fault
+from tacit.runtime.simulation.simulator import Simulation
 
 N, D = 6, 40
 PARTIES = tuple(f"p{i}" for i in range(N))

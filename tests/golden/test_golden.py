@@ -42,7 +42,7 @@ from tacit.protocols import REGISTRY
 from tacit.protocols.pushsum.start_weights import StartKind
 from tacit.runtime.journal import Journal
 from tacit.runtime.participant import KeyedParticipant
-from tacit.runtime.simulator import Simulation
+from tacit.runtime.simulation.simulator import Simulation
 
 GOLDEN = Path(__file__).parent / "0.2.0"
 PROTOCOLS = ("fedavg", "secagg", "gossip", "admm", "pushsum", "cesar")

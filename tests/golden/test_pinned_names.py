@@ -22,8 +22,8 @@ from tacit.designs.participation import Policy
 from tacit.net.store.index import IndexEntry
 from tacit.protocols import REGISTRY
 from tacit.protocols.pushsum.start_weights import StartKind
-from tacit.runtime.faults import Fault
 from tacit.runtime.journal import Beginning
+from tacit.runtime.simulation.faults import Fault
 
 SOURCE = Path(tacit.__file__).parent
 DEFAULTS = {"Message", "Participation"}

@@ -15,8 +15,8 @@ from tacit.protocols import cesar
 from tacit.protocols.cesar import sending
 from tacit.protocols.shapes import neighbourhood
 from tacit.protocols.shapes.neighbourhood import sample_entries, unpack_mask
-from tacit.runtime.faults import Fault
-from tacit.runtime.simulator import Simulation
+from tacit.runtime.simulation.faults import Fault
+from tacit.runtime.simulation.simulator import Simulation
 from tacit.vectors import index_sets
 from tacit.vectors.fixedpoint import FixedPoint
 from tacit.vectors.sparsify import beta, topk_mask

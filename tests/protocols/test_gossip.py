@@ -10,8 +10,8 @@ from tacit.core.suite import Update
 from tacit.designs import graphs
 from tacit.protocols.gossip import GOSSIP
 from tacit.protocols.shapes.neighbourhood import GraphState
-from tacit.runtime.faults import Fault
-from tacit.runtime.simulator import Simulation
+from tacit.runtime.simulation.faults import Fault
+from tacit.runtime.simulation.simulator import Simulation
 from tacit.vectors import index_sets
 from tacit.vectors.sparsify import topk_mask
 

@@ -12,8 +12,8 @@ from tacit.core.average import Average
 from tacit.core.suite import Update
 from tacit.designs import graphs
 from tacit.protocols import pushsum
-from tacit.runtime.faults import Fault
-from tacit.runtime.simulator import Simulation
+from tacit.runtime.simulation.faults import Fault
+from tacit.runtime.simulation.simulator import Simulation
 
 N, D = 7, 20
 PARTIES = tuple(f"p{i}" for i in range(N))

@@ -4,17 +4,19 @@ import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tacit.core.average import CLASSES, Ending, format_count, list_names
 from tacit.core.errors import ConfigError, Drop, NotEnough, StepError, TacitError
 from tacit.core.protocol import Settings
 from tacit.core.suite import SERVER, Party
 from tacit.runtime.agreement import Agreement
-from tacit.runtime.transcript import Transcript
 from tacit.vectors.layout import EntriesBeyond
 from tacit.vectors.model_tree import ALL
 from tacit.vectors.ring_limits import LARGEST
+
+if TYPE_CHECKING:
+    from tacit.runtime.simulation.transcript import Transcript
 
 SHOWN = 3
 """Arrays with clipped entries that a warning names."""
@@ -63,7 +65,7 @@ class Outcome:
     """Duration of the round on the driver's clock (a virtual one in simulation)."""
     endings: dict[Party, Ending] = field(default_factory=dict, repr=False)
     """The ending of each party."""
-    transcript: Transcript | None = None
+    transcript: "Transcript | None" = None
     local: tuple[str, ...] = ()
     """Names of the arrays that were not averaged: by default those that are not floats."""
     seed: int | None = None

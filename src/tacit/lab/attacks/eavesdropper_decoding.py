@@ -39,8 +39,8 @@ from tacit.designs import graphs
 from tacit.lab.attacks.attack_result import Attack, Finding, proportion_finding
 from tacit.learn.training.loop import TrainingStep, run_rounds
 from tacit.runtime.agreement import Agreement
-from tacit.runtime.simulator import Simulation
-from tacit.runtime.transcript import Transcript
+from tacit.runtime.simulation.simulator import Simulation
+from tacit.runtime.simulation.transcript import Transcript
 
 Numbers: TypeAlias = NDArray[np.float64]
 Elements: TypeAlias = NDArray[np.uint64]

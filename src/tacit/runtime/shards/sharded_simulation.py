@@ -13,12 +13,12 @@ from tacit.core.suite import Party, Update
 from tacit.crypto.keys import Roster
 from tacit.protocols import find
 from tacit.runtime.agreement import Agreement, agree, terms_for
-from tacit.runtime.faults import Fault, faults_from
 from tacit.runtime.participant import KeyedParticipant
 from tacit.runtime.shards.pool import ForkedShards, RayShards, ShardPool
 from tacit.runtime.shards.shard import EventResult, PartyStart, ShardEvent, ShardMessage
-from tacit.runtime.simulated_round import Arrival, SimulatedRound
-from tacit.runtime.simulator import NONCE_BYTES, Rows, Simulation, entropy_for, identity_of, label_role
+from tacit.runtime.simulation.faults import Fault, faults_from
+from tacit.runtime.simulation.simulated_round import Arrival, SimulatedRound
+from tacit.runtime.simulation.simulator import NONCE_BYTES, Rows, Simulation, entropy_for, identity_of, label_role
 
 AT_ONCE = 32
 """Most events in one request to a shard."""

@@ -22,11 +22,11 @@ from tacit.core.suite import Party, Update
 from tacit.crypto.keys import Identity, Roster
 from tacit.protocols import find
 from tacit.runtime.agreement import Agreement, agree, terms_for
-from tacit.runtime.faults import Fault, faults_from, faults_text
 from tacit.runtime.journal import fingerprint_update
 from tacit.runtime.outcome import Outcome, merge_endings
 from tacit.runtime.participant import KeyedParticipant, Participant
-from tacit.runtime.simulated_round import Row, SimulatedRound
+from tacit.runtime.simulation.faults import Fault, faults_from, faults_text
+from tacit.runtime.simulation.simulated_round import Row, SimulatedRound
 
 NONCE_BYTES = 16
 Rows: TypeAlias = dict[Party, Row]

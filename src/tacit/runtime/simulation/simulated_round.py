@@ -21,12 +21,12 @@ from tacit.core.protocol import State
 from tacit.core.suite import SERVER, Party, Update, Vector
 from tacit.crypto.suite import RealSuite
 from tacit.runtime.agreement import Agreement
-from tacit.runtime.faults import PHASE, TO_MESSAGES, Fault, flip_byte, plan_copies
 from tacit.runtime.journal import Journal
 from tacit.runtime.outcome import Outcome
 from tacit.runtime.participant import KeyedParticipant, Participant
 from tacit.runtime.round import Action, Post, Round, StateSaved
-from tacit.runtime.transcript import Holdings, SentEnvelope, Transcript
+from tacit.runtime.simulation.faults import PHASE, TO_MESSAGES, Fault, flip_byte, plan_copies
+from tacit.runtime.simulation.transcript import Holdings, SentEnvelope, Transcript
 
 
 @dataclass(slots=True)
