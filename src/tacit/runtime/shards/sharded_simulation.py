@@ -57,7 +57,7 @@ class ShardedSimulation(Simulation):
         self.pool = pool
         self.home = dict(home)
         """The number of the shard of each party."""
-        self._round_type = partial(ShardedRound, pool, self.home)
+        self.round_type = partial(ShardedRound, pool, self.home)
 
     @classmethod
     def on(  # type: ignore[override]

@@ -66,7 +66,8 @@ class Simulation:
         self.last: SimulatedRound | None = None
         """The last round, for inspection after an abort."""
         self._seed, self._record, self._twin = seed, record, twin
-        self._round_type: Callable[..., SimulatedRound] = SimulatedRound
+        self.round_type: Callable[..., SimulatedRound] = SimulatedRound
+        """Makes a round: its class, or one that does more."""
         self._history = faults_text(self.faults).encode()
         """Digest of all that a seeded run depends on besides its agreement, updated every round."""
 
@@ -238,7 +239,7 @@ class Simulation:
         self, faults: Sequence[Fault], silent: Collection[Party], away: Collection[Party], rows: Rows | None
     ) -> SimulatedRound:
         """Returns the next round, ready to run."""
-        return self._round_type(
+        return self.round_type(
             self.agreement,
             self.participants,
             self.seed_of,
