@@ -79,7 +79,7 @@ class Receiving:
         if not self.terms.shows_data:
             return self.selections
         own = np.flatnonzero(self.mask(i))
-        others = {j: index_sets.encode_mask(self.mask(j)[own]) for j in self.bits if j != i}
+        others = {j: index_sets.encode_mask(self.mask(j).take(own)) for j in self.bits if j != i}
         return {i: b"", **others}
 
     async def collect(self, attempt: int) -> None:
