@@ -119,6 +119,7 @@ class SimulatedRound:
         self._seed_of = seed_of
         self._updates: Mapping[Party, Update] = {}
         self._message_faults = [fault for fault in faults if fault.action in TO_MESSAGES]
+        self._faults_by_sender: dict[Party, list[Fault]] = {}
         self._party_faults: dict[Party, list[Fault]] = {party: [] for party in self.participants}
         for fault in faults:
             if fault.action not in TO_MESSAGES:
@@ -322,7 +323,11 @@ class SimulatedRound:
         if party in self._mute:
             self.rounds[party].uncount_post(post)
             return
-        hit = [fault for fault in self._message_faults if fault.hits(self.number, number, party, post.to, post.kind)]
+        if party not in self._faults_by_sender:
+            planned = [fault for fault in self._message_faults if fault.party in (None, party)]
+            self._faults_by_sender[party] = planned
+        planned = self._faults_by_sender[party]
+        hit = [fault for fault in planned if fault.hits(self.number, number, party, post.to, post.kind)]
         copies = plan_copies(hit)
         if self.transcript is not None:
             self.transcript.passed.append(SentEnvelope(self.clock, Envelope(post.address, post.sealed), bool(copies)))
