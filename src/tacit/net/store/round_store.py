@@ -224,7 +224,10 @@ class RoundStore:
     def _recover(self) -> tuple[list[LogEntry], JournalError | None]:
         """Returns the log entries of the present round, and the error if they are damaged; drops leftovers."""
         if self._round.under_way and self._other_log.over() == self._round.number:
-            self._adopt_next_round(self._other_log.pieces())
+            # The other log may have a beginning whose tip was not written, while the previous round was over.
+            pieces = self._other_log.pieces()
+            if len(pieces) > UPDATE_ENTRIES:
+                self._adopt_beginning(pieces, 1 - self._round.file)
         round_, over = self._round, self._log.over()
         if over is not None and over > round_.number - round_.under_way:
             raise damage_error(self._folder, f"it is an older copy, from before round {over} was over")
@@ -245,12 +248,7 @@ class RoundStore:
         self._drop_unused()
         return pieces, None
 
-    def _adopt_next_round(self, pieces: list[LogEntry]) -> None:
-        """Commits a beginning in the other log whose tip was not written, while the previous round was over."""
-        if len(pieces) > UPDATE_ENTRIES:
-            self._adopt_beginning(pieces, 1 - self._round.file)
-
-    def _adopt_beginning(self, pieces: list[LogEntry], file: int = 0) -> None:
+    def _adopt_beginning(self, pieces: list[LogEntry], file: int) -> None:
         """Commits a beginning whose tip was not written; raises JournalError if the index is older than that."""
         record = decode_record(pieces[UPDATE_ENTRIES].data)
         event = record.event

@@ -67,7 +67,7 @@ async def peer(link: Link, update: Update, terms: AdmmTerms, suite: Suite, state
     del state
     link.cure, settings = CURE, terms.settings
     k, n, ring = link.place, len(link.parties), suite.ring
-    weight = update.weight / settings.max_weight if settings.weighted else 1.0
+    weight = settings.relative_weight(update)
     vector = ring.add_noise(ring.clip_vector(update.vector, settings.clip))
     w = np.append(ring.apply_weight(vector, weight), weight) if settings.weighted else vector
     low, high = settings.lambda0

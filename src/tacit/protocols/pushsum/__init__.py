@@ -58,7 +58,7 @@ async def client(link: Link, update: Update, terms: PushSumTerms, suite: Suite, 
     if state.x is None:
         x = start_mass(terms, update, suite)
     else:
-        x = apply_step(ring, unpack_elements(ring, state.x), update, weight_of(terms, update))
+        x = apply_step(ring, unpack_elements(ring, state.x), update, terms.settings.relative_weight(update))
     # Masked sums need everybody's push: if all in-neighbours of a client but one kept theirs, it would see that one's.
     pushes = state.fed or terms.settings.masked
     p_ii = self_weight(terms, suite.entropy, len(out)) if pushes else Fraction(1)
@@ -89,7 +89,7 @@ def start_mass(terms: PushSumTerms, update: Update, suite: Suite) -> Vector:
     """Returns x_i(0) = w_i(0) and y_i(0), both times the weight."""
     settings = terms.settings
     y = suite.entropy.secret_number("y0", settings.y0.draw) if settings.private else 1.0
-    weight = weight_of(terms, update)
+    weight = settings.relative_weight(update)
     x = suite.ring.encode_with_noise(suite.ring.apply_weight(update.vector, weight))
     return np.append(x, suite.ring.values(np.array([y * weight])))
 
@@ -102,11 +102,6 @@ def apply_step(ring: Ring, x: Vector, update: Update, weight: float) -> Vector:
         stepped = ring.zeros(len(x))
     stepped += x
     return ring.within(stepped)
-
-
-def weight_of(terms: PushSumTerms, update: Update) -> float:
-    """Returns what a client counts, as a part of the most anybody may."""
-    return update.weight / terms.settings.max_weight if terms.settings.weighted else 1.0
 
 
 def self_weight(terms: PushSumTerms, entropy: Entropy, out: int) -> Fraction:

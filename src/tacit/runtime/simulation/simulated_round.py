@@ -107,14 +107,7 @@ class SimulatedRound:
         """Parties that have finished or given up, in the order in which they did."""
         self.rounds: dict[Party, Round] = {}
         self.endings: dict[Party, Ending] = {}
-        bits = next(
-            (
-                participant.bits
-                for participant in self.participants.values()
-                if isinstance(participant, KeyedParticipant)
-            ),
-            None,
-        )
+        bits = next((each.bits for each in participants.values() if isinstance(each, KeyedParticipant)), None)
         self.transcript = Transcript(agreement, bits) if record else None
         self._seed_of = seed_of
         self._updates: Mapping[Party, Update] = {}
@@ -125,13 +118,9 @@ class SimulatedRound:
             if fault.action not in TO_MESSAGES:
                 for party in self.participants if fault.party is None else self.participants.keys() & {fault.party}:
                     self._party_faults[party].append(fault)
-        self._mute = {
-            party for party, on in self._party_faults.items() if any(fault.mutes(number, party) for fault in on)
-        }
-        self._mute |= set(silent)
-        restarting = [
-            party for party, on in self._party_faults.items() if any(fault.action == "restart" for fault in on)
-        ]
+        planned = self._party_faults.items()
+        self._mute = {*silent, *(party for party, on in planned if any(fault.mutes(number, party) for fault in on))}
+        restarting = [party for party, on in planned if any(fault.action == "restart" for fault in on)]
         self._journals = {party: Journal() for party in restarting}
         self._before_round = {party: self.participants[party].rebuild() for party in restarting}
         """Participants that will restart, as they were before the round."""

@@ -114,16 +114,14 @@ class Simulation:
     ) -> Self:
         """Returns a simulation on terms, with identities and a session of its own.
 
+        `seed`, `faults`, `record` and `twin` are those of the class.
+
         Args:
             protocol: The protocol.
             terms: Its settings, bound to the parties.
             entries: The length of the vectors.
-            seed: The seed of all keys and choices; without one they come from the operating system.
-            faults: The planned faults.
-            record: Whether rounds are recorded in transcripts.
             stand_ins: Coroutines that replace those of some parties, for attacks and tests.
             ring_bits: Bits of a finer ring than the one agreed on.
-            twin: Lets rounds follow from the seed alone, for audits.
         """
         everyone = protocol.everyone(terms.parties)
         identities = [identity_of(party, seed) for party in everyone]
