@@ -22,7 +22,7 @@ from tacit.designs import graphs
 from tacit.protocols import cesar
 from tacit.protocols.shapes import neighbourhood
 from tacit.runtime.outcome import Outcome, Traffic
-from tacit.runtime.simulator import Simulation
+from tacit.runtime.simulation.simulator import Simulation
 from tacit.vectors import index_sets
 from tacit.vectors.sparsify import alpha_for, topk_mask
 

@@ -19,7 +19,7 @@ from benchmarks.measure import Row, comparison_row, single_row
 from benchmarks.secagg import Case, Say, _check, _updates, make_simulation
 from tacit.runtime.shards.pool import ForkedShards
 from tacit.runtime.shards.sharded_simulation import ShardedSimulation
-from tacit.runtime.simulator import Simulation
+from tacit.runtime.simulation.simulator import Simulation
 
 ENTRIES, DEGREE = 100_000, 32
 FEW, MANY = 1_000, 10_000

@@ -12,7 +12,7 @@ import numpy as np
 
 from benchmarks.measure import Row
 from tacit.core.suite import Update
-from tacit.runtime.simulator import Simulation
+from tacit.runtime.simulation.simulator import Simulation
 
 PARTIES, ENTRIES = 48, 89_834
 ROUNDS = 2

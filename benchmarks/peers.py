@@ -109,7 +109,7 @@ def tacit(job: Job, rounds: int, workers: int = 1, protocol: str | None = "fedav
     from tacit.learn.training.cohort import Cohort
     from tacit.learn.training.local_work import LocalTraining
     from tacit.learn.training.loop import Training
-    from tacit.runtime.simulator import Simulation
+    from tacit.runtime.simulation.simulator import Simulation
 
     watch = Watch()
     x, y = job.x.reshape(-1, job.features), job.y.reshape(-1)

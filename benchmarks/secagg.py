@@ -15,7 +15,6 @@ from importlib.util import find_spec
 from statistics import mean, median
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 
@@ -26,12 +25,11 @@ from tacit.core.errors import MissingExtra
 from tacit.core.suite import SERVER, Party, Update
 from tacit.crypto.masks import add_masks
 from tacit.designs import secure_degree
-from tacit.runtime import simulator
-from tacit.runtime.faults import sample_dropouts
 from tacit.runtime.outcome import Outcome
 from tacit.runtime.participant import KeyedParticipant
-from tacit.runtime.simulated_round import Arrival, Event, SimulatedRound
-from tacit.runtime.simulator import Simulation
+from tacit.runtime.simulation.faults import sample_dropouts
+from tacit.runtime.simulation.simulated_round import Arrival, Event, SimulatedRound
+from tacit.runtime.simulation.simulator import Simulation
 from tacit.vectors.fixedpoint import FixedPoint
 
 DROPOUTS, CORRUPTED = 0.1, 0.05
@@ -183,10 +181,10 @@ def run(case: Case, apart: bool = False) -> tuple[Cost, Outcome]:
             seat = simulation.participants[party]
             assert isinstance(seat, KeyedParticipant)
             simulation.participants[party] = KeyedParticipant(own, seat.identity)
-    with patch.object(simulator, "SimulatedRound", MeteredRound):
-        start = time.process_time()
-        outcome = simulation.average(updates)
-        whole = time.process_time() - start
+    simulation.round_type = MeteredRound
+    start = time.process_time()
+    outcome = simulation.average(updates)
+    whole = time.process_time() - start
     _check(case, outcome, updates)
     assert isinstance(simulation.last, MeteredRound)
     spent, traffic, finished = simulation.last.spent, outcome.traffic, list(outcome.average)

@@ -21,7 +21,7 @@ import numpy as np
 import tacit
 from tacit.core.messages import Address, Message
 from tacit.core.suite import SERVER
-from tacit.runtime.transcript import Transcript
+from tacit.runtime.simulation.transcript import Transcript
 
 FOLDER = Path(__file__).with_name("protocols")
 ENTRIES = 256

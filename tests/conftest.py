@@ -11,7 +11,7 @@ from support.tiers import is_left_out, mark_cases
 from tacit.core.errors import TacitError
 from tacit.core.suite import SERVER, Update
 from tacit.protocols import REGISTRY
-from tacit.runtime.simulator import Simulation
+from tacit.runtime.simulation.simulator import Simulation
 
 LEFT_FILES = pytest.StashKey()
 

@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from tacit.core.suite import Party
     from tacit.designs.graph_input import GraphInput
     from tacit.designs.participation import Policy
-    from tacit.protocols.pushsum import StartKind
-    from tacit.runtime.faults import Fault
+    from tacit.protocols.pushsum.start_weights import StartKind
+    from tacit.runtime.simulation.faults import Fault
 '''
 
 

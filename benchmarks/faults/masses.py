@@ -22,7 +22,8 @@ from tacit.auditing.engine.linear import SMALL_PRIME, Echelon
 from tacit.core.suite import Party
 from tacit.net.membership.roster import RosterFile
 from tacit.net.store.round_store import RoundStore
-from tacit.protocols.pushsum import ALL, MassState, PushSumTerms
+from tacit.protocols.pushsum.masses import ALL, MassState
+from tacit.protocols.pushsum.settings import PushSumTerms
 
 Ending = dict[str, Any]
 Row = NDArray[np.int64]

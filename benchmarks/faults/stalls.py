@@ -19,9 +19,9 @@ from tacit.core.suite import SERVER, Party
 from tacit.net.membership.roster import Deadlines
 from tacit.net.node import OFTEN
 from tacit.net.transport.peer_link import LONGEST
-from tacit.protocols.admm import AdmmTerms
+from tacit.protocols.admm.settings import AdmmTerms
 from tacit.protocols.cesar.settings import CesarTerms
-from tacit.protocols.pushsum import PushSumTerms
+from tacit.protocols.pushsum.settings import PushSumTerms
 from tacit.protocols.shapes.star import StarTerms
 
 BUSY = 1.0

@@ -24,9 +24,9 @@ from tacit.auditing.scope import Scope
 from tacit.core.suite import SERVER, Party
 from tacit.net.membership.roster import RosterFile
 from tacit.net.store.round_store import RoundStore
-from tacit.protocols.admm import AdmmTerms
+from tacit.protocols.admm.settings import AdmmTerms
 from tacit.protocols.cesar.settings import CesarTerms
-from tacit.protocols.pushsum import PushSumTerms
+from tacit.protocols.pushsum.settings import PushSumTerms
 
 STEPS = 4
 """Steps of the ring that an average may be off by, for its parts are rounded."""

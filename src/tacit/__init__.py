@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     )
     from tacit.learn.scenario import Scenario
     from tacit.learn.training.train import Run, train
-    from tacit.runtime.faults import Fault
     from tacit.runtime.outcome import Outcome
+    from tacit.runtime.simulation.faults import Fault
 
 __all__ = [
     "BudgetSpent",
@@ -92,7 +92,7 @@ _HOMES = {
     ),
     "tacit.learn.scenario": ("Scenario",),
     "tacit.learn.training.train": ("Run", "train"),
-    "tacit.runtime.faults": ("Fault",),
+    "tacit.runtime.simulation.faults": ("Fault",),
     "tacit.runtime.outcome": ("Outcome",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}

@@ -17,9 +17,10 @@ from tacit.core.protocol import Settings, Unset
 from tacit.core.suite import SERVER, Update
 from tacit.net.store.index import PastError
 from tacit.protocols import REGISTRY
-from tacit.protocols.admm import MOST_ITERATIONS, GroupPart, GroupSum, peer
+from tacit.protocols.admm import GroupPart, GroupSum, peer
+from tacit.protocols.admm.settings import MOST_ITERATIONS
 from tacit.protocols.secagg import user
-from tacit.runtime.simulator import Simulation
+from tacit.runtime.simulation.simulator import Simulation
 from tacit.vectors import layout, model_tree
 
 NAMES = ("a", "b", "c", "d")

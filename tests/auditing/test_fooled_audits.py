@@ -15,7 +15,7 @@ from tacit.core.protocol_facts import ReasonCode
 from tacit.designs import Batches, Random
 from tacit.protocols.gossip import GOSSIP, SharedEntries
 from tacit.runtime.agreement import terms_for
-from tacit.runtime.faults import Fault
+from tacit.runtime.simulation.faults import Fault
 
 pytestmark = pytest.mark.long
 

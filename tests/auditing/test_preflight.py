@@ -10,7 +10,7 @@ from tacit.auditing.render.notes import render_note
 from tacit.designs import Random, graphs
 from tacit.protocols import find
 from tacit.runtime.agreement import terms_for
-from tacit.runtime.simulated_round import SimulatedRound
+from tacit.runtime.simulation.simulated_round import SimulatedRound
 
 
 def vectors(count):

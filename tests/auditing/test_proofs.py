@@ -23,7 +23,7 @@ from tacit.core.protocol_facts import ArgumentCode
 from tacit.core.suite import SERVER
 from tacit.designs import Batches, Partition, Random, graphs
 from tacit.designs.circle import secure_degree
-from tacit.runtime.faults import Fault
+from tacit.runtime.simulation.faults import Fault
 
 pytestmark = pytest.mark.long
 

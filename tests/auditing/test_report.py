@@ -12,8 +12,8 @@ from tacit.app.cli.main import app
 from tacit.auditing.engine.linear import PRIME, rational, residue
 from tacit.core.suite import Update
 from tacit.designs import graphs
-from tacit.runtime.faults import Fault
-from tacit.runtime.simulator import Simulation
+from tacit.runtime.simulation.faults import Fault
+from tacit.runtime.simulation.simulator import Simulation
 
 
 def test_fedavg_shows_the_server_everybody_and_the_recipe_is_exact():

@@ -21,9 +21,9 @@ from tacit.crypto.suite import RealSuite
 from tacit.designs import Batches
 from tacit.protocols import REGISTRY
 from tacit.protocols.secagg.messages import LastSum
-from tacit.runtime.faults import Fault
 from tacit.runtime.inbox import Inbox
-from tacit.runtime.simulator import Simulation
+from tacit.runtime.simulation.faults import Fault
+from tacit.runtime.simulation.simulator import Simulation
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from tacit.core.suite import SERVER, Update
 from tacit.protocols import secagg
 from tacit.protocols.secagg import user
 from tacit.protocols.shapes.star import Sum
-from tacit.runtime.faults import Fault
-from tacit.runtime.simulator import Simulation
+from tacit.runtime.simulation.faults import Fault
+from tacit.runtime.simulation.simulator import Simulation
 
 PARTIES = ("p0", "p1", "p2", "p3", "p4")
 VICTIM = "p2"

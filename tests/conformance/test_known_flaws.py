@@ -15,8 +15,8 @@ from tacit.crypto.masks import add_masks
 from tacit.protocols import REGISTRY, secagg
 from tacit.protocols.secagg import SECAGG
 from tacit.protocols.secagg.settings import Accord
-from tacit.runtime.faults import PHASE, Fault
-from tacit.runtime.simulator import Simulation
+from tacit.runtime.simulation.faults import PHASE, Fault
+from tacit.runtime.simulation.simulator import Simulation
 
 PARTIES = ("p0", "p1", "p2", "p3", "p4")
 SETTINGS = {"admm": {"masked": True, "group_size": None, "lambda0": (0.0, 0.0)}, "pushsum": {"masked": True}}

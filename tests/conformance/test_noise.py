@@ -8,8 +8,8 @@ import pytest
 import tacit
 from tacit.core.suite import SERVER, Update
 from tacit.protocols import REGISTRY
-from tacit.runtime.faults import Fault
-from tacit.runtime.simulator import Simulation
+from tacit.runtime.simulation.faults import Fault
+from tacit.runtime.simulation.simulator import Simulation
 
 D = 4000
 NOISE = 0.5

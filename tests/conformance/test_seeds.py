@@ -7,8 +7,8 @@ import tacit
 from tacit.core.suite import SERVER, Update
 from tacit.protocols import REGISTRY
 from tacit.protocols.secagg import MaskedInput
-from tacit.runtime.faults import Fault
-from tacit.runtime.simulator import Simulation
+from tacit.runtime.simulation.faults import Fault
+from tacit.runtime.simulation.simulator import Simulation
 
 PARTIES = ("p0", "p1", "p2", "p3", "p4", "p5")
 ENTRIES = 8

@@ -18,7 +18,7 @@ from tacit.crypto.keys import Identity, Roster
 from tacit.designs import Batches, Everyone, Partition, Random, Sampled, graphs
 from tacit.designs.graphs import EdgeList, RegularGraph
 from tacit.protocols import REGISTRY
-from tacit.protocols.pushsum import ExponentialStart, LognormalStart, UniformStart
+from tacit.protocols.pushsum.start_weights import ExponentialStart, LognormalStart, UniformStart
 from tacit.protocols.secagg.settings import SecAggSettings
 from tacit.runtime.agreement import agree, first_difference, terms_for
 

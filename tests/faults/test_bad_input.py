@@ -13,9 +13,9 @@ from tacit.core.errors import ConfigError
 from tacit.core.suite import Update
 from tacit.designs import Batches, Partition, Random
 from tacit.protocols import REGISTRY
-from tacit.runtime.faults import Fault
-from tacit.runtime.simulated_round import SimulatedRound
-from tacit.runtime.simulator import Simulation
+from tacit.runtime.simulation.faults import Fault
+from tacit.runtime.simulation.simulated_round import SimulatedRound
+from tacit.runtime.simulation.simulator import Simulation
 
 NAN, INF = float("nan"), float("inf")
 VECTORS = [np.full(3, float(place)) for place in range(5)]

@@ -17,8 +17,8 @@ from tacit.core.errors import Drop, NotEnough, PeerFault
 from tacit.core.suite import SERVER, Update
 from tacit.designs import Batches, Everyone, Random
 from tacit.protocols import REGISTRY
-from tacit.runtime.faults import PHASE, TO_MESSAGES, Fault
-from tacit.runtime.simulator import Simulation
+from tacit.runtime.simulation.faults import PHASE, TO_MESSAGES, Fault
+from tacit.runtime.simulation.simulator import Simulation
 
 pytestmark = pytest.mark.long
 

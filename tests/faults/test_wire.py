@@ -25,7 +25,7 @@ from tacit.protocols import REGISTRY, admm, fedavg, secagg
 from tacit.protocols.secagg.messages import PAIR, KeyList, LastSum
 from tacit.protocols.shapes.star import Sum
 from tacit.runtime.inbox import SPARE_ENVELOPES, EarlyMessages, Inbox
-from tacit.runtime.simulator import Simulation
+from tacit.runtime.simulation.simulator import Simulation
 
 PARTIES = ("p0", "p1", "p2", "p3", "p4")
 SEALED = PAIR + SEAL_BYTES

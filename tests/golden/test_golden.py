@@ -39,10 +39,10 @@ from tacit.net.store.round_store import RoundStore
 from tacit.net.transport.framing import split_header
 from tacit.privacy import Ledger
 from tacit.protocols import REGISTRY
-from tacit.protocols.pushsum import StartKind
+from tacit.protocols.pushsum.start_weights import StartKind
 from tacit.runtime.journal import Journal
 from tacit.runtime.participant import KeyedParticipant
-from tacit.runtime.simulator import Simulation
+from tacit.runtime.simulation.simulator import Simulation
 
 GOLDEN = Path(__file__).parent / "0.2.0"
 PROTOCOLS = ("fedavg", "secagg", "gossip", "admm", "pushsum", "cesar")

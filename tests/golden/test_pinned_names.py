@@ -21,9 +21,9 @@ from tacit.designs.graphs import Graph
 from tacit.designs.participation import Policy
 from tacit.net.store.index import IndexEntry
 from tacit.protocols import REGISTRY
-from tacit.protocols.pushsum import StartKind
-from tacit.runtime.faults import Fault
+from tacit.protocols.pushsum.start_weights import StartKind
 from tacit.runtime.journal import Beginning
+from tacit.runtime.simulation.faults import Fault
 
 SOURCE = Path(tacit.__file__).parent
 DEFAULTS = {"Message", "Participation"}

@@ -64,11 +64,11 @@ from tacit.net.store import round_store
 from tacit.net.transport.framing import FrameHeader, join_frame
 from tacit.privacy import Ledger, Spent
 from tacit.protocols import REGISTRY
-from tacit.protocols.pushsum import ExponentialStart, LognormalStart, StartKind, UniformStart
+from tacit.protocols.pushsum.start_weights import ExponentialStart, LognormalStart, StartKind, UniformStart
 from tacit.protocols.secagg.messages import LastSum
 from tacit.runtime.agreement import VERSION
-from tacit.runtime.faults import Fault
-from tacit.runtime.simulator import Simulation
+from tacit.runtime.simulation.faults import Fault
+from tacit.runtime.simulation.simulator import Simulation
 
 UNSENT = {"secagg": [LastSum(b"\x0f", b"\x01", memoryview(bytes(range(16))))]}
 """Messages that no round of these sends: the last sum once more, for too few have heard it."""

@@ -8,7 +8,7 @@ from tacit.core.entropy import SeededEntropy
 from tacit.core.suite import Update
 from tacit.designs import groups
 from tacit.protocols import admm
-from tacit.runtime.simulator import Simulation
+from tacit.runtime.simulation.simulator import Simulation
 from tacit.vectors.fixedpoint import FixedPoint
 
 N, D = 9, 50

@@ -15,8 +15,8 @@ from tacit.protocols import cesar
 from tacit.protocols.cesar import sending
 from tacit.protocols.shapes import neighbourhood
 from tacit.protocols.shapes.neighbourhood import sample_entries, unpack_mask
-from tacit.runtime.faults import Fault
-from tacit.runtime.simulator import Simulation
+from tacit.runtime.simulation.faults import Fault
+from tacit.runtime.simulation.simulator import Simulation
 from tacit.vectors import index_sets
 from tacit.vectors.fixedpoint import FixedPoint
 from tacit.vectors.sparsify import beta, topk_mask
@@ -154,6 +154,22 @@ def test_shared_fraction_is_that_of_theorem_6():
     _, outcome = run(graph, updates=updates, share=share)
     sent = outcome.traffic.by_class()["parameters"] / 4 / (N * 3) / d
     assert sent == pytest.approx(beta(share, 3), rel=0.02)
+
+
+def test_a_neighbour_without_an_entry_in_the_sum_is_no_contributor():
+    """Each node selects one of 12 entries. Where no two neighbours select the same one, nothing is sent."""
+    short = {party: Update(vector[:N]) for party, vector in VECTORS.items()}
+    one_each = {party: Update(np.eye(N)[i]) for i, party in enumerate(PARTIES)}
+    _, outcome = run(updates=one_each, share=1 / N, sparsifier="topk")
+    assert {party: ending.contributors for party, ending in outcome.endings.items()} == {p: (p,) for p in PARTIES}
+    assert outcome.contributors == ()
+    same = {party: Update(np.eye(N)[0]) for party in PARTIES}
+    _, outcome = run(updates=same | {"p1": one_each["p1"]}, share=1 / N, sparsifier="topk")
+    for i, party in enumerate(PARTIES):
+        heard = {PARTIES[j] for j in GRAPH[i]} - {"p1"}
+        assert set(outcome.endings[party].contributors) == {party} | heard
+    _, outcome = run(updates=short)
+    assert outcome.contributors == PARTIES
 
 
 def test_no_index_metadata_with_random_subsampling():

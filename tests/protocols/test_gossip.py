@@ -10,8 +10,8 @@ from tacit.core.suite import Update
 from tacit.designs import graphs
 from tacit.protocols.gossip import GOSSIP
 from tacit.protocols.shapes.neighbourhood import GraphState
-from tacit.runtime.faults import Fault
-from tacit.runtime.simulator import Simulation
+from tacit.runtime.simulation.faults import Fault
+from tacit.runtime.simulation.simulator import Simulation
 from tacit.vectors import index_sets
 from tacit.vectors.sparsify import topk_mask
 
@@ -37,7 +37,10 @@ def test_whoever_is_silent_has_no_part_in_the_average():
     assert outcome.contributors == tuple(party for party in PARTIES if party != "p3")
     assert (outcome.missing, outcome.dropped) == ({"p3": "silent"}, {}), "it has an average"
     alone = [tacit.Fault(action="silence", party=party) for party in PARTIES]
-    assert tacit.aggregate(VECTORS, "gossip", faults=alone).contributors == tuple(PARTIES)
+    outcome = tacit.aggregate(VECTORS, "gossip", faults=alone)
+    assert outcome.contributors == (), "nobody's vector is in an average with others"
+    assert all(ending.contributors == (party,) for party, ending in outcome.endings.items())
+    assert outcome.missing == dict.fromkeys(PARTIES, "silent")
 
 
 @pytest.mark.sampled(3)

@@ -12,8 +12,8 @@ from tacit.core.average import Average
 from tacit.core.suite import Update
 from tacit.designs import graphs
 from tacit.protocols import pushsum
-from tacit.runtime.faults import Fault
-from tacit.runtime.simulator import Simulation
+from tacit.runtime.simulation.faults import Fault
+from tacit.runtime.simulation.simulator import Simulation
 
 N, D = 7, 20
 PARTIES = tuple(f"p{i}" for i in range(N))
@@ -206,6 +206,31 @@ def test_whatever_is_lost_for_however_long_nobody_is_dead(masked, bits, seed):
         np.testing.assert_allclose(model.vector, MEAN, atol=20 * ring.resolution)
 
 
+def test_with_masks_nobody_contributes_to_a_round_in_which_somebody_is_missing():
+    present = {party: Update(vector) for party, vector in VECTORS.items() if party != "p1"}
+    running = federation("complete", masked=True, bits=64)
+    outcome = running.average(present, absent=["p1"])
+    for party, update in present.items():
+        assert outcome.endings[party].contributors == (party,)
+        np.testing.assert_allclose(outcome.average[party], update.vector, atol=1e-6)
+    assert outcome.contributors == ()
+    assert list(outcome.missing) == ["p1"]
+    assert "nothing exchanged" in repr(outcome)
+    assert running.average(models(running)).contributors == PARTIES
+
+
+def test_with_masks_only_those_whose_in_neighbours_are_all_there_have_an_average_of_others():
+    """In this graph p1 pushes to p2 and p4, which wait for the next round. The others go on."""
+    outcome = federation(masked=True, faults=[Fault(action="silence", party="p1")]).average(
+        {party: Update(vector) for party, vector in VECTORS.items()}
+    )
+    heard = {party: {PARTIES[j] for j in DIRECTED.predecessors(i)} for i, party in enumerate(PARTIES)}
+    whole = [party for party in PARTIES if "p1" not in heard[party]]
+    for party, ending in outcome.endings.items():
+        assert set(ending.contributors) == {party} | (heard[party] if party in whole else set())
+    assert set(outcome.contributors) == {*whole, *(peer for party in whole for peer in heard[party])} - {"p1"}
+
+
 @pytest.mark.parametrize("out", [1, 2, 9, 63])
 def test_what_is_kept_of_a_positive_mass_is_positive(out):
     ring = federation(bits=16).agreement.ring()
@@ -329,7 +354,7 @@ def test_private_weights_still_agree(y0):
 
 def test_private_starts_have_the_means_and_variances_of_table_3():
     from tacit.core.entropy import SeededEntropy
-    from tacit.protocols.pushsum import ExponentialStart, LognormalStart, UniformStart
+    from tacit.protocols.pushsum.start_weights import ExponentialStart, LognormalStart, UniformStart
 
     entropy = SeededEntropy("table 3")
     for start, variance in ((UniformStart(), 0.083), (ExponentialStart(), 1.0)):

@@ -18,9 +18,9 @@ from tacit.core.errors import TacitError
 from tacit.core.suite import SERVER
 from tacit.crypto.sealing import Sealing
 from tacit.protocols import REGISTRY
-from tacit.runtime.faults import PHASE, Fault
 from tacit.runtime.round import StateSaved
-from tacit.runtime.simulated_round import SimulatedRound
+from tacit.runtime.simulation.faults import PHASE, Fault
+from tacit.runtime.simulation.simulated_round import SimulatedRound
 
 pytestmark = pytest.mark.long
 

@@ -12,7 +12,7 @@ from tacit.auditing.symbolic.forms import unknowns
 from tacit.core.errors import JournalError
 from tacit.core.suite import Update
 from tacit.protocols import REGISTRY
-from tacit.protocols.pushsum import ALL, MassState
+from tacit.protocols.pushsum.masses import ALL, MassState
 from tacit.runtime.journal import VERSION, Journal, Record, fingerprint_update
 from tacit.runtime.round import Post
 

@@ -13,10 +13,10 @@ from msgspec.structs import replace
 from support.replay_cases import CASES, journals, seat_and_journal
 from tacit.core.errors import ConfigError, JournalError
 from tacit.core.suite import Update
-from tacit.runtime.faults import Fault
 from tacit.runtime.journal import Beginning, Journal
 from tacit.runtime.round import Post, RoundBegun
-from tacit.runtime.simulated_round import SimulatedRound
+from tacit.runtime.simulation.faults import Fault
+from tacit.runtime.simulation.simulated_round import SimulatedRound
 
 DISTURBED = ("secagg", "pushsum-masked", "cesar-random", "admm-all-to-all", "gossip-topk", "fedavg")
 

@@ -15,11 +15,11 @@ from tacit.core.suite import SERVER, Update
 from tacit.crypto.keys import Identity, Roster
 from tacit.protocols import REGISTRY
 from tacit.runtime.agreement import VERSION, Agreement, agree, first_difference, terms_for
-from tacit.runtime.faults import Fault
 from tacit.runtime.inbox import Discard
 from tacit.runtime.participant import KeyedParticipant
 from tacit.runtime.round import GreetingPost, Post
-from tacit.runtime.simulator import Simulation
+from tacit.runtime.simulation.faults import Fault
+from tacit.runtime.simulation.simulator import Simulation
 
 NAMES = tuple(f"p{i}" for i in range(6))
 BASE = {

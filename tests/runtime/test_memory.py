@@ -15,7 +15,7 @@ import pytest
 import tacit
 from support.paths import ROOT
 from tacit.core.suite import Update
-from tacit.runtime.simulator import Simulation
+from tacit.runtime.simulation.simulator import Simulation
 
 pytestmark = pytest.mark.long
 

@@ -19,7 +19,7 @@ from tacit.net.node import Node
 from tacit.net.store.round_store import RoundStore
 from tacit.protocols import find
 from tacit.runtime.participant import KeyedParticipant
-from tacit.runtime.simulated_round import SimulatedRound
+from tacit.runtime.simulation.simulated_round import SimulatedRound
 
 SOON = Deadlines(phase=20.0, start=20.0, connect=5.0)
 """Long enough for a machine that is busy. Whoever waits for a deadline sets a shorter one."""

@@ -19,7 +19,7 @@ from tacit.net.membership.identity import Credentials
 from tacit.net.membership.roster import RosterFile
 from tacit.protocols import find
 from tacit.runtime.participant import KeyedParticipant
-from tacit.runtime.simulated_round import SimulatedRound
+from tacit.runtime.simulation.simulated_round import SimulatedRound
 
 NODES = 1000
 """What the first node is called."""

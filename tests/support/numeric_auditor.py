@@ -27,9 +27,9 @@ from tacit.crypto.suite import RealSuite
 from tacit.protocols import find
 from tacit.protocols.shapes.star import StarState
 from tacit.runtime.agreement import agree, terms_for
-from tacit.runtime.faults import faults_from
 from tacit.runtime.participant import KeyedParticipant
-from tacit.runtime.simulator import NONCE_BYTES, Simulation, entropy_for
+from tacit.runtime.simulation.faults import faults_from
+from tacit.runtime.simulation.simulator import NONCE_BYTES, Simulation, entropy_for
 
 PRIME = 2**31 - 1
 MARK = 0x7AC17 << 32

@@ -7,9 +7,9 @@ import numpy as np
 from tacit.core.suite import Update
 from tacit.designs import Batches
 from tacit.protocols import REGISTRY
-from tacit.runtime.faults import Fault
 from tacit.runtime.journal import Journal
-from tacit.runtime.simulator import Simulation
+from tacit.runtime.simulation.faults import Fault
+from tacit.runtime.simulation.simulator import Simulation
 
 ENTRIES, ROUNDS = 3, 3
 

@@ -25,7 +25,7 @@ from tacit.net.store.round_store import RoundStore
 from tacit.runtime.journal import Journal
 from tacit.runtime.participant import KeyedParticipant
 from tacit.runtime.round import Post
-from tacit.runtime.simulator import Simulation
+from tacit.runtime.simulation.simulator import Simulation
 
 ROUNDS = 2
 
@@ -35,7 +35,7 @@ CLEAN = multiprocessing.get_context("forkserver")
 CLEAN.set_forkserver_preload(
     [
         "tacit.net.store.round_store",
-        "tacit.runtime.simulator",
+        "tacit.runtime.simulation.simulator",
         "tacit.protocols.secagg",
         "tacit.protocols.cesar",
         "tacit.protocols.pushsum",

@@ -16,8 +16,8 @@ from tacit.api.given_models import (
 )
 from tacit.core.protocol import Protocol
 from tacit.core.suite import Party
-from tacit.runtime.faults import Fault
 from tacit.runtime.outcome import Outcome
+from tacit.runtime.simulation.faults import Fault
 
 if TYPE_CHECKING:
     from tacit.api.option_types import AdmmRun, CesarRun, FedAvgRun, GossipRun, PushSumRun, SecAggRun

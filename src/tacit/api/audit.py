@@ -14,7 +14,7 @@ from tacit.auditing.symbolic.simulation import Drift
 from tacit.core.errors import ConfigError
 from tacit.core.protocol import Protocol, Role
 from tacit.core.suite import Party
-from tacit.runtime.faults import Fault
+from tacit.runtime.simulation.faults import Fault
 
 if TYPE_CHECKING:
     from tacit.api.option_types import AdmmAudit, CesarAudit, FedAvgAudit, GossipAudit, PushSumAudit, SecAggAudit

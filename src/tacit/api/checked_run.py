@@ -19,9 +19,9 @@ from tacit.core.protocol import FARTHEST, UNPROTECTED, Protocol, Terms
 from tacit.core.suite import Party, Update
 from tacit.protocols import find
 from tacit.runtime.agreement import Agreement, terms_for
-from tacit.runtime.faults import Fault, faults_from
 from tacit.runtime.outcome import Outcome, describe_clipping
-from tacit.runtime.simulator import Simulation
+from tacit.runtime.simulation.faults import Fault, faults_from
+from tacit.runtime.simulation.simulator import Simulation
 from tacit.vectors.layout import Layout
 from tacit.vectors.model_tree import ArraySelection
 from tacit.vectors.ring_limits import BITS

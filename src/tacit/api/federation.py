@@ -12,9 +12,9 @@ from tacit.core.average import format_count
 from tacit.core.errors import ConfigError
 from tacit.core.protocol import Protocol, names_from
 from tacit.core.suite import Party
-from tacit.runtime.faults import Fault
 from tacit.runtime.outcome import Outcome
-from tacit.runtime.simulator import Simulation, absent_problems
+from tacit.runtime.simulation.faults import Fault
+from tacit.runtime.simulation.simulator import Simulation, absent_problems
 from tacit.vectors.layout import Layout
 from tacit.vectors.model_tree import ArraySelection
 

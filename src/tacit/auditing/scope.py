@@ -20,8 +20,8 @@ from tacit.core.protocol import Protocol, Role, Terms
 from tacit.core.suite import ONLOOKER, SERVER, Party
 from tacit.protocols import find
 from tacit.runtime.agreement import terms_for
-from tacit.runtime.faults import Fault, faults_from
-from tacit.runtime.simulator import Simulation
+from tacit.runtime.simulation.faults import Fault, faults_from
+from tacit.runtime.simulation.simulator import Simulation
 from tacit.vectors.ring_limits import LARGEST, SMALLEST
 
 MOST_ENTRIES = 1000

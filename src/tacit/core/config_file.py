@@ -182,7 +182,7 @@ def _line(text: str, place: Place) -> int | None:
 
 def format_toml(section: Section) -> str:
     """Returns a section as TOML: values, then tables, then lists of tables. Raises ConfigError for a null."""
-    fields = {name: getattr(section, name) for name in section.__struct_fields__}
+    fields = _items(section)
     tables = {name: value for name, value in fields.items() if isinstance(value, Mapping | Section)}
     lists = {name: value for name, value in fields.items() if name not in tables and _is_list_of_tables(value)}
     parts = [_lines({name: value for name, value in fields.items() if name not in tables and name not in lists})]

@@ -93,6 +93,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         """The largest magnitude of an entry with its noise."""
         return self.clip + FARTHEST * self.noise
 
+    def relative_weight(self, update: Update) -> float:
+        """Returns the weight of an update as a part of the largest that a party may have; 1 without weights."""
+        return update.weight / self.max_weight if self.weighted else 1.0
+
     def bind(self, parties: Parties) -> "Terms":
         """Returns what the settings mean for these parties; raises ConfigError with every reason why they cannot."""
         if problems := self.problems(parties):

@@ -24,6 +24,7 @@ STREAM_BYTES = (2**32 - 2) * 16
 """The longest mask: beyond it a 32-bit block counter that starts at 2 would wrap around."""
 
 _CHUNK_BYTES = 256 * 1024  # the chunk of the vector, its mask and the zeros stay in L2 together; chosen by measurement
+_ONE_CALL_BYTES = 48 * 1024  # up to here a cipher takes longer to set up than the slower mode takes to mask
 _KEYS_AT_ONCE = 1024  # an open stream holds about 1 KiB, so that many take a few chunks of memory
 _ZEROS = memoryview(bytes(_CHUNK_BYTES))
 
@@ -69,10 +70,13 @@ def stream(key: bytes, length: int, size: int) -> NDArray[np.unsignedinteger]:
         add_masks(long, [key])
         long.flags.writeable = False
         return long
-    # One call, whose tag is discarded, takes half the time of setting up a cipher.
-    elements: NDArray[np.unsignedinteger] = np.frombuffer(
-        AESGCM(key).encrypt(_NONCE, _ZEROS[: length * size], None), dtype=f"<u{size}", count=length
-    )
+    zeros = _ZEROS[: length * size]
+    if len(zeros) > _ONE_CALL_BYTES and isinstance(_fastest(), CTR):
+        drawn = Cipher(AES(key), _fastest()).encryptor().update(zeros)
+    else:
+        # One call, whose tag is discarded, takes half the time of setting up a cipher.
+        drawn = AESGCM(key).encrypt(_NONCE, zeros, None)
+    elements: NDArray[np.unsignedinteger] = np.frombuffer(drawn, dtype=f"<u{size}", count=length)
     return elements
 
 
@@ -97,7 +101,7 @@ def _check(vector: Vector, plus: Sequence[bytes], minus: Sequence[bytes]) -> Non
 @cache
 def _fastest() -> CTR | GCM:
     """Returns the faster mode, measured once a process in about a millisecond; no result depends on it."""
-    buffer = memoryview(bytearray(_CHUNK_BYTES))
+    buffer = memoryview(bytearray(len(_ZEROS)))
 
     def seconds(mode: CTR | GCM) -> float:
         stream, times = Cipher(AES(bytes(KEY_BYTES)), mode).encryptor(), []

@@ -16,7 +16,7 @@ from tacit.core.errors import ConfigError
 from tacit.core.values import normalize_value
 from tacit.learn.training.local_work import LocalTraining
 from tacit.protocols import DEFAULT_PROTOCOL
-from tacit.runtime.faults import Fault
+from tacit.runtime.simulation.faults import Fault
 
 LEAST_EPSILON = 1e-8
 """Smallest ε for which floats still give the amount of noise."""

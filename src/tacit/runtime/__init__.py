@@ -1,1 +1,1 @@
-"""Rounds that run: the I/O-free round, its inbox and journal, and the simulator of all parties in one process."""
+"""Rounds that run: the I/O-free round, its inbox and journal, simulations in one process, and shards."""

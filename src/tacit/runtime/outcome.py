@@ -4,17 +4,19 @@ import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tacit.core.average import CLASSES, Ending, format_count, list_names
 from tacit.core.errors import ConfigError, Drop, NotEnough, StepError, TacitError
 from tacit.core.protocol import Settings
 from tacit.core.suite import SERVER, Party
 from tacit.runtime.agreement import Agreement
-from tacit.runtime.transcript import Transcript
 from tacit.vectors.layout import EntriesBeyond
 from tacit.vectors.model_tree import ALL
 from tacit.vectors.ring_limits import LARGEST
+
+if TYPE_CHECKING:
+    from tacit.runtime.simulation.transcript import Transcript
 
 SHOWN = 3
 """Arrays with clipped entries that a warning names."""
@@ -51,6 +53,8 @@ class Outcome:
 
     average: dict[Party, Any]
     contributors: tuple[Party, ...]
+    """Parties whose vectors are in an average with others. Without a server, nobody's if several parties finished and
+    each kept its own model."""
     traffic: Traffic
     clipped: dict[Party, int]
     """Number of clipped entries, for each party with any."""
@@ -61,7 +65,7 @@ class Outcome:
     """Duration of the round on the driver's clock (a virtual one in simulation)."""
     endings: dict[Party, Ending] = field(default_factory=dict, repr=False)
     """The ending of each party."""
-    transcript: Transcript | None = None
+    transcript: "Transcript | None" = None
     local: tuple[str, ...] = ()
     """Names of the arrays that were not averaged: by default those that are not floats."""
     seed: int | None = None
@@ -81,7 +85,8 @@ class Outcome:
             else ""
         )
         more = f"; {format_count(len(self.warnings), 'warning')}" if self.warnings else ""
-        who = f"the average of {list_names(self.contributors)}, for {list_names(list(self.average))}"
+        what = f"the average of {list_names(self.contributors)}" if self.contributors else "nothing exchanged"
+        who = f"{what}, for {list_names(list(self.average))}"
         return f"<Outcome: {who}{lost}; {self.traffic.total:,} bytes{more}>"
 
 
@@ -117,7 +122,7 @@ def merge_endings(
     leading = endings.get(SERVER)
     sources = [leading] if leading is not None and leading.average is not None else list(finished.values())
     contributors = {party for ending in sources for party in ending.contributors}
-    if leading is None:
+    if leading is None and len(finished) > 1:
         contributors -= _find_unheard(finished)
     clipped = {party: ending for party, ending in endings.items() if ending.clipped and party != SERVER}
     return Outcome(
@@ -139,11 +144,11 @@ def merge_endings(
 
 
 def _find_unheard(finished: Mapping[Party, Ending]) -> set[Party]:
-    """Returns the parties that, without a server, timed out: each contributes to its own average only."""
+    """Returns the parties that, without a server, are in no average but their own: they timed out, or heard nobody."""
     heard = {peer for party, ending in finished.items() for peer in ending.contributors if peer != party}
     lost = {peer for ending in finished.values() for peer in ending.dropped}
-    # If nobody received anything, each party has only its own average.
-    return lost - heard if heard else set()
+    alone = {party for party, ending in finished.items() if set(ending.contributors) <= {party}}
+    return (lost | alone) - heard
 
 
 def find_first_cause(failed: Mapping[Party, TacitError], dropped: Mapping[Party, Drop]) -> TacitError:

@@ -1,9 +1,8 @@
 """Layout of a model as a vector: its averaged arrays laid end to end, and back again."""
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -75,12 +74,9 @@ class Layout:
         _, leaves = self._match(model)
         single = narrow and all(np.can_cast(entry.dtype, np.float32) for entry in self.entries)
         vector = np.empty(self.size, np.float32 if single else np.float64)
-        start = 0
-        for leaf in leaves:
-            if leaf.averaged:
-                size = leaf.entry.size
-                vector[start : start + size].reshape(leaf.entry.shape)[...] = leaf.array
-                start += size
+        arrays = (leaf.array for leaf in leaves if leaf.averaged)
+        for (entry, values), array in zip(self._parts(vector), arrays, strict=True):
+            values.reshape(entry.shape)[...] = array
         return vector
 
     def restore(self, vector: NDArray[Any], model: Any = None) -> Any:
@@ -93,11 +89,9 @@ class Layout:
         if vector.shape != (self.size,) or vector.dtype.kind not in "fiu":
             expected = f"a vector of {self.size} real numbers"
             raise ConfigError(f"expected {expected}, not one of shape {vector.shape} and type {vector.dtype}")
-        parts, wrong, start = [], [], 0
-        for entry in self.entries:
-            values = vector[start : start + entry.size].reshape(entry.shape)
-            start += entry.size
-            values = _round_entry(values, entry)
+        parts, wrong = [], []
+        for entry, part in self._parts(vector):
+            values = _round_entry(part.reshape(entry.shape), entry)
             if misfits := _misfits(values, np.dtype(entry.dtype)):
                 wrong.append(f"{format_count(misfits, 'entry does', 'entries do')} not fit {entry}")
             else:
@@ -111,20 +105,18 @@ class Layout:
 
     def beyond(self, vector: NDArray[Any], bound: float) -> list[EntriesBeyond]:
         """Returns the arrays that have entries beyond a bound, those with the largest entries first."""
-        found, start = [], 0
-        for entry in self.entries:
-            sizes = np.abs(vector[start : start + entry.size])
-            start += entry.size
+        found = []
+        for entry, values in self._parts(vector):
+            sizes = np.abs(values)
             if many := int(np.count_nonzero(sizes > bound)):
                 found.append(EntriesBeyond(entry.name, many, float(sizes.max())))
         return sorted(found, key=lambda each: -each.largest)
 
     def below(self, vector: NDArray[Any], bound: float) -> list[EntriesBelow]:
         """Returns the arrays most of whose nonzero entries are within a bound."""
-        found, start = [], 0
-        for entry in self.entries:
-            sizes = np.abs(vector[start : start + entry.size])
-            start += entry.size
+        found = []
+        for entry, values in self._parts(vector):
+            sizes = np.abs(values)
             larger = int(np.count_nonzero(sizes > bound))
             # If half of all entries are larger, counting the nonzero ones is not needed.
             if 2 * larger < entry.size and 2 * larger < (nonzero := int(np.count_nonzero(sizes))):
@@ -133,20 +125,26 @@ class Layout:
 
     def misfits(self, vectors: Iterable[NDArray[Any]], clip: float, margin: float) -> list[str]:
         """Returns the arrays that cannot hold an average of clipped vectors with an error of up to `margin`."""
-        ends = [(self._ends(vector, np.min), self._ends(vector, np.max)) for vector in vectors]
+        ends = [
+            [(float(values.min()), float(values.max())) if entry.size else (0.0, 0.0) for entry, values in parts]
+            for parts in map(self._parts, vectors)
+        ]
         wrong = []
         for place, entry in enumerate(self.entries):
             if entry.size and ends:
-                low, high = min(each[0][place] for each in ends), max(each[1][place] for each in ends)
+                low, high = min(each[place][0] for each in ends), max(each[place][1] for each in ends)
                 farthest = np.clip([low, high], -clip, clip) + np.array([-margin, margin])
                 if _misfits(_round_entry(farthest, entry), np.dtype(entry.dtype)):
                     wrong.append(f"{entry} has entries from {low:g} to {high:g}")
         return wrong
 
-    def _ends(self, vector: NDArray[Any], end: Callable[[NDArray[Any]], Any]) -> list[float]:
-        """Returns the smallest or largest entry of each array."""
-        starts = np.cumsum([0, *(entry.size for entry in self.entries)])
-        return [float(end(vector[a:b])) if b > a else 0.0 for a, b in pairwise(starts.tolist())]
+    def _parts(self, vector: NDArray[Any]) -> Iterator[tuple[Entry, NDArray[Any]]]:
+        """Yields each array with its entries of a vector, which are a view."""
+        start = 0
+        for entry in self.entries:
+            end = start + entry.size
+            yield entry, vector[start:end]
+            start = end
 
     def differences(self, other: "Layout") -> list[str]:
         """Returns the differences of another layout from this one, by array."""

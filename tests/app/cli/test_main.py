@@ -20,7 +20,7 @@ from tacit.auditing.render.text import render_summary
 from tacit.core.errors import ConfigError, Drop, LeakRefused, NotEnough, PeerFault
 from tacit.core.suite import SERVER, Update
 from tacit.lab.attacks.registry import ATTACKS
-from tacit.runtime.simulator import Simulation
+from tacit.runtime.simulation.simulator import Simulation
 
 with warnings.catch_warnings():
     # Typer imports names that the newest click says will go. It is nothing that we could change.

@@ -11,7 +11,7 @@ from tacit.auditing.engine.linear import SMALL_PRIME, Echelon, smallest_class, s
 from tacit.auditing.findings import NoteCode
 from tacit.core.suite import Update
 from tacit.designs import Batches, Everyone, Partition, Random, Sampled
-from tacit.runtime.simulator import Simulation
+from tacit.runtime.simulation.simulator import Simulation
 
 pytestmark = pytest.mark.long
 

@@ -9,7 +9,7 @@ from tacit.auditing.engine.views import View
 from tacit.auditing.symbolic.forms import Form
 from tacit.auditing.symbolic.simulation import SymbolicSimulation
 from tacit.designs import graphs
-from tacit.runtime.faults import Fault
+from tacit.runtime.simulation.faults import Fault
 
 # The counterexample to Theorem 5 of paper 004: View(k) = {i, j, q}, View(l) = {i, j, q, m}.
 I, J, Q, M, K, L = range(6)  # noqa: E741

@@ -11,7 +11,7 @@ from tacit.core.average import Average
 from tacit.core.suite import Update
 from tacit.designs import graphs
 from tacit.protocols.gossip import GOSSIP, SharedEntries
-from tacit.runtime.simulator import Simulation
+from tacit.runtime.simulation.simulator import Simulation
 
 # --- onlookers -----------------------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from tacit.designs.symmetry import Symmetry, all_alike, keeps, symmetry_of
 from tacit.protocols import REGISTRY
 from tacit.protocols.shapes.neighbourhood import GraphTerms
 from tacit.protocols.shapes.star import StarTerms
-from tacit.runtime.faults import Fault
+from tacit.runtime.simulation.faults import Fault
 
 pytestmark = pytest.mark.long
 

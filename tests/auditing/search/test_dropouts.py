@@ -15,7 +15,7 @@ from tacit.core.errors import TacitError
 from tacit.core.protocol_facts import ReasonCode
 from tacit.core.suite import Update
 from tacit.designs import Batches, Random, Sampled
-from tacit.runtime.participation_trace import trace_participation
+from tacit.runtime.simulation.participation_trace import trace_participation
 
 pytestmark = pytest.mark.long
 

@@ -14,8 +14,8 @@ from tacit.auditing.engine.views import View
 from tacit.auditing.symbolic.forms import Form
 from tacit.auditing.symbolic.simulation import SymbolicSimulation
 from tacit.core.suite import SERVER, Update
-from tacit.runtime.faults import Fault
-from tacit.runtime.simulator import Simulation
+from tacit.runtime.simulation.faults import Fault
+from tacit.runtime.simulation.simulator import Simulation
 
 PARTIES = ("p0", "p1", "p2", "p3")
 

@@ -9,7 +9,7 @@ import pytest
 
 from support.paths import ROOT
 from tacit.core.suite import Update
-from tacit.runtime.simulator import Simulation
+from tacit.runtime.simulation.simulator import Simulation
 
 ENTRIES = 50
 

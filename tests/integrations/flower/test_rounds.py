@@ -18,7 +18,7 @@ from tacit.integrations.flower.driver import RECORD, AveragingGrid, _extract_upd
 from tacit.integrations.flower.party import SealedMessage, StepResult
 from tacit.integrations.flower.router import Router
 from tacit.protocols import REGISTRY
-from tacit.runtime.faults import Fault
+from tacit.runtime.simulation.faults import Fault
 from tacit.vectors.layout import Layout
 from tacit.vectors.model_tree import ArraySelection
 

@@ -18,7 +18,7 @@ from tacit.lab.attacks.admm import (
     solve_met_twice,
     solve_system,
 )
-from tacit.runtime.simulator import Simulation
+from tacit.runtime.simulation.simulator import Simulation
 
 pytestmark = pytest.mark.long
 

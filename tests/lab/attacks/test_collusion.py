@@ -17,7 +17,7 @@ from tacit.core.suite import Update
 from tacit.lab.attacks import collusion
 from tacit.lab.attacks.collusion import find_exposed, one_receiver, two_receivers
 from tacit.lab.attacks.regular_graphs import regular_graphs
-from tacit.runtime.simulator import Simulation
+from tacit.runtime.simulation.simulator import Simulation
 
 pytestmark = pytest.mark.long
 

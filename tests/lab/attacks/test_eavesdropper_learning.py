@@ -24,7 +24,7 @@ from tacit.learn.training.loop import run_rounds
 from tacit.protocols import pushsum
 from tacit.protocols.fedavg import Plain
 from tacit.protocols.shapes.star import Sum
-from tacit.runtime.simulator import Simulation
+from tacit.runtime.simulation.simulator import Simulation
 
 pytestmark = pytest.mark.long
 

@@ -23,7 +23,8 @@ from tacit.core.messages import PIECE
 from tacit.core.suite import Update
 from tacit.net.store import log, round_store
 from tacit.net.store.index import INDEX_FILE, VERSION, StoreIndex, summarize_store
-from tacit.net.store.round_store import FILES, RoundStore
+from tacit.net.store.round_store import RoundStore
+from tacit.net.store.store_folder import FILES
 from tacit.runtime.journal import Journal
 from tacit.runtime.participant import KeyedParticipant
 

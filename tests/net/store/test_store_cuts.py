@@ -14,9 +14,10 @@ from support.rounds_on_disk import CASES, ROUNDS, Desk, Here, Junk, Remote, alon
 from tacit.core import state_blobs
 from tacit.core.errors import ConfigError, JournalError
 from tacit.core.suite import SERVER
-from tacit.net.store import round_store
+from tacit.net.store import round_entries, round_store
 from tacit.net.store.index import INDEX_FILE, StoreIndex
-from tacit.net.store.round_store import FILES, RoundStore
+from tacit.net.store.round_store import RoundStore
+from tacit.net.store.store_folder import FILES
 
 pytestmark = pytest.mark.long
 
@@ -144,7 +145,7 @@ class Watching(Here):
         self._doing = method
         posts = getattr(self.desk, method)(*arguments)
         self.tips[self.desk.seat.number] = [
-            round_store._decode_record(each).digest() for each in self.desk.journal.records
+            round_entries.decode_record(each).digest() for each in self.desk.journal.records
         ]
         return [(post.address, post.data) for post in posts]
 
@@ -190,7 +191,7 @@ def test_what_others_send_is_never_taken_for_a_record(title, victim, junk, quick
             continue
         before = standing.records if kept.number == standing.number else 0
         assert len(kept.journal.records) in (before, before + 1)
-        tips = [round_store._decode_record(each).digest() for each in kept.journal.records]
+        tips = [round_entries.decode_record(each).digest() for each in kept.journal.records]
         assert tips == watching.tips[kept.number][: len(tips)]
 
 

@@ -18,8 +18,8 @@ from tacit.designs import Batches, Random, multi_round_privacy
 from tacit.protocols import secagg
 from tacit.protocols.secagg.messages import PAIR
 from tacit.protocols.secagg.settings import circle_of
-from tacit.runtime.faults import Fault
-from tacit.runtime.simulator import Simulation
+from tacit.runtime.simulation.faults import Fault
+from tacit.runtime.simulation.simulator import Simulation
 from tacit.vectors.index_sets import from_bitmap, to_bitmap
 
 N = 6

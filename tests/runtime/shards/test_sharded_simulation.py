@@ -22,15 +22,15 @@ from tacit.core.suite import SERVER, Secret, Update
 from tacit.crypto.suite import RealSuite
 from tacit.learn.training import assemble
 from tacit.runtime import forked_workers, shared_memory
-from tacit.runtime.faults import Fault
 from tacit.runtime.forked_workers import Answer, answer_request
 from tacit.runtime.outcome import Outcome
 from tacit.runtime.round import Post
 from tacit.runtime.shards.pool import ForkedShards, ShardPool
 from tacit.runtime.shards.shard import Shard, ShardMessage
 from tacit.runtime.shards.sharded_simulation import ShardedSimulation
-from tacit.runtime.simulated_round import SimulatedRound
-from tacit.runtime.simulator import Simulation
+from tacit.runtime.simulation.faults import Fault
+from tacit.runtime.simulation.simulated_round import SimulatedRound
+from tacit.runtime.simulation.simulator import Simulation
 
 pytestmark = pytest.mark.long
 

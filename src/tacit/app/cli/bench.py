@@ -22,7 +22,7 @@ from tacit.core.progress import Progress
 from tacit.core.suite import Update
 from tacit.lab.comparison import parse_variant, write_variant
 from tacit.protocols import REGISTRY
-from tacit.runtime.simulator import Simulation
+from tacit.runtime.simulation.simulator import Simulation
 
 BASELINE = "fedavg"
 """What the others are measured against: a server that sees everything, and masks nothing."""

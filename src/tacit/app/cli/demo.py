@@ -28,9 +28,9 @@ from tacit.learn.data.splits import dirichlet
 from tacit.learn.models.softmax import ModelArrays, Softmax
 from tacit.learn.training.loop import TrainingStep, run_rounds
 from tacit.protocols import find
-from tacit.runtime.faults import Fault
 from tacit.runtime.outcome import Outcome
-from tacit.runtime.simulator import Simulation
+from tacit.runtime.simulation.faults import Fault
+from tacit.runtime.simulation.simulator import Simulation
 from tacit.vectors.fixedpoint import FixedPoint
 from tacit.vectors.layout import Layout
 

@@ -23,8 +23,8 @@ from tacit.crypto.keys import Identity, Keys, Roster
 from tacit.crypto.suite import RealSuite
 from tacit.runtime.agreement import Agreement
 from tacit.runtime.participant import KeyedParticipant
-from tacit.runtime.simulated_round import SimulatedRound
-from tacit.runtime.simulator import Simulation, entropy_for
+from tacit.runtime.simulation.simulated_round import SimulatedRound
+from tacit.runtime.simulation.simulator import Simulation, entropy_for
 from tacit.vectors.fixedpoint import FixedPoint
 
 

@@ -31,9 +31,9 @@ from tacit.core.errors import ConfigError, TacitError
 from tacit.core.progress import report_step
 from tacit.core.suite import SERVER, Party, Vector
 from tacit.protocols import is_shipped
-from tacit.runtime.participation_trace import TracedRound, trace_participation
-from tacit.runtime.simulator import Simulation
-from tacit.runtime.transcript import Transcript
+from tacit.runtime.simulation.participation_trace import TracedRound, trace_participation
+from tacit.runtime.simulation.simulator import Simulation
+from tacit.runtime.simulation.transcript import Transcript
 
 MOST_REPLAYED = 5_000
 """Parties times rounds that are replayed with real cryptography, at most, to prove recipes."""

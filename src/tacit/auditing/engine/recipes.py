@@ -34,7 +34,7 @@ from tacit.core.suite import Party, Secret, Vector
 from tacit.crypto.keys import Identity, Keys
 from tacit.crypto.masks import stream
 from tacit.crypto.suite import RealSuite
-from tacit.runtime.transcript import Transcript
+from tacit.runtime.simulation.transcript import Transcript
 
 SHOWN = 200
 """Letters of a recipe that are shown where nobody asked for all of it."""

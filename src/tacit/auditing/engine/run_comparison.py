@@ -24,7 +24,7 @@ from tacit.core.messages import Address
 from tacit.core.suite import Party, Vector
 from tacit.crypto.masks import stream
 from tacit.protocols import is_shipped
-from tacit.runtime.simulated_round import SimulatedRound
+from tacit.runtime.simulation.simulated_round import SimulatedRound
 
 TOLERANCE, UNITS = 1e-12, 16
 """How far a number may be from what its form says: by that part of all that is added up in it, and of 1, and by so many

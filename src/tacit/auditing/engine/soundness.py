@@ -32,7 +32,7 @@ from tacit.auditing.symbolic.suite import Sealed
 from tacit.core.errors import NotAuditable, NotLinear, TacitError
 from tacit.core.progress import report_step
 from tacit.core.suite import Party
-from tacit.runtime.simulated_round import SimulatedRound
+from tacit.runtime.simulation.simulated_round import SimulatedRound
 
 ENTRIES, SELECTED = 3, 8
 """Length of the vectors that are brought; of those of which some entries are selected."""

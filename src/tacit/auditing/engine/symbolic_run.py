@@ -27,8 +27,8 @@ from tacit.core.errors import NotLinear, StepError, TacitError
 from tacit.core.messages import Envelope
 from tacit.core.progress import report_step
 from tacit.core.suite import ONLOOKER, Party, Update, Vector
-from tacit.runtime.simulator import Simulation
-from tacit.runtime.transcript import Transcript
+from tacit.runtime.simulation.simulator import Simulation
+from tacit.runtime.simulation.transcript import Transcript
 
 PROOF_ENTRIES = 16
 """Length of the vectors on which recipes are proved, and the number of positions looked at if they fare differently."""

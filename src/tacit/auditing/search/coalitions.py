@@ -22,7 +22,7 @@ from tacit.core.protocol import Protocol
 from tacit.core.suite import SERVER, Party
 from tacit.designs.symmetry import Permutation, Symmetry, all_different, symmetry_of
 from tacit.protocols import is_shipped
-from tacit.runtime.faults import Fault
+from tacit.runtime.simulation.faults import Fault
 
 SAMPLE = 64
 """Size of a random sample, where there are too many coalitions."""

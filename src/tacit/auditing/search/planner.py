@@ -29,8 +29,8 @@ from tacit.privacy.distributed_noise import count_honest
 from tacit.privacy.noise import local_sigma
 from tacit.protocols import REGISTRY, is_shipped
 from tacit.runtime.agreement import terms_for
-from tacit.runtime.faults import Fault
-from tacit.runtime.simulator import Simulation
+from tacit.runtime.simulation.faults import Fault
+from tacit.runtime.simulation.simulator import Simulation
 
 MOST_COALITIONS, MOST_WORK = 4000, 400_000
 """Coalitions that are audited for each proposal, fewer the more a round takes. If there are more, and not of a few

@@ -12,7 +12,7 @@ from tacit.auditing.scope import Scope
 from tacit.core.progress import report_step
 from tacit.core.suite import SERVER, Party
 from tacit.protocols import is_shipped
-from tacit.runtime.faults import Fault
+from tacit.runtime.simulation.faults import Fault
 
 MOST_RUNS = 32
 """Different worst cases for which there is time. Where parties are not alike, every coalition has its own."""

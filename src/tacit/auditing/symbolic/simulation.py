@@ -14,10 +14,10 @@ from tacit.core.suite import Party, Update
 from tacit.crypto.keys import Identity, Roster
 from tacit.protocols import find
 from tacit.runtime.agreement import Agreement, agree, terms_for
-from tacit.runtime.faults import Fault, faults_from
 from tacit.runtime.outcome import Outcome
 from tacit.runtime.participant import Participant
-from tacit.runtime.simulator import NONCE_BYTES, Simulation, entropy_for
+from tacit.runtime.simulation.faults import Fault, faults_from
+from tacit.runtime.simulation.simulator import NONCE_BYTES, Simulation, entropy_for
 
 Drift: TypeAlias = Literal["static", "free"]
 """Whether parties bring the same vector every round, or a new one in each."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from tacit.core.suite import Party
 from tacit.integrations.flower.party import StepResult
-from tacit.runtime.faults import LATENCY, PHASE
+from tacit.runtime.simulation.faults import LATENCY, PHASE
 
 SPARE = 16
 """Calls that a party may need beyond twice as many as the others."""

@@ -28,9 +28,10 @@ from tacit.core.progress import Progress
 from tacit.core.protocol_facts import PAPERS
 from tacit.core.suite import Update
 from tacit.lab.attacks.attack_result import Attack, Finding, mean_finding, proportion_finding
-from tacit.protocols.admm import AdmmTerms, GroupPart, GroupSum
-from tacit.runtime.simulator import Simulation
-from tacit.runtime.transcript import Transcript
+from tacit.protocols.admm import GroupPart, GroupSum
+from tacit.protocols.admm.settings import AdmmTerms
+from tacit.runtime.simulation.simulator import Simulation
+from tacit.runtime.simulation.transcript import Transcript
 
 Numbers: TypeAlias = NDArray[np.float64]
 Group: TypeAlias = tuple[int, ...]

@@ -45,9 +45,9 @@ from tacit.learn.data.datasets import Samples, load
 from tacit.learn.data.splits import Indices
 from tacit.learn.models.softmax import ModelArrays, Softmax
 from tacit.learn.training.loop import Averaging, TrainingStep, run_rounds
-from tacit.runtime.faults import Fault
 from tacit.runtime.outcome import Outcome, Traffic
-from tacit.runtime.simulator import Simulation
+from tacit.runtime.simulation.faults import Fault
+from tacit.runtime.simulation.simulator import Simulation
 from tacit.vectors.layout import Layout
 
 NAME = "disaggregate"

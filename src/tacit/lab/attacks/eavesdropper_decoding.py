@@ -38,8 +38,8 @@ from tacit.designs import graphs
 from tacit.lab.attacks.attack_result import Attack, Finding, proportion_finding
 from tacit.lab.attacks.eavesdropper_decoders import Numbers, decode_cbgd, decode_fedavg, decode_ppsgd, decode_psgd
 from tacit.learn.training.loop import TrainingStep, run_rounds
-from tacit.runtime.simulator import Simulation
-from tacit.runtime.transcript import Transcript
+from tacit.runtime.simulation.simulator import Simulation
+from tacit.runtime.simulation.transcript import Transcript
 
 Elements: TypeAlias = NDArray[np.uint64]
 

@@ -39,8 +39,8 @@ from tacit.core.suite import Update
 from tacit.lab.attacks.attack_result import Attack, Finding, proportion_finding
 from tacit.privacy.distributed_noise import SharedNoise, count_honest, distributed_sigma
 from tacit.privacy.noise import Accountant, accounted_epsilon, clip_gradients, noisy, of_sample, paper_sigma, user_sigma
-from tacit.runtime.faults import Fault
-from tacit.runtime.simulator import Simulation
+from tacit.runtime.simulation.faults import Fault
+from tacit.runtime.simulation.simulator import Simulation
 from tacit.vectors.fixedpoint import FixedPoint
 
 NAME = "epsilon"

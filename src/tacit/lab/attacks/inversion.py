@@ -37,8 +37,8 @@ from tacit.learn.models.torch_module import import_torch
 from tacit.protocols.fedavg import Plain
 from tacit.protocols.secagg.messages import MaskedInput
 from tacit.protocols.shapes.star import Sum
-from tacit.runtime.simulator import Simulation
-from tacit.runtime.transcript import Transcript
+from tacit.runtime.simulation.simulator import Simulation
+from tacit.runtime.simulation.transcript import Transcript
 
 Array = NDArray[np.float64]
 

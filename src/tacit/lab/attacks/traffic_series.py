@@ -15,7 +15,7 @@ from tacit.core.suite import Party, Update
 from tacit.designs import graphs
 from tacit.lab.attacks.eavesdropper_decoding import PAPER_LINKS
 from tacit.learn.training.loop import LocalWork, TrainingStep, run_rounds
-from tacit.runtime.simulator import Simulation
+from tacit.runtime.simulation.simulator import Simulation
 
 Array = NDArray[np.float64]
 Links = Sequence[tuple[int, int]]

@@ -36,7 +36,7 @@ from tacit.learn.training.run_folder import SECRET_BYTES
 from tacit.privacy import Ledger
 from tacit.protocols import find
 from tacit.runtime.shards.sharded_simulation import ShardedSimulation
-from tacit.runtime.simulator import Simulation
+from tacit.runtime.simulation.simulator import Simulation
 from tacit.vectors.fixedpoint import FixedPoint
 
 SPREAD_FROM = 200

@@ -16,8 +16,8 @@ from tacit.core.suite import Party, Update
 from tacit.learn.models.model import Score
 from tacit.learn.training.cohort import Cohort
 from tacit.runtime.outcome import Outcome, Traffic
-from tacit.runtime.participation_trace import trace_participation
-from tacit.runtime.simulator import Simulation
+from tacit.runtime.simulation.participation_trace import trace_participation
+from tacit.runtime.simulation.simulator import Simulation
 
 Averaging: TypeAlias = Callable[[Mapping[Party, Update]], Outcome]
 """Callable that averages the updates of a round, such as `Simulation.average`."""

@@ -38,7 +38,6 @@ while: encrypt the disk against theft.
 One process at a time has a folder open. Clocks are the caller's.
 """
 
-import fcntl
 import os
 from collections.abc import Mapping
 from contextlib import suppress
@@ -55,18 +54,24 @@ from tacit.core.errors import ConfigError, JournalError
 from tacit.core.protocol import Protocol, State
 from tacit.core.suite import Buffer, Party, Update
 from tacit.net.store import log
-from tacit.net.store.blobs import BlobFiles, blob_paths
+from tacit.net.store.blobs import BlobFiles
 from tacit.net.store.index import INDEX_FILE, StoredEnding, StoredRound, StoredState, StoreIndex, StoreOwner
 from tacit.net.store.log import RENEW, FileChecksum, LogEntry, RecordLog, damage_error, translate_disk_errors
+from tacit.net.store.round_entries import (
+    UPDATE_ENTRIES,
+    decode_record,
+    decode_update,
+    encode_update,
+    state_in,
+    without_detached,
+)
+from tacit.net.store.store_folder import StoreFolder
 from tacit.runtime.atomic_files import sync_folder
 from tacit.runtime.journal import Beginning, Journal, Record
 
 INCARNATION_BYTES, KEY_BYTES = 16, 32
 SHORT_STATE = 1 << 16
 """Bytes up to which a state is in the index."""
-UPDATE_ENTRIES = 2
-"""Log entries before the records: the metadata of the update, and its vector."""
-FILES = ("lock", "records", "records.other", "average", "state", INDEX_FILE, f"{INDEX_FILE}-wal", f"{INDEX_FILE}-shm")
 
 
 @dataclass(frozen=True)
@@ -105,7 +110,7 @@ class RoundStore:
         JournalError if it is damaged.
         """
         self._folder, self.party = Path(folder), party
-        self._files: list[int] = []
+        self._opened: StoreFolder | None = None
         self._open_index: StoreIndex | None = None
         with translate_disk_errors(self._folder):
             try:
@@ -115,10 +120,9 @@ class RoundStore:
                 raise
 
     def _open(self, party: Party, federation: str) -> None:
-        self._make()
-        self._lock(self._file("lock"))
-        records = self._file("records"), self._file("records.other")
-        self._average_file, self._state_file = self._file("average"), self._file("state")
+        self._opened = files = StoreFolder(self._folder)
+        records = files.open("records"), files.open("records.other")
+        self._average_file, self._state_file = files.open("average"), files.open("state")
         os.close(log.open_private(self._folder / INDEX_FILE))
         self._open_index = book = StoreIndex(self._folder / INDEX_FILE)
         if book.blank:
@@ -143,41 +147,17 @@ class RoundStore:
         self._logs, self._log_end = tuple(RecordLog(file, owner.incarnation, owner.key) for file in records), 0
         if any(each.gone for each in self._logs):
             raise damage_error(self._folder, "its logs are gone, so an older copy of it could not be detected")
-        self._blobs = BlobFiles(self._folder, self._file)
+        self._blobs = BlobFiles(self._folder, files.open)
         self._staged: tuple[object, int] | None = None
         """A long message that is on disk already, and the offset of its end."""
-
-    def _make(self) -> None:
-        folder = self._folder
-        ours = (folder / INDEX_FILE).exists() or not folder.exists()
-        if not ours and (
-            not folder.is_dir() or {*folder.iterdir()} - {*(folder / name for name in FILES), *blob_paths(folder)}
-        ):
-            raise ConfigError(f"{folder} is there already, and no folder of a party; give it one that is not there")
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        folder.chmod(0o700)
-
-    def _file(self, name: str) -> int:
-        self._files.append(log.open_private(self._folder / name))
-        return self._files[-1]
-
-    def _lock(self, file: int) -> None:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            who = os.pread(file, 20, 0).decode(errors="replace").strip()
-            by = f"process {who}" if who.isdecimal() else "another process"
-            raise ConfigError(f"{self._folder} is in use by {by}; end that first") from None
-        os.ftruncate(file, 0)
-        os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
 
     def close(self) -> None:
         """Closes the folder, for others to open."""
         if self._open_index is not None:
             self._open_index.close()
             self._open_index = None
-        while self._files:
-            os.close(self._files.pop())
+        if self._opened is not None:
+            self._opened.close()
 
     def __enter__(self) -> "RoundStore":
         return self
@@ -235,7 +215,7 @@ class RoundStore:
             parts = self._blobs.read(self._saved.parts)
             if here and round_.under_way:
                 journal = Journal([piece.data for piece in pieces[UPDATE_ENTRIES:]], round_.tip, detached=parts)
-                update = _decode_update(pieces)[1]
+                update = decode_update(pieces)[1]
             elif here and round_.ended:
                 ending = self._ending(self._index.read(StoredEnding))
             self._log_end = pieces[-1].end if pieces else RecordLog.start
@@ -244,7 +224,10 @@ class RoundStore:
     def _recover(self) -> tuple[list[LogEntry], JournalError | None]:
         """Returns the log entries of the present round, and the error if they are damaged; drops leftovers."""
         if self._round.under_way and self._other_log.over() == self._round.number:
-            self._adopt_next_round(self._other_log.pieces())
+            # The other log may have a beginning whose tip was not written, while the previous round was over.
+            pieces = self._other_log.pieces()
+            if len(pieces) > UPDATE_ENTRIES:
+                self._adopt_beginning(pieces, 1 - self._round.file)
         round_, over = self._round, self._log.over()
         if over is not None and over > round_.number - round_.under_way:
             raise damage_error(self._folder, f"it is an older copy, from before round {over} was over")
@@ -265,24 +248,19 @@ class RoundStore:
         self._drop_unused()
         return pieces, None
 
-    def _adopt_next_round(self, pieces: list[LogEntry]) -> None:
-        """Commits a beginning in the other log whose tip was not written, while the previous round was over."""
-        if len(pieces) > UPDATE_ENTRIES:
-            self._adopt_beginning(pieces, 1 - self._round.file)
-
-    def _adopt_beginning(self, pieces: list[LogEntry], file: int = 0) -> None:
+    def _adopt_beginning(self, pieces: list[LogEntry], file: int) -> None:
         """Commits a beginning whose tip was not written; raises JournalError if the index is older than that."""
-        record = _decode_record(pieces[UPDATE_ENTRIES].data)
+        record = decode_record(pieces[UPDATE_ENTRIES].data)
         event = record.event
         next_ = isinstance(event, Beginning) and event.party == self.party and event.number > self._round.number
         if not next_ or len(pieces) > UPDATE_ENTRIES + 1:
             raise damage_error(self._folder, f"it is an older copy, from before round {self._round.number + 1}")
-        self._advance(record, _decode_update(pieces)[0], self._round.last, file, self._blobs.found())
+        self._advance(record, decode_update(pieces)[0], self._round.last, file, self._blobs.found())
 
     def _adopt_record(self, pieces: list[LogEntry]) -> None:
         """Commits a last record whose tip was not written; raises JournalError if the records do not fit the tip."""
         round_, records = self._round, [piece.data for piece in pieces[UPDATE_ENTRIES:]]
-        last = _decode_record(records[-1]) if records else None
+        last = decode_record(records[-1]) if records else None
         if last is None or round_.tip not in (last.digest(), last.before):
             raise self._missing()
         Journal(records, last.digest()).read()
@@ -298,7 +276,7 @@ class RoundStore:
         if self._saved.data:
             return self._saved.data
         if self._round.under_way:
-            states = (_state_in(_decode_record(piece.data)) for piece in reversed(pieces[UPDATE_ENTRIES:]))
+            states = (state_in(decode_record(piece.data)) for piece in reversed(pieces[UPDATE_ENTRIES:]))
             return next((state for state in states if state is not None), None)
         return (
             bytes(log.read_checked(self._state_file, self._saved.file, "the state")) if self._saved.file.size else None
@@ -340,12 +318,9 @@ class RoundStore:
             if round_.under_way and not over:
                 self._abandon_round(at)
             self._logs[file].clear(self._round.number)
-            vector = None if update is None else np.asarray(update.vector)
-            kind = None if update is None or vector is None else (vector.dtype.str, float(update.weight))
-            brought = msgspec.msgpack.encode((entries, kind))
-            numbers = b"" if vector is None else log.view_octets(vector)
             places = self._blobs.add(record.detached, self._saved.parts)
-            end = self._logs[file].add(RecordLog.start, (brought,), (numbers,), _without_detached(record).parts())
+            metadata, vector = encode_update(entries, update)
+            end = self._logs[file].add(RecordLog.start, (metadata,), (vector,), without_detached(record).parts())
             self._advance(record, entries, at, file, places)
             self._log_end, self._staged = end, None
         self._clean_up()
@@ -364,14 +339,10 @@ class RoundStore:
         if not self._round.under_way or record.before != self._round.tip:
             raise ConfigError(f"this record does not follow the last of round {self._round.number}")
         with translate_disk_errors(self._folder):
-            place, parts, event, staged = (
-                self._next_offset(),
-                _without_detached(record).parts(),
-                record.event,
-                self._staged,
-            )
+            written, event, staged = without_detached(record), record.event, self._staged
+            place, parts = self._next_offset(), written.parts()
             if staged is not None and isinstance(event, memoryview) and event.obj is staged[0]:
-                place, parts = staged[1], (*_without_detached(record).head(), msgspec.msgpack.encode(None))
+                place, parts = staged[1], (*written.head(), msgspec.msgpack.encode(None))
             places = self._blobs.add(record.detached, self._saved.parts)
             end = self._log.add(place, parts)
             self._advance(record, self._round.entries, at, self._round.file, places)
@@ -401,7 +372,7 @@ class RoundStore:
         else:
             places = self._saved.parts | places  # blobs of the state before the round are needed until it is over
         round_ = msgspec.structs.replace(round_, tip=record.digest(), records=round_.records + 1, last=at)
-        state = _state_in(record)
+        state = state_in(record)
         if state is not None:
             self._commit(round_, StoredState(state if len(state) <= SHORT_STATE else b"", parts=places))
         else:
@@ -466,28 +437,3 @@ class RoundStore:
         if not self._saved.file.size:
             log.truncate_file(self._state_file)
         self._blobs.drop(self._saved.parts.values())
-
-
-def _without_detached(record: Record) -> Record:
-    """Returns a record without its detached vectors, which are blobs."""
-    return msgspec.structs.replace(record, detached={})
-
-
-def _decode_record(record: bytes) -> Record:
-    try:
-        return msgspec.msgpack.decode(record, type=Record)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise JournalError(f"a record cannot be read: {error}; {RENEW}") from None
-
-
-def _state_in(record: Record) -> bytes | None:
-    """Returns the state after a record, if the record has it."""
-    if record.state is None and isinstance(record.event, Beginning):
-        return record.event.state
-    return record.state
-
-
-def _decode_update(pieces: list[LogEntry]) -> tuple[int, Update | None]:
-    """Returns the length of the vectors, and the update."""
-    entries, kind = msgspec.msgpack.decode(pieces[0].data, type=tuple[int, tuple[str, float] | None])
-    return entries, None if kind is None else Update(np.frombuffer(pieces[1].data, np.dtype(kind[0])), kind[1])

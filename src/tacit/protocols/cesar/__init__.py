@@ -68,7 +68,7 @@ async def node(link: Link, update: Update, terms: CesarTerms, suite: Suite, stat
 
     average = mix_models(suite.ring, at, vector, receiving.total, receiving.heard)
     await remember(link, suite, terms, average)
-    return Average(average, link.parties.names_at(sorted((at.me, *receiving.heard))))
+    return Average(average, link.parties.names_at(sorted((at.me, *receiving.contributors))))
 
 
 CESAR = Protocol(

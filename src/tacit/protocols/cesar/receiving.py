@@ -45,6 +45,11 @@ class Receiving:
         """The sum of what was received, in the end."""
         return self._sum if self.heard else self.suite.ring.zeros(self.entries)
 
+    @property
+    def contributors(self) -> list[int]:
+        """The neighbours with an entry in the sum. Of others, nobody shared any entry often enough."""
+        return [i for i, bits in self.heard.items() if bits.any()]
+
     def mask(self, i: int) -> Mask:
         """Returns what a member selected."""
         return unpack_mask(self.bits[i], self.entries)
@@ -74,7 +79,7 @@ class Receiving:
         if not self.terms.shows_data:
             return self.selections
         own = np.flatnonzero(self.mask(i))
-        others = {j: index_sets.encode_mask(self.mask(j)[own]) for j in self.bits if j != i}
+        others = {j: index_sets.encode_mask(self.mask(j).take(own)) for j in self.bits if j != i}
         return {i: b"", **others}
 
     async def collect(self, attempt: int) -> None:

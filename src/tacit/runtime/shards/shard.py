@@ -12,11 +12,11 @@ from tacit.core.messages import Address
 from tacit.core.suite import Buffer, Party, Update
 from tacit.crypto.keys import Identity, Member
 from tacit.runtime.agreement import Agreement
-from tacit.runtime.faults import Fault
 from tacit.runtime.participant import KeyedParticipant, Participant
 from tacit.runtime.round import Post
-from tacit.runtime.simulated_round import Event, SimulatedRound
-from tacit.runtime.simulator import identity_of, seed_of
+from tacit.runtime.simulation.faults import Fault
+from tacit.runtime.simulation.simulated_round import Event, SimulatedRound
+from tacit.runtime.simulation.simulator import identity_of, seed_of
 
 
 class ShardMessage(Post):

@@ -4,21 +4,20 @@ import heapq
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from typing import Any, Self
 
 from tacit.core.errors import ConfigError
 from tacit.core.protocol import Protocol, State, Terms
 from tacit.core.suite import Party, Update
-from tacit.crypto.keys import Roster
-from tacit.protocols import find
-from tacit.runtime.agreement import Agreement, agree, terms_for
-from tacit.runtime.faults import Fault, faults_from
+from tacit.runtime.agreement import Agreement
 from tacit.runtime.participant import KeyedParticipant
 from tacit.runtime.shards.pool import ForkedShards, RayShards, ShardPool
 from tacit.runtime.shards.shard import EventResult, PartyStart, ShardEvent, ShardMessage
-from tacit.runtime.simulated_round import Arrival, SimulatedRound
-from tacit.runtime.simulator import NONCE_BYTES, Rows, Simulation, entropy_for, identity_of, label_role
+from tacit.runtime.simulation.faults import Fault
+from tacit.runtime.simulation.simulated_round import Arrival, SimulatedRound
+from tacit.runtime.simulation.simulator import Rows, Simulation, begin_session, identity_of, label_role
 
 AT_ONCE = 32
 """Most events in one request to a shard."""
@@ -28,6 +27,9 @@ MOST_BYTES = 1 << 23
 
 class ShardedSimulation(Simulation):
     """The parties of an agreement over many rounds, in shards."""
+
+    # No transcripts and no stand-ins: keys never leave their shard.
+    driver_options = ("workers", "address", "twin")
 
     def __init__(
         self,
@@ -55,38 +57,7 @@ class ShardedSimulation(Simulation):
         self.pool = pool
         self.home = dict(home)
         """The number of the shard of each party."""
-
-    @classmethod
-    def of(  # no transcripts and no stand-ins: keys never leave their shard
-        cls,
-        protocol: str,
-        parties: Sequence[Party],
-        entries: int,
-        *,
-        workers: int = 2,
-        address: str | None = None,
-        seed: int | None = None,
-        faults: Sequence[Fault | Mapping[str, Any]] = (),
-        twin: bool = False,
-        **options: Any,
-    ) -> "ShardedSimulation":
-        """Returns a simulation for some options; raises ConfigError with every problem, or LeakRefused.
-
-        Args:
-            protocol: The name of the protocol.
-            parties: The names of the parties.
-            entries: The length of the vectors.
-            workers: The number of shards.
-            address: The Ray cluster whose actors are the shards; without one they are forked processes.
-            seed: The seed of all keys and choices; without one they come from the operating system.
-            faults: The planned faults, as objects or plain dictionaries.
-            twin: Lets rounds follow from the seed alone, for audits.
-            **options: The settings of the protocol.
-        """
-        entry = find(protocol)
-        planned, problems = faults_from(faults, entry, parties)
-        terms = terms_for(entry, parties, options, problems)
-        return cls.on(entry, terms, entries, seed, planned, workers=workers, address=address, twin=twin)
+        self.round_type = partial(ShardedRound, pool, self.home)
 
     @classmethod
     def on(  # type: ignore[override]
@@ -100,18 +71,11 @@ class ShardedSimulation(Simulation):
         workers: int = 2,
         address: str | None = None,
         twin: bool = False,
-    ) -> "ShardedSimulation":
+    ) -> Self:
         """Returns a simulation on terms, with identities and a session of its own.
 
-        Args:
-            protocol: The protocol.
-            terms: Its settings, bound to the parties.
-            entries: The length of the vectors.
-            seed: The seed of all keys and choices; without one they come from the operating system.
-            faults: The planned faults.
-            workers: The number of shards.
-            address: The Ray cluster whose actors are the shards; without one they are forked processes.
-            twin: Lets rounds follow from the seed alone, for audits.
+        `workers` is the number of shards. `address` is the Ray cluster whose actors are the shards; without one they
+        are forked processes. The other arguments are those of `Simulation.on`.
         """
         if workers < 1:
             raise ConfigError(f"workers={workers} must be at least 1")
@@ -124,8 +88,8 @@ class ShardedSimulation(Simulation):
             hosted = pool.ask_all(*(("create_identities", part, seed, twin) for part in parts))
             members = [each for some in hosted for each in some]
             servers = [identity_of(party, seed) for party in protocol.everyone(parties) if party not in parties]
-            roster = Roster([*members, *(identity.member() for identity in servers)])
-            agreement = agree(protocol, terms, roster, entries, entropy_for(seed, "session").bytes(NONCE_BYTES))
+            members += [identity.member() for identity in servers]
+            agreement = begin_session(protocol, terms, members, entries, seed)
             pool.ask_all(("create_participants", agreement))
         except BaseException:
             pool.close()
@@ -176,33 +140,17 @@ class ShardedSimulation(Simulation):
         self, faults: Sequence[Fault], silent: Collection[Party], away: Collection[Party], rows: Rows | None
     ) -> SimulatedRound:
         self.pool.ask_all(("begin_round", self.number, faults, tuple(silent), tuple(away)))
-        return ShardedRound(self, faults, silent, away, rows)
+        return super()._make_round(faults, silent, away, rows)
 
 
 class ShardedRound(SimulatedRound):
     """One round, in which shards run their parties."""
 
     def __init__(
-        self,
-        simulation: ShardedSimulation,
-        faults: Sequence[Fault],
-        silent: Collection[Party],
-        away: Collection[Party],
-        rows: Rows | None,
+        self, pool: ShardPool, home: Mapping[Party, int], agreement: Agreement, *args: Any, **options: Any
     ) -> None:
-        one = simulation
-        super().__init__(
-            one.agreement,
-            one.participants,
-            one.seed_of,
-            one.number,
-            faults,
-            record=False,
-            silent=silent,
-            away=away,
-            rows=rows,
-        )
-        self._pool, self._home, self._everyone = one.pool, one.home, one.agreement.everyone
+        super().__init__(agreement, *args, **options)
+        self._pool, self._home, self._everyone = pool, home, agreement.everyone
         self.waiting |= self._home.keys() - self.away
         self._mail: list[deque[ShardEvent]] = []
         """Events of the present moment that each shard has yet to receive."""

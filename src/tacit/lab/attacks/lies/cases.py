@@ -15,7 +15,7 @@ from tacit.designs.circle import Circle
 from tacit.designs.participation import Batches, Everyone, Partition, Policy, Random, Sampled
 from tacit.protocols.secagg import SECAGG
 from tacit.protocols.secagg.settings import SecAggSettings, SecAggTerms
-from tacit.runtime.simulator import Simulation
+from tacit.runtime.simulation.simulator import Simulation
 
 Users: TypeAlias = int
 """A set of users: a bit for each place on the roster."""

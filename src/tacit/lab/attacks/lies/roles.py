@@ -38,7 +38,7 @@ from tacit.protocols.secagg.settings import NOTHING, SEAL, Accord
 from tacit.protocols.shapes.star import StarState
 from tacit.runtime.participant import KeyedParticipant
 from tacit.runtime.round import Post, Round, RoundBegun
-from tacit.runtime.transcript import Holdings, SentEnvelope, Transcript
+from tacit.runtime.simulation.transcript import Holdings, SentEnvelope, Transcript
 
 Received: TypeAlias = tuple[tuple[str, bytes], ...]
 """What a client was told so far: kinds of messages, and their bytes."""

@@ -32,8 +32,8 @@ from tacit.core.progress import Progress
 from tacit.core.suite import Update
 from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale
 from tacit.learn.random_streams import generator
-from tacit.protocols.admm import AdmmTerms
-from tacit.runtime.simulator import Simulation
+from tacit.protocols.admm.settings import AdmmTerms
+from tacit.runtime.simulation.simulator import Simulation
 
 PEERS, ITERATIONS, CHECKPOINTS = 9, 7, 10
 CLAIMED = 1e-13

@@ -16,7 +16,7 @@ from tacit.core.average import format_count
 from tacit.core.progress import Progress, part_of_progress
 from tacit.lab.papers.p000.peers import FEDAVG, AccuracyCurve, PeerTask, admm, local_work, train_peers
 from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale
-from tacit.protocols.admm import AdmmTerms
+from tacit.protocols.admm.settings import AdmmTerms
 
 PEERS = 9
 RHO, FALLING = 0.1, (3.0, 9e-4)

@@ -26,7 +26,7 @@ from tacit.lab.attacks.traffic_series import BASELINE, LINKS, Losses, descend_lo
 from tacit.lab.papers.reproduction import Chart, Reproduction, Result, Row, Scale
 from tacit.learn.random_streams import generator
 from tacit.learn.training.loop import run_rounds
-from tacit.runtime.simulator import Simulation
+from tacit.runtime.simulation.simulator import Simulation
 
 Array: TypeAlias = NDArray[np.float64]
 

@@ -8,8 +8,8 @@ from tacit.core.errors import ConfigError
 from tacit.core.link import Link
 from tacit.core.messages import Message
 from tacit.core.suite import SERVER, Parties, Party
-from tacit.runtime.faults import Fault
-from tacit.runtime.simulator import Simulation
+from tacit.runtime.simulation.faults import Fault
+from tacit.runtime.simulation.simulator import Simulation
 
 
 class TracedRound(NamedTuple):

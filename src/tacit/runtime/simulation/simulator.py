@@ -6,10 +6,10 @@ run so far. `simulated_round` runs one round.
 """
 
 import hashlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,14 +19,14 @@ from tacit.core.errors import ConfigError
 from tacit.core.link import frame_parts
 from tacit.core.protocol import Protocol, Role, State, Terms
 from tacit.core.suite import Party, Update
-from tacit.crypto.keys import Identity, Roster
+from tacit.crypto.keys import Identity, Member, Roster
 from tacit.protocols import find
 from tacit.runtime.agreement import Agreement, agree, terms_for
-from tacit.runtime.faults import Fault, faults_from, faults_text
 from tacit.runtime.journal import fingerprint_update
 from tacit.runtime.outcome import Outcome, merge_endings
 from tacit.runtime.participant import KeyedParticipant, Participant
-from tacit.runtime.simulated_round import Row, SimulatedRound
+from tacit.runtime.simulation.faults import Fault, faults_from, faults_text
+from tacit.runtime.simulation.simulated_round import Row, SimulatedRound
 
 NONCE_BYTES = 16
 Rows: TypeAlias = dict[Party, Row]
@@ -35,6 +35,9 @@ Rows: TypeAlias = dict[Party, Row]
 
 class Simulation:
     """The parties of an agreement, round after round."""
+
+    driver_options: ClassVar[tuple[str, ...]] = ("record", "stand_ins", "twin")
+    """Options of `on` that `of` takes beside the settings of a protocol."""
 
     def __init__(
         self,
@@ -63,6 +66,8 @@ class Simulation:
         self.last: SimulatedRound | None = None
         """The last round, for inspection after an abort."""
         self._seed, self._record, self._twin = seed, record, twin
+        self.round_type: Callable[..., SimulatedRound] = SimulatedRound
+        """Makes a round: its class, or one that does more."""
         self._history = faults_text(self.faults).encode()
         """Digest of all that a seeded run depends on besides its agreement, updated every round."""
 
@@ -75,11 +80,8 @@ class Simulation:
         *,
         seed: int | None = None,
         faults: Sequence[Fault | Mapping[str, Any]] = (),
-        record: bool = False,
-        stand_ins: Mapping[Party, Role] | None = None,
-        twin: bool = False,
         **options: Any,
-    ) -> "Simulation":
+    ) -> Self:
         """Returns a simulation for some options; raises ConfigError with every problem, or LeakRefused.
 
         Args:
@@ -88,15 +90,13 @@ class Simulation:
             entries: The length of the vectors.
             seed: The seed of all keys and choices; without one they come from the operating system.
             faults: The planned faults, as objects or plain dictionaries.
-            record: Whether rounds are recorded in transcripts.
-            stand_ins: Coroutines that replace those of some parties, for attacks and tests.
-            twin: Lets rounds follow from the seed alone, for audits.
-            **options: The settings of the protocol.
+            **options: The settings of the protocol, and options of `on` that `driver_options` names.
         """
         entry = find(protocol)
         planned, problems = faults_from(faults, entry, parties)
+        of_driver = {name: options.pop(name) for name in cls.driver_options if name in options}
         terms = terms_for(entry, parties, options, problems)
-        return cls.on(entry, terms, entries, seed, planned, record=record, stand_ins=stand_ins, twin=twin)
+        return cls.on(entry, terms, entries, seed, planned, **of_driver)
 
     @classmethod
     def on(
@@ -111,24 +111,21 @@ class Simulation:
         stand_ins: Mapping[Party, Role] | None = None,
         ring_bits: int | None = None,
         twin: bool = False,
-    ) -> "Simulation":
+    ) -> Self:
         """Returns a simulation on terms, with identities and a session of its own.
+
+        `seed`, `faults`, `record` and `twin` are those of the class.
 
         Args:
             protocol: The protocol.
             terms: Its settings, bound to the parties.
             entries: The length of the vectors.
-            seed: The seed of all keys and choices; without one they come from the operating system.
-            faults: The planned faults.
-            record: Whether rounds are recorded in transcripts.
             stand_ins: Coroutines that replace those of some parties, for attacks and tests.
             ring_bits: Bits of a finer ring than the one agreed on.
-            twin: Lets rounds follow from the seed alone, for audits.
         """
         everyone = protocol.everyone(terms.parties)
         identities = [identity_of(party, seed) for party in everyone]
-        nonce = entropy_for(seed, "session").bytes(NONCE_BYTES)
-        agreement = agree(protocol, terms, Roster(identity.member() for identity in identities), entries, nonce)
+        agreement = begin_session(protocol, terms, (identity.member() for identity in identities), entries, seed)
         roles = stand_ins or {}
         participants = {
             each.name: KeyedParticipant(agreement, each, role=roles.get(each.name), bits=ring_bits, record=record)
@@ -240,7 +237,7 @@ class Simulation:
         self, faults: Sequence[Fault], silent: Collection[Party], away: Collection[Party], rows: Rows | None
     ) -> SimulatedRound:
         """Returns the next round, ready to run."""
-        return SimulatedRound(
+        return self.round_type(
             self.agreement,
             self.participants,
             self.seed_of,
@@ -300,6 +297,13 @@ def label_role(role: Role | None = None, bits: int | None = None) -> bytes:
 def identity_of(party: Party, seed: int | None) -> Identity:
     """Returns a new identity, or the one derived from a seed."""
     return Identity.generate(party, entropy_for(seed, f"identity {party}"))
+
+
+def begin_session(
+    protocol: Protocol, terms: Terms, members: Iterable[Member], entries: int, seed: int | None
+) -> Agreement:
+    """Returns the agreement of some members on a new session, or on the one derived from a seed."""
+    return agree(protocol, terms, Roster(members), entries, entropy_for(seed, "session").bytes(NONCE_BYTES))
 
 
 def seed_of(party: Party, number: int, seed: int | None, session: bytes | None) -> bytes:

@@ -20,8 +20,8 @@ from tacit.core.suite import SERVER, Parties, Update
 from tacit.protocols import REGISTRY
 from tacit.protocols.fedavg import Asked, Here
 from tacit.protocols.shapes.star import PATIENCE
-from tacit.runtime.faults import LATENCY, PHASE, Fault, flip_byte, plan_copies, sample_dropouts
-from tacit.runtime.simulator import Simulation
+from tacit.runtime.simulation.faults import LATENCY, PHASE, Fault, flip_byte, plan_copies, sample_dropouts
+from tacit.runtime.simulation.simulator import Simulation
 
 PARTIES = ("p0", "p1", "p2", "p3", "p4")
 with_server = pytest.mark.parametrize("protocol", [name for name, protocol in REGISTRY.items() if protocol.server])

@@ -21,12 +21,12 @@ from tacit.core.protocol import State
 from tacit.core.suite import SERVER, Party, Update, Vector
 from tacit.crypto.suite import RealSuite
 from tacit.runtime.agreement import Agreement
-from tacit.runtime.faults import PHASE, TO_MESSAGES, Fault, flip_byte, plan_copies
 from tacit.runtime.journal import Journal
 from tacit.runtime.outcome import Outcome
 from tacit.runtime.participant import KeyedParticipant, Participant
 from tacit.runtime.round import Action, Post, Round, StateSaved
-from tacit.runtime.transcript import Holdings, SentEnvelope, Transcript
+from tacit.runtime.simulation.faults import PHASE, TO_MESSAGES, Fault, flip_byte, plan_copies
+from tacit.runtime.simulation.transcript import Holdings, SentEnvelope, Transcript
 
 
 @dataclass(slots=True)
@@ -107,30 +107,20 @@ class SimulatedRound:
         """Parties that have finished or given up, in the order in which they did."""
         self.rounds: dict[Party, Round] = {}
         self.endings: dict[Party, Ending] = {}
-        bits = next(
-            (
-                participant.bits
-                for participant in self.participants.values()
-                if isinstance(participant, KeyedParticipant)
-            ),
-            None,
-        )
+        bits = next((each.bits for each in participants.values() if isinstance(each, KeyedParticipant)), None)
         self.transcript = Transcript(agreement, bits) if record else None
         self._seed_of = seed_of
         self._updates: Mapping[Party, Update] = {}
         self._message_faults = [fault for fault in faults if fault.action in TO_MESSAGES]
+        self._faults_by_sender: dict[Party, list[Fault]] = {}
         self._party_faults: dict[Party, list[Fault]] = {party: [] for party in self.participants}
         for fault in faults:
             if fault.action not in TO_MESSAGES:
                 for party in self.participants if fault.party is None else self.participants.keys() & {fault.party}:
                     self._party_faults[party].append(fault)
-        self._mute = {
-            party for party, on in self._party_faults.items() if any(fault.mutes(number, party) for fault in on)
-        }
-        self._mute |= set(silent)
-        restarting = [
-            party for party, on in self._party_faults.items() if any(fault.action == "restart" for fault in on)
-        ]
+        planned = self._party_faults.items()
+        self._mute = {*silent, *(party for party, on in planned if any(fault.mutes(number, party) for fault in on))}
+        restarting = [party for party, on in planned if any(fault.action == "restart" for fault in on)]
         self._journals = {party: Journal() for party in restarting}
         self._before_round = {party: self.participants[party].rebuild() for party in restarting}
         """Participants that will restart, as they were before the round."""
@@ -322,7 +312,11 @@ class SimulatedRound:
         if party in self._mute:
             self.rounds[party].uncount_post(post)
             return
-        hit = [fault for fault in self._message_faults if fault.hits(self.number, number, party, post.to, post.kind)]
+        if party not in self._faults_by_sender:
+            planned = [fault for fault in self._message_faults if fault.party in (None, party)]
+            self._faults_by_sender[party] = planned
+        planned = self._faults_by_sender[party]
+        hit = [fault for fault in planned if fault.hits(self.number, number, party, post.to, post.kind)]
         copies = plan_copies(hit)
         if self.transcript is not None:
             self.transcript.passed.append(SentEnvelope(self.clock, Envelope(post.address, post.sealed), bool(copies)))

@@ -1,0 +1,48 @@
+"""Log entries of one round: the metadata of the update, its vector, and then the records of the journal."""
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+from tacit.core.errors import JournalError
+from tacit.core.suite import Buffer, Update
+from tacit.net.store.log import RENEW, LogEntry, view_octets
+from tacit.runtime.journal import Beginning, Record
+
+UPDATE_ENTRIES = 2
+"""Log entries before the records: the metadata of the update, and its vector."""
+
+
+def encode_update(entries: int, update: Update | None) -> tuple[bytes, Buffer]:
+    """Returns the two entries of an update, and of the length of the vectors."""
+    if update is None:
+        return msgspec.msgpack.encode((entries, None)), b""
+    vector = np.asarray(update.vector)
+    return msgspec.msgpack.encode((entries, (vector.dtype.str, float(update.weight)))), view_octets(vector)
+
+
+def decode_update(pieces: Sequence[LogEntry]) -> tuple[int, Update | None]:
+    """Returns the length of the vectors, and the update."""
+    entries, kind = msgspec.msgpack.decode(pieces[0].data, type=tuple[int, tuple[str, float] | None])
+    return entries, None if kind is None else Update(np.frombuffer(pieces[1].data, np.dtype(kind[0])), kind[1])
+
+
+def decode_record(record: bytes) -> Record:
+    """Returns a record; raises JournalError if it cannot be read."""
+    try:
+        return msgspec.msgpack.decode(record, type=Record)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise JournalError(f"a record cannot be read: {error}; {RENEW}") from None
+
+
+def without_detached(record: Record) -> Record:
+    """Returns a record without its detached vectors, which are blobs."""
+    return msgspec.structs.replace(record, detached={})
+
+
+def state_in(record: Record) -> bytes | None:
+    """Returns the state after a record, if the record has it."""
+    if record.state is None and isinstance(record.event, Beginning):
+        return record.event.state
+    return record.state

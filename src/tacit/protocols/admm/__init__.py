@@ -1,0 +1,137 @@
+"""Averaging by ADMM in groups that never meet twice within a gap, without a server (paper 000, SecureD-FL).
+
+In iteration i, with the groups of partition i mod |Π|:
+
+| step | who | sends | to |
+| --- | --- | --- | --- |
+| 1 | peer k | `GroupPart`: y_k = x_k + λ_k/ρ_i | the others of its group g |
+| 2 | one peer of g | `GroupSum`: z_g = 1/n Σ_{u∈g} y_u | each peer of the other groups |
+
+Every peer then has z = Σ_g z_g and updates its λ_k. After the first iteration z is off by 2 λ̄⁰/(ρ_1 (ρ_1 + 2)) less
+w̄ ρ_1/(ρ_1 + 2), all λ add up to zero, and each later iteration leaves ρ_i/(ρ_i + 2) of the error.
+
+**Who learns what.** A peer learns y_k of those it meets and every group sum. Two y of one peer, or one y and enough
+sums, give its vector, so Theorem III.2 does not hold and more iterations than the pattern protects are refused.
+With `masked=True` the y of a group are masked pairwise and only their sum can be read.
+
+**Faults.** None are tolerated: all peers take part in every iteration, and if one is missing the others abort.
+
+**Deviations.** Numbers travel in the ring (`bits` an entry). The vector carries its weight as one more entry, so that
+the result is the weighted average. Of z_g each peer gets one copy, from the peer of g whose turn it is by its place in
+the group. ρ may change from iteration to iteration, as in the authors' code: the paper has one for all, with which two
+iterations are not enough. λ is kept as it is, and not as λ/ρ, so the updates are those of the paper with ρ_i for ρ.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
+from typing import ClassVar
+
+import numpy as np
+
+from tacit.core.average import Average
+from tacit.core.errors import Drop, PeerFault, WireError
+from tacit.core.link import Link
+from tacit.core.messages import Message
+from tacit.core.protocol import Protocol, State
+from tacit.core.suite import Party, Ring, Suite, Update, Vector
+from tacit.protocols.admm.facts import CLAIMS, propose
+from tacit.protocols.admm.settings import AdmmSettings, AdmmTerms
+from tacit.protocols.shapes.pairs import mask_among
+
+MASK = "tacit/admm/v1/mask"
+CURE = (
+    "nobody may be missing from admm: run the round again with everybody, or have a federation without those; secagg "
+    "goes on without who drops out, for the price of a server"
+)
+"""What to do where somebody is missing."""
+
+
+class GroupPart(Message, frozen=True, tag="GroupPart"):
+    """y_k of one iteration, masked or not."""
+
+    vector: memoryview
+    per_entry: ClassVar[int] = 8
+    parameters: ClassVar[tuple[str, ...]] = ("vector",)
+
+
+class GroupSum(Message, frozen=True, tag="GroupSum"):
+    """z_g, the part of one group in the consensus variable."""
+
+    vector: memoryview
+    per_entry: ClassVar[int] = 8
+    parameters: ClassVar[tuple[str, ...]] = ("vector",)
+
+
+async def peer(link: Link, update: Update, terms: AdmmTerms, suite: Suite, state: State) -> Average:
+    """Peer k: the function SecureAggregation of Algorithm 3."""
+    del state
+    link.cure, settings = CURE, terms.settings
+    k, n, ring = link.place, len(link.parties), suite.ring
+    weight = settings.relative_weight(update)
+    vector = ring.add_noise(ring.clip_vector(update.vector, settings.clip))
+    w = np.append(ring.apply_weight(vector, weight), weight) if settings.weighted else vector
+    low, high = settings.lambda0
+    lambda_ = suite.entropy.secret_vector("lambda0", len(w)) * (high - low) + low
+    z = ring.floats(ring.zeros(len(w)))
+    total = ring.zeros(len(w))
+    for i, (rho, stretch) in enumerate(zip(terms.rhos, terms.stretches, strict=True), start=1):
+        partition = terms.pattern.partitions[(i - 1) % terms.pattern.gap]
+        g = next(group for group in partition if k in group)
+        x = (w * 2.0 - lambda_ + z * rho) * (1.0 / (2.0 + rho))
+        y = ring.values((x + lambda_ * (1.0 / rho)) * stretch, Fraction(1, n))
+        z_g = await group_sum(link, suite, terms, g, i, y)
+        total = z_g + await other_sums(link, suite, partition, g, i, z_g)
+        z = ring.floats(total) * (1.0 / stretch)
+        lambda_ = lambda_ + (x - z) * rho
+    return Average(ring.ratio(total) if settings.weighted else z, link.parties)
+
+
+async def group_sum(link: Link, suite: Suite, terms: AdmmTerms, g: tuple[int, ...], i: int, y: Vector) -> Vector:
+    """Sends our y to the group and returns the sum of all y in it."""
+    others = [link.parties[u] for u in g if link.parties[u] != link.me]
+    if terms.settings.masked:
+        mask_among(link, suite, y, others, MASK, link.statement("admm mask", b"%d" % i))
+    for party in others:
+        await link.send(party, GroupPart(memoryview(suite.ring.pack(y))), step=i)
+    received = await link.gather(GroupPart, others, step=i)
+    return sum(unpack_all(suite.ring, received, len(y)), y)
+
+
+async def other_sums(
+    link: Link, suite: Suite, partition: Sequence[tuple[int, ...]], g: tuple[int, ...], i: int, z_g: Vector
+) -> Vector:
+    """Sends our group's sum to those it is our turn for, and returns the sum of the other groups' sums."""
+    k = link.place
+    senders = []
+    for h in partition:
+        if h == g:
+            continue
+        senders.append(link.parties[h[g.index(k) % len(h)]])
+        for place, u in enumerate(h):
+            if g[place % len(g)] == k:
+                await link.send(link.parties[u], GroupSum(memoryview(suite.ring.pack(z_g))), step=i)
+    received = await link.gather(GroupSum, senders, step=i, patience=2)
+    return sum(unpack_all(suite.ring, received, len(z_g)), suite.ring.zeros(len(z_g)))
+
+
+def unpack_all(ring: Ring, received: Mapping[Party, GroupPart | GroupSum], length: int) -> Iterator[Vector]:
+    """Yields what was received; raises PeerFault at the first of it that is no vector, for all of it is needed."""
+    for party, message in received.items():
+        try:
+            yield ring.unpack(message.vector, length)
+        except WireError as error:
+            raise PeerFault(party, Drop.MALFORMED, str(error)) from None
+
+
+ADMM = Protocol(
+    name="admm",
+    summary="averaging by ADMM in groups that never meet twice within a gap",
+    settings=AdmmSettings,
+    messages=(GroupPart, GroupSum),
+    party=peer,
+    claims=CLAIMS,
+    needs_everybody=True,
+    common_result=True,
+    propose=propose,
+    example_options={"masked": True, "group_size": "all"},
+)

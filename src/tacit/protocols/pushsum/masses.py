@@ -1,0 +1,167 @@
+"""Masses of `pushsum` as ring elements: what a client holds, what is under way, and what it takes in.
+
+Every message carries all that was ever pushed over its link, and a receiver takes the difference to what it took
+before. So nothing is lost with a message, and total mass is conserved to the last unit.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+import msgspec
+
+from tacit.core.errors import ConfigError, Drop, WireError
+from tacit.core.link import Link
+from tacit.core.messages import Message
+from tacit.core.protocol import State
+from tacit.core.suite import Party, Ring, Suite, Vector
+from tacit.protocols.pushsum.settings import PushSumTerms
+from tacit.protocols.shapes.pairs import mask_among
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+MASK = "tacit/pushsum/v1/mask"
+ALL = "*"
+"""Stands for all senders together, whose masses are masked."""
+
+
+class Mass(Message, frozen=True, tag="Mass"):
+    """All of x and y that was ever pushed over a link, masked or not."""
+
+    vector: memoryview
+    per_entry: ClassVar[int] = 8
+    parameters: ClassVar[tuple[str, ...]] = ("vector",)
+
+
+class MassState(State, frozen=True):
+    """What a client has and what is under way, as ring elements. To lose it is to lose mass."""
+
+    x: memoryview | None = None
+    """The mass x_i, followed by y_i; None before the first round."""
+    sent: dict[Party, memoryview] = msgspec.field(default_factory=dict)
+    """Everything ever pushed, by receiver, once for all receivers that were pushed the same."""
+    alike: dict[Party, Party] = msgspec.field(default_factory=dict)
+    """Receivers that were always pushed the same as one listed in `sent`, by name: on one graph, all but the first."""
+    taken: dict[Party, memoryview] = msgspec.field(default_factory=dict)
+    """Everything ever taken in, by sender; of the sum of all senders if it is masked."""
+    fed: bool = True
+    """Whether anything was taken in when there was last anybody to hear."""
+
+    @property
+    def receivers(self) -> tuple[Party, ...]:
+        """Whom anything was ever pushed to."""
+        return (*self.sent, *self.alike)
+
+    def sent_to(self, party: Party) -> memoryview:
+        """Returns everything that was ever pushed to a receiver."""
+        return self.sent[self.alike.get(party, party)]
+
+    def problems(self, terms: PushSumTerms, ring: Ring, entries: int) -> list[str]:
+        """Returns why a round on these terms cannot go on from it: masses of other lengths, or of strangers."""
+        senders = (ALL,) if terms.settings.masked else terms.parties
+        wrong = [
+            f"it has masses of {party!r}, who is nobody here"
+            for parties, known in (
+                (self.receivers, terms.parties),
+                (self.alike.values(), self.sent),
+                (self.taken, senders),
+            )
+            for party in parties
+            if party not in known
+        ]
+        masses = [*([] if self.x is None else [self.x]), *self.sent.values(), *self.taken.values()]
+        size = (entries + 1) * ring.element_bytes
+        if sizes := sorted({mass.nbytes for mass in masses} - {size}):
+            wrong.append(f"a mass takes {size} bytes, not {sizes[0]}")
+        return wrong
+
+
+def pack_elements(ring: Ring, vector: Vector) -> memoryview:
+    """Returns ring elements as they are kept."""
+    return memoryview(ring.pack(vector))
+
+
+def unpack_elements(ring: Ring, kept: memoryview) -> Vector:
+    """Returns ring elements that were kept."""
+    return ring.unpack(kept, kept.nbytes // ring.element_bytes)
+
+
+def record_push(ring: Ring, state: MassState, out: Collection[Party], part: Vector) -> MassState:
+    """Returns the state once a part was pushed to some, on top of all before. What several got alike is there once."""
+    sent: dict[Party, memoryview] = {}
+    alike: dict[Party, Party] = {}
+    first: dict[tuple[Party | None, bool], Party] = {}
+    for party in dict.fromkeys((*state.receivers, *out)):
+        like = state.alike.get(party, party)
+        before = state.sent.get(like)
+        same = first.setdefault((None if before is None else like, party in out), party)
+        if same != party:
+            alike[party] = same
+        elif before is None:
+            sent[party] = pack_elements(ring, part)
+        else:
+            sent[party] = pack_elements(ring, unpack_elements(ring, before) + part) if party in out else before
+    return msgspec.structs.replace(state, sent=sent, alike=alike)
+
+
+def mask_push(link: Link, suite: Suite, graph: "nx.DiGraph", party: Party, mass: Vector) -> Vector:
+    """Returns what we push to a party, masked pairwise with the others that push to it."""
+    pushing = link.parties.names_at(sorted(graph.predecessors(link.parties.place(party))))
+    masked, others = mass.copy(), [other for other in pushing if other != link.me]
+    mask_among(link, suite, masked, others, MASK, link.statement("pushsum mask", party.encode()))
+    return masked
+
+
+def take_masses(
+    link: Link,
+    terms: PushSumTerms,
+    suite: Suite,
+    state: MassState,
+    x: Vector,
+    heard: Sequence[Party],
+    received: dict[Party, Mass],
+) -> tuple[Vector, MassState, tuple[Party, ...]]:
+    """Adds to x and y what is new in the masses received.
+
+    Args:
+        link, terms, suite: Those of the round.
+        state: The state before.
+        x: The mass x_i, followed by y_i.
+        heard: The in-neighbours of this round.
+        received: The masses that came from them. They are consumed.
+
+    Returns:
+        The new x and y, the state after that, and the contributors to them.
+    """
+    ring, masked = suite.ring, terms.settings.masked
+    masses: dict[Party, Vector] = {ALL: ring.zeros(len(x))} if masked else {}
+    there = 0
+    for party in tuple(received):
+        try:
+            mass = ring.unpack(received.pop(party).vector, len(x))  # which nobody else holds then
+        except WireError:
+            link.exclude(party, Drop.MALFORMED)
+            continue
+        there += 1
+        if masked:
+            masses[ALL] += mass
+        else:
+            masses[party] = mass
+    if masked and there < len(heard):
+        # The masks do not cancel. What was pushed is not lost: the next sum has it too.
+        return x, state, (link.me,)
+    taken = {}
+    for party, mass in masses.items():
+        more = mass.copy() if party not in state.taken else mass - unpack_elements(ring, state.taken[party])
+        more += x
+        try:
+            x = ring.within(more)
+        except ConfigError:
+            if party == ALL:
+                raise
+            continue  # It is not lost either, and may fit in later: when we have pushed some, or when it comes right.
+        taken[party] = pack_elements(ring, mass)
+    after = msgspec.structs.replace(
+        state, x=pack_elements(ring, x), taken=state.taken | taken, fed=state.fed or bool(taken)
+    )
+    return x, after, (link.me, *(heard if masked else taken))
