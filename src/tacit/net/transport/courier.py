@@ -30,6 +30,7 @@ except ImportError:
 
 from tacit.net.transport.call_quota import CallQuota
 from tacit.net.transport.framing import FrameHeader, FrameRefused, RelayedFrame, split_header
+from tacit.net.transport.listen_addresses import find_listen_addresses
 from tacit.net.transport.malloc import tune_malloc
 from tacit.net.transport.peer_link import (
     FIRST,
@@ -98,10 +99,16 @@ class Courier:
         """One hello of each peer is relayed at a time."""
         self._lanes = {name: asyncio.Lock() for name in self._peers}
         self._server: grpc.aio.Server | None = None
+        self.addresses: tuple[str, ...] = ()
+        """The numeric addresses at which we listen, as host:port."""
 
     async def start(self, address: str) -> None:
-        """Listens at an address; raises ConfigError if that is impossible."""
+        """Listens at an address, wherever its host resolves to; raises ConfigError if one of these is taken."""
         tune_malloc()
+        try:
+            found = await find_listen_addresses(address)
+        except ConfigError as error:
+            raise ConfigError(f"{self.me} {error}") from None
         options = (*OPTIONS, *connection_options(len(self._peers), CALLS, self.patience))
         server = grpc.aio.server(options=options)
         server.add_generic_rpc_handlers((self._handlers(),))
@@ -110,16 +117,13 @@ class Courier:
         credentials = grpc.ssl_server_credentials(
             [(self._tls.key, self._tls.certificate)], roots, require_client_auth=True
         )
-        port = address.rpartition(":")[2]
-        for where in (address, f"[::]:{port}", f"0.0.0.0:{port}"):
+        for where in found:
             try:
                 server.add_secure_port(where, credentials)
-            except RuntimeError:
-                continue
-            await server.start()
-            self._server = server
-            return
-        raise ConfigError(f"{self.me} cannot listen at {address}: the port is taken, or is not ours; use another one")
+            except RuntimeError:  # somebody took it a moment ago
+                raise ConfigError(f"{self.me} cannot listen at {address}: {where} is taken; use another one") from None
+        await server.start()
+        self._server, self.addresses = server, tuple(found)
 
     async def close(self) -> None:
         """Stops listening, and closes all links."""
