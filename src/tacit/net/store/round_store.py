@@ -58,7 +58,7 @@ from tacit.net.store import log
 from tacit.net.store.blobs import BlobFiles, blob_paths
 from tacit.net.store.index import INDEX_FILE, StoredEnding, StoredRound, StoredState, StoreIndex, StoreOwner
 from tacit.net.store.log import RENEW, FileChecksum, LogEntry, RecordLog, damage_error, translate_disk_errors
-from tacit.runtime.atomic_files import sync_folder
+from tacit.runtime.atomic_files import make_private_folder, open_private, remove_leftovers, sync_folder
 from tacit.runtime.journal import Beginning, Journal, Record
 
 INCARNATION_BYTES, KEY_BYTES = 16, 32
@@ -66,7 +66,8 @@ SHORT_STATE = 1 << 16
 """Bytes up to which a state is in the index."""
 UPDATE_ENTRIES = 2
 """Log entries before the records: the metadata of the update, and its vector."""
-FILES = ("lock", "records", "records.other", "average", "state", INDEX_FILE, f"{INDEX_FILE}-wal", f"{INDEX_FILE}-shm")
+DATABASE_FILES = f"{INDEX_FILE}-wal", f"{INDEX_FILE}-shm"
+FILES = ("lock", "records", "records.other", "average", "state", INDEX_FILE, *DATABASE_FILES)
 
 
 @dataclass(frozen=True)
@@ -117,9 +118,13 @@ class RoundStore:
     def _open(self, party: Party, federation: str) -> None:
         self._make()
         self._lock(self._file("lock"))
+        remove_leftovers(self._folder)
         records = self._file("records"), self._file("records.other")
         self._average_file, self._state_file = self._file("average"), self._file("state")
-        os.close(log.open_private(self._folder / INDEX_FILE))
+        os.close(open_private(self._folder / INDEX_FILE))
+        for name in DATABASE_FILES:  # which the database opens itself, by name
+            if os.path.lexists(self._folder / name):
+                os.close(open_private(self._folder / name))
         self._open_index = book = StoreIndex(self._folder / INDEX_FILE)
         if book.blank:
             if not all(map(RecordLog.is_unused, records)):
@@ -154,11 +159,11 @@ class RoundStore:
             not folder.is_dir() or {*folder.iterdir()} - {*(folder / name for name in FILES), *blob_paths(folder)}
         ):
             raise ConfigError(f"{folder} is there already, and no folder of a party; give it one that is not there")
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_folder(folder)
         folder.chmod(0o700)
 
     def _file(self, name: str) -> int:
-        self._files.append(log.open_private(self._folder / name))
+        self._files.append(open_private(self._folder / name))
         return self._files[-1]
 
     def _lock(self, file: int) -> None:
