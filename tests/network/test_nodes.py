@@ -312,7 +312,7 @@ def test_strangers_take_some_connections_and_no_more(tmp_path, monkeypatch):
 @pytest.mark.parametrize(("files", "most"), [(1024, 512), (10**6, 4096 + 24), (resource.RLIM_INFINITY, 4096 + 24)])
 def test_half_of_all_files_are_not_for_those_who_call(files, most, monkeypatch):
     monkeypatch.setattr(resource, "getrlimit", lambda _: (files, files))
-    assert dict(connection_limits.connection_options(24, 1.0))["grpc.max_allowed_incoming_connections"] == most
+    assert dict(connection_limits.connection_options(2, CALLS, 1.0))["grpc.max_allowed_incoming_connections"] == most
 
 
 def test_parties_that_are_far_from_each_other_average(tmp_path):

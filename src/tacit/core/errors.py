@@ -40,6 +40,12 @@ class ConfigError(TacitError):
         super().__init__("; ".join(self.problems))
 
 
+class UnsafePath(ConfigError):
+    """A file or folder that another user of the machine owns, can change, or has put a link in the place of."""
+
+    code = "unsafe-path"
+
+
 class StepError(ConfigError):
     """A protocol's own code uses a step of a message that its terms do not have."""
 

@@ -32,7 +32,7 @@ import msgspec
 from tacit.core.errors import BudgetSpent, ConfigError, JournalError
 from tacit.core.suite import Party
 from tacit.privacy.noise import Accountant, check_positive, epsilon_of
-from tacit.runtime.atomic_files import replace_file, sync_folder
+from tacit.runtime.atomic_files import check_folder, open_private, read_own_file, replace_file, sync_folder
 
 VERSION = 1
 """Version of the file format."""
@@ -103,6 +103,8 @@ class Ledger:
         self.run, self.delta, self.budget, self.accountant = run, delta, budget, accountant
         self._path = None if path is None else Path(path)
         self._state = LedgerState("tacit ledger", VERSION, run, (), {}, "").with_digest()
+        if self._path is not None and self._path.parent.exists():
+            check_folder(self._path.parent)
         found = self._found()
         if found is not None:
             self._state = self._read(found, self._where())
@@ -257,7 +259,7 @@ class Ledger:
     def _found(self) -> bytes | None:
         """Returns the content of the file, or None if there is none."""
         try:
-            return None if self._path is None else self._path.read_bytes()
+            return None if self._path is None else read_own_file(self._path)
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -311,7 +313,7 @@ def _lock_file(path: Path) -> Iterator[int]:
 
     A lock is on a file, not on its name, and every state is a new file: so a separate file is locked, which stays.
     """
-    file = os.open(_lock_of(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    file = open_private(_lock_of(path))
     try:
         fcntl.flock(file, fcntl.LOCK_EX)
         try:

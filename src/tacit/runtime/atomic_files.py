@@ -1,14 +1,156 @@
-"""Atomic file writes: a file exists whole or not at all, whatever interrupts the write."""
+"""Files of a party on disk: opened without following links, refused if others can change them, and replaced whole.
 
+Everything that has to survive a crash is opened here: state folders, identities, journals, checkpoints, ledgers, run
+folders. On a machine with other users somebody may put a symbolic link, or a file of its own, where ours would be. So
+the last component of a path is never followed, what was opened is examined and not what the path leads to by then, and
+temporary names cannot be guessed. Files and folders of our own user and of root are accepted, if nobody else can write.
+
+A file is replaced by renaming a new one, so it exists whole or not at all, whatever interrupts the write.
+"""
+
+import errno
 import os
-import tempfile
+import re
+import shlex
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from tacit.core.entropy import SystemEntropy
+from tacit.core.errors import UnsafePath
 from tacit.core.suite import Buffer
 
+PRIVATE_FILE, PRIVATE_FOLDER, PUBLIC_FILE = 0o600, 0o700, 0o666
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_TOKEN_BYTES = 8
+_LEFTOVER = re.compile(r"\..+\.[0-9a-f]{16}\.new")
+_OPEN = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # whoever puts a pipe there must not keep us waiting
 
-def replace_file(path: Path, data: Buffer, *, private: bool = False, durable: bool = True) -> None:
-    """Replaces a file, whole or not at all.
+
+# --- folders -------------------------------------------------------------------------------------------------------
+
+
+def make_private_folder(folder: Path) -> None:
+    """Makes a folder for us alone, unless it exists; raises UnsafePath if it is a link, or others can change it."""
+    try:
+        folder.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
+    except OSError as error:  # also of a link that leads nowhere
+        raise _explain_link(folder, error) from None
+    check_folder(folder)
+
+
+def check_folder(folder: Path) -> None:
+    """Raises UnsafePath if a folder is a symbolic link, belongs to somebody else, or can be changed by others."""
+    with _open_folder(folder) as number:
+        check_owner(number, folder)
+
+
+@contextmanager
+def _open_folder(folder: Path) -> Iterator[int]:
+    """Opens a folder itself, not one that a link leads to."""
+    try:
+        number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | _OPEN)
+    except OSError as error:
+        raise _explain_link(folder, error) from None
+    try:
+        yield number
+    finally:
+        os.close(number)
+
+
+def sync_folder(folder: Path) -> None:
+    """Waits until the directory entries of a folder are on disk."""
+    file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+def is_leftover(path: Path) -> bool:
+    """Says whether a file has the name of a new one that its process did not rename, because it was killed."""
+    return _LEFTOVER.fullmatch(path.name) is not None
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Removes what killed processes left. Call it with the folder locked."""
+    for path in folder.iterdir():
+        if is_leftover(path):
+            with suppress(OSError):
+                path.unlink()
+
+
+# --- opening -------------------------------------------------------------------------------------------------------
+
+
+def open_file(path: str | Path, flags: int = os.O_RDONLY, mode: int = PRIVATE_FILE) -> int:
+    """Opens a regular file and returns its number.
+
+    Raises:
+        UnsafePath: If it is a symbolic link or no regular file.
+        OSError: If it cannot be opened.
+    """
+    try:
+        number = os.open(path, flags | _OPEN, mode)
+    except OSError as error:
+        raise _explain_link(path, error) from None
+    if not stat.S_ISREG(os.fstat(number).st_mode):
+        os.close(number)
+        raise UnsafePath(f"{path} cannot be read: it is no file; move it away, or give another path")
+    return number
+
+
+def open_own_file(path: str | Path, flags: int = os.O_RDONLY) -> int:
+    """Opens a file as `open_file` does; raises UnsafePath also if it is somebody else's, or others can change it."""
+    number = open_file(path, flags)
+    try:
+        check_owner(number, path)
+    except BaseException:
+        os.close(number)
+        raise
+    return number
+
+
+def open_private(path: Path) -> int:
+    """Opens a file that only its owner can read, and creates it if it does not exist."""
+    number = open_own_file(path, os.O_RDWR | os.O_CREAT)
+    os.fchmod(number, PRIVATE_FILE)  # whatever the umask is, and whoever copied it
+    return number
+
+
+def read_own_file(path: Path) -> bytes:
+    """Returns the content of a file that nobody else can change; raises UnsafePath if others can."""
+    with open(open_own_file(path), "rb") as file:
+        return file.read()
+
+
+def check_owner(number: int, path: str | Path) -> None:
+    """Raises UnsafePath if an open file or folder is somebody else's, or others can change it."""
+    found = os.fstat(number)
+    if found.st_uid not in (0, os.geteuid()):
+        raise UnsafePath(
+            f"{path} belongs to somebody else (user {found.st_uid}); run this as that user, or give another"
+        )
+    if found.st_mode & _OTHERS_WRITE:
+        raise UnsafePath(
+            f"{path} can be changed by others; see that nobody did, and run: chmod go-w {shlex.quote(str(path))}"
+        )
+
+
+def _explain_link(path: str | Path, error: OSError) -> Exception:
+    """Returns the error of a path that is a link in place of the operating system's, which does not name it."""
+    # A folder that is a link is reported as no folder, and one that leads nowhere as there already.
+    if error.errno in (errno.ELOOP, errno.EMLINK, errno.ENOTDIR, errno.EEXIST) and os.path.islink(path):
+        return UnsafePath(f"{path} is a symbolic link, which may lead to files of others; give the path it leads to")
+    return error
+
+
+# --- writing -------------------------------------------------------------------------------------------------------
+
+
+def replace_file(path: Path, data: Buffer, *, private: bool = True, durable: bool = True) -> None:
+    """Replaces a file, whole or not at all. A link in its place is replaced, and not written through.
 
     Args:
         path: The file, which need not exist.
@@ -16,24 +158,29 @@ def replace_file(path: Path, data: Buffer, *, private: bool = False, durable: bo
         private: Whether only the owner can read the new file, whatever the umask is.
         durable: Whether the content is on disk when this returns. Otherwise a power failure may undo the change.
     """
-    fresh = path.with_name(path.name + ".new")
-    with open(fresh, "wb", opener=_open_private if private else None) as file:
-        if private:
-            os.fchmod(file.fileno(), 0o600)  # also if an interrupted write left the file with other rights
-        file.write(data)
-        if durable:
-            file.flush()
-            os.fsync(file.fileno())
-    fresh.replace(path)
+    fresh = path.with_name(f".{path.name}.{SystemEntropy().bytes(_TOKEN_BYTES).hex()}.new")
+    number = open_file(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE if private else PUBLIC_FILE)
+    try:
+        with open(number, "wb") as file:
+            file.write(data)
+            if durable:
+                file.flush()
+                os.fsync(number)
+        fresh.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            fresh.unlink()
+        raise
 
 
 def create_private(path: Path, data: bytes) -> None:
     """Creates a file that only its owner can read, whole or not at all; raises FileExistsError if there is one."""
     # The file gets its name once it is whole. A link, unlike a rename, never replaces another file.
-    number, fresh = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    fresh = path.with_name(f".{path.name}.{SystemEntropy().bytes(_TOKEN_BYTES).hex()}.new")
+    number = open_file(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     try:
         with open(number, "wb") as file:
-            os.fchmod(number, 0o600)  # whatever the umask is
+            os.fchmod(number, PRIVATE_FILE)  # whatever the umask is
             file.write(data)
             file.flush()
             os.fsync(number)
@@ -41,16 +188,3 @@ def create_private(path: Path, data: bytes) -> None:
     finally:
         os.unlink(fresh)
     sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Waits until the directory entries of a folder are on disk."""
-    file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)
-
-
-def _open_private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)

@@ -111,15 +111,21 @@ def test_what_others_can_read_is_refused_until_the_command_is_run(tmp_path, mode
     assert Credentials.load(path) == made()
 
 
-def test_a_link_to_it_will_do(file, tmp_path):
+def test_a_link_to_it_is_refused_and_what_it_leads_to_is_not(file, tmp_path):
     (tmp_path / "link").symlink_to(file)
-    assert Credentials.load(tmp_path / "link") == made()
+    assert "is a symbolic link, which may lead to files of others; give the path" in refused(
+        Credentials.load, tmp_path / "link"
+    )
+    assert Credentials.load((tmp_path / "link").resolve()) == made()
     file.chmod(0o644)
-    assert "chmod 600" in refused(Credentials.load, tmp_path / "link")
+    assert "chmod 600" in refused(Credentials.load, (tmp_path / "link").resolve())
 
 
 def test_what_is_not_ours_is_refused(file, monkeypatch):
-    monkeypatch.setattr(os, "geteuid", lambda: file.stat().st_uid + 1)
+    if os.geteuid() == 0:
+        os.chown(file, 12345, -1)  # what root owns, everybody accepts
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: file.stat().st_uid + 1)
     assert "belongs to somebody else" in refused(Credentials.load, file)
 
 

@@ -25,6 +25,7 @@ from tacit.net.store import log, round_store
 from tacit.net.store.index import INDEX_FILE, VERSION, StoreIndex, summarize_store
 from tacit.net.store.round_store import RoundStore
 from tacit.net.store.store_folder import FILES
+from tacit.runtime.atomic_files import open_private
 from tacit.runtime.journal import Journal
 from tacit.runtime.participant import KeyedParticipant
 
@@ -575,7 +576,7 @@ def some(plain, file, data, at):
 @pytest.mark.parametrize("size", LONG_ONES)
 def test_what_is_long_is_the_same_on_disk_whether_or_not_it_goes_past_the_cache(size, at, put, tmp_path, monkeypatch):
     straight, data = past_cache(monkeypatch, put), np.random.default_rng(size).bytes(size)
-    file = log.open_private(tmp_path / "some")
+    file = open_private(tmp_path / "some")
     before = b"before" * 1000
     assert log._write_at(file, 0, before) == len(before)
     assert log._write_at(file, at, memoryview(data)) == at + size
@@ -593,7 +594,7 @@ def test_a_disk_that_is_full_past_the_cache_is_said_to_be(tmp_path, monkeypatch)
         raise OSError(errno.ENOSPC, "No space left on device")
 
     straight = past_cache(monkeypatch, full)
-    file = log.open_private(tmp_path / "some")
+    file = open_private(tmp_path / "some")
     with suppress(OSError):
         log._write_at(file, 0, bytes(PIECE))
     if not straight:

@@ -106,7 +106,7 @@ def create_run_folder(root: Path, scenario: Scenario, text: str) -> Path:
         for number in count(1):
             folder = runs / (name if number == 1 else f"{name}--{number}")
             try:
-                folder.mkdir()
+                folder.mkdir(mode=0o700)
             except FileExistsError:
                 if number == MOST_FOLDERS:
                     raise

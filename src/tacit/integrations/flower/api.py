@@ -26,6 +26,7 @@ from tacit.integrations.flower.party import FlowerParty
 from tacit.net.membership.identity import Credentials, file_stem
 from tacit.net.membership.roster import RosterFile
 from tacit.protocols import find
+from tacit.runtime.atomic_files import make_private_folder
 
 FEDERATION, ME, PARTITION = "tacit-federation", "tacit-me", "partition-id"
 """Keys of configurations: path of the roster, name of the node's party, and, in simulation, its index."""
@@ -113,7 +114,7 @@ def trial(path: str | Path, protocol: str, parties: int, **settings: Any) -> Pat
     cards = [each.card(f"localhost:{7400 + place}") for place, each in enumerate(made.values())]
     roster = RosterFile.new("trial", protocol, settings, entropy, cards)
     roster.terms  # noqa: B018 (raises if it cannot be run, before anything is written)
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private_folder(path.parent)
     for name, each in made.items():
         each.create(path.with_name(f"{file_stem(name)}.identity"))
     roster.save(path)

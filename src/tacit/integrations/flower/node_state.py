@@ -26,7 +26,15 @@ from tacit.core.errors import ConfigError, JournalError, WireError
 from tacit.core.link import frame_parts
 from tacit.core.suite import Party
 from tacit.crypto.sealing import Sealing
-from tacit.runtime.atomic_files import create_private, replace_file, sync_folder
+from tacit.runtime.atomic_files import (
+    create_private,
+    make_private_folder,
+    open_private,
+    read_own_file,
+    remove_leftovers,
+    replace_file,
+    sync_folder,
+)
 
 T = TypeVar("T")
 INCARNATION_BYTES = 16
@@ -69,13 +77,14 @@ class NodeFolder:
         """
         self._folder, self._sealing, self._party = folder, sealing, party.encode()
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private_folder(folder)
             self._create_record()
-            self._lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._lock = open_private(folder / "lock")
         except OSError as error:
             raise ConfigError(f"{folder} cannot be written: {error.strerror}; use another folder") from None
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         try:
+            remove_leftovers(folder)
             record = self._read("mark", NodeRecord)
             if record is None:
                 raise JournalError(f"{folder / 'mark'} is lost, and with it the number of the last round; {self._cure}")
@@ -105,7 +114,7 @@ class NodeFolder:
     def _read(self, name: str, kind: type[T]) -> T | None:
         path = self._folder / name
         try:
-            return msgspec.msgpack.decode(self._sealing.open(path.read_bytes(), self._context(name)), type=kind)
+            return msgspec.msgpack.decode(self._sealing.open(read_own_file(path), self._context(name)), type=kind)
         except FileNotFoundError:
             return None
         except (OSError, WireError, msgspec.DecodeError) as error:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tacit.core.errors import ConfigError
 from tacit.core.suite import Party
 from tacit.learn.training.loop import Training
-from tacit.runtime.atomic_files import replace_file
+from tacit.runtime.atomic_files import read_own_file, replace_file
 
 VERSION = 3
 """Version of the format; it also changes when resumed runs would compute something else."""
@@ -81,7 +81,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         """Reads a checkpoint; raises ConfigError if there is none, or if it belongs to another scenario."""
         if not path.is_file():
             raise ConfigError(f"there is no {path} to go on from; run it without --resume")
-        stored = path.read_bytes()
+        stored = read_own_file(path)
         if hashlib.sha256(stored[32:]).digest() != stored[:32]:
             raise ConfigError(f"{path} was changed or cut short; begin anew in another folder")
         try:

@@ -5,7 +5,6 @@ are clipped to a norm, they are changes to the shared model, as in `learn.traini
 and that is reported.
 """
 
-import os
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -44,9 +43,8 @@ from tacit.learn.training.run_folder import CHECKPOINT, LEDGER, METRICS, MODEL, 
 from tacit.learn.training.train import RoundCallback, Run
 from tacit.net.membership.identity import file_stem
 from tacit.net.membership.roster import RosterFile
-from tacit.net.store.log import open_private
 from tacit.privacy import Ledger, Spent
-from tacit.runtime.atomic_files import replace_file
+from tacit.runtime.atomic_files import is_leftover, make_private_folder, open_private, read_own_file, replace_file
 from tacit.runtime.outcome import Outcome
 
 OURS = {SCENARIO, METRICS, CHECKPOINT, MODEL, LEDGER, f"{LEDGER}.lock"}
@@ -204,7 +202,7 @@ class Learner:
         if not path.exists():
             return None
         try:
-            kept = msgspec.msgpack.decode(path.read_bytes(), type=NodeCheckpoint)
+            kept = msgspec.msgpack.decode(read_own_file(path), type=NodeCheckpoint)
         except (msgspec.DecodeError, OSError) as error:
             raise JournalError(f"{path} cannot be read ({error}); move it away to begin with a new model") from None
         if kept.digest != self.scenario.digest or len(kept.model) != self.model.nbytes:
@@ -302,7 +300,6 @@ def take_part(
             )
         notes = (*peer.notes, *(private.notes if private else ()), *([learner.stopped] if learner.stopped else []))
         run = Run(scenario, history, place, learner.model, built, (len(part),), None, notes)
-        os.close(open_private(place / f"{MODEL}.new"))  # written there first, with the rights of what is there
         run.write_model()
     return run
 
@@ -313,8 +310,9 @@ def _make_private_folder(place: Path) -> None:
     An existing folder gets the same rights, unless it has other files, which others may need.
     """
     try:
-        place.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if {path.name.removesuffix(".new") for path in place.iterdir()} <= OURS:
+        make_private_folder(place)
+        # Earlier releases wrote new files as checkpoint.new, and so on.
+        if {path.name.removesuffix(".new") for path in place.iterdir() if not is_leftover(path)} <= OURS:
             place.chmod(0o700)
     except OSError as error:
         raise ConfigError(f"{place} cannot be made, for us alone: {error.strerror}; give another folder") from None
@@ -322,7 +320,7 @@ def _make_private_folder(place: Path) -> None:
 
 def _has_payments(metrics: Path) -> bool:
     """Says whether the metrics have a round that spent privacy."""
-    for line in metrics.read_bytes().splitlines() if metrics.exists() else ():
+    for line in read_own_file(metrics).splitlines() if metrics.exists() else ():
         with suppress(msgspec.DecodeError):  # the last may be cut short
             if msgspec.json.decode(line, type=Metrics).epsilon:
                 return True

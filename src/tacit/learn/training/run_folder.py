@@ -11,7 +11,7 @@ from tacit.core.entropy import SystemEntropy
 from tacit.core.errors import ConfigError
 from tacit.learn.scenario import Scenario
 from tacit.learn.training.metrics import Metrics
-from tacit.runtime.atomic_files import create_private
+from tacit.runtime.atomic_files import create_private, make_private_folder, read_own_file
 
 SECRET_BYTES = 32
 """Length of the secret that noise follows from."""
@@ -38,7 +38,7 @@ def load_noise_key(place: Path) -> bytes:
             raise ConfigError(f"{place / KEY} is gone, from which the noise of this run follows; begin anew elsewhere")
         create_private(place / KEY, SystemEntropy().bytes(SECRET_BYTES))
     try:
-        found = (place / KEY).read_bytes()
+        found = read_own_file(place / KEY)
     except OSError as error:
         raise ConfigError(f"{place / KEY} cannot be read: {error.strerror}; begin anew elsewhere") from None
     if len(found) != SECRET_BYTES:
@@ -53,7 +53,7 @@ def encode_line(metrics: Metrics) -> bytes:
 
 def read_metrics(path: Path, rounds: int) -> list[Metrics]:
     """Reads the metrics of the first rounds. A later line may be truncated."""
-    lines = path.read_bytes().splitlines()[:rounds] if path.is_file() else []
+    lines = read_own_file(path).splitlines()[:rounds] if path.is_file() else []
     if len(lines) < rounds:
         raise ConfigError(f"{path} has fewer rounds than the checkpoint; begin anew in another folder")
     try:
@@ -90,7 +90,7 @@ def make_folder(scenario: Scenario, folder: Any, resume: bool) -> Path:
     except TypeError:
         raise ConfigError(f"folder must be the path of one, not {folder!r}") from None
     try:
-        place.mkdir(parents=True, exist_ok=True)
+        make_private_folder(place)
     except OSError as error:
         raise ConfigError(f"{place} cannot be made: {error.strerror}; give another folder") from None
     return place

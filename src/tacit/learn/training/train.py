@@ -41,7 +41,7 @@ from tacit.learn.training.run_folder import (
     read_metrics,
     sanitize_name,
 )
-from tacit.runtime.atomic_files import replace_file
+from tacit.runtime.atomic_files import open_private, read_own_file, replace_file
 
 RoundCallback: TypeAlias = Callable[[Metrics], None]
 """Callable that receives the metrics of every round when it ends."""
@@ -139,7 +139,7 @@ def train(
     if found.checked is not None and not (place / AUDIT).exists():
         replace_file(place / AUDIT, audit_run(found.checked, scenario))
     replace_file(place / METRICS, b"".join(map(encode_line, history)))
-    with (place / METRICS).open("ab") as file:
+    with open(open_private(place / METRICS), "ab") as file:
         for metrics in found.rounds() if not over else ():
             history.append(metrics)
             file.write(encode_line(metrics))
@@ -188,7 +188,7 @@ def _restore_run(place: Path, found: AssembledRun, digest: str, over: bool) -> l
     if not (place / CHECKPOINT).exists():
         return []
     checkpoint = Checkpoint.read(place / CHECKPOINT, digest)
-    if over and checkpoint.ledger != (place / LEDGER).read_bytes():
+    if over and checkpoint.ledger != read_own_file(place / LEDGER):
         raise ConfigError(f"{place / CHECKPOINT} is not the last one of this run, which is over; begin anew elsewhere")
     if over and checkpoint.round < found.scenario.rounds:
         found.stopped = f"the budget was spent after {format_count(checkpoint.round, 'round')}"

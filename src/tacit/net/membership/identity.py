@@ -22,13 +22,13 @@ import msgspec
 
 from tacit.core.config_file import ConfigSource, Problem, Section, format_toml
 from tacit.core.entropy import Entropy
-from tacit.core.errors import ConfigError, PeerFault, WireError
+from tacit.core.errors import ConfigError, PeerFault, UnsafePath, WireError
 from tacit.core.link import frame_parts
 from tacit.core.suite import SERVER, Party, Secret
 from tacit.crypto.certificates import certificate_pem, check_certificate, check_owner, key_pem, self_signed, tls_key
 from tacit.crypto.keys import Identity, Keys, Member, Roster
 from tacit.runtime.agreement import name_problems
-from tacit.runtime.atomic_files import create_private, replace_file
+from tacit.runtime.atomic_files import create_private, open_file, replace_file
 
 MAX_BYTES = 1 << 16
 """Longest file of an identity or a card. Real ones have one or two thousand bytes."""
@@ -69,7 +69,7 @@ class Card(Section, frozen=True, kw_only=True):
         """Writes the card, in place of one that may be there."""
         whose = f"# The card of {self.name}: give it to whoever keeps the roster. There is nothing secret in it.\n"
         try:
-            replace_file(path, (whose + format_toml(self)).encode())
+            replace_file(path, (whose + format_toml(self)).encode(), private=False)
         except OSError as error:
             raise ConfigError(f"{path} cannot be written: {error.strerror}; use another folder") from None
 
@@ -259,18 +259,13 @@ class _StoredIdentity(Section, frozen=True, kw_only=True):
 def _open_file(path: str | Path) -> int:
     """Opens a file to be read; raises ConfigError if it is none."""
     try:
-        # Whoever put a pipe in its place shall not keep us waiting.
-        number = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        return open_file(path)
     except FileNotFoundError:
         raise ConfigError(f"there is no {path}; make one: tacit keygen") from None
     except PermissionError:
         raise ConfigError(f"{path} is not ours to read; run this as the user that it belongs to") from None
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
-    if not stat.S_ISREG(os.fstat(number).st_mode):
-        os.close(number)
-        raise ConfigError(f"{path} is no file; give one that tacit keygen made")
-    return number
 
 
 def _open_secret_file(path: str | Path) -> int:
@@ -279,13 +274,13 @@ def _open_secret_file(path: str | Path) -> int:
     # What was opened is looked at, and not what the path may lead to by now.
     found, quoted = os.fstat(number), shlex.quote(str(path))
     problem = ""
-    if found.st_uid != os.geteuid():
+    if found.st_uid not in (0, os.geteuid()):
         problem = f"{path} belongs to somebody else (user {found.st_uid}); run this as that user"
     elif stat.S_IMODE(found.st_mode) & 0o077:
         problem = f"{path} can be read by others, who would be able to speak in its name; run: chmod 600 {quoted}"
     if problem:
         os.close(number)
-        raise ConfigError(problem)
+        raise UnsafePath(problem)
     return number
 
 

@@ -109,7 +109,7 @@ class RosterFile(Section, frozen=True, kw_only=True, dict=True):
     def save(self, path: Path) -> None:
         """Writes the roster in place of the one before, whole or not at all."""
         try:
-            replace_file(path, (HEADER + format_toml(self)).encode())
+            replace_file(path, (HEADER + format_toml(self)).encode(), private=False)
         except OSError as error:
             raise ConfigError(f"{path} cannot be written: {error.strerror}") from None
 

@@ -77,13 +77,6 @@ def _line(text: str) -> str:
     return " ".join("".join(each if each.isprintable() else " " for each in text).split())
 
 
-def open_private(path: Path) -> int:
-    """Opens a file that only its owner can read, and creates it if it does not exist."""
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    os.fchmod(file, 0o600)  # whatever the umask is, and whoever copied it
-    return file
-
-
 def view_octets(vector: Vector) -> memoryview:
     """Returns the bytes of a vector, without a copy if they are contiguous."""
     return np.ascontiguousarray(vector).reshape(-1).view(np.uint8).data

@@ -38,7 +38,6 @@ while: encrypt the disk against theft.
 One process at a time has a folder open. Clocks are the caller's.
 """
 
-import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -123,7 +122,7 @@ class RoundStore:
         self._opened = files = StoreFolder(self._folder)
         records = files.open("records"), files.open("records.other")
         self._average_file, self._state_file = files.open("average"), files.open("state")
-        os.close(log.open_private(self._folder / INDEX_FILE))
+        files.check_database()
         self._open_index = book = StoreIndex(self._folder / INDEX_FILE)
         if book.blank:
             if not all(map(RecordLog.is_unused, records)):

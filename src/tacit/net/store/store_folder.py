@@ -7,9 +7,10 @@ from pathlib import Path
 from tacit.core.errors import ConfigError
 from tacit.net.store.blobs import blob_paths
 from tacit.net.store.index import INDEX_FILE
-from tacit.net.store.log import open_private
+from tacit.runtime.atomic_files import make_private_folder, open_private, remove_leftovers
 
-FILES = ("lock", "records", "records.other", "average", "state", INDEX_FILE, f"{INDEX_FILE}-wal", f"{INDEX_FILE}-shm")
+DATABASE_FILES = f"{INDEX_FILE}-wal", f"{INDEX_FILE}-shm"
+FILES = ("lock", "records", "records.other", "average", "state", INDEX_FILE, *DATABASE_FILES)
 
 
 class StoreFolder:
@@ -22,6 +23,7 @@ class StoreFolder:
         self._make()
         try:
             self._lock()
+            remove_leftovers(path)
         except BaseException:
             self.close()
             raise
@@ -30,6 +32,13 @@ class StoreFolder:
         """Returns a file of the folder, which stays open as long as the folder does."""
         self._files.append(open_private(self.path / name))
         return self._files[-1]
+
+    def check_database(self) -> None:
+        """Creates the file of the index, and refuses files of the database that are not ours: it opens them itself."""
+        os.close(open_private(self.path / INDEX_FILE))
+        for name in DATABASE_FILES:
+            if os.path.lexists(self.path / name):
+                os.close(open_private(self.path / name))
 
     def close(self) -> None:
         """Closes all files, for others to open."""
@@ -43,7 +52,7 @@ class StoreFolder:
             not folder.is_dir() or {*folder.iterdir()} - {*(folder / name for name in FILES), *blob_paths(folder)}
         ):
             raise ConfigError(f"{folder} is there already, and no folder of a party; give it one that is not there")
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_folder(folder)
         folder.chmod(0o700)
 
     def _lock(self) -> None:

@@ -1,19 +1,28 @@
-"""Limits on connections of unauthenticated callers.
+"""Limits on connections and on the calls in each of them.
 
-A connection costs an open file and some 40 KB until its certificate arrives, or it times out.
+A connection costs an open file and some 40 KB until its certificate arrives, or it times out. Once it is authenticated
+it is closed when no call was made in it for a while.
 """
 
 import resource
 
 SPARE = 4096
 """Simultaneous connections for unauthenticated callers, beyond those of peers."""
+IDLE = 300.0
+"""Seconds after which a connection without calls is closed. A peer that needs it again connects again."""
 
 
-def connection_options(peers: int, patience: float) -> tuple[tuple[str, int], ...]:
-    """Returns options of a gRPC server for `peers` connections of peers and a handshake of `patience` seconds.
+def connection_options(peers: int, calls: int, patience: float) -> tuple[tuple[str, int], ...]:
+    """Returns options of a gRPC server for `peers` peers, `calls` calls of each, and handshakes of `patience` seconds.
 
     Half of the open files are reserved for the node itself, so that it can always write its journal.
     """
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = SPARE + peers if files == resource.RLIM_INFINITY else min(SPARE + peers, files // 2)
-    return ("grpc.server_handshake_timeout_ms", int(1000 * patience)), ("grpc.max_allowed_incoming_connections", most)
+    most = SPARE + calls * (peers + 1)
+    return (
+        ("grpc.server_handshake_timeout_ms", int(1000 * patience)),
+        ("grpc.max_allowed_incoming_connections", most if files == resource.RLIM_INFINITY else min(most, files // 2)),
+        ("grpc.max_connection_idle_ms", int(1000 * IDLE)),
+        # Twice what is allowed, so that a peer learns that it is refused; more wait on the peer's own side.
+        ("grpc.max_concurrent_streams", 2 * calls),
+    )

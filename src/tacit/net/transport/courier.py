@@ -5,11 +5,14 @@ its length is not limited by gRPC's messages. It is acknowledged once its receiv
 until then it is sent again, with growing pauses. Frames to one peer are sent in order and one at a time, and a receiver
 accepts one at a time from each peer, so memory is bounded by the size of the roster. Without a direct connection to a
 peer, another peer relays: frames are sealed, so a relay sees addresses only, and hellos are signed.
+
+Calls are counted for each peer, and there is no limit that peers share. A call counts from its first moment, before
+anything is received in it, and ends after a deadline if nothing is. Therefore hellos are handled as streams of one
+message: gRPC runs the handler of a unary call only once the message is there, and would hold an idle call for ever.
 """
 
 import asyncio
-from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -25,7 +28,9 @@ try:
 except ImportError:
     raise MissingExtra("grpcio", "grpc") from None
 
+from tacit.net.transport.call_quota import CallQuota
 from tacit.net.transport.framing import FrameHeader, FrameRefused, RelayedFrame, split_header
+from tacit.net.transport.listen_addresses import find_listen_addresses
 from tacit.net.transport.malloc import tune_malloc
 from tacit.net.transport.peer_link import (
     FIRST,
@@ -44,6 +49,8 @@ from tacit.vectors.buffers import BufferPool
 
 CALLS = 8
 """Most simultaneous calls of one peer. More are refused, so that other peers are always served."""
+RELAYED = CALLS // 2
+"""Most simultaneous calls to one peer that relay for others. The rest are for our own messages to it."""
 
 
 class Receiver(Protocol):
@@ -85,32 +92,38 @@ class Courier:
         self.links: Mapping[Party, PeerLink] = {
             name: PeerLink(me, tls, peer, relays(name), self) for name, peer in self._peers.items()
         }
-        self._calls: Counter[Party] = Counter()
+        self._calls = CallQuota(CALLS)
+        self._relays = {name: asyncio.Semaphore(RELAYED) for name in self._peers}
+        """Calls to each peer that relay for others."""
+        self._relayed_hellos = {name: asyncio.Lock() for name in self._peers}
+        """One hello of each peer is relayed at a time."""
         self._lanes = {name: asyncio.Lock() for name in self._peers}
         self._server: grpc.aio.Server | None = None
+        self.addresses: tuple[str, ...] = ()
+        """The numeric addresses at which we listen, as host:port."""
 
     async def start(self, address: str) -> None:
-        """Listens at an address; raises ConfigError if that is impossible."""
+        """Listens at an address, wherever its host resolves to; raises ConfigError if one of these is taken."""
         tune_malloc()
-        calls = CALLS * (len(self._peers) + 1)
-        options = (*OPTIONS, *connection_options(calls, self.patience))
-        server = grpc.aio.server(options=options, maximum_concurrent_rpcs=calls)
+        try:
+            found = await find_listen_addresses(address)
+        except ConfigError as error:
+            raise ConfigError(f"{self.me} {error}") from None
+        options = (*OPTIONS, *connection_options(len(self._peers), CALLS, self.patience))
+        server = grpc.aio.server(options=options)
         server.add_generic_rpc_handlers((self._handlers(),))
         # Only these certificates are accepted; there is no authority that could vouch for others.
         roots = b"".join(peer.certificate for peer in self._peers.values())
         credentials = grpc.ssl_server_credentials(
             [(self._tls.key, self._tls.certificate)], roots, require_client_auth=True
         )
-        port = address.rpartition(":")[2]
-        for where in (address, f"[::]:{port}", f"0.0.0.0:{port}"):
+        for where in found:
             try:
                 server.add_secure_port(where, credentials)
-            except RuntimeError:
-                continue
-            await server.start()
-            self._server = server
-            return
-        raise ConfigError(f"{self.me} cannot listen at {address}: the port is taken, or is not ours; use another one")
+            except RuntimeError:  # somebody took it a moment ago
+                raise ConfigError(f"{self.me} cannot listen at {address}: {where} is taken; use another one") from None
+        await server.start()
+        self._server, self.addresses = server, tuple(found)
 
     async def close(self) -> None:
         """Stops listening, and closes all links."""
@@ -132,64 +145,79 @@ class Courier:
         return grpc.method_handlers_generic_handler(
             SERVICE,
             {
-                "Hello": grpc.unary_unary_rpc_method_handler(self._hello),
+                "Hello": grpc.stream_unary_rpc_method_handler(self._hello),
                 "Deliver": grpc.stream_unary_rpc_method_handler(self._deliver),
             },
         )
 
-    async def _caller(self, context: Any) -> Party:
-        """Returns the caller by its certificate; aborts the call if the certificate is not on the roster."""
+    def calls_of(self, peer: Party) -> int:
+        """Returns how many calls of a peer are in progress."""
+        return self._calls.count(peer)
+
+    def _caller(self, context: Any) -> Party:
+        """Returns the caller by its certificate; raises FrameRefused if the certificate is not on the roster."""
         shown = context.auth_context().get("x509_pem_cert", [b""])[0]
         name = self._by_certificate.get(_plain(shown))
         if name is None:
-            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "this certificate is not on the roster")
-            raise AssertionError  # abort raises
-        self._calls[name] += 1
-        context.add_done_callback(lambda _: self._calls.subtract([name]))
-        if self._calls[name] > CALLS:
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"more than {CALLS} calls at a time")
-        self.links[name].retry_now()
+            raise FrameRefused(grpc.StatusCode.UNAUTHENTICATED, "this certificate is not on the roster")
         return name
 
-    async def _hello(self, said: bytes, context: Any) -> bytes:
-        caller = await self._caller(context)
-        if len(said) > HELLO_BYTES:
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"a hello has up to {HELLO_BYTES} bytes")
-        try:
-            head, rest = split_header(memoryview(said))
-            self._check(caller, head)
-        except FrameRefused as refused:
-            await context.abort(refused.code, str(refused))
-            raise AssertionError from None  # abort raises
-        if head.to == self.me:
-            return self.receiver.answer_hello(head.sender, bytes(rest))
-        try:
-            return await self.links[head.to].send_hello(head, bytes(rest))
-        except TransportError as error:
-            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
-            raise AssertionError from None  # abort raises
+    async def _hello(self, pieces: AsyncIterator[bytes], context: Any) -> bytes:
+        return await self._answer(pieces, context, self._take_hello)
 
     async def _deliver(self, pieces: AsyncIterator[bytes], context: Any) -> bytes:
-        caller = await self._caller(context)
+        return await self._answer(pieces, context, self._take_frame)
+
+    async def _answer(
+        self,
+        pieces: AsyncIterator[bytes],
+        context: Any,
+        take: Callable[[Party, AsyncIterator[bytes]], Awaitable[bytes]],
+    ) -> bytes:
+        """Returns the answer to a call, which counts as its caller's until it ends."""
+        try:
+            caller = self._caller(context)
+            with self._calls.hold(caller):
+                self.links[caller].retry_now()
+                return await take(caller, pieces)
+        except FrameRefused as refused:
+            await context.abort(refused.code, str(refused))
+        except TransportError as error:  # of a link to which something is relayed
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+        raise AssertionError  # abort raises
+
+    async def _take_hello(self, caller: Party, pieces: AsyncIterator[bytes]) -> bytes:
+        said = await self._first_piece(pieces)
+        if len(said) > HELLO_BYTES:
+            raise FrameRefused(grpc.StatusCode.RESOURCE_EXHAUSTED, f"a hello has up to {HELLO_BYTES} bytes")
+        head, rest = split_header(said)
+        self._check(caller, head)
+        if head.to == self.me:
+            return self.receiver.answer_hello(head.sender, bytes(rest))
+        async with self._relayed_hellos[caller], self._relays[head.to]:
+            return await self.links[head.to].send_hello(head, bytes(rest))
+
+    async def _take_frame(self, caller: Party, pieces: AsyncIterator[bytes]) -> bytes:
         async with self._lanes[caller]:
-            try:
-                head, data = await self._gather_pieces(caller, pieces)
-            except FrameRefused as refused:
-                await context.abort(refused.code, str(refused))
-                raise AssertionError from None  # abort raises
-            if head.to != self.me:
-                return await self._relay_frame(head, data, context)
-            settled = await self.receiver.accept_frame(head.sender, data)
+            head, data = await self._gather_pieces(caller, pieces)
+            if head.to == self.me:
+                settled = await self.receiver.accept_frame(head.sender, data)
+            else:
+                async with self._relays[head.to]:
+                    settled = await self.links[head.to].deliver(RelayedFrame(data), head, self.patience)
         return SETTLED if settled else LATER
+
+    async def _first_piece(self, pieces: AsyncIterator[bytes]) -> memoryview:
+        """Returns the first piece of a call; raises FrameRefused if it does not come in time."""
+        try:
+            async with asyncio.timeout(self.patience):
+                return memoryview(await anext(pieces, b""))
+        except TimeoutError:
+            raise FrameRefused(grpc.StatusCode.DEADLINE_EXCEEDED, "too slow") from None
 
     async def _gather_pieces(self, caller: Party, pieces: AsyncIterator[bytes]) -> tuple[FrameHeader, memoryview]:
         """Returns a complete frame; raises FrameRefused for one that is too long or too slow."""
-        try:
-            async with asyncio.timeout(self.patience):
-                first = memoryview(await anext(pieces, b""))
-        except TimeoutError:
-            raise FrameRefused(grpc.StatusCode.DEADLINE_EXCEEDED, "too slow") from None
-        head, rest = split_header(first)
+        head, rest = split_header(await self._first_piece(pieces))
         self._check(caller, head)
         if not 0 < head.size <= self.receiver.max_frame_bytes(caller):
             raise FrameRefused(grpc.StatusCode.RESOURCE_EXHAUSTED, f"a frame of {head.size} bytes is longer than any")
@@ -217,15 +245,6 @@ class Courier:
             raise FrameRefused(grpc.StatusCode.PERMISSION_DENIED, "a frame is relayed only once")
         if head.sender not in self._peers or (head.to != self.me and head.to not in self._peers):
             raise FrameRefused(grpc.StatusCode.PERMISSION_DENIED, "no such parties here")
-
-    async def _relay_frame(self, head: FrameHeader, data: memoryview, context: Any) -> bytes:
-        """Relays a frame, and returns the answer."""
-        try:
-            settled = await self.links[head.to].deliver(RelayedFrame(data), head, self.patience)
-        except TransportError as error:
-            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
-            raise AssertionError from None  # abort raises
-        return SETTLED if settled else LATER
 
 
 def _plain(certificate: bytes) -> bytes:

@@ -77,7 +77,7 @@ async def client(link: Link, update: Update, terms: SecAggTerms, suite: Suite, s
     view = accord.view(u, listed.members, inbox.members)
     views = {v: suite.tag(seals[v], view) for v in others}
     # With whom we may be summed is remembered before our vector leaves: we may never hear whether we were.
-    state = await link.save(msgspec.structs.replace(state, batch=batch_of(accord, u)))
+    state = await link.save(msgspec.structs.replace(state, batch=promised_batch(accord, state, u)))
     await link.send(SERVER, MaskedInput(views, memoryview(ring.pack(y))))
     del y  # It is on its way, and a simulation would hold one for every client until the end of the round.
 
@@ -129,14 +129,33 @@ def check_asked(accord: Accord, state: StarState, u: int, u2: frozenset[int]) ->
     terms = accord.terms
     if u not in u2 or len(u2) < terms.fewest_present or not terms.alike.may_ask(u2):
         raise blame_server(f"it sampled {format_count(len(u2), 'user')}, which the settings do not allow")
-    if terms.policy.promise > 1 and state.batch not in ((), batch_of(accord, u)):
-        before, now = (", ".join(batch) for batch in (state.batch, batch_of(accord, u)))
-        raise blame_server(f"it would sum us with {now}; we were summed with {before} before, and could be told apart")
+    now = batch_of(accord, u)
+    if state.batch in ((), now):
+        return
+    if len(now) == 1 and sums_whole(accord, state.batch, u2):
+        return
+    before = f"with {', '.join(state.batch)}" if len(state.batch) > 1 else "in no batch"
+    would = f"would sum us with {', '.join(now)}" if len(now) > 1 else "could sum us without some of them"
+    raise blame_server(
+        f"it {would}; we were summed {before} before, and could be told apart; go back to the earlier settings or, to "
+        f"give up what they hide, stop this party, move its state folder away, and begin a new session"
+    )
+
+
+def sums_whole(accord: Accord, batch: Collection[Party], u2: frozenset[int]) -> bool:
+    """Says whether all of U2 are summed, or nobody, and a batch is in it: then no sum splits the batch."""
+    asked = accord.link.parties.names_at(sorted(u2))
+    return accord.terms.smallest_sum >= len(u2) and set(batch).issubset(asked)
 
 
 def batch_of(accord: Accord, u: int) -> tuple[Party, ...]:
     """Returns those without whom we are not summed, as far as the policy sees to that."""
     return tuple(sorted(accord.link.parties.names_at(accord.terms.policy.batch(u))))
+
+
+def promised_batch(accord: Accord, state: StarState, u: int) -> tuple[Party, ...]:
+    """Returns the batch to remember. One that was promised is never forgotten, whatever the policy promises now."""
+    return state.batch if len(state.batch) > 1 else batch_of(accord, u)
 
 
 def check_keys(
