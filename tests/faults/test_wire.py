@@ -779,7 +779,7 @@ def garbled(value):
         yield from ("", value + "x")
 
 
-SAID_AGAIN = LastSum(b"\x0f", b"\x07", memoryview(bytes(20)))
+SAID_AGAIN = LastSum(bytes(32), 0, ("p0", "p1", "p2", "p3"), b"\x07", memoryview(bytes(20)))
 FIELDS = [
     pytest.param(name, kind, field, id=f"{name}-{kind.kind()}-{field}")
     for name, protocol in REGISTRY.items()
