@@ -774,7 +774,7 @@ def garbled(value):
         for new in (bytes(byte ^ 0xFF for byte in data), bytes(len(data)), data[1:], data + b"\x00", b""):
             yield memoryview(new) if isinstance(value, memoryview) else new
     elif isinstance(value, int):
-        yield from (value + 1, -1, 2**40)
+        yield from (value + 1, -1, 2**40, 2**63)
     elif isinstance(value, str):
         yield from ("", value + "x")
 
