@@ -126,10 +126,10 @@ class Peer:
         return self._adopt(await self._background.run_from_loop(self._node.average(update)), layout, model, update)
 
     def restore(self, model: Any) -> Any:
-        """Puts the average that this party adopted last back into a model, after a restart, and returns it.
+        """Returns a model with the average that this party adopted last; the model itself if there is none yet.
 
-        A PyTorch module is changed in place. Raises ConfigError if there is no such average, and where averages are of
-        changes (`norm`), of which the last one makes no model.
+        Call it when a program starts, so that a restarted one continues where its party was. A PyTorch module is
+        changed in place. Raises ConfigError where averages are of changes (`norm`): the last one makes no model.
         """
         if self._checked.terms.settings.norm is not None and self._node.lineage:
             raise ConfigError(
@@ -138,7 +138,7 @@ class Peer:
             )
         adopted = self._background.run(_load_adopted(self._node))
         if adopted is None:
-            raise ConfigError(f"{self.name} has adopted no average yet; begin with a model of your own")
+            return model
         layout = self._layout = Layout.of(model, ArraySelection.of(self._checked.terms.settings))
         restored = _put_back(layout, adopted[1], model)
         self._lineage = self._adopted = self._node.lineage
