@@ -226,7 +226,7 @@ def lie(lacking: str) -> str:
         found = next(search.Search(variant.case).breaks())
         if found.error() > search.CLOSE:
             raise AssertionError(f"a lie does not recover what it says: {lacking}")
-        return f"{variant.case}: {found.told}; the server learns {found.learnt}"
+        return f"{variant.case}: {found.story}; the server learns {found.known_basis}"
 
 
 def own() -> list[Own]:
