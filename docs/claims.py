@@ -283,8 +283,8 @@ def own() -> list[Own]:
         Own(
             "users who sign the last sum they were told do not mask with users who continue from another model",
             "refuted: the last sum that a user heard is not the model that it continues from",
-            "a last sum without a model, a change of the roster, other arrays on Flower, a sum that no model can hold, a "
-            "lie about an earlier change: each gives the server one update",
+            "a last sum without a model, a change of the roster, other arrays on Flower, a sum that no model can hold, "
+            "a lie about an earlier change: each gives the server one update",
             "users sign a chain of everything that they trained from, which moves only with the model "
             "(`test_a_last_sum_is_only_signed_with_the_model_that_it_delivers`, "
             "`test_a_change_of_the_roster_does_not_forget_a_lie`, "

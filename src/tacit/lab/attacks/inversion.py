@@ -114,7 +114,7 @@ def play_round(protocol: str, theta: Array, images: Array, labels: Sequence[int]
     for address, message in transcript.open_messages(SERVER):
         if isinstance(message, Plain | MaskedInput):
             single[address.sender] = ring.floats(ring.unpack(message.vector)[: len(theta)])
-        if isinstance(message, Sum):
+        if message.kind() == Sum.kind():
             average = ring.mean(ring.unpack(message.vector))
     return Received([(theta - single[party]) / RATE for party in parties], (theta - average) / RATE)
 
