@@ -128,10 +128,10 @@ def secagg() -> list[Finding]:
 
 def noise() -> list[Finding]:
     """Paper 003, Theorem 1."""
-    zcdp = [epsilon.theorem_game(users, epsilon.ROUNDS).accounted("zcdp") for users in (1, 10, 100, 1000)]
-    fewest = next(users for users in count(1) if epsilon.theorem_game(users, epsilon.ROUNDS).accounted("pld") > 1)
-    tight = epsilon.theorem_game(fewest, epsilon.ROUNDS).accounted("pld")
-    enough = epsilon.sum_game(epsilon.ROUNDS, honest=10, accountant="zcdp").accounted("zcdp")
+    zcdp = [epsilon.theorem_game(users, epsilon.ROUNDS).account("zcdp") for users in (1, 10, 100, 1000)]
+    fewest = next(users for users in count(1) if epsilon.theorem_game(users, epsilon.ROUNDS).account("pld") > 1)
+    tight = epsilon.theorem_game(fewest, epsilon.ROUNDS).account("pld")
+    enough = epsilon.sum_game(epsilon.ROUNDS, honest=10, accountant="zcdp").account("zcdp")
     return [
         Finding(
             "003, Theorem 1: noise of that σ at each user makes Algorithm 1 (ε, δ)-differentially private",
@@ -226,7 +226,7 @@ def lie(lacking: str) -> str:
         found = next(search.Search(variant.case).breaks())
         if found.error() > search.CLOSE:
             raise AssertionError(f"a lie does not recover what it says: {lacking}")
-        return f"{variant.case}: {found.told}; the server learns {found.learnt}"
+        return f"{variant.case}: {found.story}; the server learns {found.known_basis}"
 
 
 def own() -> list[Own]:
@@ -277,8 +277,18 @@ def own() -> list[Own]:
             "it said so, and need not be so",
             "where all but one are told a model without a gradient, the next average is the update of that one "
             "(`test_as_it_was_the_next_average_is_the_victims_update`)",
-            "users sign what they were told last, and mask with none who was told anything else "
+            "users sign the lineage of their model, and mask only with users of equal lineage "
             "(`test_whoever_was_told_something_else_is_not_summed_with_the_others`)",
+        ),
+        Own(
+            "users who sign the last sum they were told do not mask with users who continue from another model",
+            "refuted: the last sum that a user heard is not the model that it continues from",
+            "a last sum without a model, a change of the roster, other arrays on Flower, a sum that no model can hold, "
+            "a lie about an earlier change: each gives the server one update",
+            "users sign a chain of everything that they trained from, which moves only with the model "
+            "(`test_a_last_sum_is_only_signed_with_the_model_that_it_delivers`, "
+            "`test_a_change_of_the_roster_does_not_forget_a_lie`, "
+            "`test_nodes_do_not_mask_with_a_node_that_was_asked_something_else`)",
         ),
         Own(
             "one round shows one sum",

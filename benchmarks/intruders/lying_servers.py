@@ -41,9 +41,9 @@ from tacit.protocols.secagg.messages import (
     MaskedInput,
     SealedShares,
     ShareKeys,
+    Sum,
     Unmask,
 )
-from tacit.protocols.shapes.star import Sum
 from tacit.runtime.participant import KeyedParticipant
 from tacit.vectors.index_sets import to_bitmap
 

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import msgspec
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 import tacit
 from support.federations import SOON, Made, written
-from tacit.core.errors import ConfigError, LeakRefused, TransportError
+from tacit.core.errors import ConfigError, LeakRefused, NotEnough, NotRestored, TransportError
 from tacit.core.suite import SERVER
 
 
@@ -18,6 +19,13 @@ from tacit.core.suite import SERVER
 def serving(tmp_path):
     """Gives a federation of three with its server running, and the path of its roster."""
     made = Made.of(tmp_path, "secagg", ["a", "b", "c"], SOON)
+    with serve(made) as path:
+        yield path
+
+
+@contextmanager
+def serve(made):
+    """Runs the server of a federation in a thread, and gives the path of its roster."""
     path = written(made)
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
@@ -77,17 +85,104 @@ def test_three_parties_average_arrays_dicts_and_modules(serving):
 
 def test_a_module_is_changed_in_place_and_a_party_that_left_joins_again(serving):
     torch = pytest.importorskip("torch")
+    before = []
     for number in (1, 2):
         peers = joined(serving)
         modules = [torch.nn.Linear(3, 2) for _ in peers]
+        if number == 2:
+            for peer, module in zip(peers, modules, strict=True):
+                peer.restore(module)
+            assert all(torch.equal(*pair) for pair in zip(modules[0].parameters(), before, strict=True))
+            with torch.no_grad():
+                modules[0].bias += 3.0  # local work
         with torch.no_grad():
             means = [sum(each) / 3 for each in zip(*(module.parameters() for module in modules), strict=True)]
         together(range(3), lambda i, peers=peers, modules=modules: peers[i].average(modules[i], weight=1.0))
         for module in modules:
             for tensor, mean in zip(module.parameters(), means, strict=True):
                 assert torch.allclose(tensor, mean, atol=1e-6)
+        before = [tensor.detach().clone() for tensor in modules[0].parameters()]
         assert [peer.rounds for peer in peers] == [number] * 3, "rounds go on where they were"
         together(peers, lambda peer: peer.leave())
+
+
+def test_a_program_that_does_not_hold_the_last_average_contributes_nothing(serving):
+    """It would continue from another model than the lineage that its party signs."""
+    models = [np.full(4, float(i)) for i in range(3)]
+    peers = joined(serving)
+    together(range(3), lambda i: peers[i].average(models[i]))
+    lineage = peers[0].lineage
+    assert len({peer.lineage for peer in peers}) == 1
+    together(peers, lambda peer: peer.leave())
+    again = joined(serving)
+    try:
+        for peer, model in zip(again, models, strict=True):
+            with pytest.raises(NotRestored, match="restore") as caught:
+                peer.average(model)
+            assert caught.value.code == "not-restored"
+            assert peer.rounds == 1, "nothing was begun"
+        again[0].continue_from(lineage)  # a program that has saved the model and its lineage
+        np.testing.assert_allclose(again[1].restore(models[1]), 1.0, atol=1e-6)
+        again[2].restore(models[2])
+        outcomes = together(range(3), lambda i: again[i].average(np.ones(4)))
+        assert outcomes[0].contributors == ("a", "b", "c")
+        assert not outcomes[0].replaced
+        with pytest.raises(ConfigError, match="64 hexadecimal digits"):
+            again[0].continue_from("ab")
+    finally:
+        together(again, lambda peer: peer.leave())
+
+
+def test_a_program_with_an_older_model_is_left_out_and_caught_up(serving):
+    peers = joined(serving)
+    together(range(3), lambda i: peers[i].average(np.full(4, float(i))))
+    older = peers[0].lineage
+    together(range(3), lambda i: peers[i].average(np.full(4, 2.0 * i)))
+    together(peers, lambda peer: peer.leave())
+    again = joined(serving)
+    try:
+        again[0].continue_from(older)
+        for peer in again[1:]:
+            peer.restore(np.zeros(4))
+
+        def try_average(i):
+            try:
+                return again[i].average(np.full(4, 10.0 * i))
+            except NotEnough as error:
+                return error
+
+        # Of three parties nobody may be missing, so the round fails for the others, and this one gets the last average.
+        caught_up, *others = together(range(3), try_average)
+        np.testing.assert_allclose(caught_up.average["a"], 2.0, atol=1e-6)
+        assert caught_up.replaced == ("a",)
+        assert all("a (behind)" in str(error) for error in others)
+        outcomes = together(range(3), lambda i: again[i].average(np.full(4, 10.0 * i)))
+        np.testing.assert_allclose(outcomes[0].average["a"], 10.0, atol=1e-5)
+    finally:
+        together(again, lambda peer: peer.leave())
+
+
+def test_an_average_that_the_model_cannot_hold_is_not_taken_for_adopted(tmp_path):
+    """The caller keeps its model then, and must not contribute under the lineage of the average."""
+    with serve(Made.of(tmp_path, "secagg", ["a", "b", "c"], SOON, clip=1e6)) as path:
+        peers = joined(path)
+        try:
+            models = [np.full(2, 60000.0, np.float16), np.full(2, 1e6), np.full(2, 1e6)]
+            found = together(range(3), lambda i: _result_of(lambda: peers[i].average(models[i])))
+            assert isinstance(found[0], ConfigError)
+            assert "not fit" in str(found[0])
+            assert isinstance(_result_of(lambda: peers[0].average(models[0])), NotRestored)
+            assert isinstance(_result_of(lambda: peers[0].restore(models[0])), ConfigError)
+            np.testing.assert_allclose(peers[0].restore(models[0].astype(np.float32)), 686666.7, rtol=1e-3)
+        finally:
+            together(peers, lambda peer: peer.leave())
+
+
+def _result_of(work):
+    try:
+        return work()
+    except tacit.TacitError as error:
+        return error
 
 
 def test_counters_and_what_the_roster_excludes_stay_local(tmp_path):

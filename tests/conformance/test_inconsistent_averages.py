@@ -5,11 +5,14 @@ import numpy as np
 import pytest
 
 import tacit
+from tacit.core.average import Average
 from tacit.core.errors import Drop
+from tacit.core.lineage import START
 from tacit.core.suite import SERVER, Update
 from tacit.protocols import secagg
-from tacit.protocols.secagg import user
-from tacit.protocols.shapes.star import Sum
+from tacit.protocols.secagg import settings, user
+from tacit.protocols.secagg.messages import LastSum, Sum
+from tacit.protocols.shapes import star
 from tacit.runtime.simulation.faults import Fault
 from tacit.runtime.simulation.simulator import Simulation
 
@@ -30,7 +33,7 @@ def partial(bent):
 
     def change(message, to, link, suite):
         if isinstance(message, Sum) and link.round == 1 and to != VICTIM:
-            total = suite.ring.encode(Update(np.full(4, DEAD)))
+            total = sum(suite.ring.encode(Update(np.full(4, DEAD))) for _ in PARTIES)
             return msgspec.structs.replace(message, vector=memoryview(bytes(suite.ring.pack(total))))
         return message
 
@@ -47,7 +50,7 @@ def rounds(server):
 
 def test_as_it_was_the_next_average_is_the_victims_update(partial, monkeypatch):
     """Pasquini et al.: where the others' updates are known, secure aggregation hides one update behind nothing."""
-    monkeypatch.setattr(user, "digest_of", lambda _: bytes(32))
+    monkeypatch.setattr(settings, "extend_lineage", lambda *_: START)
     _, outcome = rounds(partial)
     np.testing.assert_allclose(outcome.average["p0"] * len(PARTIES), SECRETS[VICTIM], atol=1e-9)
 
@@ -71,13 +74,13 @@ def test_a_server_that_asks_them_all_the_same_is_refused_by_both_sides(partial, 
     with pytest.raises(tacit.NotEnough):
         simulation.average({party: Update(SECRETS[party]) for party in PARTIES})
     complaints = {party: str(simulation.last.endings[party].error) for party in PARTIES}
-    assert "was told another average than we were" in complaints[VICTIM]
-    assert all("was told another average than we were" in text for text in complaints.values())
+    assert "continues from another model than we do" in complaints[VICTIM]
+    assert all("continues from another model than we do" in text for text in complaints.values())
     assert all(text.startswith(VICTIM) for party, text in complaints.items() if party != VICTIM)
 
 
-def _usable_whatever_they_were_told(_accord, advertised, _before):
-    return {u: (keys.c, keys.s, keys.signature) for u, keys in advertised.items()}
+def _usable_whatever_they_were_told(_accord, advertised, _announced):
+    return START, {u: (keys.c, keys.s, keys.signature) for u, keys in advertised.items()}
 
 
 @pytest.mark.parametrize("lost", [["p1"], ["p1", "p2", "p3"], ["p0", "p1", "p2", "p3"]])
@@ -104,21 +107,23 @@ def test_whoever_missed_the_sum_is_back_a_round_later(lost):
     assert ended[2] == PARTIES
 
 
-def test_a_sum_that_is_said_again_is_nobodys_average():
-    """Those who had it already took it for the sum of the round, and whoever brings changes added one twice."""
+def test_a_sum_that_is_sent_again_reaches_only_those_who_lack_it():
+    """A party that had it already would add a change twice, or take it for the sum of the round."""
     faults = [Fault(action="drop", message="Sum", to="p1", round=1)]
     simulation = Simulation.of("secagg", PARTIES[:3], 4, faults=faults, record=True)
     updates = {party: Update(SECRETS[party]) for party in PARTIES[:3]}
-    simulation.average(updates)
+    first = simulation.average(updates)
     with pytest.raises(tacit.NotEnough):
         simulation.average(updates)
-    said = {each.envelope.address.kind for each in simulation.last.transcript if each.envelope.address.round == 2}
-    assert said >= {"LastSum"}
+    sent = {each.envelope.address.kind for each in simulation.last.transcript if each.envelope.address.round == 2}
+    assert sent >= {"LastSum"}
     endings = {party: simulation.participants[party].round.ending for party in PARTIES[:3]}
-    assert all(ending.average is None for ending in endings.values())
-    assert "users who had heard the last sum: 2 of at least 3; missing: p1 (behind)" in str(endings["p0"].error)
-    told = {simulation.participants[party].state.last for party in PARTIES[:3]}
-    assert told == {simulation.participants["server"].state.last}
+    assert [party for party, ending in endings.items() if ending.average is not None] == ["p1"]
+    np.testing.assert_array_equal(endings["p1"].average, first.average["p0"])
+    assert endings["p1"].replaces
+    assert "parties with the last average: 2 of at least 3; missing: p1 (behind)" in str(endings["p0"].error)
+    lineages = {simulation.participants[party].state.lineage for party in PARTIES[:3]}
+    assert lineages == {simulation.participants["server"].state.lineage}
 
 
 def test_a_server_that_crashed_before_anybody_heard_it_is_heard_in_the_next_round():
@@ -154,14 +159,145 @@ def test_a_sum_that_nobody_can_take_is_not_kept_to_be_said_again(bent):
     assert ended[-1] == PARTIES[1:]
 
 
-@pytest.mark.parametrize(("parties", "entries"), [(10, 4), (8, 4), (5, 6)])
-def test_with_others_or_another_model_nobody_was_told_anything_yet(parties, entries):
-    """States outlive sessions, but what some were told is no use among others, nor of a model of another length."""
+@pytest.mark.parametrize("parties", [10, 8])
+def test_new_parties_get_the_last_sum_first(parties):
+    """A lineage outlives the roster: whoever has another one, or none, is brought up to date before it is summed."""
     faults = [Fault(action="drop", message="Sum", to=party) for party in ("p1", "p2")]
     first = Simulation.of("secagg", PARTIES, 4, faults=faults)
     first.average({party: Update(SECRETS[party]) for party in PARTIES})
     names = tuple(f"p{place}" for place in range(parties))
-    second = Simulation.of("secagg", names, entries)
-    for party, state in first.states.items():
-        second.participants[party].give_up(state)
-    assert second.average({party: Update(np.ones(entries)) for party in names}).contributors == names
+    second = move(first, Simulation.of("secagg", names, 4))
+    updates = {party: Update(np.ones(4)) for party in names}
+    ended = [outcome.contributors for outcome in play(second, [updates] * 3) if outcome is not None]
+    assert ended[-1] == names
+
+
+def test_a_model_of_another_length_begins_a_new_lineage():
+    faults = [Fault(action="drop", message="Sum", to=party) for party in ("p1", "p2")]
+    first = Simulation.of("secagg", PARTIES, 4, faults=faults)
+    first.average({party: Update(SECRETS[party]) for party in PARTIES})
+    second = move(first, Simulation.of("secagg", PARTIES, 6))
+    assert second.average({party: Update(np.ones(6)) for party in PARTIES}).contributors == PARTIES
+
+
+# --- lies over several rounds --------------------------------------------------------------------------------------
+
+
+def move(before, after):
+    """Returns a simulation of another session whose parties have the states of an earlier one."""
+    for party, state in before.states.items():
+        if party in after.participants:
+            after.participants[party].give_up(state)
+    return after
+
+
+def play(simulation, rounds):
+    """Yields the outcome of each round, None for one that failed."""
+    for updates in rounds:
+        try:
+            yield simulation.average(updates)
+        except tacit.TacitError:
+            yield None
+
+
+def train_on(simulation, models, rounds):
+    """Plays rounds in which everybody trains from the model that it holds, and adopts every average that it gets."""
+    outcomes = []
+    for _ in range(rounds):
+        updates = {party: Update(trained(party, models[party])) for party in simulation.agreement.parties}
+        outcomes += play(simulation, [updates])
+        for party, ending in simulation.last.endings.items():
+            if party in models and ending.average is not None:
+                models[party] = np.asarray(ending.average)
+    return outcomes
+
+
+def exposes_victim(outcomes, parties):
+    """Says whether some sum is the victim's update alone."""
+    found = [outcome for outcome in outcomes if outcome is not None]
+    sums = [outcome.average[next(iter(outcome.average))] * parties for outcome in found]
+    return any(np.allclose(total, SECRETS[VICTIM], atol=1e-6) for total in sums)
+
+
+@pytest.fixture
+def lie_twice(partial):
+    """Returns a server that gives the victim another sum in round 1, and everybody the same last sum in round 2."""
+
+    async def repeat_dead_sum(link, terms, suite, _state):
+        await link.gather(secagg.AdvertiseKeys, link.parties, len(PARTIES))
+        dead = sum(suite.ring.encode(Update(np.full(4, DEAD))) for _ in PARTIES)
+        members = terms.sets.bitmap(range(len(PARTIES)))
+        await star.announce(link, LastSum(START, 1, PARTIES, members, memoryview(bytes(suite.ring.pack(dead)))))
+        raise tacit.NotEnough("users who can mask together", 0, 1)
+
+    return lambda link, *rest: (repeat_dead_sum if link.round == 2 else partial)(link, *rest)
+
+
+def test_a_last_sum_is_only_signed_with_the_model_that_it_delivers(lie_twice, monkeypatch):
+    """The last sum once moved what was signed and delivered no model, so round 3 summed a live model with dead ones."""
+    simulation = Simulation.of("secagg", PARTIES, 4, stand_ins={SERVER: lie_twice}, bits=64, clip=64.0)
+    models = {party: np.zeros(4) for party in PARTIES}
+    assert not exposes_victim(train_on(simulation, models, 5), len(PARTIES))
+    # What broke it: the lineage moves and the caller keeps its model.
+    monkeypatch.setattr(user, "adopt", _adopt_without_model)
+    simulation = Simulation.of("secagg", PARTIES, 4, stand_ins={SERVER: lie_twice}, bits=64, clip=64.0)
+    models = {party: np.zeros(4) for party in PARTIES}
+    assert exposes_victim(train_on(simulation, models, 5), len(PARTIES))
+
+
+async def _adopt_without_model(accord, state, _lineage, announced):
+    """Adopts as 0.2 did: a last sum is remembered as the whole lineage, and not given to the caller."""
+    lineage = settings.extend_lineage(START, 0, (), b"", announced.vector)
+    average = announced.average(accord.suite.ring)
+    await accord.link.save(msgspec.structs.replace(state, lineage=lineage))
+    if announced.round != accord.link.round:
+        raise tacit.NotEnough("parties with the last average", 0, 1)
+    return Average(average, announced.contributors)
+
+
+def test_a_change_of_the_roster_does_not_forget_a_lie(partial, monkeypatch):
+    """It once did: the next sum of an honest server was then the victim's update."""
+
+    def leave_out_p4():
+        simulation = Simulation.of("secagg", PARTIES, 4, stand_ins={SERVER: partial}, bits=64, clip=64.0)
+        models = {party: np.zeros(4) for party in PARTIES}
+        train_on(simulation, models, 1)
+        rest = Simulation.of("secagg", PARTIES[:4], 4, bits=64, clip=64.0)
+        return exposes_victim(train_on(move(simulation, rest), models, 3), 4)
+
+    assert not leave_out_p4()
+    monkeypatch.setattr(secagg.settings.Accord, "carry_over", _forget)
+    assert leave_out_p4()
+
+
+def _forget(_accord, state):
+    """Returns a state without a lineage, as 0.2 did for another roster; and for its second round, here."""
+    return msgspec.structs.replace(state, lineage=b"", announced=None)
+
+
+@pytest.mark.parametrize("weight", [1, 2, 4])
+def test_a_sum_that_its_contributors_cannot_weigh_is_not_adopted(bent, weight):
+    """An average that no array can hold was remembered, while its caller kept the model from before."""
+
+    def change(message, _to, _link, suite):
+        if not isinstance(message, Sum):
+            return message
+        vector = suite.ring.unpack(message.vector).copy()
+        vector[-2] = weight
+        return msgspec.structs.replace(message, vector=memoryview(bytes(suite.ring.pack(vector))))
+
+    simulation = Simulation.of("secagg", PARTIES, 4, stand_ins={SERVER: bent(secagg.SECAGG, SERVER, change)})
+    assert list(play(simulation, [{party: Update(SECRETS[party]) for party in PARTIES}])) == [None]
+    assert {simulation.participants[party].state.lineage for party in PARTIES} == {b""}
+    assert "contributors cannot weigh" in str(simulation.last.endings["p0"].error)
+
+
+@pytest.mark.parametrize("norm", [None, 8.0])
+def test_a_party_that_lacks_a_change_does_not_sign_the_next_one(norm):
+    """Averages of changes add up, so a party without one of them has another model than the rest."""
+    faults = [Fault(action="drop", message="Sum", to="p1", round=1)]
+    simulation = Simulation.of("secagg", PARTIES, 4, faults=faults, norm=norm)
+    outcomes = list(play(simulation, [{party: Update(SECRETS[party]) for party in PARTIES}] * 3))
+    assert ("p1" in outcomes[2].contributors) == (norm is None)
+    error = simulation.last.endings["p1"].error
+    assert error is None if norm is None else error.code == "behind"

@@ -81,7 +81,7 @@ def test_relayed_keys_are_signed():
     advertised = messages(outcome, secagg.AdvertiseKeys)["p1"]
     verify, link = federation.agreement.roster.verify, federation.last.rounds["p0"].link
     accord = Accord(link, federation.last.rounds["p0"].suite, federation.agreement.terms)
-    c, s, last = advertised.c, advertised.s, advertised.last
+    c, s, last = advertised.c, advertised.s, advertised.lineage
     assert last == bytes(32), "nobody was told anything before the first round"
     verify("p1", accord.advertisement(1, c, s, last), advertised.signature)
     for statement in (

@@ -76,7 +76,7 @@ def test_the_kinds_are_those_of_the_golden_files():
     assert {kind.kind() for kind in MESSAGES} == messages | {"Abort"}
     settings = [each["kind"] for given in test_golden.told("settings.json").values() for each in given]
     assert sorted(kind.__struct_config__.tag for kind in KINDS) == sorted(settings)
-    assert {kind.row for kind in PAGES} == {"Owner", "Seen", "Standing", "Held", "Told"}
+    assert {kind.row for kind in PAGES} == {"Owner", "Seen", "Standing", "Held", "Told", "Adopted"}
     assert (Greeting.__struct_config__.tag, GREETING, Beginning.__struct_config__.tag) == (
         "Greeting",
         "Greeting",

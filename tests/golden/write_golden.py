@@ -70,8 +70,9 @@ from tacit.runtime.agreement import VERSION
 from tacit.runtime.simulation.faults import Fault
 from tacit.runtime.simulation.simulator import Simulation
 
-UNSENT = {"secagg": [LastSum(b"\x0f", b"\x01", memoryview(bytes(range(16))))]}
+UNSENT = {"secagg": [LastSum(bytes(32), 3, ("p0", "p1"), b"\x01", memoryview(bytes(range(16))))]}
 """Messages that no round of these sends: the last sum once more, for too few have heard it."""
+UNRELEASED = "unreleased"
 SCENARIO = {
     "rounds": 3,
     "data": {"parties": 4, "train": 200, "test": 50},
@@ -110,6 +111,15 @@ class Writer:
         self.ledger()
         self.runs()
         self.node()
+
+    def secagg_only(self):
+        """Writes what has changed since the last release, in a folder that is replaced by that of the next one."""
+        self.write("about.json", {"release": UNRELEASED, "version": VERSION, "entries": ENTRIES})
+        self.identities()
+        self.rounds("secagg")
+        self.control()
+        self.stores("secagg")
+        self.flower()
 
     # --- identities and rounds -------------------------------------------------------------------------------------
 
@@ -403,10 +413,15 @@ class Writer:
 
 
 def main():
-    folder = Path(__file__).parent / RELEASE
+    unreleased = sys.argv[1:] == ["secagg"]
+    folder = Path(__file__).parent / (UNRELEASED if unreleased else RELEASE)
     if folder.exists():
         sys.exit(f"{folder} is there already, and golden files are never overwritten; they stand for what was released")
-    Writer(folder).everything()
+    writer = Writer(folder)
+    if unreleased:
+        writer.secagg_only()
+    else:
+        writer.everything()
     sys.stdout.write(f"wrote {folder}\n")
 
 

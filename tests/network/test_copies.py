@@ -18,7 +18,7 @@ from tacit.core.state_blobs import attach_blobs, detach_blobs
 from tacit.core.suite import Update
 from tacit.net.transport.peer_link import PeerLink
 from tacit.protocols.shapes import star
-from tacit.protocols.shapes.star import StarState
+from tacit.protocols.secagg.settings import SecAggState
 
 pytestmark = pytest.mark.long
 
@@ -142,7 +142,7 @@ def test_a_state_that_is_parted_leaves_nothing_behind_that_keeps_its_vectors():
             kept.append(ref(self))
 
     vector = np.zeros(LONG, np.uint8).view(Vector)
-    state = StarState(announced=vector.data)
+    state = SecAggState(announced=vector.data)
     gc.collect()
     gc.disable()
     try:

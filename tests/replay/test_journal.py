@@ -46,7 +46,7 @@ def test_there_is_one_record_for_each_call_that_counts(written):
     assert [state is not None for state in states] == [False, False, True, False, False, True]
     masked, heard = (REGISTRY["secagg"].decode_state(states[place]) for place in (2, 5))
     assert masked.batch == heard.batch == ("p1",)
-    assert masked.last != heard.last
+    assert masked.lineage != heard.lineage
 
 
 REFUSED = {

@@ -25,6 +25,7 @@ from tacit.crypto import masks
 from tacit.crypto.keys import Identity, Roster
 from tacit.crypto.suite import RealSuite
 from tacit.protocols import find
+from tacit.protocols.secagg.settings import SecAggState
 from tacit.protocols.shapes.star import StarState
 from tacit.runtime.agreement import agree, terms_for
 from tacit.runtime.participant import KeyedParticipant
@@ -394,7 +395,7 @@ class Numbers:
 
         Rounds have nothing in common but inputs, unless they have a mask in common, or parties keep vectors.
         """
-        apart = self.protocol.state in (State, StarState)
+        apart = self.protocol.state in (State, StarState, SecAggState)
         groups = {number: number if apart else 1 for number in range(1, self.rounds + 1)}
         for rounds in self.ledger.used.values():
             together = {groups[number] for number in rounds}

@@ -19,7 +19,7 @@ NAN, INF = float("nan"), float("inf")
 
 def encoded(ring, *updates):
     total = ring.zeros()
-    for vector, weight in updates:
+    for vector, weight, *_ in updates:
         total += ring.encode(Update(np.array(vector), weight))
     return total
 

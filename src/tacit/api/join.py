@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from tacit.api.checked_run import CheckedRun, warn_of_clipping
 from tacit.api.given_models import model_problems, weight_problems
 from tacit.core.average import Ending, format_count
-from tacit.core.errors import ConfigError
-from tacit.core.suite import SERVER, Party, Update
+from tacit.core.errors import ConfigError, NotRestored
+from tacit.core.lineage import LINEAGE_BYTES
+from tacit.core.suite import SERVER, Party, Update, Vector
 from tacit.net.event_loop_thread import EventLoopThread
 from tacit.net.membership.identity import Credentials, file_stem
 from tacit.net.membership.roster import RosterFile
@@ -65,6 +66,7 @@ class Peer:
         self.name, self.notes = membership.mine.name, checked.notes
         """Name of this party, and notes of the audit before anything was sent."""
         self._checked, self._layout = checked, None
+        self._lineage = self._adopted = b""
         self._background = EventLoopThread(f"tacit {self.name}")
         try:
             self._node = self._background.run(_start_node(membership, metrics))
@@ -73,6 +75,10 @@ class Peer:
             raise
 
     _layout: Layout | None
+    _lineage: bytes
+    """Lineage of the model that the program holds; empty for a model that has adopted nothing."""
+    _adopted: bytes
+    """Lineage of the party when the program last held its model. If the party has another one, it does not."""
 
     @property
     def rounds(self) -> int:
@@ -89,20 +95,68 @@ class Peer:
         """Whether a round was interrupted here: the next `average` finishes it with its original input."""
         return self._node.resuming
 
+    @property
+    def lineage(self) -> str:
+        """Lineage of the model that the program holds, to be saved with the model; empty before the first average.
+
+        Parties mask only with parties of equal lineage (`tacit.core.lineage`).
+        """
+        return self._lineage.hex()
+
     def average(self, model: Any, weight: float = 1.0) -> Outcome:
         """Averages a model with those of the others, and returns the outcome for this party.
 
         A model is an array, a dict or list of arrays, a state dict or a PyTorch module. A module is changed in place;
         of others the average is `outcome.average[name]`. If a round was interrupted here before, this
-        call finishes that round with its original input. Raises the error if the round failed for this party.
+        call finishes that round with its original input.
+
+        If `outcome.replaced` is true, this party was behind: the average replaces its model, and the program drops what
+        it derived from the model before, such as momentum.
+
+        Raises:
+            NotRestored: After a restart, unless the program took up the last average (`restore`, `continue_from`).
+            TacitError: If the round failed for this party. The program then keeps its model.
         """
         layout, update = self._prepare_update(model, weight)
-        return self._outcome(self._background.run(self._node.average(update)), layout, model, update)
+        return self._adopt(self._background.run(self._node.average(update)), layout, model, update)
 
     async def average_async(self, model: Any, weight: float = 1.0) -> Outcome:
         """Does the same without blocking an event loop."""
         layout, update = self._prepare_update(model, weight)
-        return self._outcome(await self._background.run_from_loop(self._node.average(update)), layout, model, update)
+        return self._adopt(await self._background.run_from_loop(self._node.average(update)), layout, model, update)
+
+    def restore(self, model: Any) -> Any:
+        """Returns a model with the average that this party adopted last; the model itself if there is none yet.
+
+        Call it when a program starts, so that a restarted one continues where its party was. A PyTorch module is
+        changed in place. Raises ConfigError where averages are of changes (`norm`): the last one makes no model.
+        """
+        if self._checked.terms.settings.norm is not None and self._node.lineage:
+            raise ConfigError(
+                "with norm= averages are changes, and the last one alone is no model; load the model that the program "
+                "saved, and call continue_from with the lineage that it saved beside it"
+            )
+        adopted = self._background.run(_load_adopted(self._node))
+        if adopted is None:
+            return model
+        layout = self._layout = Layout.of(model, ArraySelection.of(self._checked.terms.settings))
+        restored = _put_back(layout, adopted[1], model)
+        self._lineage = self._adopted = self._node.lineage
+        return restored
+
+    def continue_from(self, lineage: str) -> None:
+        """Declares which lineage the model has that the program brings next, such as one that it saved itself.
+
+        Save `lineage` together with the model, in one file. Parties of another lineage do not mask with this one until
+        it has caught up.
+        """
+        try:
+            given = bytes.fromhex(lineage)
+        except ValueError:
+            given = b""
+        if len(given) != LINEAGE_BYTES:
+            raise ConfigError(f"a lineage has {2 * LINEAGE_BYTES} hexadecimal digits; give what peer.lineage returned")
+        self._lineage, self._adopted = given, self._node.lineage
 
     def status(self) -> Status:
         """Returns the current round, the missing parties, and for how long they are missing."""
@@ -139,19 +193,32 @@ class Peer:
         found += weight_problems({self.name: model}, {self.name: weight}, self._checked.terms.settings.max_weight)
         if found:
             raise ConfigError(found)
+        if self._adopted != self._node.lineage and not self._node.resuming:
+            raise NotRestored(
+                f"{self.name} has adopted an average that this program does not hold; call peer.restore(model) before "
+                f"peer.average(model)"
+            )
         layout = self._layout = self._layout or Layout.of(model, selection)
-        return layout, Update(layout.flatten(model, narrow=True), float(weight))
+        return layout, Update(layout.flatten(model, narrow=True), float(weight), self._lineage)
 
-    def _outcome(self, ending: Ending, layout: Layout, model: Any, update: Update) -> Outcome:
+    def _adopt(self, ending: Ending, layout: Layout, model: Any, update: Update) -> Outcome:
+        """Returns the outcome, with the average in the model. Until that is done the program does not hold it."""
         outcome = merge_endings(self._node.agreement, {self.name: ending}, ended=[self.name])
         warn_of_clipping(self._node.agreement, outcome, layout, {self.name: update}, 3)
         outcome.warnings = (*self.notes, *outcome.warnings)
         vector: NDArray[np.float64] = outcome.average[self.name]
-        outcome.average, outcome.local = {self.name: layout.restore(vector, model)}, layout.local
-        torch = sys.modules.get("torch")
-        if torch is not None and isinstance(model, torch.nn.Module):
-            model.load_state_dict(outcome.average[self.name])
+        outcome.average, outcome.local = {self.name: _put_back(layout, vector, model)}, layout.local
+        self._lineage = self._adopted = self._node.lineage
         return outcome
+
+
+def _put_back(layout: Layout, vector: Vector, model: Any) -> Any:
+    """Returns a model with the entries of a vector; a PyTorch module gets them in place."""
+    restored = layout.restore(vector, model)
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(model, torch.nn.Module):
+        model.load_state_dict(restored)
+    return restored
 
 
 def join(
@@ -192,6 +259,10 @@ async def _start_node(membership: Membership, metrics: str | None) -> Node:
         await node.close()
         raise
     return node
+
+
+async def _load_adopted(node: Node) -> tuple[int, Vector] | None:
+    return node.load_adopted()
 
 
 async def _read_status(node: Node) -> Status:

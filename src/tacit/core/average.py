@@ -31,6 +31,8 @@ class Average:
 
     vector: Vector
     contributors: tuple[Party, ...]
+    replaces: bool = False
+    """Whether the party was behind, so that the average replaces its model and all its local work."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,8 @@ class Ending:
     received: Mapping[str, int]
     """Bytes received, by class."""
     phases: tuple[Phase, ...]
+    replaces: bool = False
+    """Whether the party was behind, so that the average replaces its model and all its local work."""
 
     def __repr__(self) -> str:
         if self.error is not None:

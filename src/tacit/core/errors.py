@@ -87,6 +87,18 @@ class NotEnough(TacitError):
         super().__init__(f"{what}: {have} of at least {need}{names}{f'; {cure}' if cure else ''}")
 
 
+class Behind(TacitError):
+    """The party lacks an earlier average of changes, which the present one builds on."""
+
+    code = "behind"
+
+
+class NotRestored(TacitError):
+    """The program does not hold the model that its party has adopted, so a contribution would continue from another."""
+
+    code = "not-restored"
+
+
 class LeakRefused(TacitError):
     """The settings would expose a single party's vector, and `allow_leaks=True` was not passed."""
 

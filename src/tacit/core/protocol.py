@@ -264,6 +264,16 @@ class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     version: ClassVar[int] = 1
     """Changes with the meaning of the fields."""
 
+    def continues_from(self) -> bytes:
+        """Returns the lineage of the model that the party has adopted; empty if it signs none, or adopted nothing."""
+        return b""
+
+    @classmethod
+    def upgrade(cls, version: int, fields: dict[str, Any]) -> dict[str, Any] | None:
+        """Returns the fields of a state that an earlier version wrote as this one has them; None if it cannot."""
+        del version, fields
+        return None
+
     def problems(self, terms: Any, ring: Ring, entries: int) -> list[str]:
         """Returns why a round on these terms, with vectors of so many entries, cannot go on from it."""
         del terms, ring, entries
@@ -329,6 +339,8 @@ class Protocol:
     """Whether parties may have different weights."""
     needs_everybody: bool = False
     """Whether a round needs every party, so that none is worth starting while one is offline."""
+    version: int = 1
+    """The version of its messages. Parties of different versions are in different sessions."""
     common_result: bool = False
     """Whether every party ends a round with the same average and keeps nothing else of it. Only then does noise that
     a coalition saw stay in all that others send later, and count for more than one party's in several rounds."""
@@ -403,7 +415,10 @@ class Protocol:
         try:
             header = tuple[str, int, tuple[Party, int] | None, msgspec.Raw]
             name, version, owner, rest = msgspec.msgpack.decode(data, type=header)
-            if (name, version) != (self.name, self.state.version):
+            fields: dict[str, Any] | None = None
+            if name == self.name and version < self.state.version:
+                fields = self.state.upgrade(version, msgspec.msgpack.decode(rest))
+            if fields is None and (name, version) != (self.name, self.state.version):
                 raise JournalError(
                     f"this is a state of {name}, version {version}, not of {self.name}, version {self.state.version}; "
                     f"go on with the release that wrote it, or begin a new session"
@@ -413,6 +428,8 @@ class Protocol:
                     f"{each[0]} after {format_count(each[1], 'round')}" if each else "nobody" for each in (owner, whose)
                 )
                 raise JournalError(f"this is the state of {theirs}, not of {ours}; restore it, or begin a new session")
+            if fields is not None:
+                return msgspec.convert(fields, self.state)
             return attach_blobs(msgspec.msgpack.decode(rest, type=self.state), apart or {})
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise JournalError(f"this is no state: {error}; restore it, or begin a new session") from None

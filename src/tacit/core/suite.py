@@ -93,10 +93,12 @@ class KeyPair(NamedTuple):
 
 
 class Update(NamedTuple):
-    """A party's input to a round: its vector and its weight."""
+    """A party's input to a round: its vector, its weight, and what the vector was computed from."""
 
     vector: Vector
     weight: float = 1.0
+    lineage: bytes = b""
+    """The lineage of the model that the vector continues from (`core.lineage`); that of the party's state if empty."""
 
 
 class Ring(ABC):
@@ -121,6 +123,18 @@ class Ring(ABC):
     @abstractmethod
     def encode(self, update: Update) -> Vector:
         """Returns the weighted vector, with noise, followed by the weight, as one vector of ring elements."""
+
+    def units(self) -> bytes:
+        """Returns what turns a sum into an average: equal sums in equal units have equal averages."""
+        return b""
+
+    def convert_sum(self, data: Buffer, units: bytes) -> Vector:
+        """Returns the average of a sum in other units as a sum in ours."""
+        raise NotImplementedError
+
+    def check_sum(self, total: Vector, contributors: int) -> None:
+        """Raises WireError if so many contributors cannot have produced a sum. Symbols have no size."""
+        del total, contributors
 
     @abstractmethod
     def mean(self, total: Vector, *, spent: bool = False) -> Vector:

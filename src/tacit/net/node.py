@@ -7,20 +7,20 @@ envelope is acknowledged once it is on disk. So a node can be killed at any mome
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from time import time
 
 from tacit.core.average import Ending
 from tacit.core.entropy import SystemEntropy
 from tacit.core.errors import ConfigError, TacitError, TransportError
 from tacit.core.messages import MAX_GREETING
-from tacit.core.suite import SERVER, Buffer, Party, Update
+from tacit.core.suite import SERVER, Buffer, Party, Update, Vector
 from tacit.crypto.keys import Keys
 from tacit.net.membership.hello import HelloExchange
 from tacit.net.membership.identity import Credentials
 from tacit.net.membership.rendezvous import Hello, Rendezvous
 from tacit.net.membership.roster import RosterFile
-from tacit.net.node_lifecycle import NodeLifecycle, Presence
+from tacit.net.node_lifecycle import NodeLifecycle, PendingCall, Presence
 from tacit.net.observability.metrics import MetricsEndpoint, render_metrics
 from tacit.net.observability.status import PeerStatus, RoundSummary, Status, write_status
 from tacit.net.observability.telemetry import Telemetry
@@ -29,7 +29,7 @@ from tacit.net.transport.courier import Courier
 from tacit.net.transport.peer_link import PeerEndpoint, Tls
 from tacit.net.wait_timer import WaitTimer
 from tacit.runtime.agreement import Agreement
-from tacit.runtime.journal import Journal, Record
+from tacit.runtime.journal import Journal
 from tacit.runtime.participant import KeyedParticipant
 from tacit.runtime.round import Action, MessageDeferred, Post, Round, RoundBegun
 from tacit.vectors.buffers import BufferPool
@@ -37,18 +37,6 @@ from tacit.vectors.buffers import BufferPool
 SEED_BYTES = 32
 OFTEN = 1.0
 """Seconds between hellos to awaited peers, and between updates of the status."""
-
-
-@dataclass(frozen=True)
-class PendingCall:
-    """Result of a call of the participant whose record is not on disk yet, so that no action is performed."""
-
-    actions: list[Action]
-    record: Record | None
-    update: Update | None = None
-    """The update, if the call begins a round."""
-    after_ending: bool = False
-    """Whether the call begins a round while the previous one is over and not finished on disk."""
 
 
 class Node:
@@ -119,6 +107,17 @@ class Node:
         return self._participant.agreement
 
     @property
+    def lineage(self) -> bytes:
+        """Lineage of the last average that was adopted; empty if there was none, or the protocol signs none."""
+        return b"" if self._participant is None else self._participant.state.continues_from()
+
+    def load_adopted(self) -> tuple[int, Vector] | None:
+        """Returns the last average that was adopted, also before a restart, with the number of its round."""
+        self._complete_pending()
+        self._finish_round()
+        return self.store.adopted()
+
+    @property
     def resuming(self) -> bool:
         """Whether `average` completes an interrupted round instead of beginning one."""
         return self.lifecycle.is_resuming
@@ -170,6 +169,8 @@ class Node:
         if (round_ := self._round) is None:
             raise TransportError("the node was closed")
         self.lifecycle.report_ending()
+        if self.me != SERVER:
+            self._finish_round()  # the average and its lineage are on disk before the caller has the average
         if round_.error is not None and self._stage_error is not None:
             raise self._stage_error  # peers timed out only because of that
         return round_.ending

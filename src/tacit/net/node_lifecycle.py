@@ -1,4 +1,4 @@
-"""Lifecycle of a node: its states, and the only place where they change.
+"""Lifecycle of a node: its states, the only place where they change, and the call that may block it.
 
 There are two independent state machines. `RoundState` is the node's progress in its present round, `Presence` its
 membership in the federation.
@@ -12,8 +12,13 @@ membership in the federation.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeVar
+
+from tacit.core.suite import Update
+from tacit.runtime.journal import Record
+from tacit.runtime.round import Action
 
 
 class RoundState(StrEnum):
@@ -65,6 +70,18 @@ PRESENCE_TRANSITIONS: Mapping[Presence, frozenset[Presence]] = {
 }
 BEFORE_ROUND = frozenset({RoundState.UNSIZED, RoundState.IDLE})
 """States in which the next call of `average` begins a round."""
+
+
+@dataclass(frozen=True)
+class PendingCall:
+    """Result of a call of the participant whose record is not on disk yet, so that no action is performed."""
+
+    actions: list[Action]
+    record: Record | None
+    update: Update | None = None
+    """The update, if the call begins a round."""
+    after_ending: bool = False
+    """Whether the call begins a round while the previous one is over and not finished on disk."""
 
 
 class NodeLifecycle:

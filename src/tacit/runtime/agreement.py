@@ -68,6 +68,8 @@ class Agreement:
         return {
             "version": VERSION,
             "protocol": self.protocol.name,
+            # Left out for 1, so that sessions equal those of releases that had no such versions.
+            **({} if self.protocol.version == 1 else {"version of the protocol": self.protocol.version}),
             # Two versions of a plug-in may do different things. Shipped protocols go by the version of messages.
             **({} if self.protocol.origin is None else {"package of the protocol": str(self.protocol.origin)}),
             "parties": list(self.everyone),

@@ -91,7 +91,8 @@ def fingerprint_update(update: Update | None, key: bytes = b"") -> bytes:
         numbers = np.ascontiguousarray(vector).reshape(-1).view(np.uint8).data
     if key:
         numbers = gmac(_hash_parts(b"tacit/v1/fingerprint", key), (numbers,))
-    return _hash_parts(vector.dtype.str.encode(), _encode_weight(update.weight), numbers)
+    lineage = (update.lineage,) if update.lineage else ()
+    return _hash_parts(vector.dtype.str.encode(), _encode_weight(update.weight), numbers, *lineage)
 
 
 def _hash_parts(*parts: Buffer) -> bytes:

@@ -68,6 +68,8 @@ class Outcome:
     transcript: "Transcript | None" = None
     local: tuple[str, ...] = ()
     """Names of the arrays that were not averaged: by default those that are not floats."""
+    replaced: tuple[Party, ...] = ()
+    """Parties that were behind: the average replaces their models and all local work."""
     seed: int | None = None
     """The seed of all keys, if one was given; it reveals everything. None if keys came from the operating system."""
 
@@ -140,6 +142,7 @@ def merge_endings(
             *agreement.terms.notes(),
         ),
         endings=dict(endings),
+        replaced=tuple(party for party, ending in finished.items() if ending.replaces),
     )
 
 

@@ -259,6 +259,7 @@ class Round:
             sent=dict(zip(CLASSES, self._sent, strict=True)),
             received=dict(zip(CLASSES, self._received, strict=True)),
             phases=tuple(self._phases),
+            replaces=average is not None and average.replaces,
         )
 
     # --- progress --------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ probability less than 2 e⁻⁵⁰ per entry the noise exceeds that, and the ave
 private. Where each vector must fit its own part of the ring (`alone`), there is space for every possible sample.
 """
 
+import struct
 from collections.abc import Iterator, Mapping
 from copy import copy
 from fractions import Fraction
@@ -21,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.core.errors import ConfigError, WireError
-from tacit.core.protocol import UNPROTECTED
-from tacit.core.suite import WHOLE, Ring, Update, Vector, Words
+from tacit.core.protocol import FARTHEST, UNPROTECTED
+from tacit.core.suite import WHOLE, Buffer, Ring, Update, Vector, Words
 from tacit.vectors.buffers import BufferPool
 from tacit.vectors.gaussian import discrete_gaussian
 from tacit.vectors.ring_limits import limit, ring_problems, span, weight_problems
@@ -34,6 +35,7 @@ FINEST = (1 << 32) - 1
 
 UNLIKELY = 1e-3
 """Probability that stochastic rounding makes a vector longer than `longest`, and is repeated."""
+_UNITS = struct.Struct(">BdQ")
 SHORT = 1 - 1e-12
 """Factor by which vectors are shortened a little more, because the product is rounded too."""
 
@@ -248,6 +250,36 @@ class FixedPoint(Ring):
         for chunk in _chunks(len(vector)):
             np.copyto(parts[chunk], np.trunc(signed[chunk] * float(part)), casting="unsafe")
         return portion
+
+    def units(self) -> bytes:
+        """Returns the bits of an element, the scale, and the integer that represents the largest weight."""
+        return _UNITS.pack(self.bits, self.scale, self.heaviest)
+
+    def convert_sum(self, data: Buffer, units: bytes) -> Vector:
+        """Returns the average of a sum in the units of another ring as a sum in ours, rounded and clipped anew."""
+        bits, scale, heaviest = _UNITS.unpack(units)
+        total = np.frombuffer(data, f"<i{bits // 8}")
+        weight = int(total[self.entries : self.entries + 1].view(f"<u{bits // 8}")[0]) / heaviest
+        encoded = self.zeros()
+        self._fill(encoded[: self.entries], total[: self.entries] / (scale * weight), 1.0)
+        encoded[self.entries] = self.heaviest
+        return encoded
+
+    def check_sum(self, total: Vector, contributors: int) -> None:
+        """Raises WireError if so many contributors cannot have produced a sum of encoded vectors.
+
+        Each of them weighs at least one unit and at most `heaviest`. An entry is at most the clip times the weight, and
+        its noise and a step for rounding.
+        """
+        weight = self._weight(total)
+        if not contributors <= weight <= contributors * self.heaviest:
+            raise WireError(f"{contributors} contributors cannot weigh {weight} units together")
+        noise = FARTHEST * self.noise * sqrt(contributors)
+        most = (self.clip * weight / self.heaviest + noise) * self.scale + contributors
+        signed = total[: self.entries].view(self._signed)
+        largest = max(int(signed.max()), -int(signed.min()))
+        if largest > most:
+            raise WireError(f"an entry of {largest} steps is more than {contributors} contributors can add up to")
 
     def mean(self, total: Vector, *, spent: bool = False) -> Vector:
         """Returns the weighted average of a sum of encoded vectors; raises WireError if it cannot be a sum.

@@ -70,10 +70,78 @@ def test_whoever_drops_out_is_left_out_as_in_the_simulator(tmp_path, hop):
     fleet.fails = lambda party, number, at: party == "p1" and number == 1 and at >= hop
     grid = trial.grid(fleet)
     crash = Fault(action="crash", party="p1", message=SAID[hop], round=1)
-    for number, played in enumerate(trial.played(ENTRIES, 3, [crash]), 1):
-        same(averages(trial, fleet, grid, number), expected(trial, played))
-        assert grid.last.contributors == played.endings[SERVER].contributors
-    assert grid.last.contributors == trial.roster.names  # it is back
+    (played,) = trial.played(ENTRIES, 1, [crash])
+    same(averages(trial, fleet, grid, 1), expected(trial, played))
+    assert grid.last.contributors == played.endings[SERVER].contributors
+    averages(trial, fleet, grid, 2)
+    assert grid.last.contributors == trial.roster.names  # every message has the model, so it lacks nothing
+
+
+DEAD = {"arrays": ArrayRecord({"w": Array(np.full(ENTRIES, 1e6))})}
+ODD = {
+    "another model": DEAD,
+    "another configuration": {"config": ConfigRecord({"server-round": 1, "lr": 0.0})},
+    "one more record": {"more": ConfigRecord({"lr": 0.0})},
+    "one more array": {"arrays": ArrayRecord({"w": Array(np.zeros(ENTRIES)), "v": Array(np.zeros(1))})},
+}
+
+
+def change_message(message, records):
+    content = RecordDict({**message.content, **records})
+    about = message.metadata
+    return Message(content, dst_node_id=about.dst_node_id, message_type=about.message_type)
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_nodes_do_not_mask_with_a_node_that_was_asked_something_else(tmp_path, odd):
+    """A strategy that sends one node a live model, and the others a dead one, would learn that node's update."""
+    trial = Trial.of(tmp_path, "secagg", 5)
+    fleet = trial.fleet(ENTRIES)
+    grid = trial.grid(fleet)
+    messages = asked(fleet, ENTRIES, 1)
+    messages[2] = change_message(messages[2], ODD[odd])
+    answers = list(grid.send_and_receive(messages))
+    assert grid.lost == {"p2": "behind"}
+    assert set(grid.last.contributors) == {"p0", "p1", "p3", "p4"}
+    assert [answer.error.reason for answer in answers if answer.has_error()] == ["behind"]
+    # All but one: nobody has anybody to mask with.
+    messages = asked(fleet, ENTRIES, 2)
+    messages[1:] = [change_message(message, ODD[odd]) for message in messages[1:]]
+    list(grid.send_and_receive(messages))
+    assert grid.last is None or "p0" not in grid.last.contributors
+
+
+@pytest.mark.parametrize("protocol", ["secagg", "gossip"])
+def test_a_node_cannot_introduce_itself_as_another_party(tmp_path, protocol):
+    """What a node says of itself is signed by its party, for this hello alone."""
+    trial = Trial.of(tmp_path, protocol, 4)
+    fleet = trial.fleet(ENTRIES)
+    honest = fleet.apps[NODES + 1]
+    recorded = []
+
+    def record(message, context):
+        greets = "hello" in message.content[RECORD]
+        answer = honest(message, context)
+        if greets:
+            recorded.append(answer.content[RECORD])
+        return answer
+
+    fleet.apps[NODES + 1] = record
+    grid = AveragingGrid(fleet, trial.participant(SERVER) if protocol == "secagg" else None, trial.roster)
+    list(grid.send_and_receive(asked(fleet, ENTRIES, 1)))
+    (replayed,) = recorded
+
+    def impostor(lie):
+        return lambda message, _: Message(RecordDict({RECORD: ConfigRecord(dict(lie))}), reply_to=message)
+
+    for lie in (replayed, {**replayed, "signature": bytes(64)}):
+        fleet = trial.fleet(ENTRIES)
+        fleet.apps[NODES] = impostor(lie)
+        grid = AveragingGrid(fleet, trial.participant(SERVER) if protocol == "secagg" else None, trial.roster)
+        answers = list(grid.send_and_receive(asked(fleet, ENTRIES, 2)))
+        (failed,) = [answer for answer in answers if answer.has_error()]
+        assert failed.error.reason == "its introduction is invalid: p1 has not signed it"
+        assert "p1" not in grid.lost, "the party itself takes part"
 
 
 def test_neighbours_go_on_without_a_node_that_is_gone(tmp_path):

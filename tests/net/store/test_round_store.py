@@ -106,15 +106,21 @@ def test_an_ending_comes_back_as_it_was(tmp_path, average):
         assert (kept.average.dtype, kept.error, kept.average.flags.writeable) == (average.dtype, None, True)
 
 
-def test_an_ending_is_kept_until_the_next_round_has_begun(tmp_path):
+def test_an_ending_is_kept_until_the_next_round_has_begun_and_its_average_until_the_next_one(tmp_path):
     desk = begun(tmp_path / "p1")
+    assert desk.store.adopted() is None
     desk.store.finish(1, state_after(desk, 1), replace(desk.seat.round.ending, average=np.ones(3)))
     assert (tmp_path / "p1" / "average").stat().st_size == 24
     desk.store.close()
     desk = begun(tmp_path / "p1", number=2)
-    assert (tmp_path / "p1" / "average").stat().st_size == 0
+    number, average = desk.store.adopted()
+    assert (number, average.tolist()) == (1, [1.0, 1.0, 1.0])
+    # A round without an average adopts nothing.
+    desk.store.finish(2, state_after(desk, 2), replace(desk.seat.round.ending, average=None))
     desk.store.close()
-    assert sat(tmp_path / "p1").found.ending is None
+    again = sat(tmp_path / "p1")
+    assert again.found.ending.average is None
+    assert again.store.adopted()[0] == 1
 
 
 def test_a_number_is_begun_once(tmp_path):

@@ -289,8 +289,8 @@ def test_a_changed_roster_cannot_break_up_batches_of_the_past():
     first = Simulation.of("secagg", ("p0", "p1"), 3, participation=Batches(2, 2))
     first.average({party: VECTORS[party] for party in first.parties})
     state = first.states["p0"]
-    told_alike = msgspec.structs.replace(state, last=bytes(32))
-    last = regrouped(p0=told_alike)
+    same_lineage = msgspec.structs.replace(state, lineage=b"")
+    last = regrouped(p0=same_lineage)
     assert "it would sum us with p0, p2; we were summed with p0, p1 before" in str(last.endings["p0"].error)
     sent = {passed.envelope.address.kind for passed in last.transcript if passed.envelope.address.sender == "p0"}
     assert sent == {"AdvertiseKeys", "Abort"}, "it refuses before anything of its own has left, not after"
@@ -312,7 +312,7 @@ def test_whoever_does_not_hear_what_became_of_its_vector_remembers_its_batch(los
         first.average(VECTORS)
     for party in ("p0", "p1"):
         assert first.states[party].batch == ("p0", "p1")
-    last = regrouped(p0=msgspec.structs.replace(first.states["p0"], last=bytes(32)))
+    last = regrouped(p0=msgspec.structs.replace(first.states["p0"], lineage=b""))
     assert "we were summed with p0, p1 before" in str(last.endings["p0"].error)
 
 

@@ -93,7 +93,8 @@ mod = make_mod(_find_party, _warn_clipped)
 def grid(grid: Grid, context: Context) -> AveragingGrid:
     """Returns a grid that gives strategies the average instead of the models that nodes have trained."""
     path = _roster_path(context.run_config, f"flwr run --run-config '{FEDERATION}=\"…\"'")
-    return AveragingGrid(grid, None if _load_roster(path)[1].entry.server is None else party(path, SERVER))
+    roster = _load_roster(path)[1]
+    return AveragingGrid(grid, None if roster.entry.server is None else party(path, SERVER), roster)
 
 
 def trial(path: str | Path, protocol: str, parties: int, **settings: Any) -> Path:

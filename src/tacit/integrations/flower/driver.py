@@ -18,11 +18,15 @@ from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from tacit.core.average import Ending
-from tacit.core.errors import ConfigError, TacitError
-from tacit.core.suite import SERVER, Party, Update
+from tacit.core.entropy import SystemEntropy
+from tacit.core.errors import ConfigError, PeerFault, TacitError
+from tacit.core.lineage import digest_inputs
+from tacit.core.link import frame_parts
+from tacit.core.suite import SERVER, Buffer, Party, Update
 from tacit.integrations.flower.node_state import INCARNATION_BYTES, RENEW
-from tacit.integrations.flower.party import FlowerParty, SealedMessage, StepResult
+from tacit.integrations.flower.party import FlowerParty, SealedMessage, StepResult, state_introduction
 from tacit.integrations.flower.router import NodeCall, Router
+from tacit.net.membership.roster import RosterFile
 from tacit.runtime.round_numbers import MOST, estimate_progress
 from tacit.vectors.layout import Layout
 from tacit.vectors.model_tree import FLOATS, ArraySelection
@@ -35,6 +39,7 @@ REFUSED = 6
 """Flower's error code of a mod that failed."""
 MOST_PATIENCE = 1e6
 """Longest wait that a node may ask for, in phases."""
+CHALLENGE_BYTES = 16
 LEEWAY = 1 << 10
 """Rounds that a node may be ahead of most others and still be believed."""
 NO_ROSTER = "the protocol of this federation has a server; give its roster: tacit-federation"
@@ -81,17 +86,18 @@ def _answer_message(
             raise ConfigError("this node trains for rounds of Tacit only; give the strategy the grid of tacit.flower")
         return call_next(_insert_own_model(party, storage, message), context)
     if "hello" in asked:
-        return Message(RecordDict({RECORD: _introduce_node(party)}), reply_to=message)
+        return Message(RecordDict({RECORD: _introduce_node(party, asked)}), reply_to=message)
     number = int(_read_integer(asked, "round"))
     before = party.last
     if "mail" in asked:
         result = party.advance(storage, number, asked["mail"], int(_read_integer(asked, "expired")))  # type: ignore[arg-type]
     else:
         del message.content[RECORD]
+        lineage = _digest_message(message)  # before the app, which may change it
         trained = call_next(_insert_own_model(party, storage, message), context)
         if trained.has_error():
             return trained
-        update = _extract_update(party, trained.content)
+        update = _extract_update(party, trained.content)._replace(lineage=lineage)
         result = party.begin(storage, number, update, len(update.vector), _read_company(party, asked))
     context.state[RECORD] = storage
     if party.last is not None and party.last is not before:
@@ -104,17 +110,20 @@ def _trains(message: Message) -> bool:
     return message.metadata.message_type.partition(".")[0] == MessageType.TRAIN
 
 
-def _introduce_node(party: FlowerParty) -> ConfigRecord:
-    """Returns what the grid has to know of a node."""
-    roster = party.roster
-    place, has_server = roster.names.index(party.name), roster.entry.server is not None
+def _introduce_node(party: FlowerParty, asked: ConfigRecord) -> ConfigRecord:
+    """Returns what the grid has to know of a node, signed by its party."""
+    challenge = asked.get("challenge")
+    if not isinstance(challenge, bytes) or len(challenge) != CHALLENGE_BYTES:
+        raise ConfigError("a hello has no challenge; use the same release of Tacit everywhere")
+    place, rounds, incarnation = party.roster.names.index(party.name), party.rounds, party.incarnation
     return ConfigRecord(
         {
             "party": party.name,
             "place": place,
-            "rounds": party.rounds,
-            "incarnation": party.incarnation,
-            "server": has_server,
+            "rounds": rounds,
+            "incarnation": incarnation,
+            "server": party.roster.entry.server is not None,
+            "signature": party.sign_introduction(place, rounds, incarnation, challenge),
         }
     )
 
@@ -145,6 +154,24 @@ def _insert_own_model(party: FlowerParty, storage: ConfigRecord, message: Messag
             model = _load_arrays(record)
             message.content[name] = restore_arrays(Layout.of(model, selection), vector, model)
     return message
+
+
+def _digest_message(message: Message) -> bytes:
+    """Returns the lineage of what an app trains from a message: all its arrays, and everything that configures it.
+
+    Nodes mask only with nodes that got the same. A learning rate of zero for all but one node would give away as much
+    as another model.
+    """
+    inputs: dict[str, Buffer] = {"function": message.metadata.message_type.encode()}
+    for name, record in message.content.items():
+        if isinstance(record, ArrayRecord):
+            inputs |= {
+                f"array {name}/{key}": frame_parts(array.dtype.encode(), repr(tuple(array.shape)).encode(), array.data)
+                for key, array in record.items()
+            }
+        else:
+            inputs[f"values {name}"] = msgspec.msgpack.encode(dict(record), order="sorted")
+    return digest_inputs("flower", inputs)
 
 
 def _extract_update(party: FlowerParty, content: RecordDict) -> Update:
@@ -205,6 +232,7 @@ class _NodeIntroduction(msgspec.Struct, frozen=True):
     rounds: int
     incarnation: bytes
     server: bool
+    signature: bytes
 
 
 class _NodeAnswer(msgspec.Struct, frozen=True):
@@ -244,9 +272,10 @@ def _read_integer(record: ConfigRecord, name: str) -> int:
 class AveragingGrid(Grid):
     """Flower's grid that gives the strategy the average instead of what nodes have trained."""
 
-    def __init__(self, grid: Grid, server: FlowerParty | None = None) -> None:
-        """Wraps a grid; `server` is the server's party, for protocols that have one."""
+    def __init__(self, grid: Grid, server: FlowerParty | None = None, roster: RosterFile | None = None) -> None:
+        """Wraps a grid; `server` is the server's party, for protocols that have one, and `roster` is for others."""
         self._grid, self._server = grid, server
+        self._roster = roster if server is None else server.roster
         self._nodes: dict[int, Party] = {}
         self._places: dict[Party, int] = {}
         self._rounds = 0
@@ -287,7 +316,8 @@ class AveragingGrid(Grid):
         """Asks new nodes which party they are; returns why some cannot take part."""
         new = {each.metadata.dst_node_id: each for each in asked if each.metadata.dst_node_id not in self._nodes}
         why = dict.fromkeys(new, "it did not introduce itself")
-        hello = RecordDict({RECORD: ConfigRecord({"hello": True})})
+        challenge = SystemEntropy().bytes(CHALLENGE_BYTES)
+        hello = RecordDict({RECORD: ConfigRecord({"hello": True, "challenge": challenge})})
         greetings = [_address_message(each, hello) for each in new.values()]
         without_roster = set()
         for answer in self._grid.send_and_receive(greetings, timeout=timeout) if new else ():
@@ -299,7 +329,7 @@ class AveragingGrid(Grid):
                 introduced = _decode_answer(_NodeIntroduction, answer)
             except ValueError:
                 continue
-            why[node] = self._find_objection(introduced)
+            why[node] = self._find_objection(introduced, challenge)
             if self._server is None and introduced.server:
                 without_roster.add(node)
             if not why[node]:
@@ -315,12 +345,10 @@ class AveragingGrid(Grid):
             self._rounds = max(self._rounds, estimate_progress(list(self._reported_rounds.values()), LEEWAY))
         return why
 
-    def _find_objection(self, introduced: _NodeIntroduction) -> str:
+    def _find_objection(self, introduced: _NodeIntroduction, challenge: bytes) -> str:
         """Returns why a node cannot be the party that it claims to be; empty if it can."""
         party = introduced.party
-        if party in self._nodes.values():
-            return f"another node is {party}"
-        known = self._server is None or party in self._server.roster.names
+        known = self._roster is None or party in self._roster.names
         if (
             party == SERVER
             or not known
@@ -328,6 +356,10 @@ class AveragingGrid(Grid):
             or not _is_incarnation(introduced.incarnation)
         ):
             return "its introduction is invalid"
+        if self._roster is not None and not _is_signed(self._roster, introduced, challenge):
+            return f"its introduction is invalid: {party} has not signed it"
+        if party in self._nodes.values():
+            return f"another node is {party}"
         if self._server is None:
             return NO_ROSTER if introduced.server else ""
         if self._server.has_other_incarnation(party, introduced.incarnation):
@@ -433,6 +465,17 @@ class AveragingGrid(Grid):
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         """Returns the answers so far."""
         return self._grid.pull_messages(message_ids)
+
+
+def _is_signed(roster: RosterFile, introduced: _NodeIntroduction, challenge: bytes) -> bool:
+    """Returns whether the party itself signed what a node says of it, now."""
+    party, rounds = introduced.party, introduced.rounds
+    try:
+        statement = state_introduction(roster, party, introduced.place, rounds, introduced.incarnation, challenge)
+        roster.members.verify(party, statement, introduced.signature)
+    except (PeerFault, OverflowError):
+        return False
+    return roster.names[introduced.place : introduced.place + 1] == (party,)
 
 
 def _address_message(asked: Message, content: RecordDict) -> Message:

@@ -26,11 +26,12 @@ from tacit.core.entropy import SEED_BYTES, SystemEntropy
 from tacit.core.errors import JournalError, WireError
 from tacit.core.link import frame_parts
 from tacit.core.suite import SERVER, Buffer, Party, Update
-from tacit.crypto.keys import expand_key, extract_key
+from tacit.crypto.keys import Keys, expand_key, extract_key
 from tacit.crypto.sealing import Sealing
 from tacit.integrations.flower.node_state import RENEW, NodeFolder, NodeRecord
 from tacit.net.membership.identity import Credentials
 from tacit.net.membership.roster import NONCE_BYTES, RosterFile
+from tacit.net.store.round_entries import UpdateMetadata
 from tacit.runtime.agreement import Agreement
 from tacit.runtime.journal import Journal
 from tacit.runtime.participant import KeyedParticipant
@@ -114,6 +115,11 @@ class FlowerParty:
         """Random identifier of the party's folder."""
         with self._open_folder() as folder:
             return folder.record.incarnation
+
+    def sign_introduction(self, place: int, rounds: int, incarnation: bytes, challenge: bytes) -> bytes:
+        """Returns the party's signature over what its node says of itself, in answer to a challenge."""
+        keys = Keys(self._mine.identity, self.roster.members)
+        return keys.sign(state_introduction(self.roster, self.name, place, rounds, incarnation, challenge))
 
     def has_other_incarnation(self, party: Party, incarnation: bytes) -> bool:
         """Returns whether a party's incarnation differs from its first one in this session."""
@@ -338,6 +344,15 @@ class FlowerParty:
             ) from None
 
 
+def state_introduction(
+    roster: RosterFile, party: Party, place: int, rounds: int, incarnation: bytes, challenge: bytes
+) -> bytes:
+    """Returns what a node signs about itself. The challenge is fresh, so that no answer can be used again."""
+    numbers = place.to_bytes(SIZE, signed=True), rounds.to_bytes(SIZE, signed=True)
+    label = b"tacit/v1/flower introduction"
+    return frame_parts(label, roster.nonce.encode(), party.encode(), *numbers, incarnation, challenge)
+
+
 def _seal_context(key: str, agreement: Agreement, number: int) -> bytes:
     return frame_parts(key.encode(), agreement.session, number.to_bytes(SIZE))
 
@@ -345,7 +360,7 @@ def _seal_context(key: str, agreement: Agreement, number: int) -> bytes:
 def _encode_update(update: Update) -> bytes:
     """Encodes an update as bytes."""
     vector = np.ascontiguousarray(update.vector)
-    front = msgspec.msgpack.encode((vector.dtype.str, float(update.weight)))
+    front = msgspec.msgpack.encode(UpdateMetadata(vector.dtype.str, float(update.weight), update.lineage))
     return b"".join((len(front).to_bytes(SIZE), front, vector.data.cast("B")))
 
 
@@ -353,5 +368,5 @@ def _decode_update(data: Buffer) -> Update:
     """Decodes an update."""
     view = memoryview(data)
     end = SIZE + int.from_bytes(view[:SIZE])
-    kind, weight = msgspec.msgpack.decode(view[SIZE:end], type=tuple[str, float])
-    return Update(np.frombuffer(view[end:], np.dtype(kind)), weight)
+    about = msgspec.msgpack.decode(view[SIZE:end], type=UpdateMetadata)
+    return Update(np.frombuffer(view[end:], np.dtype(about.dtype)), about.weight, about.lineage)

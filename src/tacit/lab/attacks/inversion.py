@@ -35,6 +35,7 @@ from tacit.lab.attacks.inception import repeatable
 from tacit.learn.data.datasets import load
 from tacit.learn.models.torch_module import import_torch
 from tacit.protocols.fedavg import Plain
+from tacit.protocols.secagg import messages
 from tacit.protocols.secagg.messages import MaskedInput
 from tacit.protocols.shapes.star import Sum
 from tacit.runtime.simulation.simulator import Simulation
@@ -114,7 +115,7 @@ def play_round(protocol: str, theta: Array, images: Array, labels: Sequence[int]
     for address, message in transcript.open_messages(SERVER):
         if isinstance(message, Plain | MaskedInput):
             single[address.sender] = ring.floats(ring.unpack(message.vector)[: len(theta)])
-        if isinstance(message, Sum):
+        if isinstance(message, Sum | messages.Sum):
             average = ring.mean(ring.unpack(message.vector))
     return Received([(theta - single[party]) / RATE for party in parties], (theta - average) / RATE)
 

@@ -135,6 +135,7 @@ class StoredEnding(IndexEntry, frozen=True):
     dtype: str
     """Type of the average's entries; empty without an average."""
     file: FileChecksum
+    replaces: bool = False
 
     @classmethod
     def of(cls, ending: Ending, dtype: str, file: FileChecksum) -> "StoredEnding":
@@ -153,6 +154,7 @@ class StoredEnding(IndexEntry, frozen=True):
             ending.phases,
             dtype,
             file,
+            ending.replaces,
         )
 
     def ending(self, average: Vector | None) -> Ending:
@@ -170,7 +172,22 @@ class StoredEnding(IndexEntry, frozen=True):
             self.sent,
             self.received,
             self.phases,
+            self.replaces,
         )
+
+
+class AdoptedAverage(IndexEntry, frozen=True):
+    """The last average that the party has adopted, which stays when later rounds fail. Its entries are in a file.
+
+    The lineage of a model that adopted it is in the state, which is written in the same commit.
+    """
+
+    row: ClassVar[str] = "Adopted"
+
+    round: int = 0
+    dtype: str = ""
+    """Type of the average's entries; empty without an average."""
+    file: FileChecksum = FileChecksum()
 
 
 P = TypeVar("P", bound=IndexEntry)
@@ -225,10 +242,12 @@ class StoreIndex:
             raise damage_error(self._folder, "the peers that were seen were changed")
         return peers
 
-    def read(self, kind: type[P]) -> P:
-        """Returns an entry; raises JournalError if it is missing or changed."""
+    def read(self, kind: type[P], default: P | None = None) -> P:
+        """Returns an entry, or the default if there is none; raises JournalError if it is missing or changed."""
         name = kind.row
         row = self._db.execute("SELECT page, digest FROM pages WHERE name = ?", (name,)).fetchone()
+        if row is None and default is not None:
+            return default
         if row is None or not isinstance(row[0], bytes) or _digest(name, row[0]) != row[1]:
             raise damage_error(self._folder, f"entry {name} was changed")
         return msgspec.msgpack.decode(row[0], type=kind)

@@ -14,18 +14,29 @@ UPDATE_ENTRIES = 2
 """Log entries before the records: the metadata of the update, and its vector."""
 
 
+class UpdateMetadata(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """An update without the numbers of its vector. Entries of 0.2 have no lineage."""
+
+    dtype: str
+    weight: float
+    lineage: bytes = b""
+
+
 def encode_update(entries: int, update: Update | None) -> tuple[bytes, Buffer]:
     """Returns the two entries of an update, and of the length of the vectors."""
     if update is None:
         return msgspec.msgpack.encode((entries, None)), b""
     vector = np.asarray(update.vector)
-    return msgspec.msgpack.encode((entries, (vector.dtype.str, float(update.weight)))), view_octets(vector)
+    about = UpdateMetadata(vector.dtype.str, float(update.weight), update.lineage)
+    return msgspec.msgpack.encode((entries, about)), view_octets(vector)
 
 
 def decode_update(pieces: Sequence[LogEntry]) -> tuple[int, Update | None]:
     """Returns the length of the vectors, and the update."""
-    entries, kind = msgspec.msgpack.decode(pieces[0].data, type=tuple[int, tuple[str, float] | None])
-    return entries, None if kind is None else Update(np.frombuffer(pieces[1].data, np.dtype(kind[0])), kind[1])
+    entries, about = msgspec.msgpack.decode(pieces[0].data, type=tuple[int, UpdateMetadata | None])
+    if about is None:
+        return entries, None
+    return entries, Update(np.frombuffer(pieces[1].data, np.dtype(about.dtype)), about.weight, about.lineage)
 
 
 def decode_record(record: bytes) -> Record:

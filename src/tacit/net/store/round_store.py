@@ -8,9 +8,10 @@
 
 A folder has an *index*, a database of short entries: the number of the last round, its session, the tip of its journal,
 the state, the ending. Beside it, each in a file of its own, are the *log* of the present round (its update and its
-records), the *average* of the last round, a *state* that is too long for the index, and *blobs*: vectors in a state,
-which are not written again as long as they do not change. There are two logs, so that a round can begin while the
-previous one, which is over, is still complete: its average then never takes a file of its own.
+records), the *average* that the party adopted last, a *state* that is too long for the index, and *blobs*: vectors in
+a state, which are not written again as long as they do not change. The average and the state, which has its lineage,
+are committed together. There are two logs, so that a server can begin a round while the previous one, which is over, is
+still complete: its average then never takes a file of its own.
 
 **Writes and crashes.** A call of a participant is on disk with two fsyncs, whatever its length: the record is appended
 to the log, and then its tip replaces the previous one in one commit. A long message takes a third, because it is
@@ -51,10 +52,18 @@ from tacit.core.average import Ending
 from tacit.core.entropy import SystemEntropy
 from tacit.core.errors import ConfigError, JournalError
 from tacit.core.protocol import Protocol, State
-from tacit.core.suite import Buffer, Party, Update
+from tacit.core.suite import Buffer, Party, Update, Vector
 from tacit.net.store import log
 from tacit.net.store.blobs import BlobFiles
-from tacit.net.store.index import INDEX_FILE, StoredEnding, StoredRound, StoredState, StoreIndex, StoreOwner
+from tacit.net.store.index import (
+    INDEX_FILE,
+    AdoptedAverage,
+    StoredEnding,
+    StoredRound,
+    StoredState,
+    StoreIndex,
+    StoreOwner,
+)
 from tacit.net.store.log import RENEW, FileChecksum, LogEntry, RecordLog, damage_error, translate_disk_errors
 from tacit.net.store.round_entries import (
     UPDATE_ENTRIES,
@@ -141,6 +150,7 @@ class RoundStore:
                 f"{self._folder} is of {owner.party} in {owner.federation}, not of {party} in {federation}; "
                 f"give each party a folder of its own"
             )
+        self._adopted = book.read(AdoptedAverage, self._adopted_by_ending(book))
         self.incarnation = owner.incarnation
         """Random identifier of this folder. A folder that replaces it has another one."""
         self._logs, self._log_end = tuple(RecordLog(file, owner.incarnation, owner.key) for file in records), 0
@@ -149,6 +159,11 @@ class RoundStore:
         self._blobs = BlobFiles(self._folder, files.open)
         self._staged: tuple[object, int] | None = None
         """A long message that is on disk already, and the offset of its end."""
+
+    def _adopted_by_ending(self, book: StoreIndex) -> AdoptedAverage:
+        """Returns the average of the last ending, for a folder of 0.2, which kept no other."""
+        told = book.read(StoredEnding) if self._round.ended else None
+        return AdoptedAverage() if told is None else AdoptedAverage(told.round, told.dtype, told.file)
 
     def close(self) -> None:
         """Closes the folder, for others to open."""
@@ -287,6 +302,15 @@ class RoundStore:
         average = log.read_checked(self._average_file, told.file, f"the average of round {told.round}")
         return told.ending(np.frombuffer(average, np.dtype(told.dtype)))
 
+    def adopted(self) -> tuple[int, Vector] | None:
+        """Returns the last average that was adopted, with the number of its round; None if there was none."""
+        kept = self._adopted
+        if not kept.dtype:
+            return None
+        with translate_disk_errors(self._folder):
+            data = log.read_checked(self._average_file, kept.file, f"the average of round {kept.round}")
+        return kept.round, np.frombuffer(data, np.dtype(kept.dtype))
+
     # --- a round ---------------------------------------------------------------------------------------------------
 
     def begin(
@@ -402,20 +426,21 @@ class RoundStore:
             saved = StoredState(file=log.compute_checksum(state), owner=owner, parts=places)
         else:
             saved = StoredState(state, owner=owner, parts=places)
-        told, dtype, file = [], "", FileChecksum()
+        told, dtype, file, adopted = [], "", FileChecksum(), self._adopted
         if ending is not None:
             if ending.average is not None:
                 vector = np.asarray(ending.average)
                 numbers = log.view_octets(vector)
                 log.write_file(self._average_file, numbers)
                 dtype, file = vector.dtype.str, log.compute_checksum(numbers)
+                adopted = AdoptedAverage(ending.round, dtype, file)
             told = [StoredEnding.of(ending, dtype, file)]
         round_ = msgspec.structs.replace(self._round, under_way=False, tip=b"", last=at, ended=bool(told))
-        self._commit(round_, saved, *told)
-        self._log_end = RecordLog.start
+        self._commit(round_, saved, *told, adopted)
+        self._adopted, self._log_end = adopted, RecordLog.start
         self._clean_up()
 
-    def _commit(self, round_: StoredRound, saved: StoredState, *told: StoredEnding) -> None:
+    def _commit(self, round_: StoredRound, saved: StoredState, *told: StoredEnding | AdoptedAverage) -> None:
         changed = () if saved is self._saved else (saved,)
         self._index.write(round_, *changed, *told)
         self._round, self._saved = round_, saved
@@ -431,7 +456,7 @@ class RoundStore:
 
     def _drop_unused(self) -> None:
         """Empties files to which the index does not refer."""
-        if not self._round.ended:
+        if not self._adopted.dtype:
             log.truncate_file(self._average_file)
         if not self._saved.file.size:
             log.truncate_file(self._state_file)

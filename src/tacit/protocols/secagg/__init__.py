@@ -2,9 +2,9 @@
 
 | round of the paper | who | sends | to |
 | --- | --- | --- | --- |
-| AdvertiseKeys | user u ∈ everyone | `AdvertiseKeys`: c_u^PK, s_u^PK, what u was told last, signature | server |
+| AdvertiseKeys | user u ∈ everyone | `AdvertiseKeys`: c_u^PK, s_u^PK, the lineage of u's model, signature | server |
 | | server | `KeyList`: U2 and its keys | users of U2 |
-| | | or, if too few have heard the last sum, `LastSum`: it once more | everyone |
+| | | or, if too few have the last sum, `LastSum`: that sum once more | everyone |
 | ShareKeys | user u ∈ U2 | `ShareKeys`: sealed shares of s_u^SK and b_u | server |
 | | server | `SealedShares`: U3 and the shares for this user | users of U3 |
 | MaskedInput | user u ∈ U3 | `MaskedInput`: y_u, and u's word for U2 and U3 to each neighbour | server |
@@ -18,13 +18,13 @@
 the weights, and who is in U5. The server also learns who dropped out, and when. It learns no sum of fewer users, nor
 two with an honest user in common, even if it breaks the rules together with 2·threshold − holders − 1 users, where in a
 complete graph all who may be asked are holders; in a sparse one, see `designs.circle.secure_degree`. Nobody checks that
-the sum it announces is the right one, only that all who mask together were told the same: the server is trusted to be
-correct, not with secrets.
+the sum it announces is the right one. But parties that mask together have adopted the same sums from their first round
+on (`core.lineage`), also over changes of the roster, restarts and failed rounds.
 
 **Faults.** Users may drop out at every step. The round ends in the average over U5 as long as `threshold` holders of
-everybody's shares stay to the end; otherwise it is aborted and nothing is unmasked. Whoever missed the last sum sits a
-round out, hears its sum, and is back. If too few are left without them, the round ends with nothing but the last sum
-said again, which is nobody's average in it.
+everybody's shares stay to the end; otherwise it is aborted and nothing is unmasked. A party that missed the last sum is
+behind: it is left out of one round, adopts its sum, and takes part again. If too few are left without such
+parties, they are sent the last sum, and the round ends without an average for the others.
 
 **Deviations.**
 - The text of Unmasking mixes U4, U5, U6, and u, v; the order here is that of Bonawitz et al. 2017, on which it builds.
@@ -37,8 +37,10 @@ said again, which is nobody's average in it.
   along a stretch of the circle could be told another story than the rest; a user looks at some of them, which the
   server cannot know.
 - `fewest` users must be asked and summed, and more than half of all.
-- Users sign what they were told last with their keys, so that those who were told different averages never mask with
-  each other.
+- Users sign the lineage of their model with their keys, and mask only with users of equal lineage. Otherwise a server
+  that gives parties different models learns one party's update from the next sum. Where contributions are changes to a
+  model (`norm`), a party that missed one cannot catch up from the next, and says so.
+- A sum is refused if its contributors cannot have produced its weight and entries.
 - A user also sends a commitment to b_u, so that a wrong share of it leads to an abort and not to a wrong sum.
 - Weights are inside the masked vector, so the result is the weighted average and nobody's weight is shown.
 - `neighbours=k`: masks and shares only between neighbours in the graph of Bell et al. 2020, which every user puts up
@@ -61,13 +63,13 @@ from tacit.protocols.secagg.messages import (
     MaskedInput,
     SealedShares,
     ShareKeys,
+    Sum,
     Unmask,
 )
 from tacit.protocols.secagg.proposals import CLAIMS, propose
-from tacit.protocols.secagg.settings import SecAggSettings
+from tacit.protocols.secagg.settings import SecAggSettings, SecAggState
 from tacit.protocols.secagg.user import client
 from tacit.protocols.shapes import star
-from tacit.protocols.shapes.star import StarState, Sum
 
 SECAGG = Protocol(
     name="secagg",
@@ -88,7 +90,8 @@ SECAGG = Protocol(
     ),
     party=client,
     server=server,
-    state=StarState,
+    state=SecAggState,
+    version=2,
     choice=Choice(AdvertiseKeys, MaskedInput, star.select_asked, select_u5, Sum),
     claims=CLAIMS,
     common_result=True,

@@ -5,11 +5,10 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-import msgspec
-
 from tacit.core.average import Average
 from tacit.core.entropy import Entropy
 from tacit.core.errors import Drop, PeerFault, WireError
+from tacit.core.lineage import START
 from tacit.core.link import Link
 from tacit.core.suite import Secret, Suite
 from tacit.designs.circle import Circle
@@ -24,28 +23,30 @@ from tacit.protocols.secagg.messages import (
     SealedShares,
     ShareKeys,
     SignedKeys,
+    Sum,
     Unmask,
 )
-from tacit.protocols.secagg.settings import Accord, SecAggTerms, circle_of, digest_of, too_thin
+from tacit.protocols.secagg.settings import Accord, AnnouncedSum, SecAggState, SecAggTerms, circle_of, too_thin
 from tacit.protocols.shapes import star
-from tacit.protocols.shapes.star import StarState, Sum, sort_by_place
+from tacit.protocols.shapes.star import sort_by_place
 
 RESAMPLES = 20
 """How often the server draws U5 anew if users would refuse it."""
 
 
-async def server(link: Link, terms: SecAggTerms, suite: Suite, state: StarState) -> Average:
+async def server(link: Link, terms: SecAggTerms, suite: Suite, state: SecAggState) -> Average:
     """The server."""
     accord, least, parties, bitmap = Accord(link, suite, terms), terms.fewest_present, link.parties, terms.sets.bitmap
-    link.cure, state = terms.cure, accord.reset_if_moved(state)
+    link.cure, state = terms.cure, accord.carry_over(state)
 
     # AdvertiseKeys
-    last = None if state.announced is None else state.last
-    u1 = select_usable_keys(accord, sort_by_place(link, await link.gather(AdvertiseKeys, parties, least)), last)
+    advertised = sort_by_place(link, await link.gather(AdvertiseKeys, parties, least))
+    lineage, u1 = select_usable_keys(accord, advertised, None if state.announced is None else state.lineage)
     u2, state = star.select_asked(terms, state, u1, suite.entropy)
     if len(u2) < least and state.announced is not None and Drop.BEHIND in link.dropped.values():
-        # Too many have not heard the last sum. Everybody hears it again, so that the next round finds them together.
-        await star.announce(link, LastSum(state.members, bitmap(u1), state.announced))
+        # Too many lack the last sum. Everybody gets it once more, so that all continue from it in the next round.
+        last = LastSum(state.before, state.round, state.contributors, bitmap(u1), state.announced)
+        await star.announce(link, last)
     link.require("users who can mask together", u1, least)
     link.require("users whom the policy lets take part", u2, least)
     state = await link.save(state)
@@ -104,46 +105,48 @@ async def server(link: Link, terms: SecAggTerms, suite: Suite, state: StarState)
         if others:
             # p_{v,u} = −p_{u,v}: adding v's side of the masks takes the side of U5 off.
             suite.mask(total, *accord.pairwise(members2, v, secrets.key(v, u1[v][1]), others))
-    return await announce_sum(accord, state, Sum(members5, memoryview(suite.ring.pack(total))))
+    result = AnnouncedSum(lineage, link.round, terms.sets.names(members5), memoryview(suite.ring.pack(total)))
+    return await announce_sum(accord, state, result)
 
 
-async def announce_sum(accord: Accord, state: StarState, result: Sum) -> Average:
+async def announce_sum(accord: Accord, state: SecAggState, result: AnnouncedSum) -> Average:
     """Announces a sum, which is remembered first, and returns the average that it stands for."""
-    # Before it is kept: what no user would take for an average is never announced, now or later.
-    average = star.compute_average(accord.terms, accord.suite.ring, result)
-    told = {"last": digest_of(result), "members": result.members, "announced": result.vector}
-    await accord.link.save(msgspec.structs.replace(state, **told))
-    await star.announce(accord.link, result)
+    # Before it is kept: a sum that every user would refuse is never announced, now or later.
+    average = Average(result.average(accord.suite.ring), result.contributors)
+    await accord.link.save(state.keep(result, accord.suite.ring))
+    members = accord.terms.sets.bitmap(accord.link.parties.places(result.contributors))
+    await star.announce(accord.link, Sum(result.before, members, result.vector))
     return average
 
 
 def select_usable_keys(
-    accord: Accord, advertised: Mapping[int, AdvertiseKeys], before: bytes | None
-) -> dict[int, SignedKeys]:
-    """Returns the keys of those whom the others will not refuse; who signed nothing, or nothing usable, is excluded.
+    accord: Accord, advertised: Mapping[int, AdvertiseKeys], announced: bytes | None
+) -> tuple[bytes, dict[int, SignedKeys]]:
+    """Returns the lineage of this round, and the keys of the users that have it; the others are excluded.
 
-    So are those who have not heard the last sum, which `before` stands for, unless most have not: users mask with none
-    who was told anything else than they were. Whoever is left out hears the next sum, and is back after that.
+    Users mask only with users of their own lineage. The lineage of the round is that of the last sum that the server
+    announced, unless too few have it and enough have another one. Whoever is left out gets the sum of this round, with
+    the lineage of those who are in it, and takes part again after that.
     """
     probe = accord.suite.key_pair().secret
     sound = {
         u: keys
         for u, keys in advertised.items()
-        if check_signature(accord, u, accord.advertisement(u, keys.c, keys.s, keys.last), keys.signature)
+        if check_signature(accord, u, accord.advertisement(u, keys.c, keys.s, keys.lineage), keys.signature)
         and can_agree(accord, probe, u, keys)
     }
     times = Counter(key for keys in sound.values() for key in (keys.c, keys.s))
     for u in [u for u, keys in sound.items() if max(times[keys.c], times[keys.s]) > 1]:
         accord.link.exclude(accord.link.parties[u], Drop.BROKE_RULES)  # two with one key; the others would refuse
         del sound[u]
-    told = Counter(keys.last for keys in sound.values())
-    last = max(told, key=lambda each: told[each], default=b"")
-    if before is not None and (told[before] >= accord.terms.fewest_present or told[last] < accord.terms.fewest_present):
-        last = before
-    behind = [u for u, keys in sound.items() if keys.last != last]
+    users_of, least = Counter(keys.lineage for keys in sound.values()), accord.terms.fewest_present
+    lineage = max(users_of, key=users_of.__getitem__, default=START)
+    if announced is not None and (users_of[announced] >= least or users_of[lineage] < least):
+        lineage = announced
+    behind = [u for u, keys in sound.items() if keys.lineage != lineage]
     for u in behind:
         accord.link.exclude(accord.link.parties[u], Drop.BEHIND)
-    return {u: (keys.c, keys.s, keys.signature) for u, keys in sound.items() if u not in behind}
+    return lineage, {u: (keys.c, keys.s, keys.signature) for u, keys in sound.items() if u not in behind}
 
 
 def select_u5(terms: SecAggTerms, link: Link, u2: Sequence[int], u4: Collection[int], entropy: Entropy) -> list[int]:

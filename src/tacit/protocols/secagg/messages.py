@@ -4,7 +4,8 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
-from tacit.core.messages import SEAL_BYTES, SIGNATURE_BYTES, Message
+from tacit.core.messages import MAX_NAME, SEAL_BYTES, SIGNATURE_BYTES, Message
+from tacit.core.suite import Party
 
 PAIR = 83
 """Bytes of a pair of shares, packed."""
@@ -19,11 +20,11 @@ SignedKeys = tuple[Key, Key, SignatureBytes]
 
 
 class AdvertiseKeys(Message, frozen=True, tag="AdvertiseKeys"):
-    """c_u^PK to seal shares, s_u^PK to agree on masks, what u was told last, and its signature over all of it."""
+    """c_u^PK to seal shares, s_u^PK to agree on masks, the lineage of u's model, and its signature over all of it."""
 
     c: Key
     s: Key
-    last: Key
+    lineage: Key
     signature: SignatureBytes
 
 
@@ -37,13 +38,32 @@ class KeyList(Message, frozen=True, tag="KeyList"):
 
 
 class LastSum(Message, frozen=True, tag="LastSum"):
-    """The last sum once more, and who has heard it, if they are too few to go on: there is none in this round."""
+    """The sum of an earlier round, for parties that lack it, when too few others are left for a round.
 
-    members: bytes
-    heard: bytes
+    It has everything that a lineage is computed from. Contributors may be of an earlier roster, so they are names.
+    """
+
+    before: Key
+    """The lineage that its contributors signed."""
+    round: Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+    contributors: tuple[Party, ...]
+    current: bytes
+    """The parties whose lineage has this sum already, as a bitmap."""
     vector: memoryview
     from_server: ClassVar[bool] = True
-    per_party: ClassVar[int] = 2
+    per_party: ClassVar[int] = 2 * (MAX_NAME + 4)
+    per_entry: ClassVar[int] = 8
+    parameters: ClassVar[tuple[str, ...]] = ("vector",)
+
+
+class Sum(Message, frozen=True, tag="Sum"):
+    """The server's result: the lineage that contributors signed, who they are, and their sum with that of weights."""
+
+    before: Key
+    members: bytes
+    vector: memoryview
+    from_server: ClassVar[bool] = True
+    per_party: ClassVar[int] = 1
     per_entry: ClassVar[int] = 8
     parameters: ClassVar[tuple[str, ...]] = ("vector",)
 

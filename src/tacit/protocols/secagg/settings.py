@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
 import msgspec
@@ -11,17 +11,16 @@ from numpy.typing import NDArray
 
 from tacit.core.average import format_count
 from tacit.core.errors import ConfigError
-from tacit.core.link import Link, frame_parts
+from tacit.core.lineage import digest_inputs, extend_lineage
+from tacit.core.link import Link
 from tacit.core.protocol_facts import CoalitionQuery, PrivacyArgument, SecureSum
-from tacit.core.suite import Parties, Secret, Suite
+from tacit.core.suite import Parties, Party, Ring, Secret, Suite, Vector
 from tacit.designs.circle import Circle, two_thirds
 from tacit.protocols.secagg.proofs import arguments_of
 from tacit.protocols.shapes import star
-from tacit.protocols.shapes.star import StarSettings, StarState, StarTerms, Sum
+from tacit.protocols.shapes.star import CountingState, StarSettings, StarTerms
 
 SEAL, MASK = "tacit/secagg/v1/seal", "tacit/secagg/v1/mask"
-NOTHING = bytes(32)
-"""What a user was told last that was told nothing yet."""
 
 
 def _neighbours_from(value: Any) -> Any:
@@ -189,13 +188,74 @@ class Alike:
         """Says whether the policy lets these users be summed."""
         self.weakest: Callable[[Circle, frozenset[int]], int] = lru_cache(4)(Circle.weakest)
         """Returns how many of some users there are in the part of a circle that has the fewest."""
-        self.among: Callable[[int], bytes] = lru_cache(4)(partial(_among, parties))
-        """Returns what stands for all parties, with vectors of a length."""
 
 
-def _among(parties: Parties, length: int) -> bytes:
-    among = frame_parts(*(party.encode() for party in parties), length.to_bytes(8))
-    return hashlib.sha256(frame_parts(b"tacit/v1/secagg among", among)).digest()
+@dataclass(frozen=True)
+class AnnouncedSum:
+    """A sum that the server has announced, with everything that the lineage of those who adopt it follows from."""
+
+    before: bytes
+    """The lineage that the contributors signed."""
+    round: int
+    contributors: tuple[Party, ...]
+    vector: memoryview
+
+    def lineage(self, ring: Ring) -> bytes:
+        """Returns the lineage of a model that has adopted the sum."""
+        return extend_lineage(self.before, self.round, self.contributors, ring.units(), self.vector)
+
+    def average(self, ring: Ring, *, spent: bool = False) -> Vector:
+        """Returns the average, in the memory of the sum if that is `spent`; raises WireError if it cannot be one."""
+        total = ring.unpack(self.vector)
+        ring.check_sum(total, len(self.contributors))
+        return ring.mean(total, spent=spent)
+
+
+class SecAggState(CountingState, frozen=True):
+    """State that outlives a round, a session and a roster."""
+
+    batch: tuple[Party, ...] = ()
+    """The batch that a client was always summed with, itself included, as far as the policy ensures one."""
+    lineage: bytes = b""
+    """The lineage of the last sum that the party has adopted, or the server has announced; empty if there is none."""
+    length: int = 0
+    """The length of encoded vectors for which the lineage holds; 0 if an earlier release wrote the state."""
+    before: bytes = b""
+    """At the server: the lineage that the contributors to the last sum signed."""
+    round: int = 0
+    """At the server: the round of the last sum."""
+    contributors: tuple[Party, ...] = ()
+    """At the server: the contributors to the last sum."""
+    units: bytes = b""
+    """At the server: the units of the last sum."""
+    announced: memoryview | None = None
+    """At the server: the last sum itself, for those who missed it."""
+    version: ClassVar[int] = 4
+
+    def continues_from(self) -> bytes:
+        """Returns the lineage."""
+        return self.lineage
+
+    def keep(self, result: AnnouncedSum, ring: Ring) -> "SecAggState":
+        """Returns the state of a server that has announced a sum."""
+        return msgspec.structs.replace(
+            self,
+            lineage=result.lineage(ring),
+            before=result.before,
+            round=result.round,
+            contributors=result.contributors,
+            units=ring.units(),
+            announced=result.vector,
+        )
+
+    @classmethod
+    def upgrade(cls, version: int, fields: dict[str, Any]) -> dict[str, Any] | None:
+        """Returns the fields of version 3, which had a digest of the last sum in the place of a lineage."""
+        if version != 3:
+            return None
+        last = fields["last"]
+        lineage = digest_inputs("secagg 0.2", {"last": last}) if any(last) else b""
+        return {"counts": fields["counts"], "batch": tuple(fields["batch"]), "lineage": lineage}
 
 
 @dataclass(frozen=True)
@@ -210,16 +270,24 @@ class Accord:
         """Returns who shares masks with whom. Everyone computes it, so the server cannot pick a victim's neighbours."""
         return circle_of(self.link, self.terms, u2)
 
-    def advertisement(self, u: int, c: bytes, s: bytes, last: bytes) -> bytes:
-        """Returns what a user signs about its keys, and about what it was told last."""
-        return self.link.statement("secagg keys", self.link.parties[u].encode(), c, s, last)
+    def advertisement(self, u: int, c: bytes, s: bytes, lineage: bytes) -> bytes:
+        """Returns what a user signs about its keys, and about the model that it continues from."""
+        return self.link.statement("secagg keys", self.link.parties[u].encode(), c, s, lineage)
 
-    def reset_if_moved(self, state: StarState) -> StarState:
-        """Returns a state without what was told to others than those who are here, or of another model."""
-        here = self.terms.alike.among(self.suite.ring.length)
-        if state.among == here:
+    def carry_over(self, state: SecAggState) -> SecAggState:
+        """Returns the state of an earlier round for this one, whose models or ring may be others.
+
+        Models of another length begin a new lineage. A sum in other units, as a change of the roster brings about, is
+        one that nobody could read any more: its average in our units continues its lineage.
+        """
+        ring = self.suite.ring
+        if state.length not in (0, ring.length):
+            state = msgspec.structs.replace(state, lineage=b"", announced=None)
+        state = msgspec.structs.replace(state, length=ring.length)
+        if state.announced is None or state.units == ring.units():
             return state
-        return msgspec.structs.replace(state, among=here, last=NOTHING, members=b"", announced=None)
+        vector = memoryview(ring.pack(ring.convert_sum(state.announced, state.units)))
+        return state.keep(AnnouncedSum(state.lineage, state.round, state.contributors, vector), ring)
 
     def view(self, u: int, u2: bytes, u3: bytes) -> bytes:
         """Returns what user u gives its word for when it masks."""
@@ -268,12 +336,3 @@ def too_thin(terms: SecAggTerms, circle: Circle, u5: Collection[int]) -> bool:
     """Says whether a sparse graph could fall apart over U5, given the corrupted users that the threshold allows for."""
     corrupted = 2 * terms.threshold - (circle.degree + 1) - 1
     return not circle.complete and terms.alike.weakest(circle, frozenset(u5)) <= corrupted // 2
-
-
-def digest_of(result: Sum) -> bytes:
-    """Returns what stands for an announcement: users with different ones were told different things."""
-    digest = hashlib.sha256(frame_parts(b"tacit/v1/secagg sum", result.members))
-    # What `frame_parts` would put there, without a copy of it.
-    digest.update(result.vector.nbytes.to_bytes(8))
-    digest.update(result.vector)
-    return digest.digest()

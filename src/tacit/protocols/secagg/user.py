@@ -5,7 +5,8 @@ from collections.abc import Collection, Mapping
 import msgspec
 
 from tacit.core.average import Average, format_count
-from tacit.core.errors import Drop, NotEnough, PeerFault, WireError
+from tacit.core.errors import Behind, Drop, NotEnough, PeerFault, WireError
+from tacit.core.lineage import START
 from tacit.core.link import Link
 from tacit.core.messages import SIGNATURE_BYTES
 from tacit.core.suite import SERVER, KeyPair, Party, Secret, Suite, Update, Vector
@@ -22,11 +23,11 @@ from tacit.protocols.secagg.messages import (
     ShareKeys,
     SharePair,
     SignedKeys,
+    Sum,
     Unmask,
 )
-from tacit.protocols.secagg.settings import SEAL, Accord, SecAggTerms, digest_of, too_thin
-from tacit.protocols.shapes import star
-from tacit.protocols.shapes.star import PATIENCE, StarState, Sum
+from tacit.protocols.secagg.settings import SEAL, Accord, AnnouncedSum, SecAggState, SecAggTerms, too_thin
+from tacit.protocols.shapes.star import PATIENCE
 
 
 def blame_server(detail: str) -> PeerFault:
@@ -34,26 +35,27 @@ def blame_server(detail: str) -> PeerFault:
     return PeerFault(SERVER, Drop.BROKE_RULES, detail)
 
 
-async def client(link: Link, update: Update, terms: SecAggTerms, suite: Suite, state: StarState) -> Average:
+async def client(link: Link, update: Update, terms: SecAggTerms, suite: Suite, state: SecAggState) -> Average:
     """User u. At every step the server may send the `Sum` instead, to a user that it has left out."""
     accord, ring, u = Accord(link, suite, terms), suite.ring, link.place
-    state = accord.reset_if_moved(state)
+    state = accord.carry_over(state)
+    lineage = update.lineage or state.lineage or START
 
     # AdvertiseKeys
     c, s = suite.key_pair(), suite.key_pair()
-    signature = suite.sign(accord.advertisement(u, c.public, s.public, state.last))
-    await link.send(SERVER, AdvertiseKeys(c.public, s.public, state.last, signature))
+    signature = suite.sign(accord.advertisement(u, c.public, s.public, lineage))
+    await link.send(SERVER, AdvertiseKeys(c.public, s.public, lineage, signature))
 
     # ShareKeys
     listed = await link.receive(SERVER, KeyList, Sum, LastSum, patience=PATIENCE)
     if isinstance(listed, LastSum):
-        raise await catch_up(accord, state, listed)
+        return await catch_up(accord, state, lineage, listed)
     if isinstance(listed, Sum):
-        return await adopt_sum(accord, state, listed)
+        return await adopt_sum(accord, state, lineage, listed)
     u2 = terms.sets.users(listed.members)
     check_asked(accord, state, u, u2)
     circle = accord.graph(u2)
-    check_keys(accord, state, circle, u, (c.public, s.public), listed.keys)
+    check_keys(accord, lineage, circle, u, (c.public, s.public), listed.keys)
     b = suite.seed()
     seals = {v: accord.agree(SEAL, listed.members, u, c.secret, v, key) for v, (key, _, _) in listed.keys.items()}
     own, sealed = share_secrets(accord, circle, u, s, b, seals)
@@ -62,7 +64,7 @@ async def client(link: Link, update: Update, terms: SecAggTerms, suite: Suite, s
     # MaskedInputCollection
     inbox = await link.receive(SERVER, SealedShares, Sum, patience=PATIENCE)
     if isinstance(inbox, Sum):
-        return await adopt_sum(accord, state, inbox)
+        return await adopt_sum(accord, state, lineage, inbox)
     u3 = terms.sets.users(inbox.members)
     others = u3.intersection(circle.neighbours(u))
     if u not in u3 or not terms.sets.within(inbox.members, listed.members) or inbox.sealed.keys() != others:
@@ -84,7 +86,7 @@ async def client(link: Link, update: Update, terms: SecAggTerms, suite: Suite, s
     # ConsistencyCheck
     chosen = await link.receive(SERVER, Chosen, Sum, patience=PATIENCE)
     if isinstance(chosen, Sum):
-        return await adopt_sum(accord, state, chosen)
+        return await adopt_sum(accord, state, lineage, chosen)
     sets = listed.members, inbox.members, chosen.members
     check_chosen(accord, circle, sets)
     check_views(accord, seals, sets, others, chosen.views)
@@ -93,7 +95,7 @@ async def client(link: Link, update: Update, terms: SecAggTerms, suite: Suite, s
     # Unmasking
     consents = await link.receive(SERVER, Consents, Sum, patience=PATIENCE)
     if isinstance(consents, Sum):
-        return await adopt_sum(accord, state, consents)
+        return await adopt_sum(accord, state, lineage, consents)
     check_consents(accord, circle, sets, consents)
     del consents  # as above: two thirds of all users have signed in it
     u5 = terms.sets.users(chosen.members)
@@ -103,28 +105,47 @@ async def client(link: Link, update: Update, terms: SecAggTerms, suite: Suite, s
     result = await link.receive(SERVER, Sum, patience=PATIENCE)
     if result.members != chosen.members:
         raise blame_server("it announces the sum of other users than we helped to unmask")
-    return await adopt_sum(accord, state, result)
+    return await adopt_sum(accord, state, lineage, result)
 
 
-async def adopt_sum(accord: Accord, state: StarState, result: Sum) -> Average:
-    """Returns the average that the server announced, and remembers what that was."""
-    last = digest_of(result)  # before the average takes the place of the sum
-    average = star.compute_average(accord.terms, accord.suite.ring, result, spent=True)
-    await accord.link.save(msgspec.structs.replace(state, last=last))
-    return average
+async def adopt_sum(accord: Accord, state: SecAggState, lineage: bytes, result: Sum) -> Average:
+    """Returns the average of the sum of this round, and remembers its lineage."""
+    contributors = accord.terms.sets.names(result.members)
+    return await adopt(
+        accord, state, lineage, AnnouncedSum(result.before, accord.link.round, contributors, result.vector)
+    )
 
 
-async def catch_up(accord: Accord, state: StarState, last: LastSum) -> NotEnough:
-    """Remembers the last sum, whether or not we had heard it, and returns why there is none in this round."""
-    terms, parties = accord.terms, accord.link.parties
-    heard = terms.sets.users(last.heard)
-    await adopt_sum(accord, state, Sum(last.members, last.vector))
-    behind = dict.fromkeys(parties.names_at(sorted(set(range(len(parties))) - heard)), Drop.BEHIND)
-    cure = "the last sum was said again, so that the next round finds all together"
-    return NotEnough("users who had heard the last sum", len(heard), terms.fewest_present, behind, cure=cure)
+async def catch_up(accord: Accord, state: SecAggState, lineage: bytes, last: LastSum) -> Average:
+    """Returns the average of an earlier round to a party that lacks it; raises NotEnough if it does not lack it."""
+    announced = AnnouncedSum(last.before, last.round, last.contributors, last.vector)
+    if announced.lineage(accord.suite.ring) != lineage:
+        return await adopt(accord, state, lineage, announced)
+    parties, current = accord.link.parties, accord.terms.sets.users(last.current)
+    behind = dict.fromkeys(parties.names_at(sorted(set(range(len(parties))) - current)), Drop.BEHIND)
+    cure = "they were sent the last average: run the round again"
+    raise NotEnough("parties with the last average", len(current), accord.terms.fewest_present, behind, cure=cure)
 
 
-def check_asked(accord: Accord, state: StarState, u: int, u2: frozenset[int]) -> None:
+async def adopt(accord: Accord, state: SecAggState, lineage: bytes, announced: AnnouncedSum) -> Average:
+    """Returns the average of a sum, and remembers its lineage, which the driver stores together with the average.
+
+    A sum that its contributors cannot have produced is refused before anything is remembered. Contributions with a norm
+    are changes: without the changes in between, this one would lead to another model than the others have.
+    """
+    ring = accord.suite.ring
+    if announced.before != lineage and accord.terms.settings.norm is not None:
+        raise Behind(
+            f"{accord.link.me} lacks an earlier average of changes; copy the checkpoint of a party that has it"
+        )
+    replaces = announced.before != lineage or announced.round != accord.link.round
+    adopted = announced.lineage(ring)  # before the average takes the place of the sum
+    average = announced.average(ring, spent=True)
+    await accord.link.save(msgspec.structs.replace(state, lineage=adopted))
+    return Average(average, announced.contributors, replaces=replaces)
+
+
+def check_asked(accord: Accord, state: SecAggState, u: int, u2: frozenset[int]) -> None:
     """Raises PeerFault unless we may take part in a round with U2: before anything of ours leaves, not after."""
     terms = accord.terms
     if u not in u2 or len(u2) < terms.fewest_present or not terms.alike.may_ask(u2):
@@ -153,14 +174,14 @@ def batch_of(accord: Accord, u: int) -> tuple[Party, ...]:
     return tuple(sorted(accord.link.parties.names_at(accord.terms.policy.batch(u))))
 
 
-def promised_batch(accord: Accord, state: StarState, u: int) -> tuple[Party, ...]:
+def promised_batch(accord: Accord, state: SecAggState, u: int) -> tuple[Party, ...]:
     """Returns the batch to remember. One that was promised is never forgotten, whatever the policy promises now."""
     return state.batch if len(state.batch) > 1 else batch_of(accord, u)
 
 
 def check_keys(
     accord: Accord,
-    state: StarState,
+    lineage: bytes,
     circle: Circle,
     u: int,
     own: tuple[bytes, bytes],
@@ -168,7 +189,7 @@ def check_keys(
 ) -> None:
     """Raises PeerFault unless these are our neighbours' keys, all different, and signed by them.
 
-    They signed what they were told last as well. Whoever was told something else than we were has another signature.
+    They signed the lineage of their models as well, so the signature of a party with another lineage does not verify.
     """
     if keys.keys() != set(circle.neighbours(u)):
         raise blame_server("the keys it lists are not those of our neighbours")
@@ -176,9 +197,9 @@ def check_keys(
         raise blame_server("the keys it lists are not all different")
     for v, (c, s, signature) in keys.items():
         try:
-            accord.suite.verify(accord.link.parties[v], accord.advertisement(v, c, s, state.last), signature)
+            accord.suite.verify(accord.link.parties[v], accord.advertisement(v, c, s, lineage), signature)
         except PeerFault as fault:
-            detail = "its keys are not its own, or it was told another average than we were"
+            detail = "its keys are not its own, or it continues from another model than we do"
             raise PeerFault(fault.peer, fault.reason, detail) from None
 
 

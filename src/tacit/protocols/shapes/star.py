@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import msgspec
 import numpy as np
@@ -190,29 +190,31 @@ class StarTerms(Terms):
         return self.parties if me == SERVER else (SERVER,)
 
 
-class StarState(State, frozen=True):
-    """What outlives a round: the server's counts, and what each client remembers."""
+class CountingState(State, frozen=True):
+    """State of a server that counts how often it has asked each client."""
 
     counts: dict[Party, int] = msgspec.field(default_factory=dict)
+    """At the server: how often each client was asked."""
+
+
+class StarState(CountingState, frozen=True):
+    """State of a protocol whose clients remember nothing. The fields beside `counts` are only part of its format."""
+
     batch: tuple[Party, ...] = ()
-    """The batch that a client was always summed with, itself included, as far as the policy ensures one."""
     among: bytes = b""
-    """A digest of the parties and of the length of vectors for which `last` holds."""
     last: bytes = bytes(32)
-    """A digest of the last announcement that a client received, which it signs with its next keys."""
     members: bytes = b""
-    """At the server: the contributors of the last announcement."""
     announced: memoryview | None = None
-    """At the server: the sum of the last announcement, for those who missed it."""
     version: ClassVar[int] = 3
+
+
+C = TypeVar("C", bound=CountingState)
 
 
 # --- the server's choices ------------------------------------------------------------------------------------------
 
 
-def select_asked(
-    terms: StarTerms, state: StarState, present: Collection[int], entropy: Entropy
-) -> tuple[list[int], StarState]:
+def select_asked(terms: StarTerms, state: C, present: Collection[int], entropy: Entropy) -> tuple[list[int], C]:
     """Returns whom to ask, nobody if too few are there, and the state in which that is noted."""
     if len(present) < terms.fewest_present:
         return [], state

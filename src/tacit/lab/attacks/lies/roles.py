@@ -27,6 +27,7 @@ from tacit.auditing.symbolic.simulation import make_unknowns
 from tacit.auditing.symbolic.suite import SymbolicSuite, World
 from tacit.core.entropy import SEED_BYTES
 from tacit.core.errors import ConfigError
+from tacit.core.lineage import START
 from tacit.core.link import Link
 from tacit.core.messages import SEAL_BYTES, Address, Envelope, Message
 from tacit.core.suite import SERVER, Party, Secret, Suite, Update
@@ -34,8 +35,7 @@ from tacit.crypto.sealing import TAG_BYTES
 from tacit.crypto.suite import RealSuite
 from tacit.lab.attacks.lies.cases import LieCase, Users, members, subsets
 from tacit.protocols.secagg.messages import PAIR, Chosen, Consents, KeyList, SealedShares, SharePair, SignedKeys
-from tacit.protocols.secagg.settings import NOTHING, SEAL, Accord
-from tacit.protocols.shapes.star import StarState
+from tacit.protocols.secagg.settings import SEAL, Accord, SecAggState
 from tacit.runtime.participant import KeyedParticipant
 from tacit.runtime.round import Post, Round, RoundBegun
 from tacit.runtime.simulation.transcript import Holdings, SentEnvelope, Transcript
@@ -77,7 +77,7 @@ class Accomplice:
     def __init__(self, accord: Accord, place: int) -> None:
         self._accord, self._place, suite = accord, place, accord.suite
         self._c, s = suite.key_pair(), suite.key_pair()
-        signature = suite.sign(accord.advertisement(place, self._c.public, s.public, NOTHING))
+        signature = suite.sign(accord.advertisement(place, self._c.public, s.public, START))
         self.keys: SignedKeys = self._c.public, s.public, signature
         self._shares = suite.share(s.secret, accord.terms.threshold, range(1, len(accord.terms.parties) + 1))
 
@@ -147,7 +147,7 @@ class Cast(ABC):
         """Plays a client from the beginning, and returns what it says to the last thing that it is told."""
         codec, server, session = self._codec, self._server.suite, self.agreement.session
         channel = server.channel(party, session)
-        begun = RoundBegun(1, _seed(party), StarState(), self.update(party))
+        begun = RoundBegun(1, _seed(party), SecAggState(), self.update(party))
         round_ = Round(self.agreement, self.suite(party, told), codec, begun)
         actions = round_.start()
         for kind, payload in told:

@@ -16,8 +16,7 @@ from tacit.designs.participation import Sampled
 from tacit.lab.attacks.lies.cases import LieCase
 from tacit.protocols.secagg import user
 from tacit.protocols.secagg.messages import Consents
-from tacit.protocols.secagg.settings import Accord
-from tacit.protocols.shapes.star import StarState
+from tacit.protocols.secagg.settings import Accord, SecAggState
 
 Sets = tuple[bytes, bytes, bytes]
 UNSIGNED = b""
@@ -53,7 +52,7 @@ def _skip_check(*_: Any) -> None:
     """Checks nothing."""
 
 
-def _accept_any_u2(accord: Accord, state: StarState, u: int, u2: frozenset[int]) -> None:
+def _accept_any_u2(accord: Accord, state: SecAggState, u: int, u2: frozenset[int]) -> None:
     """Takes part with any U2, however small."""
     del accord, state
     if u not in u2:
