@@ -10,14 +10,15 @@ from tacit.core.errors import ConfigError, JournalError
 from tacit.learn.data import datasets
 from tacit.learn.models.registry import build
 from tacit.learn.random_streams import generator
-from tacit.learn.scenario import Scenario
+from tacit.learn.scenario import Privacy, Scenario
 from tacit.learn.training.assemble import assemble_run
 from tacit.learn.training.cohort import Cohort
 from tacit.learn.training.dp_plan import plan_noise
 from tacit.learn.training.local_work import LocalBatches, LocalTraining
 from tacit.learn.training.run_folder import CHECKPOINT, KEY, LEDGER, MODEL, SCENARIO
 from tacit.learn.training.train import train
-from tacit.protocols import REGISTRY
+from tacit.protocols import REGISTRY, find
+from tacit.runtime.agreement import terms_for
 
 ONE_STEP = {"rate": 0.5, "batch": 300, "steps": 1}
 SAMPLE = {"epsilon": 2.0, "clip": 1.0, "unit": "sample"}
@@ -75,6 +76,63 @@ def test_whoever_hears_the_sum_knows_its_own_noise():
     assert "that of 5 of 8" in prepared({**USER, "dropouts": 0.25}).notes[-1]
     two = prepared({**USER, "against": "parties"}, protocol="fedavg", parties=2)
     assert "that of 1 of 2" in two.notes[-1]
+
+
+def test_noise_of_a_server_per_sample_is_refused():
+    """Users added the noise, eight were counted on, and a sum could have seven."""
+    with pytest.raises(ConfigError, match=r'privacy.noise="central" is for privacy.unit="user"'):
+        prepared({**SAMPLE, "noise": "central"})
+
+
+@pytest.mark.parametrize("unit", ["user", "sample"])
+@pytest.mark.parametrize("noise", ["distributed", "local", "central"])
+@pytest.mark.parametrize(
+    "protocol",
+    [
+        "secagg",
+        "fedavg",
+        "gossip",
+        {"name": "secagg", "threshold": 6},
+        {"name": "secagg", "fewest": 7},
+        {"name": "secagg", "sampled": 5},
+        {"name": "secagg", "sampled": 5, "oversampled": 7},
+        {"name": "secagg", "participation": {"kind": "batches", "per_round": 4, "privacy": 2}},
+        {"name": "fedavg", "threshold": 3},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("more", [{}, {"dropouts": 0.25}, {"colluders": 3}, {"against": "parties"}], ids=str)
+def test_no_sum_has_fewer_noisy_contributors_than_epsilon_counts(unit, noise, protocol, more):
+    try:
+        wanted = Scenario.of(
+            {
+                "rounds": 3,
+                "data": {"parties": 8},
+                "local": ONE_STEP,
+                "protocol": protocol,
+                "privacy": {**USER, "unit": unit, "noise": noise, **more},
+            }
+        )
+        parties = tuple(f"p{place}" for place in range(8))
+        options = {key: value for key, value in wanted.protocol.items() if key != "name"}
+        plan = plan_noise(wanted, wanted.privacy, options, parties, 650, [200] * 8)
+    except ConfigError:
+        return  # refused before anything is sent
+    terms = terms_for(find(wanted.protocol["name"]), parties, {**plan.options, "allow_leaks": True})
+    colluders = max(1, more.get("colluders", 0))
+    assert plan.honest == 1 or terms.smallest_sum >= plan.honest + colluders
+    plan.event(terms, 650)
+
+
+def test_terms_that_allow_a_smaller_sum_than_was_planned_for_are_refused():
+    wanted = Scenario.of({"rounds": 3, "data": {"parties": 8}, "local": ONE_STEP, "protocol": "secagg"})
+    parties = tuple(f"p{place}" for place in range(8))
+    for given in (USER, SAMPLE):
+        private = Privacy(**given)
+        plan = plan_noise(wanted, private, {}, parties, 650, [200] * 8)
+        smaller = terms_for(find("secagg"), parties, {**plan.options, "threshold": 7})
+        with pytest.raises(ConfigError, match="a sum of 7 would have less noise than ε takes, which is that of 8"):
+            plan.event(smaller, 650)
 
 
 def test_what_would_undo_the_noise_is_refused():
