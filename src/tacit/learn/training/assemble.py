@@ -4,9 +4,8 @@
 """
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -30,15 +29,18 @@ from tacit.learn.random_streams import generator
 from tacit.learn.scenario import ALONE, TOGETHER, Data, Privacy, Scenario
 from tacit.learn.training.cohort import Cohort
 from tacit.learn.training.dp_plan import NoisePlan, plan_noise
+from tacit.learn.training.gradient_noise import NOISE_KEY_BYTES
 from tacit.learn.training.loop import Training, TrainingStep, weigh_by_samples
 from tacit.learn.training.metrics import Metrics
 from tacit.learn.training.run_folder import SECRET_BYTES
-from tacit.privacy import Ledger
+from tacit.privacy import Ledger, noisy_on_grid
 from tacit.protocols import find
 from tacit.runtime.shards.sharded_simulation import ShardedSimulation
 from tacit.runtime.simulator import Simulation
 from tacit.vectors.fixedpoint import FixedPoint
 
+RELEASE_BYTES = 16
+"""Length of the digest by which a ledger knows a release."""
 SPREAD_FROM = 200
 """Fewest parties for which spreading rounds over processes pays, since messages then pass between processes."""
 CLIP_HEADROOM = 4.0
@@ -161,8 +163,8 @@ def assemble_run(
         sizes = [len(part) for part in parts]
         private = plan_noise(scenario, scenario.privacy, options, parties, built.parameters, sizes)
     local = scenario.local if private is None else private.local
-    noise_seed = int.from_bytes(SeededEntropy("noise", scenario.seed, secret).bytes(16)) if secret else None
-    cohort = Cohort(built, loaded, parts, local, scenario.seed, scenario.workers, noise_seed=noise_seed)
+    noise_key = SeededEntropy("noise", scenario.digest, secret).bytes(NOISE_KEY_BYTES) if secret else None
+    cohort = Cohort(built, loaded, parts, local, scenario.seed, scenario.workers, noise_key=noise_key)
     cohort.start()
     training, checked = Training(cohort, parties), None
     notes: list[str] = []
@@ -187,9 +189,10 @@ def _protect_rounds(
 ) -> None:
     """Makes every round pay from the ledger before it begins, and adds the noise of a trusted server."""
     scenario, training = found.scenario, found.training
-    # A round that was paid for is repeated without payment, so it must have the same data and the same noise.
+    # A release that was paid for is repeated without payment, so the run must be the same in all that decides it.
+    model = training.cohort.model.digest(training.cohort.matrix[0])
     noise = hashlib.sha256(secret).hexdigest()
-    run = f"scenario {scenario.digest[:16]}, data {found.data.fingerprint[:16]}, noise {noise[:32]}"
+    run = f"scenario {scenario.digest[:16]}, data {found.data.fingerprint[:16]}, model {model[:16]}, noise {noise[:32]}"
     ledger = Ledger(run, delta=privacy.delta, budget=privacy.budget, accountant=privacy.accountant, path=path)
     if ledger.lost:
         raise JournalError(f"{path} is gone, and rounds were paid for; put it back, or begin a new run elsewhere")
@@ -198,10 +201,16 @@ def _protect_rounds(
     spent = private.event(terms, entries) if terms is not None else private.spent
     if spent is None:
         raise ConfigError("privacy per user is about what is averaged; give a protocol that averages")
-    training.begin = lambda number, parties: ledger.spend(parties, spent, round=number)
-    if private.central:
-        rng = partial(generator, _seed(scenario, secret), "central noise")
-        training.noise = lambda number, count: rng(number).normal(0.0, private.central / count, entries)
+
+    def pay(number: int, parties: Sequence[Party], release: bytes) -> None:
+        ledger.spend(parties, spent, round=number, release=release[:RELEASE_BYTES].hex())
+
+    def add_noise(number: int, release: bytes, average: NDArray[np.float64], count: int) -> NDArray[np.float64]:
+        entropy = SeededEntropy("central noise", scenario.digest, secret, number, release)
+        return noisy_on_grid(average, private.central / count, entropy)
+
+    training.begin, training.key = pay, hashlib.sha256(b"release" + secret).digest()
+    training.noise = add_noise if private.central else None
     found.ledger, found.notes = ledger, (*found.notes, *private.notes)
 
 

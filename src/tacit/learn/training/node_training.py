@@ -39,6 +39,7 @@ from tacit.learn.scenario import Scenario
 from tacit.learn.training.assemble import load_data, split_samples
 from tacit.learn.training.cohort import Cohort
 from tacit.learn.training.dp_plan import NoisePlan, plan_noise
+from tacit.learn.training.gradient_noise import NOISE_KEY_BYTES
 from tacit.learn.training.metrics import Metrics
 from tacit.learn.training.run_folder import CHECKPOINT, LEDGER, METRICS, MODEL, SCENARIO
 from tacit.learn.training.train import RoundCallback, Run
@@ -283,7 +284,7 @@ def take_part(
         scenario.local if private is None else private.local,
         scenario.seed,
         # It is drawn anew in each life: what was sent is on disk, and nothing else needs the noise again.
-        noise_seed=None if private is None else int.from_bytes(SystemEntropy().bytes(16)),
+        noise_key=None if private is None else SystemEntropy().bytes(NOISE_KEY_BYTES),
         first=roster.names.index(me),
     )
     cohort.start()

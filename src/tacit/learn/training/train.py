@@ -131,10 +131,13 @@ def train(
     scenario = _check_arguments(scenario, data, model)
     place = make_folder(scenario, folder, resume)
     over = resume and scenario.privacy is not None and is_over(place)
-    secret = load_noise_key(place) if scenario.privacy is not None and not over else b""
+    noise = scenario.privacy is not None and not over
+    # First, because a ledger of an earlier release is refused for the same reason in other words.
+    kept = Checkpoint.read(place / CHECKPOINT, noise=noise) if resume and (place / CHECKPOINT).exists() else None
+    secret = load_noise_key(place) if noise else b""
     found = assemble_run(scenario, data, model, None if over else place / LEDGER, progress, secret, address)
     digest = f"{scenario.digest} {found.data.fingerprint}"
-    history = _restore_run(place, found, digest, over) if resume else []
+    history = [] if kept is None else _restore_run(place, found, kept, digest, over)
     replace_file(place / SCENARIO, scenario.encode())
     if found.checked is not None and not (place / AUDIT).exists():
         replace_file(place / AUDIT, audit_run(found.checked, scenario))
@@ -183,11 +186,9 @@ def _check_arguments(scenario: Any, data: Any, model: Any) -> Scenario:
     return checked
 
 
-def _restore_run(place: Path, found: AssembledRun, digest: str, over: bool) -> list[Metrics]:
-    """Restores an interrupted run from its checkpoint, if there is one, and returns the metrics of its rounds."""
-    if not (place / CHECKPOINT).exists():
-        return []
-    checkpoint = Checkpoint.read(place / CHECKPOINT, digest)
+def _restore_run(place: Path, found: AssembledRun, checkpoint: Checkpoint, digest: str, over: bool) -> list[Metrics]:
+    """Restores an interrupted run from its checkpoint, and returns the metrics of its rounds."""
+    checkpoint.check(place / CHECKPOINT, digest)
     if over and checkpoint.ledger != (place / LEDGER).read_bytes():
         raise ConfigError(f"{place / CHECKPOINT} is not the last one of this run, which is over; begin anew elsewhere")
     if over and checkpoint.round < found.scenario.rounds:
