@@ -105,7 +105,7 @@ class Ledger:
         if found is not None:
             self._adopt(decode_ledger(found, self._where()))
         elif data is not None and self.lost:
-            raise JournalError(f"the ledger is gone{self._where()}, and rounds were paid for; put it back")
+            raise JournalError(f"{self._path} is gone, and rounds were paid for; put it back")
 
     def _adopt(self, state: LedgerState) -> None:
         """Goes on from a state that was read; raises an error if it is of another run, or of other data."""
@@ -116,6 +116,8 @@ class Ledger:
                 raise JournalError(
                     f"this is the ledger of {name!r}, not of {self.run!r}{self._where()}; begin a new run elsewhere"
                 )
+        if self._people == "new" and state.runs and self._data in (state.data, *state.earlier):
+            raise ConfigError(f"these data are in the ledger already{self._where()}; leave --new-people out")
         self._state = self._with_data(state)
         self._mine = self._state.record_of(self.run) or self._mine
 
@@ -125,8 +127,6 @@ class Ledger:
         if data is None:
             return state
         if data == state.data or data in state.earlier or not (state.data or state.runs):
-            if self._people == "new" and state.runs:
-                raise ConfigError(f"these data are in the ledger already{self._where()}; leave --new-people out")
             return state if state.data else msgspec.structs.replace(state, data=data)
         if self._people == "same":
             earlier = (*state.earlier, *([state.data] if state.data else []))
@@ -197,6 +197,11 @@ class Ledger:
         return tuple(self._mine.spent)
 
     @property
+    def path(self) -> Path | None:
+        """The file; None for a ledger that ends with the process."""
+        return self._path
+
+    @property
     def state(self) -> LedgerState:
         """All runs of the ledger, as of the last payment of this one."""
         return self._state
@@ -262,6 +267,12 @@ class Ledger:
                     f"or is an older copy; {CURE}"
                 )
 
+    def take_over(self, data: bytes) -> None:
+        """Records what this run paid in an earlier file, if it has paid nothing here yet, whatever the budget is."""
+        earlier = self._decode_record(data, " (of an earlier release)")
+        if earlier.spent and not self._mine.spent:
+            self._write(msgspec.structs.replace(self._mine, events=earlier.events, spent=earlier.spent), checked=False)
+
     def _decode_record(self, data: bytes, where: str = "") -> RunRecord:
         """Returns this run's record in what `encode` returned; raises JournalError if that is of another run."""
         state = decode_ledger(data, where)
@@ -280,11 +291,11 @@ class Ledger:
     def _where(self) -> str:
         return "" if self._path is None else f" ({self._path})"
 
-    def _write(self, record: RunRecord) -> None:
+    def _write(self, record: RunRecord, *, checked: bool = True) -> None:
         """Replaces this run's record in the file, within the budget of all runs, while nobody else writes."""
         with nullcontext(-1) if self._path is None else lock_ledger(self._path) as lock:
             state, found = self._latest()
-            if state.exceeds(record.rho - self._mine.rho):
+            if checked and state.exceeds(record.rho - self._mine.rho):
                 after = state.epsilon_of(state.rho + record.rho - self._mine.rho)
                 raise BudgetSpent({"all runs on these data": after}, state.budget or 0.0)
             state = state.with_record(record)
@@ -299,7 +310,7 @@ class Ledger:
         data = None if self._path is None else read_bytes(self._path)
         if data is None:
             if self._data is not None and self.lost:
-                raise JournalError(f"the ledger is gone{self._where()}, and rounds were paid for; put it back")
+                raise JournalError(f"{self._path} is gone, and rounds were paid for; put it back")
             return self._state, None
         found = decode_ledger(data, self._where())
         mine = found.record_of(self.run)
@@ -351,7 +362,7 @@ def set_budget(path: str | Path, budget: float, delta: float | None = None) -> L
     with lock_ledger(place) as lock:
         data = read_bytes(place)
         if data is None and was_written(place):
-            raise JournalError(f"the ledger is gone ({path}), and rounds were paid for; put it back")
+            raise JournalError(f"{path} is gone, and rounds were paid for; put it back")
         state = LedgerState() if data is None else decode_ledger(data, f" ({path})")
         state = msgspec.structs.replace(state, budget=float(budget), delta=delta or state.delta)
         write_ledger(place, state, lock)

@@ -80,8 +80,8 @@ def noisy_on_grid(vector: NDArray[Any], sigma: float, entropy: Entropy) -> NDArr
 
     step = sigma / GRID
     drawn = discrete_gaussian(GRID).draw(len(vector), words)
-    noised: NDArray[np.float64] = (np.rint(vector.astype(np.float64) / step) + drawn) * step
-    return noised
+    whole = np.rint(np.asarray(vector, np.float64) / step) + drawn
+    return np.asarray(whole * step, np.float64)
 
 
 def paper_sigma(

@@ -181,7 +181,7 @@ class TestFolder:
 
         data, other = (datasets.load("digits").subsample(200, 100, generator(seed, "samples")) for seed in (0, 1))
         with pytest.raises(Cut):
-            train(self.scenario(), folder=folder, on_round=cut, data=data)
+            train(self.scenario(), folder=folder, on_round=cut, data=data, ledger=folder / LEDGER)
         return data, other
 
     def test_two_runs_of_one_scenario_have_other_noise_and_leave_no_key(self, tmp_path):
@@ -215,19 +215,19 @@ class TestFolder:
     def test_it_does_not_go_on_without_its_key_with_other_data_or_with_a_ledger_that_knows_less(self, tmp_path):
         data, other = self.cut_off(tmp_path)
         with pytest.raises(JournalError, match=r"the ledger of 'scenario .*, data .*, noise .*; begin a new run"):
-            train(self.scenario(), folder=tmp_path, resume=True, data=other)
+            train(self.scenario(), folder=tmp_path, resume=True, data=other, ledger=tmp_path / LEDGER)
         ledger = (tmp_path / LEDGER).read_bytes()
         (tmp_path / LEDGER).unlink()
         with pytest.raises(JournalError):
-            train(self.scenario(), folder=tmp_path, resume=True, data=data)
+            train(self.scenario(), folder=tmp_path, resume=True, data=data, ledger=tmp_path / LEDGER)
         (tmp_path / LEDGER).write_bytes(ledger)
         key = (tmp_path / KEY).read_bytes()
         (tmp_path / KEY).unlink()
         with pytest.raises(ConfigError, match="is gone, from which the noise"):
-            train(self.scenario(), folder=tmp_path, resume=True, data=data)
+            train(self.scenario(), folder=tmp_path, resume=True, data=data, ledger=tmp_path / LEDGER)
         (tmp_path / KEY).write_bytes(key)
         assert (tmp_path / CHECKPOINT).exists()
-        train(self.scenario(), folder=tmp_path, resume=True, data=data)
+        train(self.scenario(), folder=tmp_path, resume=True, data=data, ledger=tmp_path / LEDGER)
 
     def test_what_was_paid_for_is_never_had_again_with_other_noise(self, tmp_path):
         """Whoever deleted a file of a run once got its rounds anew for nothing, and could average the noise away."""
@@ -254,17 +254,20 @@ class TestFolder:
         for wrong, error in ((key[:5], ConfigError), (b"", ConfigError), (bytes(32), JournalError)):
             (tmp_path / KEY).write_bytes(wrong)
             with pytest.raises(error):
-                train(self.scenario(), folder=tmp_path, resume=True, data=data)
+                train(self.scenario(), folder=tmp_path, resume=True, data=data, ledger=tmp_path / LEDGER)
         (tmp_path / KEY).write_bytes(key)
         (tmp_path / CHECKPOINT).unlink()  # as if it had been killed in the first round
         with pytest.raises(JournalError, match="this is the ledger of"):
-            train(self.scenario(), folder=tmp_path, resume=True, data=other)
+            train(self.scenario(), folder=tmp_path, resume=True, data=other, ledger=tmp_path / LEDGER)
         ledger = (tmp_path / LEDGER).read_bytes()
         (tmp_path / LEDGER).unlink()
         with pytest.raises(JournalError, match="is gone, and rounds were paid for"):
-            train(self.scenario(), folder=tmp_path, resume=True, data=data)
+            train(self.scenario(), folder=tmp_path, resume=True, data=data, ledger=tmp_path / LEDGER)
         (tmp_path / LEDGER).write_bytes(ledger)
-        assert train(self.scenario(), folder=tmp_path, resume=True, data=data).history[-1].round == 3
+        assert (
+            train(self.scenario(), folder=tmp_path, resume=True, data=data, ledger=tmp_path / LEDGER).history[-1].round
+            == 3
+        )
 
     def test_a_tiny_budget_is_enough_for_all_rounds(self, tmp_path):
         assert len(train(self.scenario(unit="sample", epsilon=1e-7), folder=tmp_path).history) == 3

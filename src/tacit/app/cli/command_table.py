@@ -107,6 +107,12 @@ COMMANDS = {
         MACHINES,
         "Show how far a party is, who is missing and for how long, and how its last round ended.",
     ),
+    "ledger": CommandEntry(
+        _CLI + "ledger_command",
+        "app",
+        LEAKS,
+        "Show what runs on some data have spent of their privacy, alone and together, and what is left.",
+    ),
     "ui": CommandEntry(
         "tacit.app.ui.command",
         "app",

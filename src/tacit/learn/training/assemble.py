@@ -6,7 +6,6 @@
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -28,6 +27,13 @@ from tacit.learn.models import registry
 from tacit.learn.random_streams import generator
 from tacit.learn.scenario import ALONE, TOGETHER, Data, Privacy, Scenario
 from tacit.learn.training.cohort import Cohort
+from tacit.learn.training.data_ledger import (
+    LedgerPlace,
+    check_planned_rounds,
+    describe_mechanism,
+    place_beside_data,
+    refuse_without_noise,
+)
 from tacit.learn.training.dp_plan import NoisePlan, plan_noise
 from tacit.learn.training.gradient_noise import NOISE_KEY_BYTES
 from tacit.learn.training.loop import Training, TrainingStep, weigh_by_samples
@@ -129,7 +135,7 @@ def assemble_run(
     scenario: Scenario,
     data: Dataset | None = None,
     model: Any = None,
-    ledger: str | Path | None = None,
+    ledger: LedgerPlace | None = None,
     progress: Progress = ignore_progress,
     secret: bytes = b"",
     address: str | None = None,
@@ -140,7 +146,8 @@ def assemble_run(
         scenario: What to run.
         data: Samples in place of those that the scenario names.
         model: Model in place of the one that the scenario names, such as a PyTorch module.
-        ledger: File of the privacy ledger; without it the ledger ends with the run.
+        ledger: Place of the privacy ledger. Unless given it is in the data's own folder; of a named public set, it ends
+            with the run.
         progress: Receives the progress of downloads.
         secret: Secret that noise follows from, besides the public scenario; a fresh one unless given.
         address: Ray cluster whose actors play parties, in place of local processes.
@@ -149,7 +156,10 @@ def assemble_run(
         ConfigError: If the settings do not fit each other or the data.
         LeakRefused: If the settings would expose a party's model.
     """
-    if scenario.privacy is not None and not secret:
+    place = place_beside_data(scenario) if ledger is None else ledger
+    if scenario.privacy is None:
+        refuse_without_noise(place)
+    elif not secret:
         secret = SystemEntropy().bytes(SECRET_BYTES)
     loaded = data or load_data(scenario.data, scenario.seed, progress)
     name = scenario.protocol["name"]
@@ -180,12 +190,12 @@ def assemble_run(
         training = Training(cohort, parties, simulation, weights)
     found = AssembledRun(scenario, loaded, parts, training, checked, (*(checked.notes if checked else ()), *notes))
     if private is not None and scenario.privacy is not None:
-        _protect_rounds(found, scenario.privacy, private, ledger, secret)
+        _protect_rounds(found, scenario.privacy, private, place, secret)
     return found
 
 
 def _protect_rounds(
-    found: AssembledRun, privacy: Privacy, private: NoisePlan, path: str | Path | None, secret: bytes
+    found: AssembledRun, privacy: Privacy, private: NoisePlan, place: LedgerPlace, secret: bytes
 ) -> None:
     """Makes every round pay from the ledger before it begins, and adds the noise of a trusted server."""
     scenario, training = found.scenario, found.training
@@ -193,14 +203,15 @@ def _protect_rounds(
     model = training.cohort.model.digest(training.cohort.matrix[0])
     noise = hashlib.sha256(secret).hexdigest()
     run = f"scenario {scenario.digest[:16]}, data {found.data.fingerprint[:16]}, model {model[:16]}, noise {noise[:32]}"
-    ledger = Ledger(run, delta=privacy.delta, budget=privacy.budget, accountant=privacy.accountant, path=path)
+    ledger = place.open(run, privacy, found.data, describe_mechanism(scenario, private.sigma, private.honest))
     if ledger.lost:
-        raise JournalError(f"{path} is gone, and rounds were paid for; put it back, or begin a new run elsewhere")
+        raise JournalError(f"{place.path} is gone, and rounds were paid for; put it back, or begin a new run elsewhere")
     terms = None if found.checked is None else found.checked.terms
     entries = training.cohort.model.parameters
     spent = private.event(terms, entries) if terms is not None else private.spent
     if spent is None:
         raise ConfigError("privacy per user is about what is averaged; give a protocol that averages")
+    check_planned_rounds(ledger, spent, scenario.rounds)
 
     def pay(number: int, parties: Sequence[Party], release: bytes) -> None:
         ledger.spend(parties, spent, round=number, release=release[:RELEASE_BYTES].hex())

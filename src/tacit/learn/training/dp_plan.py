@@ -51,6 +51,11 @@ class NoisePlan:
     """Privacy that a round spends, if it does not depend on the ring."""
     notes: tuple[str, ...] = ()
 
+    @property
+    def sigma(self) -> float:
+        """Noise level σ that whoever adds noise adds."""
+        return self.central or self.local.noise or float(self.options.get("noise", 0.0))
+
     def event(self, terms: Terms, entries: int) -> Spent:
         """Returns the privacy that a round on these terms spends for each contributor.
 

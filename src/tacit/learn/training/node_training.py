@@ -38,6 +38,14 @@ from tacit.learn.models import registry
 from tacit.learn.scenario import Scenario
 from tacit.learn.training.assemble import load_data, split_samples
 from tacit.learn.training.cohort import Cohort
+from tacit.learn.training.data_ledger import (
+    LedgerPlace,
+    check_planned_rounds,
+    choose_node_ledger,
+    describe_mechanism,
+    describe_total,
+    refuse_without_noise,
+)
 from tacit.learn.training.dp_plan import NoisePlan, plan_noise
 from tacit.learn.training.gradient_noise import NOISE_KEY_BYTES
 from tacit.learn.training.metrics import Metrics
@@ -46,7 +54,7 @@ from tacit.learn.training.train import RoundCallback, Run
 from tacit.net.membership.identity import file_stem
 from tacit.net.membership.roster import RosterFile
 from tacit.net.store.log import open_private
-from tacit.privacy import Ledger, Spent
+from tacit.privacy import Ledger, People, Spent
 from tacit.runtime.atomic_files import replace_file
 from tacit.runtime.outcome import Outcome
 
@@ -227,7 +235,7 @@ class Learner:
         }
         if witness := next((what for what, says in paid.items() if says), ""):
             raise JournalError(
-                f"{self.place / LEDGER} has nothing that {me} spent, and {witness} says that rounds were paid for: put "
+                f"{ledger.path} has nothing that {me} spent, and {witness} says that rounds were paid for: put "
                 f"it back, for a budget that is forgotten would be spent again; or begin a new run in another folder"
             )
 
@@ -244,6 +252,8 @@ def take_part(
     model: Any = None,
     on_round: RoundCallback | None = None,
     progress: Progress = ignore_progress,
+    ledger: str | Path | None = None,
+    people: People | None = None,
 ) -> Run:
     """Trains as one party of a federation. A party that was killed resumes when it is started again.
 
@@ -258,6 +268,8 @@ def take_part(
         model: Model in place of the one that the scenario names, such as a PyTorch module.
         on_round: Called with the metrics of every round when it ends.
         progress: Receives the progress of downloads.
+        ledger: File of what the data have spent; in their own folder unless given, of public data in that of the run.
+        people: Says whose data it is if they changed: of the "same" people, or of "new" people only.
 
     Returns:
         The finished run of this party.
@@ -289,11 +301,12 @@ def take_part(
     )
     cohort.start()
     _make_private_folder(place)
-    ledger, spent = _open_ledger(scenario, roster, private, built.parameters, place / LEDGER)
+    paid_at = choose_node_ledger(scenario, place, me, ledger, people, own_data=data is not None and private is not None)
+    book, spent = _open_ledger(scenario, roster, private, loaded, built.parameters, paid_at, place)
     with join(path, me, identity=identity, metrics=metrics) as peer:
         weight = float(len(part)) if scenario.weights == "samples" else 1.0
-        changes = roster.settings.get("norm") is not None and roster.entry.server is not None
-        learner = Learner(scenario, peer, cohort, loaded, place, roster.nonce, weight, changes, ledger, spent)
+        changes = _brings_changes(roster, private)
+        learner = Learner(scenario, peer, cohort, loaded, place, roster.nonce, weight, changes, book, spent)
         learner.resume()
         history = _run_and_record(learner, on_round)
         if not history and not learner.stopped and learner.number < scenario.rounds:
@@ -301,11 +314,22 @@ def take_part(
                 f"the others are at round {peer.rounds} of {scenario.rounds}, and {me} heard no average; ask them, and "
                 "begin a new session (tacit roster renew)"
             )
-        notes = (*peer.notes, *(private.notes if private else ()), *([learner.stopped] if learner.stopped else []))
+        told = (*(private.notes if private else ()), *describe_total(book, paid_at))
+        notes = (*peer.notes, *told, *filter(None, [learner.stopped]))
         run = Run(scenario, history, place, learner.model, built, (len(part),), None, notes)
         os.close(open_private(place / f"{MODEL}.new"))  # written there first, with the rights of what is there
         run.write_model()
     return run
+
+
+def _brings_changes(roster: RosterFile, private: NoisePlan | None) -> bool:
+    """Says whether updates are changes to the shared model.
+
+    They are where updates are clipped, and where the noise of others counts: a party that missed an average would
+    bring its last change again, under other noise of others.
+    """
+    counted = private is not None and private.honest > 1
+    return roster.entry.server is not None and (roster.settings.get("norm") is not None or counted)
 
 
 def _make_private_folder(place: Path) -> None:
@@ -399,16 +423,22 @@ def _plan_privacy(scenario: Scenario, roster: RosterFile, entries: int, samples:
 
 
 def _open_ledger(
-    scenario: Scenario, roster: RosterFile, private: NoisePlan | None, entries: int, path: Path
+    scenario: Scenario,
+    roster: RosterFile,
+    private: NoisePlan | None,
+    data: Dataset,
+    entries: int,
+    paid_at: LedgerPlace,
+    folder: Path,
 ) -> tuple[Ledger | None, Spent | None]:
+    """Opens the ledger of a party, and returns it with what a round spends; both None without noise."""
     if private is None or scenario.privacy is None:
+        refuse_without_noise(paid_at)
         return None, None
-    privacy = scenario.privacy
-    ledger = Ledger(
-        f"{roster.federation} {scenario.digest}",
-        delta=privacy.delta,
-        budget=privacy.budget,
-        accountant=privacy.accountant,
-        path=path,
-    )
-    return ledger, private.event(roster.terms, entries)
+    mechanism = describe_mechanism(scenario, private.sigma, private.honest)
+    ledger = paid_at.open(f"{roster.federation} {scenario.digest}", scenario.privacy, data, mechanism)
+    if paid_at.of_data and (folder / LEDGER).exists():  # earlier releases kept it there
+        ledger.take_over((folder / LEDGER).read_bytes())
+    spent = private.event(roster.terms, entries)
+    check_planned_rounds(ledger, spent, scenario.rounds)
+    return ledger, spent
