@@ -407,10 +407,10 @@ def _plan_privacy(scenario: Scenario, roster: RosterFile, entries: int, samples:
     privacy = scenario.privacy
     if privacy is None:
         return None
-    # Others have as many samples as they have: nobody counts on their noise per sample.
-    if privacy.unit == "sample" and privacy.noise != "local":
-        raise ConfigError('privacy.unit="sample" between machines takes noise = "local": sizes of others are not known')
-    found = plan_noise(scenario, privacy, roster.settings, roster.names, entries, [samples] * len(roster.names))
+    sizes = [samples] * len(roster.names)
+    if privacy.unit == "sample" and privacy.noise == "distributed":
+        sizes = [_agree_on_batch(scenario, samples)] * len(roster.names)
+    found = plan_noise(scenario, privacy, roster.settings, roster.names, entries, sizes)
     missing = {
         option: value
         for option, value in found.options.items()
@@ -420,6 +420,22 @@ def _plan_privacy(scenario: Scenario, roster: RosterFile, entries: int, samples:
         lines = ", ".join(f"{option} = {value!r}" for option, value in missing.items())
         raise ConfigError(f"this privacy takes {lines} under [settings] of the roster, then: tacit roster renew")
     return found
+
+
+def _agree_on_batch(scenario: Scenario, samples: int) -> int:
+    """Returns the batch that all parties take, which the noise that each adds is for (paper 003, Algorithm 1).
+
+    Nobody knows how many samples others have. So all take one batch of the scenario's size a round, and whoever has
+    fewer samples takes no part.
+    """
+    batch, wrong = scenario.local.batch, []
+    if scenario.local.steps != 1:
+        wrong.append("the noise of others counts per sample if all take one step a round; set steps = 1 in [local]")
+    if samples < batch:
+        wrong.append(f"local.batch={batch} is more than the {samples} samples here; all agree on a smaller batch")
+    if wrong:
+        raise ConfigError(wrong)
+    return batch
 
 
 def _open_ledger(
