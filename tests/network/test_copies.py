@@ -17,8 +17,8 @@ from tacit.core.messages import LONG
 from tacit.core.state_blobs import attach_blobs, detach_blobs
 from tacit.core.suite import Update
 from tacit.net.transport.peer_link import PeerLink
-from tacit.protocols.shapes import star
 from tacit.protocols.secagg.settings import SecAggState
+from tacit.protocols.shapes import star
 
 pytestmark = pytest.mark.long
 

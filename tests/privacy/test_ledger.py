@@ -140,7 +140,7 @@ def bent(path, change):
     [
         (lambda content: content["spent"].update(a=[]), "was changed"),
         (lambda content: content["events"][0].update(rho=0.0), "was changed"),
-        (lambda content: content.update(version=2), "version 2"),
+        (lambda content: content.update(version=3), "version 3"),
         (lambda content: content.update(kind="something"), "no ledger"),
         (lambda content: content.update(more=1), "cannot be read"),
         (lambda content: content.pop("spent"), "cannot be read"),
@@ -274,7 +274,7 @@ def test_a_ledger_that_is_lost_is_not_one_that_was_never_begun(path, monkeypatch
     def killed(*_):
         raise OSError(5, "as if killed")
 
-    monkeypatch.setattr("tacit.privacy.ledger.replace_file", killed)
+    monkeypatch.setattr("tacit.privacy.ledger_file.replace_file", killed)
     with pytest.raises(JournalError):
         ledger.spend("a", ROUND)
     monkeypatch.undo()

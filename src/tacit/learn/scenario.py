@@ -157,6 +157,9 @@ class Privacy(Section, frozen=True, kw_only=True):
             wrong.append('privacy.sigma="paper" is for privacy.unit="sample"')
         if self.unit == "user" and self.noise != "central" and self.accountant == "pld":
             wrong.append('privacy.accountant="pld" is for noise on real numbers; use "rdp" or "zcdp"')
+        if self.unit == "sample" and self.noise == "central":
+            # A server has no samples to clip, so users would add the noise, and nothing would keep sums large enough.
+            wrong.append('privacy.noise="central" is for privacy.unit="user"; per sample use "distributed" or "local"')
         return wrong
 
 

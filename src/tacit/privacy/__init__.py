@@ -1,7 +1,7 @@
 """Differential privacy on top of averaging: noise, accounting, and the ledger of spent privacy."""
 
 from tacit.privacy.distributed_noise import SharedNoise, count_honest, distributed_sigma, shared_noise
-from tacit.privacy.ledger import Ledger, Spent
+from tacit.privacy.ledger import Ledger, LedgerState, People, PlanExceeds, RunRecord, Spent, read_ledger, set_budget
 from tacit.privacy.noise import (
     Accountant,
     accounted_epsilon,
@@ -10,6 +10,7 @@ from tacit.privacy.noise import (
     epsilon_of,
     local_sigma,
     noisy,
+    noisy_on_grid,
     of_sample,
     of_user,
     paper_sigma,
@@ -19,6 +20,10 @@ from tacit.privacy.noise import (
 __all__ = [
     "Accountant",
     "Ledger",
+    "LedgerState",
+    "People",
+    "PlanExceeds",
+    "RunRecord",
     "SharedNoise",
     "Spent",
     "accounted_epsilon",
@@ -29,9 +34,12 @@ __all__ = [
     "epsilon_of",
     "local_sigma",
     "noisy",
+    "noisy_on_grid",
     "of_sample",
     "of_user",
     "paper_sigma",
+    "read_ledger",
+    "set_budget",
     "shared_noise",
     "user_sigma",
 ]

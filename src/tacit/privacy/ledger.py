@@ -6,83 +6,58 @@
         outcome = federation.average(...)
 
 A round is recorded before its vectors leave, and is not refunded if it fails, because nobody knows who saw it. A round
-number is recorded once, so a round that is resumed after a restart, with the same noise, costs nothing more. A training
-loop has a ledger of all parties, and a node on a network its own.
+number is recorded once, so a round that is resumed after a restart, with the same noise, costs nothing more. With a
+digest of what a round releases, every distinct release is recorded. A training loop has a ledger of all parties, and a
+node on a network its own.
+
+Privacy belongs to data, not to a run. With `data=`, the digest of the data, the file is the ledger **of the data**: all
+runs on them pay into it, and none exceeds the budget that their owner set for all of them (`set_budget`). Changed data
+are refused until somebody says whether they are of the same people.
 
 Losses add up as ρ of zero-concentrated privacy. ε is the accountant's result for the sum: exact for Gaussian noise,
 whose rounds compose to one Gaussian, and for other noise the bound that follows from ρ. Parties are accounted
-separately, so a party's ε is about its own data; data that several parties hold is spent by all of them.
+separately, so a party's ε is about its own data; data that several parties hold is spent by all of them. Over several
+runs the party that spent most counts in each, because another run may give its samples to another party.
 
 Accidental changes and partial writes are detected. An attacker with write access can forge a valid file or restore an
 older one, so a run that stores other files also stores the result of `encode` and checks it with `covers`. A deleted
 ledger leaves its lock file, which distinguishes a `lost` ledger from one that was never written.
 """
 
-import fcntl
-import hashlib
 import math
 import os
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import nullcontext
+from itertools import chain, count
 from pathlib import Path
-from typing import Any
+from typing import Literal, TypeAlias
 
 import msgspec
 
 from tacit.core.errors import BudgetSpent, ConfigError, JournalError
 from tacit.core.suite import Party
+from tacit.privacy.ledger_file import (
+    CURE,
+    LedgerState,
+    RunRecord,
+    Spent,
+    decode_ledger,
+    lock_ledger,
+    read_bytes,
+    was_written,
+    write_ledger,
+)
 from tacit.privacy.noise import Accountant, check_positive, epsilon_of
-from tacit.runtime.atomic_files import check_folder, open_private, read_own_file, replace_file, sync_folder
 
-VERSION = 1
-"""Version of the file format."""
-CURE = "an older copy forgets what was spent since, so add to it what it lacks, or begin a new run"
-"""Remedy for a ledger that cannot be continued."""
+__all__ = ["Ledger", "LedgerState", "People", "RunRecord", "Spent", "read_ledger", "set_budget"]
 
-
-class Spent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Privacy loss of one round for each participant."""
-
-    rho: float
-    """The loss ρ of zero-concentrated privacy."""
-    gaussian: bool = True
-    """Whether it is Gaussian noise on real numbers, for which tight accountants apply."""
-
-    @classmethod
-    def of(cls, multiplier: float, times: int = 1) -> "Spent":
-        """Returns the loss of `times` sums whose Gaussian noise is a multiple of the sensitivity."""
-        check_positive(0.5, multiplier=multiplier, times=times)
-        return cls(times / (2 * multiplier**2))
-
-
-class Span(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Consecutive rounds with equal losses."""
-
-    first: int
-    last: int
-    event: int
-    """Index of the loss in `LedgerState.events`."""
-
-
-class LedgerState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Content of a ledger file."""
-
-    kind: str
-    version: int
-    run: str
-    events: tuple[Spent, ...]
-    spent: dict[Party, tuple[Span, ...]]
-    digest: str
-    """Hash of all other fields. It has no key: it detects accidental changes and partial writes, not forgeries."""
-
-    def with_digest(self) -> "LedgerState":
-        """Returns the state with its correct digest."""
-        plain = msgspec.json.encode(msgspec.structs.replace(self, digest=""))
-        return msgspec.structs.replace(self, digest=hashlib.sha256(plain).hexdigest())
+People: TypeAlias = Literal["same", "new"]
+"""Whose data changed data are: of the same people, whose budget goes on, or of new people only."""
 
 
 class Ledger:
-    """Spent privacy of each party, within a budget."""
+    """Spent privacy of each party of a run, within a budget; and of all runs on some data."""
 
     def __init__(
         self,
@@ -92,30 +67,91 @@ class Ledger:
         budget: float | None = None,
         accountant: Accountant = "zcdp",
         path: str | Path | None = None,
+        data: str | None = None,
+        people: People | None = None,
+        began: str = "",
+        unit: str = "",
+        mechanism: str = "",
     ) -> None:
         """Opens the ledger of a run, or starts it if there is none at the path yet.
 
-        `run` identifies it: the hash of a scenario, or the name of a federation. Raises JournalError for a ledger of
-        another run, or one that was changed by accident or written in part.
+        Args:
+            run: Identifies the run: the hash of a scenario, or the name of a federation.
+            delta: The δ of this run.
+            budget: The ε that each party may spend in this run; no limit unless given.
+            accountant: How rounds are composed.
+            path: File of the ledger; unless given it ends with the process.
+            data: Digest of the data whose ledger this is. Then the file has all runs on them.
+            people: Says whose data changed data are.
+            began: Time to record for a new run.
+            unit: Unit of privacy, "user" or "sample".
+            mechanism: Description of the noise.
+
+        Raises:
+            JournalError: For a ledger of another run, or one that was lost, changed by accident or written in part.
+            ConfigError: For a ledger of other data, unless `people` says whose they are.
         """
         check_positive(delta, **({} if budget is None else {"budget": budget}))
         epsilon_of(1.0, delta, accountant)  # refuses an unknown accountant now
+        if people not in (None, "same", "new"):
+            raise ConfigError(f'people={people!r} must be "same" or "new"')
         self.run, self.delta, self.budget, self.accountant = run, delta, budget, accountant
-        self._path = None if path is None else Path(path)
-        self._state = LedgerState("tacit ledger", VERSION, run, (), {}, "").with_digest()
-        if self._path is not None and self._path.parent.exists():
-            check_folder(self._path.parent)
-        found = self._found()
-        if found is not None:
-            self._state = self._read(found, self._where())
+        self._path = None if path is None else Path(path).absolute()
+        self._data, self._people = data, people
+        self._mine = RunRecord(run, began=began, unit=unit, mechanism=mechanism)
+        self._state = LedgerState(data=data or "", delta=delta)
         self._epsilons: dict[tuple[float, bool], float] = {}
+        found = None if self._path is None else read_bytes(self._path)
+        if found is not None:
+            self._adopt(decode_ledger(found, self._where()))
+        elif data is not None and self.lost:
+            raise JournalError(f"{self._path} is gone, and rounds were paid for; put it back")
+
+    def _adopt(self, state: LedgerState) -> None:
+        """Goes on from a state that was read; raises an error if it is of another run, or of other data."""
+        if self._data is None:
+            known = {each.run for each in state.runs}
+            if state.data or known - {self.run}:
+                name = f"data {state.data[:16]}" if state.data else next(iter(known))
+                raise JournalError(
+                    f"this is the ledger of {name!r}, not of {self.run!r}{self._where()}; begin a new run elsewhere"
+                )
+        if self._people == "new" and state.runs and self._data in (state.data, *state.earlier):
+            raise ConfigError(f"these data are in the ledger already{self._where()}; leave --new-people out")
+        self._state = self._with_data(state)
+        self._mine = self._state.record_of(self.run) or self._mine
+
+    def _with_data(self, state: LedgerState) -> LedgerState:
+        """Returns a state for the data at hand; raises ConfigError if they changed and nobody said whose they are."""
+        data = self._data
+        if data is None:
+            return state
+        if data == state.data or data in state.earlier or not (state.data or state.runs):
+            return state if state.data else msgspec.structs.replace(state, data=data)
+        if self._people == "same":
+            earlier = (*state.earlier, *([state.data] if state.data else []))
+            return msgspec.structs.replace(state, data=data, earlier=earlier)
+        if self._people == "new":
+            return LedgerState(data=data, delta=state.delta, budget=state.budget)
+        whose = f"data {state.data[:16]}, not of {data[:16]}" if state.data else "a run that names no data"
+        raise ConfigError(
+            f"this is the ledger of {whose}{self._where()}; if these are data of the same people, add --same-people "
+            f'(people="same"), and if all of them are new, --new-people (people="new")'
+        )
 
     # --- spending ---------------------------------------------------------------------------------------------------
 
-    def spend(self, parties: Party | Iterable[Party], event: Spent, round: int | None = None) -> None:  # noqa: A002
+    def spend(
+        self,
+        parties: Party | Iterable[Party],
+        event: Spent,
+        round: int | None = None,  # noqa: A002
+        release: str = "",
+    ) -> None:
         """Records that parties are about to take part in a round, the next one unless its number is given.
 
-        Raises BudgetSpent, and records nothing, if a party would exceed the budget, and JournalError if that round was
+        With the digest of what it releases, a round is recorded for each distinct release. Raises BudgetSpent, and
+        records nothing, if a party or all runs together would exceed a budget, and JournalError if that round was
         recorded with another loss.
         """
         names = [parties] if isinstance(parties, str) else list(dict.fromkeys(parties))
@@ -125,39 +161,53 @@ class Ledger:
         if not isinstance(event.rho, int | float) or isinstance(event.rho, bool) or not 0 <= event.rho < math.inf:
             raise ConfigError(f"ρ = {event.rho!r} cannot be; give a number from 0 on")
         event = Spent(float(event.rho), event.gaussian)  # in the form that a file is read into
-        fresh = [party for party in names if not self._paid(party, event, number)]
+        fresh = [party for party in names if not self._paid(party, event, number, release)]
         if self.budget is not None:
-            after = {party: self._compose([*self._events(party), (event, 1)]) for party in fresh}
+            after = {party: self._compose([*self._mine.losses(party), (event, 1)]) for party in fresh}
             over = {party: epsilon for party, epsilon in after.items() if not epsilon <= self.budget}
             if over:
                 raise BudgetSpent(over, self.budget)
         if fresh:
-            self._write(self._with(fresh, event, number))
+            self._write(self._mine.with_payment(fresh, event, number, release))
+
+    def check_plan(self, event: Spent, rounds: int) -> None:
+        """Raises BudgetSpent if so many more rounds would exceed the budget of all runs on the data.
+
+        Each round is checked again when it is paid for, because other runs may spend meanwhile.
+        """
+        planned = event.rho * rounds
+        if self._state.exceeds(planned):
+            raise PlanExceeds(self._state, planned, self._where())
 
     def epsilon(self, party: Party) -> float:
-        """Returns the ε that a party has spent."""
-        return self._compose(self._events(party))
+        """Returns the ε that a party has spent in this run."""
+        return self._compose(self._mine.losses(party))
 
     def rho(self, party: Party) -> float:
-        """Returns the ρ that a party has spent."""
-        return math.fsum(event.rho * times for event, times in self._events(party))
+        """Returns the ρ that a party has spent in this run."""
+        return self._mine.rho_of(party)
 
     def rounds(self, party: Party) -> dict[int, Spent]:
-        """Returns the rounds that a party took part in, and the loss of each."""
-        spans = self._state.spent.get(party, ())
-        return {n: self._state.events[span.event] for span in spans for n in range(span.first, span.last + 1)}
+        """Returns the rounds of this run that a party took part in, and the loss of each."""
+        return dict(self._mine.payments(party))
 
     @property
     def parties(self) -> tuple[Party, ...]:
-        """All parties that have spent privacy."""
-        return tuple(self._state.spent)
+        """All parties that have spent privacy in this run."""
+        return tuple(self._mine.spent)
+
+    @property
+    def path(self) -> Path | None:
+        """The file; None for a ledger that ends with the process."""
+        return self._path
+
+    @property
+    def state(self) -> LedgerState:
+        """All runs of the ledger, as of the last payment of this one."""
+        return self._state
 
     def _next(self) -> int:
-        return 1 + max((span.last for spans in self._state.spent.values() for span in spans), default=0)
-
-    def _events(self, party: Party) -> Iterator[tuple[Spent, int]]:
-        for span in self._state.spent.get(party, ()):
-            yield self._state.events[span.event], span.last - span.first + 1
+        return 1 + max((span.last for spans in self._mine.spent.values() for span in spans), default=0)
 
     def _compose(self, events: Iterable[tuple[Spent, int]]) -> float:
         every = list(events)
@@ -167,36 +217,27 @@ class Ledger:
             self._epsilons[rho, gaussian] = epsilon_of(rho, self.delta, self.accountant, gaussian=gaussian)
         return self._epsilons[rho, gaussian]
 
-    def _paid(self, party: Party, event: Spent, number: int) -> bool:
-        """Returns whether a round of a party is recorded; raises JournalError if it is with another loss."""
-        for span in self._state.spent.get(party, ()):
+    def _paid(self, party: Party, event: Spent, number: int, release: str) -> bool:
+        """Returns whether a release is recorded for a party; raises JournalError if it is with another loss."""
+        if release and release not in self._mine.releases.get(number, ()):
+            return False
+        for span in self._mine.spent.get(party, ()):
             if span.first <= number <= span.last:
-                if self._state.events[span.event] != event:
+                if self._mine.events[span.event] != event:
                     raise JournalError(
-                        f"round {number} took ρ = {self._state.events[span.event].rho:g} of {party} and cannot take "
+                        f"round {number} took ρ = {self._mine.events[span.event].rho:g} of {party} and cannot take "
                         f"{event.rho:g} now; rounds are paid for once, so give this one another number"
                     )
                 return True
         return False
 
-    def _with(self, parties: Iterable[Party], event: Spent, number: int) -> LedgerState:
-        """Returns the state with one more round."""
-        events = self._state.events if event in self._state.events else (*self._state.events, event)
-        spent, kind = dict(self._state.spent), events.index(event)
-        for party in parties:
-            spans = spent.get(party, ())
-            last = spans[-1] if spans else None
-            if last is not None and (last.last + 1, last.event) == (number, kind):
-                spent[party] = (*spans[:-1], Span(last.first, number, kind))
-            else:
-                spent[party] = (*spans, Span(number, number, kind))
-        return msgspec.structs.replace(self._state, events=events, spent=spent).with_digest()
-
     # --- on disk ----------------------------------------------------------------------------------------------------
 
     def encode(self) -> bytes:
-        """Returns the content of the ledger file, to store with other files."""
-        return msgspec.json.encode(self._state)
+        """Returns what this run has paid, to store with other files; of a run's own ledger, the file's content."""
+        if self._data is None:
+            return self._state.with_record(self._mine).encode()
+        return LedgerState(runs=(self._mine,)).encode()
 
     def restore(self, data: bytes) -> None:
         """Goes on from what `encode` returned; raises JournalError if that is of another run, or not whole.
@@ -207,120 +248,122 @@ class Ledger:
             raise ConfigError(
                 f"a ledger is kept in a file or with other things, and this one has a file{self._where()}"
             )
-        self._state = self._read(data)
+        self._mine = self._decode_record(data)
+        self._state = self._state.with_record(self._mine)
 
     def covers(self, data: bytes, parties: Iterable[Party] | None = None) -> None:
-        """Raises JournalError if this ledger lacks rounds that were in it when `encode` returned that.
+        """Raises JournalError if this ledger lacks payments that were in it when `encode` returned that.
 
         A run that goes on asks so whether its ledger was deleted since, or an older one put in its place. If parties
         are named, only what they spent is looked at.
         """
-        earlier = self._read(data, " (as it was kept with other things)")
+        earlier = self._decode_record(data, " (as it was kept with other things)")
         for party in earlier.spent if parties is None else parties:
-            here, spans = self.rounds(party), earlier.spent.get(party, ())
-            for span in spans:
-                event = earlier.events[span.event]
-                lacks = next((n for n in range(span.first, span.last + 1) if here.get(n) != event), None)
-                if lacks is not None:
-                    raise JournalError(
-                        f"the ledger does not have what {party} spent in round {lacks}{self._where()}: it was deleted, "
-                        f"or is an older copy; {CURE}"
-                    )
+            lacks = Counter(earlier.payments(party)) - Counter(self._mine.payments(party))
+            if lacks:
+                number = min(number for number, _ in lacks)
+                raise JournalError(
+                    f"the ledger does not have what {party} spent in round {number}{self._where()}: it was deleted, "
+                    f"or is an older copy; {CURE}"
+                )
+
+    def take_over(self, data: bytes) -> None:
+        """Records what this run paid in an earlier file, if it has paid nothing here yet, whatever the budget is."""
+        earlier = self._decode_record(data, " (of an earlier release)")
+        if earlier.spent and not self._mine.spent:
+            self._write(msgspec.structs.replace(self._mine, events=earlier.events, spent=earlier.spent), checked=False)
+
+    def _decode_record(self, data: bytes, where: str = "") -> RunRecord:
+        """Returns this run's record in what `encode` returned; raises JournalError if that is of another run."""
+        state = decode_ledger(data, where)
+        record = state.record_of(self.run)
+        if record is None and state.runs:
+            raise JournalError(
+                f"this is the ledger of {state.runs[0].run!r}, not of {self.run!r}{where}; begin a new run elsewhere"
+            )
+        return record or RunRecord(self.run)
 
     @property
     def lost(self) -> bool:
         """Whether a ledger was written at the path and is gone."""
-        return self._path is not None and self._found() is None and _is_marked(_lock_of(self._path))
-
-    def _read(self, data: bytes, where: str = "") -> LedgerState:
-        try:
-            header: dict[str, Any] = msgspec.json.decode(data)
-            if not isinstance(header, dict) or header.get("kind") != self._state.kind:
-                raise JournalError(f"this is no ledger{where}; give it a file of its own")
-            if header.get("version") != VERSION:
-                raise JournalError(
-                    f"this is a ledger of version {header.get('version')}, not {VERSION}{where}; go on with "
-                    f"the release that wrote it"
-                )
-            state = msgspec.json.decode(data, type=LedgerState)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise JournalError(f"the ledger cannot be read: {error}{where}; {CURE}") from None
-        if state.with_digest() != state:
-            raise JournalError(f"the ledger was changed by accident or written in part{where}; {CURE}")
-        if state.run != self.run:
-            raise JournalError(
-                f"this is the ledger of {state.run!r}, not of {self.run!r}{where}; begin a new run elsewhere"
-            )
-        return state
+        return self._path is not None and read_bytes(self._path) is None and was_written(self._path)
 
     def _where(self) -> str:
         return "" if self._path is None else f" ({self._path})"
 
-    def _found(self) -> bytes | None:
-        """Returns the content of the file, or None if there is none."""
-        try:
-            return None if self._path is None else read_own_file(self._path)
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise ConfigError(
-                f"the ledger cannot be read: {error.strerror}{self._where()}; give it a file that can be"
-            ) from None
+    def _write(self, record: RunRecord, *, checked: bool = True) -> None:
+        """Replaces this run's record in the file, within the budget of all runs, while nobody else writes."""
+        with nullcontext(-1) if self._path is None else lock_ledger(self._path) as lock:
+            state, found = self._latest()
+            if checked and state.exceeds(record.rho - self._mine.rho):
+                after = state.epsilon_of(state.rho + record.rho - self._mine.rho)
+                raise BudgetSpent({"all runs on these data": after}, state.budget or 0.0)
+            state = state.with_record(record)
+            if self._path is not None:
+                if found is not None and found.data != state.data and state.data not in found.earlier:
+                    self._set_aside(found)
+                write_ledger(self._path, state, lock)
+            self._state, self._mine = state, record
 
-    def _write(self, state: LedgerState) -> None:
-        """Replaces the file on disk atomically."""
-        if self._path is None:
-            self._state = state
+    def _latest(self) -> tuple[LedgerState, LedgerState | None]:
+        """Returns the present state for the data at hand, and what is in the file; None if there is no file."""
+        data = None if self._path is None else read_bytes(self._path)
+        if data is None:
+            if self._data is not None and self.lost:
+                raise JournalError(f"{self._path} is gone, and rounds were paid for; put it back")
+            return self._state, None
+        found = decode_ledger(data, self._where())
+        mine = found.record_of(self.run)
+        others = self._data is None and len(found.runs) > 1
+        if others or (mine is None and self._mine.spent) or (mine is not None and mine != self._mine):
+            raise JournalError(f"somebody else has written to the ledger{self._where()}; have one for each process")
+        return self._with_data(found), found
+
+    def _set_aside(self, found: LedgerState) -> None:
+        """Keeps the ledger of people whose data are no longer there, beside the new one."""
+        if self._path is None or self._people != "new" or not found.runs:
             return
-        try:
-            with _lock_file(self._path) as lock:
-                if self._found() not in (None, self.encode()):
-                    raise JournalError(
-                        f"somebody else has written to the ledger{self._where()}; have one for each process"
-                    )
-                replace_file(self._path, msgspec.json.encode(state))
-                self._state = state
-                sync_folder(self._path.parent)
-                _mark(lock)
-        except OSError as error:
-            raise JournalError(
-                f"the ledger cannot be written: {error.strerror}{self._where()}; no round begins before it can, so "
-                f"free disk space, or give it a folder that exists"
-            ) from None
+        stem = f"{self._path.stem}-{found.data[:8] or 'earlier'}"
+        for name in chain([stem], (f"{stem}-{number}" for number in count(2))):
+            try:
+                os.link(self._path, self._path.with_name(f"{name}{self._path.suffix}"))
+            except FileExistsError:
+                continue
+            return
 
 
-def _lock_of(path: Path) -> Path:
-    return path.with_name(f"{path.name}.lock")
+class PlanExceeds(BudgetSpent):
+    """A run that was not started, because its rounds would exceed the budget of its data."""
+
+    def __init__(self, state: LedgerState, planned: float, where: str = "") -> None:
+        after, alone = state.epsilon_of(state.rho + planned), state.epsilon_of(planned)
+        super().__init__({"all runs on these data": after}, state.budget or 0.0)
+        self.left = state.left
+        """The largest ε that one more run may spend."""
+        self.args = (
+            f"this run would spend ε = {alone:.4g}, and {self.left:.4g} is left of the budget of {state.budget:g} at "
+            f"δ = {state.delta:g}{where}; plan for less",
+        )
 
 
-def _mark(lock: int) -> None:
-    """Marks in the lock file that a ledger was written. A process that is killed earlier has lost none."""
-    with suppress(OSError):  # the round is recorded, whether or not the disk has space for this
-        if not os.fstat(lock).st_size:
-            os.write(lock, b"written\n")
+def read_ledger(path: str | Path) -> LedgerState:
+    """Returns the content of a ledger file; raises ConfigError if there is none, and JournalError if it is damaged."""
+    data = read_bytes(Path(path))
+    if data is None:
+        gone = " any more, though one was written" if was_written(Path(path)) else ""
+        raise ConfigError(f"there is no ledger {path}{gone}; give the file that a run said it paid into")
+    return decode_ledger(data, f" ({path})")
 
 
-def _is_marked(lock: Path) -> bool:
-    try:
-        return lock.stat().st_size > 0
-    except OSError:
-        return False
-
-
-@contextmanager
-def _lock_file(path: Path) -> Iterator[int]:
-    """Locks out other writers of a file.
-
-    A lock is on a file, not on its name, and every state is a new file: so a separate file is locked, which stays.
-    """
-    file = open_private(_lock_of(path))
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        try:
-            yield file
-        finally:
-            fcntl.flock(
-                file, fcntl.LOCK_UN
-            )  # a process that was forked meanwhile also has the file, and would hold the lock
-    finally:
-        os.close(file)
+def set_budget(path: str | Path, budget: float, delta: float | None = None) -> LedgerState:
+    """Sets what all runs on some data may spend together, also before the first one; returns the new state."""
+    check_positive(delta or 0.5, budget=budget)
+    place = Path(path).absolute()
+    with lock_ledger(place) as lock:
+        data = read_bytes(place)
+        if data is None and was_written(place):
+            raise JournalError(f"{path} is gone, and rounds were paid for; put it back")
+        state = LedgerState() if data is None else decode_ledger(data, f" ({path})")
+        state = msgspec.structs.replace(state, budget=float(budget), delta=delta or state.delta)
+        write_ledger(place, state, lock)
+    return state

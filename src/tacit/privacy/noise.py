@@ -18,7 +18,7 @@ the sum. Noise that protocols add themselves, in the ring, is in `tacit.privacy.
 
 **Limits.** `noisy` draws with 53 bits and adds in floating point, whose last bits can tell more than real numbers would
 (Mironov 2012). Rounding to a ring of 32 bits takes these off, but nothing is proved here about what is left. What
-protocols add in the ring is whole numbers, and has no such bits.
+protocols add in the ring is whole numbers, and has no such bits; neither has `noisy_on_grid`, which training uses.
 """
 
 import math
@@ -30,7 +30,11 @@ from numpy.typing import NDArray
 
 from tacit.core.entropy import Entropy
 from tacit.core.errors import ConfigError, MissingExtra
+from tacit.crypto import masks
+from tacit.vectors.gaussian import discrete_gaussian
 
+GRID = 2.0**40
+"""Steps of the grid of `noisy_on_grid` in a standard deviation."""
 Accountant: TypeAlias = Literal["zcdp", "rdp", "pld"]
 """Zero-concentrated DP in closed form, an upper bound; Rényi DP, a closer one; privacy loss distributions, tight."""
 
@@ -61,6 +65,23 @@ def noisy(vector: NDArray[np.float64], sigma: float, entropy: Entropy) -> NDArra
     z = np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[: len(vector)]
     noised: NDArray[np.float64] = vector + sigma * z
     return noised
+
+
+def noisy_on_grid(vector: NDArray[Any], sigma: float, entropy: Entropy) -> NDArray[np.float64]:
+    """Returns a vector on a grid of σ/2⁴⁰ with discrete Gaussian noise of this standard deviation on every entry.
+
+    Entries are rounded to the grid before noise is added, so that the last digits of floats tell nothing. Rounding
+    moves a vector of d entries by at most √d σ/2⁴¹. Noise comes from the AES key stream of a key that is drawn from the
+    entropy, as the noise of protocols does. Entries beyond 2¹³ σ are not exact.
+    """
+
+    def words(count: int) -> NDArray[np.uint64]:
+        return masks.stream(entropy.bytes(masks.KEY_BYTES), count, 8).view(np.uint64)
+
+    step = sigma / GRID
+    drawn = discrete_gaussian(GRID).draw(len(vector), words)
+    whole = np.rint(np.asarray(vector, np.float64) / step) + drawn
+    return np.asarray(whole * step, np.float64)
 
 
 def paper_sigma(

@@ -15,12 +15,15 @@ import pytest
 import torch
 from torch import nn
 
+from tacit.core.entropy import SeededEntropy
 from tacit.core.errors import ConfigError, TacitError, WorkerLost
 from tacit.learn.data.samples import Dataset
 from tacit.learn.models.registry import NumpyModel, build
 from tacit.learn.training import cohort as cohorts
+from tacit.learn.training import gradient_noise
 from tacit.learn.training.cohort import BATCH_BYTES, Cohort
-from tacit.learn.training.local_work import LocalBatches, LocalTraining, draw_batches, noise_generator
+from tacit.learn.training.gradient_noise import NOISE_KEY_BYTES, GradientNoise
+from tacit.learn.training.local_work import LocalBatches, LocalTraining, draw_batches
 from tacit.learn.training.threads import _pools, one_thread
 from tacit.learn.training.workers import TrainingWorkers
 
@@ -149,7 +152,8 @@ def plain_loop(name, model, data, local, rows, parties, round_):
         optimizer = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "rmsprop": torch.optim.RMSprop}[local.optimizer](
             tensors, lr=1.0, weight_decay=local.weight_decay, **({"momentum": local.momentum} if local.momentum else {})
         )
-        batches, rng = draw_batches(local, len(parts[party]), SEED, party, round_), noise_generator(SEED, party, round_)
+        batches = draw_batches(local, len(parts[party]), SEED, party, round_)
+        noise = GradientNoise(SeededEntropy(SEED, "noise").bytes(NOISE_KEY_BYTES), party, round_, local.noise)
         seen = []
         for step in range(len(batches)):
             chosen = parts[party][batches.batch(step)]
@@ -166,7 +170,8 @@ def plain_loop(name, model, data, local, rows, parties, round_):
                 penalty = flat_gradient(loss, tensors) - flat_gradient(free, tensors) if name == "logistic" else 0
                 gradient = sum(clipped) / len(x) + penalty
             if local.noise:
-                gradient = gradient + torch.from_numpy(rng.standard_normal(len(gradient), np.float32)) * local.noise
+                gradient = gradient.detach().clone()
+                noise.add_to(gradient.numpy())
             start = 0
             for tensor in tensors:
                 tensor.grad = gradient[start : start + tensor.numel()].view(tensor.shape).clone()
@@ -205,7 +210,9 @@ LOCALS = {
 @pytest.mark.parametrize(
     ("name", "how"), [(name, how) for name in CASES for how in LOCALS if (name, how) != ("gru", "clip and noise")]
 )
-def test_a_cohort_does_what_a_plain_loop_does(name, how):
+def test_a_cohort_does_what_a_plain_loop_does(name, how, monkeypatch):
+    # Gradients agree but for their last digits, which noise would follow from.
+    monkeypatch.setattr(gradient_noise, "digest_contribution", lambda _: b"")
     model, data = made(name)
     cohort = Cohort(model, data, parts_of(), LOCALS[how], SEED)
     cohort.start()
@@ -249,6 +256,24 @@ def test_labels_of_any_width_count(name):
     assert np.array_equal(wide.work(range(11), 1), small.work(range(11), 1))
     x = data.inputs(data.x_test)
     assert small.evaluate([1], x, narrow.y_test) == wide.evaluate([1], x, data.y_test)
+
+
+@pytest.mark.parametrize("name", ["softmax", "conv"])
+def test_another_gradient_has_other_noise_and_the_same_one_the_same(name):
+    model, data = made(name)
+    local = LocalTraining(rate=1.0, batch=100, steps=1, clip=1e-6, noise=1.0)
+    first, again, other = (Cohort(model, data, parts_of(), local, SEED) for _ in range(3))
+    for cohort in (first, again, other):
+        cohort.start()
+    other.matrix[1] += 0.01 * np.arange(other.matrix.shape[1]) % 0.1
+    before = [cohort.matrix.copy() for cohort in (first, again, other)]
+    for cohort in (first, again, other):
+        cohort.work(range(11), 1)
+    one, two, three = (cohort.matrix - start for cohort, start in zip((first, again, other), before, strict=True))
+    assert np.array_equal(one, two)
+    assert np.array_equal(np.delete(one, 1, 0), np.delete(three, 1, 0))
+    assert abs(np.corrcoef(one[1], three[1])[0, 1]) < 0.2, "all of a step is noise"
+    assert one.std() == pytest.approx(1.0, rel=0.05)
 
 
 def test_nobody_works_if_nobody_is_named():

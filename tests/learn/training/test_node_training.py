@@ -16,14 +16,25 @@ import msgspec
 import numpy as np
 import pytest
 
-from support.federations import Made, written
+from support.federations import HASTY, Made, written
 from tacit.core.entropy import SeededEntropy
 from tacit.core.errors import ConfigError, Drop, JournalError, NotEnough, PeerFault
 from tacit.core.suite import SERVER
 from tacit.learn.scenario import Scenario
 from tacit.learn.training.dp_plan import plan_noise
-from tacit.learn.training.node_training import CHECKPOINT, LEDGER, METRICS, MODEL, SCENARIO, Learner, take_part
+from tacit.learn.training.node_training import (
+    CHECKPOINT,
+    LEDGER,
+    METRICS,
+    MODEL,
+    SCENARIO,
+    Learner,
+    _plan_privacy,
+    take_part,
+)
 from tacit.learn.training.train import train
+from tacit.net.membership.roster import RosterFile
+from tacit.privacy import read_ledger
 
 TACIT = Path(sys.executable).with_name("tacit")
 
@@ -270,3 +281,123 @@ def test_what_a_party_learns_alone_is_nobody_elses(tmp_path):
     # One that has other things in it is not for us to close.
     folders = {name: (tmp_path / f"{name}.run").stat().st_mode & 0o777 for name in made.roster.names}
     assert folders == {"p0": 0o700, "p1": 0o755, "p2": 0o700}
+
+
+# --- noise per sample, of everybody (paper 003, Algorithm 1) --------------------------------------------------------
+
+
+PER_SAMPLE = {"epsilon": 2.0, "clip": 0.001, "unit": "sample"}
+ONE_STEP = {"rate": 1.0, "batch": 40, "steps": 1}
+
+
+def per_sample(folder, rounds=2, **more):
+    data = {"folder": str(folder), "parties": 4, "options": {"classes": 10}}
+    given = {"data": data, "local": ONE_STEP, "privacy": PER_SAMPLE}
+    return scenario("secagg", rounds, **given | more)
+
+
+def share_out(folder, names):
+    """Gives every party a folder with samples of its own, of which there are different numbers."""
+    rng = np.random.default_rng(0)
+    for place, name in enumerate(names):
+        (folder / name).mkdir()
+        x, y = rng.normal(size=(60 + 10 * place, 64)), rng.integers(10, size=60 + 10 * place)
+        np.savez(folder / name / "mine.npz", x=x, y=y)
+
+
+def check_noise(found, wanted, parties):
+    """Checks that the noise of all is in every sum, and that each party's ledger says so."""
+    spent = plan_noise(wanted, wanted.privacy, {}, tuple(f"p{n}" for n in range(parties)), 650, [40] * parties)
+    # Gradients are no longer than 0.001, so that a change is noise.
+    expected = spent.local.noise / np.sqrt(parties) * np.sqrt(wanted.rounds)
+    assert np.std(found) == pytest.approx(expected, rel=0.1)
+
+
+def test_noise_per_sample_of_everybody_is_in_sums_between_machines(tmp_path):
+    names = tuple(f"p{place}" for place in range(4))
+    share_out(tmp_path, names)
+    made = Made.of(tmp_path, "secagg", 4, threshold=4)
+    path = written(made)
+    with ThreadPoolExecutor(8) as pool:
+        pool.submit(lambda: asyncio.run(served(made, 2)))
+        runs = [pool.submit(take_part, per_sample(tmp_path / name), path, name) for name in names]
+        found = [run.result() for run in runs]
+    wanted = per_sample(tmp_path / "p0")
+    for name, run in zip(names, found, strict=True):
+        assert np.array_equal(run.parameters, found[0].parameters)
+        assert 1.9 < run.history[-1].epsilon <= 2.0 * (1 + 1e-6)
+        state = read_ledger(tmp_path / name / LEDGER)
+        assert (state.unit, state.runs[0].rounds) == ("sample", 2)
+        assert "noise of 3 counted" in state.runs[0].mechanism
+        assert "that of 3 of 4 is counted on" in run.notes[-2]
+    check_noise(found[0].parameters, wanted, 4)
+
+
+@pytest.mark.parametrize(
+    ("options", "more", "words"),
+    [
+        ({}, {}, r"this privacy takes threshold = 4 under \[settings\] of the roster"),
+        ({"threshold": 3}, {}, r"that of 2 of 4 is counted on|this privacy takes"),
+        ({"threshold": 4}, {"local": {"rate": 1.0, "batch": 40}}, "set steps = 1"),
+        ({"threshold": 4}, {"local": {"rate": 1.0, "batch": 40, "steps": 2}}, "set steps = 1"),
+        ({"threshold": 4}, {"local": {"rate": 1.0, "batch": 90, "steps": 1}}, "local.batch=90 is more than the 48"),
+        ({"threshold": 4}, {"privacy": {**PER_SAMPLE, "noise": "central"}}, "is for privacy.unit"),
+    ],
+)
+def test_a_roster_that_allows_smaller_sums_or_other_batches_are_refused(options, more, words, tmp_path):
+    share_out(tmp_path, ["p0"])
+    path = written(Made.of(tmp_path, "secagg", 4, **options))
+    if options == {"threshold": 3}:
+        # A lower threshold is no error: less noise is counted on, and each adds more.
+        roster = RosterFile.load(path)
+        wanted = per_sample(tmp_path / "p0")
+        assert _plan_privacy(wanted, roster, 650, 60).honest == 2
+        assert (
+            _plan_privacy(wanted, roster, 650, 60).local.noise
+            > plan_noise(wanted, wanted.privacy, {}, roster.names, 650, [40] * 4).local.noise
+        )
+        return
+    with pytest.raises(ConfigError, match=words):
+        take_part(per_sample(tmp_path / "p0", **more), path, "p0")
+    assert not (tmp_path / "p0" / LEDGER).exists()
+
+
+@pytest.mark.long
+def test_algorithm_1_runs_in_processes_and_sums_none_without_the_noise_that_epsilon_counts(tmp_path):
+    names = tuple(f"p{place}" for place in range(4))
+    share_out(tmp_path, names)
+    made = Made.of(tmp_path, "secagg", 4, HASTY, threshold=4)
+    path = written(made)
+    for name in names:
+        (tmp_path / f"{name}.json").write_bytes(per_sample(tmp_path / name, 3).encode())
+
+    def start(name):
+        command = (
+            ["serve", str(path), "--rounds", "3"]
+            if name == SERVER
+            else ["node", str(tmp_path / f"{name}.json"), "--me", name, "--federation", str(path), "--json"]
+        )
+        with (tmp_path / f"{name}.out").open("wb") as out, (tmp_path / f"{name}.err").open("ab") as err:
+            return subprocess.Popen([str(TACIT), *command], stdout=out, stderr=err)  # noqa: S603
+
+    running = {name: start(name) for name in (SERVER, *names)}
+    try:
+        metrics, deadline = tmp_path / "p3.run" / METRICS, time.monotonic() + 120
+        while not metrics.exists() or not metrics.read_bytes().count(b"\n") >= 1:
+            assert time.monotonic() < deadline, (tmp_path / "p3.err").read_text()
+            time.sleep(0.005)
+        running["p3"].kill()  # its noise is missing now
+        for name in names[:3]:
+            running[name].wait(240)
+    finally:
+        for each in running.values():
+            each.kill()
+            each.wait()
+    for name in names[:3]:
+        lines = (tmp_path / f"{name}.run" / METRICS).read_bytes().splitlines()
+        summed = [msgspec.json.decode(line)["contributors"] for line in lines]
+        assert summed[0] == 4
+        assert set(summed) <= {4, 0}, "no sum has the noise of three"
+        state = read_ledger(tmp_path / name / LEDGER)
+        assert state.runs[0].rounds >= len([count for count in summed if count])
+        assert state.epsilon <= 2.0 * (1 + 1e-6)

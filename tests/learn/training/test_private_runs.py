@@ -10,14 +10,15 @@ from tacit.core.errors import ConfigError, JournalError
 from tacit.learn.data import datasets
 from tacit.learn.models.registry import build
 from tacit.learn.random_streams import generator
-from tacit.learn.scenario import Scenario
+from tacit.learn.scenario import Privacy, Scenario
 from tacit.learn.training.assemble import assemble_run
 from tacit.learn.training.cohort import Cohort
 from tacit.learn.training.dp_plan import plan_noise
 from tacit.learn.training.local_work import LocalBatches, LocalTraining
 from tacit.learn.training.run_folder import CHECKPOINT, KEY, LEDGER, MODEL, SCENARIO
 from tacit.learn.training.train import train
-from tacit.protocols import REGISTRY
+from tacit.protocols import REGISTRY, find
+from tacit.runtime.agreement import terms_for
 
 ONE_STEP = {"rate": 0.5, "batch": 300, "steps": 1}
 SAMPLE = {"epsilon": 2.0, "clip": 1.0, "unit": "sample"}
@@ -77,6 +78,63 @@ def test_whoever_hears_the_sum_knows_its_own_noise():
     assert "that of 1 of 2" in two.notes[-1]
 
 
+def test_noise_of_a_server_per_sample_is_refused():
+    """Users added the noise, eight were counted on, and a sum could have seven."""
+    with pytest.raises(ConfigError, match=r'privacy.noise="central" is for privacy.unit="user"'):
+        prepared({**SAMPLE, "noise": "central"})
+
+
+@pytest.mark.parametrize("unit", ["user", "sample"])
+@pytest.mark.parametrize("noise", ["distributed", "local", "central"])
+@pytest.mark.parametrize(
+    "protocol",
+    [
+        "secagg",
+        "fedavg",
+        "gossip",
+        {"name": "secagg", "threshold": 6},
+        {"name": "secagg", "fewest": 7},
+        {"name": "secagg", "sampled": 5},
+        {"name": "secagg", "sampled": 5, "oversampled": 7},
+        {"name": "secagg", "participation": {"kind": "batches", "per_round": 4, "privacy": 2}},
+        {"name": "fedavg", "threshold": 3},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("more", [{}, {"dropouts": 0.25}, {"colluders": 3}, {"against": "parties"}], ids=str)
+def test_no_sum_has_fewer_noisy_contributors_than_epsilon_counts(unit, noise, protocol, more):
+    try:
+        wanted = Scenario.of(
+            {
+                "rounds": 3,
+                "data": {"parties": 8},
+                "local": ONE_STEP,
+                "protocol": protocol,
+                "privacy": {**USER, "unit": unit, "noise": noise, **more},
+            }
+        )
+        parties = tuple(f"p{place}" for place in range(8))
+        options = {key: value for key, value in wanted.protocol.items() if key != "name"}
+        plan = plan_noise(wanted, wanted.privacy, options, parties, 650, [200] * 8)
+    except ConfigError:
+        return  # refused before anything is sent
+    terms = terms_for(find(wanted.protocol["name"]), parties, {**plan.options, "allow_leaks": True})
+    colluders = max(1, more.get("colluders", 0))
+    assert plan.honest == 1 or terms.smallest_sum >= plan.honest + colluders
+    plan.event(terms, 650)
+
+
+def test_terms_that_allow_a_smaller_sum_than_was_planned_for_are_refused():
+    wanted = Scenario.of({"rounds": 3, "data": {"parties": 8}, "local": ONE_STEP, "protocol": "secagg"})
+    parties = tuple(f"p{place}" for place in range(8))
+    for given in (USER, SAMPLE):
+        private = Privacy(**given)
+        plan = plan_noise(wanted, private, {}, parties, 650, [200] * 8)
+        smaller = terms_for(find("secagg"), parties, {**plan.options, "threshold": 7})
+        with pytest.raises(ConfigError, match="a sum of 7 would have less noise than ε takes, which is that of 8"):
+            plan.event(smaller, 650)
+
+
 def test_what_would_undo_the_noise_is_refused():
     with pytest.raises(ConfigError, match="set clip in"):
         prepared(SAMPLE, protocol={"name": "secagg", "bits": 16})
@@ -123,7 +181,7 @@ class TestFolder:
 
         data, other = (datasets.load("digits").subsample(200, 100, generator(seed, "samples")) for seed in (0, 1))
         with pytest.raises(Cut):
-            train(self.scenario(), folder=folder, on_round=cut, data=data)
+            train(self.scenario(), folder=folder, on_round=cut, data=data, ledger=folder / LEDGER)
         return data, other
 
     def test_two_runs_of_one_scenario_have_other_noise_and_leave_no_key(self, tmp_path):
@@ -157,19 +215,19 @@ class TestFolder:
     def test_it_does_not_go_on_without_its_key_with_other_data_or_with_a_ledger_that_knows_less(self, tmp_path):
         data, other = self.cut_off(tmp_path)
         with pytest.raises(JournalError, match=r"the ledger of 'scenario .*, data .*, noise .*; begin a new run"):
-            train(self.scenario(), folder=tmp_path, resume=True, data=other)
+            train(self.scenario(), folder=tmp_path, resume=True, data=other, ledger=tmp_path / LEDGER)
         ledger = (tmp_path / LEDGER).read_bytes()
         (tmp_path / LEDGER).unlink()
         with pytest.raises(JournalError):
-            train(self.scenario(), folder=tmp_path, resume=True, data=data)
+            train(self.scenario(), folder=tmp_path, resume=True, data=data, ledger=tmp_path / LEDGER)
         (tmp_path / LEDGER).write_bytes(ledger)
         key = (tmp_path / KEY).read_bytes()
         (tmp_path / KEY).unlink()
         with pytest.raises(ConfigError, match="is gone, from which the noise"):
-            train(self.scenario(), folder=tmp_path, resume=True, data=data)
+            train(self.scenario(), folder=tmp_path, resume=True, data=data, ledger=tmp_path / LEDGER)
         (tmp_path / KEY).write_bytes(key)
         assert (tmp_path / CHECKPOINT).exists()
-        train(self.scenario(), folder=tmp_path, resume=True, data=data)
+        train(self.scenario(), folder=tmp_path, resume=True, data=data, ledger=tmp_path / LEDGER)
 
     def test_what_was_paid_for_is_never_had_again_with_other_noise(self, tmp_path):
         """Whoever deleted a file of a run once got its rounds anew for nothing, and could average the noise away."""
@@ -196,17 +254,20 @@ class TestFolder:
         for wrong, error in ((key[:5], ConfigError), (b"", ConfigError), (bytes(32), JournalError)):
             (tmp_path / KEY).write_bytes(wrong)
             with pytest.raises(error):
-                train(self.scenario(), folder=tmp_path, resume=True, data=data)
+                train(self.scenario(), folder=tmp_path, resume=True, data=data, ledger=tmp_path / LEDGER)
         (tmp_path / KEY).write_bytes(key)
         (tmp_path / CHECKPOINT).unlink()  # as if it had been killed in the first round
         with pytest.raises(JournalError, match="this is the ledger of"):
-            train(self.scenario(), folder=tmp_path, resume=True, data=other)
+            train(self.scenario(), folder=tmp_path, resume=True, data=other, ledger=tmp_path / LEDGER)
         ledger = (tmp_path / LEDGER).read_bytes()
         (tmp_path / LEDGER).unlink()
         with pytest.raises(JournalError, match="is gone, and rounds were paid for"):
-            train(self.scenario(), folder=tmp_path, resume=True, data=data)
+            train(self.scenario(), folder=tmp_path, resume=True, data=data, ledger=tmp_path / LEDGER)
         (tmp_path / LEDGER).write_bytes(ledger)
-        assert train(self.scenario(), folder=tmp_path, resume=True, data=data).history[-1].round == 3
+        assert (
+            train(self.scenario(), folder=tmp_path, resume=True, data=data, ledger=tmp_path / LEDGER).history[-1].round
+            == 3
+        )
 
     def test_a_tiny_budget_is_enough_for_all_rounds(self, tmp_path):
         assert len(train(self.scenario(unit="sample", epsilon=1e-7), folder=tmp_path).history) == 3

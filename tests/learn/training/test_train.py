@@ -238,8 +238,7 @@ class TestPrivacy:
     def test_a_run_ends_when_the_budget_is_spent(self):
         scenario = Scenario.of({**SMALL, **self.base, "rounds": 2, "privacy": {"epsilon": 2.0, "clip": 1.0}})
         found = assemble_run(scenario)
-        found.training.begin(1, found.training.parties)
-        found.training.begin(7, found.training.parties)
+        found.training.begin(7, found.training.parties, bytes(32))
         assert [each.round for each in found.rounds()] == [1]
         assert "budget" in found.stopped
 

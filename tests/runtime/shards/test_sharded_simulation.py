@@ -267,6 +267,21 @@ class Here(ShardPool):
         return place, pickle.loads(self.answers.pop(place))  # noqa: S301 (our own)
 
 
+def test_noise_follows_from_what_seeds_are_bound_to_in_one_process_and_in_many() -> None:
+    names, vectors = ("a", "b", "c", "d"), {name: Update(np.ones(ENTRIES)) for name in "abcd"}
+    given: dict[str, Any] = {"seed": 0, "twin": True, "noise": 1.0, "norm": 1.0, "threshold": 3}
+    found = {}
+    for bound in (b"", b"one", b"other"):
+        alone = Simulation.of("secagg", names, ENTRIES, **given)
+        alone.bind_seeds(bound)
+        with ShardedSimulation.of("secagg", names, ENTRIES, workers=2, **given) as spread:
+            spread.bind_seeds(bound)
+            found[bound] = alone.average(vectors).average["a"]
+            np.testing.assert_array_equal(found[bound], spread.average(vectors).average["a"])
+    assert not np.array_equal(found[b"one"], found[b"other"])
+    assert not np.array_equal(found[b""], found[b"one"])
+
+
 def secrets_of(shard: Shard) -> list[Secret]:
     return [secret for each in shard._identities for secret in (each.signing, each.channel)]
 

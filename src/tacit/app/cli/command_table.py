@@ -94,6 +94,11 @@ COMMANDS = {
         MACHINES,
         "Show how far a party is, who is missing and for how long, and how its last round ended.",
     ),
+    "ledger": CommandEntry(
+        "cli.ledger_command",
+        LEAKS,
+        "Show what runs on some data have spent of their privacy, alone and together, and what is left.",
+    ),
     "ui": CommandEntry(
         "ui.command", None, "Show runs, what coalitions would learn, and plans on a local page, until Ctrl-C."
     ),

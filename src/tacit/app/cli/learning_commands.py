@@ -32,6 +32,7 @@ from tacit.learn.scenario_check import load_scenario
 from tacit.learn.training.metrics import Metrics
 from tacit.learn.training.train import Run
 from tacit.learn.training.train import train as train_scenario
+from tacit.privacy import People
 
 app, machines = typer.Typer(), typer.Typer()
 
@@ -52,6 +53,26 @@ def going_on_by(command: str) -> Iterator[None]:
 
 
 Folder = Annotated[str | None, Choice(help="Where to write; a new folder in runs unless set.")]
+LedgerFile = Annotated[
+    str | None,
+    Choice(
+        "--ledger",
+        help="The file with what these data have spent; ledger.json in their own folder unless set, and in the folder "
+        "of the run for a named public set.",
+    ),
+]
+SamePeople = Annotated[
+    bool, Choice("--same-people", help="The data changed, and some are still of the same people: their ledger goes on.")
+]
+NewPeople = Annotated[
+    bool, Choice("--new-people", help="All data are of new people: begin a new ledger, and keep the old one beside it.")
+]
+
+
+def _read_people(same: bool, new: bool) -> People | None:
+    if same and new:
+        raise ConfigError("--same-people and --new-people exclude each other; give one of the two")
+    return "same" if same else "new" if new else None
 
 
 @app.command(
@@ -71,18 +92,23 @@ def train(
             "Processes of this machine unless set."
         ),
     ] = None,
+    ledger: LedgerFile = None,
+    same_people: SamePeople = False,
+    new_people: NewPeople = False,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
     """Learn together as a scenario says, and write accuracy, bytes, privacy spent and the audit to a folder."""
     del debug
     wanted = load_scenario(scenario)
-    target = [f"--folder {shlex.quote(folder)}"] if folder else []
+    people = _read_people(same_people, new_people)
+    target = [f"--{name} {shlex.quote(value)}" for name, value in (("folder", folder), ("ledger", ledger)) if value]
     again = [f"tacit train {shlex.quote(scenario)}", *target, "--resume"]
     with going_on_by(" ".join(again)), show_progress(counted=True) as told:
         told("starting", 0, wanted.rounds)
         shown = _following(told, wanted.rounds, wanted.data.parties)
         try:
+            shown |= {"ledger": ledger, "people": people}
             done = train_scenario(wanted, folder=folder, resume=resume, address=address, **shown)
         except ConfigError as error:
             raise locate_problems(error, scenario) from None
@@ -120,6 +146,9 @@ def node(
     identity: Identity = None,
     folder: Annotated[str | None, Choice(help="Where to write; NAME.run beside the roster unless set.")] = None,
     metrics: MetricsAt = None,
+    ledger: LedgerFile = None,
+    same_people: SamePeople = False,
+    new_people: NewPeople = False,
     log_json: LogJson = False,
     as_json: AsJson = False,
     debug: Debug = False,
@@ -132,7 +161,8 @@ def node(
     open_many()
     log_lines(as_json=log_json)
     wanted = Scenario.load(scenario)
-    given = {"federation": federation, "identity": identity, "folder": folder, "metrics": metrics}
+    people = _read_people(same_people, new_people)
+    given = {"federation": federation, "identity": identity, "folder": folder, "metrics": metrics, "ledger": ledger}
     options = [
         f"--{name} {shlex.quote(value)}" for name, value in given.items() if value and value != "federation.toml"
     ]
@@ -146,6 +176,8 @@ def node(
             identity=identity,
             folder=folder,
             metrics=metrics,
+            ledger=ledger,
+            people=people,
             **_following(told, wanted.rounds, 1),
         )
     tables.show_result(

@@ -1,5 +1,6 @@
 """Your own data: arrays, a torch Dataset, or a folder with one file a party."""
 
+import hashlib
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
@@ -126,7 +127,18 @@ def of_folder(path: str | Path, only: str | None = None, **options: Any) -> Data
         if (parts := [arrays[called] for arrays in stored if called in arrays])
     }
     owner = np.repeat([each.stem for each in paths], [len(arrays["x"]) for arrays in stored])
-    return of_arrays(**joined, owner=owner, **{"name": folder.name, **options})
+    made = of_arrays(**joined, owner=owner, **{"name": folder.name, **options})
+    return replace(made, source=_digest_files(paths, stored))
+
+
+def _digest_files(paths: Sequence[Path], stored: Sequence[Mapping[str, Array]]) -> str:
+    """Returns the hash of the arrays of some files, whatever options they are read with."""
+    digest = hashlib.blake2b(digest_size=16)
+    for path, arrays in zip(paths, stored, strict=True):
+        digest.update(repr((path.stem, [(name, each.dtype.str, each.shape) for name, each in arrays.items()])).encode())
+        for each in arrays.values():
+            digest.update(np.ascontiguousarray(each).reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
 
 
 def _arrays(path: Path) -> dict[str, Array]:

@@ -57,6 +57,8 @@ class Dataset:
     centre: tuple[float, ...] = ()
     spread: tuple[float, ...] = ()
     """Divisor of each channel or feature in `inputs`, after the centre is subtracted."""
+    source: str = ""
+    """Hash of the whole set that these samples were drawn from; empty if they are all of it."""
 
     @cached_property
     def fingerprint(self) -> str:
@@ -67,6 +69,11 @@ class Dataset:
             if array is not None:
                 digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
         return digest.hexdigest()
+
+    @property
+    def source_digest(self) -> str:
+        """Hash of the whole set, however many of its samples are used: what a ledger knows data by."""
+        return self.source or self.fingerprint
 
     def __str__(self) -> str:
         whose = f" of {len(np.unique(self.owner))} owners" if self.owner is not None else ""
@@ -114,6 +121,7 @@ class Dataset:
         kept, tested = draw(len(self.x), train), draw(len(self.x_test), test)
         return replace(
             self,
+            source=self.source_digest,
             x=self.x[kept],
             y=self.y[kept],
             x_test=self.x_test[tested],

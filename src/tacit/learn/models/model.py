@@ -1,5 +1,6 @@
 """Interface of models: a model is one vector, and operations work on many such vectors at once."""
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -74,6 +75,18 @@ class Model(ABC):
     @abstractmethod
     def scores(self, matrix: Floats, rows: Sequence[int], x: Array, y: Array) -> list[Score]:
         """Scores the models in some rows of a matrix, on samples as `Dataset.inputs` gives them."""
+
+    def describe(self) -> bytes:
+        """Returns what tells this model from others besides the numbers of its vector: kind, layout and options."""
+        options = {name: value for name, value in vars(self).items() if isinstance(value, str | int | float | bool)}
+        kind = f"{type(self).__module__}.{type(self).__qualname__}"
+        return repr((kind, self.layout.entries, sorted(options.items()))).encode()
+
+    def digest(self, start: Floats) -> str:
+        """Returns the hash of the model and of the vector that everybody starts from."""
+        found = hashlib.sha256(self.describe())
+        found.update(np.ascontiguousarray(start).view(np.uint8).data)
+        return found.hexdigest()
 
     def evaluate(self, vector: Floats, x: Array, y: Array) -> Score:
         """Scores one model, on samples as `Dataset.inputs` gives them."""

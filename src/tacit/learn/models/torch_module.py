@@ -17,6 +17,7 @@ What is not:
 Numbers are float32 on the CPU, whatever they were. The module that was given is copied and never changed.
 """
 
+import hashlib
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
@@ -29,6 +30,7 @@ import numpy as np
 from tacit.core.errors import ConfigError, MissingExtra
 from tacit.learn.data.samples import Dataset
 from tacit.learn.models.model import Array, Floats, Model, Score, ScoreSums, make_layout
+from tacit.learn.training.gradient_noise import GradientNoise
 from tacit.learn.training.local_work import LocalTraining
 
 Batch: TypeAlias = tuple[Array, Array, float]
@@ -88,6 +90,18 @@ class TorchModel(Model):
             return self._given.copy()
         return _numbers(_arrays(_make_seeded(self._make, int(rng.integers(2**63))).float().cpu()))
 
+    def describe(self) -> bytes:
+        """Returns what tells this module from others, with its frozen parameters and constant buffers.
+
+        Code that computes something else and looks the same is not told apart.
+        """
+        loss = self._loss and f"{getattr(self._loss, '__module__', '')}.{getattr(self._loss, '__qualname__', '')}"
+        found = hashlib.sha256(repr((repr(self._module), type(self._module).__qualname__, loss)).encode())
+        for name, tensor in self._module.state_dict().items():
+            if name not in {entry.name for entry in self.layout.entries}:
+                found.update(name.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
+        return super().describe() + found.digest()
+
     def module(self, vector: Floats) -> Any:
         """Returns a PyTorch module of its own with the numbers of a vector."""
         self.point(np.array(vector, np.float32))
@@ -146,7 +160,7 @@ class TorchModel(Model):
     # --- training --------------------------------------------------------------------------------------------------
 
     def work(
-        self, row: Floats, batches: Iterable[Batch], local: LocalTraining, noise: np.random.Generator | None, seed: int
+        self, row: Floats, batches: Iterable[Batch], local: LocalTraining, noise: GradientNoise | None, seed: int
     ) -> float:
         """Takes one party's steps on its row, in place, and returns the mean loss; NaN as soon as one is no number.
 
@@ -166,7 +180,7 @@ class TorchModel(Model):
         finally:
             generator.set_state(before)
 
-    def _steps(self, batches: Iterable[Batch], local: LocalTraining, noise: np.random.Generator | None) -> float:
+    def _steps(self, batches: Iterable[Batch], local: LocalTraining, noise: GradientNoise | None) -> float:
         torch = import_torch()
         optimizer = None if local.plain else _optimizer(self._learnt, local)
         losses = []
@@ -176,7 +190,7 @@ class TorchModel(Model):
                 return nan
             losses.append(loss)
             if noise is not None:
-                gradients = self._add_noise(gradients, noise.standard_normal(self.trained, np.float32) * local.noise)
+                gradients = self._add_noise(gradients, noise)
             with torch.no_grad():
                 for tensor, gradient in zip(self._learnt, gradients, strict=True):
                     if optimizer is not None:
@@ -270,12 +284,16 @@ class TorchModel(Model):
         losses = functional.cross_entropy(said.reshape(-1, self.classes), y.reshape(-1), reduction="none")
         return losses.reshape(len(y), -1).mean(1)
 
-    def _add_noise(self, gradients: Sequence[Any], noise: Floats) -> list[Any]:
-        pieces = import_torch().from_numpy(noise).split([tensor.numel() for tensor in self._learnt])
-        return [
-            piece.view(tensor.shape) if gradient is None else piece.view(tensor.shape) + gradient
-            for tensor, gradient, piece in zip(self._learnt, gradients, pieces, strict=True)
+    def _add_noise(self, gradients: Sequence[Any], noise: GradientNoise) -> list[Any]:
+        torch = import_torch()
+        flat = [
+            torch.zeros(tensor.numel()) if gradient is None else gradient.detach().reshape(-1)
+            for tensor, gradient in zip(self._learnt, gradients, strict=True)
         ]
+        vector = torch.cat(flat)
+        noise.add_to(vector.numpy())
+        pieces = vector.split([tensor.numel() for tensor in self._learnt])
+        return [piece.view(tensor.shape) for tensor, piece in zip(self._learnt, pieces, strict=True)]
 
     def _reset(self) -> None:
         for tensor, before in self._counts:

@@ -4,10 +4,8 @@
 """
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -29,16 +27,26 @@ from tacit.learn.models import registry
 from tacit.learn.random_streams import generator
 from tacit.learn.scenario import ALONE, TOGETHER, Data, Privacy, Scenario
 from tacit.learn.training.cohort import Cohort
+from tacit.learn.training.data_ledger import (
+    LedgerPlace,
+    check_planned_rounds,
+    describe_mechanism,
+    place_beside_data,
+    refuse_without_noise,
+)
 from tacit.learn.training.dp_plan import NoisePlan, plan_noise
+from tacit.learn.training.gradient_noise import NOISE_KEY_BYTES
 from tacit.learn.training.loop import Training, TrainingStep, weigh_by_samples
 from tacit.learn.training.metrics import Metrics
 from tacit.learn.training.run_folder import SECRET_BYTES
-from tacit.privacy import Ledger
+from tacit.privacy import Ledger, noisy_on_grid
 from tacit.protocols import find
 from tacit.runtime.shards.sharded_simulation import ShardedSimulation
 from tacit.runtime.simulation.simulator import Simulation
 from tacit.vectors.fixedpoint import FixedPoint
 
+RELEASE_BYTES = 16
+"""Length of the digest by which a ledger knows a release."""
 SPREAD_FROM = 200
 """Fewest parties for which spreading rounds over processes pays, since messages then pass between processes."""
 CLIP_HEADROOM = 4.0
@@ -127,7 +135,7 @@ def assemble_run(
     scenario: Scenario,
     data: Dataset | None = None,
     model: Any = None,
-    ledger: str | Path | None = None,
+    ledger: LedgerPlace | None = None,
     progress: Progress = ignore_progress,
     secret: bytes = b"",
     address: str | None = None,
@@ -138,7 +146,8 @@ def assemble_run(
         scenario: What to run.
         data: Samples in place of those that the scenario names.
         model: Model in place of the one that the scenario names, such as a PyTorch module.
-        ledger: File of the privacy ledger; without it the ledger ends with the run.
+        ledger: Place of the privacy ledger. Unless given it is in the data's own folder; of a named public set, it ends
+            with the run.
         progress: Receives the progress of downloads.
         secret: Secret that noise follows from, besides the public scenario; a fresh one unless given.
         address: Ray cluster whose actors play parties, in place of local processes.
@@ -147,7 +156,10 @@ def assemble_run(
         ConfigError: If the settings do not fit each other or the data.
         LeakRefused: If the settings would expose a party's model.
     """
-    if scenario.privacy is not None and not secret:
+    place = place_beside_data(scenario) if ledger is None else ledger
+    if scenario.privacy is None:
+        refuse_without_noise(place)
+    elif not secret:
         secret = SystemEntropy().bytes(SECRET_BYTES)
     loaded = data or load_data(scenario.data, scenario.seed, progress)
     name = scenario.protocol["name"]
@@ -161,8 +173,8 @@ def assemble_run(
         sizes = [len(part) for part in parts]
         private = plan_noise(scenario, scenario.privacy, options, parties, built.parameters, sizes)
     local = scenario.local if private is None else private.local
-    noise_seed = int.from_bytes(SeededEntropy("noise", scenario.seed, secret).bytes(16)) if secret else None
-    cohort = Cohort(built, loaded, parts, local, scenario.seed, scenario.workers, noise_seed=noise_seed)
+    noise_key = SeededEntropy("noise", scenario.digest, secret).bytes(NOISE_KEY_BYTES) if secret else None
+    cohort = Cohort(built, loaded, parts, local, scenario.seed, scenario.workers, noise_key=noise_key)
     cohort.start()
     training, checked = Training(cohort, parties), None
     notes: list[str] = []
@@ -178,30 +190,38 @@ def assemble_run(
         training = Training(cohort, parties, simulation, weights)
     found = AssembledRun(scenario, loaded, parts, training, checked, (*(checked.notes if checked else ()), *notes))
     if private is not None and scenario.privacy is not None:
-        _protect_rounds(found, scenario.privacy, private, ledger, secret)
+        _protect_rounds(found, scenario.privacy, private, place, secret)
     return found
 
 
 def _protect_rounds(
-    found: AssembledRun, privacy: Privacy, private: NoisePlan, path: str | Path | None, secret: bytes
+    found: AssembledRun, privacy: Privacy, private: NoisePlan, place: LedgerPlace, secret: bytes
 ) -> None:
     """Makes every round pay from the ledger before it begins, and adds the noise of a trusted server."""
     scenario, training = found.scenario, found.training
-    # A round that was paid for is repeated without payment, so it must have the same data and the same noise.
+    # A release that was paid for is repeated without payment, so the run must be the same in all that decides it.
+    model = training.cohort.model.digest(training.cohort.matrix[0])
     noise = hashlib.sha256(secret).hexdigest()
-    run = f"scenario {scenario.digest[:16]}, data {found.data.fingerprint[:16]}, noise {noise[:32]}"
-    ledger = Ledger(run, delta=privacy.delta, budget=privacy.budget, accountant=privacy.accountant, path=path)
+    run = f"scenario {scenario.digest[:16]}, data {found.data.fingerprint[:16]}, model {model[:16]}, noise {noise[:32]}"
+    ledger = place.open(run, privacy, found.data, describe_mechanism(scenario, private.sigma, private.honest))
     if ledger.lost:
-        raise JournalError(f"{path} is gone, and rounds were paid for; put it back, or begin a new run elsewhere")
+        raise JournalError(f"{place.path} is gone, and rounds were paid for; put it back, or begin a new run elsewhere")
     terms = None if found.checked is None else found.checked.terms
     entries = training.cohort.model.parameters
     spent = private.event(terms, entries) if terms is not None else private.spent
     if spent is None:
         raise ConfigError("privacy per user is about what is averaged; give a protocol that averages")
-    training.begin = lambda number, parties: ledger.spend(parties, spent, round=number)
-    if private.central:
-        rng = partial(generator, _seed(scenario, secret), "central noise")
-        training.noise = lambda number, count: rng(number).normal(0.0, private.central / count, entries)
+    check_planned_rounds(ledger, spent, scenario.rounds)
+
+    def pay(number: int, parties: Sequence[Party], release: bytes) -> None:
+        ledger.spend(parties, spent, round=number, release=release[:RELEASE_BYTES].hex())
+
+    def add_noise(number: int, release: bytes, average: NDArray[np.float64], count: int) -> NDArray[np.float64]:
+        entropy = SeededEntropy("central noise", scenario.digest, secret, number, release)
+        return noisy_on_grid(average, private.central / count, entropy)
+
+    training.begin, training.key = pay, hashlib.sha256(b"release" + secret).digest()
+    training.noise = add_noise if private.central else None
     found.ledger, found.notes = ledger, (*found.notes, *private.notes)
 
 

@@ -13,8 +13,10 @@ from tacit.core.suite import Party
 from tacit.learn.training.loop import Training
 from tacit.runtime.atomic_files import read_own_file, replace_file
 
-VERSION = 3
+VERSION = 4
 """Version of the format; it also changes when resumed runs would compute something else."""
+SAME_WITHOUT_NOISE = 3
+"""Version that differs in the noise of the rounds to come, and in nothing else."""
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -77,8 +79,11 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         replace_file(path, hashlib.sha256(data).digest() + data)
 
     @classmethod
-    def read(cls, path: Path, digest: str) -> "Checkpoint":
-        """Reads a checkpoint; raises ConfigError if there is none, or if it belongs to another scenario."""
+    def read(cls, path: Path, *, noise: bool = False) -> "Checkpoint":
+        """Reads a checkpoint; raises ConfigError if there is none, or if rounds after it would be others now.
+
+        With `noise`, rounds with noise are to come.
+        """
         if not path.is_file():
             raise ConfigError(f"there is no {path} to go on from; run it without --resume")
         stored = read_own_file(path)
@@ -86,18 +91,20 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             raise ConfigError(f"{path} was changed or cut short; begin anew in another folder")
         try:
             version = msgspec.msgpack.decode(stored[32:], type=_Version).version
-            if version != VERSION:
+            if version != VERSION and (noise or version != SAME_WITHOUT_NOISE):
                 raise ConfigError(
                     f"{path} is of version {version}, not {VERSION}; go on with the release that wrote it"
                 )
-            found = msgspec.msgpack.decode(stored[32:], type=cls)
+            return msgspec.msgpack.decode(stored[32:], type=cls)
         except msgspec.DecodeError as error:
             raise ConfigError(f"{path} is no checkpoint: {error}; begin anew in another folder") from None
-        if found.digest != digest:
+
+    def check(self, path: Path, digest: str) -> None:
+        """Raises ConfigError if the checkpoint at a path belongs to another scenario, or to other data."""
+        if self.digest != digest:
             raise ConfigError(
                 f"{path} is of another scenario, or of other data; begin anew in another folder, or go on with that one"
             )
-        return found
 
 
 class _Version(msgspec.Struct):

@@ -30,7 +30,8 @@ from tacit.learn.models.model import Array, Floats, Model, Score
 from tacit.learn.models.numpy_models import DescentStep, NumpyModel
 from tacit.learn.models.torch_module import Batch, TorchModel
 from tacit.learn.random_streams import generator
-from tacit.learn.training.local_work import LocalBatches, LocalTraining, draw_batches, noise_generator
+from tacit.learn.training.gradient_noise import NOISE_KEY_BYTES, GradientNoise
+from tacit.learn.training.local_work import LocalBatches, LocalTraining, draw_batches
 from tacit.learn.training.optimizers import Descent
 from tacit.learn.training.threads import one_thread
 from tacit.learn.training.workers import PATIENCE, TrainingWorkers
@@ -62,7 +63,7 @@ class Cohort:
         workers: int = 1,
         *,
         patience: float = PATIENCE,
-        noise_seed: int | None = None,
+        noise_key: bytes | None = None,
         first: int = 0,
     ) -> None:
         """Makes the cohort of a model.
@@ -75,14 +76,14 @@ class Cohort:
             seed: Seed of the initial model and of the batches.
             workers: Number of processes.
             patience: Seconds without an answer after which workers are given up.
-            noise_seed: Secret seed of the noise; `seed` unless given.
+            noise_key: Secret key of the noise; one that follows from `seed` unless given, which anybody can compute.
             first: Number of the first party, so that a single party draws the batches that it would among all.
         """
         if problems := _problems(model, data, parts, local, workers):
             raise ConfigError(problems)
         self.model, self.data, self.local, self.seed = model, data, local, seed
         self.workers, self.patience, self._first = workers, patience, first
-        self._noise_seed = seed if noise_seed is None else noise_seed
+        self._noise_key = noise_key or SeededEntropy(seed, "noise").bytes(NOISE_KEY_BYTES)
         self.sizes = np.array([len(part) for part in parts])
         """Number of samples of each party."""
         shape = len(parts), model.parameters
@@ -175,11 +176,7 @@ class Cohort:
         models = self.matrix[parties]
         steps = np.array([len(each) for each in batches])
         losses = np.zeros(len(parties))
-        noises = (
-            [noise_generator(self._noise_seed, self._first + party, round_) for party in parties]
-            if self.local.noise
-            else []
-        )
+        noises = [self._noise(party, round_) for party in parties] if self.local.noise else []
         path = _ChunkDescent(self.local, models, noises)
         for step, (x, y, weights) in enumerate(self._stack_batches(parties, batches)):
             losses[: len(x)] += path.step(model, x, y, weights, self.local.rate_at(round_, step))
@@ -226,7 +223,7 @@ class Cohort:
                 chosen = batches.batch(step) + self._starts[party]
                 yield self._take_samples(chosen), self._y[chosen], self.local.rate_at(round_, step)
 
-        noised = noise_generator(self._noise_seed, self._first + party, round_) if self.local.noise else None
+        noised = self._noise(party, round_) if self.local.noise else None
         chance = int.from_bytes(SeededEntropy(self.seed, "module", self._first + party, round_).bytes(7))
         loss = model.work(row, each(), self.local, noised, chance)
         if not (np.isfinite(loss) and _finite(row)):
@@ -236,6 +233,9 @@ class Cohort:
 
     def _batches(self, party: int, round_: int, least: int = 1) -> LocalBatches:
         return draw_batches(self.local, int(self.sizes[party]), self.seed, self._first + party, round_, least)
+
+    def _noise(self, party: int, round_: int) -> GradientNoise:
+        return GradientNoise(self._noise_key, self._first + party, round_, self.local.noise)
 
     def _take_samples(self, places: Indices) -> Array:
         """Returns some samples, as the model takes them."""
@@ -252,7 +252,7 @@ class Cohort:
 class _ChunkDescent:
     """Descent of a chunk of parties: in place for plain steps, and else by an optimizer."""
 
-    def __init__(self, local: LocalTraining, models: Floats, noise: list[np.random.Generator]) -> None:
+    def __init__(self, local: LocalTraining, models: Floats, noise: list[GradientNoise]) -> None:
         self.local, self.models, self.noise = local, models, noise
         self.descent = None if local.plain else Descent(local, models)
         self._gradients = None if local.plain else np.empty_like(models)
@@ -265,8 +265,8 @@ class _ChunkDescent:
         gradients = self._gradients[: len(x)]
         losses = model.gradients(models, x, y, weights, gradients, local.clip)
         if local.noise:
-            for gradient, rng in zip(gradients, self.noise, strict=False):  # of the first parties
-                gradient += rng.standard_normal(len(gradient), np.float32) * np.float32(local.noise)
+            for gradient, noise in zip(gradients, self.noise, strict=False):  # of the first parties
+                noise.add_to(gradient)
         self.descent.step(models, gradients, rate)
         return losses
 

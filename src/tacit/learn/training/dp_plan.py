@@ -43,14 +43,29 @@ class NoisePlan:
     local: LocalTraining
     honest: int
     """Number of honest parties whose noise is counted on."""
+    fewest: int = 1
+    """The fewest contributors that a sum must have for that: the honest ones and the colluders."""
     central: float = 0.0
     """Noise level σ that a trusted server adds to each sum."""
     spent: Spent | None = None
     """Privacy that a round spends, if it does not depend on the ring."""
     notes: tuple[str, ...] = ()
 
+    @property
+    def sigma(self) -> float:
+        """Noise level σ that whoever adds noise adds."""
+        return self.central or self.local.noise or float(self.options.get("noise", 0.0))
+
     def event(self, terms: Terms, entries: int) -> Spent:
-        """Returns the privacy that a round on these terms spends for each contributor."""
+        """Returns the privacy that a round on these terms spends for each contributor.
+
+        Raises ConfigError if the terms allow a sum with less noise than was counted on.
+        """
+        if terms.smallest_sum < self.fewest:
+            raise ConfigError(
+                f"a sum of {terms.smallest_sum} would have less noise than ε takes, which is that of {self.fewest}; "
+                f"set threshold={self.fewest}"
+            )
         return self.spent or shared_noise(terms, entries, honest=self.honest).event()
 
 
@@ -81,7 +96,8 @@ def plan_noise(
     # user takes steps from where its own noise has led it, so that only its own counts.
     noisy = msgspec.structs.replace(scenario.local, noise=1.0)
     everybody = 1
-    if privacy.unit == "user" or max(map(noisy.steps_of, sizes)) == 1:
+    one_step = privacy.unit == "user" or max(map(noisy.steps_of, sizes)) == 1
+    if privacy.noise == "distributed" and one_step:
         # What an added protocol says about its sums is not proved, so only a party's own noise counts there.
         proved = terms if averaged is not None and is_shipped(averaged) else None
         everybody, options = _count_honest(privacy, options, proved, summed)
@@ -93,7 +109,7 @@ def plan_noise(
         if find(name).server is None:
             raise ConfigError(f'{name} has no server to add noise; use noise = "local"')
         return _plan_central(scenario, privacy, options)
-    honest = everybody if privacy.noise == "distributed" else 1
+    honest = everybody
     bound = {"norm": privacy.clip, "clip": privacy.clip, **options}
     sigma = distributed_sigma(
         privacy.epsilon,
@@ -110,7 +126,8 @@ def plan_noise(
         bound["noise"] = sigma
         shared = shared_noise(terms_for(find(name), parties, {**bound, "allow_leaks": True}), entries, honest=honest)
         if shared.epsilon(privacy.delta, scenario.rounds, privacy.accountant) <= privacy.epsilon:
-            return NoisePlan(bound, scenario.local, honest, notes=(_describe_noise(sigma, shared, summed),))
+            notes = (_describe_noise(sigma, shared, summed),)
+            return NoisePlan(bound, scenario.local, honest, _fewest_in_sum(honest, privacy), notes=notes)
         sigma *= FINER
 
 
@@ -125,11 +142,10 @@ def _count_honest(
     alone = privacy.against == "everybody" and (terms is None or terms.secure_sum is None)
     if terms is None or terms.participation is None or alone or summed < 2:
         return 1, options
-    # Every party hears the sum, and can take its own noise off.
-    colluders = max(privacy.colluders, 1)
+    colluders = _count_colluders(privacy)
     firm = terms.participation.smallest(2) == summed
     honest = count_honest(summed, 0.0 if firm else privacy.dropouts, colluders)
-    if honest == 1 or firm or privacy.noise != "distributed":
+    if honest == 1 or firm:
         return honest, options
     threshold = options.get("threshold")
     if threshold is None and "threshold" in terms.settings.__struct_fields__:
@@ -140,6 +156,16 @@ def _count_honest(
             f"threshold={honest + colluders}"
         )
     return min(honest, terms.smallest_sum - colluders), options
+
+
+def _count_colluders(privacy: Privacy) -> int:
+    """Returns how many contributors know noise of a sum. Every party hears the sum, and can take its own noise off."""
+    return max(privacy.colluders, 1)
+
+
+def _fewest_in_sum(honest: int, privacy: Privacy) -> int:
+    """Returns how many contributors a sum must have. A party's own noise is there in any sum that it is in."""
+    return 1 if honest == 1 else honest + _count_colluders(privacy)
 
 
 def _describe_noise(sigma: float, shared: SharedNoise, summed: int) -> str:
@@ -157,7 +183,7 @@ def _plan_central(scenario: Scenario, privacy: Privacy, options: Mapping[str, An
     )
     told = f"the server, which is trusted to, adds noise of σ = {sigma:.3g} to each entry of a sum"
     bound = {"norm": privacy.clip, "clip": privacy.clip, **options}
-    return NoisePlan(bound, scenario.local, 1, sigma, Spent.of(sigma / far), (told,))
+    return NoisePlan(bound, scenario.local, 1, central=sigma, spent=Spent.of(sigma / far), notes=(told,))
 
 
 def _plan_per_sample(
@@ -177,14 +203,14 @@ def _plan_per_sample(
         more = given(honest=honest, accountant=privacy.accountant)
         return user_sigma(privacy.epsilon, privacy.delta, **more)
 
-    honest = 1 if privacy.noise == "local" else everybody
+    honest = everybody
     if honest > 1 and not _adds_up(scenario, sigma_of(honest), options, len(sizes)):
         honest = 1
     sigma = sigma_of(honest)
     told = f"every user adds noise of σ = {sigma:.3g} to its gradients, and that of {honest} of {summed} is counted on"
     spent = Spent.of(sigma * math.sqrt(honest) / of_sample(batch, privacy.clip), often)
     work = msgspec.structs.replace(local, noise=sigma)
-    return NoisePlan(options, work, honest, spent=spent, notes=(told,))
+    return NoisePlan(options, work, honest, _fewest_in_sum(honest, privacy), spent=spent, notes=(told,))
 
 
 def _adds_up(scenario: Scenario, sigma: float, options: Mapping[str, Any], parties: int) -> bool:

@@ -143,8 +143,3 @@ def draw_batches(
 ) -> LocalBatches:
     """Draws the batches of a party in a round. They follow from the arguments alone."""
     return LocalBatches.of(local, samples, generator(seed, "batches", party, round_), least)
-
-
-def noise_generator(seed: int, party: int, round_: int) -> np.random.Generator:
-    """Returns the generator of a party's noise in a round."""
-    return generator(seed, "noise", party, round_)

@@ -4,6 +4,7 @@ With a server all parties continue from one shared model, so their updates are c
 ring of few bits suffices. Without a server there is no shared model, and updates are the models themselves.
 """
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -11,10 +12,12 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.core.errors import ConfigError, NotEnough, PeerFault
+from tacit.core.errors import ConfigError, NotEnough, PeerFault, TacitError
+from tacit.core.link import frame_parts
 from tacit.core.suite import Party, Update
 from tacit.learn.models.model import Score
 from tacit.learn.training.cohort import Cohort
+from tacit.runtime.journal import fingerprint_update
 from tacit.runtime.outcome import Outcome, Traffic
 from tacit.runtime.simulation.participation_trace import trace_participation
 from tacit.runtime.simulation.simulator import Simulation
@@ -22,6 +25,11 @@ from tacit.runtime.simulation.simulator import Simulation
 Averaging: TypeAlias = Callable[[Mapping[Party, Update]], Outcome]
 """Callable that averages the updates of a round, such as `Simulation.average`."""
 Floats: TypeAlias = NDArray[np.float32]
+ServerNoise: TypeAlias = Callable[[int, bytes, NDArray[np.float64], int], NDArray[np.float64]]
+"""Callable that returns the average of a round with noise.
+
+It takes the number of the round, the digest of its updates, the average, and the number of contributors.
+"""
 
 
 @dataclass(frozen=True)
@@ -64,10 +72,13 @@ class Training:
     simulation: Simulation | None = None
     """Simulation of the protocol; None if nobody averages."""
     weights: Mapping[Party, float] = field(default_factory=dict)
-    begin: Callable[[int, Sequence[Party]], None] | None = None
-    """Called before a round with its number and the parties that train in it; may raise to end the training."""
-    noise: Callable[[int, int], NDArray[np.float64]] | None = None
-    """Noise of a trusted server on the average of a round, by its number and the number of contributors."""
+    begin: Callable[[int, Sequence[Party], bytes], None] | None = None
+    """Called before anything of a round is released, with its number, the parties that trained in it and the digest of
+    their updates; may raise to end the training."""
+    noise: ServerNoise | None = None
+    """Noise of a trusted server on the average of a round."""
+    key: bytes = b""
+    """Secret that digests of updates follow from; empty without noise."""
     number: int = 0
     """Number of finished rounds."""
     excluded: dict[Party, str] = field(default_factory=dict)
@@ -76,6 +87,8 @@ class Training:
     """Training loss of each party that trained in the last round."""
     shared: Floats | None = None
     """Shared model that all parties continue from; None without a server."""
+    release: bytes = b""
+    """Digest of the updates of the last round; empty without noise."""
 
     def __post_init__(self) -> None:
         if self.simulation is not None and self.simulation.agreement.protocol.server is not None:
@@ -124,8 +137,8 @@ class Training:
     def _train_locally(self, number: int, before: TrainingStep | None) -> Mapping[Party, Update]:
         del before
         working, matrix = self._choose_workers(), self.cohort.matrix
-        if self.begin is not None:
-            self.begin(number, [self.parties[place] for place in working])
+        # Models without a server are restored if the round cannot be paid for.
+        untrained = matrix[working] if self.begin is not None and self.shared is None else None
         if self.shared is not None:
             matrix[working] = self.shared
         losses = self.cohort.work(working, number)
@@ -140,9 +153,29 @@ class Training:
         if self.shared is not None:
             for place in set(working) & set(left):
                 matrix[place] -= self.shared
-        return {
+        updates = {
             self.parties[place]: Update(matrix[place], self.weights.get(self.parties[place], 1.0)) for place in left
         }
+        try:
+            self._pay(number, [self.parties[place] for place in working], updates)
+        except TacitError:
+            if untrained is not None:
+                matrix[working] = untrained
+            raise
+        return updates
+
+    def _pay(self, number: int, working: Sequence[Party], updates: Mapping[Party, Update]) -> None:
+        """Pays for a round before anything of it is released, and lets its noise follow from the updates."""
+        if self.begin is None:
+            return
+        digest, trained = hashlib.sha256(frame_parts(b"tacit/v1/release", self.key, number.to_bytes(8))), set(working)
+        for party, update in updates.items():
+            if party in trained:
+                digest.update(frame_parts(party.encode(), fingerprint_update(update)))
+        self.release = digest.digest()
+        self.begin(number, working, self.release)
+        if self.simulation is not None:
+            self.simulation.bind_seeds(self.release)
 
     def _average(self, updates: Mapping[Party, Update]) -> Outcome:
         if self.simulation is None:
@@ -156,7 +189,7 @@ class Training:
             return
         average = next(iter(step.outcome.average.values()))
         if self.noise is not None:
-            average = average + self.noise(step.number, len(step.outcome.contributors))
+            average = self.noise(step.number, self.release, np.asarray(average), len(step.outcome.contributors))
         np.add(self.shared, average, out=self.shared, casting="same_kind")
 
 

@@ -37,13 +37,22 @@ from tacit.learn.models import registry
 from tacit.learn.scenario import Scenario
 from tacit.learn.training.assemble import load_data, split_samples
 from tacit.learn.training.cohort import Cohort
+from tacit.learn.training.data_ledger import (
+    LedgerPlace,
+    check_planned_rounds,
+    choose_node_ledger,
+    describe_mechanism,
+    describe_total,
+    refuse_without_noise,
+)
 from tacit.learn.training.dp_plan import NoisePlan, plan_noise
+from tacit.learn.training.gradient_noise import NOISE_KEY_BYTES
 from tacit.learn.training.metrics import Metrics
 from tacit.learn.training.run_folder import CHECKPOINT, LEDGER, METRICS, MODEL, SCENARIO
 from tacit.learn.training.train import RoundCallback, Run
 from tacit.net.membership.identity import file_stem
 from tacit.net.membership.roster import RosterFile
-from tacit.privacy import Ledger, Spent
+from tacit.privacy import Ledger, People, Spent
 from tacit.runtime.atomic_files import is_leftover, make_private_folder, open_private, read_own_file, replace_file
 from tacit.runtime.outcome import Outcome
 
@@ -224,7 +233,7 @@ class Learner:
         }
         if witness := next((what for what, says in paid.items() if says), ""):
             raise JournalError(
-                f"{self.place / LEDGER} has nothing that {me} spent, and {witness} says that rounds were paid for: put "
+                f"{ledger.path} has nothing that {me} spent, and {witness} says that rounds were paid for: put "
                 f"it back, for a budget that is forgotten would be spent again; or begin a new run in another folder"
             )
 
@@ -241,6 +250,8 @@ def take_part(
     model: Any = None,
     on_round: RoundCallback | None = None,
     progress: Progress = ignore_progress,
+    ledger: str | Path | None = None,
+    people: People | None = None,
 ) -> Run:
     """Trains as one party of a federation. A party that was killed resumes when it is started again.
 
@@ -255,6 +266,8 @@ def take_part(
         model: Model in place of the one that the scenario names, such as a PyTorch module.
         on_round: Called with the metrics of every round when it ends.
         progress: Receives the progress of downloads.
+        ledger: File of what the data have spent; in their own folder unless given, of public data in that of the run.
+        people: Says whose data it is if they changed: of the "same" people, or of "new" people only.
 
     Returns:
         The finished run of this party.
@@ -281,16 +294,17 @@ def take_part(
         scenario.local if private is None else private.local,
         scenario.seed,
         # It is drawn anew in each life: what was sent is on disk, and nothing else needs the noise again.
-        noise_seed=None if private is None else int.from_bytes(SystemEntropy().bytes(16)),
+        noise_key=None if private is None else SystemEntropy().bytes(NOISE_KEY_BYTES),
         first=roster.names.index(me),
     )
     cohort.start()
     _make_private_folder(place)
-    ledger, spent = _open_ledger(scenario, roster, private, built.parameters, place / LEDGER)
+    paid_at = choose_node_ledger(scenario, place, me, ledger, people, own_data=data is not None and private is not None)
+    book, spent = _open_ledger(scenario, roster, private, loaded, built.parameters, paid_at, place)
     with join(path, me, identity=identity, metrics=metrics) as peer:
         weight = float(len(part)) if scenario.weights == "samples" else 1.0
-        changes = roster.settings.get("norm") is not None and roster.entry.server is not None
-        learner = Learner(scenario, peer, cohort, loaded, place, roster.nonce, weight, changes, ledger, spent)
+        changes = _brings_changes(roster, private)
+        learner = Learner(scenario, peer, cohort, loaded, place, roster.nonce, weight, changes, book, spent)
         learner.resume()
         history = _run_and_record(learner, on_round)
         if not history and not learner.stopped and learner.number < scenario.rounds:
@@ -298,10 +312,21 @@ def take_part(
                 f"the others are at round {peer.rounds} of {scenario.rounds}, and {me} heard no average; ask them, and "
                 "begin a new session (tacit roster renew)"
             )
-        notes = (*peer.notes, *(private.notes if private else ()), *([learner.stopped] if learner.stopped else []))
+        told = (*(private.notes if private else ()), *describe_total(book, paid_at))
+        notes = (*peer.notes, *told, *filter(None, [learner.stopped]))
         run = Run(scenario, history, place, learner.model, built, (len(part),), None, notes)
         run.write_model()
     return run
+
+
+def _brings_changes(roster: RosterFile, private: NoisePlan | None) -> bool:
+    """Says whether updates are changes to the shared model.
+
+    They are where updates are clipped, and where the noise of others counts: a party that missed an average would
+    bring its last change again, under other noise of others.
+    """
+    counted = private is not None and private.honest > 1
+    return roster.entry.server is not None and (roster.settings.get("norm") is not None or counted)
 
 
 def _make_private_folder(place: Path) -> None:
@@ -380,10 +405,10 @@ def _plan_privacy(scenario: Scenario, roster: RosterFile, entries: int, samples:
     privacy = scenario.privacy
     if privacy is None:
         return None
-    # Others have as many samples as they have: nobody counts on their noise per sample.
-    if privacy.unit == "sample" and privacy.noise != "local":
-        raise ConfigError('privacy.unit="sample" between machines takes noise = "local": sizes of others are not known')
-    found = plan_noise(scenario, privacy, roster.settings, roster.names, entries, [samples] * len(roster.names))
+    sizes = [samples] * len(roster.names)
+    if privacy.unit == "sample" and privacy.noise == "distributed":
+        sizes = [_agree_on_batch(scenario, samples)] * len(roster.names)
+    found = plan_noise(scenario, privacy, roster.settings, roster.names, entries, sizes)
     missing = {
         option: value
         for option, value in found.options.items()
@@ -395,17 +420,39 @@ def _plan_privacy(scenario: Scenario, roster: RosterFile, entries: int, samples:
     return found
 
 
+def _agree_on_batch(scenario: Scenario, samples: int) -> int:
+    """Returns the batch that all parties take, which the noise that each adds is for (paper 003, Algorithm 1).
+
+    Nobody knows how many samples others have. So all take one batch of the scenario's size a round, and whoever has
+    fewer samples takes no part.
+    """
+    batch, wrong = scenario.local.batch, []
+    if scenario.local.steps != 1:
+        wrong.append("the noise of others counts per sample if all take one step a round; set steps = 1 in [local]")
+    if samples < batch:
+        wrong.append(f"local.batch={batch} is more than the {samples} samples here; all agree on a smaller batch")
+    if wrong:
+        raise ConfigError(wrong)
+    return batch
+
+
 def _open_ledger(
-    scenario: Scenario, roster: RosterFile, private: NoisePlan | None, entries: int, path: Path
+    scenario: Scenario,
+    roster: RosterFile,
+    private: NoisePlan | None,
+    data: Dataset,
+    entries: int,
+    paid_at: LedgerPlace,
+    folder: Path,
 ) -> tuple[Ledger | None, Spent | None]:
+    """Opens the ledger of a party, and returns it with what a round spends; both None without noise."""
     if private is None or scenario.privacy is None:
+        refuse_without_noise(paid_at)
         return None, None
-    privacy = scenario.privacy
-    ledger = Ledger(
-        f"{roster.federation} {scenario.digest}",
-        delta=privacy.delta,
-        budget=privacy.budget,
-        accountant=privacy.accountant,
-        path=path,
-    )
-    return ledger, private.event(roster.terms, entries)
+    mechanism = describe_mechanism(scenario, private.sigma, private.honest)
+    ledger = paid_at.open(f"{roster.federation} {scenario.digest}", scenario.privacy, data, mechanism)
+    if paid_at.of_data and (folder / LEDGER).exists():  # earlier releases kept it there
+        ledger.take_over((folder / LEDGER).read_bytes())
+    spent = private.event(roster.terms, entries)
+    check_planned_rounds(ledger, spent, scenario.rounds)
+    return ledger, spent

@@ -25,7 +25,7 @@ _PLAIN = re.compile(r"\w[\w.-]{0,79}")
 
 def is_over(place: Path) -> bool:
     """Says whether a run with noise is finished, so that none of its rounds may run again."""
-    return not (place / KEY).exists() and all((place / each).exists() for each in (MODEL, CHECKPOINT, LEDGER))
+    return not (place / KEY).exists() and all((place / each).exists() for each in (MODEL, CHECKPOINT))
 
 
 def load_noise_key(place: Path) -> bytes:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import save
 
 from tacit.core.average import format_count
-from tacit.core.errors import ConfigError
+from tacit.core.errors import ConfigError, TacitError
 from tacit.core.progress import Progress, ignore_progress
 from tacit.core.values import normalize_value
 from tacit.learn.data.datasets import Dataset
@@ -24,13 +24,13 @@ from tacit.learn.scenario import Scenario
 from tacit.learn.scenario_check import find_problems
 from tacit.learn.training.assemble import AssembledRun, assemble_run
 from tacit.learn.training.checkpoint import Checkpoint
+from tacit.learn.training.data_ledger import LedgerPlace, choose_ledger, describe_total, place_beside_data
 from tacit.learn.training.metrics import Metrics
 from tacit.learn.training.run_audit import audit_run
 from tacit.learn.training.run_folder import (
     AUDIT,
     CHECKPOINT,
     KEY,
-    LEDGER,
     METRICS,
     MODEL,
     SCENARIO,
@@ -41,7 +41,9 @@ from tacit.learn.training.run_folder import (
     read_metrics,
     sanitize_name,
 )
-from tacit.runtime.atomic_files import open_private, read_own_file, replace_file
+from tacit.privacy import People, read_ledger
+from tacit.privacy.ledger_file import decode_ledger
+from tacit.runtime.atomic_files import open_private, replace_file
 
 RoundCallback: TypeAlias = Callable[[Metrics], None]
 """Callable that receives the metrics of every round when it ends."""
@@ -107,6 +109,8 @@ def train(
     on_round: RoundCallback | None = None,
     progress: Progress = ignore_progress,
     address: str | None = None,
+    ledger: str | Path | None = None,
+    people: People | None = None,
 ) -> Run:
     """Trains a scenario and writes metrics, checkpoints, audit and model to a folder, round by round.
 
@@ -120,6 +124,8 @@ def train(
         on_round: Called with the metrics of every round when it ends.
         progress: Receives the progress of downloads.
         address: Ray cluster whose actors play the parties, in place of local processes. Results do not depend on it.
+        ledger: File of what the data have spent; in their own folder unless given, of public data in that of the run.
+        people: Says whose data it is if they changed: of the "same" people, or of "new" people only.
 
     Returns:
         The finished run.
@@ -127,14 +133,24 @@ def train(
     Raises:
         ConfigError: With every problem of the scenario.
         LeakRefused: If the settings would expose a model to a coalition of the scenario's `adversary` parties.
+        BudgetSpent: If the planned rounds would exceed the budget of the data.
     """
     scenario = _check_arguments(scenario, data, model)
     place = make_folder(scenario, folder, resume)
     over = resume and scenario.privacy is not None and is_over(place)
-    secret = load_noise_key(place) if scenario.privacy is not None and not over else b""
-    found = assemble_run(scenario, data, model, None if over else place / LEDGER, progress, secret, address)
+    noise = scenario.privacy is not None and not over
+    kept = Checkpoint.read(place / CHECKPOINT, noise=noise) if resume and (place / CHECKPOINT).exists() else None
+    paid_at = _place_ledger(scenario, place, ledger, people, own_data=data is not None)
+    started = noise and not (place / KEY).exists()
+    secret = load_noise_key(place) if noise else b""
+    try:
+        found = assemble_run(scenario, data, model, LedgerPlace() if over else paid_at, progress, secret, address)
+    except TacitError:
+        if started:  # nothing was released, so nothing needs the key
+            (place / KEY).unlink(missing_ok=True)
+        raise
     digest = f"{scenario.digest} {found.data.fingerprint}"
-    history = _restore_run(place, found, digest, over) if resume else []
+    history = [] if kept is None else _restore_run(place, found, kept, digest, paid_at if over else None)
     replace_file(place / SCENARIO, scenario.encode())
     if found.checked is not None and not (place / AUDIT).exists():
         replace_file(place / AUDIT, audit_run(found.checked, scenario))
@@ -158,7 +174,7 @@ def train(
         found.training.cohort.model,
         tuple(len(part) for part in found.parts),
         found.labels,
-        (*found.notes, *([found.stopped] if found.stopped else [])),
+        (*found.notes, *describe_total(found.ledger, paid_at), *([found.stopped] if found.stopped else [])),
     )
     run.write_model()
     (place / KEY).unlink(missing_ok=True)
@@ -183,16 +199,32 @@ def _check_arguments(scenario: Any, data: Any, model: Any) -> Scenario:
     return checked
 
 
-def _restore_run(place: Path, found: AssembledRun, digest: str, over: bool) -> list[Metrics]:
-    """Restores an interrupted run from its checkpoint, if there is one, and returns the metrics of its rounds."""
-    if not (place / CHECKPOINT).exists():
-        return []
-    checkpoint = Checkpoint.read(place / CHECKPOINT, digest)
-    if over and checkpoint.ledger != read_own_file(place / LEDGER):
-        raise ConfigError(f"{place / CHECKPOINT} is not the last one of this run, which is over; begin anew elsewhere")
-    if over and checkpoint.round < found.scenario.rounds:
-        found.stopped = f"the budget was spent after {format_count(checkpoint.round, 'round')}"
-    if found.ledger is not None and not over:
+def _place_ledger(
+    scenario: Scenario, folder: Path, given: str | Path | None, people: People | None, *, own_data: bool
+) -> LedgerPlace:
+    """Returns where a run pays for its noise; of a run without noise, where others on its data do."""
+    if scenario.privacy is not None:
+        return choose_ledger(scenario, folder, given, people, own_data=own_data)
+    return place_beside_data(scenario) if given is None else LedgerPlace(Path(given), True)
+
+
+def _restore_run(
+    place: Path, found: AssembledRun, checkpoint: Checkpoint, digest: str, paid_at: LedgerPlace | None
+) -> list[Metrics]:
+    """Restores an interrupted run from its checkpoint, and returns the metrics of its rounds.
+
+    Of a run that is over, `paid_at` is the place of its ledger.
+    """
+    checkpoint.check(place / CHECKPOINT, digest)
+    if paid_at is not None:
+        record = decode_ledger(checkpoint.ledger).runs[0]
+        if paid_at.path is None or read_ledger(paid_at.path).record_of(record.run) != record:
+            raise ConfigError(
+                f"{place / CHECKPOINT} is not the last one of this run, which is over; begin anew elsewhere"
+            )
+        if checkpoint.round < found.scenario.rounds:
+            found.stopped = f"the budget was spent after {format_count(checkpoint.round, 'round')}"
+    elif found.ledger is not None:
         found.ledger.covers(checkpoint.ledger)
     checkpoint.restore(found.training)
     return read_metrics(place / METRICS, checkpoint.round)

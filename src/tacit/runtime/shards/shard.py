@@ -106,6 +106,7 @@ class Shard:
     def __init__(self) -> None:
         self._seed: int | None = None
         self._twin = False
+        self._bound: bytes | None = None
         self._identities: list[Identity] = []
         self._participants: dict[Party, Participant] = {}
         self._round: ShardRound | None = None
@@ -144,12 +145,16 @@ class Shard:
             participant.number = number
             participant.give_up(participant.agreement.protocol.decode_state(states[party]))
 
+    def bind_seeds(self, release: bytes) -> None:
+        """Lets the seeds of the next rounds of a twin also follow from a digest of all updates."""
+        self._bound = release
+
     def begin_round(
         self, number: int, faults: Sequence[Fault], silent: Collection[Party], away: Collection[Party]
     ) -> None:
         """Prepares a round."""
         agreement = next(iter(self._participants.values())).agreement
-        seeds = partial(seed_of, seed=self._seed, session=None if self._twin else agreement.session)
+        seeds = partial(seed_of, seed=self._seed, session=self._bound if self._twin else agreement.session)
         self._round = ShardRound(agreement, self._participants, seeds, number, faults, silent=silent, away=away)
 
     def process_events(self, clock: float, given: Sequence[ShardEvent]) -> list[EventResult]:

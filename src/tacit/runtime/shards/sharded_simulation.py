@@ -122,6 +122,11 @@ class ShardedSimulation(Simulation):
         encode = self.agreement.protocol.encode_state
         self.pool.ask_all(("restore_states", number, {party: encode(states[party]) for party in self.parties}))
 
+    def bind_seeds(self, release: bytes) -> None:
+        """Lets the seeds of parties in the next rounds of a `twin` also follow from a digest of their updates."""
+        super().bind_seeds(release)
+        self.pool.ask_all(("bind_seeds", release))
+
     def join(self, agreement: Agreement) -> None:
         """Moves all participants to a session, which differs from the previous one in its nonce alone."""
         if agreement != replace(self.agreement, nonce=agreement.nonce):

@@ -70,6 +70,8 @@ class Simulation:
         """Makes a round: its class, or one that does more."""
         self._history = faults_text(self.faults).encode()
         """Digest of all that a seeded run depends on besides its agreement, updated every round."""
+        self._bound: bytes | None = None
+        """Digest that the seeds of parties follow from in the next rounds."""
 
     @classmethod
     def of(
@@ -157,12 +159,21 @@ class Simulation:
             participant.number = number
             participant.give_up(states[party])
 
+    def bind_seeds(self, release: bytes) -> None:
+        """Lets the seeds of parties in the next rounds of a `twin` also follow from a digest of their updates.
+
+        Noise follows from these seeds, and must not be the same for other updates. The server's seed stays, because it
+        decides who takes part before there are updates.
+        """
+        self._bound = release
+
     def close(self) -> None:
         """Ends the workers of the simulation; here there are none."""
 
     def seed_of(self, party: Party, number: int) -> bytes:
         """Returns the seed of a party's round: fresh, or derived from the run so far."""
-        return seed_of(party, number, self._seed, None if self._twin else self.agreement.session)
+        bound = self._bound if party in self.parties else None
+        return seed_of(party, number, self._seed, bound if self._twin else self.agreement.session)
 
     def _renew(self, updates: Mapping[Party, Update], absent: Collection[Party]) -> None:
         """Begins a session derived from the seed and all updates so far, so that no other run has its keys."""

@@ -1,0 +1,96 @@
+"""The command `tacit ledger`."""
+
+from typing import Annotated, Any
+
+import typer
+from rich.console import Group
+from rich.text import Text
+
+from tacit.app.cli.command_table import COMMANDS, LEAKS
+from tacit.app.cli.options import AsJson, Choice, Debug, examples
+from tacit.app.terminal import tables
+from tacit.app.terminal.narrow_table import AdaptiveTable
+from tacit.core.average import format_count
+from tacit.core.errors import ConfigError
+from tacit.privacy import LedgerState, RunRecord, read_ledger, set_budget
+
+app = typer.Typer()
+LONGEST_NAME = 28
+"""Characters of a run's name that are shown as they are."""
+
+
+@app.command(
+    help=COMMANDS["ledger"].summary,
+    epilog=examples("tacit ledger clinic/ledger.json", "tacit ledger clinic/ledger.json --budget 4 --delta 1e-6"),
+    rich_help_panel=LEAKS,
+)
+def ledger(
+    path: Annotated[str, typer.Argument(help="The ledger of some data, or of one run, such as clinic/ledger.json.")],
+    budget: Annotated[
+        float | None, Choice(help="Set the ε that all runs on these data may spend together; also before the first.")
+    ] = None,
+    delta: Annotated[float | None, Choice(help="Set the δ of the budget, and of what is shown.")] = None,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Show what runs on some data have spent of their privacy, alone and together, and what is left."""
+    del debug
+    if delta is not None and budget is None:
+        raise ConfigError("--delta is that of a budget; give --budget too")
+    state = read_ledger(path) if budget is None else set_budget(path, budget, delta)
+    tables.show_result(as_json, _describe_ledger(state), _render_ledger(state))
+
+
+def _describe_ledger(state: LedgerState) -> dict[str, Any]:
+    """Returns a ledger as plain data."""
+    return {
+        "data": state.data or None,
+        "earlier": state.earlier,
+        "unit": state.unit,
+        "delta": state.delta,
+        "budget": state.budget,
+        "epsilon": state.epsilon,
+        "left": None if state.budget is None else state.left,
+        "runs": [_describe_run(state, each) for each in state.runs],
+    }
+
+
+def _describe_run(state: LedgerState, run: RunRecord) -> dict[str, Any]:
+    return {
+        "run": run.run,
+        "began": run.began or None,
+        "rounds": run.rounds,
+        "parties": len(run.spent),
+        "unit": run.unit or None,
+        "mechanism": run.mechanism or None,
+        "epsilon_alone": state.epsilon_of(run.rho),
+        "epsilon_together": _spent_until(state, run),
+    }
+
+
+def _spent_until(state: LedgerState, run: RunRecord) -> float:
+    """Returns the ε of a run and of all that paid first before it did."""
+    place = state.runs.index(run)
+    return state.epsilon_of(sum(each.rho for each in state.runs[: place + 1]))
+
+
+def _shorten_name(run: str) -> str:
+    """Returns the two ends of a long name, in which runs differ; --json has all of it."""
+    return run if len(run) <= LONGEST_NAME else f"{run[:18]}…{run[-6:]}"
+
+
+def _render_ledger(state: LedgerState) -> Group:
+    table = AdaptiveTable("run", "began", "rounds", "noise", "ε alone", "ε together", box=None, pad_edge=False)
+    for run in state.runs:
+        noise = run.mechanism or "not recorded"
+        alone, together = state.epsilon_of(run.rho), _spent_until(state, run)
+        began = run.began[:16].replace("T", " ") or "not recorded"
+        per = f"per {run.unit}: " if run.unit else ""
+        name = Text(_shorten_name(run.run))
+        table.add_row(name, began, str(run.rounds), Text(per + noise), f"{alone:.4g}", f"{together:.4g}")
+    of = f"data {state.data[:16]}" if state.data else "no named data"
+    runs = format_count(len(state.runs), "run")
+    total = f"{runs} on {of}: ε = {state.epsilon:.4g} together, per {state.unit}, δ = {state.delta:g}"
+    if state.budget is not None:
+        total += f"; {state.left:.4g} is left of the budget of {state.budget:g}"
+    return Group(table, "", Text(total)) if state.runs else Group(Text(total))

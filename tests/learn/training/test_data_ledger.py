@@ -1,0 +1,172 @@
+"""Runs on data of one's own: all of them pay into the ledger of the data."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+from tacit.core.errors import BudgetSpent, ConfigError, JournalError
+from tacit.lab import comparison
+from tacit.learn.data import datasets
+from tacit.learn.scenario import Scenario
+from tacit.learn.training.run_folder import KEY, LEDGER
+from tacit.learn.training.train import train
+from tacit.privacy import Ledger, Spent, read_ledger, set_budget
+
+
+@pytest.fixture
+def clinic(tmp_path):
+    """Returns a folder with samples of four parties."""
+    place = tmp_path / "clinic"
+    place.mkdir()
+    write(place)
+    return place
+
+
+def write(place, seed=0):
+    rng = np.random.default_rng(seed)
+    for name in ("north", "south", "west", "east"):
+        np.savez(place / f"{name}.npz", x=rng.normal(size=(60, 5)), y=rng.integers(3, size=60))
+
+
+def scenario(place, epsilon=2.0, **more):
+    given = {
+        "rounds": 2,
+        "data": {"folder": str(place), "parties": 4, "options": {"classes": 3}},
+        "local": {"rate": 0.5, "batch": 40, "steps": 1},
+        "protocol": "secagg",
+        "privacy": {"epsilon": epsilon, "clip": 1.0},
+    }
+    return Scenario.of({**given, **more})
+
+
+def test_runs_on_the_same_data_add_up_whatever_their_scenario_and_folder(clinic, tmp_path):
+    """Four runs said ε = 1.98 each, and nothing said that together they are 4.12."""
+    alone = []
+    data = {"folder": str(clinic), "parties": 4, "options": {"classes": 3}}
+    for number, more in enumerate(({}, {"seed": 3}, {"data": {**data, "train": 100, "test": 20}}, {"rounds": 3})):
+        run = train(scenario(clinic, **more), folder=tmp_path / f"run {number}")
+        alone.append(run.history[-1].epsilon)
+        assert f"{number + 1} run" in run.notes[-1]
+    state = read_ledger(clinic / LEDGER)
+    assert len(state.runs) == 4
+    assert alone == pytest.approx([2.0] * 4, rel=0.02)
+    assert 4.0 < state.epsilon < 4.3
+    assert f"ε = {state.epsilon:.4g} together" in run.notes[-1]
+    assert not (tmp_path / "run 0" / LEDGER).exists()
+    assert all(each.began.endswith("Z") and "distributed noise" in each.mechanism for each in state.runs)
+
+
+def test_a_run_that_would_exceed_the_budget_is_refused_before_it_starts(clinic, tmp_path):
+    set_budget(clinic / LEDGER, 2.5, 1e-5)
+    train(scenario(clinic), folder=tmp_path / "one")
+    before = (clinic / LEDGER).read_bytes()
+    with pytest.raises(BudgetSpent, match=r"this run would spend ε = (2|1\.99\d*), and 1\.\d+ is left") as caught:
+        train(scenario(clinic), folder=tmp_path / "two")
+    assert "\n" not in str(caught.value)
+    assert (clinic / LEDGER).read_bytes() == before
+    assert not list((tmp_path / "two").iterdir()), "nothing is remembered"
+    train(scenario(clinic, epsilon=0.9), folder=tmp_path / "two")
+    with pytest.raises(BudgetSpent, match="would spend ε = inf"):
+        train(scenario(clinic, privacy=None), folder=tmp_path / "without noise")
+    before = (clinic / LEDGER).read_bytes()
+    with pytest.raises(BudgetSpent, match="is left of the budget"):
+        comparison.compare(scenario(clinic), [comparison.parse_variant("secagg")])
+    assert (clinic / LEDGER).read_bytes() == before
+
+
+def test_changed_data_are_asked_about_and_unchanged_ones_are_not(clinic, tmp_path):
+    train(scenario(clinic), folder=tmp_path / "one")
+    before = (clinic / LEDGER).read_bytes()
+    for name in ("north", "south", "west", "east"):  # written again, as they were
+        stored = dict(np.load(clinic / f"{name}.npz"))
+        np.savez_compressed(clinic / f"{name}.npz", **stored)
+    train(scenario(clinic, epsilon=0.5), folder=tmp_path / "two")
+    assert len(read_ledger(clinic / LEDGER).runs) == 2
+    before = (clinic / LEDGER).read_bytes()
+    write(clinic, seed=1)
+    with pytest.raises(ConfigError, match="--same-people"):
+        train(scenario(clinic), folder=tmp_path / "three")
+    assert (clinic / LEDGER).read_bytes() == before
+    assert not (tmp_path / "three" / KEY).exists()
+    train(scenario(clinic), folder=tmp_path / "three", people="same")
+    assert len(read_ledger(clinic / LEDGER).runs) == 3
+    write(clinic, seed=2)
+    train(scenario(clinic), folder=tmp_path / "four", people="new")
+    assert len(read_ledger(clinic / LEDGER).runs) == 1
+    assert len(list(clinic.glob("ledger-*.json"))) == 1
+
+
+def test_a_run_is_resumed_on_the_ledger_of_its_data_and_paid_for_once(clinic, tmp_path):
+    class Cut(Exception):
+        pass
+
+    def cut(_):
+        raise Cut
+
+    set_budget(clinic / LEDGER, 2.01, 1e-5)
+    with pytest.raises(Cut):
+        train(scenario(clinic), folder=tmp_path / "one", on_round=cut)
+    copy = shutil.copytree(tmp_path / "one", tmp_path / "copy")
+    first = train(scenario(clinic), folder=tmp_path / "one", resume=True)
+    assert len(first.history) == 2
+    (record,) = read_ledger(clinic / LEDGER).runs
+    assert record.rounds == 2
+    second = train(scenario(clinic), folder=copy, resume=True)
+    assert np.array_equal(first.parameters, second.parameters), "a copy of the folder has the same noise"
+    assert read_ledger(clinic / LEDGER).runs == (record,)
+    again = train(scenario(clinic), folder=copy, resume=True)
+    assert np.array_equal(first.parameters, again.parameters), "there is nothing left to do"
+    (tmp_path / "one" / "checkpoint").write_bytes((copy / "checkpoint").read_bytes())
+    (clinic / LEDGER).unlink()
+    with pytest.raises(ConfigError, match="though one was written"):
+        train(scenario(clinic), folder=tmp_path / "one", resume=True)
+
+
+def test_a_folder_without_its_key_is_a_new_run_that_pays(clinic, tmp_path):
+    class Cut(Exception):
+        pass
+
+    def cut(_):
+        raise Cut
+
+    with pytest.raises(Cut):
+        train(scenario(clinic), folder=tmp_path / "one", on_round=cut)
+    for name in (KEY, "checkpoint"):
+        (tmp_path / "one" / name).unlink()
+    train(scenario(clinic), folder=tmp_path / "one", resume=True)
+    state = read_ledger(clinic / LEDGER)
+    assert [each.rounds for each in state.runs] == [1, 2]
+
+
+def test_samples_that_are_given_take_a_ledger_of_their_own(tmp_path):
+    given = scenario(tmp_path, data={"parties": 4})
+    data = datasets.load("digits").subsample(200, 50, np.random.default_rng(0))
+    with pytest.raises(ConfigError, match=r"name it \(ledger=\)"):
+        train(given, folder=tmp_path / "one", data=data)
+    train(given, folder=tmp_path / "one", data=data, ledger=tmp_path / "mine.json")
+    train(given, folder=tmp_path / "two", data=data, ledger=tmp_path / "mine.json")
+    assert len(read_ledger(tmp_path / "mine.json").runs) == 2
+
+
+def test_a_named_public_set_has_a_ledger_in_the_folder_of_the_run(tmp_path):
+    given = scenario(tmp_path, data={"parties": 4, "train": 200})
+    train(given, folder=tmp_path / "one")
+    assert len(read_ledger(tmp_path / "one" / LEDGER).runs) == 1
+    with pytest.raises(ConfigError, match="leave it out"):
+        train(given, folder=tmp_path / "two", people="same")
+    for name in ("two", "three"):
+        train(given, folder=tmp_path / name, ledger=tmp_path / "ours.json")
+    assert len(read_ledger(tmp_path / "ours.json").runs) == 2
+
+
+def test_a_bad_ledger_is_one_line_and_starts_nothing(clinic, tmp_path):
+    (clinic / LEDGER).write_bytes(b"{}")
+    with pytest.raises(JournalError, match="this is no ledger"):
+        train(scenario(clinic), folder=tmp_path / "one")
+    (clinic / LEDGER).unlink()
+    Ledger("of 0.2", path=clinic / LEDGER).spend("p0", Spent(0.1))
+    with pytest.raises(ConfigError, match="a run that names no data"):
+        train(scenario(clinic), folder=tmp_path / "one")
+    train(scenario(clinic), folder=tmp_path / "one", people="same")
+    assert read_ledger(clinic / LEDGER).runs[0].run == "of 0.2"
