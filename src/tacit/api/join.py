@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from tacit.api.checked_run import CheckedRun, warn_of_clipping
 from tacit.api.given_models import model_problems, weight_problems
+from tacit.api.held_model import HeldModel
 from tacit.core.average import Ending, format_count
-from tacit.core.errors import ConfigError, NotRestored
-from tacit.core.lineage import LINEAGE_BYTES
+from tacit.core.errors import ConfigError
 from tacit.core.suite import SERVER, Party, Update, Vector
 from tacit.net.event_loop_thread import EventLoopThread
 from tacit.net.membership.identity import Credentials, file_stem
@@ -65,8 +65,7 @@ class Peer:
     def __init__(self, membership: Membership, checked: CheckedRun, metrics: str | None = None) -> None:
         self.name, self.notes = membership.mine.name, checked.notes
         """Name of this party, and notes of the audit before anything was sent."""
-        self._checked, self._layout = checked, None
-        self._lineage = self._adopted = b""
+        self._checked, self._layout, self._held = checked, None, HeldModel()
         self._background = EventLoopThread(f"tacit {self.name}")
         try:
             self._node = self._background.run(_start_node(membership, metrics))
@@ -75,10 +74,6 @@ class Peer:
             raise
 
     _layout: Layout | None
-    _lineage: bytes
-    """Lineage of the model that the program holds; empty for a model that has adopted nothing."""
-    _adopted: bytes
-    """Lineage of the party when the program last held its model. If the party has another one, it does not."""
 
     @property
     def rounds(self) -> int:
@@ -101,7 +96,7 @@ class Peer:
 
         Parties mask only with parties of equal lineage (`tacit.core.lineage`).
         """
-        return self._lineage.hex()
+        return self._held.lineage.hex()
 
     def average(self, model: Any, weight: float = 1.0) -> Outcome:
         """Averages a model with those of the others, and returns the outcome for this party.
@@ -141,7 +136,7 @@ class Peer:
             return model
         layout = self._layout = Layout.of(model, ArraySelection.of(self._checked.terms.settings))
         restored = _put_back(layout, adopted[1], model)
-        self._lineage = self._adopted = self._node.lineage
+        self._held.take(self._node.lineage)
         return restored
 
     def continue_from(self, lineage: str) -> None:
@@ -150,13 +145,7 @@ class Peer:
         Save `lineage` together with the model, in one file. Parties of another lineage do not mask with this one until
         it has caught up.
         """
-        try:
-            given = bytes.fromhex(lineage)
-        except ValueError:
-            given = b""
-        if len(given) != LINEAGE_BYTES:
-            raise ConfigError(f"a lineage has {2 * LINEAGE_BYTES} hexadecimal digits; give what peer.lineage returned")
-        self._lineage, self._adopted = given, self._node.lineage
+        self._held.continue_from(lineage, self._node.lineage)
 
     def status(self) -> Status:
         """Returns the current round, the missing parties, and for how long they are missing."""
@@ -193,13 +182,9 @@ class Peer:
         found += weight_problems({self.name: model}, {self.name: weight}, self._checked.terms.settings.max_weight)
         if found:
             raise ConfigError(found)
-        if self._adopted != self._node.lineage and not self._node.resuming:
-            raise NotRestored(
-                f"{self.name} has adopted an average that this program does not hold; call peer.restore(model) before "
-                f"peer.average(model)"
-            )
+        self._held.check(self.name, self._node.lineage, resuming=self._node.resuming)
         layout = self._layout = self._layout or Layout.of(model, selection)
-        return layout, Update(layout.flatten(model, narrow=True), float(weight), self._lineage)
+        return layout, Update(layout.flatten(model, narrow=True), float(weight), self._held.lineage)
 
     def _adopt(self, ending: Ending, layout: Layout, model: Any, update: Update) -> Outcome:
         """Returns the outcome, with the average in the model. Until that is done the program does not hold it."""
@@ -208,7 +193,7 @@ class Peer:
         outcome.warnings = (*self.notes, *outcome.warnings)
         vector: NDArray[np.float64] = outcome.average[self.name]
         outcome.average, outcome.local = {self.name: _put_back(layout, vector, model)}, layout.local
-        self._lineage = self._adopted = self._node.lineage
+        self._held.take(self._node.lineage)
         return outcome
 
 

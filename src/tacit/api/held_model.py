@@ -1,0 +1,49 @@
+"""Rule that keeps a program's model together with the lineage that its party signs."""
+
+from dataclasses import dataclass
+
+from tacit.core.errors import ConfigError, NotRestored
+from tacit.core.lineage import LINEAGE_BYTES
+from tacit.core.suite import Party
+
+
+@dataclass
+class HeldModel:
+    """The model of a program, as far as its party has to know it: by lineage.
+
+    A party adopts an average before its program has it, and keeps it over a restart, which the program may not. So the
+    party signs the lineage of what the program holds, and nothing if that is not known.
+    """
+
+    lineage: bytes = b""
+    """Lineage of the model that the program holds; empty for a model that has adopted nothing."""
+    adopted: bytes = b""
+    """Lineage of the party when the program last held its model. If the party has another one, it does not."""
+
+    def check(self, party: Party, adopted: bytes, *, resuming: bool) -> None:
+        """Raises NotRestored if the program may hold another model than its party would sign.
+
+        Args:
+            party: The name of the party.
+            adopted: The lineage of the last average that the party has adopted.
+            resuming: Whether the next round is an interrupted one, which has its original input.
+        """
+        if self.adopted != adopted and not resuming:
+            raise NotRestored(
+                f"{party} has adopted an average that this program does not hold; call peer.restore(model) before "
+                f"peer.average(model)"
+            )
+
+    def take(self, adopted: bytes) -> None:
+        """Notes that the program holds the average that its party adopted last."""
+        self.lineage = self.adopted = adopted
+
+    def continue_from(self, lineage: str, adopted: bytes) -> None:
+        """Notes which lineage the model has that the program brings next; raises ConfigError if it is no lineage."""
+        try:
+            given = bytes.fromhex(lineage)
+        except ValueError:
+            given = b""
+        if len(given) != LINEAGE_BYTES:
+            raise ConfigError(f"a lineage has {2 * LINEAGE_BYTES} hexadecimal digits; give what peer.lineage returned")
+        self.lineage, self.adopted = given, adopted

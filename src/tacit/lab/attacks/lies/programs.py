@@ -1,0 +1,211 @@
+"""Parties of a sequence of rounds: what one has on disk, what its program holds, and what may become of both.
+
+A party follows the rules of its driver. `PROGRAM` is a program with a `Peer`: it saves its model with the lineage after
+every average, may be killed and start again from any model that it saved, and meets the rule of `api.held_model`.
+`STATE` is a driver whose updates name no lineage, as a simulation: the party's state stands for what the program holds,
+and there are no restarts.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Literal, NamedTuple, TypeAlias
+
+from tacit.api.held_model import HeldModel
+from tacit.core.errors import NotRestored
+from tacit.core.suite import Party
+from tacit.lab.attacks.lies.sessions import (
+    DIGITS,
+    ENTRIES,
+    Announcement,
+    ClientEnding,
+    ClientInputs,
+    Model,
+    encode_state,
+    read_lineage,
+    round_model,
+)
+from tacit.protocols.secagg.settings import SecAggState
+
+Driver: TypeAlias = Literal["program", "state"]
+Endings: TypeAlias = Mapping[ClientEnding, Announcement | None]
+"""The different endings that a server can lead a client to, each with an announcement that does."""
+PROGRAM: Driver = "program"
+STATE: Driver = "state"
+INITIAL: Model = (0.5,) * ENTRIES
+"""The model that everybody starts with."""
+LARGEST = 65504.0
+"""The largest entry that a program's arrays hold, as those of half precision."""
+ANYBODY: Party = "p0"
+"""The name in errors, which are not shown."""
+
+
+class Checkpoint(NamedTuple):
+    """A model that a program saved, with its lineage."""
+
+    model: Model = INITIAL
+    lineage: bytes = b""
+
+
+class InterruptedRound(NamedTuple):
+    """A round in which the machine failed."""
+
+    inputs: ClientInputs
+    ending: ClientEnding | None = None
+    """How it ended, if the last message was on disk and the ending was not yet."""
+
+
+class Member(NamedTuple):
+    """A party between two rounds, on disk and in memory."""
+
+    session: int = 0
+    """The roster that it has, by place in the sequence."""
+    state: bytes = encode_state(SecAggState())
+    """The state that was saved last."""
+    average: Model | None = None
+    """The average on disk, for `restore`."""
+    unwritten: Model | None = None
+    """The average of a round that was found to be over after a restart, until it is written or forgotten."""
+    model: Model = INITIAL
+    """What the program holds, without its local work."""
+    held: bytes = b""
+    """`HeldModel.lineage`."""
+    adopted: bytes = b""
+    """`HeldModel.adopted`."""
+    checkpoints: frozenset[Checkpoint] = frozenset({Checkpoint()})
+    interrupted: InterruptedRound | None = None
+    running: bool = True
+
+    @property
+    def lineage(self) -> bytes:
+        """The lineage of the party, as its node says it."""
+        return read_lineage(self.state)
+
+    @property
+    def resuming(self) -> bool:
+        """Whether the next call of `average` finishes an interrupted round."""
+        return self.running and self.interrupted is not None
+
+    def begin(self, number: int, driver: Driver) -> ClientInputs | None:
+        """Returns what the party begins the next round with, or finishes one with; None if it refuses to."""
+        if driver == STATE:
+            return ClientInputs(number, self.state)
+        if not self.running:
+            return None
+        held = HeldModel(self.held, self.adopted)
+        try:
+            held.check(ANYBODY, self.lineage, resuming=self.resuming)
+        except NotRestored:
+            return None
+        if self.interrupted is not None:
+            return self.interrupted.inputs
+        return ClientInputs(number, self.state, held.lineage)
+
+
+def adopt_ending(member: Member, ending: ClientEnding, driver: Driver, *, changes: bool) -> Member:
+    """Returns a party after a round: an average replaces the model or is added to it, and an error leaves it."""
+    after = member._replace(state=ending.state, interrupted=None, unwritten=None)
+    if ending.average is None:
+        return after
+    after = after._replace(average=ending.average)
+    if max(map(abs, ending.average)) > LARGEST:
+        return after  # the program gets an error, and keeps its model
+    model = _put_back(member.model, ending.average, changes=changes)
+    if driver == STATE:
+        return after._replace(model=model)
+    held = HeldModel(after.held, after.adopted)
+    held.take(after.lineage)
+    return _save(after._replace(model=model, held=held.lineage, adopted=held.adopted))
+
+
+def list_turns(
+    member: Member, inputs: ClientInputs, endings: Endings, driver: Driver, *, changes: bool
+) -> Iterator[tuple[str, Member]]:
+    """Yields what may become of a party in a round, with what happens; a machine may fail at two moments.
+
+    It may fail before the server's message is on disk, or between the message and the ending of the round.
+    """
+    for ending, told in endings.items():
+        text = describe_announcement(told)
+        yield text, adopt_ending(member, ending, driver, changes=changes)
+        if driver == PROGRAM and ending.average is not None:
+            failed = InterruptedRound(inputs, ending)
+            yield f"{text}, and its machine fails before the round is finished", _fail(member, failed)
+    if driver == PROGRAM and member.interrupted is None:
+        yield "its machine fails in the round", _fail(member, InterruptedRound(inputs))
+
+
+def describe_announcement(told: Announcement | None) -> str:
+    """Returns what a server told a client."""
+    if told is None:
+        return "is told nothing"
+    return f"is told {told.text}"
+
+
+def list_restarts(member: Member, sessions: int, *, changes: bool) -> Iterator[tuple[str, Member]]:
+    """Yields a party after a restart, with any model that its program saved, and any call that it makes first."""
+    for session in range(member.session, min(member.session + 2, sessions)):
+        moved = " with the next roster" if session != member.session else ""
+        started = _start_node(member, session)
+        for place, checkpoint in enumerate(sorted(member.checkpoints)):
+            loaded = started._replace(model=checkpoint.model, held=b"", adopted=b"")
+            name = f"starts again{moved} from model {place} of {len(member.checkpoints)}"
+            yield f"{name}, and calls nothing", loaded
+            if checkpoint.lineage:
+                held = HeldModel()
+                held.continue_from(checkpoint.lineage.hex(), loaded.lineage)
+                yield (
+                    f"{name}, and continues from its lineage",
+                    loaded._replace(held=held.lineage, adopted=held.adopted),
+                )
+        restored = _restore(started, changes=changes)
+        if restored is not None:
+            yield f"starts again{moved}, and restores", restored
+
+
+def change_roster(member: Member, sessions: int) -> Iterator[tuple[str, Member]]:
+    """Yields a party of a driver without programs with the next roster."""
+    if member.session + 1 < sessions:
+        yield "gets the next roster", member._replace(session=member.session + 1)
+
+
+def _start_node(member: Member, session: int) -> Member:
+    """Returns a party whose node has started: an interrupted round is resumed, or given up with another roster."""
+    interrupted, same = member.interrupted, session == member.session
+    unwritten = member.unwritten if same else None
+    state = member.state
+    if interrupted is not None and interrupted.ending is not None:
+        state, unwritten = interrupted.ending.state, interrupted.ending.average if same else None
+        interrupted = None
+    return member._replace(
+        session=session,
+        state=state,
+        unwritten=unwritten,
+        interrupted=interrupted if same else None,
+        running=True,
+    )
+
+
+def _restore(member: Member, *, changes: bool) -> Member | None:
+    """Returns a party whose program calls `restore`; None if that is refused."""
+    average = member.average if member.unwritten is None else member.unwritten
+    if average is None or (changes and member.lineage) or max(map(abs, average)) > LARGEST:
+        return None
+    held = HeldModel()
+    held.take(member.lineage)
+    return _save(
+        member._replace(average=average, unwritten=None, model=average, held=held.lineage, adopted=held.adopted)
+    )
+
+
+def _fail(member: Member, interrupted: InterruptedRound) -> Member:
+    """Returns a party whose machine has failed. Nothing of its program is left but checkpoints."""
+    return member._replace(interrupted=interrupted, unwritten=None, model=INITIAL, held=b"", adopted=b"", running=False)
+
+
+def _save(member: Member) -> Member:
+    return member._replace(checkpoints=member.checkpoints | {Checkpoint(member.model, member.held)})
+
+
+def _put_back(model: Model, average: Model, *, changes: bool) -> Model:
+    if not changes:
+        return average
+    return round_model(round(a + b, DIGITS) for a, b in zip(model, average, strict=True))
