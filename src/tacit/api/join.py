@@ -91,6 +91,15 @@ class Peer:
         return self._node.resuming
 
     @property
+    def adopted(self) -> str:
+        """Lineage of the last average that this party has adopted, also before a restart; empty if there was none."""
+        return self._node.lineage.hex()
+
+    def load_adopted(self) -> tuple[int, Vector] | None:
+        """Returns the round and the vector of the last average that this party has adopted; None if there was none."""
+        return self._background.run(_load_adopted(self._node))
+
+    @property
     def lineage(self) -> str:
         """Lineage of the model that the program holds, to be saved with the model; empty before the first average.
 
@@ -98,12 +107,15 @@ class Peer:
         """
         return self._held.lineage.hex()
 
-    def average(self, model: Any, weight: float = 1.0) -> Outcome:
+    def average(self, model: Any, weight: float = 1.0, *, changes: bool = False) -> Outcome:
         """Averages a model with those of the others, and returns the outcome for this party.
 
         A model is an array, a dict or list of arrays, a state dict or a PyTorch module. A module is changed in place;
         of others the average is `outcome.average[name]`. If a round was interrupted here before, this
         call finishes that round with its original input.
+
+        With `changes`, the model is a change to the model that all parties share, and the program adds the average to
+        that. A party that lacks an average cannot go on then (`Behind`). With `norm=` in the roster it is always so.
 
         If `outcome.replaced` is true, this party was behind: the average replaces its model, and the program drops what
         it derived from the model before, such as momentum.
@@ -112,12 +124,12 @@ class Peer:
             NotRestored: After a restart, unless the program took up the last average (`restore`, `continue_from`).
             TacitError: If the round failed for this party. The program then keeps its model.
         """
-        layout, update = self._prepare_update(model, weight)
+        layout, update = self._prepare_update(model, weight, changes)
         return self._adopt(self._background.run(self._node.average(update)), layout, model, update)
 
-    async def average_async(self, model: Any, weight: float = 1.0) -> Outcome:
+    async def average_async(self, model: Any, weight: float = 1.0, *, changes: bool = False) -> Outcome:
         """Does the same without blocking an event loop."""
-        layout, update = self._prepare_update(model, weight)
+        layout, update = self._prepare_update(model, weight, changes)
         return self._adopt(await self._background.run_from_loop(self._node.average(update)), layout, model, update)
 
     def restore(self, model: Any) -> Any:
@@ -131,7 +143,7 @@ class Peer:
                 "with norm= averages are changes, and the last one alone is no model; load the model that the program "
                 "saved, and call continue_from with the lineage that it saved beside it"
             )
-        adopted = self._background.run(_load_adopted(self._node))
+        adopted = self.load_adopted()
         if adopted is None:
             return model
         layout = self._layout = Layout.of(model, ArraySelection.of(self._checked.terms.settings))
@@ -176,7 +188,7 @@ class Peer:
         protocol, rounds = self._checked.protocol.name, format_count(self.rounds, "round")
         return f"<Peer: {self.name} of {len(self._checked.terms.parties)} parties, {protocol}, {rounds}>"
 
-    def _prepare_update(self, model: Any, weight: float) -> tuple[Layout, Update]:
+    def _prepare_update(self, model: Any, weight: float, changes: bool) -> tuple[Layout, Update]:
         selection = ArraySelection.of(self._checked.terms.settings)
         found = model_problems({self.name: model}, selection, self._layout)
         found += weight_problems({self.name: model}, {self.name: weight}, self._checked.terms.settings.max_weight)
@@ -184,7 +196,7 @@ class Peer:
             raise ConfigError(found)
         self._held.check(self.name, self._node.lineage, resuming=self._node.resuming)
         layout = self._layout = self._layout or Layout.of(model, selection)
-        return layout, Update(layout.flatten(model, narrow=True), float(weight), self._held.lineage)
+        return layout, Update(layout.flatten(model, narrow=True), float(weight), self._held.lineage, changes)
 
     def _adopt(self, ending: Ending, layout: Layout, model: Any, update: Update) -> Outcome:
         """Returns the outcome, with the average in the model. Until that is done the program does not hold it."""

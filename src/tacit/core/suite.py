@@ -99,6 +99,8 @@ class Update(NamedTuple):
     weight: float = 1.0
     lineage: bytes = b""
     """The lineage of the model that the vector continues from (`core.lineage`); that of the party's state if empty."""
+    changes: bool = False
+    """Whether the vector is a change to that model, so that averages add up and none of them may be missing."""
 
 
 class Ring(ABC):

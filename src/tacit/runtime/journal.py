@@ -91,8 +91,9 @@ def fingerprint_update(update: Update | None, key: bytes = b"") -> bytes:
         numbers = np.ascontiguousarray(vector).reshape(-1).view(np.uint8).data
     if key:
         numbers = gmac(_hash_parts(b"tacit/v1/fingerprint", key), (numbers,))
-    lineage = (update.lineage,) if update.lineage else ()
-    return _hash_parts(vector.dtype.str.encode(), _encode_weight(update.weight), numbers, *lineage)
+    # Left out unless they are set, so that updates without them have the digests of earlier releases.
+    more = (update.lineage, b"changes" if update.changes else b"") if update.lineage or update.changes else ()
+    return _hash_parts(vector.dtype.str.encode(), _encode_weight(update.weight), numbers, *more)
 
 
 def _hash_parts(*parts: Buffer) -> bytes:

@@ -360,7 +360,7 @@ def _seal_context(key: str, agreement: Agreement, number: int) -> bytes:
 def _encode_update(update: Update) -> bytes:
     """Encodes an update as bytes."""
     vector = np.ascontiguousarray(update.vector)
-    front = msgspec.msgpack.encode(UpdateMetadata(vector.dtype.str, float(update.weight), update.lineage))
+    front = msgspec.msgpack.encode(UpdateMetadata.of(update))
     return b"".join((len(front).to_bytes(SIZE), front, vector.data.cast("B")))
 
 
@@ -368,5 +368,4 @@ def _decode_update(data: Buffer) -> Update:
     """Decodes an update."""
     view = memoryview(data)
     end = SIZE + int.from_bytes(view[:SIZE])
-    about = msgspec.msgpack.decode(view[SIZE:end], type=UpdateMetadata)
-    return Update(np.frombuffer(view[end:], np.dtype(about.dtype)), about.weight, about.lineage)
+    return msgspec.msgpack.decode(view[SIZE:end], type=UpdateMetadata).update(view[end:])

@@ -28,6 +28,7 @@ from tacit.core.errors import (
     TacitError,
     TransportError,
 )
+from tacit.core.lineage import START, digest_inputs
 from tacit.core.progress import Progress, ignore_progress
 from tacit.core.suite import Party
 from tacit.core.values import normalize_value
@@ -60,7 +61,7 @@ OURS = {SCENARIO, METRICS, CHECKPOINT, MODEL, LEDGER, f"{LEDGER}.lock"}
 """Files in the folder of a party."""
 
 
-class NodeCheckpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class NodeCheckpoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """Checkpoint of a party: its model, and the round whose average it contains."""
 
     digest: str
@@ -71,6 +72,8 @@ class NodeCheckpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     model: bytes
     ledger: bytes = b""
     """Privacy that the party had spent. The ledger's own file must cover at least this."""
+    lineage: str = ""
+    """Lineage of the model, which the party signs. Checkpoints of 0.2 have none."""
 
 
 @dataclass
@@ -120,10 +123,12 @@ class Learner:
             yield msgspec.structs.replace(metrics, seconds=round(perf_counter() - began, 3))
 
     def _catch_up(self) -> None:
-        """Adopts the average of a round that ended before the last restart."""
-        last = self.peer.last
-        if last is not None and last.average is not None and last.round > self.number and not self.peer.resuming:
-            self._adopt(np.asarray(last.average), last.round)
+        """Takes up an average that the party adopted before the last restart, and that the checkpoint lacks."""
+        adopted = None if self.peer.resuming else self.peer.load_adopted()
+        if adopted is not None and adopted[0] > self.number:
+            self._adopt(np.asarray(adopted[1]), adopted[0])
+            if self.peer.adopted:
+                self.peer.continue_from(self.peer.adopted)
             self._write_checkpoint()
 
     def _run_round(self) -> Metrics:
@@ -139,7 +144,7 @@ class Learner:
                 raise ConfigError(f"the loss is no longer a number in round {number}; use a smaller rate")
         brought = self.model - before if self.changes else self.model
         try:
-            outcome = peer.average(brought, self.weight)
+            outcome = peer.average(brought, self.weight, changes=self.changes)
         except TacitError as error:
             if peer.rounds < number:
                 raise  # nothing was begun
@@ -193,6 +198,7 @@ class Learner:
             round=self.number,
             model=self.model.tobytes(),
             ledger=b"" if self.ledger is None else self.ledger.encode(),
+            lineage=self.peer.lineage,
         )
         replace_file(self.place / CHECKPOINT, msgspec.msgpack.encode(kept), private=True)
 
@@ -205,6 +211,17 @@ class Learner:
             self.model[:] = np.frombuffer(kept.model, np.float32)
             # In another session all go on from the model that they had.
             self.number = kept.round if kept.session == self.session else self.peer.rounds
+        self.peer.continue_from(self._find_lineage(kept))
+
+    def _find_lineage(self, kept: NodeCheckpoint | None) -> str:
+        """Returns the lineage of the model: that of the checkpoint, or of a first model.
+
+        Changes are added to the first model, so all must have the same. Otherwise the first average replaces it.
+        """
+        if kept is not None and (kept.lineage or self.peer.adopted):
+            return kept.lineage or self.peer.adopted
+        first = digest_inputs("first model", {"weights": self.model.tobytes()}) if self.changes else START
+        return first.hex()
 
     def _read_checkpoint(self) -> NodeCheckpoint | None:
         path = self.place / CHECKPOINT

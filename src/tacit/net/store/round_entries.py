@@ -20,23 +20,29 @@ class UpdateMetadata(msgspec.Struct, frozen=True, array_like=True, forbid_unknow
     dtype: str
     weight: float
     lineage: bytes = b""
+    changes: bool = False
+
+    @classmethod
+    def of(cls, update: Update) -> "UpdateMetadata":
+        """Returns the metadata of an update."""
+        return cls(np.asarray(update.vector).dtype.str, float(update.weight), update.lineage, update.changes)
+
+    def update(self, numbers: Buffer) -> Update:
+        """Returns the update with the numbers of its vector."""
+        return Update(np.frombuffer(numbers, np.dtype(self.dtype)), self.weight, self.lineage, self.changes)
 
 
 def encode_update(entries: int, update: Update | None) -> tuple[bytes, Buffer]:
     """Returns the two entries of an update, and of the length of the vectors."""
     if update is None:
         return msgspec.msgpack.encode((entries, None)), b""
-    vector = np.asarray(update.vector)
-    about = UpdateMetadata(vector.dtype.str, float(update.weight), update.lineage)
-    return msgspec.msgpack.encode((entries, about)), view_octets(vector)
+    return msgspec.msgpack.encode((entries, UpdateMetadata.of(update))), view_octets(np.asarray(update.vector))
 
 
 def decode_update(pieces: Sequence[LogEntry]) -> tuple[int, Update | None]:
     """Returns the length of the vectors, and the update."""
     entries, about = msgspec.msgpack.decode(pieces[0].data, type=tuple[int, UpdateMetadata | None])
-    if about is None:
-        return entries, None
-    return entries, Update(np.frombuffer(pieces[1].data, np.dtype(about.dtype)), about.weight, about.lineage)
+    return entries, None if about is None else about.update(pieces[1].data)
 
 
 def decode_record(record: bytes) -> Record:

@@ -1,6 +1,7 @@
 """User u of `secagg`."""
 
 from collections.abc import Collection, Mapping
+from typing import NamedTuple
 
 import msgspec
 
@@ -30,6 +31,14 @@ from tacit.protocols.secagg.settings import SEAL, Accord, AnnouncedSum, SecAggSt
 from tacit.protocols.shapes.star import PATIENCE
 
 
+class BaseModel(NamedTuple):
+    """The model that a contribution continues from."""
+
+    lineage: bytes
+    adds_up: bool
+    """Whether averages are changes, which are added to it. Otherwise an average replaces it."""
+
+
 def blame_server(detail: str) -> PeerFault:
     """Returns the error for a server that asks for what it must not."""
     return PeerFault(SERVER, Drop.BROKE_RULES, detail)
@@ -40,6 +49,7 @@ async def client(link: Link, update: Update, terms: SecAggTerms, suite: Suite, s
     accord, ring, u = Accord(link, suite, terms), suite.ring, link.place
     state = accord.carry_over(state)
     lineage = update.lineage or state.lineage or START
+    base = BaseModel(lineage, update.changes or terms.settings.norm is not None)
 
     # AdvertiseKeys
     c, s = suite.key_pair(), suite.key_pair()
@@ -49,9 +59,9 @@ async def client(link: Link, update: Update, terms: SecAggTerms, suite: Suite, s
     # ShareKeys
     listed = await link.receive(SERVER, KeyList, Sum, LastSum, patience=PATIENCE)
     if isinstance(listed, LastSum):
-        return await catch_up(accord, state, lineage, listed)
+        return await catch_up(accord, state, base, listed)
     if isinstance(listed, Sum):
-        return await adopt_sum(accord, state, lineage, listed)
+        return await adopt_sum(accord, state, base, listed)
     u2 = terms.sets.users(listed.members)
     check_asked(accord, state, u, u2)
     circle = accord.graph(u2)
@@ -64,7 +74,7 @@ async def client(link: Link, update: Update, terms: SecAggTerms, suite: Suite, s
     # MaskedInputCollection
     inbox = await link.receive(SERVER, SealedShares, Sum, patience=PATIENCE)
     if isinstance(inbox, Sum):
-        return await adopt_sum(accord, state, lineage, inbox)
+        return await adopt_sum(accord, state, base, inbox)
     u3 = terms.sets.users(inbox.members)
     others = u3.intersection(circle.neighbours(u))
     if u not in u3 or not terms.sets.within(inbox.members, listed.members) or inbox.sealed.keys() != others:
@@ -86,7 +96,7 @@ async def client(link: Link, update: Update, terms: SecAggTerms, suite: Suite, s
     # ConsistencyCheck
     chosen = await link.receive(SERVER, Chosen, Sum, patience=PATIENCE)
     if isinstance(chosen, Sum):
-        return await adopt_sum(accord, state, lineage, chosen)
+        return await adopt_sum(accord, state, base, chosen)
     sets = listed.members, inbox.members, chosen.members
     check_chosen(accord, circle, sets)
     check_views(accord, seals, sets, others, chosen.views)
@@ -95,7 +105,7 @@ async def client(link: Link, update: Update, terms: SecAggTerms, suite: Suite, s
     # Unmasking
     consents = await link.receive(SERVER, Consents, Sum, patience=PATIENCE)
     if isinstance(consents, Sum):
-        return await adopt_sum(accord, state, lineage, consents)
+        return await adopt_sum(accord, state, base, consents)
     check_consents(accord, circle, sets, consents)
     del consents  # as above: two thirds of all users have signed in it
     u5 = terms.sets.users(chosen.members)
@@ -105,40 +115,38 @@ async def client(link: Link, update: Update, terms: SecAggTerms, suite: Suite, s
     result = await link.receive(SERVER, Sum, patience=PATIENCE)
     if result.members != chosen.members:
         raise blame_server("it announces the sum of other users than we helped to unmask")
-    return await adopt_sum(accord, state, lineage, result)
+    return await adopt_sum(accord, state, base, result)
 
 
-async def adopt_sum(accord: Accord, state: SecAggState, lineage: bytes, result: Sum) -> Average:
+async def adopt_sum(accord: Accord, state: SecAggState, base: BaseModel, result: Sum) -> Average:
     """Returns the average of the sum of this round, and remembers its lineage."""
     contributors = accord.terms.sets.names(result.members)
-    return await adopt(
-        accord, state, lineage, AnnouncedSum(result.before, accord.link.round, contributors, result.vector)
-    )
+    return await adopt(accord, state, base, AnnouncedSum(result.before, accord.link.round, contributors, result.vector))
 
 
-async def catch_up(accord: Accord, state: SecAggState, lineage: bytes, last: LastSum) -> Average:
+async def catch_up(accord: Accord, state: SecAggState, base: BaseModel, last: LastSum) -> Average:
     """Returns the average of an earlier round to a party that lacks it; raises NotEnough if it does not lack it."""
     announced = AnnouncedSum(last.before, last.round, last.contributors, last.vector)
-    if announced.lineage(accord.suite.ring) != lineage:
-        return await adopt(accord, state, lineage, announced)
+    if announced.lineage(accord.suite.ring) != base.lineage:
+        return await adopt(accord, state, base, announced)
     parties, current = accord.link.parties, accord.terms.sets.users(last.current)
     behind = dict.fromkeys(parties.names_at(sorted(set(range(len(parties))) - current)), Drop.BEHIND)
     cure = "they were sent the last average: run the round again"
     raise NotEnough("parties with the last average", len(current), accord.terms.fewest_present, behind, cure=cure)
 
 
-async def adopt(accord: Accord, state: SecAggState, lineage: bytes, announced: AnnouncedSum) -> Average:
+async def adopt(accord: Accord, state: SecAggState, base: BaseModel, announced: AnnouncedSum) -> Average:
     """Returns the average of a sum, and remembers its lineage, which the driver stores together with the average.
 
-    A sum that its contributors cannot have produced is refused before anything is remembered. Contributions with a norm
-    are changes: without the changes in between, this one would lead to another model than the others have.
+    A sum that its contributors cannot have produced is refused before anything is remembered. Changes add up: without
+    those in between, this one would lead to another model than the others have.
     """
     ring = accord.suite.ring
-    if announced.before != lineage and accord.terms.settings.norm is not None:
+    if announced.before != base.lineage and base.adds_up:
         raise Behind(
             f"{accord.link.me} lacks an earlier average of changes; copy the checkpoint of a party that has it"
         )
-    replaces = announced.before != lineage or announced.round != accord.link.round
+    replaces = announced.before != base.lineage or announced.round != accord.link.round
     adopted = announced.lineage(ring)  # before the average takes the place of the sum
     average = announced.average(ring, spent=True)
     await accord.link.save(msgspec.structs.replace(state, lineage=adopted))
