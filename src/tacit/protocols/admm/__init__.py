@@ -34,7 +34,7 @@ from tacit.core.link import Link
 from tacit.core.messages import Message
 from tacit.core.protocol import Protocol, State
 from tacit.core.suite import Party, Ring, Suite, Update, Vector
-from tacit.protocols.admm.facts import CLAIMS, propose
+from tacit.protocols.admm.proposals import CLAIMS, propose
 from tacit.protocols.admm.settings import AdmmSettings, AdmmTerms
 from tacit.protocols.shapes.pairs import mask_among
 

@@ -39,7 +39,7 @@ from tacit.core.average import Average
 from tacit.core.link import Link
 from tacit.core.protocol import Protocol
 from tacit.core.suite import Suite, Update
-from tacit.protocols.cesar.facts import CLAIMS, propose
+from tacit.protocols.cesar.proposals import CLAIMS, propose
 from tacit.protocols.cesar.receiving import Receiving
 from tacit.protocols.cesar.sending import Sending
 from tacit.protocols.cesar.settings import ATTEMPTS, CesarSettings, CesarTerms, Masked, Release, Selection, Turn

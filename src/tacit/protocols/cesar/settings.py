@@ -10,7 +10,7 @@ from tacit.core.errors import ConfigError
 from tacit.core.messages import Message
 from tacit.core.protocol_facts import CoalitionQuery, PrivacyArgument, Remedy
 from tacit.core.suite import ONLOOKER, Parties, Party
-from tacit.protocols.cesar.facts import arguments_of
+from tacit.protocols.cesar.proposals import arguments_of
 from tacit.protocols.shapes.neighbourhood import GraphSettings, GraphTerms
 
 ATTEMPTS = 3

@@ -35,7 +35,6 @@ from tacit.core.errors import WireError
 from tacit.core.link import Link
 from tacit.core.protocol import Protocol
 from tacit.core.suite import Ring, Suite, Update, Vector
-from tacit.protocols.pushsum.facts import SECTION_3_3, propose
 from tacit.protocols.pushsum.masses import (
     Mass,
     MassState,
@@ -45,6 +44,7 @@ from tacit.protocols.pushsum.masses import (
     take_masses,
     unpack_elements,
 )
+from tacit.protocols.pushsum.proposals import SECTION_3_3, propose
 from tacit.protocols.pushsum.settings import PushSumSettings, PushSumTerms
 
 

@@ -12,7 +12,7 @@ from tacit.core.protocol_facts import CoalitionQuery, ExchangePattern, PrivacyAr
 from tacit.core.suite import Parties, Party
 from tacit.designs import graphs
 from tacit.designs.graphs import CompleteGraph, Graph, graph_from
-from tacit.protocols.pushsum.facts import arguments_of
+from tacit.protocols.pushsum.proposals import arguments_of
 from tacit.protocols.pushsum.start_weights import StartKind, UniformStart, start_from
 
 if TYPE_CHECKING:

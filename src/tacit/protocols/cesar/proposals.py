@@ -1,4 +1,4 @@
-"""The answers of `cesar` to hooks: its arguments, proposed settings, and the claims of its paper."""
+"""Settings that `cesar` proposes to planners, its privacy arguments, and the claims of its paper."""
 
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any

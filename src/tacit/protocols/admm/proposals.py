@@ -1,4 +1,4 @@
-"""The answers of `admm` to hooks: its proposed settings, and the claims of its paper."""
+"""Settings that `admm` proposes to planners, and the claims of its paper."""
 
 from collections.abc import Collection, Iterator
 

@@ -1,4 +1,4 @@
-"""The answers of `pushsum` to hooks: its arguments, proposed settings, and the claim of its paper."""
+"""Settings that `pushsum` proposes to planners, its privacy arguments, and the claim of its paper."""
 
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
