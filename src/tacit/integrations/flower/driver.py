@@ -8,7 +8,7 @@ sent it.
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import Any, TypeAlias, TypeGuard, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
@@ -19,12 +19,13 @@ from numpy.typing import NDArray
 
 from tacit.core.average import Ending
 from tacit.core.entropy import SystemEntropy
-from tacit.core.errors import ConfigError, PeerFault, TacitError
+from tacit.core.errors import ConfigError, TacitError
 from tacit.core.lineage import digest_inputs
 from tacit.core.link import frame_parts
 from tacit.core.suite import SERVER, Buffer, Party, Update
-from tacit.integrations.flower.node_state import INCARNATION_BYTES, RENEW
-from tacit.integrations.flower.party import FlowerParty, SealedMessage, StepResult, state_introduction
+from tacit.integrations.flower.introduction import CHALLENGE_BYTES, NodeIntroduction, introduce_node, is_incarnation
+from tacit.integrations.flower.node_state import RENEW
+from tacit.integrations.flower.party import FlowerParty, SealedMessage, StepResult
 from tacit.integrations.flower.router import NodeCall, Router
 from tacit.net.membership.roster import RosterFile
 from tacit.runtime.round_numbers import MOST, estimate_progress
@@ -39,7 +40,6 @@ REFUSED = 6
 """Flower's error code of a mod that failed."""
 MOST_PATIENCE = 1e6
 """Longest wait that a node may ask for, in phases."""
-CHALLENGE_BYTES = 16
 LEEWAY = 1 << 10
 """Rounds that a node may be ahead of most others and still be believed."""
 NO_ROSTER = "the protocol of this federation has a server; give its roster: tacit-federation"
@@ -86,7 +86,7 @@ def _answer_message(
             raise ConfigError("this node trains for rounds of Tacit only; give the strategy the grid of tacit.flower")
         return call_next(_insert_own_model(party, storage, message), context)
     if "hello" in asked:
-        return Message(RecordDict({RECORD: _introduce_node(party, asked)}), reply_to=message)
+        return Message(RecordDict({RECORD: introduce_node(party, asked.get("challenge"))}), reply_to=message)
     number = int(_read_integer(asked, "round"))
     before = party.last
     if "mail" in asked:
@@ -110,39 +110,17 @@ def _trains(message: Message) -> bool:
     return message.metadata.message_type.partition(".")[0] == MessageType.TRAIN
 
 
-def _introduce_node(party: FlowerParty, asked: ConfigRecord) -> ConfigRecord:
-    """Returns what the grid has to know of a node, signed by its party."""
-    challenge = asked.get("challenge")
-    if not isinstance(challenge, bytes) or len(challenge) != CHALLENGE_BYTES:
-        raise ConfigError("a hello has no challenge; use the same release of Tacit everywhere")
-    place, rounds, incarnation = party.roster.names.index(party.name), party.rounds, party.incarnation
-    return ConfigRecord(
-        {
-            "party": party.name,
-            "place": place,
-            "rounds": rounds,
-            "incarnation": incarnation,
-            "server": party.roster.entry.server is not None,
-            "signature": party.sign_introduction(place, rounds, incarnation, challenge),
-        }
-    )
-
-
 def _read_company(party: FlowerParty, asked: ConfigRecord) -> dict[Party, bytes]:
     """Returns the parties that were asked for a round, with the incarnation of each."""
     names, incarnations = asked.get("parties"), asked.get("incarnations")
     known = {*party.roster.names, SERVER}
     if not isinstance(names, list) or not isinstance(incarnations, list) or len(names) != len(incarnations):
         raise ConfigError("the request of a round does not list its parties; use the same release of Tacit everywhere")
-    if not known.issuperset(names) or not all(map(_is_incarnation, incarnations)):
+    if not known.issuperset(names) or not all(map(is_incarnation, incarnations)):
         raise ConfigError(
             "the request of a round lists parties that are not on the roster; give everybody the same roster"
         )
     return dict(zip(names, incarnations, strict=True))  # type: ignore[arg-type]
-
-
-def _is_incarnation(value: Any) -> TypeGuard[bytes]:
-    return isinstance(value, bytes) and len(value) <= INCARNATION_BYTES
 
 
 def _insert_own_model(party: FlowerParty, storage: ConfigRecord, message: Message) -> Message:
@@ -222,17 +200,6 @@ def _encode_result(result: StepResult) -> ConfigRecord:
             "error": result.error,
         }
     )
-
-
-class _NodeIntroduction(msgspec.Struct, frozen=True):
-    """Answer of a node to a hello."""
-
-    party: Party
-    place: int
-    rounds: int
-    incarnation: bytes
-    server: bool
-    signature: bytes
 
 
 class _NodeAnswer(msgspec.Struct, frozen=True):
@@ -326,7 +293,7 @@ class AveragingGrid(Grid):
                 why[node] = answer.error.reason or why[node]
                 continue
             try:
-                introduced = _decode_answer(_NodeIntroduction, answer)
+                introduced = _decode_answer(NodeIntroduction, answer)
             except ValueError:
                 continue
             why[node] = self._find_objection(introduced, challenge)
@@ -345,7 +312,7 @@ class AveragingGrid(Grid):
             self._rounds = max(self._rounds, estimate_progress(list(self._reported_rounds.values()), LEEWAY))
         return why
 
-    def _find_objection(self, introduced: _NodeIntroduction, challenge: bytes) -> str:
+    def _find_objection(self, introduced: NodeIntroduction, challenge: bytes) -> str:
         """Returns why a node cannot be the party that it claims to be; empty if it can."""
         party = introduced.party
         known = self._roster is None or party in self._roster.names
@@ -353,10 +320,10 @@ class AveragingGrid(Grid):
             party == SERVER
             or not known
             or not 0 <= introduced.rounds < MOST
-            or not _is_incarnation(introduced.incarnation)
+            or not is_incarnation(introduced.incarnation)
         ):
             return "its introduction is invalid"
-        if self._roster is not None and not _is_signed(self._roster, introduced, challenge):
+        if self._roster is not None and not introduced.is_signed(self._roster, challenge):
             return f"its introduction is invalid: {party} has not signed it"
         if party in self._nodes.values():
             return f"another node is {party}"
@@ -465,17 +432,6 @@ class AveragingGrid(Grid):
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         """Returns the answers so far."""
         return self._grid.pull_messages(message_ids)
-
-
-def _is_signed(roster: RosterFile, introduced: _NodeIntroduction, challenge: bytes) -> bool:
-    """Returns whether the party itself signed what a node says of it, now."""
-    party, rounds = introduced.party, introduced.rounds
-    try:
-        statement = state_introduction(roster, party, introduced.place, rounds, introduced.incarnation, challenge)
-        roster.members.verify(party, statement, introduced.signature)
-    except (PeerFault, OverflowError):
-        return False
-    return roster.names[introduced.place : introduced.place + 1] == (party,)
 
 
 def _address_message(asked: Message, content: RecordDict) -> Message:

@@ -116,10 +116,9 @@ class FlowerParty:
         with self._open_folder() as folder:
             return folder.record.incarnation
 
-    def sign_introduction(self, place: int, rounds: int, incarnation: bytes, challenge: bytes) -> bytes:
-        """Returns the party's signature over what its node says of itself, in answer to a challenge."""
-        keys = Keys(self._mine.identity, self.roster.members)
-        return keys.sign(state_introduction(self.roster, self.name, place, rounds, incarnation, challenge))
+    def sign(self, statement: bytes) -> bytes:
+        """Signs a statement with the party's identity."""
+        return Keys(self._mine.identity, self.roster.members).sign(statement)
 
     def has_other_incarnation(self, party: Party, incarnation: bytes) -> bool:
         """Returns whether a party's incarnation differs from its first one in this session."""
@@ -342,15 +341,6 @@ class FlowerParty:
             raise JournalError(
                 f"what {self.name} had stored for round {number} was changed, or is from another round; {GONE}"
             ) from None
-
-
-def state_introduction(
-    roster: RosterFile, party: Party, place: int, rounds: int, incarnation: bytes, challenge: bytes
-) -> bytes:
-    """Returns what a node signs about itself. The challenge is fresh, so that no answer can be used again."""
-    numbers = place.to_bytes(SIZE, signed=True), rounds.to_bytes(SIZE, signed=True)
-    label = b"tacit/v1/flower introduction"
-    return frame_parts(label, roster.nonce.encode(), party.encode(), *numbers, incarnation, challenge)
 
 
 def _seal_context(key: str, agreement: Agreement, number: int) -> bytes:
