@@ -120,10 +120,10 @@ def _many(entries: int, count: int) -> Work:
     return lambda: add_masks(vector, keys)
 
 
-def _client(vector: np.ndarray, keys: list[bytes]) -> np.ndarray:
+def _client(vector: np.ndarray, keys: list[bytes], bits: int = BITS) -> np.ndarray:
     own, *pairwise = keys
     half = len(pairwise) // 2
-    encoded = FixedPoint(BITS, CLIP, len(keys), len(vector)).encode(Update(vector, 1.0))
+    encoded = FixedPoint(bits, CLIP, len(keys), len(vector)).encode(Update(vector, 1.0))
     add_masks(encoded, [own, *pairwise[:half]], pairwise[half:])
     return encoded
 

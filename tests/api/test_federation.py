@@ -16,6 +16,7 @@ from tacit.core.errors import Drop, TacitError
 from tacit.core.protocol import Settings, Unset
 from tacit.core.suite import SERVER, Update
 from tacit.net.store.index import PastError
+from tacit.privacy.ledger import LedgerState, PlanExceeds
 from tacit.protocols import REGISTRY
 from tacit.protocols.admm import GroupPart, GroupSum, peer
 from tacit.protocols.admm.settings import MOST_ITERATIONS
@@ -178,6 +179,9 @@ def everything_raised():
         errors.PeerFault("a", Drop.SILENT, "no Sum from it"),
         errors.NotEnough("Sum", 1, 2, {"a": Drop.SILENT, "b": Drop.BEHIND}, {"a": "why"}),
         errors.LeakRefused("a", {"b": 1}),
+        errors.Behind("a"),
+        errors.NotRestored("a"),
+        errors.UnsafePath("a"),
         errors.NotLinear("a"),
         errors.NotAuditable("a"),
         errors.JournalError("a"),
@@ -188,6 +192,7 @@ def everything_raised():
         errors.MissingExtra("torch", "torch"),
         Unset(["a", "b"], Settings(bits=16)),
         PastError("not-enough", "a"),
+        PlanExceeds(LedgerState(budget=1.0), 0.5),
         Stopped("a"),
     )
 

@@ -101,7 +101,7 @@ def test_weights_with_the_same_sum_leave_the_same_elements(bits, parties, data):
 @repeatable
 def test_each_entry_is_the_nearest_integer(drawn):
     ring, updates = drawn
-    for vector, weight, _ in updates:
+    for vector, weight, *_ in updates:
         stood_for = Fraction(steps_of(ring, weight), ring.heaviest)
         signed = ring.encode(Update(vector, weight)).view(f"i{ring.bits // 8}")
         for x, integer in zip(vector.tolist(), signed.tolist(), strict=False):

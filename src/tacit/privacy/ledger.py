@@ -49,6 +49,7 @@ from tacit.privacy.ledger_file import (
     write_ledger,
 )
 from tacit.privacy.noise import Accountant, check_positive, epsilon_of
+from tacit.runtime.atomic_files import check_folder
 
 __all__ = ["Ledger", "LedgerState", "People", "RunRecord", "Spent", "read_ledger", "set_budget"]
 
@@ -101,6 +102,8 @@ class Ledger:
         self._mine = RunRecord(run, began=began, unit=unit, mechanism=mechanism)
         self._state = LedgerState(data=data or "", delta=delta)
         self._epsilons: dict[tuple[float, bool], float] = {}
+        if self._path is not None and self._path.parent.exists():
+            check_folder(self._path.parent)
         found = None if self._path is None else read_bytes(self._path)
         if found is not None:
             self._adopt(decode_ledger(found, self._where()))

@@ -100,7 +100,7 @@ def taken(path):
         (somebody_elses, "this is the identity of a, not of server; give the path of server's own"),
         (gone, "there is no server.identity; make one: tacit keygen"),
         (twice, "'a' is there twice; leave one of them out"),
-        (taken, "the port is taken, or is not ours; use another one"),
+        (taken, "is taken by another process; end that, or use another one"),
     ],
 )
 def test_what_is_wrong_is_one_line_and_the_journal_stays_whole(mishap, said, run, federation):

@@ -6,9 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.app.reports import drawing, pictures
-from tacit.auditing.findings import PlanCoverage, Verdict
+from tacit.auditing.findings import PlanCoverage, Remark, Verdict
 from tacit.auditing.search.planner import Plan, Proposal
 from tacit.core.errors import ConfigError
+from tacit.core.protocol_facts import ReasonCode
 from tacit.lab.attacks.attack_result import Finding
 from tacit.lab.papers.reproduction import Chart
 from tacit.learn.data.datasets import load
@@ -307,12 +308,28 @@ def test_counts_that_are_all_zero_begin_at_zero(figures, tmp_path):
     assert [float(tick) for tick in axes.get_xticks() if low <= tick <= high] == [0.0, 1.0]
 
 
+def way(place):
+    return Remark.of(ReasonCode.OWN, text=f"way {place}")
+
+
 def test_a_plan_ends_near_its_costs_and_marks_verdicts_apart(figures, tmp_path):
     assert len(set(pictures.MARKS.values())) == len(pictures.MARKS)
     verdicts = ((Verdict.HOLDS, False), (Verdict.HOLDS, True), (Verdict.LEAKS_BY_DESIGN, False))
     nothing = PlanCoverage(0, 0, 0, 0, 0, 0.0, None)
     proposals = tuple(
-        Proposal("secagg", {}, f"way {place}", 1e6 * 6**place, 0, verdict, nothing, 0, 0, 0, needs_drift=needs_drift)
+        Proposal(
+            "secagg",
+            {},
+            way(place),
+            1e6 * 6**place,
+            0,
+            verdict,
+            nothing,
+            0,
+            0,
+            0,
+            needs_drift=needs_drift,
+        )
         for place, (verdict, needs_drift) in enumerate(verdicts)
     )
     pictures.costs(Plan(9, 1, 10, 0.0, 1000, proposals, 1.0, 1e-5, 1.0), str(tmp_path / "plan.png"))

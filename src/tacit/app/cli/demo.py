@@ -43,7 +43,7 @@ BEFORE_THE_VECTOR = {PLAIN: 2, BLIND: 5}
 SKEW = 0.3  # Dirichlet: so uneven that most parties have hardly seen some of the digits
 TESTED = 360  # samples that no party gets
 EPOCHS, RATE, BATCH = 2, 0.5, 16
-SHOWN = 5  # numbers of a model that are shown
+SHOWN = 4  # numbers of a model that are shown
 
 FEW, FEWER = 12, 9
 """Parties up to which the audit at the end is of as many as learn; of more it takes long, and so it is of fewer."""

@@ -22,7 +22,7 @@ import msgspec
 
 from tacit.core.config_file import ConfigSource, Problem, Section, format_toml
 from tacit.core.entropy import Entropy
-from tacit.core.errors import ConfigError, PeerFault, UnsafePath, WireError
+from tacit.core.errors import ConfigError, PeerFault, WireError
 from tacit.core.link import frame_parts
 from tacit.core.suite import SERVER, Party, Secret
 from tacit.crypto.certificates import certificate_pem, check_certificate, check_owner, key_pem, self_signed, tls_key
@@ -280,7 +280,7 @@ def _open_secret_file(path: str | Path) -> int:
         problem = f"{path} can be read by others, who would be able to speak in its name; run: chmod 600 {quoted}"
     if problem:
         os.close(number)
-        raise UnsafePath(problem)
+        raise ConfigError(problem)
     return number
 
 
