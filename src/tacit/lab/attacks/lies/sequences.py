@@ -291,7 +291,7 @@ class SequenceSearch:
                 signed = self.sessions[member.session].advertise(self._names(member.session)[0], inputs).lineage
                 alike[member.session][signed].setdefault(member.model, member)
         for session, classes in alike.items():
-            kinds = [list(each.values()) for _, each in sorted(classes.items())]
+            kinds = [list(each.values()) for each in classes.values()]
             for place, one in enumerate(kinds):
                 yield from self._check_pair(session, number, one, one)
                 rest = kinds[place + 1 :]
