@@ -254,6 +254,7 @@ def test_findings(monkeypatch):
     told = []
     monkeypatch.setattr(lies, "VARIANTS", {"no b_u": VARIANTS["no b_u"]})
     monkeypatch.setattr(lies, "list_targets", lambda _: {"four": [([LieCase(4), LieCase(4, threshold=3)], None)]})
+    monkeypatch.setattr(lies, "list_sequence_steps", lambda _: [])
     first, small, many = lies.ATTACK.run(False, 0, lambda *step: told.append(step))
     first_step = "lying to clients without a precaution: no mask of one's own"
     assert told == [(first_step, 0.0), ("lying to clients as deployed: four", 0.5), ("lies", 1.0)]

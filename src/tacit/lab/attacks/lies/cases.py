@@ -17,6 +17,9 @@ from tacit.protocols.secagg import SECAGG
 from tacit.protocols.secagg.settings import SecAggSettings, SecAggTerms
 from tacit.runtime.simulation.simulator import Simulation
 
+NAME = "lies"
+CLOSE = 1e-6
+"""What is recovered to within this is recovered."""
 Users: TypeAlias = int
 """A set of users: a bit for each place on the roster."""
 Neighbours: TypeAlias = int | Literal["all"]

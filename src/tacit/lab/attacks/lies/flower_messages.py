@@ -141,7 +141,8 @@ def sign_request(session: Session, request: Request) -> bytes:
         ttl=1e12,
         message_type=request.function,
     )
-    message = Message(content=RecordDict({**request.records, RECORD: company}), metadata=about)
+    content = RecordDict({**request.records, RECORD: company})
+    message = Message(content=content, metadata=about)  # type: ignore[call-overload]  # as Flower makes one it received
     context = Context(1, NODE, {}, RecordDict(), dict(request.run))
     make_mod(lambda _: party)(message, context, _train)
     (update,) = begun

@@ -126,11 +126,11 @@ def list_turns(
     for ending, told in endings.items():
         text = describe_announcement(told)
         yield text, adopt_ending(member, ending, driver, changes=changes)
-        if driver == PROGRAM and ending.average is not None:
+        if driver == PROGRAM and told is not None:
             failed = InterruptedRound(inputs, ending)
             yield f"{text}, and its machine fails before the round is finished", _fail(member, failed)
     if driver == PROGRAM and member.interrupted is None:
-        yield "its machine fails in the round", _fail(member, InterruptedRound(inputs))
+        yield "its machine fails", _fail(member, InterruptedRound(inputs))
 
 
 def describe_announcement(told: Announcement | None) -> str:
@@ -145,9 +145,10 @@ def list_restarts(member: Member, sessions: int, *, changes: bool) -> Iterator[t
     for session in range(member.session, min(member.session + 2, sessions)):
         moved = " with the next roster" if session != member.session else ""
         started = _start_node(member, session)
-        for place, checkpoint in enumerate(sorted(member.checkpoints)):
+        for checkpoint in sorted(member.checkpoints):
             loaded = started._replace(model=checkpoint.model, held=b"", adopted=b"")
-            name = f"starts again{moved} from model {place} of {len(member.checkpoints)}"
+            saved = "a model that it saved" if checkpoint.lineage else "the initial model"
+            name = f"starts again{moved} from {saved}"
             yield f"{name}, and calls nothing", loaded
             if checkpoint.lineage:
                 held = HeldModel()

@@ -23,8 +23,8 @@ Of a search that finds nothing one must know what it would find. So it is first 
 of its precautions. What it finds there is told to real clients with real keys, and what the server then recovers is
 compared with the truth.
 
-Not covered: several rounds, colluding users who pass off somebody else's keys or shares as theirs, and whatever is
-wrong below the protocol (seals, signatures, session and addresses, which other tests attack).
+Lies over several rounds are in `sequences`. Not covered: colluding users who pass off somebody else's keys or shares as
+theirs, and whatever is wrong below the protocol (seals, signatures, session and addresses, which other tests attack).
 """
 
 import re
@@ -42,8 +42,10 @@ from tacit.core.progress import Progress
 from tacit.core.protocol_facts import PAPERS
 from tacit.lab.attacks.attack_result import Attack, Finding
 from tacit.lab.attacks.lies.cases import (
+    CLOSE,
     COLLUDING,
     EVERYONE,
+    NAME,
     LieCase,
     Neighbours,
     Renaming,
@@ -53,11 +55,9 @@ from tacit.lab.attacks.lies.cases import (
     symmetries,
 )
 from tacit.lab.attacks.lies.roles import SETS, Client, Clients, SymbolicCast
+from tacit.lab.attacks.lies.sequence_findings import list_sequence_steps
 from tacit.lab.attacks.lies.variants import VARIANTS, use_variant
 
-NAME = "lies"
-CLOSE = 1e-6
-"""What is recovered to within this is recovered."""
 WHOLE: tuple[tuple[int, Neighbours], ...] = ((4, "all"), (4, 2), (5, "all"), (5, 2))
 """Of how many users, and with how many neighbours each, every case is looked at."""
 LONGER = tuple(LieCase(6, colluders, neighbours=4, threshold=t) for colluders, t in (((), 3), ((), 4), ((0,), 4)))
@@ -338,10 +338,13 @@ def list_targets(full: bool) -> dict[str, list[tuple[list[LieCase], int | None]]
 
 
 def run(full: bool, seed: int, progress: Progress) -> list[Finding]:
-    """Tells all lies to variants of `secagg` until one works, and then to `secagg` as it is."""
+    """Tells all lies to variants of `secagg` until one works, and then to `secagg` as it is.
+
+    First those of one round, and then those of sequences of rounds.
+    """
     del seed  # nothing is drawn but circles, which are as good as any others
-    todo = list_targets(full)
-    steps, found = len(VARIANTS) + len(todo), []
+    todo, sequences = list_targets(full), list_sequence_steps(full)
+    steps, found = len(VARIANTS) + len(todo) + len(sequences), []
     for done, name in enumerate(VARIANTS):
         progress(f"lying to clients without a precaution: {describe_target(name)}", done / steps)
         found.append(run_control(name))
@@ -351,13 +354,17 @@ def run(full: bool, seed: int, progress: Progress) -> list[Finding]:
         for alike, stories in groups:
             tally.take(Search(alike[0], stories), len(alike))
         found += tally.findings(target)
+    for done, (target, search) in enumerate(sequences, start=len(VARIANTS) + len(todo)):
+        progress(target, done / steps)
+        found += search()
     progress(NAME, 1.0)
     return found
 
 
 ATTACK = Attack(
     name=NAME,
-    summary="a server tells a few clients of secagg all the lies there are, and proves what works on real keys",
+    summary="a server tells a few clients of secagg all the lies there are, in one round and over several, and proves "
+    "what works on real keys",
     paper=PAPERS["003"],
     run=run,
 )

@@ -65,6 +65,8 @@ KINDS = 40
 GROUP = 4
 """Users in a group, unless the roster has fewer."""
 
+NAMED = (START, FORGED)
+"""Lineages that a server can name before any party has one."""
 SAME = RosterSettings()
 ROSTERS: dict[str, tuple[RosterSettings, ...]] = {
     "one roster": (SAME,),
@@ -231,12 +233,15 @@ class SequenceSearch:
         return list_turns(member, inputs, self._endings[key], self.case.driver, changes=changes)
 
     def _list_endings(self, session: int, inputs: ClientInputs, known: Sequence[bytes]) -> Endings:
-        """Returns the different endings that the server can lead a client to, each with the first message that does."""
+        """Returns the different endings that the server can lead a client to, each with the first message that does.
+
+        What an error says makes no difference to a party.
+        """
         here = self.sessions[session]
-        found: dict[ClientEnding, Announcement | None] = {here.conclude(inputs, None): None}
+        found: dict[ClientEnding, Announcement | None] = {here.conclude(inputs, None)._replace(error=""): None}
         for told in self._list_announcements(session, inputs.number, known):
-            found.setdefault(here.conclude(inputs, told), told)
-        return {ending: told for ending, told in found.items() if told is None or ending.average is not None}
+            found.setdefault(here.conclude(inputs, told)._replace(error=""), told)
+        return found
 
     def _list_announcements(self, session: int, number: int, known: Sequence[bytes]) -> list[Announcement]:
         """Returns all that a server can announce to a client in a round."""
@@ -248,7 +253,7 @@ class SequenceSearch:
                 if len(vector) != length:
                     continue
                 for place, before in enumerate(known):
-                    said = f"{text} after lineage {place}"
+                    said = f"{text} after {_name_lineage(place)}"
                     found.append(Announcement(False, before, number, here.names, vector, said))
                     for earlier in range(1, number + 1):
                         for names in dict.fromkeys(each.names for each in self.sessions):
@@ -286,10 +291,9 @@ class SequenceSearch:
                 signed = self.sessions[member.session].advertise(self._names(member.session)[0], inputs).lineage
                 alike[member.session][signed].setdefault(member.model, member)
         for session, classes in alike.items():
-            for signed in classes.values():
-                yield from self._check_pair(session, number, list(signed.values()), list(signed.values()))
-            kinds = [list(each.values()) for _, each in sorted(classes.items())]
+            kinds = [list(each.values()) for each in classes.values()]
             for place, one in enumerate(kinds):
+                yield from self._check_pair(session, number, one, one)
                 rest = kinds[place + 1 :]
                 for other in rest if len(kinds) <= KINDS else rest[:COMPARED]:
                     yield from self._check_pair(session, number, one, other)
@@ -356,7 +360,12 @@ class SequenceSearch:
         return ", ".join(story) or "is told nothing"
 
 
+def _name_lineage(place: int) -> str:
+    """Returns what one of the lineages that a server can name is called in a story."""
+    return ("the start", "a forged lineage")[place] if place < len(NAMED) else f"lineage {place - len(NAMED) + 1}"
+
+
 def _list_lineages(members: Mapping[Member, object]) -> list[bytes]:
     """Returns the lineages that a server can name: those of all states, that of the start, and a forged one."""
     reached = {lineage for member in members for lineage in (member.lineage, member.held) if lineage}
-    return [START, FORGED, *sorted(reached - {START, FORGED})]
+    return [*NAMED, *sorted(reached.difference(NAMED))]

@@ -23,12 +23,15 @@ UNSIGNED = b""
 """What is signed, or bound into keys, in the place of a set that nobody vouches for."""
 
 
+Replacements = tuple[tuple[Any, str, Callable[..., Any]], ...]
+"""Modules or classes, and what takes the place of which of their functions."""
+
+
 @dataclass(frozen=True)
 class Variant:
     """What is replaced, and where the smallest lie is that works then."""
 
-    replaced: tuple[tuple[Any, str, Callable[..., Any]], ...]
-    """Modules or classes, and what takes the place of which of their functions."""
+    replaced: Replacements
     case: LieCase
     exposes: bool = True
     """Whether a vector is exposed there. If not, a sum of too few users is known, or a second one."""
@@ -38,11 +41,18 @@ class Variant:
 def use_variant(name: str) -> Iterator[Variant]:
     """Puts a variant in the place of `secagg` until the end of the block."""
     chosen = VARIANTS[name]
-    kept = [(where, which, getattr(where, which)) for where, which, _ in chosen.replaced]
-    try:
-        for where, which, instead in chosen.replaced:
-            setattr(where, which, instead)
+    with replace_functions(chosen.replaced):
         yield chosen
+
+
+@contextmanager
+def replace_functions(replaced: Replacements) -> Iterator[None]:
+    """Replaces functions until the end of the block."""
+    kept = [(where, which, getattr(where, which)) for where, which, _ in replaced]
+    try:
+        for where, which, instead in replaced:
+            setattr(where, which, instead)
+        yield
     finally:
         for where, which, function in kept:
             setattr(where, which, function)

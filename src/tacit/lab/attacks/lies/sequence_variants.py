@@ -1,0 +1,104 @@
+"""Variants that lack a precaution against lies over several rounds, on which the search over sequences must win.
+
+Each is a hole that a release had, or would have without one of its checks. Functions are replaced in this process only.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from tacit.api.held_model import HeldModel
+from tacit.core.average import Average
+from tacit.core.errors import NotEnough
+from tacit.core.lineage import START, extend_lineage
+from tacit.core.suite import Buffer, Party
+from tacit.lab.attacks.lies.programs import PROGRAM, STATE
+from tacit.lab.attacks.lies.sequences import SequenceCase
+from tacit.lab.attacks.lies.variants import Replacements
+from tacit.protocols.secagg import settings, user
+from tacit.protocols.secagg.settings import Accord, AnnouncedSum, SecAggState
+from tacit.vectors.fixedpoint import FixedPoint
+
+
+@dataclass(frozen=True)
+class SequenceVariant:
+    """What is replaced, and where the shortest sequence is that works then."""
+
+    replaced: Replacements
+    case: SequenceCase
+    rounds: int
+    """The round in which parties of different models first mask together."""
+
+
+def _skip_check(*_: Any, **__: Any) -> None:
+    """Checks nothing."""
+
+
+async def _adopt_without_model(accord: Accord, state: SecAggState, lineage: bytes, announced: AnnouncedSum) -> Average:
+    """Signs the last sum that was heard, and gives the program no average of an earlier round."""
+    del lineage
+    heard = extend_lineage(START, 0, (), b"", announced.vector)
+    average = announced.average(accord.suite.ring)
+    await accord.link.save(msgspec.structs.replace(state, lineage=heard))
+    if announced.round != accord.link.round:
+        raise NotEnough("parties with the last average", 0, 1)
+    return Average(average, announced.contributors)
+
+
+async def _adopt_any_change(accord: Accord, state: SecAggState, lineage: bytes, announced: AnnouncedSum) -> Average:
+    """Adopts a change whether or not the party has the one before."""
+    del lineage
+    adopted = announced.lineage(accord.suite.ring)
+    average = announced.average(accord.suite.ring)
+    await accord.link.save(msgspec.structs.replace(state, lineage=adopted))
+    return Average(average, announced.contributors)
+
+
+_CARRY_OVER = Accord.carry_over
+
+
+def _forget_with_roster(accord: Accord, state: SecAggState) -> SecAggState:
+    """Begins a new lineage in each session. The session is kept in a field that only servers use."""
+    session = 1 + int.from_bytes(accord.link.session[:4])
+    if state.round not in (0, session):
+        state = msgspec.structs.replace(state, lineage=b"")
+    return msgspec.structs.replace(_CARRY_OVER(accord, state), round=session)
+
+
+def _sign_last_sum(before: bytes, round_: int, contributors: tuple[Party, ...], units: bytes, total: Buffer) -> bytes:
+    """Returns a lineage of the last sum alone."""
+    del before
+    return extend_lineage(START, round_, contributors, units, total)
+
+
+def _leave_out_units(before: bytes, round_: int, contributors: tuple[Party, ...], units: bytes, total: Buffer) -> bytes:
+    """Returns a lineage of numbers that may stand for any average."""
+    del units
+    return extend_lineage(before, round_, contributors, b"", total)
+
+
+SEQUENCE_VARIANTS: dict[str, SequenceVariant] = {
+    "the last sum is signed and its model is not delivered": SequenceVariant(
+        ((user, "adopt", _adopt_without_model),), SequenceCase(driver=STATE), rounds=3
+    ),
+    "a change of the roster resets what is signed": SequenceVariant(
+        ((Accord, "carry_over", _forget_with_roster),), SequenceCase("the roster is renewed", STATE), rounds=2
+    ),
+    "an average that no program can hold is signed": SequenceVariant(
+        ((FixedPoint, "check_sum", _skip_check),), SequenceCase(driver=STATE), rounds=3
+    ),
+    "a missing change is not refused": SequenceVariant(
+        ((user, "adopt", _adopt_any_change),), SequenceCase(driver=STATE, changes=True), rounds=3
+    ),
+    "changes add up and only the last is signed": SequenceVariant(
+        ((settings, "extend_lineage", _sign_last_sum),), SequenceCase(driver=STATE, changes=True), rounds=3
+    ),
+    "a lineage has no units of the ring": SequenceVariant(
+        ((settings, "extend_lineage", _leave_out_units),), SequenceCase("another ring", STATE), rounds=2
+    ),
+    "a restarted program need not restore": SequenceVariant(
+        ((HeldModel, "check", _skip_check),), SequenceCase(driver=PROGRAM), rounds=2
+    ),
+}
+"""By what is missing."""
