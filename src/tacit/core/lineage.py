@@ -12,7 +12,7 @@ after a failed round every party keeps work of its own, and must not be locked o
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from tacit.core.link import frame_parts
 from tacit.core.suite import Buffer, Party
@@ -36,15 +36,14 @@ def extend_lineage(before: bytes, round_: int, contributors: Sequence[Party], un
     return _hash_buffers(b"tacit/v1/lineage sum", before, round_.to_bytes(8), names, units, total)
 
 
-def digest_inputs(what: str, inputs: Mapping[str, Buffer]) -> bytes:
-    """Returns the lineage of a model that comes from some named inputs alone, in any order.
+def digest_inputs(what: str, *inputs: Buffer) -> bytes:
+    """Returns the lineage of a model that comes from some inputs alone.
 
     Args:
         what: The purpose, so that equal inputs for another purpose have another lineage.
-        inputs: Everything that the contribution is computed from.
+        inputs: Everything that the contribution is computed from, in an order that matters.
     """
-    pairs = (part for name in sorted(inputs) for part in (name.encode(), inputs[name]))
-    return _hash_buffers(b"tacit/v1/lineage inputs", what.encode(), *pairs)
+    return _hash_buffers(b"tacit/v1/lineage inputs", what.encode(), *inputs)
 
 
 def _hash_buffers(*parts: Buffer) -> bytes:

@@ -7,7 +7,7 @@ sent it.
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias, TypeVar
 
 import msgspec
@@ -21,7 +21,6 @@ from tacit.core.average import Ending
 from tacit.core.entropy import SystemEntropy
 from tacit.core.errors import ConfigError, TacitError
 from tacit.core.lineage import digest_inputs
-from tacit.core.link import frame_parts
 from tacit.core.suite import SERVER, Buffer, Party, Update
 from tacit.integrations.flower.introduction import CHALLENGE_BYTES, NodeIntroduction, introduce_node, is_incarnation
 from tacit.integrations.flower.node_state import RENEW
@@ -93,7 +92,7 @@ def _answer_message(
         result = party.advance(storage, number, asked["mail"], int(_read_integer(asked, "expired")))  # type: ignore[arg-type]
     else:
         del message.content[RECORD]
-        lineage = _digest_message(message)  # before the app, which may change it
+        lineage = _digest_request(message, context)  # before the app, which may change it
         trained = call_next(_insert_own_model(party, storage, message), context)
         if trained.has_error():
             return trained
@@ -134,22 +133,29 @@ def _insert_own_model(party: FlowerParty, storage: ConfigRecord, message: Messag
     return message
 
 
-def _digest_message(message: Message) -> bytes:
-    """Returns the lineage of what an app trains from a message: all its arrays, and everything that configures it.
+def _digest_request(message: Message, context: Context) -> bytes:
+    """Returns the lineage of what an app trains from a message: everything in it, in its order, and the run's settings.
 
-    Nodes mask only with nodes that got the same. A learning rate of zero for all but one node would give away as much
-    as another model.
+    Nodes mask only with nodes that got the same. A learning rate of zero for all but one node, or two arrays in another
+    order, would give away as much as another model.
     """
-    inputs: dict[str, Buffer] = {"function": message.metadata.message_type.encode()}
+    about = message.metadata
+    parts: list[Buffer] = [about.message_type.encode(), about.group_id.encode(), _encode_values(context.run_config)]
     for name, record in message.content.items():
         if isinstance(record, ArrayRecord):
-            inputs |= {
-                f"array {name}/{key}": frame_parts(array.dtype.encode(), repr(tuple(array.shape)).encode(), array.data)
-                for key, array in record.items()
-            }
+            parts += [b"arrays", name.encode(), len(record).to_bytes(8)]
+            for key, array in record.items():
+                shape = repr(tuple(array.shape)).encode()
+                parts += [key.encode(), array.dtype.encode(), shape, array.stype.encode(), array.data]
         else:
-            inputs[f"values {name}"] = msgspec.msgpack.encode(dict(record), order="sorted")
-    return digest_inputs("flower", inputs)
+            kind = b"metrics" if isinstance(record, MetricRecord) else b"settings"
+            parts += [kind, name.encode(), _encode_values(record)]
+    return digest_inputs("flower", *parts)
+
+
+def _encode_values(values: Mapping[str, Any]) -> bytes:
+    """Returns the settings of a record or a run as bytes, in any order."""
+    return msgspec.msgpack.encode(dict(values), order="sorted")
 
 
 def _extract_update(party: FlowerParty, content: RecordDict) -> Update:

@@ -220,7 +220,7 @@ class Learner:
         """
         if kept is not None and (kept.lineage or self.peer.adopted):
             return kept.lineage or self.peer.adopted
-        first = digest_inputs("first model", {"weights": self.model.tobytes()}) if self.changes else START
+        first = digest_inputs("first model", self.model.tobytes()) if self.changes else START
         return first.hex()
 
     def _read_checkpoint(self) -> NodeCheckpoint | None:

@@ -254,7 +254,7 @@ class SecAggState(CountingState, frozen=True):
         if version != 3:
             return None
         last = fields["last"]
-        lineage = digest_inputs("secagg 0.2", {"last": last}) if any(last) else b""
+        lineage = digest_inputs("secagg 0.2", last) if any(last) else b""
         return {"counts": fields["counts"], "batch": tuple(fields["batch"]), "lineage": lineage}
 
 

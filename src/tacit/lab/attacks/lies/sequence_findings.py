@@ -128,7 +128,7 @@ def unbound_requests() -> Replacements:
     """Returns what makes nodes on Flower sign nothing of what they are asked."""
     from tacit.integrations.flower import driver
 
-    return ((driver, "_digest_message", lambda *_: b""),)
+    return ((driver, "_digest_request", lambda *_: b""),)
 
 
 def run_flower_control() -> list[Finding]:

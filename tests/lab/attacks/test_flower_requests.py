@@ -1,7 +1,4 @@
-"""Requests of a Flower server that nodes sign alike, found by `tacit attack lies` and played on the deployed driver.
-
-Each test says what must hold, and fails where it is marked. Whoever mends one takes its mark off.
-"""
+"""Requests of a Flower server that nodes once signed alike, found by `tacit attack lies`, on the deployed driver."""
 
 import numpy as np
 import pytest
@@ -12,11 +9,6 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, Re
 
 from support.flower_fleet import NODES, Trial, asked, carried
 from tacit.lab.attacks.lies.flower_messages import FlowerSearch
-
-
-def works(reason):
-    return pytest.mark.xfail(strict=True, reason=f"a lie works: {reason}")
-
 
 ENTRIES = 12
 LIVE, DEAD = np.zeros(ENTRIES // 2), np.full(ENTRIES // 2, 1e6)
@@ -46,12 +38,11 @@ def ask_one_otherwise(tmp_path, odd, run=None):
     return grid.lost
 
 
-@pytest.mark.parametrize("odd", [pytest.param(each, marks=works("nodes sign too little")) for each in SIGNED_ALIKE])
+@pytest.mark.parametrize("odd", SIGNED_ALIKE)
 def test_nodes_do_not_mask_with_a_node_that_was_sent(tmp_path, odd):
     assert ask_one_otherwise(tmp_path, SIGNED_ALIKE[odd]) == {"p2": "behind"}
 
 
-@works("nodes do not sign the configuration of their run")
 def test_nodes_do_not_mask_with_a_node_whose_run_is_configured_otherwise(tmp_path):
     assert ask_one_otherwise(tmp_path, {}, run={"rate": 0.0}) == {"p2": "behind"}
 
@@ -60,6 +51,5 @@ def test_the_same_message_to_all_is_no_reason_to_leave_anybody_out(tmp_path):
     assert ask_one_otherwise(tmp_path, {}) == {}
 
 
-@works("nodes sign too little of what they are asked")
 def test_the_search_finds_no_requests_that_are_signed_alike():
     assert [str(each) for each in FlowerSearch().breaks()] == []
