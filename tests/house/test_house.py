@@ -54,7 +54,7 @@ PACKAGES = {
     "dp_accounting": ("privacy/",),
     "grpc": ("net/",),
     "prometheus_client": ("net/observability/",),
-    "flwr": ("integrations/flower/",),
+    "flwr": ("integrations/flower/", "lab/attacks/lies/flower_messages.py"),
     "starlette": ("app/ui/",),
     "uvicorn": ("app/ui/",),
     "matplotlib": ("app/reports/drawing.py",),
