@@ -50,29 +50,30 @@ PICTURES = {
 
 NOTES = {
     "lies": """\
-**One round.** A server tells each client of `secagg` who was asked, who is left and who is summed, in every way there is.
-A lie works if the server learns a vector, a sum of fewer users than agreed, or more than one sum.
+**One round.** A server tells each client of `secagg` who was asked, who is left and who is summed, in every way
+there is. A lie works if the server learns a vector, a sum of fewer users than agreed, or more than one sum.
 
-**Two and three rounds.** A server tries to make parties mask together that hold different models: from the sum of one live
-model and dead ones the update of the live one follows. In each round it sends each party one of these:
+**Two and three rounds.** A server tries to make parties mask together that hold different models: from the sum of
+one live model and dead ones the update of the live one follows. In each round it sends each party one of these:
 
-- a sum of a live or a dead model, or one that weighs a single unit, in the units of any roster of the sequence. It names as
-  the lineage before it any that a party has reached, that of the start, or a forged one;
+- a sum of a live or a dead model, or one that weighs a single unit, in the units of any roster of the sequence. It
+  names as the lineage before it any that a party has reached, that of the start, or a forged one;
 - the last sum: any of these again, said to be of any round so far, to parties that have it or lack it;
 - nothing, until the round fails.
 
-Between rounds each party gets the next roster when it likes: the same one renewed, one user less or more, another ring, or
-contributions that are changes (`norm`) and no longer models. Machines fail in a round, before or after the sum is on disk.
-Programs start again from any model that they saved, and restore, continue from its lineage, or call nothing. A Flower server
-sends one node other arrays, another order of them, other records, another function, or another configuration.
+Between rounds each party gets the next roster when it likes: the same one renewed, one user less or more, another
+ring, or contributions that are changes (`norm`) and no longer models. Machines fail in a round, before or after the
+sum is on disk. Programs start again from any model that they saved, and restore, continue from its lineage, or call
+nothing. A Flower server sends one node other arrays, another order of them, other records, another function, or
+another configuration.
 
-A break is a group of the smallest sum or more that accepts each other's keys while two members hold different models. Deployed
-clients answer. What becomes of a party depends on what it is sent alone, so the states of one party are those of all, and a group
-is a choice of them. Where parties sign more than 40 different lineages, each is tried with 8 others. Three rounds of programs
-that may fail are searched for rosters with the same ring.
+A break is a group of the smallest sum or more that accepts each other's keys while two members hold different
+models. Deployed clients answer. What becomes of a party depends on what it is sent alone, so the states of one
+party are those of all, and a group is a choice of them. Where parties sign more than 40 different lineages, each is
+tried with 8 others. Three rounds of programs that may fail are searched for rosters with the same ring.
 
-Not covered: one bad model for all, an initial model from elsewhere, programs that name a lineage which their model does not have
-or keep more of the past than the model, and folders that are put back from a copy.
+Not covered: one bad model for all, an initial model from elsewhere, programs that name a lineage which their model
+does not have or keep more of the past than the model, and folders that are put back from a copy.
 """,
 }
 """What an attack tries, where its findings do not say it."""

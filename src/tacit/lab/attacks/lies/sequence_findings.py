@@ -93,7 +93,7 @@ def list_sequences(full: bool) -> dict[str, list[tuple[SequenceCase, int]]]:
     found: dict[str, list[tuple[SequenceCase, int]]] = {}
     for rounds in (2, 3):
         for rosters in ROSTERS if full or rounds == 2 else QUICK_ROSTERS:
-            cases = [SequenceCase(rosters, *each) for each in _list_kinds(rosters, rounds)]
+            cases = [SequenceCase(rosters, *each) for each in _list_kinds(rosters, rounds, full)]
             found[f"{rounds} rounds of 4 users, {rosters}"] = [(case, rounds) for case in cases]
         graphs = [
             SequenceCase(driver=STATE, changes=changes, neighbours=neighbours, colluders=colluders)
@@ -106,13 +106,14 @@ def list_sequences(full: bool) -> dict[str, list[tuple[SequenceCase, int]]]:
     return found
 
 
-def _list_kinds(rosters: str, rounds: int) -> Iterator[tuple[Driver, bool]]:
+def _list_kinds(rosters: str, rounds: int, full: bool) -> Iterator[tuple[Driver, bool]]:
     """Yields drivers, and whether contributions are changes, that are searched with some rosters."""
     for driver in (STATE, PROGRAM):
         if driver == PROGRAM and rounds > 2 and rosters not in SAME_RING:
             continue  # a party has too many states
-        yield driver, False
-        if rosters != "models become changes":
+        if full or driver == STATE or rounds == 2:
+            yield driver, False
+        if not any(roster.changes for roster in ROSTERS[rosters]):
             yield driver, True
 
 
